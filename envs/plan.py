@@ -1,0 +1,81 @@
+"""Plan: one way of spreading a graph over devices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graphs.errors import InputError
+from graphs.op_graph import Ints
+from graphs.problem import Problem
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The devices of every op, and where the plan came from.
+
+    An op placement gives each op one device; the tuple leaves room for an op on several.
+    """
+
+    devices: tuple[tuple[int, ...], ...]  # (ops,) device indices of each op
+    placer: str = ""  # spec of the placer that made it
+    seed: int = 0
+    simulations: int = 0  # how many simulations it took
+
+    @classmethod
+    def of(
+        cls,
+        placement: NDArray[np.integer] | Sequence[int],
+        *,
+        placer: str = "",
+        seed: int = 0,
+        simulations: int = 0,
+    ) -> Plan:
+        """Plan from one device per op, (ops,)."""
+        return cls(tuple((int(device),) for device in placement), placer, seed, simulations)
+
+    @classmethod
+    def of_units(
+        cls,
+        problem: Problem,
+        placement: NDArray[np.integer] | Sequence[int],
+        *,
+        placer: str = "",
+        seed: int = 0,
+        simulations: int = 0,
+    ) -> Plan:
+        """Plan from one device per unit of the problem's graph, (units,): tied ops share a device by construction."""
+        per_op = np.asarray(placement, np.int64)[problem.graph.units]
+        return cls.of(per_op, placer=placer, seed=seed, simulations=simulations)
+
+    @property
+    def placement(self) -> Ints:
+        """(ops,) the device of each op."""
+        return np.array([devices[0] for devices in self.devices], np.int64)
+
+    def check(self, problem: Problem) -> None:
+        """Raise InputError if this is not a plan for this problem: other ops, unknown devices, tied ops apart."""
+        graph, cluster = problem.graph, problem.cluster
+        if len(self.devices) != len(graph):
+            raise InputError(
+                f"this plan is for another graph: it places {len(self.devices)} ops, {graph.name!r} has {len(graph)}"
+            )
+        placement = self.placement
+        unknown = np.flatnonzero((placement < 0) | (placement >= len(cluster)))
+        if len(unknown):
+            raise InputError(
+                f"op {graph.names[unknown[0]]!r} is placed on device {placement[unknown[0]]}; "
+                f"cluster {cluster.name!r} has devices 0 to {len(cluster) - 1}"
+            )
+        first = np.zeros(graph.num_units, np.int64)
+        first[graph.units[::-1]] = np.arange(len(graph))[::-1]
+        apart = np.flatnonzero(placement != placement[first[graph.units]])
+        if len(apart):
+            op, anchor = apart[0], first[graph.units[apart[0]]]
+            raise InputError(
+                f"op {graph.names[op]!r} must share a device with {graph.names[anchor]!r}, but they are on "
+                f"{cluster.devices[placement[op]].name!r} and {cluster.devices[placement[anchor]].name!r}"
+            )

@@ -1,0 +1,151 @@
+"""Cluster: devices with speed and memory, and the channels between them."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from graphs.errors import InputError
+from graphs.op_graph import Bools, Floats, Ints
+
+GIB = 2.0**30
+
+
+@dataclass(frozen=True)
+class Device:
+    """One device. Raises InputError for a speed that is not positive, or a negative or NaN quantity."""
+
+    name: str
+    kind: str  # "gpu" or "cpu"
+    flops_per_second: float  # FLOP/s
+    bytes_per_second: float  # of its own memory, bytes/s
+    memory_bytes: float
+    launch_seconds: float = 0.0  # the device is held this long after each op that takes time
+
+    def __post_init__(self) -> None:
+        for key in ("flops_per_second", "bytes_per_second"):
+            if not 0 < getattr(self, key) < np.inf:
+                raise InputError(f"device {self.name!r}: {key} is {getattr(self, key)}; expected a number > 0")
+        for key in ("memory_bytes", "launch_seconds"):
+            if not getattr(self, key) >= 0:
+                raise InputError(f"device {self.name!r}: {key} is {getattr(self, key)}; expected a number >= 0")
+
+
+@dataclass(frozen=True, eq=False)
+class Cluster:
+    """Devices and the serial channels that join each ordered pair of them; the diagonals are not read.
+
+    A pair whose `channel` equals that of another pair shares one channel with it (a bus, a network card).
+    Raises InputError, naming the device or the pair, for a value that makes no sense.
+    """
+
+    name: str
+    devices: tuple[Device, ...]
+    latency: Floats  # (devices, devices) seconds
+    bandwidth: Floats  # (devices, devices) bytes/s
+    channel: Ints  # (devices, devices) channel that carries source -> destination
+    gap: Floats = field(default_factory=lambda: np.zeros(0))  # (channels,) seconds held after each transfer
+    multicast: Bools = field(default_factory=lambda: np.zeros(0, np.bool_))  # (channels,) one transfer serves all
+
+    def __post_init__(self) -> None:
+        count = len(self.devices)
+        if count == 0:
+            raise InputError(f"cluster {self.name!r} has no devices; a cluster needs at least one")
+        names = [device.name for device in self.devices]
+        if len(set(names)) < count:
+            raise InputError(f"cluster {self.name!r}: device names must be unique, got {', '.join(names)}")
+        for key in ("latency", "bandwidth", "channel"):
+            matrix = np.array(getattr(self, key), dtype=np.int64 if key == "channel" else np.float64)
+            if matrix.shape != (count, count):
+                raise InputError(f"cluster {self.name!r}: {key} has shape {matrix.shape}, expected {(count, count)}")
+            matrix.flags.writeable = False
+            object.__setattr__(self, key, matrix)
+        self._check_pairs()
+        channels = int(self.channel[self._pairs].max(initial=-1)) + 1
+        for key in ("gap", "multicast"):
+            given = np.array(getattr(self, key))
+            values = given if len(given) else np.zeros(channels, given.dtype)
+            if len(values) < channels:
+                raise InputError(f"cluster {self.name!r}: {key} has {len(values)} entries for {channels} channels")
+            values.flags.writeable = False
+            object.__setattr__(self, key, values)
+        if not (self.gap >= 0).all():
+            raise InputError(f"cluster {self.name!r}: gap must be >= 0 on every channel, got {self.gap.tolist()}")
+
+    def __len__(self) -> int:
+        return len(self.devices)
+
+    def __repr__(self) -> str:
+        return f"Cluster({self.name!r}, {len(self)} devices)"
+
+    @property
+    def _pairs(self) -> Bools:
+        return ~np.eye(len(self.devices), dtype=np.bool_)
+
+    def _check_pairs(self) -> None:
+        for key, good in (
+            ("latency", self.latency >= 0),
+            ("bandwidth", self.bandwidth > 0),
+            ("channel", self.channel >= 0),
+        ):
+            bad = np.argwhere(self._pairs & ~good)
+            if len(bad):
+                source, target = (self.devices[i].name for i in bad[0])
+                value = getattr(self, key)[tuple(bad[0])]
+                raise InputError(f"cluster {self.name!r}: {key} from {source!r} to {target!r} is {value}")
+
+    @property
+    def memory_bytes(self) -> Floats:
+        """(devices,) bytes."""
+        return np.array([device.memory_bytes for device in self.devices])
+
+    @property
+    def launch_seconds(self) -> Floats:
+        """(devices,) seconds."""
+        return np.array([device.launch_seconds for device in self.devices])
+
+    @property
+    def fingerprint(self) -> str:
+        """Sixteen hex digits that change with any device or link: plans carry it."""
+        digest = hashlib.sha256(repr(self.devices).encode())
+        off_diagonal = self._pairs
+        for matrix in (self.latency, self.bandwidth, self.channel):
+            digest.update(matrix[off_diagonal].tobytes())
+        digest.update(self.gap.tobytes())
+        digest.update(self.multicast.tobytes())
+        return digest.hexdigest()[:16]
+
+    @classmethod
+    def uniform(
+        cls,
+        name: str,
+        device: Device,
+        count: int,
+        *,
+        latency: float,
+        bandwidth: float,
+        shared_out: bool,
+        gap: float = 0.0,
+        multicast: bool = False,
+    ) -> Cluster:
+        """`count` equal devices ("gpu:0", ...) with equal links.
+
+        With `shared_out` the transfers leaving one device share a serial channel (its PCIe lanes); otherwise
+        every ordered pair has a channel of its own (NVLink, fully connected).
+        """
+        if count < 1:
+            raise InputError(f"cluster {name!r}: a cluster needs at least one device, got {count}")
+        devices = tuple(
+            Device(f"{device.kind}:{i}", device.kind, device.flops_per_second, device.bytes_per_second,
+                   device.memory_bytes, device.launch_seconds)
+            for i in range(count)
+        )  # fmt: skip
+        source, target = np.indices((count, count))
+        channel = source if shared_out else source * count + target
+        channels = count if shared_out else count * count
+        return cls(
+            name, devices, np.full((count, count), latency), np.full((count, count), bandwidth), channel,
+            np.full(channels, gap), np.full(channels, multicast),
+        )  # fmt: skip

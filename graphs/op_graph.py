@@ -1,0 +1,266 @@
+"""OpGraph: the operations of one training (or inference) step, their costs and who feeds whom."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from enum import IntEnum
+from functools import cached_property
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import coo_array, csr_array
+from scipy.sparse.csgraph import connected_components
+
+from graphs.errors import InputError
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+Scalar = TypeVar("Scalar", bound=np.generic)
+
+
+class Phase(IntEnum):
+    """The part of a training step that an op belongs to; each phase only waits for itself and earlier ones."""
+
+    FORWARD = 0
+    BACKWARD = 1
+    UPDATE = 2
+    REFRESH = 3  # further users of an updated weight receive its new value
+
+
+def _no_ints() -> Ints:
+    return np.zeros(0, np.int64)
+
+
+def _no_floats() -> Floats:
+    return np.zeros(0)
+
+
+@dataclass(frozen=True, eq=False)
+class OpGraph:
+    """A directed acyclic graph of ops, each with one output tensor; arrays are read-only and in op order.
+
+    Optional arrays may be left empty: they are then filled with their neutral value.
+    Raises InputError, naming the op, for a cycle, an edge to nowhere, or a cost that is negative or NaN.
+    """
+
+    name: str
+    names: tuple[str, ...]  # (ops,) unique; module path, then op: "layers.0.cell/addmm"
+    kinds: tuple[str, ...]  # (ops,) what the op computes: "aten.addmm"
+    flops: Floats  # (ops,) FLOP
+    bytes_accessed: Floats  # (ops,) bytes read and written
+    output_bytes: Floats  # (ops,) bytes of the output tensor
+    edges: Ints  # (edges, 2) producer, consumer
+    control: Bools = field(default_factory=lambda: np.zeros(0, np.bool_))  # (edges,) order only, carries nothing
+    weights: Floats = field(default_factory=_no_floats)  # (weights,) bytes of each parameter tensor
+    weight_uses: Ints = field(default_factory=lambda: np.zeros((0, 2), np.int64))  # (uses, 2) op, weight it reads
+    phase: Ints = field(default_factory=_no_ints)  # (ops,) a Phase
+    mirror: Ints = field(default_factory=_no_ints)  # (ops,) forward op whose device this op shares, or -1
+    group: Ints = field(default_factory=_no_ints)  # (ops,) co-location group, or -1
+    measured_seconds: Floats = field(default_factory=_no_floats)  # (ops,) as profiled, or NaN
+    members: OpGraph | None = None  # the ops that a grouped graph was made of
+    member_of: Ints = field(default_factory=_no_ints)  # (member ops,) the op group of each member
+
+    def __post_init__(self) -> None:
+        ops = len(self.names)
+        self._fill("control", np.zeros(len(self.edges), np.bool_))
+        self._fill("phase", np.zeros(ops, np.int64))
+        self._fill("mirror", np.full(ops, -1, np.int64))
+        self._fill("group", np.full(ops, -1, np.int64))
+        self._fill("measured_seconds", np.full(ops, np.nan))
+        for key in ("flops", "bytes_accessed", "output_bytes", "weights", "measured_seconds"):
+            object.__setattr__(self, key, _frozen(getattr(self, key), np.float64))
+        for key in ("edges", "weight_uses"):
+            object.__setattr__(self, key, _frozen(np.reshape(getattr(self, key), (-1, 2)), np.int64))
+        for key in ("phase", "mirror", "group", "member_of"):
+            object.__setattr__(self, key, _frozen(getattr(self, key), np.int64))
+        object.__setattr__(self, "control", _frozen(self.control, np.bool_))
+        self._check()
+
+    def _fill(self, key: str, neutral: NDArray[np.generic]) -> None:
+        if len(getattr(self, key)) == 0:
+            object.__setattr__(self, key, neutral)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __repr__(self) -> str:
+        return (
+            f"OpGraph({self.name!r}, {len(self)} ops, {len(self.edges)} edges, {self.units.max(initial=-1) + 1} units)"
+        )
+
+    # ---- derived -----------------------------------------------------------------------------------------
+
+    @cached_property
+    def topological_order(self) -> Ints:
+        """(ops,) ops such that each comes after its producers; ties in op order."""
+        order = _topological_order(len(self), self.edges)
+        assert len(order) == len(self)  # checked at construction
+        return _frozen(order, np.int64)
+
+    @cached_property
+    def weight_bytes(self) -> Floats:
+        """(ops,) bytes of the parameters that each op reads; a shared one counts at every op that reads it."""
+        total = np.zeros(len(self))
+        np.add.at(total, self.weight_uses[:, 0], self.weights[self.weight_uses[:, 1]])
+        return _frozen(total, np.float64)
+
+    @cached_property
+    def is_training(self) -> bool:
+        """Whether the graph holds a whole training step, so that gradients and optimizer state take memory."""
+        return bool((self.phase == Phase.UPDATE).any())
+
+    @cached_property
+    def units(self) -> Ints:
+        """(ops,) the unit of each op: ops tied by `mirror` or `group` form one, and are placed together.
+
+        Units are numbered in the order of their first op.
+        """
+        ops = np.arange(len(self))
+        mirrored = self.mirror >= 0
+        anchor = np.full(self.group.max(initial=-1) + 1, -1, np.int64)
+        grouped = np.flatnonzero(self.group >= 0)[::-1]
+        anchor[self.group[grouped]] = grouped
+        rows = np.concatenate([ops[mirrored], grouped])
+        columns = np.concatenate([self.mirror[mirrored], anchor[self.group[grouped]]])
+        ties = coo_array((np.ones(len(rows)), (rows, columns)), shape=(len(self), len(self)))
+        _, label = connected_components(ties, directed=False)
+        _, first, inverse = np.unique(label, return_index=True, return_inverse=True)
+        rank = np.empty(len(first), np.int64)
+        rank[np.argsort(first)] = np.arange(len(first))
+        return _frozen(rank[inverse], np.int64)
+
+    @property
+    def num_units(self) -> int:
+        """How many decisions a placement of this graph takes."""
+        return int(self.units.max(initial=-1)) + 1
+
+    @cached_property
+    def successors(self) -> tuple[Ints, Ints]:
+        """Compressed rows (offsets (ops + 1,), edge indices (edges,)): the out-edges of each op, by consumer."""
+        return _rows(self.edges[:, 0], self.edges[:, 1], len(self))
+
+    @cached_property
+    def predecessors(self) -> tuple[Ints, Ints]:
+        """Compressed rows (offsets (ops + 1,), edge indices (edges,)): the in-edges of each op, by producer."""
+        return _rows(self.edges[:, 1], self.edges[:, 0], len(self))
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Sixteen hex digits that change with any op, cost, edge or weight: plans carry it."""
+        digest = hashlib.sha256("\n".join((*self.names, *self.kinds)).encode())
+        for key in ("flops", "bytes_accessed", "output_bytes", "edges", "control", "weights", "weight_uses"):
+            digest.update(getattr(self, key).tobytes())
+        for key in ("phase", "mirror", "group", "measured_seconds", "member_of"):
+            digest.update(getattr(self, key).tobytes())
+        if self.members is not None:
+            digest.update(self.members.fingerprint.encode())
+        return digest.hexdigest()[:16]
+
+    def adjacency(self) -> csr_array:
+        """(ops, ops) sparse matrix with a one from each producer to each of its consumers."""
+        ones = np.ones(len(self.edges))
+        return coo_array((ones, (self.edges[:, 0], self.edges[:, 1])), shape=(len(self), len(self))).tocsr()
+
+    # ---- validation --------------------------------------------------------------------------------------
+
+    def _check(self) -> None:
+        ops = len(self.names)
+        if ops == 0:
+            raise InputError(f"graph {self.name!r} has no ops; a graph needs at least one")
+        if len(set(self.names)) < ops:
+            twice = next(name for i, name in enumerate(self.names) if name in self.names[:i])
+            raise InputError(f"graph {self.name!r}: two ops are called {twice!r}; op names must be unique")
+        for key in (
+            "kinds",
+            "flops",
+            "bytes_accessed",
+            "output_bytes",
+            "phase",
+            "mirror",
+            "group",
+            "measured_seconds",
+        ):
+            if len(getattr(self, key)) != ops:
+                raise InputError(f"graph {self.name!r}: {key} has {len(getattr(self, key))} entries for {ops} ops")
+        for key in ("flops", "bytes_accessed", "output_bytes"):
+            self._check_costs(key, getattr(self, key), self.names)
+        self._check_costs("bytes", self.weights, tuple(f"weight {i}" for i in range(len(self.weights))))
+        measured = self.measured_seconds[~np.isnan(self.measured_seconds)]
+        if (measured < 0).any():
+            raise InputError(f"graph {self.name!r}: measured_seconds must be >= 0, got {measured.min()}")
+        self._check_references()
+        if len(order := _topological_order(ops, self.edges)) < ops:
+            stuck = sorted(set(range(ops)) - set(order.tolist()))
+            cycle = " -> ".join(self.names[i] for i in _some_cycle(self.edges, stuck))
+            raise InputError(f"graph {self.name!r} is cyclic: {cycle}; remove one of these edges")
+
+    def _check_costs(self, key: str, values: Floats, owners: tuple[str, ...]) -> None:
+        bad = np.flatnonzero(~(values >= 0) | np.isinf(values))
+        if len(bad):
+            raise InputError(
+                f"graph {self.name!r}: {key} of {owners[bad[0]]!r} is {values[bad[0]]}; expected a finite number >= 0"
+            )
+
+    def _check_references(self) -> None:
+        ops = len(self.names)
+        for key, values, low, high in (
+            ("edges", self.edges, 0, ops),
+            ("mirror", self.mirror, -1, ops),
+            ("weight_uses", self.weight_uses[:, 0], 0, ops),
+            ("weight_uses", self.weight_uses[:, 1], 0, len(self.weights)),
+            ("phase", self.phase, 0, len(Phase)),
+        ):
+            outside = values[(values < low) | (values >= high)]
+            if outside.size:
+                raise InputError(
+                    f"graph {self.name!r}: {key} names {outside[0]}, which does not exist; expected {low} to {high - 1}"
+                )
+        if len(self.control) != len(self.edges):
+            raise InputError(
+                f"graph {self.name!r}: control has {len(self.control)} entries for {len(self.edges)} edges"
+            )
+        if self.members is not None and len(self.member_of) != len(self.members):
+            raise InputError(
+                f"graph {self.name!r}: member_of has {len(self.member_of)} entries for {len(self.members)} member ops"
+            )
+
+
+def _frozen(values: object, dtype: type[Scalar]) -> NDArray[Scalar]:
+    array: NDArray[Scalar] = np.array(values, dtype=dtype)
+    array.flags.writeable = False
+    return array
+
+
+def _rows(keys: Ints, then: Ints, ops: int) -> tuple[Ints, Ints]:
+    offsets = np.zeros(ops + 1, np.int64)
+    np.cumsum(np.bincount(keys, minlength=ops), out=offsets[1:])
+    return offsets, np.lexsort((then, keys))
+
+
+def _topological_order(ops: int, edges: Ints) -> Ints:
+    """Kahn's algorithm; shorter than `ops` if there is a cycle."""
+    offsets, by_producer = _rows(edges[:, 0], edges[:, 1], ops)
+    consumers = edges[by_producer, 1].tolist()
+    starts = offsets.tolist()
+    waiting = np.bincount(edges[:, 1], minlength=ops).tolist()
+    order = [op for op in range(ops) if waiting[op] == 0]
+    for op in order:
+        for consumer in consumers[starts[op] : starts[op + 1]]:
+            waiting[consumer] -= 1
+            if waiting[consumer] == 0:
+                order.append(consumer)
+    return np.array(order, np.int64)
+
+
+def _some_cycle(edges: Ints, stuck: list[int]) -> list[int]:
+    """Walk backwards among the ops that never became ready, until one repeats."""
+    among = set(stuck)
+    producer = {int(v): int(u) for u, v in edges if int(u) in among and int(v) in among}
+    path = [stuck[0]]
+    while producer[path[-1]] not in path:
+        path.append(producer[path[-1]])
+    start = producer[path[-1]]
+    return [*path[path.index(start) :], start][::-1]
