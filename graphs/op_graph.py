@@ -88,7 +88,7 @@ class OpGraph:
 
     def __repr__(self) -> str:
         return (
-            f"OpGraph({self.name!r}, {len(self)} ops, {len(self.edges)} edges, {self.units.max(initial=-1) + 1} units)"
+            f"OpGraph({self.name!r}, {len(self)} ops, {len(self.edges)} edges, {self.num_units} units)"
         )
 
     # ---- derived -----------------------------------------------------------------------------------------

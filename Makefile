@@ -1,0 +1,29 @@
+PYTHON ?= python3
+PIP_FLAGS ?=
+BIN := .venv/bin
+RUN := runs/demo
+
+.PHONY: setup demo test clean
+
+setup: .venv/installed
+
+.venv/installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_FLAGS) -c constraints.txt -e '.[dev]'
+	touch $@
+
+demo: setup  ## capture real models, train a policy, place unseen ones, fine-tune one, report
+	rm -rf $(RUN)
+	$(BIN)/placelab train demo --out $(RUN) --seed 0
+	$(BIN)/placelab evaluate $(RUN)
+	$(BIN)/placelab finetune $(RUN) 
+	$(BIN)/placelab report $(RUN)
+
+test: setup  ## style, types, tests
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/pytest
+
+clean:
+	rm -rf .venv runs .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,57 @@
+"""Lower bounds: seconds that no placement of a problem can beat, under either priority."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from envs.cost_models import CostModel
+from envs.cost_models.roofline import Roofline
+from graphs.op_graph import Floats
+from graphs.problem import Problem
+
+
+def lower_bound(problem: Problem, cost_model: CostModel | None = None) -> float:
+    """The larger of the path bound and the work bound, in seconds; costs are the roofline's unless given."""
+    seconds = (cost_model or Roofline()).costs(problem).op_seconds
+    return max(path_bound(problem, seconds), work_bound(problem, seconds))
+
+
+def path_bound(problem: Problem, op_seconds: Floats) -> float:
+    """The critical path, every op placed as suits each path best, with the transfers and launches in between.
+
+    earliest[v, d] = op_seconds[v, d] + max over edges (u, v) of min over devices e of (earliest[u, e] + delay(u, e, d))
+    is no later than the end of v on d in any run: v starts after each producer's end, plus the launch hold if both
+    are on one device, or else the transfer (none for a control edge). Queues only add to it.
+    """
+    graph, cluster = problem.graph, problem.cluster
+    earliest = np.zeros_like(op_seconds)
+    offsets, edges = graph.predecessors
+    apart = ~np.eye(len(cluster), dtype=np.bool_)
+    for op in graph.topological_order:
+        ready = np.zeros(len(cluster))
+        for edge in edges[offsets[op] : offsets[op + 1]]:
+            producer = graph.edges[edge, 0]
+            delay = np.diag(np.where(op_seconds[producer] > 0, cluster.launch_seconds, 0.0))
+            if not graph.control[edge]:
+                moved = cluster.latency + graph.output_bytes[producer] / cluster.bandwidth
+                delay[apart] = moved[apart]
+            np.maximum(ready, (earliest[producer][:, None] + delay).min(axis=0), out=ready)
+        earliest[op] = ready + op_seconds[op]
+    return float(earliest.min(axis=1).max())
+
+
+def work_bound(problem: Problem, op_seconds: Floats) -> float:
+    """All the work, spread perfectly: weak duality of the linear program that balances the devices' loads.
+
+    With launches, a device that is assigned ops V takes at least sum of (op_seconds + launch) over V, less the last
+    launch. The step is the longest of these, hence no shorter than their mean under any weights, and in that mean each
+    unit contributes at least its cheapest device's share. Two weights are tried: equal, and by speed.
+    """
+    graph, launch = problem.graph, problem.cluster.launch_seconds
+    occupied = np.zeros((graph.num_units, len(launch)))
+    np.add.at(occupied, graph.units, op_seconds + np.where(op_seconds > 0, launch, 0.0))
+    total = occupied.sum(axis=0)
+    weights = [np.full(len(launch), 1 / len(launch))]
+    if (total > 0).all():
+        weights.append((1 / total) / (1 / total).sum())
+    return max(float((share * occupied).min(axis=1).sum() - (share * launch).sum()) for share in weights)

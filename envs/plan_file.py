@@ -1,0 +1,177 @@
+"""A plan on disk, `*.plan.json`: devices by name, so that people can read it and edit it.
+
+    {"schema": "placelab.plan", "version": 1, "placement": {"layers.0": "gpu:0", "": "gpu:1"}}
+
+An entry of `placement` is an op's name or a prefix of names that ends before a "." or "/", as module paths do; of
+several that cover an op the longest wins, and "" covers all. Ops that are tied together go where the first of them
+goes. A file written by `save_plan` says more: which graph and cluster it is for, who made it, and what it costs.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Literal, Protocol
+
+import msgspec
+import numpy as np
+
+from envs.plan import Plan
+from graphs.by_name import unknown
+from graphs.errors import InputError
+from graphs.op_graph import Floats, OpGraph
+from graphs.problem import Problem
+
+VERSION = 1
+
+
+class Prediction(Protocol):
+    """What a simulation says of a plan: an `Outcome` or a `Timeline`."""
+
+    @property
+    def step_seconds(self) -> float: ...  # noqa: D102
+
+    @property
+    def peak_bytes(self) -> Floats:
+        """(devices,)."""
+        ...
+
+
+class Identity(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The graph or cluster that a plan was made for; a fingerprint left empty is not compared."""
+
+    name: str = ""
+    fingerprint: str = ""
+
+
+class Predicted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What the simulator said when the plan was saved."""
+
+    step_seconds: float
+    peak_bytes: dict[str, float]  # device name -> bytes
+
+
+class PlanFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What a plan file holds; only the first two and `placement` are needed."""
+
+    schema: Literal["placelab.plan"]
+    version: int
+    graph: Identity = Identity()
+    cluster: Identity = Identity()
+    placer: str = ""
+    seed: int = 0
+    simulations: int = 0
+    predicted: Predicted | None = None
+    placement: dict[str, str]  # op name or prefix -> device name
+
+
+def save_plan(plan: Plan, problem: Problem, predicted: Prediction, path: Path) -> None:
+    """Write a plan, each device once per module wherever all ops of the module share it.
+
+    Raises InputError if it is not a plan for this problem, or places an op on several devices.
+    """
+    plan.check(problem)
+    graph, devices = problem.graph, [device.name for device in problem.cluster.devices]
+    for name, several in zip(graph.names, plan.devices, strict=True):
+        if len(several) > 1:
+            raise InputError(f"op {name!r} is on {len(several)} devices; a plan file holds one per op")
+    leaders = _leaders(graph)
+    content = PlanFile(
+        schema="placelab.plan",
+        version=VERSION,
+        graph=Identity(graph.name, graph.fingerprint),
+        cluster=Identity(problem.cluster.name, problem.cluster.fingerprint),
+        placer=plan.placer,
+        seed=plan.seed,
+        simulations=plan.simulations,
+        predicted=Predicted(predicted.step_seconds, dict(zip(devices, predicted.peak_bytes.tolist(), strict=True))),
+        placement=_compact([graph.names[op] for op in leaders], [devices[plan.devices[op][0]] for op in leaders]),
+    )
+    path.write_bytes(msgspec.json.format(msgspec.json.encode(content), indent=2) + b"\n")
+
+
+def load_plan(path: Path, problem: Problem) -> Plan:
+    """The plan in a file, for a problem.
+
+    Raises InputError, naming the file, if it is missing, damaged, or of another version; if it was made for another
+    graph or cluster; if it names an unknown device or op, or leaves an op without a device.
+    """
+    content = _read(path)
+    graph, cluster = problem.graph, problem.cluster
+    _same("graph", content.graph, Identity(graph.name, graph.fingerprint), path)
+    _same("cluster", content.cluster, Identity(cluster.name, cluster.fingerprint), path)
+    index = {device.name: position for position, device in enumerate(cluster.devices)}
+    for device in content.placement.values():
+        if device not in index:
+            raise InputError(f"{path}: {unknown('device', device, index)}")
+    leaders = [graph.names[op] for op in _leaders(graph)]
+    _check_entries(content.placement, leaders, graph, path)
+    per_unit = [index[_covering(content.placement, name, path)] for name in leaders]
+    return Plan.of_units(problem, per_unit, placer=content.placer, seed=content.seed, simulations=content.simulations)
+
+
+def _read(path: Path) -> PlanFile:
+    try:
+        raw = path.read_bytes()
+    except FileNotFoundError:
+        raise InputError(f"plan file {path} does not exist; `placelab place GRAPH --out {path}` writes one") from None
+    except OSError as error:
+        raise InputError(f"plan file {path} cannot be read: {error.strerror}") from error
+    try:
+        head = msgspec.json.decode(raw)
+        if isinstance(head, dict) and head.get("version", VERSION) != VERSION:
+            raise InputError(f"{path}: written as version {head['version']}, this placelab reads version {VERSION}")
+        return msgspec.convert(head, PlanFile)
+    except (msgspec.ValidationError, msgspec.DecodeError) as error:
+        raise InputError(f"{path}: {error}") from error
+
+
+def _same(what: str, theirs: Identity, given: Identity, path: Path) -> None:
+    if theirs.fingerprint and theirs.fingerprint != given.fingerprint:
+        raise InputError(
+            f"{path}: this plan is for {what} {theirs.name!r} ({theirs.fingerprint}), given {given.name!r} "
+            f"({given.fingerprint}); to apply it all the same, remove the {what}'s fingerprint from the file"
+        )
+
+
+def _leaders(graph: OpGraph) -> list[int]:
+    """The first op of each unit, (units,)."""
+    _, first = np.unique(graph.units, return_index=True)
+    return [int(op) for op in first]
+
+
+def _prefixes(name: str) -> list[str]:
+    """Everything an entry that covers this op may be called, from the shortest to the longest."""
+    return ["", *(name[:end] for end, letter in enumerate(name) if letter in "./"), name]
+
+
+def _compact(names: Sequence[str], devices: Sequence[str]) -> dict[str, str]:
+    """For each op the shortest prefix below which all are on one device, or else its own name."""
+    below: dict[str, set[str]] = defaultdict(set)
+    for name, device in zip(names, devices, strict=True):
+        for prefix in _prefixes(name):
+            below[prefix].add(device)
+    return {
+        next((prefix for prefix in _prefixes(name) if len(below[prefix]) == 1), name): device
+        for name, device in zip(names, devices, strict=True)
+    }
+
+
+def _covering(placement: Mapping[str, str], name: str, path: Path) -> str:
+    for prefix in reversed(_prefixes(name)):
+        if prefix in placement:
+            return placement[prefix]
+    raise InputError(f'{path}: no entry covers op {name!r}; add one for it, its module, or "" for all the rest')
+
+
+def _check_entries(placement: Mapping[str, str], leaders: Sequence[str], graph: OpGraph, path: Path) -> None:
+    """An entry that decides nothing is a mistake."""
+    useful = {prefix for name in leaders for prefix in _prefixes(name)}
+    for entry in placement:
+        if entry in useful:
+            continue
+        if entry in graph.names:
+            leader = leaders[graph.units[graph.names.index(entry)]]
+            raise InputError(f"{path}: op {entry!r} goes where {leader!r} goes; place that one instead")
+        raise InputError(f"{path}: {unknown('op or module', entry, sorted(useful - {''}))}")

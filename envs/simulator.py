@@ -1,0 +1,169 @@
+"""The simulator: what a step takes, in seconds and bytes, when the ops are placed so."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from envs.cost_models import CostModel, Costs
+from envs.cost_models.roofline import Roofline
+from envs.engine import Run, time_placements
+from envs.lowering import Blueprint, Tasks, static_bytes
+from envs.plan import Plan
+from envs.timeline import Timeline, Transfers
+from graphs.by_name import unknown
+from graphs.errors import InputError
+from graphs.op_graph import Bools, Floats, Ints, OpGraph
+from graphs.problem import Problem
+
+Placements = NDArray[np.integer] | Sequence[int] | Sequence[Sequence[int]]
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """What one placement costs."""
+
+    step_seconds: float
+    peak_bytes: Floats  # (devices,)
+    fits: bool  # whether no device needs more memory than it has
+
+
+@dataclass(frozen=True, eq=False)
+class Outcomes:
+    """What each of several placements costs."""
+
+    step_seconds: Floats  # (plans,)
+    peak_bytes: Floats  # (plans, devices)
+    fits: Bools  # (plans,)
+
+    def best(self) -> int:
+        """The fastest that fits; if none does, the one whose fullest device holds least."""
+        if self.fits.any():
+            return int(np.where(self.fits, self.step_seconds, np.inf).argmin())
+        return int(self.peak_bytes.max(axis=1).argmin())
+
+
+class Simulator:
+    """Times placements of one problem, reusing its buffers; not to be shared between threads.
+
+    `priority` orders the queues of devices and channels: "fifo", first come first served, or "critical_path", the
+    op with the longest path behind it first (its seconds averaged over devices; a transfer is as urgent as its
+    producer). Raises InputError for another priority, or costs that do not match the problem.
+    """
+
+    def __init__(self, problem: Problem, *, cost_model: CostModel | None = None, priority: str = "fifo") -> None:
+        self.problem = problem
+        self.costs: Costs = (cost_model or Roofline()).costs(problem)
+        self.simulations = 0  # how many placements it has timed
+        _check_costs(problem, self.costs)
+        self._blueprint = Blueprint.of(problem, self.costs.op_seconds, _priorities(problem.graph, self.costs, priority))
+        self._tasks = Tasks.room_for(self._blueprint)
+        self._run = Run.room_for(self._tasks)
+        self._memory_bytes = problem.cluster.memory_bytes
+
+    def run(self, placement: Placements) -> Outcome:
+        """Time one placement, (units,) devices."""
+        outcomes = self.run_batch(np.asarray(placement)[None])
+        return Outcome(float(outcomes.step_seconds[0]), outcomes.peak_bytes[0], bool(outcomes.fits[0]))
+
+    def run_batch(self, placements: Placements) -> Outcomes:
+        """Time each of (plans, units) placements; the same bits as one at a time."""
+        checked = self._checked(placements)
+        seconds = np.empty(len(checked))
+        peak_bytes = np.empty((len(checked), len(self._memory_bytes)))
+        time_placements(self._blueprint, checked, self._tasks, self._run, seconds, peak_bytes)
+        self.simulations += len(checked)
+        fits: Bools = np.all(peak_bytes <= self._memory_bytes, axis=1)
+        return Outcomes(seconds, peak_bytes, fits)
+
+    def timeline(self, placement: Placements) -> Timeline:
+        """Time one placement, (units,) devices, and keep when everything happened."""
+        per_unit = self._checked(np.asarray(placement)[None])[0]
+        outcome = self.run(per_unit)
+        static = np.zeros(len(self._memory_bytes))
+        static_bytes(self._blueprint, per_unit, self._tasks.copy_on, static)
+        ops = len(self.problem.graph)
+        per_op = per_unit[self.problem.graph.units]
+        start, finish = self._run.start[:ops].copy(), self._run.finish[:ops].copy()
+        return Timeline(
+            self.problem, per_op, start, finish, self._transfers(per_op), outcome.step_seconds,
+            outcome.peak_bytes, static, outcome.fits,
+        )  # fmt: skip
+
+    def _transfers(self, per_op: Ints) -> Transfers:
+        """The copies of the latest run, in the order in which they arrived."""
+        ops, tensors = len(per_op), self._tasks.made[1]
+        task = self._tasks.source[ops:tensors]
+        producer = self._tasks.tie[task] // len(self._memory_bytes)
+        finish = self._run.finish[task]
+        destination = self._tasks.device[ops:tensors]
+        order = np.lexsort((destination, producer, finish))
+        source = per_op[producer]
+        channel = self.problem.cluster.channel[source, destination]
+        return Transfers(
+            producer[order], source[order], destination[order], channel[order],
+            self._run.start[task][order], finish[order],
+        )  # fmt: skip
+
+    def _checked(self, placements: Placements) -> Ints:
+        array = np.asarray(placements)
+        graph, devices = self.problem.graph, len(self._memory_bytes)
+        if array.ndim != 2 or array.shape[1] != graph.num_units or not np.issubdtype(array.dtype, np.integer):
+            raise InputError(
+                f"expected one device index for each of the {graph.num_units} units of {graph.name!r}, "
+                f"got an array of {array.dtype} with shape {array.shape[1:] if array.ndim > 1 else array.shape}"
+            )
+        if array.size and not 0 <= array.min() <= array.max() < devices:
+            raise InputError(
+                f"cluster {self.problem.cluster.name!r} has devices 0 to {devices - 1}, "
+                f"got {array.min() if array.min() < 0 else array.max()}"
+            )
+        return np.ascontiguousarray(array, np.int64)
+
+
+def simulate(problem: Problem, plan: Plan, *, cost_model: CostModel | None = None, priority: str = "fifo") -> Timeline:
+    """Time a plan. Raises InputError if it is not one for this problem, or places an op on several devices."""
+    plan.check(problem)
+    for op, devices in enumerate(plan.devices):
+        if len(devices) > 1:
+            raise InputError(
+                f"op {problem.graph.names[op]!r} is placed on {len(devices)} devices; the simulator times one per op"
+            )
+    per_unit = np.empty(problem.graph.num_units, np.int64)
+    per_unit[problem.graph.units] = plan.placement
+    return Simulator(problem, cost_model=cost_model, priority=priority).timeline(per_unit)
+
+
+def longest_remaining(graph: OpGraph, seconds: Floats) -> Floats:
+    """(ops,) seconds of the longest path from the start of each op to the end, without transfers."""
+    remaining = np.array(seconds)
+    offsets, edges = graph.successors
+    consumers = graph.edges[edges, 1]
+    for op in graph.topological_order[::-1]:
+        remaining[op] += remaining[consumers[offsets[op] : offsets[op + 1]]].max(initial=0.0)
+    return remaining
+
+
+def _priorities(graph: OpGraph, costs: Costs, priority: str) -> Floats:
+    """(ops,) the smaller goes first."""
+    if priority == "fifo":
+        return np.zeros(len(graph))
+    if priority == "critical_path":
+        return -longest_remaining(graph, costs.op_seconds.mean(axis=1))
+    raise InputError(unknown("priority", priority, ("fifo", "critical_path")))
+
+
+def _check_costs(problem: Problem, costs: Costs) -> None:
+    expected = (len(problem.graph), len(problem.cluster))
+    if costs.op_seconds.shape != expected:
+        raise InputError(f"{problem.name}: op_seconds has shape {costs.op_seconds.shape}, expected {expected}")
+    bad = np.argwhere(~((costs.op_seconds >= 0) & np.isfinite(costs.op_seconds)))
+    if len(bad):
+        op, device = bad[0]
+        raise InputError(
+            f"{problem.name}: op {problem.graph.names[op]!r} takes {costs.op_seconds[op, device]} seconds on "
+            f"{problem.cluster.devices[device].name!r}; expected a finite number >= 0"
+        )

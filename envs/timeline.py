@@ -1,0 +1,126 @@
+"""Timeline: when every op and transfer of a simulated step ran, and what memory it took."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from envs import gantt
+from graphs.cluster import GIB
+from graphs.op_graph import Floats, Ints
+from graphs.problem import Problem
+
+
+@dataclass(frozen=True, eq=False)
+class Transfers:
+    """The copies that were made, in order of arrival. Copies by one multicast transfer have one start and finish."""
+
+    producer: Ints  # (transfers,) op whose output it is
+    source: Ints  # (transfers,) device
+    destination: Ints  # (transfers,) device
+    channel: Ints  # (transfers,)
+    start: Floats  # (transfers,) seconds
+    finish: Floats  # (transfers,) seconds
+
+    def __len__(self) -> int:
+        return len(self.producer)
+
+
+@dataclass(frozen=True, eq=False)
+class Timeline:
+    """One simulated step. All seconds count from its start."""
+
+    problem: Problem
+    placement: Ints  # (ops,) device of each op
+    start: Floats  # (ops,) seconds
+    finish: Floats  # (ops,) seconds
+    transfers: Transfers
+    step_seconds: float
+    peak_bytes: Floats  # (devices,)
+    static_bytes: Floats  # (devices,) parameters, gradients and optimizer state, held for the whole step
+    fits: bool
+
+    @cached_property
+    def busy_seconds(self) -> Floats:
+        """(devices,) seconds spent on ops, without launch holds."""
+        total = np.zeros(len(self.problem.cluster))
+        np.add.at(total, self.placement, self.finish - self.start)
+        return total
+
+    def overflow(self) -> str:
+        """Where the plan does not fit, by how much, and what the memory goes to; empty if it fits."""
+        sentences = []
+        for device, peak, static in zip(self.problem.cluster.devices, self.peak_bytes, self.static_bytes, strict=True):
+            if peak > device.memory_bytes:
+                parts = "parameters, gradients and optimizer state" if self.problem.graph.is_training else "parameters"
+                sentences.append(
+                    f"{device.name} needs {_bytes(peak)} of its {_bytes(device.memory_bytes)} "
+                    f"({parts} {_bytes(static)}, activations {_bytes(peak - static)} at the peak)"
+                )
+        return "; ".join(sentences)
+
+    def memory_curve(self, device: int) -> tuple[Floats, Floats]:
+        """Times (steps,), from 0, and the bytes held on a device from each time to the next, (steps,)."""
+        begin, end, size = self._held(device)
+        times, at = np.unique(np.concatenate([[0.0], begin, end]), return_inverse=True)
+        change = np.bincount(at, weights=np.concatenate([self.static_bytes[device : device + 1], size, -size]))
+        return times, np.cumsum(change)
+
+    def draw(self, width: int = 80) -> str:
+        """A Gantt chart in plain text: a row per device, and per channel that was used."""
+        return gantt.draw(self.rows(), self.step_seconds, self.problem.graph.names, width)
+
+    def image(self, width: int = 640, row_height: int = 24) -> NDArray[np.uint8]:
+        """The same chart as an image, (height, width, 3)."""
+        return gantt.image(self.rows(), self.step_seconds, width, row_height)
+
+    def rows(self) -> list[gantt.Row]:
+        """What each device did and, after those, each channel that was used."""
+        rows = []
+        for index, device in enumerate(self.problem.cluster.devices):
+            ops = np.flatnonzero(self.placement == index)
+            rows.append(gantt.Row(device.name, ops, self.start[ops], self.finish[ops]))
+        moved = self.transfers
+        for channel in np.unique(moved.channel):
+            mine = np.flatnonzero(moved.channel == channel)
+            rows.append(
+                gantt.Row(self._link(mine), moved.producer[mine], moved.start[mine], moved.finish[mine], link=True)
+            )
+        return rows
+
+    def _link(self, transfers: Ints) -> str:
+        """What the channel of these transfers is called: the devices that it joined, or * if they were several."""
+        ends = (np.unique(side[transfers]) for side in (self.transfers.source, self.transfers.destination))
+        names = [self.problem.cluster.devices[end[0]].name if len(end) == 1 else "*" for end in ends]
+        return ">".join(names)
+
+    def _held(self, device: int) -> tuple[Floats, Floats, Floats]:
+        """From when, until when and with how many bytes each tensor is held on a device; (tensors,) each."""
+        graph, moved = self.problem.graph, self.transfers
+        carried = graph.edges[~graph.control]
+        producer, consumer = carried[:, 0], carried[:, 1]
+        reads_here = self.placement[consumer] == device
+        read_until = np.zeros(len(graph))  # by consumers on this device
+        np.maximum.at(read_until, producer[reads_here], self.finish[consumer[reads_here]])
+        sent_until = np.zeros(len(graph))
+        np.maximum.at(sent_until, moved.producer, moved.finish)
+        own = np.flatnonzero(self.placement == device)
+        copies = moved.destination == device
+        copied = moved.producer[copies]
+        end = np.maximum(self.finish[own], np.maximum(read_until[own], sent_until[own]))
+        return (
+            np.concatenate([self.start[own], moved.start[copies]]),
+            np.concatenate([end, read_until[copied]]),
+            graph.output_bytes[np.concatenate([own, copied])],
+        )
+
+
+def _bytes(count: float) -> str:
+    """In the unit that leaves one to three digits before the point; KiB and below for toy problems."""
+    for unit, size in (("GiB", GIB), ("MiB", GIB / 2**10), ("KiB", GIB / 2**20)):
+        if count >= size:
+            return f"{count / size:.1f} {unit}"
+    return f"{count:.0f} bytes"

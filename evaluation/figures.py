@@ -1,0 +1,57 @@
+"""Figures as SVG text, to be put into a page.
+
+Colours are those of Okabe and Ito, which people with any colour vision tell apart. Text and lines take the colour of
+the page's text, so that a figure follows the page into dark mode and onto paper.
+"""
+
+from __future__ import annotations
+
+import html
+import io
+import re
+from collections.abc import Callable
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.figure import Figure
+
+BLUE, ORANGE, GREEN, PURPLE, RED = "#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00"
+GREY = "#8c929b"  # legible on white and on black
+INK = "#1a1c1f"  # becomes the page's text colour
+
+WIDTH = 7.2  # inches
+FONT = "DejaVu Sans"  # comes with matplotlib, and is wide: what fits in it fits in the reader's font
+
+INKED = ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color", "grid.color")
+STYLE: dict[Any, object] = {
+    "svg.fonttype": "none",  # text stays text: small, sharp, and found by the browser's search
+    "svg.hashsalt": "placelab",  # same figure, same bytes
+    "font.family": FONT,
+    "font.size": 9.0,
+    "axes.titlesize": 9.0,
+    "axes.titlelocation": "left",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.axisbelow": True,
+    "axes.facecolor": "none",
+    "savefig.facecolor": "none",
+    "legend.frameon": False,
+    "grid.alpha": 0.15,
+    "text.parse_math": False,  # a dollar in a name is a dollar
+    **dict.fromkeys(INKED, INK),
+}
+
+
+def svg(paint: Callable[[Figure], None], *, height: float, description: str) -> str:
+    """What `paint` draws on a figure of this height (inches), as an SVG element; screen readers say the description."""
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(WIDTH, height), layout="constrained")
+        paint(figure)
+        buffer = io.StringIO()
+        figure.savefig(buffer, format="svg", metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
+    text = buffer.getvalue()
+    text = text[text.index("<svg ") :].replace("<svg ", f'<svg role="img" aria-label="{html.escape(description)}" ', 1)
+    text = text.replace(f"'{FONT}'", "system-ui, sans-serif").replace(INK, "currentColor")
+    text = re.sub(r' id="[A-Za-z0-9.]+_\d+"', "", text)  # of groups: referred to by nobody, and not unique in a page
+    text = re.sub(r' d="[^"]*"', lambda path: re.sub(r"(\.\d\d)\d+", r"\1", path[0]), text)  # a hundredth of a point
+    return re.sub(r"\s*\n\s*", "\n", text)

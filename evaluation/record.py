@@ -1,0 +1,61 @@
+"""Record: what one placer did on one problem; and the file that holds many of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from graphs.errors import InputError
+
+VERSION = 1
+
+
+class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One placer on one problem with one seed."""
+
+    problem: str  # graph@cluster
+    placer: str
+    seed: int
+    step_seconds: float  # of the plan, as the simulator says
+    fits: bool  # whether every device holds what the plan puts there
+    peak_bytes: tuple[float, ...]  # (devices,)
+    simulations: int  # placements that the placer simulated
+    search_seconds: float  # wall clock of the placer alone
+    lower_bound_seconds: float  # no plan's step is shorter
+
+
+class Notes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What the records alone do not say."""
+
+    learned: str = ""  # the placer that the evaluation is about
+    before: str = ""  # the same before fine-tuning
+    remarks: tuple[str, ...] = ()  # sentences for the report
+
+
+class EvaluationFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What `evaluation.json` holds."""
+
+    schema: Literal["placelab.evaluation"] = "placelab.evaluation"
+    version: int = VERSION
+    notes: Notes = Notes()
+    records: tuple[Record, ...]
+
+
+def save_evaluation(content: EvaluationFile, path: Path) -> None:
+    """Write records and notes as JSON."""
+    path.write_bytes(msgspec.json.format(msgspec.json.encode(content), indent=2) + b"\n")
+
+
+def load_evaluation(path: Path) -> EvaluationFile:
+    """Read what `save_evaluation` wrote. Raises InputError, naming the file and the field, for anything else."""
+    if not path.is_file():
+        raise InputError(f"evaluation file {path} does not exist; `placelab evaluate {path.parent}` writes it")
+    try:
+        content = msgspec.json.decode(path.read_bytes(), type=EvaluationFile)
+    except (msgspec.ValidationError, msgspec.DecodeError) as error:
+        raise InputError(f"{path}: {error}") from error
+    if content.version != VERSION:
+        raise InputError(f"{path}: written as version {content.version}, this placelab reads version {VERSION}")
+    return content

@@ -1,0 +1,71 @@
+"""Means and confidence intervals over a few problems and seeds.
+
+The robust aggregates are those of Agarwal et al., "Deep reinforcement learning at the edge of the statistical
+precipice" (NeurIPS 2021): the interquartile mean, and percentile intervals from a stratified bootstrap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from graphs.op_graph import Floats
+
+Statistic = Callable[[Floats], Floats]  # (..., values) -> (...)
+
+RESAMPLES = 2000  # as many as in the paper's figures
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A statistic, and the interval that holds it with 95% confidence; NaN where there is nothing to average."""
+
+    value: float
+    low: float
+    high: float
+    count: int  # values it was computed from
+
+
+def geometric_mean(values: Floats) -> Floats:
+    """(..., values) positive numbers -> (...): the mean for ratios, in which twice and half cancel."""
+    mean: Floats = np.exp(np.log(values).mean(axis=-1))
+    return mean
+
+
+def interquartile_mean(values: Floats) -> Floats:
+    """(..., values) -> (...): the mean without the lowest and the highest quarter, rounded down."""
+    cut = values.shape[-1] // 4
+    mean: Floats = np.sort(values, axis=-1)[..., cut : values.shape[-1] - cut].mean(axis=-1)
+    return mean
+
+
+def bootstrap_interval(
+    strata: Sequence[Floats],
+    statistic: Statistic,
+    *,
+    confidence: float = CONFIDENCE,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> tuple[float, float]:
+    """Percentile interval of a statistic of all values, from drawing each stratum anew with replacement.
+
+    With the runs of each problem as a stratum the problems are fixed and the runs vary (section 4.2 of the paper);
+    with one stratum of a value per problem, the problems are a sample of those that might have been.
+    """
+    generator = np.random.default_rng(seed)
+    draws = [values[generator.integers(len(values), size=(resamples, len(values)))] for values in strata]
+    outside = (1 - confidence) / 2
+    low, high = np.quantile(statistic(np.concatenate(draws, axis=1)), [outside, 1 - outside])
+    return float(low), float(high)
+
+
+def estimate(strata: Sequence[Floats], statistic: Statistic = geometric_mean, *, seed: int = 0) -> Estimate:
+    """A statistic with its interval; NaN without any values."""
+    values = np.concatenate([*strata, np.zeros(0)])
+    if len(values) == 0:
+        return Estimate(np.nan, np.nan, np.nan, 0)
+    low, high = bootstrap_interval(strata, statistic, seed=seed)
+    return Estimate(float(statistic(values)), low, high, len(values))

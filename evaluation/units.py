@@ -1,0 +1,39 @@
+"""How seconds, bytes and ratios are written for people."""
+
+from __future__ import annotations
+
+import math
+
+NOTHING = "-"
+
+
+def seconds(value: float) -> str:
+    """Three digits, in the unit that suits: "12.3 ms"."""
+    if math.isnan(value):
+        return NOTHING
+    for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
+        if value >= size:
+            return f"{_three_digits(value / size)} {unit}"
+    return f"{_three_digits(value / 1e-9)} ns" if value else "0 s"
+
+
+def memory(value: float) -> str:
+    """One decimal, in binary units: "1.5 GiB"."""
+    for unit, power in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
+        if value >= 2**power:
+            return f"{value / 2**power:.1f} {unit}"
+    return f"{value:.0f} B"
+
+
+def ratio(value: float) -> str:
+    """Two decimals: "1.25", and a dash for what does not exist."""
+    return NOTHING if math.isnan(value) else f"{value:.2f}"
+
+
+def share(value: float) -> str:
+    """Whole per cent, "57%"; below one a decimal, "0.3%"."""
+    return f"{value:.1%}" if 0 < value < 0.01 else f"{value:.0%}"
+
+
+def _three_digits(value: float) -> str:
+    return f"{value:.{max(0, 2 - int(math.log10(max(value, 1))))}f}"

@@ -1,0 +1,286 @@
+"""Capture: a PyTorch module becomes an op graph, without computing anything.
+
+`torch.export` traces the module into ATen operations. What follows says which of them are ops, and what they cost:
+
+- A parameter is not an op but a weight of the ops that read it, once, however many names it has. Inputs, buffers and
+  constants are taken to be on every device already: they are small beside weights, gradients and activations.
+- A view of a whole tensor (reshape, transpose, expand, ...) is not an op: who reads the view reads the tensor itself.
+- A view of a part (slice, chunk, select, ...) is an op that costs nothing and shares its tensor's device, so that
+  only the part travels to who reads it elsewhere. A part of a weight or input is that weight or input.
+- An op that no output depends on is left out.
+- FLOPs are those of PyTorch's FLOP counter: products, convolutions and attention; all else costs memory traffic only.
+- Memory traffic is every tensor read and written, once; of a table that is looked up, only the rows found.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.export import ExportedProgram
+from torch.fx import Node
+from torch.utils._pytree import tree_leaves, tree_map_only
+from torch.utils.flop_counter import flop_registry, sdpa_flop_count
+
+from graphs.by_name import unknown
+from graphs.errors import InputError
+from graphs.op_graph import OpGraph
+
+aten = torch.ops.aten
+
+# Devices run each of these as one kernel; PyTorch would take them apart into many ops.
+_KEPT_WHOLE = (aten.scaled_dot_product_attention.default, aten.nll_loss_forward.default, aten.silu.default)
+# These read as much of their first operand as they write.
+_LOOK_UPS = {aten.embedding, aten.gather, aten.index, aten.index_select, aten.nll_loss_forward}
+
+
+def capture(
+    module: nn.Module, args: Sequence[object], kwargs: Mapping[str, object] | None = None, *, name: str
+) -> OpGraph:
+    """The forward pass of `module(*args, **kwargs)` as an op graph.
+
+    Nothing is computed; on the meta device (`with torch.device("meta")`) nothing is allocated either.
+    Raises InputError, with PyTorch's reason, for a module that cannot be traced, or whose sizes depend on data.
+    """
+    try:
+        program = _trace(module, tuple(args), dict(kwargs or {}))
+    except Exception as error:  # whatever the module's own code or the tracer raises
+        reason = (str(error).strip() or type(error).__name__).partition("\n")[0]
+        raise InputError(
+            f"{name}: PyTorch cannot trace this module: {reason}; its control flow and sizes must not depend on "
+            "the values of tensors, and its example inputs must be on its device"
+        ) from error
+    return _Builder(program, module, name).build()
+
+
+def _trace(module: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]) -> ExportedProgram:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # PyTorch's, about its own insides
+        program = torch.export.export(module, args, kwargs, strict=False)
+        decompositions = torch.export.default_decompositions()
+        for op in _KEPT_WHOLE:
+            decompositions.pop(op, None)
+        return program.run_decompositions(decompositions)
+
+
+def capture_file(what: str) -> OpGraph:
+    """The forward pass of a module made by a user's function, given as "path/to/file.py:callable".
+
+    The callable takes no arguments and returns (module, args) or (module, args, kwargs). A model that is too large
+    for memory can be made `with torch.device("meta")` there.
+    Raises InputError for a missing file or callable, or another result.
+    """
+    path, _, function = what.rpartition(":")
+    made = _function(_import(Path(path)), path, function)()
+    if not isinstance(made, tuple) or len(made) not in (2, 3) or not isinstance(made[0], nn.Module):
+        raise InputError(f"{what}: expected (module, args) or (module, args, kwargs), got {_described(made)}")
+    args = made[1] if isinstance(made[1], (tuple, list)) else (made[1],)
+    return capture(made[0], args, made[2] if len(made) == 3 else None, name=f"{Path(path).stem}:{function}")
+
+
+def _import(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"_captured_{path.stem}", path)
+    if not path.is_file() or spec is None or spec.loader is None:
+        raise InputError(f"{path}: no such Python file; expected path/to/file.py:callable")
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:  # the user's own code
+        raise InputError(f"{path}: importing it failed: {type(error).__name__}: {error}") from error
+    return module
+
+
+def _function(module: ModuleType, path: str, name: str) -> Callable[[], object]:
+    own = {key: value for key, value in vars(module).items() if inspect.isfunction(value) or inspect.isclass(value)}
+    existing = [key for key, value in own.items() if value.__module__ == module.__name__]
+    found = getattr(module, name, None)
+    if not callable(found):
+        raise InputError(f"{path}: {unknown('callable', name, existing)}")
+    return found  # type: ignore[no-any-return]  # whatever it returns is looked at by the caller
+
+
+def _described(made: object) -> str:
+    if isinstance(made, tuple):
+        return f"a tuple of {', '.join(type(part).__name__ for part in made) or 'nothing'}"
+    return type(made).__name__
+
+
+class _Builder:
+    """Walks a traced program once, in order, and remembers what each of its nodes stands for."""
+
+    def __init__(self, program: ExportedProgram, module: nn.Module, name: str) -> None:
+        self.program, self.name = program, name
+        self.parameters = dict(module.named_parameters(remove_duplicate=False))
+        self.op: dict[Node, int] = {}  # the op whose output a node is, or looks at
+        self.weight: dict[Node, int] = {}  # the weight that a node is, or looks at
+        self.names: list[str] = []
+        self.kinds: list[str] = []
+        self.costs: list[tuple[float, float, float]] = []  # FLOP, bytes accessed, output bytes
+        self.group: list[int] = []
+        self.edges: set[tuple[int, int]] = set()
+        self.weights: list[float] = []  # bytes
+        self.weight_uses: set[tuple[int, int]] = set()
+        self.seen: dict[nn.Parameter, int] = {}  # the weight of each parameter read so far
+        self.live = _live(program)
+
+    def build(self) -> OpGraph:
+        for node in self.program.graph.nodes:
+            if node in self.live and node.op == "call_function":
+                self._visit(node)
+        costs = np.array(self.costs).reshape(-1, 3)
+        return OpGraph(
+            self.name,
+            tuple(self.names),
+            tuple(self.kinds),
+            flops=costs[:, 0],
+            bytes_accessed=costs[:, 1],
+            output_bytes=costs[:, 2],
+            edges=np.array(sorted(self.edges), np.int64),
+            weights=np.array(self.weights),
+            weight_uses=np.array(sorted(self.weight_uses), np.int64),
+            group=np.array(self.group, np.int64),
+        )
+
+    def _visit(self, node: Node) -> None:
+        base = _viewed(node)
+        if base is None:
+            if _tensors(node):
+                self._add_op(node, _flops(node), _traffic(node), self._used_bytes(node))
+        elif _tensors(node) and _is_part(node, base) and base in self.op:
+            self._add_part(node, base)
+        else:
+            self._stand_for(node, base)
+
+    def _stand_for(self, node: Node, base: Node) -> None:
+        if base in self.op:
+            self.op[node] = self.op[base]
+        elif (weight := self._weight(base)) is not None:
+            self.weight[node] = weight
+
+    def _add_part(self, node: Node, base: Node) -> None:
+        whole = self.op[base]
+        self.group[whole] = whole if self.group[whole] < 0 else self.group[whole]
+        self._add_op(node, 0.0, 0.0, _bytes(_tensors(node)))
+        self.group[-1] = self.group[whole]
+
+    def _add_op(self, node: Node, flops: float, traffic: float, output_bytes: float) -> None:
+        op = len(self.names)
+        self.op[node] = op
+        self.names.append(_name(node))
+        self.kinds.append(_kind(node))
+        self.costs.append((flops, traffic, output_bytes))
+        self.group.append(-1)
+        for read in node.all_input_nodes:
+            if read in self.op:
+                self.edges.add((self.op[read], op))
+            elif (weight := self._weight(read)) is not None:
+                self.weight_uses.add((op, weight))
+
+    def _weight(self, node: Node) -> int | None:
+        """The weight that a node is, or looks at; one that is read for the first time is added."""
+        if node in self.weight:
+            return self.weight[node]
+        path = self.program.graph_signature.inputs_to_parameters.get(node.name)
+        if path is None:
+            return None
+        parameter = self.parameters[path]
+        if parameter not in self.seen:
+            self.seen[parameter] = len(self.weights)
+            self.weights.append(_bytes(_tensors(node)))
+        return self.seen[parameter]
+
+    def _used_bytes(self, node: Node) -> float:
+        """Bytes of the outputs that someone reads."""
+        if isinstance(node.meta["val"], Tensor):
+            return _bytes([node.meta["val"]])
+        used = {user.args[1] for user in node.users if _is_getitem(user) and user in self.live}
+        return _bytes([node.meta["val"][i] for i in used])
+
+
+def _live(program: ExportedProgram) -> set[Node]:
+    """The nodes that the module's outputs depend on; what updates buffers is left out."""
+    outputs = set(program.graph_signature.user_outputs)
+    stack = [node for node in program.graph.output_node().all_input_nodes if node.name in outputs]
+    live: set[Node] = set()
+    while stack:
+        node = stack.pop()
+        if node not in live:
+            live.add(node)
+            stack.extend(node.all_input_nodes)
+    return live
+
+
+def _viewed(node: Node) -> Node | None:
+    """The node whose memory a node looks at, or None for an op with an output of its own."""
+    if _is_getitem(node):
+        return node.all_input_nodes[0]
+    is_view = getattr(node.target, "is_view", False) or node.target is aten._unsafe_view.default
+    return node.all_input_nodes[0] if is_view and node.all_input_nodes else None
+
+
+def _is_getitem(node: Node) -> bool:
+    return getattr(node.target, "__name__", "") == "getitem"
+
+
+def _is_part(node: Node, base: Node) -> bool:
+    """Whether a view shows less than all of its base."""
+    if _is_getitem(node):
+        base = _viewed(base) or node  # what was split; an output of an op with several is no part of the others
+    if not isinstance(node.meta["val"], Tensor):
+        return False  # a split, whose parts come as getitems
+    return bool(sum(t.numel() for t in _tensors(node)) < sum(t.numel() for t in _tensors(base)))
+
+
+def _tensors(node: Node) -> list[Tensor]:
+    return [value for value in tree_leaves(node.meta.get("val")) if isinstance(value, Tensor)]
+
+
+def _bytes(tensors: Iterable[Tensor]) -> float:
+    """Bytes that tensors occupy; a dimension that was expanded occupies nothing."""
+    total = 0.0
+    for tensor in tensors:
+        shown = [size for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if stride or size == 0]
+        if not all(isinstance(size, int) for size in shown):
+            raise InputError(f"a tensor of shape {tuple(tensor.shape)} has a size that depends on data; fix its size")
+        total += float(np.prod(shown, dtype=np.float64)) * tensor.element_size()
+    return total
+
+
+def _traffic(node: Node) -> float:
+    """Bytes read and written."""
+    written = _bytes(_tensors(node))
+    read = [_bytes(_tensors(source)) for source in node.all_input_nodes]
+    if getattr(node.target, "overloadpacket", None) in _LOOK_UPS and read:
+        read[0] = min(read[0], written)
+    return written + sum(read)
+
+
+def _flops(node: Node) -> float:
+    args, kwargs = tree_map_only(Node, lambda read: read.meta["val"], (node.args, dict(node.kwargs)))
+    packet = getattr(node.target, "overloadpacket", None)
+    if packet is aten.scaled_dot_product_attention:
+        query, key, value = (tuple(tensor.shape) for tensor in args[:3])
+        heads = query[:-2]  # keys and values may be shared by several heads
+        return float(sdpa_flop_count(query, heads + key[-2:], heads + value[-2:]))
+    count: Callable[..., Any] | None = flop_registry.get(packet)
+    return float(count(*args, **kwargs, out_val=node.meta["val"])) if count else 0.0
+
+
+def _name(node: Node) -> str:
+    """Module path and unique node name: "layers.0.cell/addmm_3"."""
+    stack = list((node.meta.get("nn_module_stack") or {}).values())
+    path = stack[-1][0] if stack else ""
+    return f"{path}/{node.name}" if path else node.name
+
+
+def _kind(node: Node) -> str:
+    target = node.all_input_nodes[0].target if _is_getitem(node) else node.target
+    return str(getattr(target, "overloadpacket", target))

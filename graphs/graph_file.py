@@ -1,0 +1,158 @@
+"""An op graph on disk, `*.graph.json` or `*.graph.json.gz`.
+
+    {"schema": "placelab.graph", "version": 1, "name": "two",
+     "nodes": [{"name": "a", "kind": "aten.mm", "flops": 8, "bytes_accessed": 48, "output_bytes": 16},
+               {"name": "b", "kind": "aten.relu", "bytes_accessed": 32, "output_bytes": 16}],
+     "edges": [["a", "b"]], "weights": [16], "weight_uses": [["a", 0]]}
+
+Costs are in FLOP and bytes, and zero if left out. An op is named by its name or by its position in `nodes`; `control`
+holds the positions of the edges that only order their ops. A grouped graph carries its members.
+"""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+import numpy as np
+
+from graphs.by_name import unknown
+from graphs.documents import read_document
+from graphs.errors import InputError
+from graphs.op_graph import Ints, OpGraph, Phase
+
+VERSION = 1
+ENDINGS = (".graph.json", ".graph.json.gz")
+
+Amount = Annotated[float, msgspec.Meta(ge=0)]
+Position = Annotated[int, msgspec.Meta(ge=0)]
+OpRef = Position | str
+
+
+class Node(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
+    """One op."""
+
+    name: str
+    kind: str
+    flops: Amount = 0.0
+    bytes_accessed: Amount = 0.0
+    output_bytes: Amount = 0.0
+    phase: Literal["forward", "backward", "update", "refresh"] = "forward"
+    mirror: OpRef | None = None  # the op whose device this one shares
+    group: Position | None = None  # ops of one group share a device
+    measured_seconds: Amount | None = None
+
+
+class GraphFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
+    """What a graph file holds."""
+
+    schema: Literal["placelab.graph"]
+    version: int
+    name: str
+    nodes: list[Node]
+    edges: list[tuple[OpRef, OpRef]] = []  # producer, consumer
+    control: list[Position] = []  # positions in `edges`
+    weights: list[Amount] = []  # bytes
+    weight_uses: list[tuple[OpRef, Position]] = []  # op, weight
+    members: GraphFile | None = None
+    member_of: list[Position] = []  # the op group of each member
+
+
+def save_graph(graph: OpGraph, path: Path) -> None:
+    """Write a graph, compressed if the file's name ends in ".gz". Raises InputError for another ending."""
+    if not path.name.endswith(ENDINGS):
+        raise InputError(f"{path}: the name of a graph file ends in {' or '.join(ENDINGS)}")
+    encoded = msgspec.json.encode(_content(graph))
+    if path.suffix == ".gz":
+        path.write_bytes(gzip.compress(encoded, mtime=0))
+    else:
+        path.write_bytes(msgspec.json.format(encoded, indent=1) + b"\n")
+
+
+def load_graph_file(path: Path) -> OpGraph:
+    """The graph in a file.
+
+    Raises InputError, naming the file and the place in it, if it is missing, damaged or of another version, if an
+    edge names an unknown op, or if the graph is not one (a cycle, a negative cost).
+    """
+    remedy = "`placelab capture MODEL --out FILE` writes one"
+    content = read_document(path, GraphFile, version=VERSION, remedy=remedy)
+    try:
+        return _graph(content)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from error
+
+
+def _content(graph: OpGraph) -> GraphFile:
+    columns = zip(
+        graph.names, graph.kinds, graph.flops.tolist(), graph.bytes_accessed.tolist(), graph.output_bytes.tolist(),
+        graph.phase.tolist(), graph.mirror.tolist(), graph.group.tolist(), graph.measured_seconds.tolist(), strict=True,
+    )  # fmt: skip
+    nodes = [
+        Node(
+            name=name, kind=kind, flops=flops, bytes_accessed=accessed, output_bytes=output,
+            phase=Phase(phase).name.lower(), mirror=None if mirror < 0 else graph.names[mirror],
+            group=None if group < 0 else group, measured_seconds=None if np.isnan(seconds) else seconds,
+        )
+        for name, kind, flops, accessed, output, phase, mirror, group, seconds in columns
+    ]  # fmt: skip
+    return GraphFile(
+        schema="placelab.graph",
+        version=VERSION,
+        name=graph.name,
+        nodes=nodes,
+        edges=graph.edges.tolist(),
+        control=np.flatnonzero(graph.control).tolist(),
+        weights=graph.weights.tolist(),
+        weight_uses=graph.weight_uses.tolist(),
+        members=None if graph.members is None else _content(graph.members),
+        member_of=graph.member_of.tolist(),
+    )
+
+
+def _graph(content: GraphFile) -> OpGraph:
+    nodes = content.nodes
+    index = {node.name: position for position, node in enumerate(nodes)}
+    control = np.zeros(len(content.edges), np.bool_)
+    for position in content.control:
+        if position >= len(control):
+            raise InputError(f"control: there is no edge {position}; there are {len(control)} edges")
+        control[position] = True
+    mirrors = [(f"nodes[{i}].mirror", [node.mirror]) for i, node in enumerate(nodes) if node.mirror is not None]
+    mirror = np.full(len(nodes), -1)
+    mirror[[i for i, node in enumerate(nodes) if node.mirror is not None]] = _ops(mirrors, index)[:, 0]
+    uses = [(f"weight_uses[{i}]", [op]) for i, (op, _) in enumerate(content.weight_uses)]
+    return OpGraph(
+        content.name,
+        tuple(node.name for node in nodes),
+        tuple(node.kind for node in nodes),
+        flops=np.array([node.flops for node in nodes]),
+        bytes_accessed=np.array([node.bytes_accessed for node in nodes]),
+        output_bytes=np.array([node.output_bytes for node in nodes]),
+        edges=_ops([(f"edges[{i}]", edge) for i, edge in enumerate(content.edges)], index, width=2),
+        control=control,
+        weights=np.array(content.weights),
+        weight_uses=np.column_stack([_ops(uses, index)[:, 0], [weight for _, weight in content.weight_uses]]),
+        phase=np.array([Phase[node.phase.upper()] for node in nodes], np.int64),
+        mirror=mirror,
+        group=np.array([-1 if node.group is None else node.group for node in nodes], np.int64),
+        measured_seconds=np.array([np.nan if node.measured_seconds is None else node.measured_seconds for node in nodes]),
+        members=None if content.members is None else _graph(content.members),
+        member_of=np.array(content.member_of, np.int64),
+    )
+
+
+def _ops(places: Sequence[tuple[str, Sequence[OpRef]]], index: Mapping[str, int], width: int = 1) -> Ints:
+    """(places, width) positions of the ops named at each place of the file. Raises InputError for one unknown."""
+    ops = np.zeros((len(places), width), np.int64)
+    for row, (place, names) in enumerate(places):
+        for column, name in enumerate(names):
+            if isinstance(name, str) and name not in index:
+                raise InputError(f"{place}: {unknown('op', name, index)}")
+            if isinstance(name, int) and name >= len(index):
+                raise InputError(f"{place}: there is no op {name}; there are {len(index)} ops")
+            ops[row, column] = index[name] if isinstance(name, str) else name
+    return ops

@@ -1,0 +1,186 @@
+"""placelab: find, and learn to find, the devices on which a neural network's operations run fastest.
+
+Every verb of the command line is a function of this module, with the same keywords:
+
+    import placelab
+    placed = placelab.place("rnnlm:layers=4,steps=10", cluster="p100:devices=4", placer="annealing", budget=500)
+    print(placed.timeline.step_seconds, placed.plan.placement)
+
+Graphs, clusters and placers are given as objects or as text: a file, or a spec such as `rnnlm:layers=4`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from graphs.errors import DoesNotFitError, InputError
+
+if TYPE_CHECKING:
+    from evaluation.comparison import Comparison
+    from evaluation.evaluate import Evaluation
+    from evaluation.placed import Placed
+    from evaluation.summary import GraphSummary
+    from graphs.cluster import Cluster
+    from graphs.op_graph import OpGraph
+    from graphs.problem import Problem
+    from placers import Placer
+    from training.finetune import FineTuned
+
+__all__ = [
+    "capture", "compare", "evaluate", "finetune", "list_names", "place", "report", "show", "simulate", "train",
+]  # fmt: skip
+
+
+def list_names(
+    what: Literal["all", "families", "clusters", "placers", "networks", "cost_models", "recipes"] = "all",
+) -> dict[str, list[dict[str, object]]]:
+    """List what exists by name: model families, clusters, placers, networks, cost models and training recipes.
+
+    Args:
+        what: the kind of thing to list.
+    """
+    from evaluation.listing import listing
+
+    return listing(what)
+
+
+def capture(
+    model: str, *, out: Path | None = None, training: bool = True, groups: int | None = None
+) -> GraphSummary:
+    """Capture a PyTorch model as an op graph and save it.
+
+    Args:
+        model: `file.py:callable`, where the callable returns a module and its example inputs, or a family spec.
+        out: the graph file to write, `*.graph.json` or `*.graph.json.gz`; without it, only a summary is shown.
+        training: capture a whole training step: forward, backward and update.
+        groups: merge the ops into this many op groups.
+    """
+    from evaluation.summary import GraphSummary
+    from graphs.load import load_graph
+    from graphs.storage import save_graph
+
+    graph = load_graph(model, groups=groups, training=training)
+    if out is not None:
+        save_graph(graph, out)
+    return GraphSummary.of(graph)
+
+
+def show(graph: str | OpGraph, *, groups: int | None = None) -> GraphSummary:
+    """Show what a graph holds: counts, totals, the longest chain, the largest tensors.
+
+    Args:
+        graph: a graph file, a family spec such as `rnnlm:layers=4`, or `file.py:callable`.
+        groups: merge the ops into this many op groups first.
+    """
+    from evaluation.summary import GraphSummary
+    from graphs.load import load_graph
+
+    return GraphSummary.of(load_graph(graph, groups=groups))
+
+
+def simulate(
+    graph: str | OpGraph,
+    plan: Path,
+    *,
+    cluster: str | Cluster = "p100:devices=2",
+    groups: int | None = 64,
+    optimizer: str = "adam",
+) -> Placed:
+    """Simulate one training step of a graph under a plan.
+
+    Args:
+        graph: a graph file, a family spec such as `rnnlm:layers=4`, or `file.py:callable`.
+        plan: a plan file, as `place --out` writes it or edited by hand.
+        cluster: a cluster file or a preset such as `p100:devices=4`.
+        groups: the number of op groups that the plan was made for.
+        optimizer: whose state occupies memory: sgd, momentum or adam.
+    """
+    from envs.plan_file import load_plan
+    from evaluation.placed import Placed
+
+    problem = _problem(graph, cluster, groups, optimizer)
+    return Placed.of(problem, load_plan(plan, problem))
+
+
+def place(
+    graph: str | OpGraph,
+    *,
+    cluster: str | Cluster = "p100:devices=2",
+    placer: str | Placer = "annealing",
+    budget: int = 1000,
+    groups: int | None = 64,
+    optimizer: str = "adam",
+    seed: int = 0,
+    out: Path | None = None,
+) -> Placed:
+    """Find a device for every op of a graph.
+
+    Args:
+        graph: a graph file, a family spec such as `rnnlm:layers=4`, or `file.py:callable`.
+        cluster: a cluster file or a preset such as `p100:devices=4`.
+        placer: a placer's spec, such as `metis` or `annealing`, or the folder of a trained one.
+        budget: how many placements the placer may simulate.
+        groups: merge the ops into this many op groups first.
+        optimizer: whose state occupies memory: sgd, momentum or adam.
+        seed: of everything random.
+        out: the plan file to write, `*.plan.json`.
+    """
+    from envs.plan_file import save_plan
+    from evaluation.placed import Placed
+
+    problem = _problem(graph, cluster, groups, optimizer)
+    placed = Placed.by(_placer(placer), problem, seed=seed, budget=budget)
+    if out is not None:
+        save_plan(placed.plan, problem, placed.timeline, out)
+    return placed
+
+
+def compare(
+    graphs: Sequence[str | OpGraph],
+    *,
+    clusters: Sequence[str | Cluster] = ("p100:devices=2",),
+    placers: Sequence[str | Placer] = (),
+    budget: int = 16,
+    groups: int | None = 64,
+    optimizer: str = "adam",
+    seeds: int = 1,
+) -> Comparison:
+    """Compare placers on every graph and cluster, at the same number of simulations.
+
+    Args:
+        graphs: graph files, family specs such as `rnnlm:layers=4`, or `file.py:callable`.
+        clusters: cluster files or presets such as `p100:devices=4`.
+        placers: placer specs or folders of trained ones; without any, all that exist except untrained ones.
+        budget: how many placements each placer may simulate on each problem.
+        groups: merge the ops into this many op groups first.
+        optimizer: whose state occupies memory: sgd, momentum or adam.
+        seeds: how many seeds to run placers with.
+    """
+    from evaluation.comparison import compare as run
+    from placers.classical import classical_placers
+
+    problems = [_problem(graph, cluster, groups, optimizer) for graph in graphs for cluster in clusters]
+    return run([_placer(p) for p in placers or classical_placers()], problems, budget=budget, seeds=range(seeds))
+
+
+def train(recipe: str = "gdp", *, out: Path | None = None, seed: int = 0, resume: bool = False) -> Placer:
+    """Train a placement policy on graph families, into a run folder.
+
+    Ctrl-C stops after the current update and saves; `--resume` goes on from there.
+
+    Args:
+        recipe: a recipe by name or a TOML file.
+        out: the run folder; without it, `runs/RECIPE-seedN`.
+        seed: of everything random.
+        resume: go on with the run in the folder.
+    """
+    from training.train import train as run
+
+    folder = out or Path("runs") / f"{Path(recipe).stem}-seed{seed}"
+    return run(recipe, out=folder, seed=seed, resume=resume, command=_command())

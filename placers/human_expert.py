@@ -1,0 +1,156 @@
+"""What an engineer would do: the layers of a network split evenly over the devices, in order.
+
+The rules are those of the papers' expert baselines (Placeto, GDP): the layers of a recurrent net or a Transformer are
+dealt out in order, equally many to each device, the embedding with the first and the head with the last; a net with
+branches or convolutions stays on one device if it fits, else it is cut in order where memory demands; anything else
+is cut in order into pieces that take equally long. CPUs are used only if there is nothing else. A layer is recognised
+by its name: `blocks.2` in "blocks.2.branches.1/conv", a number in a container with several.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from envs.plan import Plan
+from envs.simulator import Simulator
+from graphs.cluster import Cluster
+from graphs.op_graph import Floats, Ints, OpGraph, Phase
+from graphs.problem import Problem
+from placers.searching.held_memory import HeldMemory
+from placers.searching.unit_graph import unit_order, unit_seconds
+
+
+@dataclass(frozen=True)
+class HumanExpert:
+    """Layers in order, branches together."""
+
+    @property
+    def name(self) -> str:
+        """Its spec."""
+        return "human_expert"
+
+    def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> Plan:
+        """At most one simulation, to see whether a net with branches fits on one device."""
+        simulator = Simulator(problem)
+        devices = chosen_devices(problem.cluster)
+        layers = unit_layers(problem.graph)
+        if has_branches(problem.graph):
+            placement = _branches(simulator, devices, budget)
+        elif len(layers):
+            parts = min(len(devices), int(layers.max()) + 1)
+            placement = devices[layers * parts // (int(layers.max()) + 1)]
+        else:
+            seconds = unit_seconds(problem, simulator.costs)[:, devices]
+            shares = 1.0 / np.maximum(seconds.sum(axis=0), 1e-30)
+            placement = devices[in_order(unit_order(problem.graph), seconds.mean(axis=1), shares)]
+        return Plan.of_units(problem, placement, placer=self.name, seed=seed, simulations=simulator.simulations)
+
+
+def build() -> HumanExpert:
+    """The placer; it has no knobs."""
+    return HumanExpert()
+
+
+def chosen_devices(cluster: Cluster) -> Ints:
+    """The devices that an expert uses, in order: all but the CPUs, or the CPUs if there is nothing else."""
+    others = [i for i, device in enumerate(cluster.devices) if device.kind != "cpu"]
+    return np.array(others or range(len(cluster)), np.int64)
+
+
+def has_branches(graph: OpGraph) -> bool:
+    """Whether the net is of the Inception kind: mostly convolutions, or with branches by name."""
+    fine = graph.members or graph
+    convolves = np.array(["conv" in kind for kind in fine.kinds])
+    return any("branches" in path(name) for name in fine.names) or 2 * fine.flops[convolves].sum() > fine.flops.sum()
+
+
+def unit_layers(graph: OpGraph) -> Ints:
+    """(units,) the layer of each unit, from 0; empty if the names tell of no layers.
+
+    A unit's layer is that of its costliest forward op, in a grouped graph of its costliest forward member.
+    """
+    fine = graph.members or graph
+    layers = op_layers(fine)
+    if len(layers) == 0:
+        return layers
+    owner = graph.units if graph.members is None else graph.units[graph.member_of]
+    cost = np.where(fine.phase == Phase.FORWARD, fine.flops + fine.bytes_accessed, -1.0)
+    by_cost = np.lexsort((-np.arange(len(fine)), cost))
+    chosen = np.zeros(graph.num_units, np.int64)
+    chosen[owner[by_cost]] = layers[by_cost]
+    return chosen
+
+
+def op_layers(graph: OpGraph) -> Ints:
+    """(ops,) the layer of each op, numbered in the order of the graph's ops; empty if the names tell of no layers.
+
+    A forward op outside of the layers belongs to the latest layer that it depends on, else to the earliest that needs
+    it; ops of later phases, which follow their forward ops, are left in layer 0 if their names do not tell.
+    """
+    number: dict[tuple[str, ...], int] = {}
+    named = [number.setdefault(key, len(number)) if key else -1 for key in _layer_keys(graph.names)]
+    layers = np.array(named, np.int64) if number else np.zeros(0, np.int64)
+    if number:
+        _spread(graph, layers)
+    return layers
+
+
+def in_order(order: Ints, weights: Floats, shares: Floats) -> Ints:
+    """(units,) contiguous pieces of an order (units,) whose weights are proportional to the shares (pieces,)."""
+    weight = weights[order] if weights.any() else np.ones(len(order))
+    middle = (np.cumsum(weight) - weight / 2) / weight.sum()
+    pieces = np.empty(len(order), np.int64)
+    pieces[order] = np.minimum(np.searchsorted(np.cumsum(shares) / shares.sum(), middle), len(shares) - 1)
+    return pieces
+
+
+def path(name: str) -> list[str]:
+    """The modules that an op's name leads through: "blocks.2.branches.1/conv" -> blocks, 2, branches, 1."""
+    return name.rpartition("/")[0].split(".")
+
+
+def _branches(simulator: Simulator, devices: Ints, budget: int) -> Ints:
+    """Everything on the fastest device if it fits there, else pieces in order in proportion to the memory."""
+    problem = simulator.problem
+    held = HeldMemory.of(problem)
+    seconds = unit_seconds(problem, simulator.costs)[:, devices].sum(axis=0)
+    together = np.full(problem.graph.num_units, devices[seconds.argmin()])
+    fits = simulator.run(together).fits if budget > 0 else held.overflow(together) == 0
+    if fits:
+        return together
+    return devices[in_order(unit_order(problem.graph), held.per_unit, held.shares[devices])]
+
+
+def _layer_keys(names: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    """For each op, the path down to its outermost number in a container that has several; empty without one."""
+    paths = [path(name) for name in names]
+    children: dict[tuple[str, ...], set[str]] = {}
+    for parts in paths:
+        for depth in _numbers(parts):
+            children.setdefault(tuple(parts[:depth]), set()).add(parts[depth])
+    for parts in paths:
+        depths = (depth for depth in _numbers(parts) if len(children[tuple(parts[:depth])]) > 1)
+        yield tuple(parts[: next(depths, -1) + 1])
+
+
+def _numbers(parts: list[str]) -> list[int]:
+    return [depth for depth, part in enumerate(parts) if part.isdecimal()]
+
+
+def _spread(graph: OpGraph, layers: Ints) -> None:
+    """Give the forward ops without a layer (-1) one, in place."""
+    inputs: list[list[int]] = [[] for _ in range(len(graph))]
+    outputs: list[list[int]] = [[] for _ in range(len(graph))]
+    for producer, consumer in graph.edges[(graph.phase[graph.edges] == Phase.FORWARD).all(axis=1)].tolist():
+        inputs[consumer].append(producer)
+        outputs[producer].append(consumer)
+    for op in graph.topological_order.tolist():
+        if layers[op] < 0:
+            layers[op] = max(layers[inputs[op]], default=-1)
+    for op in graph.topological_order[::-1].tolist():
+        if layers[op] < 0:
+            layers[op] = min((layer for layer in layers[outputs[op]] if layer >= 0), default=-1)
+    np.maximum(layers, 0, out=layers)

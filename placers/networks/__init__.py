@@ -1,0 +1,1 @@
+"""Networks: each file's `build` returns a module from a Batch to logits (problems, units, devices)."""

@@ -1,0 +1,1 @@
+"""What learned placers share: what they see of a problem, and how logits become placements."""

@@ -1,0 +1,230 @@
+"""What a policy sees of a problem: features of units, of devices and of (unit, device) pairs.
+
+Everything is relative to the problem at hand (its mean op, its critical path, its devices' memory), so that one
+policy serves graphs and clusters of any size. GDP names op type and output shape as node features (section 3.1);
+the other features are our choice.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from envs.cost_models import Costs
+from graphs.op_graph import Floats, Ints, OpGraph, Phase
+from graphs.problem import Problem
+
+KIND_WORDS = {
+    "matmul": ("mm", "linear", "einsum", "attention"),
+    "convolution": ("conv",),
+    "normalisation": ("norm",),
+    "embedding": ("embedding", "gather", "index"),
+    "pooling": ("pool",),
+    "activation": ("relu", "tanh", "sigmoid", "softmax", "gelu", "silu"),
+    "loss": ("loss", "nll", "cross_entropy"),
+}  # the first match decides; what matches none is "other"
+
+UNIT_FEATURES = (
+    "work", "log_work", "communication", "static_bytes", "activation_bytes",
+    "earliest_start", "longest_remaining", "slack", "work_before", "module_rank", "fan_in", "fan_out",
+    *KIND_WORDS, "other",
+    "total_static", "total_activations", "parallelism", "total_communication", "devices",
+)  # fmt: skip
+DEVICE_FEATURES = ("speed", "memory", "memory_need", "bandwidth", "centre", "first", "last", "share", "is_cpu")
+PAIR_FEATURES = ("seconds", "static_fill", "work_offset", "module_offset")
+
+
+@dataclass(frozen=True, eq=False)
+class Observation:
+    """A problem as a policy sees it: float32 features and the edges among units."""
+
+    units: np.ndarray  # (units, len(UNIT_FEATURES)) float32
+    devices: np.ndarray  # (devices, len(DEVICE_FEATURES)) float32
+    pairs: np.ndarray  # (units, devices, len(PAIR_FEATURES)) float32
+    edges: Ints  # (edges, 2) producer unit, consumer unit; each pair once
+
+
+def observe(problem: Problem, costs: Costs) -> Observation:
+    """Features of a problem under the given op seconds, each pair of units joined at most once."""
+    graph, cluster = problem.graph, problem.cluster
+    units, count = graph.units, graph.num_units
+    pair_seconds = np.zeros((count, len(cluster)))
+    np.add.at(pair_seconds, units, costs.op_seconds)
+    work = pair_seconds.mean(axis=1)
+    sent = _mean_transfer_seconds(problem)
+    span = _Span.of(graph, costs.op_seconds.mean(axis=1))
+    static, activations = _unit_bytes(problem)
+    memory = cluster.memory_bytes.mean()
+    edges = _unit_edges(graph)
+    order = np.lexsort((np.arange(count), span.earliest))
+    work_before = _fraction_before(work, order)
+    module_rank = _module_rank(graph, work, span.earliest)
+    total = max(work.sum(), 1e-12)
+    per_unit = np.stack(
+        [
+            np.log1p(work / total * count),
+            np.log(work / total + 1e-6) / 4,
+            np.log1p(_per_unit(graph, sent) / total * count),
+            static / memory,
+            activations / memory,
+            span.earliest / span.length,
+            span.remaining / span.length,
+            1 - (span.earliest + span.remaining) / span.length,
+            work_before,
+            module_rank,
+            np.log1p(np.bincount(edges[:, 1], minlength=count)),
+            np.log1p(np.bincount(edges[:, 0], minlength=count)),
+        ],
+        axis=1,
+    )
+    whole = np.array(
+        [
+            np.log1p(_distinct_weight_bytes(problem) / memory),
+            np.log1p(activations.sum() / memory),
+            np.log(total / span.length),
+            np.log1p(sent.sum() / total),
+            1 / len(cluster),
+        ]
+    )
+    features = np.concatenate([per_unit, _kinds(graph, work), np.tile(whole, (count, 1))], axis=1)
+    devices = _device_features(problem, costs)
+    centre = devices[:, DEVICE_FEATURES.index("centre")]
+    pairs = np.stack(
+        [
+            np.log((pair_seconds + 1e-12) / (work[:, None] + 1e-12)),
+            static[:, None] / cluster.memory_bytes[None, :],
+            work_before[:, None] - centre,
+            module_rank[:, None] - centre,
+        ],
+        axis=2,
+    )
+    return Observation(features.astype(np.float32), devices.astype(np.float32), pairs.astype(np.float32), edges)
+
+
+@dataclass(frozen=True, eq=False)
+class _Span:
+    """When each unit's forward ops could start and how long the path behind them is, without communication."""
+
+    earliest: Floats  # (units,) seconds
+    remaining: Floats  # (units,) seconds, own duration included
+    length: float  # the critical path, seconds
+
+    @classmethod
+    def of(cls, graph: OpGraph, seconds: Floats) -> _Span:
+        start, tail = np.zeros(len(graph)), np.zeros(len(graph))
+        (out_offsets, out_edges), (in_offsets, in_edges) = graph.successors, graph.predecessors
+        sources, targets = graph.edges[:, 0], graph.edges[:, 1]
+        for op in graph.topological_order:
+            before = sources[in_edges[in_offsets[op] : in_offsets[op + 1]]]
+            start[op] = (start[before] + seconds[before]).max(initial=0.0)
+        for op in graph.topological_order[::-1]:
+            after = targets[out_edges[out_offsets[op] : out_offsets[op + 1]]]
+            tail[op] = seconds[op] + tail[after].max(initial=0.0)
+        earliest, remaining = np.full(graph.num_units, np.inf), np.zeros(graph.num_units)
+        np.minimum.at(earliest, graph.units, start)
+        np.maximum.at(remaining, graph.units, tail)
+        return cls(earliest, remaining, max(float(tail.max()), 1e-12))
+
+
+def _mean_transfer_seconds(problem: Problem) -> Floats:
+    """(ops,) seconds to send each op's output to another device, mean over pairs; 0 where nobody consumes it."""
+    cluster, graph = problem.cluster, problem.graph
+    apart = ~np.eye(len(cluster), dtype=np.bool_)
+    consumed = np.bincount(graph.edges[~graph.control, 0], minlength=len(graph)) > 0
+    if not apart.any():
+        return np.zeros(len(graph))
+    per_byte, latency = (1 / cluster.bandwidth[apart]).mean(), cluster.latency[apart].mean()
+    return np.where(consumed, latency + graph.output_bytes * per_byte, 0.0)
+
+
+def _per_unit(graph: OpGraph, values: Floats) -> Floats:
+    return np.bincount(graph.units, weights=values, minlength=graph.num_units)
+
+
+def _unit_bytes(problem: Problem) -> tuple[Floats, Floats]:
+    """(units,) bytes of parameters with their gradients and optimizer state, and of forward outputs."""
+    graph = problem.graph
+    uses = np.unique(np.stack([graph.units[graph.weight_uses[:, 0]], graph.weight_uses[:, 1]], axis=1), axis=0)
+    static = np.bincount(uses[:, 0], weights=graph.weights[uses[:, 1]], minlength=graph.num_units)
+    activations = _per_unit(graph, np.where(graph.phase == Phase.FORWARD, graph.output_bytes, 0.0))
+    return static * problem.bytes_per_weight_byte, activations
+
+
+def _distinct_weight_bytes(problem: Problem) -> float:
+    used = np.unique(problem.graph.weight_uses[:, 1])
+    return float(problem.graph.weights[used].sum()) * problem.bytes_per_weight_byte
+
+
+def _unit_edges(graph: OpGraph) -> Ints:
+    """Forward edges between different units, each once; all edges if the graph has no backward pass."""
+    between = graph.units[graph.edges[(graph.phase[graph.edges] == Phase.FORWARD).all(axis=1)]]
+    return np.unique(between[between[:, 0] != between[:, 1]], axis=0).reshape(-1, 2)
+
+
+def _fraction_before(work: Floats, order: Ints) -> Floats:
+    """(units,) share of all work that lies before the middle of each unit in the given order."""
+    middle = np.empty(len(work))
+    middle[order] = np.cumsum(work[order]) - work[order] / 2
+    return middle / max(work.sum(), 1e-12)
+
+
+def _module_rank(graph: OpGraph, work: Floats, earliest: Floats) -> Floats:
+    """(units,) position of each unit's parameters in order of first use, as the share of work before them.
+
+    In a recurrent net unrolled in time every step of a layer reads the same parameters, and so has the same rank,
+    whenever it runs; a unit without parameters has the largest rank among its producers.
+    """
+    readers, tensors = graph.units[graph.weight_uses[:, 0]], graph.weight_uses[:, 1]
+    first_use = np.full(len(graph.weights), np.inf)
+    np.minimum.at(first_use, tensors, earliest[readers])
+    entry = np.full(graph.num_units, -np.inf)
+    np.maximum.at(entry, readers, first_use[tensors])
+    edges = _unit_edges(graph)
+    order = np.lexsort((np.arange(len(work)), earliest))
+    producers: dict[int, list[int]] = {}
+    for source, target in edges.tolist():
+        producers.setdefault(target, []).append(source)
+    for unit in order[np.isinf(entry[order])].tolist():
+        entry[unit] = max((entry[p] for p in producers.get(unit, [])), default=0.0)
+    entry[np.isinf(entry)] = 0.0
+    places, inverse = np.unique(entry, return_inverse=True)
+    share = np.bincount(inverse, weights=work, minlength=len(places)) / max(work.sum(), 1e-12)
+    return (np.cumsum(share) - share / 2)[inverse]
+
+
+def _kinds(graph: OpGraph, work: Floats) -> Floats:
+    """(units, kinds) one-hot kind of each unit's most expensive forward op."""
+    cost = np.where(graph.phase == Phase.FORWARD, graph.flops + graph.bytes_accessed, -1.0)
+    order = np.lexsort((cost, graph.units))
+    last = np.flatnonzero(np.diff(graph.units[order], append=len(work)))
+    hot = np.zeros((len(work), len(KIND_WORDS) + 1))
+    for unit, op in enumerate(order[last]):
+        kind = graph.kinds[op]
+        words = (i for i, found in enumerate(KIND_WORDS.values()) if any(word in kind for word in found))
+        hot[unit, next(words, len(KIND_WORDS))] = 1.0
+    return hot
+
+
+def _device_features(problem: Problem, costs: Costs) -> Floats:
+    cluster = problem.cluster
+    count = len(cluster)
+    slowness = costs.op_seconds.sum(axis=0)
+    index = np.arange(count)
+    bandwidth = np.where(np.eye(count), np.nan, cluster.bandwidth)
+    outgoing = np.nanmean(bandwidth, axis=1) if count > 1 else np.ones(1)
+    need = _distinct_weight_bytes(problem) + _unit_bytes(problem)[1].sum()
+    return np.stack(
+        [
+            np.log(slowness.mean() / np.maximum(slowness, 1e-12)) if slowness.any() else np.zeros(count),
+            np.log(cluster.memory_bytes / cluster.memory_bytes.mean()),
+            np.log(cluster.memory_bytes / max(need, 1.0)) / 4,
+            np.log(outgoing / outgoing.mean()),
+            (index + 0.5) / count,
+            index == 0,
+            index == count - 1,
+            np.full(count, 1 / count),
+            np.array([device.kind == "cpu" for device in cluster.devices]),
+        ],
+        axis=1,
+    )

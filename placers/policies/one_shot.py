@@ -1,0 +1,55 @@
+"""OneShotPolicy: every unit's device is drawn at once, independently given the problem (GDP)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from placers.policies.batch import Batch
+
+
+@dataclass(frozen=True, eq=False)
+class Scores:
+    """How a policy rates placements."""
+
+    log_probability: Tensor  # (problems, samples, units), 0 at padded units
+    entropy: Tensor  # (problems, units) nats, 0 at padded units
+
+
+class OneShotPolicy(nn.Module):
+    """A network of `placers/networks` as a distribution over placements.
+
+    Its logits do not depend on the sample, so a thousand samples of a problem cost one pass through the network.
+    """
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def logits(self, batch: Batch) -> Tensor:
+        """(problems, units, devices)."""
+        out: Tensor = self.network(batch)
+        return out
+
+    @torch.no_grad()
+    def act(self, batch: Batch, samples: int, generator: torch.Generator) -> Tensor:
+        """Draw placements, (problems, samples, units) devices."""
+        probabilities = self.logits(batch).softmax(-1)
+        drawn = torch.multinomial(probabilities.flatten(0, 1), samples, replacement=True, generator=generator)
+        return drawn.unflatten(0, probabilities.shape[:2]).transpose(1, 2)
+
+    @torch.no_grad()
+    def greedy(self, batch: Batch) -> Tensor:
+        """The most likely placement of each problem, (problems, units) devices."""
+        return self.logits(batch).argmax(-1)
+
+    def score(self, batch: Batch, placements: Tensor) -> Scores:
+        """Log-probabilities and entropy of placements (problems, samples, units), differentiable."""
+        log_probabilities = self.logits(batch).log_softmax(-1)
+        table = log_probabilities[:, None].expand(-1, placements.shape[1], -1, -1)
+        chosen = table.gather(-1, placements[..., None]).squeeze(-1)
+        finite = log_probabilities.masked_fill(torch.isinf(log_probabilities), 0.0)
+        entropy = -(finite.exp() * finite * batch.device_mask[:, None, :]).sum(-1)
+        return Scores(chosen * batch.unit_mask[:, None, :], entropy * batch.unit_mask)

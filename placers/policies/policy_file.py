@@ -1,0 +1,89 @@
+"""A policy on disk: a folder with its weights, what it is made of and what it expects to see.
+
+`policy.safetensors` holds the weights and `meta.json` the rest; no pickle. A folder written for other features or by
+another file version is refused rather than misread.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+
+from graphs import by_name
+from graphs.errors import InputError
+from placers.policies.features import DEVICE_FEATURES, PAIR_FEATURES, UNIT_FEATURES
+from placers.policies.one_shot import OneShotPolicy
+
+VERSION = 1
+WEIGHTS = "policy.safetensors"
+META = "meta.json"
+
+
+class Meta(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What `meta.json` says."""
+
+    schema: str = "placelab.policy"
+    version: int = VERSION
+    placer: str  # the file in placers/ that acts with this policy: "gdp"
+    network: str  # spec of the network: "graphsage_transformer:width=64"
+    seed: int
+    simulations: int = 0  # simulations that training used
+    updates: int = 0
+    unit_features: tuple[str, ...] = UNIT_FEATURES
+    device_features: tuple[str, ...] = DEVICE_FEATURES
+    pair_features: tuple[str, ...] = PAIR_FEATURES
+    versions: dict[str, str] = {}
+
+
+def new_policy(network: str, seed: int) -> OneShotPolicy:
+    """An untrained policy over the network that a spec names; same seed, same weights."""
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return OneShotPolicy(by_name.build("placers.networks", network))
+
+
+def save_policy(folder: Path, policy: OneShotPolicy, meta: Meta) -> None:
+    """Write the policy into a folder, which must exist."""
+    save_file(policy.state_dict(), folder / WEIGHTS)
+    (folder / META).write_bytes(msgspec.json.format(msgspec.json.encode(meta), indent=2))
+
+
+def load_meta(folder: Path) -> Meta:
+    """Raises InputError, naming the file, if it is missing, damaged, or of another version or other features."""
+    path = folder / META
+    if not path.is_file():
+        raise InputError(
+            f"{folder} holds no policy ({META} is missing); train one with `placelab train --out {folder}`"
+        )
+    try:
+        head = msgspec.json.decode(path.read_bytes())
+        if isinstance(head, dict) and head.get("version") != VERSION:
+            raise InputError(f"{path}: written as version {head.get('version')}, this placelab reads version {VERSION}")
+        meta = msgspec.json.decode(path.read_bytes(), type=Meta)
+    except (msgspec.ValidationError, msgspec.DecodeError) as error:
+        raise InputError(f"{path}: {error}") from error
+    for what, theirs, ours in (
+        ("unit", meta.unit_features, UNIT_FEATURES),
+        ("device", meta.device_features, DEVICE_FEATURES),
+        ("pair", meta.pair_features, PAIR_FEATURES),
+    ):
+        if theirs != ours:
+            differing = ", ".join(sorted(set(theirs) ^ set(ours))) or "their order"
+            raise InputError(f"{path}: this policy was trained on other {what} features ({differing}); train it again")
+    return meta
+
+
+def load_policy(folder: Path) -> tuple[OneShotPolicy, Meta]:
+    """The policy of a folder and its meta. Raises InputError as `load_meta` does, and for damaged weights."""
+    meta = load_meta(folder)
+    policy = new_policy(meta.network, meta.seed)
+    try:
+        policy.load_state_dict(load_file(folder / WEIGHTS))
+    except (OSError, SafetensorError, RuntimeError) as error:
+        reason = str(error).partition("\n")[0]
+        raise InputError(f"{folder / WEIGHTS}: not the weights of {meta.network!r} ({reason})") from error
+    return policy, meta

@@ -1,0 +1,32 @@
+"""Units dealt out in turn, in topological order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from envs.plan import Plan
+from graphs.problem import Problem
+from placers.searching.unit_graph import unit_order
+
+
+@dataclass(frozen=True)
+class RoundRobin:
+    """The i-th unit goes to device i modulo the number of devices: balanced counts, and no care for transfers."""
+
+    @property
+    def name(self) -> str:
+        """Its spec."""
+        return "round_robin"
+
+    def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> Plan:  # noqa: ARG002 - nothing to search
+        """Deal out the units; nothing is random and nothing is simulated."""
+        placement = np.empty(problem.graph.num_units, np.int64)
+        placement[unit_order(problem.graph)] = np.arange(len(placement)) % len(problem.cluster)
+        return Plan.of_units(problem, placement, placer=self.name, seed=seed)
+
+
+def build() -> RoundRobin:
+    """The placer; it has no knobs."""
+    return RoundRobin()

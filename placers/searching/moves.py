@@ -1,0 +1,68 @@
+"""Moves of a local search over placements: a unit after its neighbour, with its neighbours, or a whole region."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from graphs.op_graph import Ints
+from placers.searching.unit_graph import UnitGraph
+
+REGION = 10  # mean of the units that a region may have
+
+
+class Moves:
+    """Small random changes of a placement; moves and their frequencies are our choice, tuned for annealing.
+
+    A quarter of the moves brings a unit to the device of a neighbour, a quarter takes along about half of its
+    neighbours, and half takes a connected region of one device to another. The last are what gets out of local
+    optima: where transfers matter, moving any single unit of a region is bad though moving them all is good.
+    """
+
+    def __init__(self, units: UnitGraph, generator: np.random.Generator) -> None:
+        """Moves on a unit graph, drawn from the generator."""
+        self._generator = generator
+        self._devices = units.seconds.shape[1]
+        offsets, neighbours, _ = units.neighbours
+        self._neighbours = np.split(neighbours, offsets[1:-1])
+
+    def propose(self, placement: Ints) -> Ints:
+        """A changed copy of a placement (units,); on a single device, an equal one."""
+        proposal = placement.copy()
+        if self._devices > 1:
+            unit = self._below(len(placement))
+            draw = self._generator.random()
+            if draw < 0.25:
+                proposal[unit] = self._nearby_device(placement, unit)
+            elif draw < 0.5:
+                proposal[self._with_neighbours(unit)] = self._other_device(placement[unit])
+            else:
+                proposal[self._region(placement, unit)] = self._other_device(placement[unit])
+        return proposal
+
+    def _nearby_device(self, placement: Ints, unit: int) -> int:
+        """The device of a neighbour that is elsewhere, or any other one if there is no such neighbour."""
+        around = placement[self._neighbours[unit]]
+        elsewhere = around[around != placement[unit]]
+        return int(elsewhere[self._below(len(elsewhere))]) if len(elsewhere) else self._other_device(placement[unit])
+
+    def _with_neighbours(self, unit: int) -> list[int]:
+        around = self._neighbours[unit]
+        return [unit, *around[self._generator.random(len(around)) < 0.5].tolist()]
+
+    def _region(self, placement: Ints, unit: int) -> list[int]:
+        """Connected units of one device, grown at random from one of them."""
+        size = int(self._generator.geometric(1 / REGION))
+        region, border = {unit}, [unit]
+        while border and len(region) < size:
+            for neighbour in self._neighbours[border.pop(self._below(len(border)))].tolist():
+                if neighbour not in region and placement[neighbour] == placement[unit] and len(region) < size:
+                    region.add(neighbour)
+                    border.append(neighbour)
+        return list(region)
+
+    def _other_device(self, device: int) -> int:
+        return int((device + 1 + self._below(self._devices - 1)) % self._devices)
+
+    def _below(self, limit: int) -> int:
+        """A uniform integer below a limit; several times faster than the generator's own for single draws."""
+        return int(self._generator.random() * limit)

@@ -1,0 +1,116 @@
+"""What every placer promises, whichever it is."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from envs.bounds import lower_bound
+from envs.simulator import simulate
+from graphs import by_name
+from graphs.cluster import Cluster, Device
+from graphs.errors import InputError
+from graphs.op_graph import OpGraph, Phase
+from graphs.problem import Problem
+from placers import Placer
+from tests.oracle.toys import random_graph, toy_cluster, toy_graph
+
+NAMES = by_name.names("placers")
+BUDGETS = (0, 1, 2, 9)
+
+
+def unequal_cluster() -> Cluster:
+    """A processor and two accelerators, one of them small and fast, with a slow way to the processor."""
+    devices = (
+        Device("cpu:0", "cpu", 0.1, 0.1, 1000.0),
+        Device("gpu:0", "gpu", 1.0, 1.0, 100.0, 0.1),
+        Device("gpu:1", "gpu", 3.0, 3.0, 50.0, 0.2),
+    )
+    bandwidth = np.array([[1.0, 0.1, 0.1], [0.1, 1.0, 2.0], [0.1, 2.0, 1.0]])
+    return Cluster("unequal", devices, np.full((3, 3), 0.5), bandwidth, np.arange(9).reshape(3, 3))
+
+
+def training_graph() -> OpGraph:
+    """Twelve forward ops, their backward ops tied to them, and an update of each weight."""
+    forward = random_graph(12, seed=3)
+    ops = np.arange(12)
+    back = 12 + forward.edges[:, ::-1]
+    saved = np.stack([ops, 12 + ops], axis=1)
+    return replace(
+        forward,
+        name="training",
+        names=tuple(f"{phase}{i}" for phase in ("forward", "backward", "update") for i in range(12)),
+        kinds=("any",) * 36,
+        flops=np.tile(forward.flops, 3),
+        bytes_accessed=np.tile(forward.bytes_accessed, 3),
+        output_bytes=np.concatenate([forward.output_bytes, forward.output_bytes, np.zeros(12)]),
+        edges=np.concatenate([forward.edges, back, saved, 12 + saved]),
+        control=np.zeros(0, np.bool_),
+        phase=np.repeat([Phase.FORWARD, Phase.BACKWARD, Phase.UPDATE], 12),
+        mirror=np.concatenate([np.full(12, -1), ops, ops]),
+        group=np.full(36, -1),
+        measured_seconds=np.zeros(0),
+    )
+
+
+PROBLEMS = {
+    "two devices": Problem(random_graph(30, seed=1), toy_cluster(2)),
+    "unequal devices": Problem(random_graph(30, seed=2), unequal_cluster()),
+    "tied ops": Problem(training_graph(), toy_cluster(3)),
+    "fits when split": Problem(
+        toy_graph([1, 1, 1], [(0, 1), (1, 2)], weights=[60, 30, 60], weight_uses=[(0, 0), (1, 1), (2, 2)]),
+        toy_cluster(2),
+    ),
+    "fits nowhere": Problem(toy_graph([1, 1], [(0, 1)], weights=[999], weight_uses=[(0, 0)]), toy_cluster(2)),
+    "one op": Problem(toy_graph([1], []), toy_cluster(4)),
+    "one device": Problem(random_graph(10, seed=4), toy_cluster(1)),
+    "nothing to pay": Problem(toy_graph([0, 0, 0], [(0, 1)], output_bytes=[0, 0, 0]), toy_cluster(2, memory=0.0)),
+}
+
+
+@pytest.fixture(scope="module", params=NAMES)
+def placer(request: pytest.FixtureRequest) -> Placer:
+    """Each placer in turn, with its default knobs."""
+    built: Placer = by_name.build("placers", request.param)
+    return built
+
+
+@pytest.fixture(params=PROBLEMS)
+def problem(request: pytest.FixtureRequest) -> Problem:
+    """Each problem in turn."""
+    return PROBLEMS[request.param]
+
+
+@pytest.mark.parametrize("budget", BUDGETS)
+def test_a_plan_is_one_for_the_problem(placer: Placer, problem: Problem, budget: int) -> None:
+    plan = placer.place(problem, budget=budget)
+    plan.check(problem)
+    assert plan.placer == placer.name
+
+
+@pytest.mark.parametrize("budget", BUDGETS)
+def test_the_budget_is_kept(placer: Placer, problem: Problem, budget: int) -> None:
+    assert 0 <= placer.place(problem, budget=budget).simulations <= budget
+
+
+@pytest.mark.parametrize("budget", [1, 9])
+def test_the_same_seed_gives_the_same_plan(placer: Placer, problem: Problem, budget: int) -> None:
+    plan = placer.place(problem, seed=5, budget=budget)
+    assert plan == placer.place(problem, seed=5, budget=budget)
+    assert plan.seed == 5
+
+
+def test_no_plan_is_faster_than_the_lower_bound(placer: Placer, problem: Problem) -> None:
+    step_seconds = simulate(problem, placer.place(problem, budget=9)).step_seconds
+    assert step_seconds >= lower_bound(problem) * (1 - 1e-9)
+
+
+def test_its_name_builds_it_again(placer: Placer) -> None:
+    again: Placer = by_name.build("placers", placer.name)
+    assert again.name == placer.name
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_unknown_knob_is_refused(name: str) -> None:
+    with pytest.raises(InputError, match=r"unknown knob 'of_no_placer'|has no knobs"):
+        by_name.build("placers", f"{name}:of_no_placer=1")

@@ -1,0 +1,174 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from envs.plan import Plan
+from envs.plan_file import load_plan, save_plan
+from envs.simulator import Simulator
+from graphs.errors import InputError
+from graphs.op_graph import OpGraph
+from graphs.problem import Problem
+from tests.oracle.toys import Toy, toy_cluster, toy_graph
+
+NAMES = st.lists(st.text("ab./", max_size=5), min_size=1, max_size=8, unique=True)  # every awkward prefix
+
+
+def named(*names: str, mirror: tuple[int, ...] = (), devices: int = 3) -> Problem:
+    ops = len(names)
+    zeros = np.zeros(ops)
+    graph = OpGraph(
+        "named", names, ("any",) * ops, zeros, zeros, zeros, np.zeros((0, 2), np.int64), mirror=np.array(mirror)
+    )
+    return Problem(graph, toy_cluster(devices))
+
+
+def saved(problem: Problem, per_unit: list[int], path: Path) -> dict[str, Any]:
+    plan = Plan.of_units(problem, per_unit, placer="by hand", seed=3, simulations=7)
+    save_plan(plan, problem, Simulator(problem).run(per_unit), path)
+    content: dict[str, Any] = json.loads(path.read_text())
+    return content
+
+
+def written(path: Path, placement: dict[str, str], **more: object) -> Path:
+    path.write_text(json.dumps({"schema": "placelab.plan", "version": 1, "placement": placement, **more}))
+    return path
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(NAMES, st.data())
+def test_a_saved_plan_is_loaded_as_it_was(tmp_path: Path, names: list[str], data: st.DataObject) -> None:
+    problem = named(*names)
+    per_unit = data.draw(st.lists(st.integers(0, 2), min_size=len(names), max_size=len(names)))
+    saved(problem, per_unit, tmp_path / "a.plan.json")
+    expected = Plan.of_units(problem, per_unit, placer="by hand", seed=3, simulations=7)
+    assert load_plan(tmp_path / "a.plan.json", problem) == expected
+
+
+def test_a_plan_is_written_by_module(tmp_path: Path) -> None:
+    problem = named("emb/add", "layers.0/mm", "layers.0/add", "layers.1/mm", "layers.1/add", "layers.10/mm")
+    content = saved(problem, [0, 0, 0, 1, 2, 1], tmp_path / "a.plan.json")
+    assert content["placement"] == {
+        "emb": "gpu:0",
+        "layers.0": "gpu:0",
+        "layers.1/mm": "gpu:1",
+        "layers.1/add": "gpu:2",
+        "layers.10": "gpu:1",
+    }
+    assert saved(problem, [1] * 6, tmp_path / "b.plan.json")["placement"] == {"": "gpu:1"}
+
+
+def test_a_plan_says_where_it_comes_from_and_what_it_costs(tmp_path: Path, four_ops_two_devices: Toy) -> None:
+    problem = four_ops_two_devices.problem
+    content = saved(problem, list(four_ops_two_devices.best_placement), tmp_path / "a.plan.json")
+    assert content["graph"] == {"name": "toy", "fingerprint": problem.graph.fingerprint}
+    assert content["cluster"] == {"name": "toy2", "fingerprint": problem.cluster.fingerprint}
+    assert (content["placer"], content["seed"], content["simulations"]) == ("by hand", 3, 7)
+    assert content["predicted"]["step_seconds"] == four_ops_two_devices.best_seconds
+    assert list(content["predicted"]["peak_bytes"]) == ["gpu:0", "gpu:1"]
+
+
+def test_a_hand_written_plan_needs_only_a_placement_and_the_longest_prefix_wins(tmp_path: Path) -> None:
+    problem = named("layers.0/mm", "layers.1/mm", "layers.1/add", "layers.10/mm", "head/mm")
+    path = written(
+        tmp_path / "a.plan.json", {"layers": "gpu:1", "layers.1": "gpu:2", "layers.1/add": "gpu:0", "": "gpu:0"}
+    )
+    assert load_plan(path, problem) == Plan.of([1, 2, 0, 1, 0])
+
+
+def test_tied_ops_go_where_the_first_of_them_goes(tmp_path: Path) -> None:
+    problem = named("a/mm", "b/mm", "other/mm", mirror=(-1, -1, 0))
+    path = written(tmp_path / "a.plan.json", {"a": "gpu:2", "b": "gpu:1"})
+    assert load_plan(path, problem) == Plan.of([2, 1, 2])
+    assert saved(problem, [2, 1], path)["placement"] == {"a": "gpu:2", "b": "gpu:1"}
+    with pytest.raises(InputError, match="op 'other/mm' goes where 'a/mm' goes; place that one instead"):
+        load_plan(written(path, {"": "gpu:0", "other/mm": "gpu:1"}), problem)
+
+
+def test_a_plan_for_another_graph_or_cluster_is_refused_naming_both(tmp_path: Path) -> None:
+    path, problem = tmp_path / "a.plan.json", Problem(toy_graph([1, 2], [(0, 1)], name="first"), toy_cluster(2))
+    saved(problem, [0, 1], path)
+    other = Problem(toy_graph([1, 3], [(0, 1)], name="second"), problem.cluster)
+    with pytest.raises(InputError, match=r"this plan is for graph 'first' .* given 'second'"):
+        load_plan(path, other)
+    with pytest.raises(InputError, match=r"this plan is for cluster 'toy2' .* given 'toy3'"):
+        load_plan(path, Problem(problem.graph, toy_cluster(3)))
+
+
+@pytest.mark.parametrize(
+    ("placement", "message"),
+    [
+        ({"": "gpu:9"}, "unknown device 'gpu:9'; did you mean 'gpu:.'"),
+        ({"layers.0": "gpu:0"}, "no entry covers op 'head/mm'"),
+        ({"": "gpu:0", "layer.0": "gpu:0"}, "unknown op or module 'layer.0'; did you mean 'layers.0'"),
+        ({"": 1}, r"Expected `str`, got `int`"),
+    ],
+)
+def test_a_wrong_placement_is_refused(tmp_path: Path, placement: dict[str, str], message: str) -> None:
+    path = written(tmp_path / "a.plan.json", placement)
+    with pytest.raises(InputError, match=message) as refusal:
+        load_plan(path, named("layers.0/mm", "head/mm"))
+    assert str(path) in str(refusal.value)
+
+
+def test_what_is_not_a_plan_is_refused(tmp_path: Path) -> None:
+    path, problem = tmp_path / "a.plan.json", named("a")
+    with pytest.raises(InputError, match=r"a\.plan\.json does not exist"):
+        load_plan(path, problem)
+    with pytest.raises(InputError, match="unknown field `colour`"):
+        load_plan(written(path, {"": "gpu:0"}, colour="red"), problem)
+    with pytest.raises(InputError, match="version 2, this placelab reads version 1"):
+        load_plan(written(path, {"": "gpu:0"}, version=2), problem)
+    with pytest.raises(InputError, match=r"\$\.schema"):
+        load_plan(written(path, {"": "gpu:0"}, schema="placelab.graph"), problem)
+    for text in ("{", "[]", "\xff"):
+        path.write_bytes(text.encode("latin-1"))
+        with pytest.raises(InputError, match=r"a\.plan\.json"):
+            load_plan(path, problem)
+    with pytest.raises(InputError, match="cannot be read"):
+        load_plan(tmp_path, problem)
+
+
+def test_an_op_on_several_devices_has_no_place_in_the_file(tmp_path: Path) -> None:
+    problem = named("a")
+    with pytest.raises(InputError, match="op 'a' is on 2 devices"):
+        save_plan(Plan(((0, 1),)), problem, Simulator(problem).run([0]), tmp_path / "a.plan.json")
+
+
+def test_the_file_format_stays_as_it_is(tmp_path: Path) -> None:
+    problem = Problem(toy_graph([1, 2], [(0, 1)]), toy_cluster(2))
+    saved(problem, [0, 1], tmp_path / "a.plan.json")
+    assert (
+        (tmp_path / "a.plan.json").read_text()
+        == f"""{{
+  "schema": "placelab.plan",
+  "version": 1,
+  "graph": {{
+    "name": "toy",
+    "fingerprint": "{problem.graph.fingerprint}"
+  }},
+  "cluster": {{
+    "name": "toy2",
+    "fingerprint": "{problem.cluster.fingerprint}"
+  }},
+  "placer": "by hand",
+  "seed": 3,
+  "simulations": 7,
+  "predicted": {{
+    "step_seconds": 4.0,
+    "peak_bytes": {{
+      "gpu:0": 1.0,
+      "gpu:1": 2.0
+    }}
+  }},
+  "placement": {{
+    "a": "gpu:0",
+    "b": "gpu:1"
+  }}
+}}
+"""
+    )

@@ -1,0 +1,157 @@
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from envs.plan import Plan
+from envs.simulator import simulate
+from evaluation.comparison import Comparison, compare
+from evaluation.record import EvaluationFile, Notes, Record, load_evaluation, save_evaluation
+from graphs.errors import InputError
+from graphs.problem import Problem
+from tests.evaluation.some_records import LEARNED, SOME, record
+from tests.oracle.toys import Toy, toy_cluster, toy_graph
+
+
+@dataclass(frozen=True)
+class Alternating:
+    """Sends every n-th unit to the second device."""
+
+    name: str = "alternating"
+    every: int = 2
+    simulations: int = 0
+
+    def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> Plan:
+        placement = (np.arange(problem.graph.num_units) + seed) % self.every == 0
+        return Plan.of_units(problem, placement.astype(int), placer=self.name, simulations=self.simulations)
+
+
+def test_compare_reports_what_the_simulator_says_of_each_plan(four_ops_two_devices: Toy) -> None:
+    problem = four_ops_two_devices.problem
+    seen: list[Record] = []
+    comparison = compare([Alternating()], [problem], seeds=(0, 1), on_record=seen.append, quiet=True)
+    assert comparison.records == tuple(seen)
+    for found in seen:
+        timeline = simulate(problem, Alternating().place(problem, seed=found.seed))
+        assert found.step_seconds == timeline.step_seconds
+        assert found.peak_bytes == tuple(timeline.peak_bytes)
+        assert found.fits == timeline.fits
+        assert 0 < found.lower_bound_seconds <= four_ops_two_devices.best_seconds
+        assert found.search_seconds >= 0
+
+
+def test_placers_may_be_named(four_ops_two_devices: Toy) -> None:
+    comparison = compare(["round_robin", Alternating()], [four_ops_two_devices.problem], quiet=True)
+    assert comparison.placers == ("round_robin", "alternating")
+
+
+def test_a_placer_gets_its_own_budget_and_must_keep_to_it(four_ops_two_devices: Toy) -> None:
+    problems, greedy = [four_ops_two_devices.problem], Alternating(simulations=5)
+    assert compare([greedy], problems, budgets={"alternating": 5}, quiet=True).records[0].simulations == 5
+    with pytest.raises(InputError, match=r"'alternating' simulated 5 placements .* budget is 4"):
+        compare([greedy], problems, budget=4, quiet=True)
+    with pytest.raises(InputError, match="unknown placer 'alternatin'"):
+        compare([greedy], problems, budgets={"alternatin": 5}, quiet=True)
+
+
+def test_nothing_to_compare_and_equal_names_are_refused(four_ops_two_devices: Toy) -> None:
+    problem, placer = four_ops_two_devices.problem, Alternating()
+    with pytest.raises(InputError, match="no placers"):
+        compare([], [problem])
+    with pytest.raises(InputError, match="no problems"):
+        compare([placer], [])
+    with pytest.raises(InputError, match="no seeds"):
+        compare([placer], [problem], seeds=())
+    with pytest.raises(InputError, match="placer 'alternating' is given twice"):
+        compare([placer, Alternating(every=3)], [problem])
+    with pytest.raises(InputError, match="problem 'toy@toy2' is given twice"):
+        compare([placer], [problem, Problem(toy_graph([1], []), toy_cluster(2))])
+
+
+def test_a_record_has_these_keys_in_json(four_ops_two_devices: Toy) -> None:
+    records = compare([Alternating()], [four_ops_two_devices.problem], quiet=True).to_json()
+    [found] = json.loads(json.dumps(records))
+    assert list(found) == [
+        "problem", "placer", "seed", "step_seconds", "fits", "peak_bytes", "simulations", "search_seconds",
+        "lower_bound_seconds",
+    ]  # fmt: skip
+    assert isinstance(found["peak_bytes"], list)
+    assert len(found["peak_bytes"]) == 2
+
+
+def test_json_goes_there_and_back() -> None:
+    assert Comparison.from_json(json.loads(json.dumps(Comparison(SOME).to_json()))) == Comparison(SOME)
+    with pytest.raises(InputError, match=r"records of a comparison: .*unknown field `speed`"):
+        Comparison.from_json([{**Comparison(SOME).to_json()[0], "speed": 1}])
+
+
+def test_ratios_to_the_best_count_only_what_fits() -> None:
+    comparison = Comparison(SOME)
+    np.testing.assert_allclose(comparison.over_best, [[1.0, 2.0, 1.25], [2.0, np.nan, 1.0]])
+    np.testing.assert_allclose(comparison.over_bound, [[2.0, 4.0, 2.5], [3.0, np.nan, 1.5]])
+
+
+def test_relative_is_over_the_problems_where_both_fit() -> None:
+    comparison = Comparison(SOME)
+    assert comparison.relative(LEARNED, "metis").value == pytest.approx(0.5)
+    assert comparison.relative(LEARNED, "metis").count == 1
+    assert comparison.relative(LEARNED, "annealing").value == pytest.approx(math.sqrt(0.8 * 2.0))
+    with pytest.raises(InputError, match="unknown placer 'anealing'; did you mean 'annealing'"):
+        comparison.relative(LEARNED, "anealing")
+
+
+def test_the_summary_puts_those_that_fit_first_and_the_fast_before_the_slow() -> None:
+    rows = Comparison(SOME).summary()
+    assert [row.placer for row in rows] == ["annealing", LEARNED, "metis"]
+    assert [(row.fits, row.problems) for row in rows] == [(2, 2), (2, 2), (1, 2)]
+    assert rows[0].over_best.value == pytest.approx(math.sqrt(1.25))
+    assert rows[0].over_best.low <= rows[0].over_best.value <= rows[0].over_best.high
+    assert rows[0].simulations == 1000
+
+
+def test_seeds_are_averaged_and_all_of_them_must_fit() -> None:
+    comparison = Comparison(
+        (
+            record("p@c", "a", 1.0, seed=0), record("p@c", "a", 4.0, seed=1),
+            record("p@c", "b", 1.0, seed=0), record("p@c", "b", 1.0, seed=1, fits=False),
+        )
+    )  # fmt: skip
+    assert comparison.step_seconds.tolist() == pytest.approx(np.array([[2.0, 1.0]]))
+    assert comparison.fits.tolist() == [[True, False]]
+    assert comparison.over_best[0, 0] == 1.0
+
+
+def test_nothing_that_fits_gives_no_ratios_and_no_warnings() -> None:
+    comparison = Comparison((record("p@c", "a", 1.0, fits=False),))
+    assert np.isnan(comparison.over_best).all()
+    assert math.isnan(comparison.summary()[0].over_best.value)
+    assert Comparison(()).summary() == ()
+
+
+def test_labels_drop_the_checkpoint_unless_that_confuses() -> None:
+    names = ("gdp:checkpoint=a/b", "gdp:checkpoint=a/b+finetuned", "metis:seeds=20", "heft")
+    labels = Comparison(tuple(record("p@c", name, 1.0) for name in names)).labels
+    assert list(labels.values()) == ["gdp", "gdp+finetuned", "metis:seeds=20", "heft"]
+    two = Comparison((record("p@c", "gdp:checkpoint=a", 1.0), record("p@c", "gdp:checkpoint=b", 1.0))).labels
+    assert list(two.values()) == ["gdp:checkpoint=a", "gdp:checkpoint=b"]
+
+
+def test_an_evaluation_file_goes_there_and_back_and_refuses_the_rest(tmp_path: Path) -> None:
+    path = tmp_path / "evaluation.json"
+    content = EvaluationFile(notes=Notes(learned=LEARNED), records=SOME)
+    save_evaluation(content, path)
+    assert load_evaluation(path) == content
+    data = json.loads(path.read_text())
+    for broken, message in (
+        ({**data, "version": 2}, "version 2, this placelab reads version 1"),
+        ({**data, "more": 1}, "unknown field `more`"),
+        ({**data, "records": [{**data["records"][0], "fits": "yes"}]}, r"\$\.records\[0\]\.fits"),
+    ):
+        path.write_text(json.dumps(broken))
+        with pytest.raises(InputError, match=message):
+            load_evaluation(path)
+    with pytest.raises(InputError, match=r"evaluation file .* does not exist"):
+        load_evaluation(tmp_path / "other.json")

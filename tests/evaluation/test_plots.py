@@ -1,0 +1,125 @@
+import xml.etree.ElementTree as ElementTree
+
+import numpy as np
+import pytest
+
+from envs.simulator import Simulator
+from evaluation.comparison import Comparison
+from evaluation.plots import Curve, comparison_bars, learning_curve
+from evaluation.timeline_plots import _spans, gantt_chart, memory_curves
+from graphs.op_graph import OpGraph
+from graphs.problem import Problem
+from tests.evaluation.some_records import LEARNED, SOME
+from tests.oracle.toys import Toy, random_graph, toy_cluster, toy_graph
+
+METRICS = [{"update": i, "simulations": 32 * i, "ratio": 1 + 1 / (1 + i), "fitting": None} for i in range(1000)]
+
+
+def words(svg: str) -> str:
+    """The text in a plot; also checks that the plot is well-formed."""
+    root = ElementTree.fromstring(svg)
+    assert root.tag.endswith("svg")
+    return " | ".join(element.text or "" for element in root.iter() if element.tag.endswith("text"))
+
+
+def training_step(ops: int) -> OpGraph:
+    """A chain of forward ops, and the backward and update op of each."""
+    chain = [(i, i + 1) for i in range(ops - 1)]
+    back = [(2 * ops - 1 - i, 2 * ops - 2 - i) for i in range(ops - 1)]
+    edges = [*chain, (ops - 1, 2 * ops - 1), *back, *((ops + i, 2 * ops + i) for i in range(ops))]
+    return OpGraph(
+        "chain", tuple(f"op{i}" for i in range(3 * ops)), ("any",) * 3 * ops, np.repeat([1.0, 2.0, 0.5], ops),
+        np.zeros(3 * ops), np.ones(3 * ops), np.array(edges), phase=np.repeat([0, 1, 2], ops),
+        mirror=np.concatenate([np.full(ops, -1), np.arange(ops), np.arange(ops)]),
+    )  # fmt: skip
+
+
+def toy_graph_of_pairs(pairs: int) -> OpGraph:
+    """A long op and, after it, a short one; all the long ones wait for each other."""
+    ops = 2 * pairs
+    edges = [(i, i + 1) for i in range(0, ops, 2)] + [(i, i + 2) for i in range(0, ops - 2, 2)]
+    return OpGraph(
+        "pairs", tuple(f"op{i}" for i in range(ops)), ("any",) * ops, np.tile([1.0, 0.3], pairs), np.zeros(ops),
+        np.zeros(ops), np.array(edges),
+    )  # fmt: skip
+
+
+def test_a_learning_curve_says_what_is_better_and_stays_small() -> None:
+    svg = learning_curve(METRICS, [Curve("ratio", "ratio (lower is better)")], levels={"metis": 1.5, "heft": 1.51})
+    assert "ratio (lower is better)" in words(svg)
+    assert "simulations" in words(svg)
+    assert "metis" in words(svg)
+    assert len(svg) < 40_000
+
+
+def test_a_column_without_numbers_is_an_empty_panel() -> None:
+    assert "fitting" in words(learning_curve(METRICS, [Curve("fitting", "fitting"), Curve("absent", "absent")]))
+
+
+def test_bars_name_every_problem_and_mark_what_does_not_fit() -> None:
+    text = words(comparison_bars(Comparison(SOME), highlight=(LEARNED,)))
+    assert "small" in text
+    assert "@two" in text
+    assert "does not fit" in text
+    assert "gdp" in text
+    assert "1.25" in text
+    assert "shorter is better" in text
+
+
+def test_a_dollar_in_a_name_is_a_dollar() -> None:
+    graph = toy_graph([1], [], name="a$b$c")
+    timeline = Simulator(Problem(graph, toy_cluster(1))).timeline([0])
+    assert "gpu:0" in words(gantt_chart(timeline))
+
+
+def test_a_gantt_chart_has_a_row_per_device_and_link(four_ops_two_devices: Toy) -> None:
+    timeline = Simulator(four_ops_two_devices.problem).timeline([0, 0, 1, 1])
+    text = words(gantt_chart(timeline))
+    assert all(name in text for name in ("gpu:0", "gpu:1", "gpu:0>gpu:1", "forward", "transfer", "seconds"))
+    assert "backward" not in text
+
+
+def test_merging_many_ops_loses_no_time() -> None:
+    graph = training_step(2000)
+    timeline = Simulator(Problem(graph, toy_cluster(1, memory=1e9))).timeline(np.zeros(graph.num_units, np.int64))
+    spans = _spans(timeline, timeline.rows()[0], slices=500)
+    assert sum((finish - start).sum() for start, finish in spans.values()) == pytest.approx(timeline.step_seconds)
+    start, finish = spans["forward"]
+    assert (finish - start).sum() == pytest.approx(2000.0, rel=0.01)
+    assert len(start) < 3
+
+
+def test_idle_time_stays_idle_when_many_ops_are_merged() -> None:
+    graph = toy_graph_of_pairs(1000)
+    timeline = Simulator(Problem(graph, toy_cluster(2, memory=1e9))).timeline(np.tile([0, 1], 1000))
+    start, finish = _spans(timeline, timeline.rows()[1], slices=100)["forward"]
+    assert (finish - start).sum() == pytest.approx(timeline.busy_seconds[1], rel=0.05)
+    first_half = (np.minimum(finish, 500) - np.minimum(start, 500)).sum()
+    assert first_half == pytest.approx(timeline.busy_seconds[1] / 2, rel=0.1)
+
+
+def test_plots_of_thousands_of_ops_stay_small() -> None:
+    graph = random_graph(5000, seed=0)
+    problem = Problem(graph, toy_cluster(4, memory=1e6))
+    timeline = Simulator(problem).timeline(np.random.default_rng(0).integers(0, 4, graph.num_units))
+    assert len(gantt_chart(timeline)) < 150_000
+    assert len(memory_curves(timeline)) < 150_000
+
+
+def test_memory_shows_peak_and_limit_and_what_does_not_fit() -> None:
+    graph = toy_graph([1, 1], [(0, 1)], output_bytes=[8, 8])
+    fitting = Simulator(Problem(graph, toy_cluster(2, memory=20))).timeline([0, 0])
+    assert "gpu:0: peak 16 B of 20 B" in words(memory_curves(fitting))
+    assert "does not fit" not in words(memory_curves(fitting))
+    too_much = Simulator(Problem(graph, toy_cluster(2, memory=10))).timeline([0, 0])
+    assert "gpu:0: peak 16 B of 10 B: does not fit" in words(memory_curves(too_much))
+
+
+def test_a_step_without_time_can_be_drawn() -> None:
+    timeline = Simulator(Problem(toy_graph([0], []), toy_cluster(1))).timeline([0])
+    assert words(gantt_chart(timeline))
+    assert words(memory_curves(timeline))
+
+
+def test_equal_plots_are_equal_text() -> None:
+    assert comparison_bars(Comparison(SOME)) == comparison_bars(Comparison(SOME))

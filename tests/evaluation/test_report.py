@@ -1,0 +1,153 @@
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from envs.plan import Plan
+from envs.plan_file import save_plan
+from envs.simulator import Simulator
+from evaluation.problem_file import ProblemFile, save_problem
+from evaluation.record import EvaluationFile, Notes, save_evaluation
+from evaluation.report import write_report
+from graphs.errors import InputError
+from graphs.problem import Problem
+from tests.evaluation.some_records import LEARNED, SOME, record
+from tests.oracle.toys import random_graph, toy_cluster
+
+VOID = {"meta", "link", "br", "img", "hr", "input"}
+
+
+class Balanced(HTMLParser):
+    """Checks that every element is closed, in order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A run folder with everything in it."""
+    folder = tmp_path / "demo"
+    (folder / "finetune").mkdir(parents=True)
+    (folder / "config.toml").write_text('placer = "gdp"\n')
+    (folder / "command.txt").write_text("placelab train demo --seed 5\n")
+    meta = {"placer": "gdp", "seed": 5, "simulations": 32000, "versions": {"torch": "2.13.0"}}
+    (folder / "meta.json").write_text(json.dumps(meta))
+    lines = [{"update": i, "simulations": 32 * i, "step_over_bound": 2 - i / 1000, "fitting": 1.0} for i in range(1000)]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    save_evaluation(EvaluationFile(notes=Notes(learned=LEARNED), records=SOME), folder / "evaluation.json")
+    tuned = f"{LEARNED}+finetuned"
+    records = (*SOME[:3], record("small@two", tuned, 1.5, simulations=500))
+    content = EvaluationFile(notes=Notes(learned=tuned, before=LEARNED, remarks=("A remark.",)), records=records)
+    save_evaluation(content, folder / "finetune" / "evaluation.json")
+    cut_off = '{"simulations": 1, "best_seconds": 2.0}\n{"simulations": 17, "best_sec'
+    (folder / "finetune" / "metrics.jsonl").write_text(cut_off)
+    problem = Problem(random_graph(4000, seed=0), toy_cluster(8, memory=1e9))
+    placement = np.random.default_rng(0).integers(0, 8, problem.graph.num_units)
+    plan = Plan.of_units(problem, placement, placer="random")
+    save_plan(plan, problem, Simulator(problem).run(placement), folder / "best.plan.json")
+    spec = ProblemFile(graph="random4000", groups=None, cluster="toy8", optimizer="adam")
+    save_problem(spec, folder / "best.problem.json")
+    monkeypatch.setattr("evaluation.problem_file.load_graph", lambda _, *, groups: problem.graph)
+    monkeypatch.setattr("evaluation.problem_file.load_cluster", lambda _: problem.cluster)
+    return folder
+
+
+def report(run: Path) -> str:
+    path = write_report(run)
+    assert path == run / "report.html"
+    page = path.read_text(encoding="utf-8")
+    parser = Balanced()
+    parser.feed(page)
+    assert parser.open == []
+    return page
+
+
+def text(page: str) -> str:
+    return " ".join(re.sub(r"<[^>]*>", " ", re.sub(r"<style.*?</style>", "", page, flags=re.DOTALL)).split())
+
+
+def test_the_report_shows_the_whole_run(run: Path) -> None:
+    page = report(run)
+    said = text(page)
+    assert "placelab train demo --seed 5" in said
+    assert "32,000" in said
+    assert "torch 2.13.0" in said
+    assert "In the first tenth of the training a sampled placement took 1.95 times the lower bound" in said
+    assert "gdp is the fastest of 3 placers on 1 of 2 problems" in said
+    assert "fine-tuning with 500 simulations brings the step from 2.00 s to 1.50 s: 25% less time than before" in said
+    assert "A remark." in said
+    assert "The busiest link" in said
+    assert page.count("<svg ") == 5
+
+
+def test_the_report_is_one_small_file(run: Path) -> None:
+    page = report(run)
+    assert len(page.encode()) < 500 * 1024
+    assert not re.findall(r"<(?:script|link|img|iframe)\b", page)
+    assert not re.findall(r'(?:src|href)="(?!#)[^"]*"', page)
+    assert not re.findall(r"url\((?!#)", page)
+
+
+def test_equal_runs_give_equal_reports(run: Path) -> None:
+    assert report(run) == report(run)
+
+
+def test_what_is_missing_is_said_in_a_sentence(tmp_path: Path) -> None:
+    said = text(report(tmp_path))
+    assert "no training metrics" in said
+    assert "Not evaluated yet" in said
+    assert "Not fine-tuned yet" in said
+    assert "No plan was kept" in said
+    assert "command.txt is missing" in said
+    assert "<svg" not in said
+
+
+def test_names_are_shown_as_they_are(run: Path) -> None:
+    records = (record("<b>@two", LEARNED, 1.0), record("<b>@two", "a&b", 2.0))
+    save_evaluation(EvaluationFile(notes=Notes(learned=LEARNED), records=records), run / "evaluation.json")
+    page = report(run)
+    assert "<b>" not in page
+    assert "&lt;b&gt;@two" in page
+    assert "a&amp;b" in page
+
+
+def test_a_comparison_without_a_learned_placer_is_still_shown(run: Path) -> None:
+    save_evaluation(EvaluationFile(records=SOME[1:3]), run / "evaluation.json")
+    said = text(report(run))
+    assert "annealing" in said
+    assert "Blue is the learned policy" not in said
+
+
+def test_a_plan_that_no_longer_fits_its_graph_is_no_reason_to_fail(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("evaluation.problem_file.load_graph", lambda _, *, groups: random_graph(3, seed=1))
+    assert "The plan cannot be drawn: " in text(report(run))
+
+
+def test_an_evaluation_without_records_is_said_to_be_empty(run: Path) -> None:
+    for path in (run / "evaluation.json", run / "finetune" / "evaluation.json"):
+        save_evaluation(EvaluationFile(records=()), path)
+    assert "The evaluation holds no records" in text(report(run))
+
+
+def test_broken_files_are_named(run: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"run folder .*nowhere does not exist"):
+        write_report(tmp_path / "nowhere")
+    (run / "metrics.jsonl").write_text('{"update": 1}\n{"upd\n{"update": 3}\n')
+    with pytest.raises(InputError, match=r"metrics\.jsonl:2: "):
+        write_report(run)
+    (run / "metrics.jsonl").unlink()
+    (run / "meta.json").write_text("{")
+    with pytest.raises(InputError, match=r"meta\.json: "):
+        write_report(run)

@@ -1,0 +1,26 @@
+import math
+
+import pytest
+
+from evaluation import units
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.0, "0 s"), (2.0, "2.00 s"), (123.4, "123 s"), (1234.0, "1234 s"), (0.0123, "12.3 ms"), (4.5e-5, "45.0 µs"),
+        (3e-9, "3.00 ns"), (math.nan, "-"),
+    ],
+)  # fmt: skip
+def test_seconds_come_in_the_unit_that_suits(value: float, text: str) -> None:
+    assert units.seconds(value) == text
+
+
+@pytest.mark.parametrize(("value", "text"), [(0, "0 B"), (1536, "1.5 KiB"), (16 * 2**30, "16.0 GiB")])
+def test_memory_is_in_binary_units(value: float, text: str) -> None:
+    assert units.memory(value) == text
+
+
+def test_shares_and_ratios() -> None:
+    assert [units.share(value) for value in (0, 0.004, 0.57, 1.4)] == ["0%", "0.4%", "57%", "140%"]
+    assert [units.ratio(value) for value in (1.0, math.nan)] == ["1.00", "-"]

@@ -1,0 +1,144 @@
+"""The simulator's rules in plain Python: slow, short, and written from the rules alone. The engine must agree exactly.
+
+Rule numbers: 1 compute, 2 ready, 3 transfers, 4 order, 5 step time, 6 memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from graphs.problem import Problem
+
+Name = tuple[object, ...]  # ("op", u), or ("send", u, channel, destination) with destination -1 on a multicast channel
+
+
+@dataclass
+class Task:
+    """An op on its device, or a transfer on its channel."""
+
+    resource: tuple[str, int]
+    seconds: float
+    hold: float
+    order: tuple[float, float]  # priority, op index; the ready time comes in between
+    destination: int = -1
+    needs: set[Name] = field(default_factory=set)
+    ready: float = -1.0
+    start: float = -1.0
+    finish: float = -1.0
+
+
+@dataclass(frozen=True)
+class Result:
+    start: list[float]
+    finish: list[float]
+    copies: dict[tuple[int, int], tuple[float, float]]  # (op, destination) -> start, finish
+    step_seconds: float
+    peak_bytes: list[float]
+
+
+def simulate(
+    problem: Problem, op_seconds: Sequence[Sequence[float]], placement: Sequence[int], priority: str = "fifo"
+) -> Result:
+    """One step of a placement, (ops,) devices, where op v takes op_seconds[v][device]."""
+    ops = range(len(problem.graph))
+    tasks, sender = make_tasks(problem, op_seconds, placement, priorities(problem, op_seconds, priority))
+    run(tasks)
+    of_op = [tasks["op", op] for op in ops]
+    copies = {copy: (tasks[name].start, tasks[name].finish) for copy, name in sender.items()}
+    start, finish = [task.start for task in of_op], [task.finish for task in of_op]
+    peak = peaks(problem, placement, start, finish, copies)
+    return Result(start, finish, copies, max(finish), peak)  # rule 5
+
+
+def priorities(problem: Problem, op_seconds: Sequence[Sequence[float]], priority: str) -> list[float]:
+    """Rule 4: the smaller goes first."""
+    edges = problem.graph.edges.tolist()
+    remaining: dict[int, float] = {}
+
+    def longest(op: int) -> float:
+        if op not in remaining:
+            mean = sum(op_seconds[op]) / len(op_seconds[op])
+            remaining[op] = mean + max((longest(v) for u, v in edges if u == op), default=0.0)
+        return remaining[op]
+
+    return [0.0 if priority == "fifo" else -longest(op) for op in range(len(op_seconds))]
+
+
+def make_tasks(
+    problem: Problem, op_seconds: Sequence[Sequence[float]], placement: Sequence[int], priority: list[float]
+) -> tuple[dict[Name, Task], dict[tuple[int, int], Name]]:
+    """All tasks by name, and the transfer that makes each copy (op, destination): rules 1 to 3."""
+    graph, cluster = problem.graph, problem.cluster
+    tasks: dict[Name, Task] = {}
+    sender: dict[tuple[int, int], Name] = {}
+    for op, device in enumerate(placement):
+        seconds = op_seconds[op][device]
+        launch = cluster.devices[device].launch_seconds if seconds > 0 else 0.0
+        tasks["op", op] = Task(("device", device), seconds, launch, (priority[op], op))
+    for (u, v), is_control in zip(graph.edges.tolist(), graph.control.tolist(), strict=True):
+        source, destination = placement[u], placement[v]
+        needed: Name = ("op", u)
+        if source != destination and not is_control:
+            channel = int(cluster.channel[source, destination])
+            seconds = float(
+                cluster.latency[source, destination] + graph.output_bytes[u] / cluster.bandwidth[source, destination]
+            )
+            label = -1 if cluster.multicast[channel] else destination
+            needed = sender[u, destination] = ("send", u, channel, label)
+            new = Task(("channel", channel), seconds, float(cluster.gap[channel]), (priority[u], u), label, {("op", u)})
+            task = tasks.setdefault(needed, new)
+            task.seconds = max(task.seconds, seconds)
+        tasks["op", v].needs.add(needed)
+    return tasks, sender
+
+
+def run(tasks: dict[Name, Task]) -> None:
+    """Fill in when each task is ready, starts and finishes."""
+    now = 0.0
+    free_at: dict[tuple[str, int], float] = {task.resource: 0.0 for task in tasks.values()}
+    ended: set[Name] = set()
+    while len(ended) < len(tasks):
+        ended |= {name for name, task in tasks.items() if 0 <= task.finish <= now}
+        for task in tasks.values():
+            if task.ready < 0 and task.needs <= ended:
+                task.ready = now
+        waiting = [task for task in tasks.values() if task.ready >= 0 and task.start < 0]
+        for resource in free_at:
+            queue = [task for task in waiting if task.resource == resource]
+            if queue and free_at[resource] <= now:
+                first = min(queue, key=lambda task: (task.order[0], task.ready, task.order[1], task.destination))
+                first.start, first.finish = now, now + first.seconds
+                free_at[resource] = first.finish + first.hold
+        # what started now and took no time ends in another round of this instant
+        if not any(task.finish == now and name not in ended for name, task in tasks.items()):
+            later = [task.finish for task in tasks.values()] + list(free_at.values())
+            now = min((time for time in later if time > now), default=now)
+
+
+def peaks(
+    problem: Problem,
+    placement: Sequence[int],
+    start: list[float],
+    finish: list[float],
+    copies: dict[tuple[int, int], tuple[float, float]],
+) -> list[float]:
+    """Rule 6: (devices,) bytes. A tensor is held from its begin until just before its end."""
+    graph = problem.graph
+    readers = [(u, v) for (u, v), is_control in zip(graph.edges.tolist(), graph.control, strict=True) if not is_control]
+    held: list[tuple[int, float, float, float]] = []  # device, begin, end, bytes
+    for u, device in enumerate(placement):
+        local = [finish[v] for w, v in readers if w == u and placement[v] == device]
+        sent = [end for (w, _), (_, end) in copies.items() if w == u]
+        held.append((device, start[u], max([finish[u], *local, *sent]), float(graph.output_bytes[u])))
+    for (u, there), (begin, _) in copies.items():
+        end = max(finish[v] for w, v in readers if w == u and placement[v] == there)
+        held.append((there, begin, end, float(graph.output_bytes[u])))
+    result = []
+    for device in range(len(problem.cluster)):
+        weights = {weight for op, weight in graph.weight_uses.tolist() if placement[op] == device}
+        static = sum(float(graph.weights[weight]) for weight in weights) * problem.bytes_per_weight_byte
+        mine = [(begin, end, size) for there, begin, end, size in held if there == device]
+        at_begins = (sum(size for begin, end, size in mine if begin <= t < end) for t, _, _ in mine)
+        result.append(static + max(at_begins, default=0.0))
+    return result

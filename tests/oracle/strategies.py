@@ -1,0 +1,101 @@
+"""Random problems, small and full of ties: every kind of channel, hold, edge, weight and group."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from hypothesis import strategies as st
+
+from envs.cost_models import Costs
+from graphs.cluster import Cluster, Device
+from graphs.op_graph import Floats, Ints, OpGraph, Phase
+from graphs.problem import Problem
+
+
+@dataclass(frozen=True, eq=False)
+class Fixed:
+    """A cost model that gives what it was given."""
+
+    op_seconds: Floats
+
+    def costs(self, problem: Problem) -> Costs:
+        return Costs(self.op_seconds)
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """A problem, its costs, and placements of it."""
+
+    problem: Problem
+    cost_model: Fixed
+    placements: Ints  # (plans, units)
+    priority: str
+
+    def per_op(self, plan: int) -> list[int]:
+        devices: list[int] = self.placements[plan][self.problem.graph.units].tolist()
+        return devices
+
+
+SECONDS = st.sampled_from((0.0, 0.0, 1.0, 1.0, 2.0, 3.0, 0.1, 0.7))  # mostly whole, so that many events coincide
+BYTES = st.integers(0, 4)
+
+
+@st.composite
+def cases(draw: st.DrawFn, max_ops: int = 8, max_devices: int = 4, plans: int = 3) -> Case:
+    ops, devices = draw(st.integers(1, max_ops)), draw(st.integers(1, max_devices))
+    problem = Problem(draw(graphs(ops)), draw(clusters(devices)), draw(st.sampled_from(("sgd", "adam"))))
+    seconds = draw(st.lists(SECONDS, min_size=ops * devices, max_size=ops * devices))
+    units = problem.graph.num_units
+    places = draw(st.lists(st.integers(0, devices - 1), min_size=plans * units, max_size=plans * units))
+    return Case(
+        problem,
+        Fixed(np.reshape(seconds, (ops, devices))),
+        np.reshape(places, (plans, units)),
+        draw(st.sampled_from(("fifo", "critical_path"))),
+    )
+
+
+@st.composite
+def graphs(draw: st.DrawFn, ops: int) -> OpGraph:
+    name = draw(st.permutations(range(ops)))  # so that the order of ops is not a topological one
+    edges = [
+        (name[source], name[target])
+        for target in range(1, ops)
+        for source in draw(st.lists(st.integers(0, target - 1), max_size=3))
+    ]
+    weights = draw(st.lists(BYTES, max_size=3))
+    use = st.tuples(st.integers(0, ops - 1), st.integers(0, max(len(weights) - 1, 0)))
+    uses = draw(st.lists(use, max_size=5)) if weights else []
+    phase = np.zeros(ops, np.int64)
+    phase[name[-1]] = draw(st.sampled_from((Phase.FORWARD, Phase.UPDATE)))
+    return OpGraph(
+        "random", tuple(f"op{i}" for i in range(ops)), ("any",) * ops, np.zeros(ops), np.zeros(ops),
+        np.array(draw(st.lists(BYTES, min_size=ops, max_size=ops)), np.float64),
+        np.reshape(np.array(edges, np.int64), (-1, 2)),
+        control=np.array([draw(st.integers(0, 4)) == 0 for _ in edges], np.bool_),
+        weights=np.array(weights, np.float64),
+        weight_uses=np.reshape(np.array(uses, np.int64), (-1, 2)),
+        phase=phase,
+        group=np.array([max(draw(st.integers(-3, 1)), -1) for _ in range(ops)]),
+    )  # fmt: skip
+
+
+@st.composite
+def clusters(draw: st.DrawFn, devices: int) -> Cluster:
+    def matrix(values: st.SearchStrategy[float]) -> Floats:
+        return np.reshape(draw(st.lists(values, min_size=devices**2, max_size=devices**2)), (devices, devices))
+
+    channels = draw(st.integers(1, 4))
+    launch = st.sampled_from((0.0, 0.0, 1.0, 0.1))
+    return Cluster(
+        "random",
+        tuple(
+            Device(f"gpu:{i}", "gpu", 1.0, 1.0, float(draw(st.integers(0, 20))), draw(launch)) for i in range(devices)
+        ),
+        latency=matrix(st.sampled_from((0.0, 0.0, 1.0, 0.1))),
+        bandwidth=matrix(st.sampled_from((1.0, 2.0, 3.0, np.inf))),
+        channel=matrix(st.integers(0, channels - 1)).astype(np.int64),
+        gap=np.array([draw(launch) for _ in range(channels)]),
+        multicast=np.array([draw(st.booleans()) for _ in range(channels)]),
+    )

@@ -1,0 +1,89 @@
+"""Annealing finds optima of small problems, repairs, never loses to its starts, and keeps its budget."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from envs.simulator import Simulator, simulate
+from graphs.errors import InputError
+from graphs.op_graph import Ints
+from graphs.problem import Problem
+from placers.annealing import STARTS, Annealing, energy
+from placers.searching.moves import Moves
+from placers.searching.unit_graph import UnitGraph
+from tests.oracle.toys import Toy, random_graph, toy_cluster, toy_graph
+
+
+def optimum(problem: Problem) -> float:
+    """Step seconds of the fastest placement, by trying all."""
+    choices = itertools.product(range(len(problem.cluster)), repeat=problem.graph.num_units)
+    return float(Simulator(problem).run_batch(np.array(list(choices))).step_seconds.min())
+
+
+def test_it_solves_the_toy(four_ops_two_devices: Toy) -> None:
+    plan = Annealing().place(four_ops_two_devices.problem, budget=60)
+    assert simulate(four_ops_two_devices.problem, plan).step_seconds == four_ops_two_devices.best_seconds
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_it_finds_the_optimum_of_small_problems(seed: int) -> None:
+    problem = Problem(random_graph(9, seed), toy_cluster(2, shared_out=True))
+    plan = Annealing(hot=0.1).place(problem, seed=seed, budget=800)
+    assert simulate(problem, plan).step_seconds == optimum(problem)
+
+
+@pytest.mark.parametrize("budget", [0, 1, 2, 3, 4, 25])
+def test_it_uses_exactly_its_budget(budget: int) -> None:
+    problem = Problem(random_graph(20, seed=0), toy_cluster(3))
+    assert Annealing().place(problem, budget=budget).simulations == budget
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("budget", [3, 10, 100])
+def test_it_is_never_worse_than_its_starts(seed: int, budget: int) -> None:
+    problem = Problem(random_graph(40, seed), toy_cluster(3, memory=1e9))
+    starts = [simulate(problem, placer.place(problem, budget=0)).step_seconds for placer in STARTS]
+    plan = Annealing().place(problem, seed=seed, budget=budget)
+    assert simulate(problem, plan).step_seconds <= min(starts)
+
+
+def test_with_one_simulation_it_returns_the_first_start() -> None:
+    problem = Problem(random_graph(20, seed=1), toy_cluster(2))
+    assert Annealing().place(problem, budget=1).devices == STARTS[0].place(problem).devices
+
+
+def test_it_repairs_starts_that_do_not_fit() -> None:
+    # All outputs live until the last op has read them; no start counts them, for they are not kept for a backward pass.
+    edges = [(i, 11) for i in range(11)]
+    problem = Problem(toy_graph([1] * 12, edges, output_bytes=[10] * 11 + [0]), toy_cluster(3, memory=115))
+    starts = [simulate(problem, placer.place(problem, budget=0)) for placer in STARTS]
+    tight = Problem(problem.graph, toy_cluster(3, memory=max(min(s.peak_bytes.max() for s in starts) - 1, 110)))
+    assert simulate(tight, Annealing().place(tight, budget=300)).fits
+
+
+def test_any_fit_has_less_energy_than_any_overflow() -> None:
+    limits = np.array([100.0, 100.0])
+    peaks = np.array([[100.0, 0.0], [101.0, 0.0], [150.0, 0.0], [150.0, 120.0]])
+    energies = energy(np.array([5000.0, 1.0, 1.0, 1.0]), peaks, limits)
+    assert (np.diff(energies) > 0).all()
+
+
+def test_moves_change_a_copy_and_reach_every_placement() -> None:
+    problem = Problem(random_graph(4, seed=0), toy_cluster(3))
+    moves = Moves(UnitGraph.of(problem, Simulator(problem).costs), np.random.default_rng(0))
+    placement: Ints = np.zeros(4, np.int64)
+    seen = set()
+    for _ in range(20_000):
+        before = placement.copy()
+        proposal = moves.propose(placement)
+        assert (placement == before).all()
+        assert (proposal != placement).any()
+        placement = proposal
+        seen.add(tuple(placement.tolist()))
+    assert len(seen) == 3**4
+
+
+def test_wrong_temperatures_are_refused() -> None:
+    with pytest.raises(InputError, match="0 < cold <= hot"):
+        Annealing(hot=0.1, cold=0.2)

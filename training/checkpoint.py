@@ -1,0 +1,65 @@
+"""A training run on disk, such that it goes on from there as if it had never stopped.
+
+`trainer.safetensors` holds policy, Adam's moments and counters in one file that is replaced in one step, so that a
+kill at any moment leaves a state that fits together. The random numbers of an update follow from (seed, update) and
+need no storage.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file, save_file
+
+from graphs.errors import InputError
+from training.ppo import PpoTrainer
+
+TRAINER = "trainer.safetensors"
+VERSION = "1"
+
+
+def save_trainer(folder: Path, trainer: PpoTrainer) -> None:
+    """Write everything the trainer needs to go on into the folder."""
+    tensors = {f"policy.{key}": value for key, value in trainer.policy.state_dict().items()}
+    for index, state in trainer.optimizer.state_dict()["state"].items():
+        tensors |= {f"adam.{index}.{key}": value for key, value in state.items()}
+    counters = {"updates": str(trainer.updates), "simulations": str(trainer.simulations), "seed": str(trainer.seed)}
+    fresh = folder / f"{TRAINER}.new"
+    save_file(tensors, fresh, metadata={"version": VERSION, **counters})
+    fresh.replace(folder / TRAINER)
+
+
+def restore_trainer(folder: Path, trainer: PpoTrainer) -> None:
+    """Put the trainer where the saved one stopped.
+
+    Raises InputError if the file is missing or damaged, of another version, seed, or network.
+    """
+    path = folder / TRAINER
+    if not path.is_file():
+        raise InputError(f"{folder} holds no run to resume ({TRAINER} is missing); start one without --resume")
+    try:
+        with safe_open(path, "pt") as file:
+            counters = file.metadata()
+        tensors = load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise InputError(f"{path}: damaged ({error}); start the run again in another folder") from error
+    for key, ours in (("version", VERSION), ("seed", str(trainer.seed))):
+        if counters.get(key) != ours:
+            raise InputError(f"{path}: written with {key} {counters.get(key)}, this run has {key} {ours}")
+    try:
+        trainer.policy.load_state_dict(_below("policy.", tensors))
+    except RuntimeError as error:
+        raise InputError(f"{path}: holds another network than the recipe's") from error
+    state = trainer.optimizer.state_dict()
+    for key, value in _below("adam.", tensors).items():
+        index, name = key.split(".")
+        state["state"].setdefault(int(index), {})[name] = value
+    trainer.optimizer.load_state_dict(state)
+    trainer.updates = int(counters["updates"])
+    trainer.simulations = int(counters["simulations"])
+
+
+def _below(prefix: str, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    return {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}

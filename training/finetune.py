@@ -1,0 +1,76 @@
+"""Fine-tuning: PPO on one problem, from a trained policy, within a number of simulations."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from envs.plan import Plan
+from graphs.problem import Problem
+from placers.gdp import Gdp
+from placers.policies.batch import Batch
+from placers.policies.one_shot import OneShotPolicy
+from training.ppo import Metrics, PpoTrainer
+from training.recipe import Ppo
+from training.rollouts import Arena
+
+SAMPLES = 16  # placements per update: few, so that a small budget makes many improvements (our choice)
+EPOCHS = 4
+LEARNING_RATE = 5e-4
+
+
+@dataclass(frozen=True, eq=False)
+class FineTuned:
+    """What fine-tuning on a problem gave: a policy, and the fastest fitting plan that it tried."""
+
+    policy: OneShotPolicy
+    plan: Plan
+    history: tuple[tuple[int, float], ...]  # (simulations, best step seconds so far)
+
+
+@dataclass(frozen=True, eq=False)
+class FineTuner:
+    """A learned placer that spends its budget of simulations on fine-tuning before it answers."""
+
+    start: Gdp
+    on_update: Callable[[Metrics], None] | None = None  # called after each update
+
+    @property
+    def name(self) -> str:
+        """The starting placer's name, marked."""
+        return f"{self.start.name}+finetuned"
+
+    def place(self, problem: Problem, *, seed: int = 0, budget: int = 1000) -> Plan:
+        """The fastest fitting plan found within the budget; the greedy one if the budget allows no more."""
+        return self.tune(problem, seed=seed, simulations=budget).plan
+
+    def tune(self, problem: Problem, *, seed: int = 0, simulations: int = 1000) -> FineTuned:
+        """Fine-tune a copy of the policy; the starting policy stays as it is."""
+        policy = copy.deepcopy(self.start.policy)
+        arena = Arena(problem)
+        greedy = policy.greedy(Batch.of([arena.observation])).numpy()
+        outcome = arena.simulator.run_batch(greedy)
+        arena.remember(greedy, outcome.step_seconds, outcome.fits)
+        history = [(1, arena.best_seconds)]
+        updates = (simulations - 1) // SAMPLES
+        if updates > 0:
+            trainer = PpoTrainer(policy, [arena], _settings(updates), seed)
+            for _ in range(updates):
+                metrics = trainer.update()
+                history.append((1 + metrics.simulations, arena.best_seconds))
+                if self.on_update is not None:
+                    self.on_update(metrics)
+        chosen: NDArray[np.integer] = greedy[0] if arena.best_placement is None else arena.best_placement
+        plan = Plan.of_units(problem, chosen, placer=self.name, seed=seed, simulations=arena.simulator.simulations)
+        return FineTuned(policy, plan, tuple(history))
+
+
+def _settings(updates: int) -> Ppo:
+    return Ppo(
+        updates=updates, problems_per_update=1, samples=SAMPLES, epochs=EPOCHS,
+        learning_rate=LEARNING_RATE, final_learning_rate=LEARNING_RATE / 5, entropy=0.003, final_entropy=0.0005,
+    )  # fmt: skip

@@ -1,0 +1,99 @@
+"""RunFolder: where a run keeps its recipe, versions, seed, command, metrics and policy."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib.metadata import version
+from pathlib import Path
+
+from graphs.errors import InputError
+from placers.policies.one_shot import OneShotPolicy
+from placers.policies.policy_file import Meta, save_policy
+from training.recipe import Recipe, load_recipe
+
+PACKAGES = ("placelab", "torch", "torch-geometric", "numpy", "numba")
+
+
+class RunFolder:
+    """A folder with `config.toml`, `meta.json`, `command.txt`, `metrics.jsonl`, `card.md`, TensorBoard and a policy."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @classmethod
+    def create(cls, path: Path, recipe: Recipe, command: str) -> RunFolder:
+        """A new run. Raises InputError if the folder holds one already."""
+        if (path / "config.toml").exists():
+            raise InputError(f"{path} holds a run already; go on with --resume, or choose another --out")
+        path.mkdir(parents=True, exist_ok=True)
+        (path / "config.toml").write_text(recipe.to_toml())
+        (path / "command.txt").write_text(f"{command}\n")
+        return cls(path)
+
+    @classmethod
+    def reopen(cls, path: Path, recipe: Recipe, updates: int) -> RunFolder:
+        """A run to go on with, its metrics cut back to the updates that the checkpoint holds.
+
+        Raises InputError if the run was started from another recipe.
+        """
+        if load_recipe(str(path / "config.toml")) != recipe:
+            raise InputError(f"{path} was started from another recipe than this one (see {path / 'config.toml'})")
+        folder = cls(path)
+        if folder.metrics_file.exists():
+            lines = folder.metrics_file.read_text().splitlines(keepends=True)
+            folder.metrics_file.write_text("".join(lines[:updates]))
+        return folder
+
+    @property
+    def metrics_file(self) -> Path:
+        """One JSON object per update."""
+        return self.path / "metrics.jsonl"
+
+    @contextmanager
+    def metrics(self) -> Iterator[MetricsWriter]:
+        """A writer of metrics lines and TensorBoard scalars, closed at the end."""
+        from torch.utils.tensorboard import SummaryWriter  # a second to import
+
+        board = SummaryWriter(str(self.path / "tensorboard"))  # type: ignore[no-untyped-call]
+        with self.metrics_file.open("a") as lines:
+            try:
+                yield MetricsWriter(lines, board)
+            finally:
+                board.close()  # type: ignore[no-untyped-call]
+
+    def save_policy(self, policy: OneShotPolicy, meta: Meta) -> None:
+        """Write the policy, its meta and its card."""
+        save_policy(self.path, policy, meta)
+        (self.path / "card.md").write_text(_card(meta, self.path))
+
+
+class MetricsWriter:
+    """Writes one record to `metrics.jsonl` and to TensorBoard."""
+
+    def __init__(self, lines: object, board: object) -> None:
+        self._lines, self._board = lines, board
+
+    def write(self, step: int, record: Mapping[str, float]) -> None:
+        """Append a record; every number of it becomes a scalar."""
+        print(json.dumps(record), file=self._lines, flush=True)  # type: ignore[call-overload]
+        for key, value in record.items():
+            self._board.add_scalar(key, value, step)  # type: ignore[attr-defined]
+
+
+def library_versions() -> dict[str, str]:
+    """Versions of what a result depends on."""
+    found = {"python": sys.version.split()[0]}
+    for package in PACKAGES:
+        found[package] = version(package)
+    return found
+
+
+def _card(meta: Meta, folder: Path) -> str:
+    return (
+        f"# A {meta.placer} policy\n\n"
+        f"Network `{meta.network}`, seed {meta.seed}, {meta.updates} updates, {meta.simulations} simulations of "
+        f"training.\nUse it: `placelab place GRAPH --cluster CLUSTER --placer {meta.placer}:checkpoint={folder}`\n"
+    )

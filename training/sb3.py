@@ -1,0 +1,123 @@
+"""Stable-Baselines3 on graphs of several sizes: a features extractor for observations by ids.
+
+    env = gymnasium.make("envs:Placeto-v0", problems=problems)
+    model = PPO("MultiInputPolicy", env, policy_kwargs=policy_kwargs(env))
+
+What the graphs look like sits in a table that the extractor reads by the observation's problem id. The table is no
+part of the parameters: a trained policy moves to graphs of other sizes, on as many devices, by
+
+    moved = PPO("MultiInputPolicy", other_env, policy_kwargs=policy_kwargs(other_env))
+    moved.policy.load_state_dict(model.policy.state_dict())
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
+from torch import Tensor, nn
+
+from envs.iterative import PlacetoEnv
+from envs.one_shot import GdpEnv
+from envs.stage import Scene
+from graphs.errors import InputError
+
+
+@dataclass(frozen=True, eq=False)
+class GraphTable:
+    """The graphs of an environment by problem id, padded to equal sizes; a padded edge joins a unit that is not."""
+
+    features: NDArray[np.float32]  # (problems, units, devices + 2)
+    exists: NDArray[np.float32]  # (problems, units) 1 or 0
+    producer: NDArray[np.int64]  # (problems, edges) unit, or `units` for padding
+    consumer: NDArray[np.int64]  # (problems, edges)
+
+    @classmethod
+    def of(cls, scenes: Sequence[Scene], units: int) -> GraphTable:
+        """The table of some scenes, padded to `units`."""
+        edges = max(len(scene.edges) for scene in scenes)
+        features = np.zeros((len(scenes), units, scenes[0].features.shape[1]), np.float32)
+        exists = np.zeros((len(scenes), units), np.float32)
+        ends = np.full((2, len(scenes), edges), units)
+        for problem, scene in enumerate(scenes):
+            features[problem, : len(scene.features)] = scene.features
+            exists[problem, : len(scene.features)] = 1
+            ends[:, problem, : len(scene.edges)] = scene.edges.T
+        return cls(features, exists, ends[0], ends[1])
+
+
+class GraphFeatures(BaseFeaturesExtractor):
+    """Message passing over producers and consumers, for observations by ids.
+
+    Yields (batch, features_dim): the current unit's embedding, the mean over all units, and each device's share of the
+    work so far. Placeto passes messages both ways, too; the update, its width and the rounds are our choice.
+    """
+
+    features: Tensor
+    exists: Tensor
+    producer: Tensor
+    consumer: Tensor
+
+    def __init__(self, observation_space: gym.spaces.Dict, table: GraphTable, width: int = 32, rounds: int = 4) -> None:
+        devices = table.features.shape[2] - 2
+        super().__init__(observation_space, features_dim=2 * width + devices)
+        self.devices, self.rounds = devices, rounds
+        self.enter = nn.Linear(2 * devices + 4, width)
+        self.update = nn.Linear(3 * width, width)
+        for name in ("features", "exists", "producer", "consumer"):
+            self.register_buffer(name, torch.from_numpy(getattr(table, name)), persistent=False)
+
+    def forward(self, observations: dict[str, Tensor]) -> Tensor:
+        """Features of a batch of observations."""
+        problem = observations["problem"].long()[:, 0]
+        current = observations["current"].long()
+        features, exists = self.features[problem], self.exists[problem][..., None]
+        placement = observations["placement"][..., None]
+        on_device = (placement == torch.arange(self.devices, device=placement.device)).float()
+        is_current = torch.zeros_like(exists).scatter_(1, current[..., None], 1.0)
+        nodes = torch.cat([features, on_device, observations["visited"][..., None], is_current], dim=2)
+        embedding = self._embed(nodes, exists, self.producer[problem], self.consumer[problem])
+        chosen = embedding.gather(1, current[..., None].expand(-1, 1, embedding.shape[2]))[:, 0]
+        pooled = embedding.sum(1) / exists.sum(1)
+        work = (features[..., : self.devices] * on_device).sum(1)
+        load = work / work.sum(1, keepdim=True).clamp_min(1e-9)
+        return torch.cat([chosen, pooled, load], dim=1)
+
+    def _embed(self, nodes: Tensor, exists: Tensor, producer: Tensor, consumer: Tensor) -> Tensor:
+        """(batch, units, width), zero for padding."""
+        embedding = torch.relu(self.enter(nodes)) * exists
+        for _ in range(self.rounds):
+            before = _mean_of_neighbours(embedding, producer, consumer)
+            after = _mean_of_neighbours(embedding, consumer, producer)
+            message = torch.relu(self.update(torch.cat([embedding, before, after], dim=2)))
+            embedding = (embedding + message) * exists
+        return embedding
+
+
+def policy_kwargs(env: gym.Env[Any, Any], *, width: int = 32, rounds: int = 4) -> dict[str, Any]:
+    """`policy_kwargs` of "MultiInputPolicy" for an environment of this project that observes with obs="ids"."""
+    inner = env.unwrapped
+    if not isinstance(inner, PlacetoEnv | GdpEnv) or "problem" not in getattr(inner.observation_space, "spaces", {}):
+        raise InputError(f"expected an environment of Placeto or GDP with obs='ids', got {env}")
+    table = GraphTable.of(inner.scenes, inner.max_units)
+    return {
+        "features_extractor_class": GraphFeatures,
+        "features_extractor_kwargs": {"table": table, "width": width, "rounds": rounds},
+    }
+
+
+def _mean_of_neighbours(embedding: Tensor, source: Tensor, target: Tensor) -> Tensor:
+    """(batch, units, width) the mean of the sources' embeddings at each target of (batch, edges)."""
+    batch, units, width = embedding.shape
+    padded = torch.cat([embedding, embedding.new_zeros(batch, 1, width)], dim=1)
+    index = target[..., None].expand(-1, -1, width)
+    messages = padded.gather(1, source[..., None].expand(-1, -1, width))
+    total = torch.zeros_like(padded).scatter_add_(1, index, messages)
+    degree = padded.new_zeros(batch, units + 1).scatter_add_(1, target, torch.ones_like(target, dtype=padded.dtype))
+    return (total / degree.clamp_min(1)[..., None])[:, :units]

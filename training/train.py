@@ -1,0 +1,87 @@
+"""Train a learned placer over graph families, into a run folder."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from tqdm import tqdm
+
+from graphs.errors import InputError
+from graphs.load import load_cluster, load_graph, split
+from graphs.problem import Problem
+from placers.gdp import Gdp
+from placers.policies.policy_file import Meta, new_policy
+from training.checkpoint import restore_trainer, save_trainer
+from training.interrupts import Interrupts
+from training.ppo import PpoTrainer
+from training.recipe import ProblemSet, Recipe, load_recipe
+from training.rollouts import Arena
+from training.run_folder import RunFolder, library_versions
+
+CHECKPOINT_EVERY = 100  # updates
+
+
+def train(
+    recipe: Recipe | str = "gdp",
+    problems: Sequence[Problem] | None = None,
+    *,
+    out: Path,
+    seed: int = 0,
+    resume: bool = False,
+    command: str = "",
+) -> Gdp:
+    """Train a placer by PPO and return it; the folder `out` then holds the run.
+
+    Without problems, those of the recipe: the training split of its families on its clusters. With `resume` the run
+    in `out` goes on from its last checkpoint, to the same end as if it had not stopped. Ctrl-C stops after the
+    current update, saves, and raises KeyboardInterrupt. Raises InputError for a recipe or folder that does not fit.
+    """
+    recipe = load_recipe(recipe) if isinstance(recipe, str) else recipe
+    if recipe.placer != "gdp":
+        raise InputError(f"placer {recipe.placer!r} cannot be trained; there is: gdp")
+    if not resume:
+        folder = RunFolder.create(out, recipe, command)
+    arenas = [Arena(problem) for problem in problems or load_problems(recipe.problems)]
+    trainer = PpoTrainer(new_policy(recipe.network, seed), arenas, recipe.ppo, seed)
+    if resume:
+        restore_trainer(out, trainer)
+        folder = RunFolder.reopen(out, recipe, trainer.updates)
+    _run(trainer, recipe, folder)
+    return Gdp(trainer.policy, f"gdp:checkpoint={out}")
+
+
+def load_problems(chosen: ProblemSet, which: str = "train") -> list[Problem]:
+    """A split ("train" or "test") of a problem set: each graph of its families on each of its clusters."""
+    clusters = [load_cluster(spec) for spec in chosen.clusters]
+    specs = tqdm(split(chosen.families, which), desc="capturing models", unit="model", leave=False, disable=None)
+    graphs = [load_graph(spec, groups=chosen.groups) for spec in specs]
+    return [Problem(graph, cluster, chosen.optimizer) for graph in graphs for cluster in clusters]
+
+
+def _run(trainer: PpoTrainer, recipe: Recipe, folder: RunFolder) -> None:
+    torch.set_num_threads(max(1, min(torch.get_num_threads(), 2)))  # small matrices: more threads only wait
+    bar = tqdm(total=recipe.ppo.updates, initial=trainer.updates, desc="training", unit="update", disable=None)
+    with Interrupts() as interrupts, folder.metrics() as metrics, bar:
+        while trainer.updates < recipe.ppo.updates and not interrupts.requested:
+            line = trainer.update()
+            metrics.write(line.update, line.to_record())
+            bar.set_postfix_str(f"step/bound {line.step_over_bound:.2f}, fitting {line.fitting:.0%}", refresh=False)
+            bar.update()
+            if trainer.updates % CHECKPOINT_EVERY == 0:
+                save_trainer(folder.path, trainer)
+    save_trainer(folder.path, trainer)
+    meta = Meta(
+        placer=recipe.placer,
+        network=recipe.network,
+        seed=trainer.seed,
+        simulations=trainer.simulations,
+        updates=trainer.updates,
+        versions=library_versions(),
+    )
+    folder.save_policy(trainer.policy, meta)
+    if trainer.updates < recipe.ppo.updates:
+        raise KeyboardInterrupt(
+            f"stopped after update {trainer.updates} of {recipe.ppo.updates}; saved in {folder.path}"
+        )
