@@ -11,59 +11,55 @@ Graphs, clusters and placers are given as objects or as text: a file, or a spec 
 
 from __future__ import annotations
 
-import json
-import os
 import shlex
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING
 
 from graphs.errors import DoesNotFitError, InputError
 
 if TYPE_CHECKING:
+    from envs.plan import Plan
     from evaluation.comparison import Comparison
-    from evaluation.evaluate import Evaluation
+    from evaluation.listing import Kind, Listing
     from evaluation.placed import Placed
     from evaluation.summary import GraphSummary
     from graphs.cluster import Cluster
     from graphs.op_graph import OpGraph
     from graphs.problem import Problem
     from placers import Placer
-    from training.finetune import FineTuned
 
 __all__ = [
-    "capture", "compare", "evaluate", "finetune", "list_names", "place", "report", "show", "simulate", "train",
+    "DoesNotFitError", "InputError", "capture", "compare", "evaluate", "finetune", "list_names", "main", "place",
+    "report", "show", "simulate", "train",
 ]  # fmt: skip
 
 
-def list_names(
-    what: Literal["all", "families", "clusters", "placers", "networks", "cost_models", "recipes"] = "all",
-) -> dict[str, list[dict[str, object]]]:
-    """List what exists by name: model families, clusters, placers, networks, cost models and training recipes.
+def list_names(what: Kind = "all") -> Listing:
+    """List what exists by name: model families, clusters, placers, networks, cost models, training recipes.
 
     Args:
         what: the kind of thing to list.
+
     """
-    from evaluation.listing import listing
+    from evaluation.listing import KINDS, Listing
 
-    return listing(what)
+    return Listing.of(list(KINDS) if what == "all" else [what])
 
 
-def capture(
-    model: str, *, out: Path | None = None, training: bool = True, groups: int | None = None
-) -> GraphSummary:
-    """Capture a PyTorch model as an op graph and save it.
+def capture(model: str, *, out: Path | None = None, training: bool = True, groups: int | None = None) -> GraphSummary:
+    """Capture a PyTorch model as an op graph, and save it.
 
     Args:
         model: `file.py:callable`, where the callable returns a module and its example inputs, or a family spec.
-        out: the graph file to write, `*.graph.json` or `*.graph.json.gz`; without it, only a summary is shown.
+        out: the graph file to write, `*.graph.json` or `*.graph.json.gz`; without it only the summary is shown.
         training: capture a whole training step: forward, backward and update.
         groups: merge the ops into this many op groups.
+
     """
     from evaluation.summary import GraphSummary
+    from graphs.graph_file import save_graph
     from graphs.load import load_graph
-    from graphs.storage import save_graph
 
     graph = load_graph(model, groups=groups, training=training)
     if out is not None:
@@ -77,35 +73,12 @@ def show(graph: str | OpGraph, *, groups: int | None = None) -> GraphSummary:
     Args:
         graph: a graph file, a family spec such as `rnnlm:layers=4`, or `file.py:callable`.
         groups: merge the ops into this many op groups first.
+
     """
     from evaluation.summary import GraphSummary
     from graphs.load import load_graph
 
     return GraphSummary.of(load_graph(graph, groups=groups))
-
-
-def simulate(
-    graph: str | OpGraph,
-    plan: Path,
-    *,
-    cluster: str | Cluster = "p100:devices=2",
-    groups: int | None = 64,
-    optimizer: str = "adam",
-) -> Placed:
-    """Simulate one training step of a graph under a plan.
-
-    Args:
-        graph: a graph file, a family spec such as `rnnlm:layers=4`, or `file.py:callable`.
-        plan: a plan file, as `place --out` writes it or edited by hand.
-        cluster: a cluster file or a preset such as `p100:devices=4`.
-        groups: the number of op groups that the plan was made for.
-        optimizer: whose state occupies memory: sgd, momentum or adam.
-    """
-    from envs.plan_file import load_plan
-    from evaluation.placed import Placed
-
-    problem = _problem(graph, cluster, groups, optimizer)
-    return Placed.of(problem, load_plan(plan, problem))
 
 
 def place(
@@ -123,22 +96,51 @@ def place(
 
     Args:
         graph: a graph file, a family spec such as `rnnlm:layers=4`, or `file.py:callable`.
-        cluster: a cluster file or a preset such as `p100:devices=4`.
-        placer: a placer's spec, such as `metis` or `annealing`, or the folder of a trained one.
+        cluster: a cluster file, or a preset such as `p100:devices=4`.
+        placer: a placer's spec, such as `metis` or `annealing`, or the run folder of a trained one.
         budget: how many placements the placer may simulate.
         groups: merge the ops into this many op groups first.
         optimizer: whose state occupies memory: sgd, momentum or adam.
         seed: of everything random.
         out: the plan file to write, `*.plan.json`.
+
     """
     from envs.plan_file import save_plan
+    from evaluation.evaluate import load_placer
     from evaluation.placed import Placed
 
     problem = _problem(graph, cluster, groups, optimizer)
-    placed = Placed.by(_placer(placer), problem, seed=seed, budget=budget)
+    chosen = load_placer(placer) if isinstance(placer, str) else placer
+    placed = Placed.by(chosen, problem, seed=seed, budget=budget)
     if out is not None:
         save_plan(placed.plan, problem, placed.timeline, out)
     return placed
+
+
+def simulate(
+    graph: str | OpGraph,
+    plan: str | Path | Plan,
+    *,
+    cluster: str | Cluster = "p100:devices=2",
+    groups: int | None = 64,
+    optimizer: str = "adam",
+) -> Placed:
+    """Simulate one training step of a graph under a plan.
+
+    Args:
+        graph: a graph file, a family spec such as `rnnlm:layers=4`, or `file.py:callable`.
+        plan: a plan file, as `place --out` writes it or edited by hand.
+        cluster: a cluster file, or a preset such as `p100:devices=4`.
+        groups: the number of op groups that the plan was made for.
+        optimizer: whose state occupies memory: sgd, momentum or adam.
+
+    """
+    from envs.plan import Plan
+    from envs.plan_file import load_plan
+    from evaluation.placed import Placed
+
+    problem = _problem(graph, cluster, groups, optimizer)
+    return Placed.of(problem, plan if isinstance(plan, Plan) else load_plan(Path(plan), problem))
 
 
 def compare(
@@ -155,18 +157,20 @@ def compare(
 
     Args:
         graphs: graph files, family specs such as `rnnlm:layers=4`, or `file.py:callable`.
-        clusters: cluster files or presets such as `p100:devices=4`.
-        placers: placer specs or folders of trained ones; without any, all that exist except untrained ones.
+        clusters: cluster files, or presets such as `p100:devices=4`.
+        placers: placers' specs, or run folders of trained ones; without any, all that need no training.
         budget: how many placements each placer may simulate on each problem.
         groups: merge the ops into this many op groups first.
         optimizer: whose state occupies memory: sgd, momentum or adam.
-        seeds: how many seeds to run placers with.
+        seeds: how many seeds to run each placer with.
+
     """
     from evaluation.comparison import compare as run
-    from placers.classical import classical_placers
+    from evaluation.evaluate import classical_placers, load_placer
 
     problems = [_problem(graph, cluster, groups, optimizer) for graph in graphs for cluster in clusters]
-    return run([_placer(p) for p in placers or classical_placers()], problems, budget=budget, seeds=range(seeds))
+    chosen = [load_placer(p) if isinstance(p, str) else p for p in placers or classical_placers()]
+    return run(chosen, problems, budget=budget, seeds=range(seeds))
 
 
 def train(recipe: str = "gdp", *, out: Path | None = None, seed: int = 0, resume: bool = False) -> Placer:
@@ -175,12 +179,97 @@ def train(recipe: str = "gdp", *, out: Path | None = None, seed: int = 0, resume
     Ctrl-C stops after the current update and saves; `--resume` goes on from there.
 
     Args:
-        recipe: a recipe by name or a TOML file.
+        recipe: a recipe by name, or a TOML file.
         out: the run folder; without it, `runs/RECIPE-seedN`.
         seed: of everything random.
         resume: go on with the run in the folder.
+
     """
     from training.train import train as run
 
     folder = out or Path("runs") / f"{Path(recipe).stem}-seed{seed}"
-    return run(recipe, out=folder, seed=seed, resume=resume, command=_command())
+    command = shlex.join(["placelab", "train", recipe, "--out", str(folder), "--seed", str(seed)])
+    return run(recipe, out=folder, seed=seed, resume=resume, command=command)
+
+
+def evaluate(run: Path, *, budget: int = 16, seeds: int = 3) -> Comparison:
+    """Compare a trained policy, zero-shot on graphs that it never saw, with every placer that needs no training.
+
+    Writes `evaluation.json` into the run folder.
+
+    Args:
+        run: the run folder that `train` wrote.
+        budget: how many placements each placer may simulate on each problem.
+        seeds: how many seeds to run each placer with.
+
+    """
+    from evaluation.evaluate import evaluate as evaluate_run
+
+    return evaluate_run(Path(run), budget=budget, seeds=seeds)
+
+
+def finetune(
+    run: Path,
+    graph: str,
+    *,
+    cluster: str = "p100:devices=4",
+    simulations: int = 1000,
+    groups: int | None = 64,
+    optimizer: str = "adam",
+    seed: int = 0,
+) -> Comparison:
+    """Fine-tune a trained policy on one problem, beside every placer at the same number of simulations.
+
+    Writes the tuned policy to `finetune/` in the run folder, and its best plan to `best.plan.json`.
+
+    Args:
+        run: the run folder that `train` wrote.
+        graph: a graph file, a family spec such as `rnnlm:layers=4`, or `file.py:callable`.
+        cluster: a cluster file, or a preset such as `p100:devices=4`.
+        simulations: how many placements may be simulated.
+        groups: merge the ops into this many op groups first; as in training is best.
+        optimizer: whose state occupies memory: sgd, momentum or adam.
+        seed: of everything random.
+
+    """
+    from evaluation.evaluate import finetune as finetune_run
+
+    return finetune_run(
+        Path(run), graph, cluster, groups=groups, optimizer=optimizer, simulations=simulations, seed=seed
+    )
+
+
+def report(run: Path) -> Path:
+    """Write a run's report: one HTML file with curves, tables, and the best plan drawn.
+
+    Args:
+        run: the run folder that `train` wrote.
+
+    """
+    from evaluation.report import write_report
+
+    return write_report(Path(run))
+
+
+def _problem(graph: str | OpGraph, cluster: str | Cluster, groups: int | None, optimizer: str) -> Problem:
+    from graphs.load import load_cluster, load_graph
+    from graphs.problem import Problem
+
+    return Problem(load_graph(graph, groups=groups), load_cluster(cluster), optimizer)
+
+
+VERBS = {
+    "list": list_names, "capture": capture, "show": show, "simulate": simulate, "place": place, "compare": compare,
+    "train": train, "evaluate": evaluate, "finetune": finetune, "report": report,
+}  # fmt: skip
+
+
+def main() -> None:
+    """Run the command line."""
+    from evaluation.command_line import run
+
+    run(VERBS, "Find, and learn to find, the devices on which a neural network's operations run fastest.")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,13 +1,9 @@
-"""Grouping: ops become op groups, so that a placer decides about tens of things instead of thousands; and back.
-
-Ours, after multilevel graph partitioners. Units (ops that are placed together anyway) are merged in rounds; each
-round pairs up neighbours, those first that save much communication for their size: w(u, v)^2 / (c(u) c(v)), the
-rating "expansion" of Holtgrewe, Sanders & Schulz (2010), section 3.1. No round makes a cycle: units get levels that
-grow along every edge, and only units of adjacent levels are paired, as Herrmann et al. (2019), section 4.2, do.
-"""
+"""Grouping: ops become op groups, so that a placer decides about tens of things instead of thousands; and back."""
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,32 +11,31 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
+from graphs.coarsening import coarsen
 from graphs.errors import InputError
 from graphs.op_graph import Bools, Floats, Ints, OpGraph, Phase
 
-LARGEST_SHARE = 1.5  # a group is at most so many times the average, while there are others to merge
+PARCEL = "parcel"
 
-# The device on which sizes are compared; only the ratio of its speeds matters.
+# The device on which sizes are compared, of the order of a P100; only the ratio of its speeds matters.
 _FLOPS_PER_SECOND = 10e12
 _BYTES_PER_SECOND = 750e9
 
 
 def group_ops(graph: OpGraph, groups: int) -> OpGraph:
-    """Merge the units of a graph into at most `groups` op groups, and into exactly that many if it has as many.
+    """Merge the units of a graph into op groups: `groups` of them, or as many as there are units if those are fewer.
 
-    Each op group is one op per phase, tied together, whose costs are sums; its output is all that its members send
-    to other op groups, so every consumer elsewhere receives all of it. Of a graph that is grouped already, the
-    members stay the finest ops. Units that can only run interleaved count as one.
+    Each op group is one op per phase, tied together, with the summed costs of its members. Its output is all that its
+    members send out of it, so a consumer elsewhere receives all of that. Units that can only run interleaved, because
+    of how they are tied, count as one. Of a graph that is grouped already, the members stay the finest ops.
     Raises InputError for less than one group.
     """
     if groups < 1:
         raise InputError(f"cannot make {groups} op groups of graph {graph.name!r}; ask for at least 1")
-    edges = _order_edges(graph)
-    label = _strongly_connected(graph.units[edges], graph.num_units)
-    units, label = _in_order(label[graph.units])
-    size = _sizes(graph, units)
-    cluster = _coarsen(_Quotient.of(label[edges] if False else units[edges], _carried(graph, edges), size), groups)
-    return _coarse_graph(graph, cluster[units])
+    edges, carried = _unit_edges(graph)
+    units = _untangled(edges, graph.num_units)
+    clusters = coarsen(units[edges], carried, _sizes(graph, units[graph.units]), groups)
+    return _coarse(graph, _by_first(clusters[units[graph.units]]))
 
 
 def expand(coarse: OpGraph, placement: NDArray[np.integer]) -> Ints:
@@ -48,3 +43,155 @@ def expand(coarse: OpGraph, placement: NDArray[np.integer]) -> Ints:
     if coarse.members is None:
         raise InputError(f"graph {coarse.name!r} is not grouped; there is nothing to expand")
     return np.asarray(placement, np.int64)[coarse.member_of]
+
+
+# ---- what is merged ------------------------------------------------------------------------------------------
+
+
+def _unit_edges(graph: OpGraph) -> tuple[Ints, Floats]:
+    """(edges, 2) from unit to unit, in the order of the forward pass, and the bytes that each carries, (edges,).
+
+    Phases follow each other, so only an edge within a phase can be part of a cycle; the backward pass runs against
+    the order of the forward pass.
+    """
+    phases = graph.phase[graph.edges]
+    within = phases[:, 0] == phases[:, 1]
+    edges = graph.edges[within]
+    carried = np.where(graph.control[within], 0.0, graph.output_bytes[edges[:, 0]])
+    backward = phases[within, 0] == Phase.BACKWARD
+    units = graph.units[np.where(backward[:, None], edges[:, ::-1], edges)]
+    apart = units[:, 0] != units[:, 1]
+    return units[apart], carried[apart]
+
+
+def _untangled(edges: Ints, units: int) -> Ints:
+    """(units,) for each unit a number, that is the same for units on a common cycle."""
+    ones = np.ones(len(edges))
+    matrix = coo_array((ones, (edges[:, 0], edges[:, 1])), shape=(units, units))
+    _, label = connected_components(matrix, directed=True, connection="strong")
+    return _by_first(label)
+
+
+def _by_first(label: NDArray[np.integer]) -> Ints:
+    """The same labels, numbered in the order in which they occur first."""
+    _, first, inverse = np.unique(label, return_index=True, return_inverse=True)
+    rank = np.empty(len(first), np.int64)
+    rank[np.argsort(first)] = np.arange(len(first))
+    return rank[inverse]
+
+
+def _seconds(graph: OpGraph) -> Floats:
+    return np.maximum(graph.flops / _FLOPS_PER_SECOND, graph.bytes_accessed / _BYTES_PER_SECOND)
+
+
+def _sizes(graph: OpGraph, units: Ints) -> Floats:
+    """(units,) the mean of each unit's share of the time and its share of the memory."""
+    shares = [_seconds(graph), graph.weight_bytes + graph.output_bytes]
+    return np.bincount(units, np.add(*(amount / max(amount.sum(), 1e-30) / 2 for amount in shares)))
+
+
+# ---- what comes out ------------------------------------------------------------------------------------------
+
+
+def _coarse(graph: OpGraph, cluster: Ints) -> OpGraph:
+    """One op for the members of each cluster, (ops,), in each phase, and the parcels that it sends out."""
+    key, node = np.unique(graph.phase * len(graph) + cluster, return_inverse=True)
+    phase, cluster_of_node = np.divmod(key, len(graph))
+    names, kinds = _named_after_most_expensive(graph, node)
+    parcels = _Parcels.of(graph, cluster, node)
+    edges, control = _merged_edges(graph, node, parcels)
+    costs = (np.concatenate([np.bincount(node, cost), np.zeros(len(parcels))]) for cost in _costs(graph))
+    flops, bytes_accessed, measured_seconds = costs
+    kept = np.bincount(node, graph.output_bytes * (_is_sent(graph, node) & (parcels.of_op < 0)), minlength=len(key))
+    origin = np.concatenate([np.arange(len(key)), parcels.node])
+    return OpGraph(
+        graph.name,
+        (*names, *parcels.names(names)),
+        (*kinds, *(PARCEL,) * len(parcels)),
+        flops=flops,
+        bytes_accessed=bytes_accessed,
+        output_bytes=np.concatenate([kept, parcels.bytes]),
+        edges=edges,
+        control=control,
+        weights=graph.weights,
+        weight_uses=np.unique(np.column_stack([node[graph.weight_uses[:, 0]], graph.weight_uses[:, 1]]), axis=0),
+        phase=phase[origin],
+        mirror=_anchors(cluster_of_node[origin]),
+        measured_seconds=measured_seconds,
+        members=graph if graph.members is None else graph.members,
+        member_of=node if graph.members is None else node[graph.member_of],
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Parcels:
+    """What nodes send to other clusters: outputs of one node that go to the same nodes there travel together."""
+
+    node: Ints  # (parcels,) sender
+    bytes: Floats  # (parcels,)
+    of_op: Ints  # (ops,) the parcel that an op's output is in, or -1 if it stays in its cluster
+
+    @classmethod
+    def of(cls, graph: OpGraph, cluster: Ints, node: Ints) -> _Parcels:
+        away: dict[int, set[int]] = defaultdict(set)
+        for source, target in graph.edges[~graph.control].tolist():
+            if cluster[source] != cluster[target]:
+                away[source].add(int(node[target]))
+        number: dict[tuple[int, frozenset[int]], int] = {}
+        of_op = np.full(len(graph), -1)
+        for op in sorted(away):
+            of_op[op] = number.setdefault((int(node[op]), frozenset(away[op])), len(number))
+        sent = of_op >= 0
+        size = np.bincount(of_op[sent], graph.output_bytes[sent], minlength=len(number))
+        return cls(np.array([sender for sender, _ in number], np.int64), size, of_op)
+
+    def __len__(self) -> int:
+        return len(self.node)
+
+    def names(self, of_nodes: Sequence[str]) -> list[str]:
+        """Each sender's name, and a number."""
+        sent = Counter[int]()
+        sent_before = [sent.update([sender]) or sent[sender] for sender in self.node.tolist()]
+        return [f"{of_nodes[i]}.{PARCEL}{k}" for i, k in zip(self.node.tolist(), sent_before, strict=True)]
+
+
+def _costs(graph: OpGraph) -> tuple[Floats, Floats, Floats]:
+    return graph.flops, graph.bytes_accessed, graph.measured_seconds
+
+
+def _named_after_most_expensive(graph: OpGraph, node: Ints) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    order = np.lexsort((-_seconds(graph), node))
+    _, first, count = np.unique(node[order], return_index=True, return_counts=True)
+    leaders = order[first].tolist()
+    names = [graph.names[op] + (f"+{k - 1}" if k > 1 else "") for op, k in zip(leaders, count.tolist(), strict=True)]
+    return tuple(names), tuple(graph.kinds[op] for op in leaders)
+
+
+def _merged_edges(graph: OpGraph, node: Ints, parcels: _Parcels) -> tuple[Ints, Bools]:
+    """Edges between different nodes, each once; one only orders if all that it was made of only order."""
+    source, target = graph.edges.T
+    apart = node[source] != node[target]
+    in_parcel = apart & ~graph.control & (parcels.of_op[source] >= 0)
+    sender = np.where(in_parcel, len(np.unique(node)) + parcels.of_op[source], node[source])
+    packing = np.column_stack([parcels.node, node.max() + 1 + np.arange(len(parcels))])
+    edges = np.concatenate([np.column_stack([sender, node[target]])[apart], packing])
+    only_order = np.concatenate([graph.control[apart], np.ones(len(parcels), np.bool_)])
+    merged, inverse = np.unique(edges, axis=0, return_inverse=True)
+    control = np.ones(len(merged), np.bool_)
+    np.logical_and.at(control, inverse.reshape(-1), only_order)
+    return merged.reshape(-1, 2), control
+
+
+def _is_sent(graph: OpGraph, node: Ints) -> Bools:
+    """(ops,) whether each op's output is read outside its node."""
+    source, target = graph.edges[~graph.control].T
+    sent = np.zeros(len(graph), np.bool_)
+    sent[source[node[source] != node[target]]] = True
+    return sent
+
+
+def _anchors(cluster: Ints) -> Ints:
+    """(nodes,) the first node of each node's cluster, or -1 for that node itself."""
+    _, first, inverse = np.unique(cluster, return_index=True, return_inverse=True)
+    anchor = first[inverse]
+    return np.where(anchor == np.arange(len(cluster)), -1, anchor)

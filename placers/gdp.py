@@ -15,6 +15,8 @@ from placers.policies.features import observe
 from placers.policies.one_shot import OneShotPolicy
 from placers.policies.policy_file import load_policy, new_policy
 
+LEARNED = True  # means nothing before it is trained
+
 
 @dataclass(frozen=True, eq=False)
 class Gdp:
@@ -22,27 +24,28 @@ class Gdp:
 
     policy: OneShotPolicy
     name: str = "gdp"
+    samples: int = 0  # placements to choose from, the greedy one among them; 0: as many as the budget allows
 
     def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> Plan:
-        """With a budget of one, the greedy placement, unsimulated; else the best of it and budget - 1 samples."""
+        """The greedy placement, unsimulated, if there is but one to choose from; else the best by simulation."""
         simulator = Simulator(problem)
         batch = Batch.of([observe(problem, simulator.costs)])
         placements = self.policy.greedy(batch)
-        if budget > 1:
+        choices = min(self.samples or budget, budget)
+        if choices > 1:
             generator = torch.Generator().manual_seed(seed)
-            samples = self.policy.act(batch, budget - 1, generator)[0]
+            samples = self.policy.act(batch, choices - 1, generator)[0]
             placements = torch.cat([placements, samples])
-            outcomes = simulator.run_batch(placements.numpy())
-            best = outcomes.best()
+            best = simulator.run_batch(placements.numpy()).best()
             placements = placements[best : best + 1]
         return Plan.of_units(
             problem, placements[0].numpy(), placer=self.name, seed=seed, simulations=simulator.simulations
         )
 
 
-def build(*, checkpoint: str = "", network: str = "graphsage_transformer") -> Gdp:
+def build(*, checkpoint: str = "", network: str = "graphsage_transformer", samples: int = 0) -> Gdp:
     """GDP with the policy in a checkpoint folder, or an untrained one."""
-    if not checkpoint:
-        return Gdp(new_policy(network, seed=0))
-    policy, _ = load_policy(Path(checkpoint))
-    return Gdp(policy, f"gdp:checkpoint={checkpoint}")
+    knobs = [f"checkpoint={checkpoint}"] * bool(checkpoint) + [f"samples={samples}"] * bool(samples)
+    name = ":".join(["gdp", ",".join(knobs)] if knobs else ["gdp"])
+    policy = load_policy(Path(checkpoint))[0] if checkpoint else new_policy(network, seed=0)
+    return Gdp(policy, name, samples)

@@ -14,7 +14,7 @@ from graphs.problem import Problem
 from placers.gdp import Gdp
 from placers.policies.batch import Batch
 from placers.policies.one_shot import OneShotPolicy
-from training.ppo import Metrics, PpoTrainer
+from training.ppo import PpoTrainer
 from training.recipe import Ppo
 from training.rollouts import Arena
 
@@ -37,7 +37,7 @@ class FineTuner:
     """A learned placer that spends its budget of simulations on fine-tuning before it answers."""
 
     start: Gdp
-    on_update: Callable[[Metrics], None] | None = None  # called after each update
+    on_tuned: Callable[[FineTuned], None] | None = None  # receives what `place` found on the way to its plan
 
     @property
     def name(self) -> str:
@@ -46,24 +46,26 @@ class FineTuner:
 
     def place(self, problem: Problem, *, seed: int = 0, budget: int = 1000) -> Plan:
         """The fastest fitting plan found within the budget; the greedy one if the budget allows no more."""
-        return self.tune(problem, seed=seed, simulations=budget).plan
+        tuned = self.tune(problem, seed=seed, simulations=budget)
+        if self.on_tuned is not None:
+            self.on_tuned(tuned)
+        return tuned.plan
 
     def tune(self, problem: Problem, *, seed: int = 0, simulations: int = 1000) -> FineTuned:
         """Fine-tune a copy of the policy; the starting policy stays as it is."""
         policy = copy.deepcopy(self.start.policy)
         arena = Arena(problem)
         greedy = policy.greedy(Batch.of([arena.observation])).numpy()
-        outcome = arena.simulator.run_batch(greedy)
-        arena.remember(greedy, outcome.step_seconds, outcome.fits)
-        history = [(1, arena.best_seconds)]
+        history = []
+        if simulations > 0:
+            outcome = arena.simulator.run_batch(greedy)
+            arena.remember(greedy, outcome.step_seconds, outcome.fits)
+            history.append((1, arena.best_seconds))
         updates = (simulations - 1) // SAMPLES
         if updates > 0:
             trainer = PpoTrainer(policy, [arena], _settings(updates), seed)
             for _ in range(updates):
-                metrics = trainer.update()
-                history.append((1 + metrics.simulations, arena.best_seconds))
-                if self.on_update is not None:
-                    self.on_update(metrics)
+                history.append((1 + trainer.update().simulations, arena.best_seconds))
         chosen: NDArray[np.integer] = greedy[0] if arena.best_placement is None else arena.best_placement
         plan = Plan.of_units(problem, chosen, placer=self.name, seed=seed, simulations=arena.simulator.simulations)
         return FineTuned(policy, plan, tuple(history))

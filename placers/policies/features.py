@@ -55,7 +55,8 @@ def observe(problem: Problem, costs: Costs) -> Observation:
     sent = _mean_transfer_seconds(problem)
     span = _Span.of(graph, costs.op_seconds.mean(axis=1))
     static, activations = _unit_bytes(problem)
-    memory = cluster.memory_bytes.mean()
+    capacity = np.maximum(cluster.memory_bytes, 1.0)  # a device without memory would divide by zero
+    memory = capacity.mean()
     edges = _unit_edges(graph)
     order = np.lexsort((np.arange(count), span.earliest))
     work_before = _fraction_before(work, order)
@@ -93,7 +94,7 @@ def observe(problem: Problem, costs: Costs) -> Observation:
     pairs = np.stack(
         [
             np.log((pair_seconds + 1e-12) / (work[:, None] + 1e-12)),
-            static[:, None] / cluster.memory_bytes[None, :],
+            static[:, None] / capacity[None, :],
             work_before[:, None] - centre,
             module_rank[:, None] - centre,
         ],
@@ -213,12 +214,13 @@ def _device_features(problem: Problem, costs: Costs) -> Floats:
     index = np.arange(count)
     bandwidth = np.where(np.eye(count), np.nan, cluster.bandwidth)
     outgoing = np.nanmean(bandwidth, axis=1) if count > 1 else np.ones(1)
+    capacity = np.maximum(cluster.memory_bytes, 1.0)
     need = _distinct_weight_bytes(problem) + _unit_bytes(problem)[1].sum()
     return np.stack(
         [
             np.log(slowness.mean() / np.maximum(slowness, 1e-12)) if slowness.any() else np.zeros(count),
-            np.log(cluster.memory_bytes / cluster.memory_bytes.mean()),
-            np.log(cluster.memory_bytes / max(need, 1.0)) / 4,
+            np.log(capacity / capacity.mean()),
+            np.log(capacity / max(need, 1.0)) / 4,
             np.log(outgoing / outgoing.mean()),
             (index + 0.5) / count,
             index == 0,

@@ -1,0 +1,84 @@
+"""Evaluate a trained policy: zero-shot on graphs that it never saw, and fine-tuned on one, beside the baselines."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from envs.plan_file import save_plan
+from evaluation.comparison import Comparison, compare
+from evaluation.placed import Placed
+from evaluation.problem_file import ProblemFile, save_problem
+from evaluation.record import EvaluationFile, Notes, save_evaluation
+from graphs import by_name
+from graphs.load import load_cluster, load_graph
+from graphs.problem import Problem
+from placers import Placer
+from placers.gdp import Gdp, build
+from placers.policies.policy_file import load_meta, save_policy
+from training.finetune import FineTuned, FineTuner
+from training.recipe import load_recipe
+from training.train import load_problems
+
+
+def classical_placers() -> list[str]:
+    """Every placer that needs no training."""
+    return [name for name in by_name.names("placers") if "LEARNED" not in by_name.constants("placers", name)]
+
+
+def load_placer(what: str) -> Placer:
+    """The placer that a spec names, or the trained one in a folder. Raises InputError for what is neither."""
+    if Path(what).is_dir():
+        return build(checkpoint=what)
+    placer: Placer = by_name.build("placers", what)
+    return placer
+
+
+def evaluate(run: Path, *, budget: int = 16, seeds: int = 3) -> Comparison:
+    """Compare the policy of a run, zero-shot, with every classical placer on the test split of its recipe.
+
+    All placers may simulate `budget` placements per problem; the policy also answers without any (`samples=1`).
+    Writes `evaluation.json` into the run folder. Raises InputError if the folder holds no run.
+    """
+    learned = build(checkpoint=str(run))
+    greedy = build(checkpoint=str(run), samples=1)
+    problems = load_problems(load_recipe(str(run / "config.toml")).problems, "test")
+    comparison = compare([learned, greedy, *classical_placers()], problems, budget=budget, seeds=range(seeds))
+    notes = Notes(
+        learned=learned.name,
+        remarks=(
+            f"Every placer may simulate {budget} placements of a problem and answers with the best of them; "
+            f"gdp:samples=1 is the policy's most likely placement, not simulated at all.",
+            "Graphs are placed and timed as op groups.",
+        ),
+    )
+    save_evaluation(EvaluationFile(notes=notes, records=comparison.records), run / "evaluation.json")
+    return comparison
+
+
+def finetune(
+    run: Path, graph: str, cluster: str, *, groups: int | None, optimizer: str, simulations: int, seed: int
+) -> tuple[FineTuned, Comparison]:
+    """Fine-tune the policy of a run on one problem, and compare with every placer at the same number of simulations.
+
+    Writes `finetune/` into the run folder, and the best plan of all as `best.plan.json` with its problem.
+    """
+    start = build(checkpoint=str(run))
+    problem = Problem(load_graph(graph, groups=groups), load_cluster(cluster), optimizer)
+    results: list[FineTuned] = []
+    tuner = FineTuner(start, on_tuned=results.append)
+    greedy = Gdp(start.policy, f"gdp:checkpoint={run},samples=1", samples=1)
+    comparison = compare([tuner, start, greedy, *classical_placers()], [problem], budget=simulations, seeds=(seed,))
+    tuned = results[0]
+    folder = run / "finetune"
+    folder.mkdir(exist_ok=True)
+    lines = [json.dumps({"simulations": count, "best_seconds": seconds}) for count, seconds in tuned.history]
+    (folder / "metrics.jsonl").write_text("".join(f"{line}\n" for line in lines))
+    notes = Notes(learned=tuner.name, before=greedy.name)
+    save_evaluation(EvaluationFile(notes=notes, records=comparison.records), folder / "evaluation.json")
+    placed = Placed.of(problem, tuned.plan)
+    save_plan(placed.plan, problem, placed.timeline, run / "best.plan.json")
+    spec = ProblemFile(graph=graph, groups=groups, cluster=cluster, optimizer=optimizer)
+    save_problem(spec, run / "best.problem.json")
+    save_policy(folder, tuned.policy, load_meta(run))
+    return tuned, comparison

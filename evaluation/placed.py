@@ -1,0 +1,84 @@
+"""Placed: a problem, a plan for it, and what the simulator says of the plan."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import msgspec
+from rich.console import RenderableType
+
+from envs.bounds import lower_bound
+from envs.plan import Plan
+from envs.simulator import simulate
+from envs.timeline import Timeline
+from evaluation.record import Record
+from evaluation.tables import plan_table
+from evaluation.units import memory
+from graphs.errors import DoesNotFitError
+from graphs.problem import Problem
+from placers import Placer
+
+
+@dataclass(frozen=True, eq=False)
+class Placed:
+    """A plan and its simulated step."""
+
+    problem: Problem
+    plan: Plan
+    timeline: Timeline
+    search_seconds: float = 0.0  # wall clock of the placer
+
+    @classmethod
+    def of(cls, problem: Problem, plan: Plan, *, search_seconds: float = 0.0) -> Placed:
+        """Simulate a plan. Raises InputError if it is not one for this problem."""
+        return cls(problem, plan, simulate(problem, plan), search_seconds)
+
+    @classmethod
+    def by(cls, placer: Placer, problem: Problem, *, seed: int = 0, budget: int = 1) -> Placed:
+        """Let a placer place the problem, and simulate its plan."""
+        started = time.perf_counter()
+        plan = placer.place(problem, seed=seed, budget=budget)
+        return cls.of(problem, plan, search_seconds=time.perf_counter() - started)
+
+    @cached_property
+    def record(self) -> Record:
+        """The plan in numbers, as comparisons keep it."""
+        return Record(
+            problem=self.problem.name,
+            placer=self.plan.placer,
+            seed=self.plan.seed,
+            step_seconds=self.timeline.step_seconds,
+            fits=self.timeline.fits,
+            peak_bytes=tuple(self.timeline.peak_bytes.tolist()),
+            simulations=self.plan.simulations,
+            search_seconds=self.search_seconds,
+            lower_bound_seconds=lower_bound(self.problem),
+        )
+
+    def require_fit(self) -> None:
+        """Raise DoesNotFitError, with what is needed, what there is, and what to try, if the plan does not fit."""
+        if self.timeline.fits:
+            return
+        graph, cluster = self.problem.graph, self.problem.cluster
+        state = memory(float(graph.weights.sum()) * self.problem.bytes_per_weight_byte)
+        capacity = memory(float(cluster.memory_bytes.sum()))
+        largest = int(graph.output_bytes.argmax())
+        raise DoesNotFitError(
+            f"no plan was found that fits {graph.name!r} on {cluster.name!r}: {self.timeline.overflow()}; parameters "
+            f"and their state need {state}, all devices together hold {capacity}, and the largest output is "
+            f"{memory(graph.output_bytes[largest])} ({graph.names[largest]}). Try more or larger devices, a smaller "
+            "batch, a larger --budget, or --optimizer sgd"
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """The record, and the device of each op by name."""
+        names = [device.name for device in self.problem.cluster.devices]
+        devices = [names[device] for device in self.plan.placement]
+        record: dict[str, Any] = msgspec.to_builtins(self.record)
+        return record | {"placement": dict(zip(self.problem.graph.names, devices, strict=True))}
+
+    def __rich__(self) -> RenderableType:
+        return plan_table(self.timeline, self.record.lower_bound_seconds)

@@ -1,0 +1,164 @@
+"""Coarsening: merging the nodes of an acyclic graph until a given number is left, without ever making a cycle.
+
+Ours, after multilevel graph partitioners. Nodes are merged in rounds, in pairs; those first that save much traffic for
+their size, by w(u, v)^2 / (c(u) c(v)), the rating `expansion*2` of Holtgrewe, Sanders & Schulz (2010). Cycles are kept
+out as in acyclic partitioning (Herrmann et al. 2019): nodes have levels that grow along every edge, a round pairs
+neighbours of levels 2k and 2k + 1 (or 2k - 1 and 2k), and two pairs never feed each other. So not every neighbour can
+be had in every round: a node waits for a good one rather than to take any.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from graphs.op_graph import Bools, Floats, Ints
+
+LARGEST = 1.5  # a merged node is at most so many times the average size, as long as others can be merged
+RELAXED = 1.2  # and so many times that when there are none
+GOOD = 0.5  # a good neighbour is rated at least so much of a node's best
+FEW = 0.02  # four rounds that merge less than this share of the nodes are too few
+
+Pairs = list[tuple[int, int]]
+
+
+def coarsen(edges: Ints, traffic: Floats, size: Floats, count: int) -> Ints:
+    """(nodes,) the merged node of each node: `count` of them, or as many as there are nodes if those are fewer.
+
+    `edges`, (edges, 2), form an acyclic graph; `traffic`, (edges,), is what they carry; `size`, (nodes,), is >= 0.
+    """
+    label = np.arange(len(size))
+    dag = _Dag.of(edges, traffic, size)
+    limit, waits = LARGEST * size.sum() / count, True
+    while len(dag) > count:
+        before = len(dag)
+        for turn in range(4):
+            level = _levels(dag, from_sources=turn % 2 == 0)
+            dag, label = _after(_neighbours(dag, level, turn // 2, limit, waits, len(dag) - count), dag, label)
+        if before - len(dag) >= FEW * before:
+            waits = True
+        elif waits:
+            waits = False
+        else:
+            level = _levels(dag, from_sources=True)
+            dag, label = _after(_siblings(dag, level, limit, len(dag) - count), dag, label)
+            limit *= RELAXED
+    return label
+
+
+@dataclass(frozen=True, eq=False)
+class _Dag:
+    """A graph without parallel edges or loops."""
+
+    edges: Ints  # (edges, 2)
+    traffic: Floats  # (edges,)
+    size: Floats  # (nodes,)
+
+    @classmethod
+    def of(cls, edges: Ints, traffic: Floats, size: Floats) -> _Dag:
+        apart = edges[:, 0] != edges[:, 1]
+        key, inverse = np.unique(edges[apart, 0] * len(size) + edges[apart, 1], return_inverse=True)
+        total = np.bincount(inverse, traffic[apart], minlength=len(key))
+        return cls(np.column_stack(np.divmod(key, len(size))), total, size)
+
+    def __len__(self) -> int:
+        return len(self.size)
+
+    @cached_property
+    def rating(self) -> Floats:
+        """(edges,) how much a merger of its two ends is worth."""
+        size = np.maximum(self.size, 1e-9 * self.size.sum())[self.edges]
+        rating: Floats = self.traffic**2 / np.maximum(size.prod(axis=1), 1e-300)
+        return rating
+
+
+def _after(pairs: Pairs, dag: _Dag, label: Ints) -> tuple[_Dag, Ints]:
+    """Graph and labels after merging disjoint pairs."""
+    if not pairs:
+        return dag, label
+    joined = np.arange(len(dag))
+    for u, v in pairs:
+        joined[u] = joined[v] = min(u, v)
+    _, joined = np.unique(joined, return_inverse=True)
+    return _Dag.of(joined[dag.edges], dag.traffic, np.bincount(joined, dag.size)), joined[label]
+
+
+def _levels(dag: _Dag, *, from_sources: bool) -> Ints:
+    """(nodes,) levels that grow along every edge: as near as possible to the sources, or to the sinks."""
+    edges = (dag.edges if from_sources else dag.edges[:, ::-1]).tolist()
+    following: list[list[int]] = [[] for _ in range(len(dag))]
+    waiting = [0] * len(dag)
+    for source, target in edges:
+        following[source].append(target)
+        waiting[target] += 1
+    level = [0] * len(dag)
+    ready = [node for node, count in enumerate(waiting) if count == 0]
+    for node in ready:
+        for target in following[node]:
+            level[target] = max(level[target], level[node] + 1)
+            waiting[target] -= 1
+            if waiting[target] == 0:
+                ready.append(target)
+    levels = np.array(level)
+    return levels if from_sources else levels.max() - levels
+
+
+def _neighbours(dag: _Dag, level: Ints, parity: int, limit: float, waits: bool, most: int) -> Pairs:
+    """Disjoint pairs of neighbours to merge, at most `most`, the best first; good ones only, while it waits for those.
+
+    A cycle would have to lead from pair to pair within two adjacent levels. It cannot: of a new pair, either the
+    source feeds no other pair, or no other pair feeds the target.
+    """
+    source, target = dag.edges.T
+    adjacent = (level[target] - level[source] == 1) & (level[source] % 2 == parity)
+    small = dag.size[dag.edges].sum(axis=1) <= limit
+    chosen = np.flatnonzero(adjacent & small & (_is_good(dag, small) if waits else True))
+    feeds: list[list[int]] = [[] for _ in range(len(dag))]
+    fed_by: list[list[int]] = [[] for _ in range(len(dag))]
+    for u, v in dag.edges[adjacent].tolist():
+        feeds[u].append(v)
+        fed_by[v].append(u)
+    feeds_pair, fed_by_pair, taken = set[int](), set[int](), set[int]()
+    pairs: Pairs = []
+    for u, v in dag.edges[chosen[np.argsort(-dag.rating[chosen], kind="stable")]].tolist():
+        if u in taken or v in taken or (u in feeds_pair and v in fed_by_pair):
+            continue
+        if len(pairs) == most:
+            break
+        pairs.append((u, v))
+        taken.update((u, v))
+        feeds_pair.update(fed_by[v])
+        fed_by_pair.update(feeds[u])
+    return pairs
+
+
+def _is_good(dag: _Dag, allowed: Bools) -> Bools:
+    """(edges,) whether an edge is nearly the best of those allowed, at both of its ends."""
+    rating = np.where(allowed, dag.rating, 0.0)
+    best = np.zeros(len(dag))
+    for end in dag.edges.T:
+        np.maximum.at(best, end, rating)
+    good: Bools = (rating[:, None] >= GOOD * best[dag.edges]).all(axis=1)
+    return good
+
+
+def _siblings(dag: _Dag, level: Ints, limit: float, most: int) -> Pairs:
+    """Disjoint pairs within a level, at most `most`: those that exchange most with the same node, then the smallest.
+
+    No path joins nodes of one level, so that merging them makes no cycle.
+    """
+    nearest = np.full(len(dag), -1)
+    source, target = dag.edges[np.argsort(dag.traffic, kind="stable")].T
+    nearest[source], nearest[target] = target, source
+    order = np.lexsort((dag.size, nearest, level)).tolist()
+    pairs: Pairs = []
+    position = 0
+    while position < len(order) - 1 and len(pairs) < most:
+        u, v = order[position : position + 2]
+        fits = level[u] == level[v] and dag.size[u] + dag.size[v] <= limit
+        if fits:
+            pairs.append((u, v))
+        position += 2 if fits else 1
+    return pairs
