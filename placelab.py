@@ -61,6 +61,7 @@ def capture(model: str, *, out: Path | None = None, training: bool = True, group
     from graphs.graph_file import save_graph
     from graphs.load import load_graph
 
+    _check_writable(out)
     graph = load_graph(model, groups=groups, training=training)
     if out is not None:
         save_graph(graph, out)
@@ -109,8 +110,9 @@ def place(
     from evaluation.evaluate import load_placer
     from evaluation.placed import Placed
 
-    problem = _problem(graph, cluster, groups, optimizer)
+    _check_writable(out)
     chosen = load_placer(placer) if isinstance(placer, str) else placer
+    problem = _problem(graph, cluster, groups, optimizer)
     placed = Placed.by(chosen, problem, seed=seed, budget=budget)
     if out is not None:
         save_plan(placed.plan, problem, placed.timeline, out)
@@ -249,6 +251,12 @@ def report(run: Path) -> Path:
     from evaluation.report import write_report
 
     return write_report(Path(run))
+
+
+def _check_writable(out: Path | None) -> None:
+    """Before the work that its loss would waste."""
+    if out is not None and not Path(out).parent.is_dir():
+        raise InputError(f"cannot write {out}: the folder {Path(out).parent} does not exist")
 
 
 def _problem(graph: str | OpGraph, cluster: str | Cluster, groups: int | None, optimizer: str) -> Problem:

@@ -182,6 +182,8 @@ def compare(
     allowed = {placer.name: (budgets or {}).get(placer.name, budget) for placer in built}
     if strangers := [name for name in budgets or {} if name not in allowed]:
         raise InputError(f"budgets: {by_name.unknown('placer', strangers[0], allowed)}")
+    if budget < 0:
+        raise InputError(f"the budget is {budget} simulations; expected at least 0")
     if not seeds:
         raise InputError("there are no seeds to compare with; give at least one")
     Simulator(problems[0], cost_model=cost_model).run([0] * problems[0].graph.num_units)  # compile it off the clock

@@ -17,7 +17,7 @@ from envs.timeline import Timeline
 from evaluation.record import Record
 from evaluation.tables import plan_table
 from evaluation.units import memory
-from graphs.errors import DoesNotFitError
+from graphs.errors import DoesNotFitError, InputError
 from graphs.problem import Problem
 from placers import Placer
 
@@ -38,7 +38,9 @@ class Placed:
 
     @classmethod
     def by(cls, placer: Placer, problem: Problem, *, seed: int = 0, budget: int = 1) -> Placed:
-        """Let a placer place the problem, and simulate its plan."""
+        """Let a placer place the problem, and simulate its plan. Raises InputError for a negative budget."""
+        if budget < 0:
+            raise InputError(f"the budget is {budget} simulations; expected at least 0")
         started = time.perf_counter()
         plan = placer.place(problem, seed=seed, budget=budget)
         return cls.of(problem, plan, search_seconds=time.perf_counter() - started)

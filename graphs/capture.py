@@ -67,8 +67,9 @@ def _trace(module: nn.Module, args: tuple[object, ...], kwargs: dict[str, object
         program = torch.export.export(module, args, kwargs, strict=False)
         decompositions = torch.export.default_decompositions()
         for op in _KEPT_WHOLE:
-            decompositions.pop(op, None)
-        return program.run_decompositions(decompositions)
+            decompositions.pop(op, None)  # type: ignore[no-untyped-call]
+        decomposed: ExportedProgram = program.run_decompositions(decompositions)
+        return decomposed
 
 
 def capture_file(what: str) -> OpGraph:
@@ -150,6 +151,8 @@ class _Builder:
         )
 
     def _visit(self, node: Node) -> None:
+        if not all(isinstance(size, int) for tensor in _tensors(node) for size in tensor.shape):
+            raise InputError(f"{self.name}: the size of the output of {_name(node)!r} depends on data; pad it")
         base = _viewed(node)
         if base is None:
             if _tensors(node):
@@ -248,8 +251,6 @@ def _bytes(tensors: Iterable[Tensor]) -> float:
     total = 0.0
     for tensor in tensors:
         shown = [size for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if stride or size == 0]
-        if not all(isinstance(size, int) for size in shown):
-            raise InputError(f"a tensor of shape {tuple(tensor.shape)} has a size that depends on data; fix its size")
         total += float(np.prod(shown, dtype=np.float64)) * tensor.element_size()
     return total
 
@@ -269,7 +270,7 @@ def _flops(node: Node) -> float:
     if packet is aten.scaled_dot_product_attention:
         query, key, value = (tuple(tensor.shape) for tensor in args[:3])
         heads = query[:-2]  # keys and values may be shared by several heads
-        return float(sdpa_flop_count(query, heads + key[-2:], heads + value[-2:]))
+        return float(sdpa_flop_count(query, heads + key[-2:], heads + value[-2:]))  # type: ignore[no-untyped-call]
     count: Callable[..., Any] | None = flop_registry.get(packet)
     return float(count(*args, **kwargs, out_val=node.meta["val"])) if count else 0.0
 

@@ -48,6 +48,11 @@ def coarsen(edges: Ints, traffic: Floats, size: Floats, count: int) -> Ints:
     return label
 
 
+def summed(label: Ints, values: Floats, count: int = 0) -> Floats:
+    """(labels,) sum of the values, (n,), that have each label, (n,); `count` labels at least."""
+    return np.asarray(np.bincount(label, values, minlength=count), np.float64)
+
+
 @dataclass(frozen=True, eq=False)
 class _Dag:
     """A graph without parallel edges or loops."""
@@ -60,8 +65,7 @@ class _Dag:
     def of(cls, edges: Ints, traffic: Floats, size: Floats) -> _Dag:
         apart = edges[:, 0] != edges[:, 1]
         key, inverse = np.unique(edges[apart, 0] * len(size) + edges[apart, 1], return_inverse=True)
-        total = np.bincount(inverse, traffic[apart], minlength=len(key))
-        return cls(np.column_stack(np.divmod(key, len(size))), total, size)
+        return cls(np.column_stack(np.divmod(key, len(size))), summed(inverse, traffic[apart], len(key)), size)
 
     def __len__(self) -> int:
         return len(self.size)
@@ -82,7 +86,7 @@ def _after(pairs: Pairs, dag: _Dag, label: Ints) -> tuple[_Dag, Ints]:
     for u, v in pairs:
         joined[u] = joined[v] = min(u, v)
     _, joined = np.unique(joined, return_inverse=True)
-    return _Dag.of(joined[dag.edges], dag.traffic, np.bincount(joined, dag.size)), joined[label]
+    return _Dag.of(joined[dag.edges], dag.traffic, summed(joined, dag.size)), joined[label]
 
 
 def _levels(dag: _Dag, *, from_sources: bool) -> Ints:
@@ -140,8 +144,8 @@ def _is_good(dag: _Dag, allowed: Bools) -> Bools:
     best = np.zeros(len(dag))
     for end in dag.edges.T:
         np.maximum.at(best, end, rating)
-    good: Bools = (rating[:, None] >= GOOD * best[dag.edges]).all(axis=1)
-    return good
+    enough: Bools = rating[:, None] >= GOOD * best[dag.edges]
+    return enough[:, 0] & enough[:, 1]
 
 
 def _siblings(dag: _Dag, level: Ints, limit: float, most: int) -> Pairs:

@@ -22,7 +22,7 @@ import numpy as np
 from graphs.by_name import unknown
 from graphs.documents import read_document
 from graphs.errors import InputError
-from graphs.op_graph import Ints, OpGraph, Phase
+from graphs.op_graph import Bools, Ints, OpGraph
 
 VERSION = 1
 ENDINGS = (".graph.json", ".graph.json.gz")
@@ -30,6 +30,8 @@ ENDINGS = (".graph.json", ".graph.json.gz")
 Amount = Annotated[float, msgspec.Meta(ge=0)]
 Position = Annotated[int, msgspec.Meta(ge=0)]
 OpRef = Position | str
+PhaseName = Literal["forward", "backward", "update", "refresh"]
+PHASES: tuple[PhaseName, ...] = ("forward", "backward", "update", "refresh")  # by number
 
 
 class Node(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
@@ -40,7 +42,7 @@ class Node(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
     flops: Amount = 0.0
     bytes_accessed: Amount = 0.0
     output_bytes: Amount = 0.0
-    phase: Literal["forward", "backward", "update", "refresh"] = "forward"
+    phase: PhaseName = "forward"
     mirror: OpRef | None = None  # the op whose device this one shares
     group: Position | None = None  # ops of one group share a device
     measured_seconds: Amount | None = None
@@ -94,7 +96,7 @@ def _content(graph: OpGraph) -> GraphFile:
     nodes = [
         Node(
             name=name, kind=kind, flops=flops, bytes_accessed=accessed, output_bytes=output,
-            phase=Phase(phase).name.lower(), mirror=None if mirror < 0 else graph.names[mirror],
+            phase=PHASES[phase], mirror=None if mirror < 0 else graph.names[mirror],
             group=None if group < 0 else group, measured_seconds=None if np.isnan(seconds) else seconds,
         )
         for name, kind, flops, accessed, output, phase, mirror, group, seconds in columns
@@ -116,15 +118,11 @@ def _content(graph: OpGraph) -> GraphFile:
 def _graph(content: GraphFile) -> OpGraph:
     nodes = content.nodes
     index = {node.name: position for position, node in enumerate(nodes)}
-    control = np.zeros(len(content.edges), np.bool_)
-    for position in content.control:
-        if position >= len(control):
-            raise InputError(f"control: there is no edge {position}; there are {len(control)} edges")
-        control[position] = True
-    mirrors = [(f"nodes[{i}].mirror", [node.mirror]) for i, node in enumerate(nodes) if node.mirror is not None]
+    tied = [(i, node.mirror) for i, node in enumerate(nodes) if node.mirror is not None]
     mirror = np.full(len(nodes), -1)
-    mirror[[i for i, node in enumerate(nodes) if node.mirror is not None]] = _ops(mirrors, index)[:, 0]
-    uses = [(f"weight_uses[{i}]", [op]) for i, (op, _) in enumerate(content.weight_uses)]
+    mirror[[i for i, _ in tied]] = _ops([(f"nodes[{i}].mirror", [op]) for i, op in tied], index)[:, 0]
+    users = _ops([(f"weight_uses[{i}]", [op]) for i, (op, _) in enumerate(content.weight_uses)], index)[:, 0]
+    used = np.array([weight for _, weight in content.weight_uses], np.int64)
     return OpGraph(
         content.name,
         tuple(node.name for node in nodes),
@@ -133,16 +131,25 @@ def _graph(content: GraphFile) -> OpGraph:
         bytes_accessed=np.array([node.bytes_accessed for node in nodes]),
         output_bytes=np.array([node.output_bytes for node in nodes]),
         edges=_ops([(f"edges[{i}]", edge) for i, edge in enumerate(content.edges)], index, width=2),
-        control=control,
+        control=_control(content),
         weights=np.array(content.weights),
-        weight_uses=np.column_stack([_ops(uses, index)[:, 0], [weight for _, weight in content.weight_uses]]),
-        phase=np.array([Phase[node.phase.upper()] for node in nodes], np.int64),
+        weight_uses=np.column_stack([users, used]),
+        phase=np.array([PHASES.index(node.phase) for node in nodes], np.int64),
         mirror=mirror,
         group=np.array([-1 if node.group is None else node.group for node in nodes], np.int64),
-        measured_seconds=np.array([np.nan if node.measured_seconds is None else node.measured_seconds for node in nodes]),
+        measured_seconds=np.array([node.measured_seconds for node in nodes], np.float64),  # None becomes NaN
         members=None if content.members is None else _graph(content.members),
         member_of=np.array(content.member_of, np.int64),
     )
+
+
+def _control(content: GraphFile) -> Bools:
+    control = np.zeros(len(content.edges), np.bool_)
+    for position in content.control:
+        if position >= len(control):
+            raise InputError(f"control: there is no edge {position}; there are {len(control)} edges")
+        control[position] = True
+    return control
 
 
 def _ops(places: Sequence[tuple[str, Sequence[OpRef]]], index: Mapping[str, int], width: int = 1) -> Ints:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from graphs.coarsening import coarsen
+from graphs.coarsening import coarsen, summed
 from graphs.errors import InputError
 from graphs.op_graph import Bools, Floats, Ints, OpGraph, Phase
 
@@ -25,17 +25,19 @@ _BYTES_PER_SECOND = 750e9
 def group_ops(graph: OpGraph, groups: int) -> OpGraph:
     """Merge the units of a graph into op groups: `groups` of them, or as many as there are units if those are fewer.
 
-    Each op group is one op per phase, tied together, with the summed costs of its members. Its output is all that its
-    members send out of it, so a consumer elsewhere receives all of that. Units that can only run interleaved, because
-    of how they are tied, count as one. Of a graph that is grouped already, the members stay the finest ops.
-    Raises InputError for less than one group.
+    An op group is one op per phase, with the summed costs of its members, and its parcels: free ops of kind "parcel",
+    each with the outputs that go to the same other op groups. All are tied together. Without parcels a consumer on
+    another device would receive all that the group puts out, and what is saved for the backward pass along with it.
+    Units that can only run interleaved, because of how they are tied, count as one. Of a graph that is grouped
+    already, the members stay the finest ops. Raises InputError for less than one group.
     """
     if groups < 1:
         raise InputError(f"cannot make {groups} op groups of graph {graph.name!r}; ask for at least 1")
     edges, carried = _unit_edges(graph)
     units = _untangled(edges, graph.num_units)
-    clusters = coarsen(units[edges], carried, _sizes(graph, units[graph.units]), groups)
-    return _coarse(graph, _by_first(clusters[units[graph.units]]))
+    of_op = units[graph.units]
+    clusters = coarsen(units[edges], carried, _sizes(graph, of_op), groups)
+    return _coarse(graph, _by_first(clusters[of_op]))
 
 
 def expand(coarse: OpGraph, placement: NDArray[np.integer]) -> Ints:
@@ -87,7 +89,8 @@ def _seconds(graph: OpGraph) -> Floats:
 def _sizes(graph: OpGraph, units: Ints) -> Floats:
     """(units,) the mean of each unit's share of the time and its share of the memory."""
     shares = [_seconds(graph), graph.weight_bytes + graph.output_bytes]
-    return np.bincount(units, np.add(*(amount / max(amount.sum(), 1e-30) / 2 for amount in shares)))
+    time, memory = (amount / max(amount.sum(), 1e-30) for amount in shares)
+    return summed(units, (time + memory) / 2)
 
 
 # ---- what comes out ------------------------------------------------------------------------------------------
@@ -100,24 +103,23 @@ def _coarse(graph: OpGraph, cluster: Ints) -> OpGraph:
     names, kinds = _named_after_most_expensive(graph, node)
     parcels = _Parcels.of(graph, cluster, node)
     edges, control = _merged_edges(graph, node, parcels)
-    costs = (np.concatenate([np.bincount(node, cost), np.zeros(len(parcels))]) for cost in _costs(graph))
-    flops, bytes_accessed, measured_seconds = costs
-    kept = np.bincount(node, graph.output_bytes * (_is_sent(graph, node) & (parcels.of_op < 0)), minlength=len(key))
+    kept = _is_sent(graph, node) & (parcels.of_op < 0)
+    free = np.zeros(len(parcels))
     origin = np.concatenate([np.arange(len(key)), parcels.node])
     return OpGraph(
         graph.name,
         (*names, *parcels.names(names)),
         (*kinds, *(PARCEL,) * len(parcels)),
-        flops=flops,
-        bytes_accessed=bytes_accessed,
-        output_bytes=np.concatenate([kept, parcels.bytes]),
+        flops=np.concatenate([summed(node, graph.flops), free]),
+        bytes_accessed=np.concatenate([summed(node, graph.bytes_accessed), free]),
+        output_bytes=np.concatenate([summed(node, graph.output_bytes * kept), parcels.bytes]),
         edges=edges,
         control=control,
         weights=graph.weights,
         weight_uses=np.unique(np.column_stack([node[graph.weight_uses[:, 0]], graph.weight_uses[:, 1]]), axis=0),
         phase=phase[origin],
         mirror=_anchors(cluster_of_node[origin]),
-        measured_seconds=measured_seconds,
+        measured_seconds=np.concatenate([summed(node, graph.measured_seconds), free]),
         members=graph if graph.members is None else graph.members,
         member_of=node if graph.members is None else node[graph.member_of],
     )
@@ -142,7 +144,7 @@ class _Parcels:
         for op in sorted(away):
             of_op[op] = number.setdefault((int(node[op]), frozenset(away[op])), len(number))
         sent = of_op >= 0
-        size = np.bincount(of_op[sent], graph.output_bytes[sent], minlength=len(number))
+        size = summed(of_op[sent], graph.output_bytes[sent], len(number))
         return cls(np.array([sender for sender, _ in number], np.int64), size, of_op)
 
     def __len__(self) -> int:
@@ -153,10 +155,6 @@ class _Parcels:
         sent = Counter[int]()
         sent_before = [sent.update([sender]) or sent[sender] for sender in self.node.tolist()]
         return [f"{of_nodes[i]}.{PARCEL}{k}" for i, k in zip(self.node.tolist(), sent_before, strict=True)]
-
-
-def _costs(graph: OpGraph) -> tuple[Floats, Floats, Floats]:
-    return graph.flops, graph.bytes_accessed, graph.measured_seconds
 
 
 def _named_after_most_expensive(graph: OpGraph, node: Ints) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -53,14 +52,21 @@ def split(families: Sequence[str], which: Literal["train", "test"]) -> list[str]
 def _named(what: str, training: bool) -> OpGraph:
     if what.endswith(GRAPH_FILES):
         return load_graph_file(Path(what))
-    family = by_name.parse(what)[0] if ".py:" not in what else ""
-    if family and family not in by_name.names("graphs.families") and Path(what).suffix:
-        raise InputError(f"{what!r} is not a graph: expected *.graph.json, *.graph.json.gz, or file.py:callable")
-    from graphs.capture import capture, capture_file  # imports torch: pay for that only if asked
+    forward = _captured(what)
+    return training_step(forward) if training else forward
 
-    if not family:
-        forward = capture_file(what)
-    else:
-        module, args = by_name.build("graphs.families", what)
-        forward = capture(module, args, name=what)
-    return replace(training_step(forward), name=forward.name) if training else forward
+
+def _captured(what: str) -> OpGraph:
+    """The forward pass of a model. Imports torch, which takes seconds: only here, and only if the name is known."""
+    if ".py:" in what:
+        from graphs.capture import capture_file
+
+        return capture_file(what)
+    name, families = by_name.parse(what)[0], by_name.names("graphs.families")
+    if name not in families:
+        sentence = by_name.unknown("model family", name, families)
+        raise InputError(f"{sentence}; a graph is also given as a *.graph.json file or as file.py:callable")
+    from graphs.capture import capture
+
+    module, args = by_name.build("graphs.families", what)
+    return capture(module, args, name=what)

@@ -70,7 +70,7 @@ class _Builder:
     def __init__(self, forward: OpGraph) -> None:
         self.graph = _with_loss(forward)
         ops = len(self.graph)
-        self.kind = [kind.removeprefix("aten.") for kind in self.graph.kinds]
+        self.kind = [_aten(kind) for kind in self.graph.kinds]
         data = self.graph.edges[~self.graph.control].tolist()
         self.producers = _lists(((v, u) for u, v in data), ops)
         self.consumers = _lists(data, ops)
@@ -218,11 +218,17 @@ def _needs_grad(graph: OpGraph) -> list[bool]:
     offsets, out_edges = graph.successors
     consumers, control = graph.edges[out_edges, 1].tolist(), graph.control[out_edges].tolist()
     for op in graph.topological_order.tolist():
-        needs[op] = needs[op] and graph.kinds[op].removeprefix("aten.") not in _HAS_NO_GRADIENT
+        needs[op] = needs[op] and _aten(graph.kinds[op]) not in _HAS_NO_GRADIENT
         if needs[op]:
             for edge in range(offsets[op], offsets[op + 1]):
                 needs[consumers[edge]] |= not control[edge]
     return needs
+
+
+def _aten(kind: str) -> str:
+    """The name of an ATen operation, "mm" for "aten.mm"; of other kinds nothing is known."""
+    library, _, name = kind.partition(".")
+    return name if library == "aten" else ""
 
 
 def _lists(pairs: Iterable[Iterable[int]], ops: int) -> list[list[int]]:

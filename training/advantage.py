@@ -10,13 +10,16 @@ from graphs.op_graph import Floats
 NOT_FITTING = -10.0  # GDP, section 4.1: reward of an invalid placement
 
 
-def rewards(outcomes: Outcomes, scale_seconds: float) -> Floats:
-    """(plans,) GDP's -sqrt(seconds), with seconds in units of a scale of the problem; -10 for a plan that does not fit.
+def rewards(outcomes: Outcomes, memory_bytes: Floats, scale_seconds: float) -> Floats:
+    """(plans,) GDP's -sqrt(seconds), in units of a scale of the problem; -10 and below for plans that do not fit.
 
     The scale (the problem's lower bound) makes graphs of 20 ms and of 2 s count alike, and keeps the penalty below
-    the reward of any sensible plan.
+    the reward of any sensible plan. The penalty grows with how full the fullest of the devices, of `memory_bytes`
+    (devices,), would be: at a flat -10 a policy whose samples all overflow would have nothing to learn from (ours).
     """
-    return np.where(outcomes.fits, -np.sqrt(outcomes.step_seconds / scale_seconds), NOT_FITTING)
+    fullest = (outcomes.peak_bytes / np.maximum(memory_bytes, 1.0)).max(axis=1)
+    fitting = -np.sqrt(outcomes.step_seconds / scale_seconds)
+    return np.where(outcomes.fits, fitting, NOT_FITTING * np.maximum(fullest, 1.0))
 
 
 def standardised(values: Floats) -> Floats:

@@ -51,7 +51,7 @@ class PpoTrainer:
         self.seed = seed
         self.updates = 0
         self.simulations = 0
-        self.optimizer = torch.optim.Adam(policy.parameters(), lr=settings.learning_rate)
+        self.optimizer = torch.optim.AdamW(policy.parameters(), settings.learning_rate, weight_decay=settings.weight_decay)
 
     def update(self) -> Metrics:
         """Sample placements, simulate them, improve the policy."""
@@ -91,7 +91,7 @@ class PpoTrainer:
         clip_grad_norm_(self.policy.parameters(), self.settings.gradient_norm)
         self.optimizer.step()
         outside = ((ratio != bounded) & mask[:, None, :]).sum() / (units * ratio.shape[1])
-        return float(entropy), float(outside)
+        return float(entropy.detach()), float(outside)
 
 
 def _between(start: float, end: float, progress: float) -> float:

@@ -35,10 +35,11 @@ class Ppo(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     samples: Positive = 32  # placements simulated per problem and update
     epochs: Positive = 3  # passes over those samples
     clip: Share = 0.2  # of the probability ratio of each unit's device
-    learning_rate: Rate = 1e-3  # of Adam, at the start
+    learning_rate: Rate = 1e-3  # of AdamW, at the start
     final_learning_rate: Rate = 1e-4  # at the end, linearly
     entropy: Annotated[float, msgspec.Meta(ge=0)] = 0.01  # bonus per nat, at the start; falls linearly to final
     final_entropy: Annotated[float, msgspec.Meta(ge=0)] = 0.0005
+    weight_decay: Annotated[float, msgspec.Meta(ge=0)] = 0.01  # of AdamW
     gradient_norm: Rate = 1.0  # larger gradients are scaled down to this
 
 

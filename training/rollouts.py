@@ -26,7 +26,8 @@ class Arena:
         self.problem = problem
         self.simulator = Simulator(problem)
         self.observation: Observation = observe(problem, self.simulator.costs)
-        self.scale_seconds = lower_bound(problem)
+        self.memory_bytes = problem.cluster.memory_bytes
+        self.scale_seconds = max(lower_bound(problem), 1e-9)  # a graph without costs has a bound of 0
         self.best_seconds = np.inf  # of the plans that fit
         self.best_placement: Ints | None = None  # (units,)
 
@@ -61,7 +62,7 @@ class Rollouts:
             mine = np.ascontiguousarray(drawn[:, : arena.problem.graph.num_units])
             outcomes = arena.simulator.run_batch(mine)
             arena.remember(mine, outcomes.step_seconds, outcomes.fits)
-            advantages.append(standardised(rewards(outcomes, arena.scale_seconds)))
+            advantages.append(standardised(rewards(outcomes, arena.memory_bytes, arena.scale_seconds)))
             fitting.append(outcomes.fits.mean())
             if outcomes.fits.any():
                 logs.append(np.log(outcomes.step_seconds[outcomes.fits] / arena.scale_seconds).mean())

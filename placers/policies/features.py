@@ -27,12 +27,15 @@ KIND_WORDS = {
 
 UNIT_FEATURES = (
     "work", "log_work", "communication", "static_bytes", "activation_bytes",
-    "earliest_start", "longest_remaining", "slack", "work_before", "module_rank", "fan_in", "fan_out",
+    "earliest_start", "longest_remaining", "slack", "work_before", "module_work_before", "bytes_before",
+    "module_bytes_before", "fan_in", "fan_out",
     *KIND_WORDS, "other",
-    "total_static", "total_activations", "parallelism", "total_communication", "devices",
+    "total_static", "total_activations", "memory_pressure", "parallelism", "total_communication", "devices",
 )  # fmt: skip
 DEVICE_FEATURES = ("speed", "memory", "memory_need", "bandwidth", "centre", "first", "last", "share", "is_cpu")
-PAIR_FEATURES = ("seconds", "static_fill", "work_offset", "module_offset")
+PAIR_FEATURES = (
+    "seconds", "static_fill", "work_offset", "module_work_offset", "bytes_offset", "module_bytes_offset",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,9 +61,18 @@ def observe(problem: Problem, costs: Costs) -> Observation:
     capacity = np.maximum(cluster.memory_bytes, 1.0)  # a device without memory would divide by zero
     memory = capacity.mean()
     edges = _unit_edges(graph)
-    order = np.lexsort((np.arange(count), span.earliest))
-    work_before = _fraction_before(work, order)
-    module_rank = _module_rank(graph, work, span.earliest)
+    modules = _module_entry(graph, span.earliest)
+    held = static + activations
+    place = np.argsort(np.argsort(span.earliest, kind="stable"))  # ties by index: equal branches must differ somewhere
+    shares = np.stack(
+        [
+            _fraction_before(work, place),
+            _fraction_before(work, modules),
+            _fraction_before(held, place),
+            _fraction_before(held, modules),
+        ],
+        axis=1,
+    )
     total = max(work.sum(), 1e-12)
     per_unit = np.stack(
         [
@@ -72,8 +84,7 @@ def observe(problem: Problem, costs: Costs) -> Observation:
             span.earliest / span.length,
             span.remaining / span.length,
             1 - (span.earliest + span.remaining) / span.length,
-            work_before,
-            module_rank,
+            *shares.T,
             np.log1p(np.bincount(edges[:, 1], minlength=count)),
             np.log1p(np.bincount(edges[:, 0], minlength=count)),
         ],
@@ -83,6 +94,7 @@ def observe(problem: Problem, costs: Costs) -> Observation:
         [
             np.log1p(_distinct_weight_bytes(problem) / memory),
             np.log1p(activations.sum() / memory),
+            (_distinct_weight_bytes(problem) + activations.sum()) / capacity.sum(),
             np.log(total / span.length),
             np.log1p(sent.sum() / total),
             1 / len(cluster),
@@ -91,12 +103,11 @@ def observe(problem: Problem, costs: Costs) -> Observation:
     features = np.concatenate([per_unit, _kinds(graph, work), np.tile(whole, (count, 1))], axis=1)
     devices = _device_features(problem, costs)
     centre = devices[:, DEVICE_FEATURES.index("centre")]
-    pairs = np.stack(
+    pairs = np.concatenate(
         [
-            np.log((pair_seconds + 1e-12) / (work[:, None] + 1e-12)),
-            static[:, None] / capacity[None, :],
-            work_before[:, None] - centre,
-            module_rank[:, None] - centre,
+            np.log((pair_seconds + 1e-12) / (work[:, None] + 1e-12))[:, :, None],
+            (static[:, None] / capacity[None, :])[:, :, None],
+            shares[:, None, :] - centre[None, :, None],
         ],
         axis=2,
     )
@@ -163,18 +174,18 @@ def _unit_edges(graph: OpGraph) -> Ints:
     return np.unique(between[between[:, 0] != between[:, 1]], axis=0).reshape(-1, 2)
 
 
-def _fraction_before(work: Floats, order: Ints) -> Floats:
-    """(units,) share of all work that lies before the middle of each unit in the given order."""
-    middle = np.empty(len(work))
-    middle[order] = np.cumsum(work[order]) - work[order] / 2
-    return middle / max(work.sum(), 1e-12)
+def _fraction_before(amount: Floats, key: Floats | Ints) -> Floats:
+    """(units,) share of an amount that lies before the middle of all units with the same key, in order of keys."""
+    places, inverse = np.unique(key, return_inverse=True)
+    share = np.bincount(inverse, weights=amount, minlength=len(places)) / max(amount.sum(), 1e-12)
+    return (np.cumsum(share) - share / 2)[inverse]
 
 
-def _module_rank(graph: OpGraph, work: Floats, earliest: Floats) -> Floats:
-    """(units,) position of each unit's parameters in order of first use, as the share of work before them.
+def _module_entry(graph: OpGraph, earliest: Floats) -> Floats:
+    """(units,) when the parameters that each unit reads could first be used, seconds.
 
-    In a recurrent net unrolled in time every step of a layer reads the same parameters, and so has the same rank,
-    whenever it runs; a unit without parameters has the largest rank among its producers.
+    In a recurrent net unrolled in time every step of a layer reads the same parameters, and so has the same entry,
+    whenever it runs: this tells layers apart. A unit without parameters has the latest entry among its producers.
     """
     readers, tensors = graph.units[graph.weight_uses[:, 0]], graph.weight_uses[:, 1]
     first_use = np.full(len(graph.weights), np.inf)
@@ -182,16 +193,14 @@ def _module_rank(graph: OpGraph, work: Floats, earliest: Floats) -> Floats:
     entry = np.full(graph.num_units, -np.inf)
     np.maximum.at(entry, readers, first_use[tensors])
     edges = _unit_edges(graph)
-    order = np.lexsort((np.arange(len(work)), earliest))
+    order = np.argsort(earliest, kind="stable")
     producers: dict[int, list[int]] = {}
     for source, target in edges.tolist():
         producers.setdefault(target, []).append(source)
     for unit in order[np.isinf(entry[order])].tolist():
         entry[unit] = max((entry[p] for p in producers.get(unit, [])), default=0.0)
     entry[np.isinf(entry)] = 0.0
-    places, inverse = np.unique(entry, return_inverse=True)
-    share = np.bincount(inverse, weights=work, minlength=len(places)) / max(work.sum(), 1e-12)
-    return (np.cumsum(share) - share / 2)[inverse]
+    return entry
 
 
 def _kinds(graph: OpGraph, work: Floats) -> Floats:

@@ -1,0 +1,79 @@
+"""What every family of models promises, whichever it is."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+
+from graphs import by_name
+from graphs.capture import capture
+from graphs.op_graph import OpGraph, Phase
+from graphs.training_step import training_step
+
+NAMES = by_name.names("graphs.families")
+
+
+def knobs(family: str, which: str) -> list[dict[str, str]]:
+    listed: tuple[str, ...] = by_name.constants("graphs.families", family)[which]
+    return [by_name.parse(f"{family}:{text}")[1] for text in listed]
+
+
+@pytest.fixture(scope="module", params=NAMES)
+def family(request: pytest.FixtureRequest) -> str:
+    """Each family in turn."""
+    name: str = request.param
+    return name
+
+
+@pytest.fixture(scope="module")
+def smallest(family: str) -> OpGraph:
+    """The training step of the first spec to train on."""
+    listed = by_name.constants("graphs.families", family)["TRAIN"]
+    spec = f"{family}:{listed[0]}"
+    module, args = by_name.build("graphs.families", spec)
+    assert all(tensor.is_meta for tensor in (*module.parameters(), *module.buffers(), *args))  # nothing is allocated
+    return training_step(capture(module, args, name=spec))
+
+
+def test_its_first_line_says_what_it_is(family: str) -> None:
+    assert 20 < len(by_name.constants("graphs.families", family)["doc"]) < 120
+
+
+def test_its_specs_are_knobs_that_it_has(family: str) -> None:
+    parameters = inspect.signature(by_name.module("graphs.families", family).build).parameters
+    assert all(p.kind is p.KEYWORD_ONLY and p.default is not p.empty for p in parameters.values())
+    for spec in knobs(family, "TRAIN") + knobs(family, "TEST"):
+        assert spec.keys() <= parameters.keys()
+        assert all(value.isdigit() for value in spec.values())
+
+
+def test_no_test_graph_is_trained_on(family: str) -> None:
+    train, test = knobs(family, "TRAIN"), knobs(family, "TEST")
+    assert len(train) >= 6
+    assert len(test) >= 3
+    assert not [spec for spec in test if spec in train]
+
+
+def test_it_is_a_training_step_of_a_real_size(smallest: OpGraph) -> None:
+    assert smallest.is_training
+    assert 100 < len(smallest) < 8000
+    assert smallest.flops.sum() > 1e9
+    assert len(smallest.weights) > 5
+
+
+def test_its_modules_are_in_the_names(smallest: OpGraph) -> None:
+    paths = [name.partition("/")[0] for name in smallest.names if "/" in name]
+    assert len(paths) > len(smallest) / 2
+    assert any(part.isdigit() for path in paths for part in path.split("."))
+
+
+def test_every_weight_is_updated(smallest: OpGraph) -> None:
+    updated = set(smallest.mirror[smallest.phase == Phase.UPDATE].tolist())
+    weights = {weight for op, weight in smallest.weight_uses.tolist() if op in updated}
+    assert weights == set(range(len(smallest.weights)))
+
+
+def test_it_is_the_same_every_time(family: str, smallest: OpGraph) -> None:
+    module, args = by_name.build("graphs.families", smallest.name)
+    assert training_step(capture(module, args, name=smallest.name)).fingerprint == smallest.fingerprint

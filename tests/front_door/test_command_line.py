@@ -1,0 +1,153 @@
+"""The command line, as a newcomer and as a program meet it."""
+
+import inspect
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import placelab
+
+ROOT = Path(__file__).resolve().parents[2]
+GRAPH = "rnnlm:layers=1,steps=2,hidden=8,batch=2,vocabulary=16"
+RECORD = {
+    "problem", "placer", "step_seconds", "fits", "peak_bytes", "simulations", "search_seconds", "lower_bound_seconds",
+}  # fmt: skip
+
+
+def run(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-W", "ignore", "-m", "placelab", *arguments]
+    environment = {"PYTHONPATH": str(ROOT), "PATH": "", "NO_COLOR": "1", "COLUMNS": "200"}
+    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
+
+
+def call(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    """The same in this process, where torch is loaded once."""
+    from evaluation import command_line
+
+    with pytest.raises(SystemExit) as stop:
+        command_line.run(placelab.VERBS, "about", arguments)
+    captured = capsys.readouterr()
+    assert "Traceback" not in captured.err
+    assert isinstance(stop.value.code, int)
+    return stop.value.code, captured.out, captured.err
+
+
+@pytest.mark.parametrize("verb", placelab.VERBS)
+def test_help_names_every_keyword_and_says_what_it_means(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = call(capsys, verb, "--help")
+    assert code == 0
+    for keyword in inspect.signature(placelab.VERBS[verb]).parameters:
+        assert f"--{keyword}" in out
+        assert f"{keyword}: " in (inspect.getdoc(placelab.VERBS[verb]) or ""), f"{keyword} is not explained"
+    assert "--json" in out
+
+
+def test_help_and_lists_and_usage_errors_need_no_torch() -> None:
+    code = "import sys, placelab; sys.argv[1:] = {}\ntry: placelab.main()\nfinally: assert 'torch' not in sys.modules"
+    for arguments in (["--help"], ["place", "--help"], ["list", "--json"], ["plaec"], ["place", "x", "--budgett", "1"]):
+        done = subprocess.run(
+            [sys.executable, "-c", code.format(arguments)], cwd=ROOT, capture_output=True, text=True, check=False
+        )
+        assert "AssertionError" not in done.stderr
+        assert done.returncode == (0 if "x" not in arguments and "plaec" not in arguments else 2)
+
+
+def test_a_plan_goes_out_and_comes_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    graph, plan = str(tmp_path / "small.graph.json"), str(tmp_path / "small.plan.json")
+    assert call(capsys, "capture", GRAPH, "--out", graph)[0] == 0
+    code, out, err = call(capsys, "place", graph, "--budget", "20", "--out", plan, "--json")
+    placed = json.loads(out)
+    assert code == 0
+    assert set(placed) > RECORD
+    assert err.startswith(f"placelab place {graph} --budget 20 --out {plan} --json --seed 0\n")
+    code, out, _ = call(capsys, "simulate", graph, plan, "--json")
+    simulated = json.loads(out)
+    assert code == 0
+    same = ("problem", "placer", "step_seconds", "fits", "peak_bytes", "simulations", "placement")
+    assert all(simulated[key] == placed[key] for key in same)
+    assert "gpu:0" in call(capsys, "simulate", graph, plan)[1]
+
+
+def test_compare_gives_a_record_per_placer_and_problem(capsys: pytest.CaptureFixture[str]) -> None:
+    clusters = ["--clusters", "p100:devices=2", "--clusters", "cpu_gpu"]
+    code, out, _ = call(capsys, "compare", GRAPH, *clusters, "--placers", "heft", "--placers", "random", "--json")
+    records = json.loads(out)
+    assert code == 0
+    assert [(r["problem"].split("@")[1].split(":")[0], r["placer"]) for r in records] == [
+        ("p100", "heft"), ("p100", "random"), ("cpu_gpu", "heft"), ("cpu_gpu", "random"),
+    ]  # fmt: skip
+    assert all(set(record) >= RECORD for record in records)
+
+
+def test_show_and_list(capsys: pytest.CaptureFixture[str]) -> None:
+    _, out, _ = call(capsys, "show", GRAPH, "--json")
+    assert json.loads(out)["ops_by_phase"]["forward"] > 10
+    _, out, _ = call(capsys, "list", "families", "--json")
+    families = {entry["name"]: entry for entry in json.loads(out)}
+    assert set(families) == {"rnnlm", "inception", "transformer"}
+    assert all(entry["splits"]["train"] and entry["splits"]["test"] for entry in families.values())
+    assert "annealing" in call(capsys, "list")[1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["place", "rnlm"], "unknown model family 'rnlm'; did you mean 'rnnlm'"),
+        (["place", "rnnlm:layer=2"], "unknown knob 'layer'; did you mean 'layers'"),
+        (["place", "missing.graph.json"], "missing.graph.json"),
+        (["place", "missing.py:model"], "missing.py"),
+        (["place", GRAPH, "--cluster", "p101"], "unknown cluster 'p101'; did you mean 'p100'"),
+        (["place", GRAPH, "--cluster", "missing.cluster.toml"], "missing.cluster.toml"),
+        (["place", GRAPH, "--placer", "mettis"], "unknown placer 'mettis'; did you mean 'metis'"),
+        (["place", GRAPH, "--optimizer", "adamw"], "unknown optimizer 'adamw'; there are sgd, momentum, adam"),
+        (["place", GRAPH, "--groups", "0"], "0 op groups"),
+        (["place", GRAPH, "--budget", "-1"], "the budget is -1 simulations; expected at least 0"),
+        (["place", GRAPH, "--out", "nowhere/a.plan.json"], "nowhere"),
+        (["simulate", GRAPH, "missing.plan.json"], "missing.plan.json"),
+        (["train", "gpd"], "unknown recipe 'gpd'; did you mean 'gdp'"),
+        (["evaluate", "nowhere"], "nowhere"),
+        (["report", "nowhere"], "nowhere"),
+        (["finetune", "nowhere", GRAPH], "nowhere"),
+        (["plcae"], 'Did you mean "place"?'),
+        (["place"], "--graph requires an argument"),
+    ],
+)
+def test_wrong_input_gets_one_sentence(
+    arguments: list[str],
+    sentence: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, out, err = call(capsys, *arguments)
+    assert code == 2
+    assert not out
+    assert sentence in err.splitlines()[-1]
+    assert not list(tmp_path.iterdir()), "nothing was written"
+
+
+def test_a_plan_for_another_graph_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plan = str(tmp_path / "a.plan.json")
+    call(capsys, "place", GRAPH, "--placer", "heft", "--out", plan)
+    code, _, err = call(capsys, "simulate", GRAPH.replace("steps=2", "steps=3"), plan)
+    assert code == 2
+    assert "is for graph" in err
+    assert "steps=3" in err
+
+
+def test_a_graph_that_fits_nowhere_says_what_is_needed(capsys: pytest.CaptureFixture[str]) -> None:
+    huge = "transformer:layers=1,width=65536,heads=8,sequence=8,batch=1,vocabulary=16"
+    code, out, err = call(capsys, "place", huge, "--budget", "10", "--json")
+    assert code == 3
+    assert json.loads(out)["fits"] is False
+    for part in ("needs", "of its 16", "all devices together hold 32", "largest output", "--optimizer sgd"):
+        assert part in err
+
+
+def test_an_installed_command_line_starts() -> None:
+    done = run("place", GRAPH, "--placer", "heft", "--json")
+    assert (done.returncode, json.loads(done.stdout)["placer"]) == (0, "heft"), done.stderr

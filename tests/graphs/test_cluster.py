@@ -1,0 +1,50 @@
+"""Clusters refuse what makes no sense, and say which device or pair is wrong."""
+
+import numpy as np
+import pytest
+
+from graphs.cluster import Cluster, Device
+from graphs.errors import InputError
+from tests.oracle.toys import toy_cluster
+
+TWO = (Device("a", "gpu", 1.0, 1.0, 1.0), Device("b", "gpu", 1.0, 1.0, 1.0))
+
+
+def test_a_device_without_speed_is_refused() -> None:
+    with pytest.raises(InputError, match=r"device 'a': flops_per_second is 0\.0; expected a number > 0"):
+        Device("a", "gpu", 0.0, 1.0, 1.0)
+    with pytest.raises(InputError, match="device 'a': memory_bytes is nan"):
+        Device("a", "gpu", 1.0, 1.0, float("nan"))
+
+
+def test_a_cluster_needs_devices_with_distinct_names() -> None:
+    with pytest.raises(InputError, match="has no devices"):
+        Cluster("none", (), np.zeros((0, 0)), np.zeros((0, 0)), np.zeros((0, 0), np.int64))
+    with pytest.raises(InputError, match="names must be unique, got a, a"):
+        Cluster("twins", (TWO[0], TWO[0]), np.zeros((2, 2)), np.ones((2, 2)), np.zeros((2, 2), np.int64))
+    with pytest.raises(InputError, match="at least one device, got 0"):
+        toy_cluster(0)
+
+
+def test_a_pair_without_bandwidth_is_named() -> None:
+    bandwidth = np.array([[0.0, 1.0], [0.0, 0.0]])  # diagonals are not read
+    with pytest.raises(InputError, match=r"bandwidth from 'b' to 'a' is 0\.0"):
+        Cluster("one way", TWO, np.zeros((2, 2)), bandwidth, np.zeros((2, 2), np.int64))
+
+
+def test_matrices_must_have_a_row_per_device() -> None:
+    with pytest.raises(InputError, match=r"latency has shape \(1, 2\), expected \(2, 2\)"):
+        Cluster("flat", TWO, np.zeros((1, 2)), np.ones((2, 2)), np.zeros((2, 2), np.int64))
+
+
+def test_transfers_from_one_device_share_a_channel_only_if_asked() -> None:
+    apart = ~np.eye(3, dtype=np.bool_)
+    assert len(np.unique(toy_cluster(3, shared_out=True).channel[apart])) == 3
+    assert len(np.unique(toy_cluster(3).channel[apart])) == 6
+
+
+def test_the_fingerprint_changes_with_devices_and_links() -> None:
+    one = toy_cluster(2).fingerprint
+    assert one == toy_cluster(2).fingerprint
+    others = (toy_cluster(3), toy_cluster(2, memory=5), toy_cluster(2, latency=1.0), toy_cluster(2, gap=1.0))
+    assert len({one, *(other.fingerprint for other in others)}) == 5

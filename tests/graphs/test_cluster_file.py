@@ -1,0 +1,150 @@
+"""Cluster files and quantities: written by people, read strictly, round trip exactly."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from graphs.cluster import Cluster, Device
+from graphs.cluster_file import load_cluster_file, save_cluster
+from graphs.errors import InputError
+from graphs.quantities import parse, written
+from tests.oracle.toys import toy_cluster
+
+BY_HAND = """
+schema = "placelab.cluster"
+version = 1
+name = "two cards"
+
+[links]
+latency = "10us"
+bandwidth = "12GB/s"
+channels = "per_source"
+
+[[devices]]
+name = "gpu:0"
+kind = "gpu"
+flops_per_second = "9.3TFLOP/s"
+bytes_per_second = "732GB/s"
+memory = "16GiB"
+launch = "5us"
+
+[[devices]]
+name = "cpu:0"
+kind = "cpu"
+flops_per_second = 1e12
+bytes_per_second = 8e10
+memory = "64 GiB"
+
+[[pairs]]
+source = "gpu:0"
+target = "cpu:0"
+bandwidth = "50Gbit/s"
+"""
+
+
+def by_hand(path: Path, old: str = "", new: str = "") -> Path:
+    assert old in BY_HAND
+    file = path / "cards.cluster.toml"
+    file.write_text(BY_HAND.replace(old, new, 1) if old else BY_HAND)
+    return file
+
+
+def test_a_file_written_by_hand(tmp_path: Path) -> None:
+    cluster = load_cluster_file(by_hand(tmp_path))
+    assert cluster.devices[0] == Device("gpu:0", "gpu", 9.3e12, 732e9, 16 * 2.0**30, 5e-6)
+    assert cluster.devices[1] == Device("cpu:0", "cpu", 1e12, 8e10, 64 * 2.0**30)
+    assert (cluster.bandwidth[0, 1], cluster.bandwidth[1, 0]) == (50e9 / 8, 12e9)
+    assert cluster.latency[0, 1] == 10e-6
+    assert (cluster.channel[0, 1], cluster.channel[1, 0]) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "sentence"),
+    [
+        ("version = 1", "version = 3", "written as version 3, this placelab reads version 1"),
+        ('"16GiB"', '"16"', r"devices\[0\].memory: expected a number of bytes or text such as '16GiB', got '16'"),
+        ('"16GiB"', '"16GB/s"', r"devices\[0\].memory: expected a number of bytes"),
+        ('"5us"', '"5 fortnights"', r"devices\[0\].launch: expected a number of seconds or text such as '10us'"),
+        ('"12GB/s"', '"-12GB/s"', "links.bandwidth: expected a number of bytes/s"),
+        ('target = "cpu:0"', 'target = "cpu"', r"pairs\[0\]: unknown device 'cpu'; did you mean 'cpu:0'"),
+        ('"per_source"', '"per_rack"', "links.channels: invalid enum value"),
+        ("memory = ", "memroy = ", r"devices\[0\]: object .* field (memory|memroy)"),
+        ("1e12", "0.0", "device 'cpu:0': flops_per_second is 0.0; expected a number > 0"),
+        ("[links]", "[links", "is damaged"),
+    ],
+)
+def test_a_mistake_is_named(tmp_path: Path, old: str, new: str, sentence: str) -> None:
+    with pytest.raises(InputError, match=rf"cards\.cluster\.toml.*{sentence}"):
+        load_cluster_file(by_hand(tmp_path, old, new))
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="does not exist; write one, or use a preset such as p100:devices=2"):
+        load_cluster_file(tmp_path / "none.cluster.toml")
+    with pytest.raises(InputError, match=r"ends in \.toml or \.json"):
+        save_cluster(toy_cluster(2), tmp_path / "cluster.yaml")
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(seed=st.integers(0, 999), devices=st.integers(1, 4), ending=st.sampled_from(["toml", "json"]))
+def test_a_cluster_comes_back_as_it_was(tmp_path: Path, seed: int, devices: int, ending: str) -> None:
+    rng = np.random.default_rng(seed)
+    pairs = (devices, devices)
+    channels = int(rng.integers(1, 9))
+    cluster = Cluster(
+        "any", tuple(Device(f"d{i}", "any", *(rng.random(4) + 0.1).tolist()) for i in range(devices)),
+        latency=rng.choice([0.0, 1e-6, rng.random()], pairs),
+        bandwidth=rng.choice([1e9, 12.5e9, rng.random() + 1], pairs),
+        channel=rng.integers(0, channels, pairs), gap=rng.choice([0.0, 25e-6], channels),
+        multicast=rng.random(channels) < 0.5,
+    )  # fmt: skip
+    save_cluster(cluster, tmp_path / f"any.cluster.{ending}")
+    assert load_cluster_file(tmp_path / f"any.cluster.{ending}").fingerprint == cluster.fingerprint
+
+
+@pytest.mark.parametrize("shared_out", [True, False])
+def test_a_uniform_cluster_is_a_short_file(tmp_path: Path, shared_out: bool) -> None:
+    cluster = toy_cluster(4, shared_out=shared_out, gap=25e-6, multicast=shared_out)
+    save_cluster(cluster, tmp_path / "toy.cluster.toml")
+    assert "pairs" not in (tmp_path / "toy.cluster.toml").read_text()
+    assert load_cluster_file(tmp_path / "toy.cluster.toml").fingerprint == cluster.fingerprint
+
+
+@pytest.mark.parametrize(
+    ("text", "unit", "value"),
+    [
+        ("16GiB", "bytes", 2.0**34), ("1.5 kB", "bytes", 1500.0), ("732GB/s", "bytes/s", 732e9),
+        ("25Gbps", "bytes/s", 25e9 / 8), ("9.3TFLOP/s", "FLOP/s", 9.3e12), ("10us", "seconds", 1e-5),
+        ("10µs", "seconds", 1e-5), ("3ns", "seconds", 3e-9), (7, "seconds", 7.0),
+    ],
+)  # fmt: skip
+def test_a_quantity_with_its_unit(text: str | float, unit: str, value: float) -> None:
+    assert parse(text, unit) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "unit"),
+    [
+        ("", "bytes"), ("16gib", "bytes"), ("GiB", "bytes"), ("1e3B", "bytes"), ("12GB", "bytes/s"),
+        ("9GiFLOP/s", "FLOP/s"), ("1m", "seconds"), ("-1s", "seconds"), ("1,5s", "seconds"),
+    ],
+)  # fmt: skip
+def test_what_is_no_quantity(text: str, unit: str) -> None:
+    with pytest.raises(InputError, match="expected a number of"):
+        parse(text, unit)
+
+
+@given(st.floats(0, 1e18), st.sampled_from(["bytes", "bytes/s", "FLOP/s", "seconds"]))
+def test_a_quantity_is_written_exactly(value: float, unit: str) -> None:
+    assert parse(written(value, unit), unit) == value
+
+
+def test_a_quantity_is_written_shortly() -> None:
+    assert written(2.0**34, "bytes") == "16GiB"
+    assert written(12e9, "bytes/s") == "12GB/s"
+    assert written(5e-6, "seconds") == "5us"
+    assert written(9.3e12, "FLOP/s") == "9.3TFLOP/s"
+    assert written(0.0, "seconds") == 0.0

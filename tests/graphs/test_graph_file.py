@@ -1,0 +1,121 @@
+"""Graph files: what is saved is what is loaded, and a mistake in one is found and named."""
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from graphs.errors import InputError
+from graphs.graph_file import load_graph_file, save_graph
+from graphs.grouping import group_ops
+from graphs.op_graph import OpGraph
+from graphs.training_step import training_step
+from tests.oracle.toys import random_graph
+
+SMALL: dict[str, Any] = {
+    "schema": "placelab.graph",
+    "version": 1,
+    "name": "small",
+    "nodes": [
+        {"name": "a", "kind": "mm", "flops": 8, "output_bytes": 16},
+        {"name": "b", "kind": "relu", "mirror": "a"},
+    ],
+    "edges": [["a", "b"]],
+    "weights": [16],
+    "weight_uses": [["a", 0]],
+}
+
+
+def written(path: Path, **changes: object) -> Path:
+    file = path / "small.graph.json"
+    file.write_text(json.dumps(SMALL | changes))
+    return file
+
+
+def same(one: OpGraph, other: OpGraph) -> bool:
+    return one.name == other.name and one.fingerprint == other.fingerprint
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    ops=st.integers(1, 30), seed=st.integers(0, 99), ending=st.sampled_from([".graph.json", ".graph.json.gz"]),
+    training=st.booleans(), groups=st.none() | st.integers(1, 10),
+)  # fmt: skip
+def test_a_graph_comes_back_as_it_was(
+    tmp_path: Path, ops: int, seed: int, ending: str, training: bool, groups: int | None
+) -> None:
+    graph = random_graph(ops, seed)
+    graph = training_step(graph) if training else graph
+    graph = graph if groups is None else group_ops(graph, groups)
+    save_graph(graph, tmp_path / f"one{ending}")
+    loaded = load_graph_file(tmp_path / f"one{ending}")
+    assert same(loaded, graph)
+    assert (loaded.members is None) == (graph.members is None)
+
+
+def test_the_same_graph_is_the_same_file(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        save_graph(random_graph(9, 1), tmp_path / f"{name}.graph.json.gz")
+    assert (tmp_path / "one.graph.json.gz").read_bytes() == (tmp_path / "two.graph.json.gz").read_bytes()
+
+
+def test_a_file_written_by_hand(tmp_path: Path) -> None:
+    graph = load_graph_file(written(tmp_path))
+    assert graph.names == ("a", "b")
+    assert graph.flops.tolist() == [8, 0]
+    assert graph.edges.tolist() == [[0, 1]]
+    assert graph.mirror.tolist() == [-1, 0]
+    assert graph.weight_bytes.tolist() == [16, 0]
+    assert np.isnan(graph.measured_seconds).all()
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"version": 2}, "written as version 2, this placelab reads version 1"),
+        ({"schema": "placelab.plan"}, "schema: invalid enum value"),
+        ({"nodse": []}, "object contains unknown field nodse"),
+        (
+            {"nodes": [{"name": "a", "kind": "mm", "output_bytes": -1}]},
+            r"nodes\[0\].output_bytes: expected .*>= 0.*, got -1",
+        ),
+        ({"nodes": [{"name": "a"}]}, r"nodes\[0\]: object missing required field kind"),
+        ({"nodes": [{"name": "a", "kind": "mm", "flosp": 1}]}, r"nodes\[0\]: object contains unknown field flosp"),
+        ({"nodes": [{"name": "a", "kind": "mm", "phase": "sideways"}]}, r"nodes\[0\].phase: invalid enum value"),
+        ({"nodes": [], "edges": [], "weight_uses": []}, "graph 'small' has no ops"),
+        ({"edges": [["a", "c"]]}, r"edges\[0\]: unknown op 'c'.*there are: a, b"),
+        ({"edges": [[0, 5]]}, r"edges\[0\]: there is no op 5; there are 2 ops"),
+        ({"weight_uses": [["a", 3]]}, "weight_uses names 3, which does not exist"),
+        ({"edges": [["a", "b"], ["b", "a"]]}, "'small' is cyclic: a -> b -> a|'small' is cyclic: b -> a -> b"),
+        ({"control": [1]}, "control: there is no edge 1; there are 1 edges"),
+    ],
+)
+def test_a_mistake_is_named(tmp_path: Path, changes: dict[str, object], sentence: str) -> None:
+    with pytest.raises(InputError, match=rf"small\.graph\.json: .*(?:{sentence})"):
+        load_graph_file(written(tmp_path, **changes))
+
+
+def test_a_file_that_is_not_there_or_damaged(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"none\.graph\.json does not exist; `placelab capture"):
+        load_graph_file(tmp_path / "none.graph.json")
+    damaged = tmp_path / "damaged.graph.json"
+    damaged.write_text("{")
+    with pytest.raises(InputError, match=r"damaged\.graph\.json is damaged: "):
+        load_graph_file(damaged)
+    cut = tmp_path / "cut.graph.json.gz"
+    cut.write_bytes(gzip.compress(b"{}" * 99)[:-9])
+    with pytest.raises(InputError, match="is damaged"):
+        load_graph_file(cut)
+    with pytest.raises(InputError, match="cannot be read"):
+        load_graph_file(tmp_path)
+
+
+def test_the_ending_is_checked_before_anything_is_written(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"ends in \.graph\.json or \.graph\.json\.gz"):
+        save_graph(random_graph(3, 0), tmp_path / "graph.pt")
+    assert not list(tmp_path.iterdir())

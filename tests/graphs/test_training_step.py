@@ -1,0 +1,169 @@
+"""The ops that a training step adds: which, tied to what, fed by what, at what cost."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from graphs.by_name import build
+from graphs.capture import capture
+from graphs.errors import InputError
+from graphs.op_graph import OpGraph, Phase
+from graphs.training_step import UPDATE_TRAFFIC, training_step
+
+
+def forward_graph(
+    kinds: str, edges: list[tuple[int, int]], weight_uses: list[tuple[int, int]], *, group: tuple[int, ...] = ()
+) -> OpGraph:
+    """Ops a, b, c, ... of the given ATen kinds; op i has flops 10 i + 1, traffic 10 i + 2, output 10 i + 3 bytes."""
+    words = kinds.split()
+    ops = np.arange(len(words), dtype=np.float64) * 10
+    weights = 1 + max((weight for _, weight in weight_uses), default=-1)
+    return OpGraph(
+        "test", tuple("abcdefgh"[: len(words)]), tuple(f"aten.{word}" for word in words), ops + 1, ops + 2, ops + 3,
+        np.array(edges, np.int64).reshape(-1, 2), weights=100 * np.arange(1, weights + 1, dtype=np.float64),
+        weight_uses=np.array(weight_uses, np.int64).reshape(-1, 2), group=np.array(group, np.int64),
+    )  # fmt: skip
+
+
+def edges(graph: OpGraph) -> set[str]:
+    return {f"{graph.names[u]} -> {graph.names[v]}" for u, v in graph.edges.tolist()}
+
+
+def cost(graph: OpGraph, name: str) -> tuple[float, float, float]:
+    op = graph.names.index(name)
+    return float(graph.flops[op]), float(graph.bytes_accessed[op]), float(graph.output_bytes[op])
+
+
+def test_a_chain_of_two_products() -> None:
+    step = training_step(forward_graph("mm mm", [(0, 1)], [(0, 0), (1, 1)]))
+    assert edges(step) == {
+        "a -> b", "b -> loss", "loss -> loss.grad",
+        "loss.grad -> b.grad", "loss.grad -> b.grad_weight", "a -> b.grad_weight",  # b's weight gradient needs a
+        "b.grad -> a.grad_weight",  # a read an input: nothing of its own is saved, and no gradient goes further
+        "a.grad_weight -> a.update", "b.grad_weight -> b.update",
+    }  # fmt: skip
+    assert cost(step, "b.grad") == (11, 12, 3)  # costs what b costs, is as large as a's output
+    assert cost(step, "b.grad_weight") == (11, 12, 200)
+    assert cost(step, "b.update") == (0, UPDATE_TRAFFIC * 200, 0)
+    assert cost(step, "loss") == (0, 13, 4)
+
+
+def test_what_is_added_is_tied_to_its_forward_op() -> None:
+    step = training_step(forward_graph("mm mm", [(0, 1)], [(0, 0), (1, 0)]))
+    for name, phase, mirror in zip(step.names, step.phase, step.mirror, strict=True):
+        if phase != Phase.FORWARD:
+            assert name.startswith(f"{step.names[mirror]}.")
+            assert step.phase[mirror] == Phase.FORWARD
+    assert step.num_units == 3
+    assert step.is_training
+
+
+def test_only_what_depends_on_a_weight_gets_a_gradient() -> None:
+    step = training_step(forward_graph("arange add mm", [(0, 1), (1, 2)], [(2, 0)]))
+    assert {name for name in step.names if "grad" in name} == {"loss.grad", "c.grad_weight"}
+    assert "b -> c.grad_weight" in edges(step)
+
+
+def test_what_has_no_derivative_stops_the_gradient() -> None:
+    step = training_step(forward_graph("mm argmax mm", [(0, 1), (0, 2)], [(0, 0), (2, 1)]))
+    assert "b.grad" not in step.names
+    assert "b -> loss" not in edges(step)
+
+
+def test_a_shared_weight_gathers_its_gradient_from_the_last_user_to_the_first() -> None:
+    step = training_step(forward_graph("mm mm mm", [(0, 1), (1, 2)], [(0, 0), (1, 0), (2, 0)]))
+    assert {
+        "c.grad_weight -> b.grad_weight", "b.grad_weight -> a.grad_weight", "a.grad_weight -> a.update",
+        "a.update -> b.refresh", "a.update -> c.refresh",
+    } <= edges(step)  # fmt: skip
+    assert "b.update" not in step.names
+    assert cost(step, "a.update")[2] == 100  # its new value is sent to the other users
+    assert cost(step, "b.refresh") == (0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("kind", "saved"),
+    [("tanh", {"b -> b.grad"}), ("gelu", {"a -> b.grad"}), ("add", set()), ("unheard_of", {"a -> b.grad"})],
+)
+def test_what_autograd_saves(kind: str, saved: set[str]) -> None:
+    step = training_step(forward_graph(f"mm {kind} mm", [(0, 1), (1, 2)], [(0, 0), (2, 1)]))
+    assert {edge for edge in edges(step) if edge.endswith("-> b.grad")} == {"c.grad -> b.grad"} | saved
+
+
+def test_a_scaled_tensor_is_not_saved_but_a_product_saves_both() -> None:
+    assert "a -> b.grad" not in edges(training_step(forward_graph("mm mul", [(0, 1)], [(0, 0)])))
+    two = training_step(forward_graph("mm mm mul", [(0, 2), (1, 2)], [(0, 0), (1, 1)]))
+    assert {"a -> c.grad", "b -> c.grad"} <= edges(two)
+
+
+def test_a_product_of_two_activations_has_two_gradients() -> None:
+    both = training_step(forward_graph("mm mm bmm", [(0, 2), (1, 2)], [(0, 0), (1, 1)]))
+    assert cost(both, "c.grad") == (42, 44, 8)  # twice c's cost, and as large as its operands on average
+    one = training_step(forward_graph("mm ones bmm", [(0, 2), (1, 2)], [(0, 0)]))
+    assert cost(one, "c.grad")[:2] == (21, 22)
+
+
+def test_the_gradient_of_a_part_is_free_and_as_large_as_the_part() -> None:
+    graph = forward_graph("mm slice tanh", [(0, 1), (1, 2)], [(0, 0)], group=(0, 0, -1))
+    free = np.array([1.0, 0.0, 1.0])
+    step = training_step(replace(graph, flops=graph.flops * free, bytes_accessed=graph.bytes_accessed * free))
+    assert cost(step, "b.grad") == (0, 0, 13)
+    assert "a -> b.grad" not in edges(step)
+
+
+def test_control_edges_carry_no_gradient() -> None:
+    graph = replace(forward_graph("mm mm", [(0, 1)], [(0, 0), (1, 1)]), control=np.array([True]))
+    step = training_step(graph)
+    assert {"a -> loss", "b -> loss"} <= edges(step)
+    assert "b.grad" not in step.names
+
+
+def test_what_cannot_be_trained_is_explained() -> None:
+    with pytest.raises(InputError, match="'test' has no weight to train"):
+        training_step(forward_graph("add", [], []))
+    step = training_step(forward_graph("mm", [], [(0, 0)]))
+    with pytest.raises(InputError, match="is a training step already"):
+        training_step(step)
+
+
+def mlp() -> tuple[nn.Module, tuple[Tensor, ...]]:
+    return nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 4), nn.ReLU(), nn.Linear(4, 2)), (torch.ones(3, 6),)
+
+
+def transformer() -> tuple[nn.Module, tuple[Tensor, ...]]:
+    module, args = build("graphs.families", "transformer:layers=2,width=8,heads=2,sequence=5,batch=2,vocabulary=11")
+    return module, args
+
+
+def small_inception() -> tuple[nn.Module, tuple[Tensor, ...]]:
+    module, args = build("graphs.families", "inception:blocks=4,width=2,image=32,batch=2")
+    return module, args
+
+
+@pytest.mark.parametrize("make", [mlp, transformer, small_inception])
+def test_flops_are_those_that_autograd_spends(make: Callable[[], tuple[nn.Module, tuple[Tensor, ...]]]) -> None:
+    module, args = make()
+    step = training_step(capture(module, args, name="test"))
+    with FlopCounterMode(display=False) as counter:
+        module(*args).sum().backward()
+    assert step.flops.sum() == counter.get_total_flops()
+
+
+@pytest.mark.parametrize("spec", ["rnnlm:layers=2,steps=3,hidden=4", "transformer:layers=1", "inception:blocks=4"])
+def test_nothing_backward_runs_before_the_loss(spec: str) -> None:
+    module, args = build("graphs.families", spec)
+    step = training_step(capture(module, args, name=spec))
+    loss = step.names.index("loss")
+    after_loss = {loss}
+    for op in step.topological_order.tolist():
+        offsets, in_edges = step.predecessors
+        producers = step.edges[in_edges[offsets[op] : offsets[op + 1]], 0].tolist()
+        if after_loss & set(producers):
+            after_loss.add(op)
+    assert after_loss == {loss} | set(np.flatnonzero(step.phase != Phase.FORWARD).tolist())
+    assert (step.phase[step.edges[:, 0]] <= step.phase[step.edges[:, 1]]).all()

@@ -1,0 +1,119 @@
+"""Policies: what they see, how they draw placements, and how they are kept on disk."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from envs.cost_models.roofline import build as roofline
+from graphs.cluster import Cluster
+from graphs.errors import InputError
+from graphs.op_graph import OpGraph
+from graphs.problem import Problem
+from placers.gdp import build as build_gdp
+from placers.policies.batch import Batch
+from placers.policies.features import DEVICE_FEATURES, UNIT_FEATURES, Observation, observe
+from placers.policies.policy_file import Meta, load_policy, new_policy, save_policy
+from tests.oracle.toys import random_graph, toy_cluster, toy_graph
+
+NETWORK = "graphsage_transformer:width=16,sage_layers=1,transformer_layers=1,heads=2"
+
+
+def seen(graph: OpGraph, cluster: Cluster) -> Observation:
+    problem = Problem(graph, cluster)
+    return observe(problem, roofline().costs(problem))
+
+
+def column(observation: Observation, name: str) -> list[float]:
+    values = observation.units[:, UNIT_FEATURES.index(name)]
+    return [round(float(value), 4) for value in values]
+
+
+def test_features_of_a_diamond() -> None:
+    diamond = seen(toy_graph([1, 3, 3, 1], [(0, 1), (0, 2), (1, 3), (2, 3)]), toy_cluster(2))
+    assert column(diamond, "earliest_start") == [0.0, 0.2, 0.2, 0.8]
+    assert column(diamond, "longest_remaining") == [1.0, 0.8, 0.8, 0.2]
+    assert column(diamond, "slack") == [0.0] * 4
+    assert column(diamond, "work_before") == [0.0625, 0.3125, 0.6875, 0.9375], "equal branches are told apart"
+    assert diamond.edges.tolist() == [[0, 1], [0, 2], [1, 3], [2, 3]]
+    assert diamond.devices[:, DEVICE_FEATURES.index("centre")].tolist() == [0.25, 0.75]
+
+
+def test_steps_of_a_layer_share_their_place_among_modules() -> None:
+    # two layers unrolled over two steps: a, b are layer 0 and c, d layer 1; a -> b, a -> c, b -> d, c -> d
+    uses = [(0, 0), (1, 0), (2, 1), (3, 1)]
+    net = toy_graph([1, 1, 1, 1], [(0, 1), (0, 2), (1, 3), (2, 3)], weights=[4, 4], weight_uses=uses)
+    assert column(seen(net, toy_cluster(2)), "module_work_before") == [0.25, 0.25, 0.75, 0.75]
+
+
+def test_features_are_finite_where_there_is_nothing_to_pay_and_nothing_to_hold() -> None:
+    idle = toy_graph([0, 0], [], output_bytes=[0, 0])
+    for cluster in (toy_cluster(1), toy_cluster(3, memory=0.0)):
+        observation = seen(idle, cluster)
+        for values in (observation.units, observation.devices, observation.pairs):
+            assert np.isfinite(values).all()
+
+
+def test_samples_follow_the_probabilities() -> None:
+    policy = new_policy(NETWORK, seed=1)
+    batch = Batch.of([seen(random_graph(5, seed=0), toy_cluster(3))])
+    drawn = policy.act(batch, 20_000, torch.Generator().manual_seed(0))[0]
+    frequency = torch.nn.functional.one_hot(drawn, 3).double().mean(0)
+    torch.testing.assert_close(frequency, policy.logits(batch)[0].softmax(-1).double(), atol=0.02, rtol=0)
+
+
+def test_scores_are_those_of_the_distribution() -> None:
+    policy = new_policy(NETWORK, seed=1)
+    batch = Batch.of([seen(random_graph(5, seed=0), toy_cluster(3)), seen(random_graph(3, seed=1), toy_cluster(2))])
+    placements = policy.act(batch, 4, torch.Generator().manual_seed(0))
+    scores = policy.score(batch, placements)
+    logits = policy.logits(batch)
+    alone = torch.distributions.Categorical(logits=logits[1, :3, :2])
+    torch.testing.assert_close(scores.log_probability[1, 2, :3], alone.log_prob(placements[1, 2, :3]))
+    torch.testing.assert_close(scores.entropy[1, :3], alone.entropy())
+    assert not scores.entropy[1, 3:].any(), "padded units have no entropy"
+    assert not scores.log_probability[1, :, 3:].any(), "padded units have no probability"
+
+
+def test_a_policy_survives_the_disk(tmp_path: Path) -> None:
+    policy = new_policy(NETWORK, seed=5)
+    save_policy(tmp_path, policy, Meta(placer="gdp", network=NETWORK, seed=7))
+    loaded, meta = load_policy(tmp_path)
+    assert meta.seed == 7
+    batch = Batch.of([seen(random_graph(6, seed=0), toy_cluster(2))])
+    assert torch.equal(policy.logits(batch), loaded.logits(batch))
+    problem = Problem(random_graph(6, seed=0), toy_cluster(2))
+    placed = build_gdp(checkpoint=str(tmp_path), samples=1).place(problem)
+    assert placed.simulations == 0
+    assert placed.placement.tolist() == policy.greedy(batch)[0].tolist()
+
+
+def test_more_samples_never_choose_worse() -> None:
+    problem = Problem(random_graph(20, seed=3), toy_cluster(3, memory=1000.0))
+    from envs.simulator import simulate
+
+    placer = build_gdp(network=NETWORK)
+    seconds = [simulate(problem, placer.place(problem, budget=budget)).step_seconds for budget in (1, 8, 64)]
+    assert seconds[0] >= seconds[1] >= seconds[2]
+
+
+def test_a_folder_that_holds_no_policy_of_ours_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"holds no policy \(meta.json is missing\); train one"):
+        build_gdp(checkpoint=str(tmp_path))
+    save_policy(tmp_path, new_policy(NETWORK, seed=0), Meta(placer="gdp", network=NETWORK, seed=0))
+    meta = json.loads((tmp_path / "meta.json").read_text())
+    for change, sentence in (
+        ({"version": 99}, "written as version 99, this placelab reads version 1"),
+        ({"unit_features": ["work"]}, "trained on other unit features"),
+        ({"strange": 1}, "unknown field `strange`"),
+        ({"network": "graphsage_transformer:width=32"}, "not the weights of"),
+    ):
+        (tmp_path / "meta.json").write_text(json.dumps(meta | change))
+        with pytest.raises(InputError, match=sentence):
+            load_policy(tmp_path)
+    (tmp_path / "meta.json").write_text(json.dumps(meta))
+    (tmp_path / "policy.safetensors").write_bytes(b"not weights")
+    with pytest.raises(InputError, match="not the weights of"):
+        load_policy(tmp_path)

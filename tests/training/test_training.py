@@ -1,0 +1,187 @@
+"""Training: it learns, it repeats, it resumes exactly, and it refuses what does not fit together."""
+
+import json
+import signal
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+import torch
+
+from envs.simulator import Outcomes, simulate
+from graphs.cluster import Cluster, Device
+from graphs.errors import InputError
+from graphs.problem import Problem
+from placers.gdp import Gdp
+from placers.policies.policy_file import new_policy
+from tests.oracle.toys import Toy, random_graph, toy_cluster, toy_graph
+from training.advantage import NOT_FITTING, rewards, standardised
+from training.checkpoint import TRAINER
+from training.finetune import FineTuned, FineTuner
+from training.interrupts import Interrupts
+from training.ppo import PpoTrainer
+from training.recipe import Ppo, Recipe, load_recipe, recipe_names
+from training.rollouts import Arena
+from training.train import train
+
+NETWORK = "graphsage_transformer:width=16,sage_layers=1,transformer_layers=1,heads=2"
+
+
+def recipe(updates: int) -> Recipe:
+    return Recipe(network=NETWORK, ppo=Ppo(updates=updates, samples=8, problems_per_update=2, epochs=2))
+
+
+def problems() -> list[Problem]:
+    sizes = ((6, 2), (9, 3), (12, 2))
+    return [Problem(random_graph(ops, seed=ops), toy_cluster(devices, memory=1e4)) for ops, devices in sizes]
+
+
+def weights(placer: Gdp) -> torch.Tensor:
+    return torch.cat([value.flatten() for value in placer.policy.state_dict().values()])
+
+
+def test_rewards_are_those_of_gdp_per_problem() -> None:
+    fits = np.array([True, True, False, False])
+    outcomes = Outcomes(np.array([4.0, 9.0, 1.0, 1.0]), np.array([[5, 5], [9, 1], [10.0, 0], [2, 15]]), fits)
+    memory = np.array([10.0, 10.0])
+    assert rewards(outcomes, memory, 1.0).tolist() == [-2.0, -3.0, NOT_FITTING, 1.5 * NOT_FITTING]
+    assert rewards(outcomes, memory, 4.0).tolist() == [-1.0, -1.5, NOT_FITTING, 1.5 * NOT_FITTING]
+
+
+def test_advantages_have_no_mean_and_no_scale() -> None:
+    assert standardised(np.array([1.0, 3.0])).tolist() == [-1.0, 1.0]
+    assert standardised(np.full(4, 7.0)).tolist() == [0.0] * 4
+
+
+def test_ppo_learns_to_use_the_faster_device() -> None:
+    slow, fast = (Device(f"gpu:{i}", "gpu", speed, 1.0, 100.0) for i, speed in enumerate((1.0, 4.0)))
+    apart = np.ones((2, 2))
+    cluster = Cluster("unequal", (slow, fast), apart, apart, np.array([[0, 1], [2, 3]]))
+    problem = Problem(toy_graph([4, 4, 4, 4], [(0, 1), (1, 2), (2, 3)]), cluster)
+    policy = new_policy(NETWORK, seed=0)
+    trainer = PpoTrainer(policy, [Arena(problem)], Ppo(updates=40, samples=32, learning_rate=3e-3), seed=0)
+    for _ in range(trainer.settings.updates):
+        trainer.update()
+    assert simulate(problem, Gdp(policy).place(problem)).step_seconds == 4.0
+
+
+def test_finetuning_finds_the_known_optimum_and_leaves_its_start_alone(four_ops_two_devices: Toy) -> None:
+    problem = four_ops_two_devices.problem
+    results: list[FineTuned] = []
+    start = Gdp(new_policy(NETWORK, seed=0))
+    before = weights(start).clone()
+    plan = FineTuner(start, on_tuned=results.append).place(problem, budget=200)
+    assert simulate(problem, plan).step_seconds == four_ops_two_devices.best_seconds
+    assert results[0].history[-1] == (193, four_ops_two_devices.best_seconds)
+    assert torch.equal(before, weights(start))
+    assert not torch.equal(before, weights(Gdp(results[0].policy)))
+
+
+def test_equal_seeds_give_equal_policies_and_resuming_changes_nothing(tmp_path: Path) -> None:
+    whole = train(recipe(8), problems(), out=tmp_path / "whole", seed=3)
+    again = train(recipe(8), problems(), out=tmp_path / "again", seed=3)
+    other = train(recipe(8), problems(), out=tmp_path / "other", seed=4)
+    assert torch.equal(weights(whole), weights(again))
+    assert not torch.equal(weights(whole), weights(other))
+
+    interrupted = tmp_path / "interrupted"
+    with pytest.raises(KeyboardInterrupt, match="stopped after update 5 of 8"):
+        train(recipe(8), _interrupting(problems(), updates=5), out=interrupted, seed=3)
+    resumed = train(recipe(8), problems(), out=interrupted, seed=3, resume=True)
+    assert torch.equal(weights(whole), weights(resumed))
+    assert (interrupted / "metrics.jsonl").read_text() == (tmp_path / "whole" / "metrics.jsonl").read_text()
+
+
+def _interrupting(given: list[Problem], updates: int) -> list[Problem]:
+    """The same problems; Ctrl-C is pressed during an update."""
+    from training import ppo
+
+    original, count = ppo.PpoTrainer.update, 0
+
+    def update(self: ppo.PpoTrainer) -> ppo.Metrics:
+        nonlocal count
+        count += 1
+        if count == updates:
+            ppo.PpoTrainer.update = original  # type: ignore[method-assign]
+            signal.raise_signal(signal.SIGINT)
+        return original(self)
+
+    ppo.PpoTrainer.update = update  # type: ignore[method-assign]
+    return given
+
+
+def test_a_run_folder_tells_what_made_it(tmp_path: Path) -> None:
+    train(recipe(2), problems(), out=tmp_path / "run", seed=1, command="placelab train")
+    meta = json.loads((tmp_path / "run" / "meta.json").read_text())
+    assert (meta["seed"], meta["updates"], meta["simulations"]) == (1, 2, 2 * 2 * 8)
+    assert meta["versions"]["torch"] == torch.__version__
+    assert load_recipe(str(tmp_path / "run" / "config.toml")) == recipe(2)
+    assert (tmp_path / "run" / "command.txt").read_text() == "placelab train\n"
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert [line["update"] for line in lines] == [1, 2]
+    assert list((tmp_path / "run" / "tensorboard").iterdir())
+
+
+def test_runs_that_do_not_fit_together_are_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    with pytest.raises(InputError, match="no run to resume"):
+        train(recipe(2), problems(), out=folder, resume=True)
+    train(recipe(2), problems(), out=folder, seed=1)
+    with pytest.raises(InputError, match="holds a run already; go on with --resume"):
+        train(recipe(2), problems(), out=folder, seed=1)
+    with pytest.raises(InputError, match="written with seed 1, this run has seed 2"):
+        train(recipe(2), problems(), out=folder, seed=2, resume=True)
+    with pytest.raises(InputError, match="started from another recipe"):
+        train(recipe(3), problems(), out=folder, seed=1, resume=True)
+    (folder / TRAINER).write_bytes(b"damaged")
+    with pytest.raises(InputError, match="damaged"):
+        train(recipe(2), problems(), out=folder, seed=1, resume=True)
+
+
+@pytest.mark.parametrize("budget", [0, 1, 17, 40])
+def test_finetuning_keeps_to_its_budget(budget: int) -> None:
+    problem = problems()[0]
+    plan = FineTuner(Gdp(new_policy(NETWORK, seed=0))).place(problem, budget=budget)
+    plan.check(problem)
+    assert plan.simulations <= budget
+
+
+@pytest.mark.parametrize("name", recipe_names())
+def test_every_recipe_is_read_and_written_back(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "copy.toml"
+    path.write_text(load_recipe(name).to_toml())
+    assert load_recipe(str(path)) == load_recipe(name)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("[ppo]\nclipp = 1", "unknown field `clipp`"),
+        ("[ppo]\nupdates = 0", r"Expected `int` >= 1 - at `\$.ppo.updates`"),
+        ("[ppo]\nclip = 2.0", r"`\$.ppo.clip`"),
+        ("ppo = [", "recipe.toml"),
+    ],
+)
+def test_a_recipe_with_a_mistake_is_refused(text: str, sentence: str, tmp_path: Path) -> None:
+    path = tmp_path / "recipe.toml"
+    path.write_text(text)
+    with pytest.raises(InputError, match=sentence):
+        load_recipe(str(path))
+
+
+def test_unknown_recipes_and_placers_are_named() -> None:
+    with pytest.raises(InputError, match="unknown recipe 'gpd'; did you mean 'gdp'"):
+        load_recipe("gpd")
+    with pytest.raises(InputError, match=r"recipe file nowhere.toml does not exist"):
+        load_recipe("nowhere.toml")
+    with pytest.raises(InputError, match="placer 'metis' cannot be trained"):
+        train(msgspec.structs.replace(Recipe(), placer="metis"), problems(), out=Path("unused"))
+
+
+def test_a_second_interrupt_is_not_deferred() -> None:
+    with Interrupts() as interrupts:
+        signal.raise_signal(signal.SIGINT)
+        assert interrupts.requested
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
