@@ -2,6 +2,7 @@ PYTHON ?= python3
 PIP_FLAGS ?=
 BIN := .venv/bin
 RUN := runs/demo
+UNSEEN := rnnlm:layers=5,steps=14,hidden=2560,batch=256
 
 .PHONY: setup demo test clean
 
@@ -16,7 +17,7 @@ demo: setup  ## capture real models, train a policy, place unseen ones, fine-tun
 	rm -rf $(RUN)
 	$(BIN)/placelab train demo --out $(RUN) --seed 0
 	$(BIN)/placelab evaluate $(RUN)
-	$(BIN)/placelab finetune $(RUN) 
+	$(BIN)/placelab finetune $(RUN) $(UNSEEN) --cluster p100:devices=4 --simulations 1000
 	$(BIN)/placelab report $(RUN)
 
 test: setup  ## style, types, tests

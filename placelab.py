@@ -12,7 +12,7 @@ Graphs, clusters and placers are given as objects or as text: a file, or a spec 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -266,7 +266,7 @@ def _problem(graph: str | OpGraph, cluster: str | Cluster, groups: int | None, o
     return Problem(load_graph(graph, groups=groups), load_cluster(cluster), optimizer)
 
 
-VERBS = {
+VERBS: dict[str, Callable[..., object]] = {
     "list": list_names, "capture": capture, "show": show, "simulate": simulate, "place": place, "compare": compare,
     "train": train, "evaluate": evaluate, "finetune": finetune, "report": report,
 }  # fmt: skip

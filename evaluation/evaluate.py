@@ -58,7 +58,7 @@ def evaluate(run: Path, *, budget: int = 16, seeds: int = 3) -> Comparison:
 
 def finetune(
     run: Path, graph: str, cluster: str, *, groups: int | None, optimizer: str, simulations: int, seed: int
-) -> tuple[FineTuned, Comparison]:
+) -> Comparison:
     """Fine-tune the policy of a run on one problem, and compare with every placer at the same number of simulations.
 
     Writes `finetune/` into the run folder, and the best plan of all as `best.plan.json` with its problem.
@@ -81,4 +81,4 @@ def finetune(
     spec = ProblemFile(graph=graph, groups=groups, cluster=cluster, optimizer=optimizer)
     save_problem(spec, run / "best.problem.json")
     save_policy(folder, tuned.policy, load_meta(run))
-    return tuned, comparison
+    return comparison

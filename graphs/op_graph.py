@@ -87,9 +87,7 @@ class OpGraph:
         return len(self.names)
 
     def __repr__(self) -> str:
-        return (
-            f"OpGraph({self.name!r}, {len(self)} ops, {len(self.edges)} edges, {self.num_units} units)"
-        )
+        return f"OpGraph({self.name!r}, {len(self)} ops, {len(self.edges)} edges, {self.num_units} units)"
 
     # ---- derived -----------------------------------------------------------------------------------------
 

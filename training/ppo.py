@@ -51,7 +51,9 @@ class PpoTrainer:
         self.seed = seed
         self.updates = 0
         self.simulations = 0
-        self.optimizer = torch.optim.AdamW(policy.parameters(), settings.learning_rate, weight_decay=settings.weight_decay)
+        self.optimizer = torch.optim.AdamW(
+            policy.parameters(), settings.learning_rate, weight_decay=settings.weight_decay
+        )
 
     def update(self) -> Metrics:
         """Sample placements, simulate them, improve the policy."""

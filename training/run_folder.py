@@ -57,12 +57,12 @@ class RunFolder:
         """A writer of metrics lines and TensorBoard scalars, closed at the end."""
         from torch.utils.tensorboard import SummaryWriter  # a second to import
 
-        board = SummaryWriter(str(self.path / "tensorboard"))  # type: ignore[no-untyped-call]
+        board = SummaryWriter(str(self.path / "tensorboard"))
         with self.metrics_file.open("a") as lines:
             try:
                 yield MetricsWriter(lines, board)
             finally:
-                board.close()  # type: ignore[no-untyped-call]
+                board.close()
 
     def save_policy(self, policy: OneShotPolicy, meta: Meta) -> None:
         """Write the policy, its meta and its card."""

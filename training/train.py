@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
 import torch
 from tqdm import tqdm
@@ -52,7 +53,7 @@ def train(
     return Gdp(trainer.policy, f"gdp:checkpoint={out}")
 
 
-def load_problems(chosen: ProblemSet, which: str = "train") -> list[Problem]:
+def load_problems(chosen: ProblemSet, which: Literal["train", "test"] = "train") -> list[Problem]:
     """A split ("train" or "test") of a problem set: each graph of its families on each of its clusters."""
     clusters = [load_cluster(spec) for spec in chosen.clusters]
     specs = tqdm(split(chosen.families, which), desc="capturing models", unit="model", leave=False, disable=None)

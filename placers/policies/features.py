@@ -151,14 +151,15 @@ def _mean_transfer_seconds(problem: Problem) -> Floats:
 
 
 def _per_unit(graph: OpGraph, values: Floats) -> Floats:
-    return np.bincount(graph.units, weights=values, minlength=graph.num_units)
+    return np.asarray(np.bincount(graph.units, weights=values, minlength=graph.num_units), np.float64)
 
 
 def _unit_bytes(problem: Problem) -> tuple[Floats, Floats]:
     """(units,) bytes of parameters with their gradients and optimizer state, and of forward outputs."""
     graph = problem.graph
     uses = np.unique(np.stack([graph.units[graph.weight_uses[:, 0]], graph.weight_uses[:, 1]], axis=1), axis=0)
-    static = np.bincount(uses[:, 0], weights=graph.weights[uses[:, 1]], minlength=graph.num_units)
+    static = np.zeros(graph.num_units)
+    np.add.at(static, uses[:, 0], graph.weights[uses[:, 1]])
     activations = _per_unit(graph, np.where(graph.phase == Phase.FORWARD, graph.output_bytes, 0.0))
     return static * problem.bytes_per_weight_byte, activations
 
@@ -178,7 +179,8 @@ def _fraction_before(amount: Floats, key: Floats | Ints) -> Floats:
     """(units,) share of an amount that lies before the middle of all units with the same key, in order of keys."""
     places, inverse = np.unique(key, return_inverse=True)
     share = np.bincount(inverse, weights=amount, minlength=len(places)) / max(amount.sum(), 1e-12)
-    return (np.cumsum(share) - share / 2)[inverse]
+    middle: Floats = np.cumsum(share) - share / 2
+    return middle[inverse]
 
 
 def _module_entry(graph: OpGraph, earliest: Floats) -> Floats:

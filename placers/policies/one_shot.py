@@ -38,7 +38,7 @@ class OneShotPolicy(nn.Module):
         """Draw placements, (problems, samples, units) devices."""
         probabilities = self.logits(batch).softmax(-1)
         drawn = torch.multinomial(probabilities.flatten(0, 1), samples, replacement=True, generator=generator)
-        return drawn.unflatten(0, probabilities.shape[:2]).transpose(1, 2)
+        return drawn.view(*probabilities.shape[:2], samples).transpose(1, 2)
 
     @torch.no_grad()
     def greedy(self, batch: Batch) -> Tensor:
