@@ -54,7 +54,7 @@ def capture(model: str, *, out: Path | None = None, training: bool = True, group
         model: `file.py:callable`, where the callable returns a module and its example inputs, or a family spec.
         out: the graph file to write, `*.graph.json` or `*.graph.json.gz`; without it only the summary is shown.
         training: capture a whole training step: forward, backward and update.
-        groups: merge the ops into this many op groups.
+        groups: tie the ops into this many groups, each placed as one.
 
     """
     from evaluation.summary import GraphSummary
@@ -73,7 +73,7 @@ def show(graph: str | OpGraph, *, groups: int | None = None) -> GraphSummary:
 
     Args:
         graph: a graph file, a family spec such as `rnnlm:layers=4`, or `file.py:callable`.
-        groups: merge the ops into this many op groups first.
+        groups: tie the ops into this many groups, each placed as one.
 
     """
     from evaluation.summary import GraphSummary
@@ -100,7 +100,7 @@ def place(
         cluster: a cluster file, or a preset such as `p100:devices=4`.
         placer: a placer's spec, such as `metis` or `annealing`, or the run folder of a trained one.
         budget: how many placements the placer may simulate.
-        groups: merge the ops into this many op groups first.
+        groups: tie the ops into this many groups, each placed as one.
         optimizer: whose state occupies memory: sgd, momentum or adam.
         seed: of everything random.
         out: the plan file to write, `*.plan.json`.
@@ -162,7 +162,7 @@ def compare(
         clusters: cluster files, or presets such as `p100:devices=4`.
         placers: placers' specs, or run folders of trained ones; without any, all that need no training.
         budget: how many placements each placer may simulate on each problem.
-        groups: merge the ops into this many op groups first.
+        groups: tie the ops into this many groups, each placed as one.
         optimizer: whose state occupies memory: sgd, momentum or adam.
         seeds: how many seeds to run each placer with.
 
@@ -229,7 +229,7 @@ def finetune(
         graph: a graph file, a family spec such as `rnnlm:layers=4`, or `file.py:callable`.
         cluster: a cluster file, or a preset such as `p100:devices=4`.
         simulations: how many placements may be simulated.
-        groups: merge the ops into this many op groups first; as in training is best.
+        groups: tie the ops into this many groups, each placed as one; as in training is best.
         optimizer: whose state occupies memory: sgd, momentum or adam.
         seed: of everything random.
 

@@ -49,7 +49,7 @@ def evaluate(run: Path, *, budget: int = 16, seeds: int = 3) -> Comparison:
         remarks=(
             f"Every placer may simulate {budget} placements of a problem and answers with the best of them; "
             f"gdp:samples=1 is the policy's most likely placement, not simulated at all.",
-            "Graphs are placed and timed as op groups.",
+            "Placers decide per op group; step times are simulated op by op.",
         ),
     )
     save_evaluation(EvaluationFile(notes=notes, records=comparison.records), run / "evaluation.json")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,15 @@ _FLOPS_PER_SECOND = 10e12
 _BYTES_PER_SECOND = 750e9
 
 
+def tie_ops(graph: OpGraph, groups: int) -> OpGraph:
+    """The same ops, tied into op groups: `groups` units to place, or as many as there are if those are fewer.
+
+    What `group_ops` merges is here only placed together, so that a simulation stays exact to the op: an op group that
+    is merged cannot send its first output before its last op has run. Raises InputError for less than one group.
+    """
+    return replace(graph, group=_op_groups(graph, groups))
+
+
 def group_ops(graph: OpGraph, groups: int) -> OpGraph:
     """Merge the units of a graph into op groups: `groups` of them, or as many as there are units if those are fewer.
 
@@ -31,13 +40,7 @@ def group_ops(graph: OpGraph, groups: int) -> OpGraph:
     Units that can only run interleaved, because of how they are tied, count as one. Of a graph that is grouped
     already, the members stay the finest ops. Raises InputError for less than one group.
     """
-    if groups < 1:
-        raise InputError(f"cannot make {groups} op groups of graph {graph.name!r}; ask for at least 1")
-    edges, carried = _unit_edges(graph)
-    units = _untangled(edges, graph.num_units)
-    of_op = units[graph.units]
-    clusters = coarsen(units[edges], carried, _sizes(graph, of_op), groups)
-    return _coarse(graph, _by_first(clusters[of_op]))
+    return _coarse(graph, _op_groups(graph, groups))
 
 
 def expand(coarse: OpGraph, placement: NDArray[np.integer]) -> Ints:
@@ -45,6 +48,17 @@ def expand(coarse: OpGraph, placement: NDArray[np.integer]) -> Ints:
     if coarse.members is None:
         raise InputError(f"graph {coarse.name!r} is not grouped; there is nothing to expand")
     return np.asarray(placement, np.int64)[coarse.member_of]
+
+
+def _op_groups(graph: OpGraph, groups: int) -> Ints:
+    """(ops,) the op group of each op."""
+    if groups < 1:
+        raise InputError(f"cannot make {groups} op groups of graph {graph.name!r}; ask for at least 1")
+    edges, carried = _unit_edges(graph)
+    units = _untangled(edges, graph.num_units)
+    of_op = units[graph.units]
+    clusters = coarsen(units[edges], carried, _sizes(graph, of_op), groups)
+    return _by_first(clusters[of_op])
 
 
 # ---- what is merged ------------------------------------------------------------------------------------------

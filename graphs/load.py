@@ -11,7 +11,7 @@ from graphs.cluster import Cluster
 from graphs.cluster_file import load_cluster_file
 from graphs.errors import InputError
 from graphs.graph_file import load_graph_file
-from graphs.grouping import group_ops
+from graphs.grouping import tie_ops
 from graphs.op_graph import OpGraph
 from graphs.training_step import training_step
 
@@ -23,11 +23,11 @@ def load_graph(what: OpGraph | str, *, groups: int | None = None, training: bool
     """The graph that is meant by a graph, a graph file, a family spec, or "file.py:callable".
 
     A model is captured as a whole training step, or with `training=False` as its forward pass; a graph and a graph
-    file are taken as they are. With `groups`, the ops are then merged into at most that many op groups.
+    file are taken as they are. With `groups`, the ops are then tied into at most that many op groups.
     Raises InputError for a name that is none of these, and whatever the named thing itself is refused for.
     """
     graph = what if isinstance(what, OpGraph) else _named(what, training)
-    return graph if groups is None else group_ops(graph, groups)
+    return graph if groups is None else tie_ops(graph, groups)
 
 
 def load_cluster(what: Cluster | str) -> Cluster:

@@ -58,8 +58,7 @@ class FineTuner:
         greedy = policy.greedy(Batch.of([arena.observation])).numpy()
         history = []
         if simulations > 0:
-            outcome = arena.simulator.run_batch(greedy)
-            arena.remember(greedy, outcome.step_seconds, outcome.fits)
+            arena.simulate(greedy)
             history.append((1, arena.best_seconds))
         updates = (simulations - 1) // SAMPLES
         if updates > 0:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,7 +11,7 @@ import torch
 from torch import Tensor
 
 from envs.bounds import lower_bound
-from envs.simulator import Simulator
+from envs.simulator import Outcomes, Simulator
 from graphs.op_graph import Ints
 from graphs.problem import Problem
 from placers.policies.batch import Batch
@@ -31,9 +32,16 @@ class Arena:
         self.best_seconds = np.inf  # of the plans that fit
         self.best_placement: Ints | None = None  # (units,)
 
-    def remember(self, placements: Ints, step_seconds: np.ndarray, fits: np.ndarray) -> None:
+    def simulate(self, drawn: Ints) -> Outcomes:
+        """Simulate placements (plans, units or more, the rest being padding) and remember the best."""
+        placements = np.ascontiguousarray(drawn[:, : self.problem.graph.num_units])
+        outcomes = self.simulator.run_batch(placements)
+        self._remember(placements, outcomes)
+        return outcomes
+
+    def _remember(self, placements: Ints, outcomes: Outcomes) -> None:
         """Keep the fastest fitting placement of (plans, units)."""
-        seconds = np.where(fits, step_seconds, np.inf)
+        seconds = np.where(outcomes.fits, outcomes.step_seconds, np.inf)
         if seconds.min() < self.best_seconds:
             self.best_seconds = float(seconds.min())
             self.best_placement = placements[seconds.argmin()].copy()
@@ -58,10 +66,9 @@ class Rollouts:
         batch = Batch.of([arena.observation for arena in arenas])
         placements = policy.act(batch, samples, generator)
         advantages, logs, fitting = [], [], []
-        for arena, drawn in zip(arenas, placements.numpy(), strict=True):
-            mine = np.ascontiguousarray(drawn[:, : arena.problem.graph.num_units])
-            outcomes = arena.simulator.run_batch(mine)
-            arena.remember(mine, outcomes.step_seconds, outcomes.fits)
+        with ThreadPoolExecutor() as pool:  # the simulator leaves the interpreter's lock to others
+            results = list(pool.map(Arena.simulate, arenas, placements.numpy()))
+        for arena, outcomes in zip(arenas, results, strict=True):
             advantages.append(standardised(rewards(outcomes, arena.memory_bytes, arena.scale_seconds)))
             fitting.append(outcomes.fits.mean())
             if outcomes.fits.any():
