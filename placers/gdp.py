@@ -11,9 +11,11 @@ from envs.plan import Plan
 from envs.simulator import Simulator
 from graphs.problem import Problem
 from placers.policies.batch import Batch
+from placers.policies.decoding import candidates
 from placers.policies.features import observe
 from placers.policies.one_shot import OneShotPolicy
 from placers.policies.policy_file import load_policy, new_policy
+from placers.searching.held_memory import HeldMemory
 
 LEARNED = True  # means nothing before it is trained
 
@@ -27,20 +29,15 @@ class Gdp:
     samples: int = 0  # placements to choose from, the greedy one among them; 0: as many as the budget allows
 
     def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> Plan:
-        """The greedy placement, unsimulated, if there is but one to choose from; else the best by simulation."""
+        """The most likely placement, unsimulated, if there is but one to choose from; else the best by simulation."""
         simulator = Simulator(problem)
-        batch = Batch.of([observe(problem, simulator.costs)])
-        placements = self.policy.greedy(batch)
-        choices = min(self.samples or budget, budget)
-        if choices > 1:
-            generator = torch.Generator().manual_seed(seed)
-            samples = self.policy.act(batch, choices - 1, generator)[0]
-            placements = torch.cat([placements, samples])
-            best = simulator.run_batch(placements.numpy()).best()
-            placements = placements[best : best + 1]
-        return Plan.of_units(
-            problem, placements[0].numpy(), placer=self.name, seed=seed, simulations=simulator.simulations
-        )
+        with torch.no_grad():
+            logits = self.policy.logits(Batch.of([observe(problem, simulator.costs)]))[0]
+        choices = max(1, min(self.samples or budget, budget))
+        generator = torch.Generator().manual_seed(seed)
+        placements = candidates(logits, HeldMemory.of(problem), choices, generator)
+        best = simulator.run_batch(placements).best() if choices > 1 else 0
+        return Plan.of_units(problem, placements[best], placer=self.name, seed=seed, simulations=simulator.simulations)
 
 
 def build(*, checkpoint: str = "", network: str = "graphsage_transformer", samples: int = 0) -> Gdp:

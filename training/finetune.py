@@ -7,12 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from envs.plan import Plan
+from graphs.op_graph import Ints
 from graphs.problem import Problem
 from placers.gdp import Gdp
-from placers.policies.batch import Batch
 from placers.policies.one_shot import OneShotPolicy
 from training.ppo import PpoTrainer
 from training.recipe import Ppo
@@ -52,22 +51,35 @@ class FineTuner:
         return tuned.plan
 
     def tune(self, problem: Problem, *, seed: int = 0, simulations: int = 1000) -> FineTuned:
-        """Fine-tune a copy of the policy; the starting policy stays as it is."""
+        """Fine-tune a copy of the policy; the starting policy stays as it is.
+
+        A few simulations choose the zero-shot plan to beat, all others go to updates of the policy.
+        """
         policy = copy.deepcopy(self.start.policy)
+        opening = self.start.place(problem, seed=seed, budget=max(0, min(SAMPLES, simulations - 1)))
         arena = Arena(problem)
-        greedy = policy.greedy(Batch.of([arena.observation])).numpy()
         history = []
         if simulations > 0:
-            arena.simulate(greedy)
-            history.append((1, arena.best_seconds))
-        updates = (simulations - 1) // SAMPLES
-        if updates > 0:
-            trainer = PpoTrainer(policy, [arena], _settings(updates), seed)
+            arena.simulate(_per_unit(problem, opening)[None])
+            history.append((opening.simulations + 1, arena.best_seconds))
+            updates = (simulations - opening.simulations - 1) // SAMPLES
+            trainer = PpoTrainer(policy, [arena], _settings(max(updates, 1)), seed)
             for _ in range(updates):
-                history.append((1 + trainer.update().simulations, arena.best_seconds))
-        chosen: NDArray[np.integer] = greedy[0] if arena.best_placement is None else arena.best_placement
-        plan = Plan.of_units(problem, chosen, placer=self.name, seed=seed, simulations=arena.simulator.simulations)
-        return FineTuned(policy, plan, tuple(history))
+                history.append((opening.simulations + 1 + trainer.update().simulations, arena.best_seconds))
+        chosen = _per_unit(problem, opening) if arena.best_placement is None else arena.best_placement
+        spent = opening.simulations + arena.simulator.simulations
+        return FineTuned(
+            policy,
+            Plan.of_units(problem, chosen, placer=self.name, seed=seed, simulations=spent),
+            tuple(history),
+        )
+
+
+def _per_unit(problem: Problem, plan: Plan) -> Ints:
+    """(units,) the plan's device of each unit."""
+    devices = np.zeros(problem.graph.num_units, np.int64)
+    devices[problem.graph.units] = plan.placement
+    return devices
 
 
 def _settings(updates: int) -> Ppo:

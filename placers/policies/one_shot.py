@@ -40,11 +40,6 @@ class OneShotPolicy(nn.Module):
         drawn = torch.multinomial(probabilities.flatten(0, 1), samples, replacement=True, generator=generator)
         return drawn.view(*probabilities.shape[:2], samples).transpose(1, 2)
 
-    @torch.no_grad()
-    def greedy(self, batch: Batch) -> Tensor:
-        """The most likely placement of each problem, (problems, units) devices."""
-        return self.logits(batch).argmax(-1)
-
     def score(self, batch: Batch, placements: Tensor) -> Scores:
         """Log-probabilities and entropy of placements (problems, samples, units), differentiable."""
         log_probabilities = self.logits(batch).log_softmax(-1)

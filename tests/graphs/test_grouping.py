@@ -9,7 +9,7 @@ from envs.plan import Plan
 from envs.simulator import simulate
 from graphs.coarsening import coarsen
 from graphs.errors import InputError
-from graphs.grouping import PARCEL, expand, group_ops
+from graphs.grouping import PARCEL, expand, group_ops, tie_ops
 from graphs.load import load_graph
 from graphs.op_graph import OpGraph, Phase
 from graphs.problem import Problem
@@ -100,7 +100,7 @@ def test_a_group_sends_its_consumers_only_what_they_read() -> None:
 
 
 def test_a_group_keeps_what_only_its_own_backward_pass_reads() -> None:
-    step = load_graph("transformer:layers=1,width=8,heads=2,sequence=4,batch=1,vocabulary=8", groups=1)
+    step = group_ops(load_graph("transformer:layers=1,width=8,heads=2,sequence=4,batch=1,vocabulary=8"), 1)
     assert PARCEL not in step.kinds
     assert step.phase.tolist() == [Phase.FORWARD, Phase.BACKWARD, Phase.UPDATE]
     assert step.mirror.tolist() == [-1, 0, 0]
@@ -144,4 +144,13 @@ def test_coarsening_ends_whatever_the_shape(shape: str, count: int) -> None:
 
 
 def test_a_forward_pass_can_be_grouped() -> None:
-    assert load_graph("inception:blocks=4,width=4,image=32", training=False, groups=3).num_units == 3
+    assert group_ops(load_graph("inception:blocks=4,width=4,image=32", training=False), 3).num_units == 3
+
+
+def test_tied_ops_are_the_groups_that_would_be_merged() -> None:
+    graph = load_graph("rnnlm:layers=2,steps=3,hidden=8,batch=2,vocabulary=16")
+    tied, merged = tie_ops(graph, 7), group_ops(graph, 7)
+    assert tied.names == graph.names
+    assert tied.num_units == merged.num_units == 7
+    assert tied.units.tolist() == merged.units[merged.member_of].tolist()
+    assert tie_ops(tied, 3).num_units == 3

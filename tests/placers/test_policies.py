@@ -8,14 +8,17 @@ import pytest
 import torch
 
 from envs.cost_models.roofline import build as roofline
+from envs.simulator import simulate
 from graphs.cluster import Cluster
 from graphs.errors import InputError
 from graphs.op_graph import OpGraph
 from graphs.problem import Problem
 from placers.gdp import build as build_gdp
 from placers.policies.batch import Batch
+from placers.policies.decoding import candidates, made_to_fit
 from placers.policies.features import DEVICE_FEATURES, UNIT_FEATURES, Observation, observe
 from placers.policies.policy_file import Meta, load_policy, new_policy, save_policy
+from placers.searching.held_memory import HeldMemory
 from tests.oracle.toys import random_graph, toy_cluster, toy_graph
 
 NETWORK = "graphsage_transformer:width=16,sage_layers=1,transformer_layers=1,heads=2"
@@ -88,13 +91,11 @@ def test_a_policy_survives_the_disk(tmp_path: Path) -> None:
     problem = Problem(random_graph(6, seed=0), toy_cluster(2))
     placed = build_gdp(checkpoint=str(tmp_path), samples=1).place(problem)
     assert placed.simulations == 0
-    assert placed.placement.tolist() == policy.greedy(batch)[0].tolist()
+    assert placed.placement.tolist() == policy.logits(batch)[0].argmax(-1).tolist()
 
 
 def test_more_samples_never_choose_worse() -> None:
     problem = Problem(random_graph(20, seed=3), toy_cluster(3, memory=1000.0))
-    from envs.simulator import simulate
-
     placer = build_gdp(network=NETWORK)
     seconds = [simulate(problem, placer.place(problem, budget=budget)).step_seconds for budget in (1, 8, 64)]
     assert seconds[0] >= seconds[1] >= seconds[2]
@@ -118,3 +119,21 @@ def test_a_folder_that_holds_no_policy_of_ours_is_refused(tmp_path: Path) -> Non
     (tmp_path / "policy.safetensors").write_bytes(b"not weights")
     with pytest.raises(InputError, match="not the weights of"):
         load_policy(tmp_path)
+
+
+def test_a_placement_that_overflows_is_repaired_by_preference() -> None:
+    graph = toy_graph([1, 1, 1], [], weights=[6, 6, 6], weight_uses=[(0, 0), (1, 1), (2, 2)])
+    held = HeldMemory.of(Problem(graph, toy_cluster(3, memory=10.0)))
+    preferred = np.array([[3.0, 2.0, 1.0], [3.0, 2.0, 1.0], [3.0, 1.0, 2.0]])
+    assert made_to_fit(np.array([0, 0, 0]), preferred, held, share=1.0).tolist() == [0, 1, 2]
+    assert made_to_fit(np.array([2, 1, 0]), preferred, held, share=1.0).tolist() == [2, 1, 0], "it fits as it is"
+    assert made_to_fit(np.array([0, 0, 0]), preferred, held, share=0.5).tolist() == [0, 1, 2], "nothing has room"
+
+
+def test_candidates_begin_with_the_most_likely_and_grow_bolder() -> None:
+    held = HeldMemory.of(Problem(random_graph(200, seed=0), toy_cluster(2, memory=1e6)))
+    logits = torch.tensor([4.0, 0.0]).expand(200, 2)
+    drawn = candidates(logits, held, 9, torch.Generator().manual_seed(0))
+    assert not drawn[0].any()
+    assert drawn[1].sum() < drawn[5].sum() < drawn[8].sum()
+    assert candidates(logits, held, 1, torch.Generator()).tolist() == [[0] * 200]
