@@ -20,6 +20,8 @@ from training.finetune import FineTuned, FineTuner
 from training.recipe import load_recipe
 from training.train import load_problems
 
+AS_IN_PAPERS = "metis:default=true"  # the METIS that papers compare with, beside ours, which is tuned
+
 
 def classical_placers() -> list[str]:
     """Every placer that needs no training."""
@@ -43,7 +45,9 @@ def evaluate(run: Path, *, budget: int = 16, seeds: int = 3) -> Comparison:
     learned = build(checkpoint=str(run))
     greedy = build(checkpoint=str(run), samples=1)
     problems = load_problems(load_recipe(str(run / "config.toml")).problems, "test")
-    comparison = compare([learned, greedy, *classical_placers()], problems, budget=budget, seeds=range(seeds))
+    comparison = compare(
+        [learned, greedy, *classical_placers(), AS_IN_PAPERS], problems, budget=budget, seeds=range(seeds)
+    )
     notes = Notes(
         learned=learned.name,
         remarks=(

@@ -19,10 +19,11 @@ Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 
 
 class ProblemSet(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What to train on: the training split of families, each graph on each cluster."""
+    """What to train on, the training split of families on some clusters, and what to be judged by."""
 
     families: tuple[str, ...] = ("rnnlm", "inception", "transformer")
-    clusters: tuple[str, ...] = ("p100:devices=2", "p100:devices=4")
+    clusters: tuple[str, ...] = ("p100:devices=2", "p100:devices=3", "p100:devices=4", "p100:devices=8")
+    test_clusters: tuple[str, ...] = ("p100:devices=2", "p100:devices=4")  # for the families' test split
     groups: Positive = 64  # op groups per graph
     optimizer: str = "adam"  # whose state occupies memory
 

@@ -54,8 +54,9 @@ def train(
 
 
 def load_problems(chosen: ProblemSet, which: Literal["train", "test"] = "train") -> list[Problem]:
-    """A split ("train" or "test") of a problem set: each graph of its families on each of its clusters."""
-    clusters = [load_cluster(spec) for spec in chosen.clusters]
+    """A split of a problem set: each graph of its families on each of its clusters for that split."""
+    named = chosen.clusters if which == "train" else chosen.test_clusters
+    clusters = [load_cluster(spec) for spec in named]
     specs = tqdm(split(chosen.families, which), desc="capturing models", unit="model", leave=False, disable=None)
     graphs = [load_graph(spec, groups=chosen.groups) for spec in specs]
     return [Problem(graph, cluster, chosen.optimizer) for graph in graphs for cluster in clusters]

@@ -19,6 +19,14 @@ TRAIN = (
     "layers=4,steps=16,hidden=4096,batch=256",
     "layers=7,steps=10,hidden=4096,batch=128",
     "layers=8,steps=8,hidden=4096,batch=192",
+    "layers=2,steps=32,hidden=1536,batch=256",
+    "layers=3,steps=12,hidden=3072,batch=256",
+    "layers=3,steps=28,hidden=1024,batch=128",
+    "layers=4,steps=24,hidden=2560,batch=128",
+    "layers=7,steps=16,hidden=2048,batch=256",
+    "layers=8,steps=12,hidden=3072,batch=128",
+    "layers=9,steps=9,hidden=4096,batch=96",
+    "layers=12,steps=8,hidden=2048,batch=128",
 )
 TEST = (
     "layers=3,steps=20,hidden=2048,batch=64",
