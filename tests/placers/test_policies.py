@@ -137,3 +137,9 @@ def test_candidates_begin_with_the_most_likely_and_grow_bolder() -> None:
     assert not drawn[0].any()
     assert drawn[1].sum() < drawn[5].sum() < drawn[8].sum()
     assert candidates(logits, held, 1, torch.Generator()).tolist() == [[0] * 200]
+
+
+def test_a_new_policy_leans_to_a_split_of_the_modules_in_order() -> None:
+    chain = toy_graph([1] * 8, [(i, i + 1) for i in range(7)], weights=[1] * 8, weight_uses=[(i, i) for i in range(8)])
+    logits = new_policy("graphsage_transformer", seed=0).logits(Batch.of([seen(chain, toy_cluster(4))]))[0]
+    assert logits.argmax(-1).tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
