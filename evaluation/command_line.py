@@ -84,14 +84,15 @@ def _as_text(annotation: str) -> Any:
 
 
 def _print(result: object, json: bool) -> None:
-    plain = result.to_json() if hasattr(result, "to_json") else str(getattr(result, "name", result))
+    named = result if isinstance(result, Path) else getattr(result, "name", result)  # a trained placer: its spec
+    plain = result.to_json() if hasattr(result, "to_json") else str(named)
     if json:
         print(json_format.dumps(plain))
     elif hasattr(result, "__rich__"):
         from rich.console import Console
 
         console = Console()
-        console.print(result, width=console.width if console.is_terminal else 140)
+        (console if console.is_terminal else Console(width=140)).print(result)
     else:
         print(plain)
     if hasattr(result, "require_fit"):
