@@ -12,14 +12,15 @@ import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import cyclopts
 
+from evaluation.listing import Kind
 from graphs.errors import DoesNotFitError, InputError
 
 OBJECTS = ("OpGraph", "Cluster", "Placer", "Plan")  # what Python may pass where the command line passes text
-JSON_HELP = "        json: print the result as one JSON document.\n"
+JSON_HELP = "    json: print the result as one JSON document.\n"
 
 Verb = Callable[..., object]
 
@@ -66,8 +67,7 @@ def _command(verb: Verb) -> Callable[..., None]:
     def command(*args: object, json: bool = False, **keywords: object) -> None:
         _print(verb(*args, **keywords), json)
 
-    doc = inspect.getdoc(verb) or ""
-    command.__doc__ = f"{doc}\n{'' if 'Args:' in doc else chr(10) + 'Args:' + chr(10)}{JSON_HELP[4:]}"
+    command.__doc__ = f"{inspect.getdoc(verb)}\n{JSON_HELP}"  # every verb's docstring ends with its arguments
     command.__signature__ = signature.replace(parameters=[*parameters, json], return_annotation=None)  # type: ignore[attr-defined]
     command.__annotations__ = {p.name: p.annotation for p in [*parameters, json]}
     return command
@@ -77,10 +77,9 @@ def _as_text(annotation: str) -> Any:
     """The type of a flag: "str | OpGraph" is given as text."""
     for kind in OBJECTS:
         annotation = annotation.replace(f" | {kind}", "")
-    known = {"Path": Path, "Sequence": list, "Literal": Literal}
-    from evaluation.listing import Kind
-
-    return eval(annotation, {"Kind": Kind, **known})  # our own annotations, read as Python reads them
+    return eval(
+        annotation, {"Kind": Kind, "Path": Path, "Sequence": list}
+    )  # our own annotations, read as Python reads them
 
 
 def _print(result: object, json: bool) -> None:

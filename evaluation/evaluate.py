@@ -14,7 +14,7 @@ from graphs import by_name
 from graphs.load import load_cluster, load_graph
 from graphs.problem import Problem
 from placers import Placer
-from placers.gdp import Gdp, build
+from placers.gdp import build
 from placers.policies.policy_file import load_meta, save_policy
 from training.finetune import FineTuned, FineTuner
 from training.recipe import load_recipe
@@ -65,13 +65,13 @@ def finetune(
 ) -> Comparison:
     """Fine-tune the policy of a run on one problem, and compare with every placer at the same number of simulations.
 
-    Writes `finetune/` into the run folder, and the best plan of all as `best.plan.json` with its problem.
+    Writes `finetune/` into the run folder, and its best plan as `best.plan.json` with the problem.
     """
     start = build(checkpoint=str(run))
     problem = Problem(load_graph(graph, groups=groups), load_cluster(cluster), optimizer)
     results: list[FineTuned] = []
     tuner = FineTuner(start, on_tuned=results.append)
-    greedy = Gdp(start.policy, f"gdp:checkpoint={run},samples=1", samples=1)
+    greedy = build(checkpoint=str(run), samples=1)
     comparison = compare([tuner, start, greedy, *classical_placers()], [problem], budget=simulations, seeds=(seed,))
     tuned = results[0]
     folder = run / "finetune"

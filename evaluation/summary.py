@@ -10,6 +10,7 @@ from rich.console import Group, RenderableType
 from rich.filesize import decimal
 from rich.table import Table
 
+from envs.simulator import longest_remaining
 from graphs.op_graph import OpGraph, Phase
 
 LARGEST = 5
@@ -49,7 +50,7 @@ class GraphSummary:
             bytes_accessed=float(graph.bytes_accessed.sum()),
             weight_bytes=float(graph.weights.sum()),
             output_bytes=float(graph.output_bytes.sum()),
-            critical_path_ops=_longest_chain(graph),
+            critical_path_ops=int(longest_remaining(graph, np.ones(len(graph))).max()),
             largest_outputs={graph.names[i]: float(graph.output_bytes[i]) for i in largest},
         )
 
@@ -78,12 +79,3 @@ class GraphSummary:
         for name, size in self.largest_outputs.items():
             tensors.add_row(name, decimal(int(size)))
         return Group(totals, tensors)
-
-
-def _longest_chain(graph: OpGraph) -> int:
-    offsets, in_edges = graph.predecessors
-    depth = np.ones(len(graph), np.int64)
-    for op in graph.topological_order:
-        producers = graph.edges[in_edges[offsets[op] : offsets[op + 1]], 0]
-        depth[op] += depth[producers].max(initial=0)
-    return int(depth.max())

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from envs.cost_models import Costs
+from envs.simulator import longest_remaining
 from graphs.op_graph import Floats, Ints, OpGraph, Phase
 from graphs.problem import Problem
 
@@ -124,15 +125,12 @@ class _Span:
 
     @classmethod
     def of(cls, graph: OpGraph, seconds: Floats) -> _Span:
-        start, tail = np.zeros(len(graph)), np.zeros(len(graph))
-        (out_offsets, out_edges), (in_offsets, in_edges) = graph.successors, graph.predecessors
-        sources, targets = graph.edges[:, 0], graph.edges[:, 1]
+        start, tail = np.zeros(len(graph)), longest_remaining(graph, seconds)
+        in_offsets, in_edges = graph.predecessors
+        sources = graph.edges[:, 0]
         for op in graph.topological_order:
             before = sources[in_edges[in_offsets[op] : in_offsets[op + 1]]]
             start[op] = (start[before] + seconds[before]).max(initial=0.0)
-        for op in graph.topological_order[::-1]:
-            after = targets[out_edges[out_offsets[op] : out_offsets[op + 1]]]
-            tail[op] = seconds[op] + tail[after].max(initial=0.0)
         earliest, remaining = np.full(graph.num_units, np.inf), np.zeros(graph.num_units)
         np.minimum.at(earliest, graph.units, start)
         np.maximum.at(remaining, graph.units, tail)
