@@ -1,7 +1,10 @@
-"""The engine: the only event loop. It times tasks over serial resources, and follows the memory they hold.
+"""The engine: the only event loop. It times ops and transfers over serial resources, and follows the memory they hold.
 
-Rules 1, 3, 4 and 6 of the simulator: a resource runs one task at a time and is held a while after it; its queue is
+Rules 1 to 4 and 6 of the simulator: a resource runs one task at a time and is held a while after it; its queue is
 ordered by (priority, ready time, op, destination); all ends of an instant are applied before anything starts at it.
+
+Resource r < devices is a device, the others are channels. Task i < ops computes op i; the others are transfers, made
+when their producer ends. Tensors are numbered likewise: tensor i < ops is the output of op i, the others are copies.
 """
 
 from __future__ import annotations
@@ -11,237 +14,316 @@ from typing import NamedTuple
 import numpy as np
 
 from envs.compiled import compiled, inlined
-from envs.lowering import Blueprint, Tasks, lower, static_bytes
-from graphs.op_graph import Bools, Floats, Ints
+from envs.lowering import Blueprint, Indices, static_bytes
+from envs.queues import NONE, Queues, pop_ready, push_event, push_ready
+from graphs.op_graph import Floats
 
-IDLE, HELD = -1, -2  # what a resource does when it runs no task
+IDLE, HELD, DUE = -1, -2, -3  # what a resource does that runs no task; DUE: it may start one at this instant
+TASKS, TENSORS, STARTING, ALLOCATED = 0, 1, 2, 3  # counters
 
 
 class Run(NamedTuple):
     """The state of one run, and afterwards its result."""
 
+    queues: Queues
+    counters: Indices  # (4,) tasks and tensors so far; resources due and devices allocated on at this instant
+    device: Indices  # (ops,) where each op runs
+    waiting: Indices  # (ops,) in-edges whose tensor is not there yet
+    running: Indices  # (resources,) task, IDLE, HELD or DUE
+    due: Indices  # (resources,) the resources that are DUE
     start: Floats  # (tasks,) seconds
     finish: Floats  # (tasks,) seconds
-    ready: Floats  # (tasks,) seconds
-    running: Ints  # (resources,) task, IDLE or HELD
-    queue: Ints  # (tasks,) ready tasks, a heap per resource
-    queue_start: Ints  # (resources,) where the heap of each resource begins
-    queue_size: Ints  # (resources,)
-    event_seconds: Floats  # (resources,) heap of what comes next: a busy resource ends its task, or its hold
-    event_resource: Ints  # (resources,) in the same heap
-    changed: Ints  # (resources,) resources that may be able to start a task
-    is_changed: Bools  # (resources,)
+    sender: Indices  # (tasks,) of a transfer, the op whose output it carries
+    destination: Indices  # (tasks,) of a transfer, the device, or NONE on a multicast channel
+    seconds: Floats  # (tasks,) of a transfer
+    sent_to: Indices  # (devices,) latest op whose output was sent there
+    sent_over: Indices  # (channels,) latest transfer over a multicast channel
+    readers: Indices  # (tensors,) a tensor is held until so many reads have ended
+    tensor_of: Indices  # (edges,) what each edge reads
+    copy_on: Indices  # (devices,) the latest copy there
+    holder: Indices  # (tensors,) of a copy, the device
+    source: Indices  # (tensors,) of a copy, the transfer that makes it
+    first_copy: Indices  # (tasks,) of a transfer, the copies it makes: a list that ends with NONE
+    next_copy: Indices  # (tensors,)
     held: Floats  # (devices,) bytes held now
     peak: Floats  # (devices,) largest bytes held at any instant
+    allocated: Indices  # (devices,) where something was allocated at this instant
+    is_allocated: Indices  # (devices,)
 
     @classmethod
-    def room_for(cls, tasks: Tasks) -> Run:
-        """Buffers for any placement that the tasks' buffers can hold."""
-        size, devices = len(tasks.resource), len(tasks.copy_on)
-        resources = devices + len(tasks.sent_over)
+    def room_for(cls, blueprint: Blueprint) -> Run:
+        """Buffers for any placement."""
+        ops, devices = blueprint.op_seconds.shape
+        edges, channels = len(blueprint.consumer), len(blueprint.gap)
+        tasks = ops + min(len(blueprint.in_edge), ops * (devices - 1))
+        resources = devices + channels
+
+        def indices(size: int) -> Indices:
+            return np.full(size, NONE, np.int32)
+
         return cls(
-            start=np.zeros(size), finish=np.zeros(size), ready=np.zeros(size), running=np.zeros(resources, np.int64),
-            queue=np.zeros(size, np.int64), queue_start=np.zeros(resources, np.int64),
-            queue_size=np.zeros(resources, np.int64), event_seconds=np.zeros(resources),
-            event_resource=np.zeros(resources, np.int64), changed=np.zeros(resources, np.int64),
-            is_changed=np.zeros(resources, np.bool_), held=np.zeros(devices), peak=np.zeros(devices),
+            Queues.room_for(tasks, resources, blueprint.priority), indices(4), indices(ops), indices(ops),
+            indices(resources), indices(resources), np.zeros(tasks), np.zeros(tasks), indices(tasks), indices(tasks),
+            np.zeros(tasks), indices(devices), indices(channels), indices(tasks), indices(edges), indices(devices),
+            indices(tasks), indices(tasks), indices(tasks), indices(tasks), np.zeros(devices), np.zeros(devices),
+            indices(devices), indices(devices),
         )  # fmt: skip
 
 
 @compiled
 def time_placements(
-    blueprint: Blueprint, placements: Ints, tasks: Tasks, run: Run, step_seconds: Floats, peak_bytes: Floats
+    blueprint: Blueprint, placements: Indices, run: Run, step_seconds: Floats, peak_bytes: Floats
 ) -> None:
-    """Time each of (plans, units) placements: write (plans,) seconds and (plans, devices) bytes."""
-    ops = len(blueprint.unit)
+    """Time each of (plans, units) placements: write (plans,) seconds and (plans, devices) bytes.
+
+    Memory is not followed, which takes half the time, if `peak_bytes` has room for no plan.
+    """
+    memory = len(peak_bytes) > 0
     for plan in range(len(placements)):
-        lower(blueprint, placements[plan], tasks)
-        static_bytes(blueprint, placements[plan], tasks.copy_on, run.held)
-        time_tasks(tasks, run)
-        step_seconds[plan] = 0.0
-        for op in range(ops):
-            step_seconds[plan] = max(step_seconds[plan], run.finish[op])
-        for device in range(len(run.peak)):
-            peak_bytes[plan, device] = run.peak[device]
+        step_seconds[plan] = time_placement(blueprint, placements[plan], run, memory)
+        if memory:
+            for device in range(len(run.peak)):
+                peak_bytes[plan, device] = run.peak[device]
 
 
-@compiled
-def time_tasks(tasks: Tasks, run: Run) -> None:
-    """Run all tasks to their end. `run.held` enters with the bytes that are held for the whole step."""
-    changed = _make_ready(tasks, run)
-    now, events = 0.0, 0
+@inlined
+def time_placement(blueprint: Blueprint, placement: Indices, run: Run, memory: bool) -> float:
+    """Run all ops of a placement, (units,) devices; returns the end of the last one, in seconds."""
+    _begin(blueprint, placement, run, memory)
+    now, end = 0.0, 0.0
+    head, tail = 0, 0
+    queues, counters = run.queues, run.counters
+    devices = len(run.held)
+    fifo = len(queues.priority) == 0
     while True:
-        for i in range(changed):
-            resource = run.changed[i]
-            run.is_changed[resource] = False
-            if run.running[resource] == IDLE and run.queue_size[resource] > 0:
-                task = _pop_ready(tasks, run, resource)
-                run.running[resource] = task
-                run.start[task] = now
-                run.finish[task] = now + tasks.seconds[task]
-                _allocate(tasks, run, task)
-                events = _push_event(run, events, run.finish[task], resource)
-        if events == 0:
-            return
-        changed = 0
-        if run.event_seconds[0] > now:  # the instant is over: what is held now is held for some time
-            for device in range(len(run.held)):
-                run.peak[device] = max(run.peak[device], run.held[device])
-            now = run.event_seconds[0]
-        while events > 0 and run.event_seconds[0] == now:
-            resource = run.event_resource[0]
-            events = _pop_event(run, events)
-            changed = _change(run, changed, resource)
-            task = run.running[resource]
-            run.running[resource] = IDLE
-            if task == HELD:
+        for i in range(counters[STARTING]):
+            resource = run.due[i]
+            if queues.first[resource] < 0:
+                run.running[resource] = IDLE
                 continue
-            if tasks.hold[task] > 0:
+            head, tail = _start(blueprint, run, resource, now, head, tail, memory)
+        counters[STARTING] = 0
+        if head == tail:
+            break
+        if queues.event_seconds[head] > now:
+            if memory:
+                _note_peaks(run)
+            now = queues.event_seconds[head]
+        while head < tail and queues.event_seconds[head] == now:
+            resource = queues.event_resource[head]
+            head += 1
+            task = run.running[resource]
+            if task == HELD:
+                _make_due(run, resource)
+                continue
+            if resource < devices:
+                end = now
+                hold = blueprint.launch_seconds[resource] if blueprint.op_seconds[task, resource] > 0 else 0.0
+                _end_op(blueprint, run, task, resource, now, memory)
+            else:
+                hold = blueprint.gap[resource - devices]
+                _end_transfer(blueprint, run, task, resource - devices, now, memory)
+            first = queues.first[resource]
+            # first come, first served: who was ready before this instant is next, whatever else it brings
+            known = fifo and first >= 0 and queues.ready[first] < now and (hold == 0.0 or not memory)
+            if known and _seconds(blueprint, run, first, resource) > 0.0:
+                head, tail = _start(blueprint, run, resource, now + hold, head, tail, memory)
+            elif hold > 0.0:
                 run.running[resource] = HELD
-                events = _push_event(run, events, now + tasks.hold[task], resource)
-            changed = _end(tasks, run, task, now, changed)
+                head, tail = push_event(queues, head, tail, now + hold, resource)
+            else:
+                _make_due(run, resource)
+    return end
 
 
 @inlined
-def _make_ready(tasks: Tasks, run: Run) -> int:
-    """Reset the state; queue what waits for nothing. Returns how many resources changed."""
-    count = tasks.made[0]
+def _begin(blueprint: Blueprint, placement: Indices, run: Run, memory: bool) -> None:
+    """Reset the state; queue the ops that wait for nothing."""
+    ops = len(run.device)
+    run.counters[TASKS] = run.counters[TENSORS] = ops
+    run.counters[STARTING] = run.counters[ALLOCATED] = 0
     run.running[:] = IDLE
-    run.queue_size[:] = 0
-    run.is_changed[:] = False
-    for device in range(len(run.held)):
-        run.peak[device] = run.held[device]
-    for task in range(count):
-        run.queue_size[tasks.resource[task]] += 1
-    run.queue_start[0] = 0
-    for resource in range(1, len(run.queue_start)):
-        run.queue_start[resource] = run.queue_start[resource - 1] + run.queue_size[resource - 1]
-    run.queue_size[:] = 0
-    changed = 0
-    for task in range(count):
-        if tasks.waiting[task] == 0:
-            _push_ready(tasks, run, task, 0.0)
-            changed = _change(run, changed, tasks.resource[task])
-    return changed
+    run.queues.first[:] = NONE
+    run.sent_to[:] = NONE
+    run.sent_over[:] = NONE
+    for op in range(ops):
+        run.device[op] = placement[blueprint.unit[op]]
+        run.waiting[op] = blueprint.inputs[op]
+    for op in range(ops):
+        if run.waiting[op] == 0:
+            _make_ready(run, op, run.device[op], 0.0)
+    if memory:
+        static_bytes(blueprint, run.device, run.copy_on, run.held)
+        run.copy_on[:] = NONE
+        run.is_allocated[:] = 0
+        for device in range(len(run.peak)):
+            run.peak[device] = run.held[device]
 
 
 @inlined
-def _end(tasks: Tasks, run: Run, task: int, now: float, changed: int) -> int:
-    """Release what the task read, and queue whoever waited for it last. Returns how many resources changed."""
-    arc = tasks.first_read[task]
-    while arc >= 0:
-        tensor = tasks.arc_tensor[arc]
-        tasks.readers[tensor] -= 1
-        if tasks.readers[tensor] == 0:
-            run.held[tasks.device[tensor]] -= tasks.bytes[tensor]
-        arc = tasks.next_read[arc]
-    arc = tasks.first_arc[task]
-    while arc >= 0:
-        waiter = tasks.arc_task[arc]
-        tasks.waiting[waiter] -= 1
-        if tasks.waiting[waiter] == 0:
-            _push_ready(tasks, run, waiter, now)
-            changed = _change(run, changed, tasks.resource[waiter])
-        arc = tasks.next_arc[arc]
-    return changed
+def _make_ready(run: Run, task: int, resource: int, now: float) -> None:
+    push_ready(run.queues, task, resource, now)
+    if run.running[resource] == IDLE:
+        _make_due(run, resource)
 
 
 @inlined
-def _allocate(tasks: Tasks, run: Run, task: int) -> None:
-    tensor = tasks.first_tensor[task]
-    while tensor >= 0:
-        run.held[tasks.device[tensor]] += tasks.bytes[tensor]
-        tensor = tasks.next_tensor[tensor]
+def _make_due(run: Run, resource: int) -> None:
+    run.running[resource] = DUE
+    run.due[run.counters[STARTING]] = resource
+    run.counters[STARTING] += 1
 
 
 @inlined
-def _change(run: Run, changed: int, resource: int) -> int:
-    if not run.is_changed[resource]:
-        run.is_changed[resource] = True
-        run.changed[changed] = resource
-        changed += 1
-    return changed
-
-
-# ---- the heap of each resource's ready tasks -------------------------------------------------------------------------
+def _seconds(blueprint: Blueprint, run: Run, task: int, resource: int) -> float:
+    return float(blueprint.op_seconds[task, resource] if resource < len(run.held) else run.seconds[task])
 
 
 @inlined
-def _before(tasks: Tasks, run: Run, one: int, other: int) -> bool:
-    if tasks.priority[one] != tasks.priority[other]:
-        return bool(tasks.priority[one] < tasks.priority[other])
-    if run.ready[one] != run.ready[other]:
-        return bool(run.ready[one] < run.ready[other])
-    return bool(tasks.tie[one] < tasks.tie[other])
+def _start(
+    blueprint: Blueprint, run: Run, resource: int, at: float, head: int, tail: int, memory: bool
+) -> tuple[int, int]:
+    """Start the next task of a resource. Returns the new window of events."""
+    task = pop_ready(run.queues, resource)
+    finish = at + _seconds(blueprint, run, task, resource)
+    run.running[resource] = task
+    run.start[task] = at
+    run.finish[task] = finish
+    if memory:
+        _allocate(blueprint, run, task, resource)
+    return push_event(run.queues, head, tail, finish, resource)
 
 
 @inlined
-def _push_ready(tasks: Tasks, run: Run, task: int, now: float) -> None:
-    run.ready[task] = now
-    resource = tasks.resource[task]
-    root, at = run.queue_start[resource], run.queue_size[resource]
-    run.queue_size[resource] += 1
-    while at > 0:
-        parent = (at - 1) >> 1
-        above = run.queue[root + parent]
-        if not _before(tasks, run, task, above):
-            break
-        run.queue[root + at] = above
-        at = parent
-    run.queue[root + at] = task
+def _end_op(blueprint: Blueprint, run: Run, op: int, here: int, now: float, memory: bool) -> None:
+    """Hand the output to the consumers on this device, and send it to the others, once per device."""
+    if memory:
+        _read_inputs(blueprint, run, op, here)
+        run.readers[op] = 0
+    for edge in range(blueprint.out_start[op], blueprint.control_start[op]):
+        consumer = blueprint.consumer[edge]
+        there = run.device[consumer]
+        if there == here:
+            _arrive(run, consumer, now)
+            if memory:
+                run.readers[op] += 1
+                run.tensor_of[edge] = op
+            continue
+        if run.sent_to[there] != op:
+            run.sent_to[there] = op
+            _send(blueprint, run, op, here, there, now, memory)
+        if memory:
+            copy = run.copy_on[there]
+            run.readers[copy] += 1
+            run.tensor_of[edge] = copy
+    for edge in range(blueprint.control_start[op], blueprint.out_start[op + 1]):
+        _arrive(run, blueprint.consumer[edge], now)
+    if memory and run.readers[op] == 0:
+        run.held[here] -= blueprint.output_bytes[op]
 
 
 @inlined
-def _pop_ready(tasks: Tasks, run: Run, resource: int) -> int:
-    root = run.queue_start[resource]
-    run.queue_size[resource] -= 1
-    size = run.queue_size[resource]
-    first, last = run.queue[root], run.queue[root + size]
-    at, child = 0, 1
-    while child < size:
-        if child + 1 < size and _before(tasks, run, run.queue[root + child + 1], run.queue[root + child]):
-            child += 1
-        if not _before(tasks, run, run.queue[root + child], last):
-            break
-        run.queue[root + at] = run.queue[root + child]
-        at, child = child, 2 * child + 1
-    run.queue[root + at] = last
-    return int(first)
-
-
-# ---- the heap of events: at most one per resource --------------------------------------------------------------------
+def _arrive(run: Run, op: int, now: float) -> None:
+    run.waiting[op] -= 1
+    if run.waiting[op] == 0:
+        _make_ready(run, op, run.device[op], now)
 
 
 @inlined
-def _push_event(run: Run, events: int, seconds: float, resource: int) -> int:
-    """Returns how many events there are then."""
-    at = events
-    while at > 0:
-        parent = (at - 1) >> 1
-        if run.event_seconds[parent] <= seconds:
-            break
-        run.event_seconds[at] = run.event_seconds[parent]
-        run.event_resource[at] = run.event_resource[parent]
-        at = parent
-    run.event_seconds[at] = seconds
-    run.event_resource[at] = resource
-    return events + 1
+def _send(blueprint: Blueprint, run: Run, op: int, here: int, there: int, now: float, memory: bool) -> None:
+    """Queue a transfer, or let a multicast one of this op serve one more device, at the pace of the slowest."""
+    channel = blueprint.channel[here, there]
+    seconds = blueprint.latency[here, there] + blueprint.output_bytes[op] / blueprint.bandwidth[here, there]
+    multicast = blueprint.multicast[channel]
+    task = run.sent_over[channel]
+    if multicast and task >= 0 and run.sender[task] == op:
+        run.seconds[task] = max(run.seconds[task], seconds)
+    else:
+        task = run.counters[TASKS]
+        run.counters[TASKS] += 1
+        run.sender[task] = op
+        run.destination[task] = NONE if multicast else there
+        run.seconds[task] = seconds
+        run.queues.tie[task] = np.int64(op) * len(run.held) + there
+        if len(run.queues.priority) > 0:
+            run.queues.priority[task] = run.queues.priority[op]
+        if memory:
+            run.first_copy[task] = NONE
+            run.readers[op] += 1
+        run.sent_over[channel] = task
+        _make_ready(run, task, len(run.held) + channel, now)
+    if memory:
+        copy = run.counters[TENSORS]
+        run.counters[TENSORS] += 1
+        run.holder[copy] = there
+        run.source[copy] = task
+        run.readers[copy] = 0
+        run.next_copy[copy] = run.first_copy[task]
+        run.first_copy[task] = copy
+        run.copy_on[there] = copy
 
 
 @inlined
-def _pop_event(run: Run, events: int) -> int:
-    """Returns how many events are left."""
-    events -= 1
-    seconds, resource = run.event_seconds[events], run.event_resource[events]
-    at, child = 0, 1
-    while child < events:
-        if child + 1 < events and run.event_seconds[child + 1] < run.event_seconds[child]:
-            child += 1
-        if run.event_seconds[child] >= seconds:
-            break
-        run.event_seconds[at] = run.event_seconds[child]
-        run.event_resource[at] = run.event_resource[child]
-        at, child = child, 2 * child + 1
-    run.event_seconds[at] = seconds
-    run.event_resource[at] = resource
-    return events
+def _end_transfer(blueprint: Blueprint, run: Run, task: int, channel: int, now: float, memory: bool) -> None:
+    """Hand what has arrived to its consumers."""
+    op, there = run.sender[task], run.destination[task]
+    here = run.device[op]
+    multicast = blueprint.multicast[channel]
+    for edge in range(blueprint.out_start[op], blueprint.control_start[op]):
+        consumer = blueprint.consumer[edge]
+        where = run.device[consumer]
+        if where == there or (multicast and where != here and blueprint.channel[here, where] == channel):
+            _arrive(run, consumer, now)
+    if memory:
+        _read(blueprint, run, op, op, here)
+
+
+# ---- memory ----------------------------------------------------------------------------------------------------------
+
+
+@inlined
+def _allocate(blueprint: Blueprint, run: Run, task: int, resource: int) -> None:
+    """Hold what a starting task writes: an output, or the copies of one."""
+    if resource < len(run.held):
+        run.held[resource] += blueprint.output_bytes[task]
+        _note_allocation(run, resource)
+        return
+    size = blueprint.output_bytes[run.sender[task]]
+    copy = run.first_copy[task]
+    while copy >= 0:
+        run.held[run.holder[copy]] += size
+        _note_allocation(run, run.holder[copy])
+        copy = run.next_copy[copy]
+
+
+@inlined
+def _read_inputs(blueprint: Blueprint, run: Run, op: int, here: int) -> None:
+    for i in range(blueprint.in_start[op], blueprint.in_start[op + 1]):
+        tensor = run.tensor_of[blueprint.in_edge[i]]
+        _read(blueprint, run, tensor, blueprint.producer[i], here)
+
+
+@inlined
+def _read(blueprint: Blueprint, run: Run, tensor: int, op: int, device: int) -> None:
+    """One read of a tensor, the output of `op` or a copy of it on a device, has ended: the last one frees it."""
+    run.readers[tensor] -= 1
+    if run.readers[tensor] == 0:
+        run.held[device] -= blueprint.output_bytes[op]
+
+
+@inlined
+def _note_allocation(run: Run, device: int) -> None:
+    if not run.is_allocated[device]:
+        run.is_allocated[device] = 1
+        run.allocated[run.counters[ALLOCATED]] = device
+        run.counters[ALLOCATED] += 1
+
+
+@inlined
+def _note_peaks(run: Run) -> None:
+    """The instant is over: what is held now is held for some time."""
+    for i in range(run.counters[ALLOCATED]):
+        device = run.allocated[i]
+        run.is_allocated[device] = 0
+        run.peak[device] = max(run.peak[device], run.held[device])
+    run.counters[ALLOCATED] = 0

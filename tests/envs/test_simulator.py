@@ -8,7 +8,7 @@ from envs.simulator import Outcomes, Simulator, simulate
 from graphs.errors import InputError
 from graphs.problem import Problem
 from tests.oracle.strategies import Fixed
-from tests.oracle.toys import Toy, toy_cluster, toy_graph
+from tests.oracle.toys import Toy, random_graph, toy_cluster, toy_graph
 
 
 def test_simulations_are_counted(four_ops_two_devices: Toy) -> None:
@@ -47,10 +47,36 @@ def test_what_is_no_placement_is_refused(four_ops_two_devices: Toy) -> None:
             simulator.run([0, 0, 0, bad])
 
 
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_threads_and_leaving_out_memory_change_no_bits(threads: int) -> None:
+    problem = Problem(random_graph(40, 0), toy_cluster(3, launch=0.5, gap=0.25))
+    placements = np.random.default_rng(0).integers(0, 3, (7, 40))
+    alone = Simulator(problem).run_batch(placements)
+    simulator = Simulator(problem)
+    outcomes = simulator.run_batch(placements, threads=threads)
+    assert outcomes.step_seconds.tolist() == alone.step_seconds.tolist()
+    assert outcomes.peak_bytes.tolist() == alone.peak_bytes.tolist()
+    assert simulator.step_seconds(placements, threads=threads).tolist() == alone.step_seconds.tolist()
+    assert simulator.simulations == 2 * len(placements)
+    assert simulator.timeline(placements[0]).peak_bytes.tolist() == alone.peak_bytes[0].tolist()
+
+
+def test_a_given_order_decides_who_goes_first() -> None:
+    """a, b and c wait for one device; in the order c, a, b the consumer of c starts after one second."""
+    problem = Problem(toy_graph([1, 2, 1, 5], [(2, 3)]), toy_cluster(2))
+    placement = [0, 0, 0, 1]
+    assert Simulator(problem).timeline(placement).start.tolist()[:3] == [0, 1, 3]
+    ordered = Simulator(problem, priority=np.array([1, 2, 0, 3])).timeline(placement)
+    assert ordered.start.tolist()[:3] == [1, 2, 0]
+
+
 def test_bad_costs_and_priorities_are_refused(four_ops_two_devices: Toy) -> None:
     problem = four_ops_two_devices.problem
     with pytest.raises(InputError, match="did you mean 'fifo'"):
         Simulator(problem, priority="fif")
+    for order in ([1, 2, 3], [0, 1, 2, np.nan]):
+        with pytest.raises(InputError, match="one number for each of the 4 ops"):
+            Simulator(problem, priority=np.array(order))
     with pytest.raises(InputError, match=r"shape \(4, 3\), expected \(4, 2\)"):
         Simulator(problem, cost_model=Fixed(np.zeros((4, 3))))
     seconds = np.zeros((4, 2))
