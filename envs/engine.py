@@ -3,8 +3,8 @@
 Rules 1 to 4 and 6 of the simulator: a resource runs one task at a time and is held a while after it; its queue is
 ordered by (priority, ready time, op, destination); all ends of an instant are applied before anything starts at it.
 
-Resource r < devices is a device, the others are channels. Task i < ops computes op i; the others are transfers, made
-when their producer ends. Tensors are numbered likewise: tensor i < ops is the output of op i, the others are copies.
+Task i < ops computes op i; the others are transfers, made when their producer ends. Tensors are numbered likewise:
+tensor i < ops is the output of op i, the others are copies.
 """
 
 from __future__ import annotations
@@ -14,60 +14,56 @@ from typing import NamedTuple
 import numpy as np
 
 from envs.compiled import compiled, inlined
-from envs.lowering import Blueprint, Indices, static_bytes
-from envs.queues import NONE, Queues, pop_ready, push_event, push_ready
+from envs.lowering import NONE, Blueprint, Indices, Records, static_bytes
+from envs.queues import EVENT, RESOURCE, TASK, pop_ready, push_event, push_ready
 from graphs.op_graph import Floats
 
-IDLE, HELD, DUE = -1, -2, -3  # what a resource does that runs no task; DUE: it may start one at this instant
+# what a resource does that runs no task; DUE: it may start one at this instant
+IDLE, HELD, DUE = NONE, NONE - 1, NONE - 2
 TASKS, TENSORS, STARTING, ALLOCATED = 0, 1, 2, 3  # counters
+
+TENSOR = np.dtype(
+    [
+        ("readers", np.uint32),  # it is held until so many reads have ended
+        ("holder", np.uint32),  # of a copy, the device
+        ("source", np.uint32),  # of a copy, the transfer that makes it
+        ("next", np.uint32),  # of a copy, the next one that the same transfer makes
+    ]
+)
 
 
 class Run(NamedTuple):
     """The state of one run, and afterwards its result."""
 
-    queues: Queues
     counters: Indices  # (4,) tasks and tensors so far; resources due and devices allocated on at this instant
-    device: Indices  # (ops,) where each op runs
-    waiting: Indices  # (ops,) in-edges whose tensor is not there yet
-    running: Indices  # (resources,) task, IDLE, HELD or DUE
+    tasks: Records  # (tasks,)
+    resources: Records  # (resources,)
+    tensors: Records  # (tasks,)
+    events: Records  # (4 x resources,) ascending, in a window that moves to the right
+    served: Indices  # (edges,) the next edge that the same transfer serves
+    read: Indices  # (edges,) the tensor that each edge reads
     due: Indices  # (resources,) the resources that are DUE
-    start: Floats  # (tasks,) seconds
-    finish: Floats  # (tasks,) seconds
-    sender: Indices  # (tasks,) of a transfer, the op whose output it carries
-    destination: Indices  # (tasks,) of a transfer, the device, or NONE on a multicast channel
-    seconds: Floats  # (tasks,) of a transfer
-    sent_to: Indices  # (devices,) latest op whose output was sent there
-    sent_over: Indices  # (channels,) latest transfer over a multicast channel
-    readers: Indices  # (tensors,) a tensor is held until so many reads have ended
-    tensor_of: Indices  # (edges,) what each edge reads
-    copy_on: Indices  # (devices,) the latest copy there
-    holder: Indices  # (tensors,) of a copy, the device
-    source: Indices  # (tensors,) of a copy, the transfer that makes it
-    first_copy: Indices  # (tasks,) of a transfer, the copies it makes: a list that ends with NONE
-    next_copy: Indices  # (tensors,)
-    held: Floats  # (devices,) bytes held now
-    peak: Floats  # (devices,) largest bytes held at any instant
     allocated: Indices  # (devices,) where something was allocated at this instant
-    is_allocated: Indices  # (devices,)
+    seen: Indices  # (devices,) scratch
+    held: Floats  # (devices,) bytes of weights
 
     @classmethod
     def room_for(cls, blueprint: Blueprint) -> Run:
         """Buffers for any placement."""
         ops, devices = blueprint.op_seconds.shape
-        edges, channels = len(blueprint.consumer), len(blueprint.gap)
-        tasks = ops + min(len(blueprint.in_edge), ops * (devices - 1))
-        resources = devices + channels
+        tasks = ops + min(len(blueprint.inputs), ops * (devices - 1))
+        resources = len(blueprint.servers)
 
         def indices(size: int) -> Indices:
-            return np.full(size, NONE, np.int32)
+            return np.zeros(size, np.uint32)
 
-        return cls(
-            Queues.room_for(tasks, resources, blueprint.priority), indices(4), indices(ops), indices(ops),
-            indices(resources), indices(resources), np.zeros(tasks), np.zeros(tasks), indices(tasks), indices(tasks),
-            np.zeros(tasks), indices(devices), indices(channels), indices(tasks), indices(edges), indices(devices),
-            indices(tasks), indices(tasks), indices(tasks), indices(tasks), np.zeros(devices), np.zeros(devices),
-            indices(devices), indices(devices),
+        run = cls(
+            indices(4), np.zeros(tasks, TASK), np.zeros(resources, RESOURCE), np.zeros(tasks, TENSOR),
+            np.zeros(4 * resources, EVENT), indices(len(blueprint.consumer)), indices(len(blueprint.consumer)),
+            indices(resources), indices(devices), indices(devices), np.zeros(devices),
         )  # fmt: skip
+        run.tasks["op"][:ops] = np.arange(ops)
+        return run
 
 
 @compiled
@@ -76,254 +72,244 @@ def time_placements(
 ) -> None:
     """Time each of (plans, units) placements: write (plans,) seconds and (plans, devices) bytes.
 
-    Memory is not followed, which takes half the time, if `peak_bytes` has room for no plan.
+    Memory is not followed, which saves a quarter of the time, if `peak_bytes` has room for no plan.
     """
     memory = len(peak_bytes) > 0
     for plan in range(len(placements)):
-        step_seconds[plan] = time_placement(blueprint, placements[plan], run, memory)
+        _begin(blueprint, placements[plan], run, memory)
+        step_seconds[plan] = _run_all(blueprint, run, memory)
         if memory:
-            for device in range(len(run.peak)):
-                peak_bytes[plan, device] = run.peak[device]
-
-
-@inlined
-def time_placement(blueprint: Blueprint, placement: Indices, run: Run, memory: bool) -> float:
-    """Run all ops of a placement, (units,) devices; returns the end of the last one, in seconds."""
-    _begin(blueprint, placement, run, memory)
-    now, end = 0.0, 0.0
-    head, tail = 0, 0
-    queues, counters = run.queues, run.counters
-    devices = len(run.held)
-    fifo = len(queues.priority) == 0
-    while True:
-        for i in range(counters[STARTING]):
-            resource = run.due[i]
-            if queues.first[resource] < 0:
-                run.running[resource] = IDLE
-                continue
-            head, tail = _start(blueprint, run, resource, now, head, tail, memory)
-        counters[STARTING] = 0
-        if head == tail:
-            break
-        if queues.event_seconds[head] > now:
-            if memory:
-                _note_peaks(run)
-            now = queues.event_seconds[head]
-        while head < tail and queues.event_seconds[head] == now:
-            resource = queues.event_resource[head]
-            head += 1
-            task = run.running[resource]
-            if task == HELD:
-                _make_due(run, resource)
-                continue
-            if resource < devices:
-                end = now
-                hold = blueprint.launch_seconds[resource] if blueprint.op_seconds[task, resource] > 0 else 0.0
-                _end_op(blueprint, run, task, resource, now, memory)
-            else:
-                hold = blueprint.gap[resource - devices]
-                _end_transfer(blueprint, run, task, resource - devices, now, memory)
-            first = queues.first[resource]
-            # first come, first served: who was ready before this instant is next, whatever else it brings
-            known = fifo and first >= 0 and queues.ready[first] < now and (hold == 0.0 or not memory)
-            if known and _seconds(blueprint, run, first, resource) > 0.0:
-                head, tail = _start(blueprint, run, resource, now + hold, head, tail, memory)
-            elif hold > 0.0:
-                run.running[resource] = HELD
-                head, tail = push_event(queues, head, tail, now + hold, resource)
-            else:
-                _make_due(run, resource)
-    return end
+            for device in range(blueprint.op_seconds.shape[1]):
+                peak_bytes[plan, device] = run.resources[device].peak
 
 
 @inlined
 def _begin(blueprint: Blueprint, placement: Indices, run: Run, memory: bool) -> None:
     """Reset the state; queue the ops that wait for nothing."""
-    ops = len(run.device)
+    ops, devices = blueprint.op_seconds.shape
     run.counters[TASKS] = run.counters[TENSORS] = ops
     run.counters[STARTING] = run.counters[ALLOCATED] = 0
-    run.running[:] = IDLE
-    run.queues.first[:] = NONE
-    run.sent_to[:] = NONE
-    run.sent_over[:] = NONE
-    for op in range(ops):
-        run.device[op] = placement[blueprint.unit[op]]
-        run.waiting[op] = blueprint.inputs[op]
-    for op in range(ops):
-        if run.waiting[op] == 0:
-            _make_ready(run, op, run.device[op], 0.0)
     if memory:
-        static_bytes(blueprint, run.device, run.copy_on, run.held)
-        run.copy_on[:] = NONE
-        run.is_allocated[:] = 0
-        for device in range(len(run.peak)):
-            run.peak[device] = run.held[device]
+        static_bytes(blueprint, placement, run.seen, run.held)
+    for index in range(len(run.resources)):
+        resource = run.resources[index]
+        resource.running = IDLE
+        resource.first = resource.sender = resource.transfer = NONE
+        if memory and index < devices:
+            resource.allocated = False
+            resource.held = resource.peak = run.held[index]
+    for op in range(ops):
+        task = run.tasks[op]
+        task.destination = placement[blueprint.ops[op].unit]
+        task.seconds = blueprint.op_seconds[op, task.destination]
+        task.waiting = blueprint.ops[op].inputs
+        if task.waiting == 0:
+            _make_ready(blueprint, run, op, task.destination, 0.0)
 
 
 @inlined
-def _make_ready(run: Run, task: int, resource: int, now: float) -> None:
-    push_ready(run.queues, task, resource, now)
-    if run.running[resource] == IDLE:
-        _make_due(run, resource)
+def _run_all(blueprint: Blueprint, run: Run, memory: bool) -> float:
+    """Run all tasks; returns the end of the last op, in seconds."""
+    now, end = 0.0, 0.0
+    head, tail = 0, 0
+    devices = blueprint.op_seconds.shape[1]
+    while True:
+        for i in range(run.counters[STARTING]):
+            if run.resources[run.due[i]].first == NONE:
+                run.resources[run.due[i]].running = IDLE
+            else:
+                head, tail = _start(blueprint, run, run.due[i], now, head, tail, memory)
+        run.counters[STARTING] = 0
+        if head == tail:
+            return end
+        if run.events[head].seconds > now:
+            if memory:
+                _note_peaks(run)
+            now = run.events[head].seconds
+        while head < tail and run.events[head].seconds == now:
+            here = run.events[head].resource
+            resource = run.resources[here]
+            head += 1
+            if resource.running == HELD:
+                _make_due(run, here)
+                continue
+            hold = blueprint.servers[here].hold
+            if here < devices:
+                end = now
+                if run.tasks[resource.running].seconds == 0.0:
+                    hold = 0.0
+                _end_op(blueprint, run, resource.running, here, now, memory)
+            else:
+                _end_transfer(blueprint, run, resource.running, now, memory)
+            # first come, first served: who was ready before this instant is next, whatever else it brings
+            known = blueprint.fifo and resource.first != NONE and (hold == 0.0 or not memory)
+            if known:
+                first = run.tasks[resource.first]
+                known = first.ready < now and first.seconds > 0.0
+            if known:
+                head, tail = _start(blueprint, run, here, now + hold, head, tail, memory)
+            elif hold > 0.0:
+                resource.running = HELD
+                head, tail = push_event(run.events, head, tail, now + hold, here)
+            else:
+                _make_due(run, here)
 
 
 @inlined
-def _make_due(run: Run, resource: int) -> None:
-    run.running[resource] = DUE
-    run.due[run.counters[STARTING]] = resource
+def _make_ready(blueprint: Blueprint, run: Run, task: int, where: int, now: float) -> None:
+    push_ready(blueprint, run.tasks, run.resources[where], task, now)
+    if run.resources[where].running == IDLE:
+        _make_due(run, where)
+
+
+@inlined
+def _make_due(run: Run, where: int) -> None:
+    run.resources[where].running = DUE
+    run.due[run.counters[STARTING]] = where
     run.counters[STARTING] += 1
 
 
 @inlined
-def _seconds(blueprint: Blueprint, run: Run, task: int, resource: int) -> float:
-    return float(blueprint.op_seconds[task, resource] if resource < len(run.held) else run.seconds[task])
-
-
-@inlined
 def _start(
-    blueprint: Blueprint, run: Run, resource: int, at: float, head: int, tail: int, memory: bool
+    blueprint: Blueprint, run: Run, where: int, at: float, head: int, tail: int, memory: bool
 ) -> tuple[int, int]:
     """Start the next task of a resource. Returns the new window of events."""
-    task = pop_ready(run.queues, resource)
-    finish = at + _seconds(blueprint, run, task, resource)
-    run.running[resource] = task
-    run.start[task] = at
-    run.finish[task] = finish
+    index = pop_ready(blueprint, run.tasks, run.resources[where])
+    run.resources[where].running = index
+    run.tasks[index].start = at
     if memory:
-        _allocate(blueprint, run, task, resource)
-    return push_event(run.queues, head, tail, finish, resource)
+        _allocate(blueprint, run, index, where)
+    return push_event(run.events, head, tail, at + run.tasks[index].seconds, where)
 
 
 @inlined
-def _end_op(blueprint: Blueprint, run: Run, op: int, here: int, now: float, memory: bool) -> None:
+def _end_op(blueprint: Blueprint, run: Run, index: int, here: int, now: float, memory: bool) -> None:
     """Hand the output to the consumers on this device, and send it to the others, once per device."""
+    op = blueprint.ops[index]
     if memory:
-        _read_inputs(blueprint, run, op, here)
-        run.readers[op] = 0
-    for edge in range(blueprint.out_start[op], blueprint.control_start[op]):
+        for i in range(op.in_start, op.in_end):
+            read = blueprint.inputs[i]
+            _read(blueprint, run, run.read[read.edge], read.producer, here)
+        run.tensors[index].readers = 0
+    for edge in range(op.out_start, op.control_start):
         consumer = blueprint.consumer[edge]
-        there = run.device[consumer]
+        there = run.tasks[consumer].destination
+        tensor = index
         if there == here:
-            _arrive(run, consumer, now)
-            if memory:
-                run.readers[op] += 1
-                run.tensor_of[edge] = op
-            continue
-        if run.sent_to[there] != op:
-            run.sent_to[there] = op
-            _send(blueprint, run, op, here, there, now, memory)
+            _arrive(blueprint, run, consumer, now)
+        else:
+            if run.resources[there].sender != index:
+                run.resources[there].sender = index
+                _send(blueprint, run, index, here, there, now, memory)
+            transfer = run.tasks[run.resources[there].transfer]
+            run.served[edge] = transfer.arrivals
+            transfer.arrivals = edge
+            tensor = run.resources[there].copy
         if memory:
-            copy = run.copy_on[there]
-            run.readers[copy] += 1
-            run.tensor_of[edge] = copy
-    for edge in range(blueprint.control_start[op], blueprint.out_start[op + 1]):
-        _arrive(run, blueprint.consumer[edge], now)
-    if memory and run.readers[op] == 0:
-        run.held[here] -= blueprint.output_bytes[op]
+            run.tensors[tensor].readers += 1
+            run.read[edge] = tensor
+    for edge in range(op.control_start, op.out_end):
+        _arrive(blueprint, run, blueprint.consumer[edge], now)
+    if memory and run.tensors[index].readers == 0:
+        run.resources[here].held -= op.output_bytes
 
 
 @inlined
-def _arrive(run: Run, op: int, now: float) -> None:
-    run.waiting[op] -= 1
-    if run.waiting[op] == 0:
-        _make_ready(run, op, run.device[op], now)
+def _arrive(blueprint: Blueprint, run: Run, op: int, now: float) -> None:
+    task = run.tasks[op]
+    task.waiting -= 1
+    if task.waiting == 0:
+        _make_ready(blueprint, run, op, task.destination, now)
 
 
 @inlined
 def _send(blueprint: Blueprint, run: Run, op: int, here: int, there: int, now: float, memory: bool) -> None:
     """Queue a transfer, or let a multicast one of this op serve one more device, at the pace of the slowest."""
-    channel = blueprint.channel[here, there]
-    seconds = blueprint.latency[here, there] + blueprint.output_bytes[op] / blueprint.bandwidth[here, there]
-    multicast = blueprint.multicast[channel]
-    task = run.sent_over[channel]
-    if multicast and task >= 0 and run.sender[task] == op:
-        run.seconds[task] = max(run.seconds[task], seconds)
+    link = blueprint.links[here, there]
+    channel = run.resources[link.resource]
+    multicast = blueprint.servers[link.resource].multicast
+    seconds = link.latency + blueprint.ops[op].output_bytes / link.bandwidth
+    index = channel.transfer
+    if multicast and index != NONE and run.tasks[index].op == op:
+        run.tasks[index].seconds = max(run.tasks[index].seconds, seconds)
     else:
-        task = run.counters[TASKS]
+        index = run.counters[TASKS]
         run.counters[TASKS] += 1
-        run.sender[task] = op
-        run.destination[task] = NONE if multicast else there
-        run.seconds[task] = seconds
-        run.queues.tie[task] = np.int64(op) * len(run.held) + there
-        if len(run.queues.priority) > 0:
-            run.queues.priority[task] = run.queues.priority[op]
+        task = run.tasks[index]
+        task.op = op
+        task.destination = NONE if multicast else there
+        task.seconds = seconds
+        task.arrivals = NONE
         if memory:
-            run.first_copy[task] = NONE
-            run.readers[op] += 1
-        run.sent_over[channel] = task
-        _make_ready(run, task, len(run.held) + channel, now)
+            task.copies = NONE
+            run.tensors[op].readers += 1
+        channel.transfer = index
+        _make_ready(blueprint, run, index, link.resource, now)
+    run.resources[there].transfer = index
     if memory:
         copy = run.counters[TENSORS]
         run.counters[TENSORS] += 1
-        run.holder[copy] = there
-        run.source[copy] = task
-        run.readers[copy] = 0
-        run.next_copy[copy] = run.first_copy[task]
-        run.first_copy[task] = copy
-        run.copy_on[there] = copy
+        tensor = run.tensors[copy]
+        tensor.readers = 0
+        tensor.holder = there
+        tensor.source = index
+        tensor.next = run.tasks[index].copies
+        run.tasks[index].copies = copy
+        run.resources[there].copy = copy
 
 
 @inlined
-def _end_transfer(blueprint: Blueprint, run: Run, task: int, channel: int, now: float, memory: bool) -> None:
+def _end_transfer(blueprint: Blueprint, run: Run, index: int, now: float, memory: bool) -> None:
     """Hand what has arrived to its consumers."""
-    op, there = run.sender[task], run.destination[task]
-    here = run.device[op]
-    multicast = blueprint.multicast[channel]
-    for edge in range(blueprint.out_start[op], blueprint.control_start[op]):
-        consumer = blueprint.consumer[edge]
-        where = run.device[consumer]
-        if where == there or (multicast and where != here and blueprint.channel[here, where] == channel):
-            _arrive(run, consumer, now)
+    task = run.tasks[index]
+    edge = task.arrivals
+    while edge != NONE:
+        _arrive(blueprint, run, blueprint.consumer[edge], now)
+        edge = run.served[edge]
     if memory:
-        _read(blueprint, run, op, op, here)
+        _read(blueprint, run, task.op, task.op, run.tasks[task.op].destination)
 
 
 # ---- memory ----------------------------------------------------------------------------------------------------------
 
 
 @inlined
-def _allocate(blueprint: Blueprint, run: Run, task: int, resource: int) -> None:
+def _allocate(blueprint: Blueprint, run: Run, index: int, where: int) -> None:
     """Hold what a starting task writes: an output, or the copies of one."""
-    if resource < len(run.held):
-        run.held[resource] += blueprint.output_bytes[task]
-        _note_allocation(run, resource)
+    task = run.tasks[index]
+    size = blueprint.ops[task.op].output_bytes
+    if where < blueprint.op_seconds.shape[1]:
+        _hold(run, where, size)
         return
-    size = blueprint.output_bytes[run.sender[task]]
-    copy = run.first_copy[task]
-    while copy >= 0:
-        run.held[run.holder[copy]] += size
-        _note_allocation(run, run.holder[copy])
-        copy = run.next_copy[copy]
+    copy = task.copies
+    while copy != NONE:
+        _hold(run, run.tensors[copy].holder, size)
+        copy = run.tensors[copy].next
 
 
 @inlined
-def _read_inputs(blueprint: Blueprint, run: Run, op: int, here: int) -> None:
-    for i in range(blueprint.in_start[op], blueprint.in_start[op + 1]):
-        tensor = run.tensor_of[blueprint.in_edge[i]]
-        _read(blueprint, run, tensor, blueprint.producer[i], here)
-
-
-@inlined
-def _read(blueprint: Blueprint, run: Run, tensor: int, op: int, device: int) -> None:
-    """One read of a tensor, the output of `op` or a copy of it on a device, has ended: the last one frees it."""
-    run.readers[tensor] -= 1
-    if run.readers[tensor] == 0:
-        run.held[device] -= blueprint.output_bytes[op]
-
-
-@inlined
-def _note_allocation(run: Run, device: int) -> None:
-    if not run.is_allocated[device]:
-        run.is_allocated[device] = 1
-        run.allocated[run.counters[ALLOCATED]] = device
+def _hold(run: Run, where: int, size: float) -> None:
+    device = run.resources[where]
+    device.held += size
+    if not device.allocated:
+        device.allocated = True
+        run.allocated[run.counters[ALLOCATED]] = where
         run.counters[ALLOCATED] += 1
+
+
+@inlined
+def _read(blueprint: Blueprint, run: Run, tensor: int, op: int, where: int) -> None:
+    """One read of a tensor, the output of `op` or a copy of it on a device, has ended: the last one frees it."""
+    run.tensors[tensor].readers -= 1
+    if run.tensors[tensor].readers == 0:
+        run.resources[where].held -= blueprint.ops[op].output_bytes
 
 
 @inlined
 def _note_peaks(run: Run) -> None:
     """The instant is over: what is held now is held for some time."""
     for i in range(run.counters[ALLOCATED]):
-        device = run.allocated[i]
-        run.is_allocated[device] = 0
-        run.peak[device] = max(run.peak[device], run.held[device])
+        device = run.resources[run.allocated[i]]
+        device.allocated = False
+        device.peak = max(device.peak, device.held)
     run.counters[ALLOCATED] = 0

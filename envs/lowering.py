@@ -1,39 +1,53 @@
-"""Lowering: what all placements of a problem share, laid out as the engine reads it, and where one puts each op."""
+"""Lowering: what all placements of a problem share, laid out as the engine reads it.
+
+What belongs together is read together, so each kind of thing is an array of records.
+"""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from envs.compiled import compiled
-from graphs.op_graph import Bools, Floats, Ints
+from graphs.op_graph import Floats, Ints
 from graphs.problem import Problem
 
-Indices = NDArray[np.int32]  # half the bytes of int64: large graphs are bound by the cache
+Indices = NDArray[np.uint32]  # unsigned: compiled code need not ask whether they count from the end
+Records = NDArray[np.void]
+Record = Any  # one of them
+NONE = 2**32 - 1  # no index
+
+OP = np.dtype(
+    [
+        ("output_bytes", np.float64),
+        ("priority", np.float64),  # the smaller goes first
+        ("unit", np.uint32),
+        ("inputs", np.uint32),  # in-edges, control edges included
+        ("out_start", np.uint32),  # its out-edges in `consumer`: from here to control_start they carry its output,
+        ("control_start", np.uint32),
+        ("out_end", np.uint32),  # and from there to here they are control edges
+        ("in_start", np.uint32),  # the data edges into it, in `inputs`
+        ("in_end", np.uint32),
+    ],
+    align=True,
+)
+INPUT = np.dtype([("edge", np.uint32), ("producer", np.uint32)])  # a data edge: position in `consumer`, and op
+LINK = np.dtype([("latency", np.float64), ("bandwidth", np.float64), ("resource", np.uint32)], align=True)
+SERVER = np.dtype([("hold", np.float64), ("multicast", np.bool_)], align=True)  # seconds a resource rests after a task
 
 
 class Blueprint(NamedTuple):
-    """A problem and its costs. The out-edges of an op lie together, those with its output before control edges."""
+    """A problem and its costs. Resource r < devices is a device, the others are channels."""
 
-    unit: Indices  # (ops,) unit of each op
-    inputs: Indices  # (ops,) number of in-edges, control edges included
-    out_start: Indices  # (ops + 1,) where the out-edges of each op begin, in `consumer`
-    control_start: Indices  # (ops,) where the control edges among them begin
-    consumer: Indices  # (edges,) op
-    in_start: Indices  # (ops + 1,) where the data edges into each op begin, in `in_edge`
-    in_edge: Indices  # (data edges,) their positions in `consumer`
-    producer: Indices  # (data edges,) and where they come from: op
-    priority: Floats  # (ops,) the smaller goes first; empty: first come, first served
+    fifo: bool  # first come, first served, whatever the priorities
+    ops: Records  # (ops,)
     op_seconds: Floats  # (ops, devices)
-    output_bytes: Floats  # (ops,)
-    launch_seconds: Floats  # (devices,)
-    latency: Floats  # (devices, devices) seconds
-    bandwidth: Floats  # (devices, devices) bytes/s
-    channel: Indices  # (devices, devices)
-    gap: Floats  # (channels,) seconds
-    multicast: Bools  # (channels,)
+    consumer: Indices  # (edges,) op, by producer
+    inputs: Records  # (data edges,) by consumer
+    links: Records  # (devices, devices)
+    servers: Records  # (resources,) devices, then channels
     use_start: Indices  # (weights + 1,) where the uses of each weight begin, in `user`
     user: Indices  # (uses,) op
     weight_bytes: Floats  # (weights,) with gradient and optimizer state
@@ -44,54 +58,52 @@ class Blueprint(NamedTuple):
         graph, cluster = problem.graph, problem.cluster
         order = np.lexsort((graph.control, graph.edges[:, 0]))
         producer, consumer = graph.edges[order].T
-        control = graph.control[order]
-        data = np.flatnonzero(~control)
-        in_order = np.argsort(consumer[data], kind="stable")
+        data = np.flatnonzero(~graph.control[order])
+        in_order = data[np.argsort(consumer[data], kind="stable")]
+        ops = np.zeros(len(graph), OP)
+        ops["output_bytes"] = graph.output_bytes
+        ops["priority"] = priority if len(priority) else 0.0
+        ops["unit"] = graph.units
+        ops["inputs"] = np.bincount(consumer, minlength=len(graph))
+        out_start = _starts(producer, len(graph))
+        ops["out_start"], ops["out_end"] = out_start[:-1], out_start[1:]
+        ops["control_start"] = ops["out_start"] + np.bincount(producer[data], minlength=len(graph))
+        in_start = _starts(consumer[data], len(graph))
+        ops["in_start"], ops["in_end"] = in_start[:-1], in_start[1:]
+        inputs = np.zeros(len(data), INPUT)
+        inputs["edge"], inputs["producer"] = in_order, producer[in_order]
+        links = np.zeros(cluster.latency.shape, LINK)
+        links["latency"], links["bandwidth"] = cluster.latency, cluster.bandwidth
+        links["resource"] = cluster.channel + len(cluster)
+        servers = np.zeros(len(cluster) + len(cluster.gap), SERVER)
+        servers["hold"] = np.concatenate([cluster.launch_seconds, cluster.gap])
+        servers["multicast"][len(cluster) :] = cluster.multicast
         uses = graph.weight_uses[np.argsort(graph.weight_uses[:, 1], kind="stable")]
-        ops = len(graph)
-        out_start = _starts(producer, ops)
         return cls(
-            unit=graph.units.astype(np.int32),
-            inputs=np.bincount(consumer, minlength=ops).astype(np.int32),
-            out_start=out_start,
-            control_start=out_start[:-1] + np.bincount(producer[data], minlength=ops).astype(np.int32),
-            consumer=consumer.astype(np.int32),
-            in_start=_starts(consumer[data], ops),
-            in_edge=data[in_order].astype(np.int32),
-            producer=producer[data[in_order]].astype(np.int32),
-            priority=np.array(priority),
-            op_seconds=np.array(op_seconds, order="C"),
-            output_bytes=np.array(graph.output_bytes),
-            launch_seconds=cluster.launch_seconds,
-            latency=np.array(cluster.latency, order="C"),
-            bandwidth=np.array(cluster.bandwidth, order="C"),
-            channel=cluster.channel.astype(np.int32, order="C"),
-            gap=np.array(cluster.gap, np.float64),
-            multicast=np.array(cluster.multicast, np.bool_),
-            use_start=_starts(uses[:, 1], len(graph.weights)),
-            user=uses[:, 0].astype(np.int32),
-            weight_bytes=graph.weights * problem.bytes_per_weight_byte,
-        )
+            len(priority) == 0, ops, np.array(op_seconds, order="C"), consumer.astype(np.uint32), inputs, links,
+            servers, _starts(uses[:, 1], len(graph.weights)), uses[:, 0].astype(np.uint32),
+            graph.weights * problem.bytes_per_weight_byte,
+        )  # fmt: skip
 
 
 def _starts(key: Ints, count: int) -> Indices:
     """(count + 1,) where each key begins once they are sorted."""
-    starts = np.zeros(count + 1, np.int32)
+    starts = np.zeros(count + 1, np.uint32)
     np.cumsum(np.bincount(key, minlength=count), out=starts[1:])
     return starts
 
 
 @compiled
-def static_bytes(blueprint: Blueprint, device: Indices, seen: Indices, total: Floats) -> None:
+def static_bytes(blueprint: Blueprint, placement: Indices, seen: Indices, total: Floats) -> None:
     """Write, per device, the bytes of the distinct weights of the ops there, gradients and optimizer state included.
 
-    `device` is that of each op, (ops,); `seen`, (devices,), is scratch.
+    `placement` is that of each unit; `seen`, (devices,), is scratch.
     """
     total[:] = 0.0
-    seen[:] = -1
+    seen[:] = NONE
     for weight in range(len(blueprint.weight_bytes)):
         for use in range(blueprint.use_start[weight], blueprint.use_start[weight + 1]):
-            where = device[blueprint.user[use]]
+            where = placement[blueprint.ops[blueprint.user[use]].unit]
             if seen[where] != weight:
                 seen[where] = weight
                 total[where] += blueprint.weight_bytes[weight]

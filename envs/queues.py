@@ -1,137 +1,139 @@
 """The queues of the engine: events in order of time, and, per resource, tasks in the order in which they may start.
 
-All of them live in arrays that the caller owns. A resource's queue is a linked list if it is first come, first
-served, since a task that becomes ready later goes to its end, and otherwise a skew heap (Sleator & Tarjan 1986).
+A resource's queue is a linked list if it is first come, first served, since a task that becomes ready later goes to
+its end, and otherwise a skew heap (Sleator & Tarjan 1986). Its links are in the records of the tasks.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
 from envs.compiled import inlined
-from envs.lowering import Indices
-from graphs.op_graph import Floats, Ints
+from envs.lowering import NONE, Blueprint, Record, Records
 
-NONE = -1
-
-
-class Queues(NamedTuple):
-    """Ready tasks by (priority, ready time, tie) per resource, and what happens next per busy resource."""
-
-    priority: Floats  # (tasks,), or empty: first come, first served
-    ready: Floats  # (tasks,) seconds
-    tie: Ints  # (tasks,) order among equals on one resource: by op, then by destination
-    first: Indices  # (resources,) head of the list or root of the heap, or NONE
-    last: Indices  # (resources,) end of the list
-    link: Indices  # (tasks,) next in the list, or right child in the heap
-    left: Indices  # (tasks,) left child in the heap
-    event_seconds: Floats  # (4 x resources,) ascending, in a window that moves to the right
-    event_resource: Indices  # (4 x resources,) in the same order
-
-    @classmethod
-    def room_for(cls, tasks: int, resources: int, priority: Floats) -> Queues:
-        """Buffers; the priorities are those of the first tasks, the ops."""
-        priorities = np.concatenate([priority, np.zeros(tasks - len(priority))]) if len(priority) else priority
-
-        def indices(size: int) -> Indices:
-            return np.full(size, NONE, np.int32)
-
-        return cls(
-            priorities, np.zeros(tasks), np.arange(tasks), indices(resources), indices(resources), indices(tasks),
-            indices(tasks), np.zeros(4 * resources), indices(4 * resources),
-        )  # fmt: skip
+TASK = np.dtype(
+    [
+        ("seconds", np.float64),
+        ("start", np.float64),  # seconds
+        ("ready", np.float64),  # seconds
+        ("op", np.uint32),  # the op it computes, or whose output it carries
+        ("destination", np.uint32),  # the device it computes on, or carries to; NONE on a multicast channel
+        ("waiting", np.uint32),  # in-edges of an op whose tensor is not there yet
+        ("next", np.uint32),  # in the list, or right child in the heap
+        ("left", np.uint32),  # left child in the heap
+        ("arrivals", np.uint32),  # of a transfer, the first of the edges it serves
+        ("copies", np.uint32),  # of a transfer, the first of the copies it makes
+    ],
+    align=True,
+)
+RESOURCE = np.dtype(
+    [
+        ("running", np.uint32),  # task, or what it does instead
+        ("first", np.uint32),  # head of the list or root of the heap
+        ("last", np.uint32),  # end of the list
+        ("sender", np.uint32),  # of a device, the op whose output was sent to it last
+        ("transfer", np.uint32),  # of a device, the latest one to it; of a channel, the latest one over it
+        ("copy", np.uint32),  # of a device, the latest copy there
+        ("allocated", np.bool_),  # of a device, whether something was at this instant
+        ("held", np.float64),  # of a device, bytes now
+        ("peak", np.float64),  # of a device, largest bytes at any instant
+    ],
+    align=True,
+)
+EVENT = np.dtype([("seconds", np.float64), ("resource", np.uint32)], align=True)
 
 
 @inlined
-def push_ready(queues: Queues, task: int, resource: int, now: float) -> None:
+def push_ready(blueprint: Blueprint, tasks: Records, resource: Record, index: int, now: float) -> None:
     """Queue a task that is ready now, which is no earlier than whatever is queued."""
-    queues.ready[task] = now
-    first = queues.first[resource]
-    if len(queues.priority) > 0:
-        queues.link[task] = queues.left[task] = NONE
-        queues.first[resource] = _merged(queues, task, first)
-        return
-    queues.link[task] = NONE
-    if first < 0:
-        queues.first[resource] = queues.last[resource] = task
-        return
-    last = queues.last[resource]
-    if queues.ready[last] < now or queues.tie[last] < queues.tie[task]:
-        queues.link[last] = task
-        queues.last[resource] = task
-        return
-    _insert_among_equals(queues, task, resource, now)
-
-
-@inlined
-def _insert_among_equals(queues: Queues, task: int, resource: int, now: float) -> None:
-    before, at = NONE, queues.first[resource]
-    while queues.ready[at] < now or queues.tie[at] < queues.tie[task]:
-        before, at = at, queues.link[at]
-    queues.link[task] = at
-    if before < 0:
-        queues.first[resource] = task
+    task = tasks[index]
+    task.ready = now
+    task.next = NONE
+    if not blueprint.fifo:
+        task.left = NONE
+        resource.first = _merged(blueprint, tasks, index, resource.first)
+    elif resource.first == NONE:
+        resource.first = resource.last = index
+    elif tasks[resource.last].ready < now or _before(tasks[resource.last], task):
+        tasks[resource.last].next = index
+        resource.last = index
     else:
-        queues.link[before] = task
+        _insert_among_equals(tasks, resource, index)
 
 
 @inlined
-def pop_ready(queues: Queues, resource: int) -> int:
+def _insert_among_equals(tasks: Records, resource: Record, index: int) -> None:
+    task = tasks[index]
+    before, at = NONE, resource.first
+    while tasks[at].ready < task.ready or _before(tasks[at], task):
+        before, at = at, tasks[at].next
+    task.next = at
+    if before == NONE:
+        resource.first = index
+    else:
+        tasks[before].next = index
+
+
+@inlined
+def _before(one: Record, other: Record) -> bool:
+    """Order among tasks that are equally urgent and ready: by op, then by destination."""
+    return bool(one.op < other.op or (one.op == other.op and one.destination < other.destination))
+
+
+@inlined
+def pop_ready(blueprint: Blueprint, tasks: Records, resource: Record) -> int:
     """The task to start next on a resource whose queue is not empty."""
-    task = int(queues.first[resource])
-    if len(queues.priority) > 0:
-        queues.first[resource] = _merged(queues, queues.left[task], queues.link[task])
-    else:
-        queues.first[resource] = queues.link[task]
-    return task
+    index = int(resource.first)
+    task = tasks[index]
+    resource.first = task.next if blueprint.fifo else _merged(blueprint, tasks, task.left, task.next)
+    return index
 
 
 @inlined
-def _merged(queues: Queues, one: int, other: int) -> int:
+def _merged(blueprint: Blueprint, tasks: Records, one: int, other: int) -> int:
     """Root of two skew heaps made one: walk down the right spines, and swap the children of whoever stays above."""
     root = parent = NONE
-    while one >= 0 and other >= 0:
-        if _before(queues, other, one):
+    while one != NONE and other != NONE:
+        if _more_urgent(blueprint, tasks[other], tasks[one]):
             one, other = other, one
-        if parent < 0:
+        if parent == NONE:
             root = one
         else:
-            queues.left[parent] = one
+            tasks[parent].left = one
         parent = one
-        rest = queues.link[one]
-        queues.link[one] = queues.left[one]
+        rest = tasks[one].next
+        tasks[one].next = tasks[one].left
         one = rest
-    rest = one if one >= 0 else other
-    if parent < 0:
+    rest = one if one != NONE else other
+    if parent == NONE:
         return rest
-    queues.left[parent] = rest
+    tasks[parent].left = rest
     return root
 
 
 @inlined
-def _before(queues: Queues, one: int, other: int) -> bool:
-    if queues.priority[one] != queues.priority[other]:
-        return bool(queues.priority[one] < queues.priority[other])
-    if queues.ready[one] != queues.ready[other]:
-        return bool(queues.ready[one] < queues.ready[other])
-    return bool(queues.tie[one] < queues.tie[other])
+def _more_urgent(blueprint: Blueprint, one: Record, other: Record) -> bool:
+    first, second = blueprint.ops[one.op].priority, blueprint.ops[other.op].priority
+    if first != second:
+        return bool(first < second)
+    if one.ready != other.ready:
+        return bool(one.ready < other.ready)
+    return _before(one, other)
 
 
 @inlined
-def push_event(queues: Queues, head: int, tail: int, seconds: float, resource: int) -> tuple[int, int]:
+def push_event(events: Records, head: int, tail: int, seconds: float, resource: int) -> tuple[int, int]:
     """Sort an event into the window [head, tail) from its end, where late events belong. Returns the new window."""
-    if tail == len(queues.event_seconds):
+    if tail == len(events):
         for i in range(tail - head):
-            queues.event_seconds[i] = queues.event_seconds[head + i]
-            queues.event_resource[i] = queues.event_resource[head + i]
+            events[i].seconds = events[head + i].seconds
+            events[i].resource = events[head + i].resource
         head, tail = 0, tail - head
     at = tail
-    while at > head and queues.event_seconds[at - 1] > seconds:
-        queues.event_seconds[at] = queues.event_seconds[at - 1]
-        queues.event_resource[at] = queues.event_resource[at - 1]
+    while at > head and events[at - 1].seconds > seconds:
+        events[at].seconds = events[at - 1].seconds
+        events[at].resource = events[at - 1].resource
         at -= 1
-    queues.event_seconds[at] = seconds
-    queues.event_resource[at] = resource
+    events[at].seconds = seconds
+    events[at].resource = resource
     return head, tail + 1

@@ -82,7 +82,7 @@ class Simulator:
         return Outcomes(seconds, peak_bytes, fits)
 
     def step_seconds(self, placements: Placements, *, threads: int = 1) -> Floats:
-        """(plans,) seconds of each of (plans, units) placements, in about two thirds of the time: without memory."""
+        """(plans,) seconds of each of (plans, units) placements; without their memory it takes a quarter less time."""
         return self._time(self._checked(placements), np.empty((0, len(self._memory_bytes))), threads)
 
     def _time(self, placements: Indices, peak_bytes: Floats, threads: int) -> Floats:
@@ -104,10 +104,11 @@ class Simulator:
         per_unit = self._checked(np.asarray(placement)[None])[0]
         outcome = self.run(per_unit)
         static = np.zeros(len(self._memory_bytes))
-        static_bytes(self._blueprint, self._runs[0].device, self._runs[0].sent_to, static)
+        static_bytes(self._blueprint, per_unit, self._runs[0].seen, static)
         ops = len(self.problem.graph)
         per_op = per_unit[self.problem.graph.units].astype(np.int64)
-        start, finish = self._runs[0].start[:ops].copy(), self._runs[0].finish[:ops].copy()
+        start = self._runs[0].tasks["start"][:ops].copy()
+        finish = start + self._runs[0].tasks["seconds"][:ops]
         return Timeline(
             self.problem, per_op, start, finish, self._transfers(per_op), outcome.step_seconds,
             outcome.peak_bytes, static, outcome.fits,
@@ -115,18 +116,16 @@ class Simulator:
 
     def _transfers(self, per_op: Ints) -> Transfers:
         """The copies of the latest run, in the order in which they arrived."""
-        copies = slice(len(per_op), self._runs[0].counters[TENSORS])
-        task = self._runs[0].source[copies]
-        producer = self._runs[0].sender[task]
-        finish = self._runs[0].finish[task]
-        destination = self._runs[0].holder[copies]
-        order = np.lexsort((destination, producer, finish))
+        run = self._runs[0]
+        copies = run.tensors[len(per_op) : run.counters[TENSORS]]
+        tasks = run.tasks[copies["source"]]
+        finish = tasks["start"] + tasks["seconds"]
+        order = np.lexsort((copies["holder"], tasks["op"], finish))
+        start, finish = tasks["start"][order], finish[order]
+        producer, destination = tasks["op"][order].astype(np.int64), copies["holder"][order].astype(np.int64)
         source = per_op[producer]
         channel = self.problem.cluster.channel[source, destination]
-        return Transfers(
-            producer[order].astype(np.int64), source[order], destination[order].astype(np.int64), channel[order],
-            self._runs[0].start[task][order], finish[order],
-        )  # fmt: skip
+        return Transfers(producer, source, destination, channel, start, finish)
 
     def _checked(self, placements: Placements) -> Indices:
         array = np.asarray(placements)
@@ -141,7 +140,7 @@ class Simulator:
                 f"cluster {self.problem.cluster.name!r} has devices 0 to {devices - 1}, "
                 f"got {array.min() if array.min() < 0 else array.max()}"
             )
-        return np.ascontiguousarray(array, np.int32)
+        return np.ascontiguousarray(array, np.uint32)
 
 
 def simulate(
