@@ -104,14 +104,14 @@ def _begin(blueprint: Blueprint, placement: Indices, run: Run, memory: bool) -> 
         task.seconds = blueprint.op_seconds[op, task.destination]
         task.waiting = blueprint.ops[op].inputs
         if task.waiting == 0:
-            _make_ready(blueprint, run, op, task.destination, 0.0)
+            _make_ready(blueprint, run, task.op, task.destination, 0.0)
 
 
 @inlined
 def _run_all(blueprint: Blueprint, run: Run, memory: bool) -> float:
     """Run all tasks; returns the end of the last op, in seconds."""
     now, end = 0.0, 0.0
-    head, tail = 0, 0
+    head = tail = int(np.int64(0))  # were they literals, numba would compile what it passes them to twice
     devices = blueprint.op_seconds.shape[1]
     while True:
         for i in range(run.counters[STARTING]):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from envs.compiled import inlined
+from envs.compiled import compiled, inlined
 from envs.lowering import NONE, Blueprint, Record, Records
 
 TASK = np.dtype(
@@ -51,7 +51,7 @@ def push_ready(blueprint: Blueprint, tasks: Records, resource: Record, index: in
     task.next = NONE
     if not blueprint.fifo:
         task.left = NONE
-        resource.first = _merged(blueprint, tasks, index, resource.first)
+        resource.first = _merged(blueprint.ops, tasks, index, resource.first)
     elif resource.first == NONE:
         resource.first = resource.last = index
     elif tasks[resource.last].ready < now or _before(tasks[resource.last], task):
@@ -61,7 +61,7 @@ def push_ready(blueprint: Blueprint, tasks: Records, resource: Record, index: in
         _insert_among_equals(tasks, resource, index)
 
 
-@inlined
+@compiled
 def _insert_among_equals(tasks: Records, resource: Record, index: int) -> None:
     task = tasks[index]
     before, at = NONE, resource.first
@@ -83,18 +83,18 @@ def _before(one: Record, other: Record) -> bool:
 @inlined
 def pop_ready(blueprint: Blueprint, tasks: Records, resource: Record) -> int:
     """The task to start next on a resource whose queue is not empty."""
-    index = int(resource.first)
+    index: int = resource.first
     task = tasks[index]
-    resource.first = task.next if blueprint.fifo else _merged(blueprint, tasks, task.left, task.next)
+    resource.first = task.next if blueprint.fifo else _merged(blueprint.ops, tasks, task.left, task.next)
     return index
 
 
-@inlined
-def _merged(blueprint: Blueprint, tasks: Records, one: int, other: int) -> int:
+@compiled
+def _merged(ops: Records, tasks: Records, one: int, other: int) -> int:
     """Root of two skew heaps made one: walk down the right spines, and swap the children of whoever stays above."""
     root = parent = NONE
     while one != NONE and other != NONE:
-        if _more_urgent(blueprint, tasks[other], tasks[one]):
+        if _more_urgent(ops, tasks[other], tasks[one]):
             one, other = other, one
         if parent == NONE:
             root = one
@@ -112,8 +112,8 @@ def _merged(blueprint: Blueprint, tasks: Records, one: int, other: int) -> int:
 
 
 @inlined
-def _more_urgent(blueprint: Blueprint, one: Record, other: Record) -> bool:
-    first, second = blueprint.ops[one.op].priority, blueprint.ops[other.op].priority
+def _more_urgent(ops: Records, one: Record, other: Record) -> bool:
+    first, second = ops[one.op].priority, ops[other.op].priority
     if first != second:
         return bool(first < second)
     if one.ready != other.ready:
