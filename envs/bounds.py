@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from envs.compiled import compiled
 from envs.cost_models import CostModel
 from envs.cost_models.roofline import Roofline
-from graphs.op_graph import Floats
+from graphs.op_graph import Bools, Floats, Ints
 from graphs.problem import Problem
 
 
@@ -24,20 +25,38 @@ def path_bound(problem: Problem, op_seconds: Floats) -> float:
     are on one device, or else the transfer (none for a control edge). Queues only add to it.
     """
     graph, cluster = problem.graph, problem.cluster
-    earliest = np.zeros_like(op_seconds)
     offsets, edges = graph.predecessors
-    apart = ~np.eye(len(cluster), dtype=np.bool_)
-    for op in graph.topological_order:
-        ready = np.zeros(len(cluster))
-        for edge in edges[offsets[op] : offsets[op + 1]]:
-            producer = graph.edges[edge, 0]
-            delay = np.diag(np.where(op_seconds[producer] > 0, cluster.launch_seconds, 0.0))
-            if not graph.control[edge]:
-                moved = cluster.latency + graph.output_bytes[producer] / cluster.bandwidth
-                delay[apart] = moved[apart]
-            np.maximum(ready, (earliest[producer][:, None] + delay).min(axis=0), out=ready)
-        earliest[op] = ready + op_seconds[op]
+    earliest, ready = np.zeros_like(op_seconds, order="C"), np.zeros(len(cluster))
+    _fill_earliest(
+        graph.topological_order, offsets, graph.edges[edges, 0], graph.control[edges], op_seconds, graph.output_bytes,
+        cluster.launch_seconds, cluster.latency, cluster.bandwidth, ready, earliest,
+    )  # fmt: skip
     return float(earliest.min(axis=1).max())
+
+
+@compiled
+def _fill_earliest(
+    order: Ints, offsets: Ints, producers: Ints, control: Bools, op_seconds: Floats, output_bytes: Floats,
+    launch_seconds: Floats, latency: Floats, bandwidth: Floats, ready: Floats, earliest: Floats,
+) -> None:  # fmt: skip
+    """Write `earliest`, (ops, devices); producers are those of the in-edges of each op, `ready` is scratch."""
+    devices = len(ready)
+    for op in order:
+        ready[:] = 0.0
+        for i in range(offsets[op], offsets[op + 1]):
+            producer = producers[i]
+            for there in range(devices):
+                arrival = np.inf
+                for here in range(devices):
+                    delay = 0.0
+                    if here == there:
+                        delay = launch_seconds[here] if op_seconds[producer, here] > 0 else 0.0
+                    elif not control[i]:
+                        delay = latency[here, there] + output_bytes[producer] / bandwidth[here, there]
+                    arrival = min(arrival, earliest[producer, here] + delay)
+                ready[there] = max(ready[there], arrival)
+        for device in range(devices):
+            earliest[op, device] = ready[device] + op_seconds[op, device]
 
 
 def work_bound(problem: Problem, op_seconds: Floats) -> float:

@@ -24,6 +24,8 @@ class ProblemSet(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     families: tuple[str, ...] = ("rnnlm", "inception", "transformer")
     clusters: tuple[str, ...] = ("p100:devices=2", "p100:devices=3", "p100:devices=4", "p100:devices=8")
     test_clusters: tuple[str, ...] = ("p100:devices=2", "p100:devices=4")  # for the families' test split
+    randomised: Annotated[int, msgspec.Meta(ge=0)] = 0  # copies of each training cluster with other speeds and memory
+    spread: Annotated[float, msgspec.Meta(ge=1)] = 5.0  # by which those are at most multiplied or divided
     groups: Positive = 64  # op groups per graph
     optimizer: str = "adam"  # whose state occupies memory
 

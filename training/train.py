@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
 import torch
 from tqdm import tqdm
 
@@ -17,6 +18,7 @@ from placers.policies.policy_file import Meta, new_policy
 from training.checkpoint import restore_trainer, save_trainer
 from training.interrupts import Interrupts
 from training.ppo import PpoTrainer
+from training.randomised_clusters import randomised
 from training.recipe import ProblemSet, Recipe, load_recipe
 from training.rollouts import Arena
 from training.run_folder import RunFolder, library_versions
@@ -44,7 +46,7 @@ def train(
         raise InputError(f"placer {recipe.placer!r} cannot be trained; there is: gdp")
     if not resume:
         folder = RunFolder.create(out, recipe, command)
-    arenas = [Arena(problem) for problem in problems or load_problems(recipe.problems)]
+    arenas = [Arena(problem) for problem in problems or load_problems(recipe.problems, seed=seed)]
     trainer = PpoTrainer(new_policy(recipe.network, seed), arenas, recipe.ppo, seed)
     if resume:
         restore_trainer(out, trainer)
@@ -53,13 +55,22 @@ def train(
     return Gdp(trainer.policy, f"gdp:checkpoint={out}")
 
 
-def load_problems(chosen: ProblemSet, which: Literal["train", "test"] = "train") -> list[Problem]:
-    """A split of a problem set: each graph of its families on each of its clusters for that split."""
+def load_problems(chosen: ProblemSet, which: Literal["train", "test"] = "train", seed: int = 0) -> list[Problem]:
+    """A split of a problem set: each graph of its families on each of its clusters for that split.
+
+    For training, `seed` draws the randomised copies of the clusters, anew for each graph.
+    """
     named = chosen.clusters if which == "train" else chosen.test_clusters
     clusters = [load_cluster(spec) for spec in named]
-    specs = tqdm(split(chosen.families, which), desc="capturing models", unit="model", leave=False, disable=None)
-    graphs = [load_graph(spec, groups=chosen.groups) for spec in specs]
-    return [Problem(graph, cluster, chosen.optimizer) for graph in graphs for cluster in clusters]
+    copies = chosen.randomised if which == "train" else 0
+    rng = np.random.default_rng(seed)
+    problems = []
+    for spec in tqdm(split(chosen.families, which), desc="capturing models", unit="model", leave=False, disable=None):
+        graph = load_graph(spec, groups=chosen.groups)
+        for cluster in clusters:
+            others = [randomised(cluster, chosen.spread, rng) for _ in range(copies)]
+            problems += [Problem(graph, one, chosen.optimizer) for one in (cluster, *others)]
+    return problems
 
 
 def _run(trainer: PpoTrainer, recipe: Recipe, folder: RunFolder) -> None:
