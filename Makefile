@@ -4,7 +4,7 @@ BIN := .venv/bin
 RUN := runs/demo
 UNSEEN := rnnlm:layers=5,steps=14,hidden=2560,batch=256
 
-.PHONY: setup demo test clean
+.PHONY: setup demo test bench clean
 
 setup: .venv/installed
 
@@ -25,6 +25,9 @@ test: setup  ## style, types, tests
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/pytest
+
+bench: setup  ## speed, as ratios to peers measured in the same run: bench.json
+	$(BIN)/python -m tests.benchmarks.run bench.json
 
 clean:
 	rm -rf .venv runs .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,38 @@
+"""The benchmarks measure what they say."""
+
+import numpy as np
+
+from envs.simulator import Simulator
+from tests.benchmarks import retiming, simulator_speed
+from tests.benchmarks.figures import at_least, at_most, reported
+from tests.benchmarks.given_order import GivenOrder
+from tests.benchmarks.workloads import placements, problem
+
+
+def test_a_figure_knows_whether_it_holds() -> None:
+    assert at_least(2, "a", 2.0).holds
+    assert not at_least(2, "a", 1.9).holds
+    assert at_most(2, "a", 2.0).holds
+    assert not at_most(2, "a", 2.1).holds
+    assert at_least(20_000, "a", 1.0).bound == ">= 20,000"
+    assert reported("a", 1.0).bound == ""
+
+
+def test_the_recurrence_in_the_simulators_own_order_gives_its_step_time() -> None:
+    simulator = Simulator(problem(120))
+    recurrence = GivenOrder(simulator)
+    for placement in placements(120, 20):
+        timeline = simulator.timeline(placement)
+        order = np.argsort(timeline.start, kind="stable")
+        assert recurrence.step_seconds(order, placement[:, None])[0] == timeline.step_seconds
+
+
+def test_every_size_is_held_against_both_peers() -> None:
+    figures = list(simulator_speed.measure(sizes=(40,)))
+    assert [figure.value > 0 for figure in figures] == [True] * 6
+    assert sum("Placeto" in figure.name or "SimPy" in figure.name for figure in figures) == 2
+
+
+def test_the_share_that_a_move_can_change_is_no_smaller_than_what_it_does() -> None:
+    can, does = retiming.measure(ops=60, plans=3)
+    assert 0 < does.value <= can.value < 1
