@@ -154,6 +154,8 @@ def compare(
     groups: int | None = 64,
     optimizer: str = "adam",
     seeds: int = 1,
+    workers: int = 1,
+    journal: Path | None = None,
 ) -> Comparison:
     """Compare placers on every graph and cluster, at the same number of simulations.
 
@@ -165,14 +167,16 @@ def compare(
         groups: tie the ops into this many groups, each placed as one.
         optimizer: whose state occupies memory: sgd, momentum or adam.
         seeds: how many seeds to run each placer with.
+        workers: how many processes to share the work among.
+        journal: a file that keeps each result as it comes; the same command goes on from there.
 
     """
-    from evaluation.comparison import compare as run
+    from evaluation.compare import compare as run
     from evaluation.evaluate import classical_placers, load_placer
 
     problems = [_problem(graph, cluster, groups, optimizer) for graph in graphs for cluster in clusters]
     chosen = [load_placer(p) if isinstance(p, str) else p for p in placers or classical_placers()]
-    return run(chosen, problems, budget=budget, seeds=range(seeds))
+    return run(chosen, problems, budget=budget, seeds=range(seeds), workers=workers, journal=journal)
 
 
 def train(recipe: str = "gdp", *, out: Path | None = None, seed: int = 0, resume: bool = False) -> Placer:

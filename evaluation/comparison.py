@@ -1,10 +1,9 @@
-"""Comparison: placers on problems, judged by one simulator."""
+"""Comparison: what placers did on problems, and what follows from it."""
 
 from __future__ import annotations
 
-import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -12,19 +11,13 @@ from typing import Any
 import msgspec
 import numpy as np
 from rich.console import RenderableType
-from tqdm import tqdm
 
-from envs.bounds import lower_bound
-from envs.cost_models import CostModel
-from envs.simulator import Simulator, simulate
-from evaluation.record import Record
+from evaluation.record import Failure, Record
 from evaluation.statistics import Estimate, estimate, geometric_mean
 from evaluation.tables import comparison_tables
 from graphs import by_name
 from graphs.errors import InputError
 from graphs.op_graph import Bools, Floats
-from graphs.problem import Problem
-from placers import Placer
 
 FINETUNED = "+finetuned"  # what a fine-tuned placer's name ends with
 
@@ -51,6 +44,7 @@ class Comparison:
     """
 
     records: tuple[Record, ...]
+    failures: tuple[Failure, ...] = ()
 
     @cached_property
     def placers(self) -> tuple[str, ...]:
@@ -65,7 +59,7 @@ class Comparison:
     @cached_property
     def labels(self) -> dict[str, str]:
         """A short name for each placer: without the checkpoint's folder, where that leaves no doubt."""
-        short = {placer: _short(placer) for placer in self.placers}
+        short = {placer: short_name(placer) for placer in self.placers}
         count = Counter(short.values())
         return {placer: label if count[label] == 1 else placer for placer, label in short.items()}
 
@@ -159,85 +153,7 @@ class Comparison:
         return np.array(rows, np.float64).reshape(len(self.problems), len(self.placers))
 
 
-def compare(
-    placers: Sequence[Placer | str],
-    problems: Sequence[Problem],
-    *,
-    budget: int = 1,
-    budgets: Mapping[str, int] | None = None,
-    seeds: Sequence[int] = (0,),
-    cost_model: CostModel | None = None,
-    on_record: Callable[[Record], None] | None = None,
-    quiet: bool = False,
-) -> Comparison:
-    """Let each placer place each problem with each seed, and simulate what it says.
-
-    `budget` is how many placements a placer may simulate per problem, `budgets` the exceptions, by placer name.
-    Placers may be given by spec; `on_record` sees each record as it comes. Progress goes to stderr if that is a
-    terminal. Raises InputError if there is nothing to compare, a name is given twice, or a placer exceeds its budget.
-    """
-    built = [by_name.build("placers", placer) if isinstance(placer, str) else placer for placer in placers]
-    _check("placer", [placer.name for placer in built])
-    _check("problem", [problem.name for problem in problems])
-    allowed = {placer.name: (budgets or {}).get(placer.name, budget) for placer in built}
-    if strangers := [name for name in budgets or {} if name not in allowed]:
-        raise InputError(f"budgets: {by_name.unknown('placer', strangers[0], allowed)}")
-    if budget < 0:
-        raise InputError(f"the budget is {budget} simulations; expected at least 0")
-    if not seeds:
-        raise InputError("there are no seeds to compare with; give at least one")
-    Simulator(problems[0], cost_model=cost_model).run([0] * problems[0].graph.num_units)  # compile it off the clock
-    records = []
-    total = len(problems) * len(built) * len(seeds)
-    with tqdm(total=total, desc="comparing", unit="plan", disable=True if quiet else None) as bar:
-        for problem in problems:
-            bound = lower_bound(problem, cost_model)
-            for placer in built:
-                bar.set_postfix_str(f"{_short(placer.name)} on {problem.name}")
-                for seed in seeds:
-                    record = _record(placer, problem, seed, allowed[placer.name], bound, cost_model)
-                    records.append(record)
-                    bar.update()
-                    if on_record is not None:
-                        on_record(record)
-    return Comparison(tuple(records))
-
-
-def _record(
-    placer: Placer, problem: Problem, seed: int, budget: int, bound: float, cost_model: CostModel | None
-) -> Record:
-    started = time.perf_counter()
-    plan = placer.place(problem, seed=seed, budget=budget)
-    search_seconds = time.perf_counter() - started
-    if plan.simulations > budget:
-        raise InputError(
-            f"placer {placer.name!r} simulated {plan.simulations} placements of {problem.name!r}, "
-            f"but its budget is {budget}"
-        )
-    outcome = simulate(problem, plan, cost_model=cost_model)
-    return Record(
-        problem=problem.name,
-        placer=placer.name,
-        seed=seed,
-        step_seconds=outcome.step_seconds,
-        fits=outcome.fits,
-        peak_bytes=tuple(outcome.peak_bytes.tolist()),
-        simulations=plan.simulations,
-        search_seconds=search_seconds,
-        lower_bound_seconds=bound,
-    )
-
-
-def _check(what: str, names: Iterable[str]) -> None:
-    count = Counter(names)
-    if not count:
-        raise InputError(f"there are no {what}s to compare; give at least one")
-    name, times = count.most_common(1)[0]
-    if times > 1:
-        raise InputError(f"{what} {name!r} is given twice; each {what} of a comparison needs a name of its own")
-
-
-def _short(placer: str) -> str:
+def short_name(placer: str) -> str:
     """A spec without its checkpoint: "gdp:checkpoint=runs/demo+finetuned" -> "gdp+finetuned"."""
     spec = placer.removesuffix(FINETUNED)
     name, _, knobs = spec.partition(":")

@@ -6,7 +6,8 @@ import json
 from pathlib import Path
 
 from envs.plan_file import save_plan
-from evaluation.comparison import Comparison, compare
+from evaluation.compare import compare
+from evaluation.comparison import Comparison
 from evaluation.placed import Placed
 from evaluation.problem_file import ProblemFile, save_problem
 from evaluation.record import EvaluationFile, Notes, save_evaluation

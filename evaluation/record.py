@@ -25,6 +25,20 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     search_seconds: float  # wall clock of the placer alone
     lower_bound_seconds: float  # no plan's step is shorter
 
+    @property
+    def key(self) -> tuple[str, str, int]:
+        """Problem, placer and seed."""
+        return self.problem, self.placer, self.seed
+
+
+class Failure(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A placer that gave no plan for a problem."""
+
+    problem: str  # graph@cluster
+    placer: str
+    seed: int
+    reason: str  # a sentence
+
 
 class Notes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What the records alone do not say."""

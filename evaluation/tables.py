@@ -26,10 +26,21 @@ BAR = 10  # characters
 
 
 def comparison_tables(comparison: Comparison) -> RenderableType:
-    """Step times per problem and, of several problems, the summary."""
+    """Step times per problem and, of several problems, the summary; and what failed."""
+    failed = [failure_table(comparison)] if comparison.failures else []
     if len(comparison.problems) == 1:
-        return placer_table(comparison)
-    return Group(problem_table(comparison), "", summary_table(comparison))
+        return Group(placer_table(comparison), *failed)
+    return Group(problem_table(comparison), "", summary_table(comparison), *failed)
+
+
+def failure_table(comparison: Comparison) -> Table:
+    """Who gave no plan for what, and why."""
+    table = _table("Failed")
+    for head in ("placer", "problem", "reason"):
+        table.add_column(head, overflow="fold")
+    for failure in comparison.failures:
+        table.add_row(escape(failure.placer), escape(failure.problem), escape(failure.reason), style="yellow")
+    return table
 
 
 def placer_table(comparison: Comparison) -> Table:

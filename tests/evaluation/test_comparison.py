@@ -8,7 +8,8 @@ import pytest
 
 from envs.plan import Plan
 from envs.simulator import simulate
-from evaluation.comparison import Comparison, compare
+from evaluation.compare import compare
+from evaluation.comparison import Comparison
 from evaluation.record import EvaluationFile, Notes, Record, load_evaluation, save_evaluation
 from graphs.errors import InputError
 from graphs.problem import Problem
@@ -55,6 +56,57 @@ def test_a_placer_gets_its_own_budget_and_must_keep_to_it(four_ops_two_devices: 
         compare([greedy], problems, budget=4, quiet=True)
     with pytest.raises(InputError, match="unknown placer 'alternatin'"):
         compare([greedy], problems, budgets={"alternatin": 5}, quiet=True)
+
+
+@dataclass(frozen=True)
+class Failing:
+    """Gives up on some problems."""
+
+    name: str = "failing"
+    on: str = ""  # part of the names of those
+
+    def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> Plan:
+        if self.on in problem.name:
+            raise ZeroDivisionError("nothing to divide by")
+        return Plan.of_units(problem, np.zeros(problem.graph.num_units, int), placer=self.name)
+
+
+def two_problems() -> list[Problem]:
+    return [Problem(toy_graph([1, 2], [(0, 1)], name=name), toy_cluster(2)) for name in ("easy", "hard")]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_placer_that_fails_loses_nothing_else(workers: int) -> None:
+    comparison = compare([Failing(on="hard"), Alternating()], two_problems(), workers=workers, quiet=True)
+    assert [(r.problem, r.placer) for r in comparison.records] == [
+        ("easy@toy2", "failing"), ("easy@toy2", "alternating"), ("hard@toy2", "alternating")
+    ]  # fmt: skip
+    assert [(f.problem, f.reason) for f in comparison.failures] == [
+        ("hard@toy2", "ZeroDivisionError: nothing to divide by")
+    ]
+    with pytest.raises(InputError, match="every placer failed: failing on easy@toy2: ZeroDivisionError"):
+        compare([Failing()], two_problems(), quiet=True)
+
+
+def test_a_journal_goes_on_where_a_comparison_stopped(tmp_path: Path) -> None:
+    journal = tmp_path / "so.far.jsonl"
+    first = compare([Alternating()], two_problems()[:1], journal=journal, quiet=True)
+    with journal.open("ab") as file:
+        file.write(b'{"problem": "hard@to')  # cut off
+    new: list[Record] = []
+    both = compare([Alternating()], two_problems(), journal=journal, on_record=new.append, quiet=True)
+    assert [record.problem for record in new] == ["hard@toy2"]
+    assert both.records == (*first.records, *new)
+    again = compare([Alternating()], two_problems(), journal=journal, on_record=new.append, quiet=True)
+    assert again.records == both.records
+    assert len(new) == 1
+    with pytest.raises(InputError, match="'alternating' may simulate 1 placements, not 2; name another file"):
+        compare([Alternating()], two_problems(), budget=2, journal=journal, quiet=True)
+    journal.write_text("{}\n")
+    with pytest.raises(InputError, match="is no journal of a comparison"):
+        compare([Alternating()], two_problems(), journal=journal, quiet=True)
+    with pytest.raises(InputError, match=r"the folder .* does not exist"):
+        compare([Alternating()], two_problems(), journal=tmp_path / "none" / "a.jsonl", quiet=True)
 
 
 def test_nothing_to_compare_and_equal_names_are_refused(four_ops_two_devices: Toy) -> None:
