@@ -19,10 +19,12 @@ from typing import TYPE_CHECKING
 from graphs.errors import DoesNotFitError, InputError
 
 if TYPE_CHECKING:
+    from envs.cost_models import CostModel
     from envs.plan import Plan
     from evaluation.comparison import Comparison
     from evaluation.listing import Kind, Listing
     from evaluation.placed import Placed
+    from evaluation.profiling import ProfileReport
     from evaluation.summary import GraphSummary
     from graphs.cluster import Cluster
     from graphs.op_graph import OpGraph
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DoesNotFitError", "InputError", "capture", "compare", "evaluate", "finetune", "list_names", "main", "place",
-    "report", "show", "simulate", "train",
+    "profile", "report", "show", "simulate", "train",
 ]  # fmt: skip
 
 
@@ -68,6 +70,35 @@ def capture(model: str, *, out: Path | None = None, training: bool = True, group
     return GraphSummary.of(graph)
 
 
+def profile(
+    model: str,
+    *,
+    out: Path,
+    repeats: int = 20,
+    training: bool = True,
+    device: str = "",
+    efficiencies: Path | None = None,
+) -> ProfileReport:
+    """Run each distinct op of a model alone on this machine, and keep how long it takes.
+
+    Ctrl-C stops and saves; the same command goes on from there, and another model extends the file.
+
+    Args:
+        model: `file.py:callable`, where the callable returns a module and its example inputs, or a family spec.
+        out: the profile to write or extend, `*.profile.json` or `*.profile.json.gz`.
+        repeats: how many samples to take of each op.
+        training: run the ops of a whole training step: forward, backward and update.
+        device: `cpu`, `cuda` or `cuda:1`; without it, the machine's card if it has one.
+        efficiencies: a TOML file to write for `--cost-model roofline:efficiency=FILE`.
+
+    """
+    from evaluation.profiling import profile_model
+
+    _check_writable(out)
+    _check_writable(efficiencies)
+    return profile_model(model, out, repeats=repeats, training=training, device=device, efficiencies=efficiencies)
+
+
 def show(graph: str | OpGraph, *, groups: int | None = None) -> GraphSummary:
     """Show what a graph holds: counts, totals, the longest chain, the largest tensors.
 
@@ -90,6 +121,7 @@ def place(
     budget: int = 1000,
     groups: int | None = 64,
     optimizer: str = "adam",
+    cost_model: str | CostModel = "roofline",
     seed: int = 0,
     out: Path | None = None,
 ) -> Placed:
@@ -102,6 +134,7 @@ def place(
         budget: how many placements the placer may simulate.
         groups: tie the ops into this many groups, each placed as one.
         optimizer: whose state occupies memory: sgd, momentum or adam.
+        cost_model: what ops cost: `roofline`, `roofline:efficiency=typical`, `profiled:file=FILE`, `recorded`.
         seed: of everything random.
         out: the plan file to write, `*.plan.json`.
 
@@ -112,7 +145,7 @@ def place(
 
     _check_writable(out)
     chosen = load_placer(placer) if isinstance(placer, str) else placer
-    problem = _problem(graph, cluster, groups, optimizer)
+    problem = _problem(graph, cluster, groups, optimizer, cost_model)
     placed = Placed.by(chosen, problem, seed=seed, budget=budget)
     if out is not None:
         save_plan(placed.plan, problem, placed.timeline, out)
@@ -126,6 +159,7 @@ def simulate(
     cluster: str | Cluster = "p100:devices=2",
     groups: int | None = 64,
     optimizer: str = "adam",
+    cost_model: str | CostModel = "roofline",
 ) -> Placed:
     """Simulate one training step of a graph under a plan.
 
@@ -135,13 +169,14 @@ def simulate(
         cluster: a cluster file, or a preset such as `p100:devices=4`.
         groups: the number of op groups that the plan was made for.
         optimizer: whose state occupies memory: sgd, momentum or adam.
+        cost_model: what ops cost: `roofline`, `roofline:efficiency=typical`, `profiled:file=FILE`, `recorded`.
 
     """
     from envs.plan import Plan
     from envs.plan_file import load_plan
     from evaluation.placed import Placed
 
-    problem = _problem(graph, cluster, groups, optimizer)
+    problem = _problem(graph, cluster, groups, optimizer, cost_model)
     return Placed.of(problem, plan if isinstance(plan, Plan) else load_plan(Path(plan), problem))
 
 
@@ -153,6 +188,7 @@ def compare(
     budget: int = 16,
     groups: int | None = 64,
     optimizer: str = "adam",
+    cost_model: str | CostModel = "roofline",
     seeds: int = 1,
     workers: int = 1,
     journal: Path | None = None,
@@ -166,6 +202,7 @@ def compare(
         budget: how many placements each placer may simulate on each problem.
         groups: tie the ops into this many groups, each placed as one.
         optimizer: whose state occupies memory: sgd, momentum or adam.
+        cost_model: what ops cost: `roofline`, `roofline:efficiency=typical`, `profiled:file=FILE`, `recorded`.
         seeds: how many seeds to run each placer with.
         workers: how many processes to share the work among.
         journal: a file that keeps each result as it comes; the same command goes on from there.
@@ -174,7 +211,7 @@ def compare(
     from evaluation.compare import compare as run
     from evaluation.evaluate import classical_placers, load_placer
 
-    problems = [_problem(graph, cluster, groups, optimizer) for graph in graphs for cluster in clusters]
+    problems = [_problem(graph, cluster, groups, optimizer, cost_model) for graph in graphs for cluster in clusters]
     chosen = [load_placer(p) if isinstance(p, str) else p for p in placers or classical_placers()]
     return run(chosen, problems, budget=budget, seeds=range(seeds), workers=workers, journal=journal)
 
@@ -263,16 +300,22 @@ def _check_writable(out: Path | None) -> None:
         raise InputError(f"cannot write {out}: the folder {Path(out).parent} does not exist")
 
 
-def _problem(graph: str | OpGraph, cluster: str | Cluster, groups: int | None, optimizer: str) -> Problem:
+def _problem(
+    graph: str | OpGraph, cluster: str | Cluster, groups: int | None, optimizer: str, cost_model: str | CostModel
+) -> Problem:
+    from dataclasses import replace
+
+    from envs.cost_models import load_cost_model
     from graphs.load import load_cluster, load_graph
     from graphs.problem import Problem
 
-    return Problem(load_graph(graph, groups=groups), load_cluster(cluster), optimizer)
+    problem = Problem(load_graph(graph, groups=groups), load_cluster(cluster), optimizer)
+    return replace(problem, op_seconds=load_cost_model(cost_model).costs(problem).op_seconds)
 
 
 VERBS: dict[str, Callable[..., object]] = {
-    "list": list_names, "capture": capture, "show": show, "simulate": simulate, "place": place, "compare": compare,
-    "train": train, "evaluate": evaluate, "finetune": finetune, "report": report,
+    "list": list_names, "capture": capture, "profile": profile, "show": show, "simulate": simulate, "place": place,
+    "compare": compare, "train": train, "evaluate": evaluate, "finetune": finetune, "report": report,
 }  # fmt: skip
 
 

@@ -5,15 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from envs.compiled import compiled
-from envs.cost_models import CostModel
-from envs.cost_models.roofline import Roofline
+from envs.cost_models import CostModel, costs_of
 from graphs.op_graph import Bools, Floats, Ints
 from graphs.problem import Problem
 
 
 def lower_bound(problem: Problem, cost_model: CostModel | None = None) -> float:
     """The larger of the path bound and the work bound, in seconds; costs are the roofline's unless given."""
-    seconds = (cost_model or Roofline()).costs(problem).op_seconds
+    seconds = costs_of(problem, cost_model).op_seconds
     return max(path_bound(problem, seconds), work_bound(problem, seconds))
 
 

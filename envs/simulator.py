@@ -10,8 +10,7 @@ from itertools import repeat
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.cost_models import CostModel, Costs
-from envs.cost_models.roofline import Roofline
+from envs.cost_models import CostModel, Costs, costs_of
 from envs.engine import TENSORS, Run, time_placements
 from envs.lowering import Blueprint, Indices, static_bytes
 from envs.plan import Plan
@@ -61,7 +60,7 @@ class Simulator:
         self, problem: Problem, *, cost_model: CostModel | None = None, priority: str | Floats | Ints = "fifo"
     ) -> None:
         self.problem = problem
-        self.costs: Costs = (cost_model or Roofline()).costs(problem)
+        self.costs: Costs = costs_of(problem, cost_model)
         self.simulations = 0  # how many placements it has timed
         _check_costs(problem, self.costs)
         self._blueprint = Blueprint.of(problem, self.costs.op_seconds, _priorities(problem.graph, self.costs, priority))

@@ -19,7 +19,8 @@ import cyclopts
 from evaluation.listing import Kind
 from graphs.errors import DoesNotFitError, InputError
 
-OBJECTS = ("OpGraph", "Cluster", "Placer", "Plan")  # what Python may pass where the command line passes text
+# what Python may pass where the command line passes text
+OBJECTS = ("OpGraph", "Cluster", "Placer", "Plan", "CostModel")
 JSON_HELP = "    json: print the result as one JSON document.\n"
 
 Verb = Callable[..., object]

@@ -50,6 +50,13 @@ def capture(
     Nothing is computed; on the meta device (`with torch.device("meta")`) nothing is allocated either.
     Raises InputError, with PyTorch's reason, for a module that cannot be traced, or whose sizes depend on data.
     """
+    return walk(module, args, kwargs, name=name).build()
+
+
+def walk(
+    module: nn.Module, args: Sequence[object], kwargs: Mapping[str, object] | None = None, *, name: str
+) -> Builder:
+    """The traced module with what each of its nodes stands for; raises as `capture` does."""
     try:
         program = _trace(module, tuple(args), dict(kwargs or {}))
     except Exception as error:  # whatever the module's own code or the tracer raises
@@ -58,7 +65,7 @@ def capture(
             f"{name}: PyTorch cannot trace this module: {reason}; its control flow and sizes must not depend on "
             "the values of tensors, and its example inputs must be on its device"
         ) from error
-    return _Builder(program, module, name).build()
+    return Builder(program, module, name)
 
 
 def _trace(module: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]) -> ExportedProgram:
@@ -79,12 +86,17 @@ def capture_file(what: str) -> OpGraph:
     for memory can be made `with torch.device("meta")` there.
     Raises InputError for a missing file or callable, or another result.
     """
+    return walk_file(what).build()
+
+
+def walk_file(what: str) -> Builder:
+    """As `capture_file`, with what each node of the traced module stands for."""
     path, _, function = what.rpartition(":")
     made = _function(_import(Path(path)), path, function)()
     if not isinstance(made, tuple) or len(made) not in (2, 3) or not isinstance(made[0], nn.Module):
         raise InputError(f"{what}: expected (module, args) or (module, args, kwargs), got {_described(made)}")
     args = made[1] if isinstance(made[1], (tuple, list)) else (made[1],)
-    return capture(made[0], args, made[2] if len(made) == 3 else None, name=f"{Path(path).stem}:{function}")
+    return walk(made[0], args, made[2] if len(made) == 3 else None, name=f"{Path(path).stem}:{function}")
 
 
 def _import(path: Path) -> ModuleType:
@@ -114,7 +126,7 @@ def _described(made: object) -> str:
     return type(made).__name__
 
 
-class _Builder:
+class Builder:
     """Walks a traced program once, in order, and remembers what each of its nodes stands for."""
 
     def __init__(self, program: ExportedProgram, module: nn.Module, name: str) -> None:
@@ -133,6 +145,7 @@ class _Builder:
         self.live = _live(program)
 
     def build(self) -> OpGraph:
+        """The op graph; to be called once."""
         for node in self.program.graph.nodes:
             if node in self.live and node.op == "call_function":
                 self._visit(node)
@@ -165,7 +178,7 @@ class _Builder:
     def _stand_for(self, node: Node, base: Node) -> None:
         if base in self.op:
             self.op[node] = self.op[base]
-        elif (weight := self._weight(base)) is not None:
+        elif (weight := self.weight_of(base)) is not None:
             self.weight[node] = weight
 
     def _add_part(self, node: Node, base: Node) -> None:
@@ -184,10 +197,10 @@ class _Builder:
         for read in node.all_input_nodes:
             if read in self.op:
                 self.edges.add((self.op[read], op))
-            elif (weight := self._weight(read)) is not None:
+            elif (weight := self.weight_of(read)) is not None:
                 self.weight_uses.add((op, weight))
 
-    def _weight(self, node: Node) -> int | None:
+    def weight_of(self, node: Node) -> int | None:
         """The weight that a node is, or looks at; one that is read for the first time is added."""
         if node in self.weight:
             return self.weight[node]
@@ -204,7 +217,7 @@ class _Builder:
         """Bytes of the outputs that someone reads."""
         if isinstance(node.meta["val"], Tensor):
             return _bytes([node.meta["val"]])
-        used = {user.args[1] for user in node.users if _is_getitem(user) and user in self.live}
+        used = {user.args[1] for user in node.users if is_getitem(user) and user in self.live}
         return _bytes([node.meta["val"][i] for i in used])
 
 
@@ -223,19 +236,20 @@ def _live(program: ExportedProgram) -> set[Node]:
 
 def _viewed(node: Node) -> Node | None:
     """The node whose memory a node looks at, or None for an op with an output of its own."""
-    if _is_getitem(node):
+    if is_getitem(node):
         return node.all_input_nodes[0]
     is_view = getattr(node.target, "is_view", False) or node.target is aten._unsafe_view.default
     return node.all_input_nodes[0] if is_view and node.all_input_nodes else None
 
 
-def _is_getitem(node: Node) -> bool:
+def is_getitem(node: Node) -> bool:
+    """Whether a node picks one of several outputs."""
     return getattr(node.target, "__name__", "") == "getitem"
 
 
 def _is_part(node: Node, base: Node) -> bool:
     """Whether a view shows less than all of its base."""
-    if _is_getitem(node):
+    if is_getitem(node):
         base = _viewed(base) or node  # what was split; an output of an op with several is no part of the others
     if not isinstance(node.meta["val"], Tensor):
         return False  # a split, whose parts come as getitems
@@ -283,5 +297,5 @@ def _name(node: Node) -> str:
 
 
 def _kind(node: Node) -> str:
-    target = node.all_input_nodes[0].target if _is_getitem(node) else node.target
+    target = node.all_input_nodes[0].target if is_getitem(node) else node.target
     return str(getattr(target, "overloadpacket", target))

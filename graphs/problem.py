@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from graphs.cluster import Cluster
 from graphs.errors import InputError
-from graphs.op_graph import OpGraph
+from graphs.op_graph import Floats, OpGraph
 
 OPTIMIZER_BYTES = {"sgd": 0.0, "momentum": 1.0, "adam": 2.0}  # bytes of state per parameter byte
 
@@ -21,6 +21,7 @@ class Problem:
     graph: OpGraph
     cluster: Cluster
     optimizer: str = "adam"  # a key of OPTIMIZER_BYTES; read only if the graph is a training step
+    op_seconds: Floats | None = None  # (ops, devices) what ops cost, if not what the roofline says
 
     def __post_init__(self) -> None:
         if self.optimizer not in OPTIMIZER_BYTES:

@@ -7,43 +7,44 @@ from dataclasses import dataclass
 import numpy as np
 
 from envs.cost_models import Costs
+from envs.op_costs.efficiency_file import Efficiencies, load_efficiencies
+from envs.op_costs.group_seconds import group_seconds
 from graphs.cluster import Cluster
-from graphs.op_graph import Floats, Ints, OpGraph
+from graphs.op_graph import Floats, OpGraph
 from graphs.problem import Problem
 
+CONFIGURATIONS = ("efficiency=typical",)
 
-@dataclass(frozen=True)
+PEAK = "peak"
+
+
+@dataclass(frozen=True, eq=False)
 class Roofline:
-    """The roofline model (Williams et al. 2009) at the devices' full speeds.
+    """The roofline model (Williams et al. 2009), at the devices' full speeds or at the shares that kinds of ops reach.
 
-    Seconds = max(flops / flops_per_second, bytes_accessed / bytes_per_second). Recorded times
-    (`OpGraph.measured_seconds`) are not read: they are known on one device only.
+    Seconds = max(flops / (flops_per_second x share), bytes_accessed / (bytes_per_second x share)). The time to launch
+    an op is none of these: the cluster says it (`Device.launch_seconds`), and the simulator adds it after each op.
+    Recorded times (`OpGraph.measured_seconds`) are not read.
     """
+
+    efficiencies: Efficiencies | None = None  # without any, all ops run at peak
 
     def costs(self, problem: Problem) -> Costs:
         """(ops, devices) seconds. A group of ops costs what its members cost back to back, launches in between."""
-        return Costs(_seconds(problem.graph, problem.cluster))
+        cluster = problem.cluster
+        return Costs(group_seconds(problem.graph, cluster, lambda graph: self.seconds(graph, cluster)))
+
+    def seconds(self, graph: OpGraph, cluster: Cluster) -> Floats:
+        """(ops, devices) seconds of a graph's own ops, whatever they are groups of."""
+        arithmetic, traffic = (1.0, 1.0) if self.efficiencies is None else self.efficiencies.of(graph.kinds)
+        flops_per_second = np.array([device.flops_per_second for device in cluster.devices])
+        bytes_per_second = np.array([device.bytes_per_second for device in cluster.devices])
+        computing = (graph.flops / arithmetic)[:, None] / flops_per_second
+        moving = (graph.bytes_accessed / traffic)[:, None] / bytes_per_second
+        longer: Floats = np.maximum(computing, moving)
+        return longer
 
 
-def build() -> Roofline:
-    """The roofline cost model; it has no knobs."""
-    return Roofline()
-
-
-def _seconds(graph: OpGraph, cluster: Cluster) -> Floats:
-    if graph.members is not None:
-        return _grouped(_seconds(graph.members, cluster), graph.member_of, len(graph), cluster)
-    flops_per_second = np.array([device.flops_per_second for device in cluster.devices])
-    bytes_per_second = np.array([device.bytes_per_second for device in cluster.devices])
-    arithmetic, traffic = graph.flops[:, None] / flops_per_second, graph.bytes_accessed[:, None] / bytes_per_second
-    longer: Floats = np.maximum(arithmetic, traffic)
-    return longer
-
-
-def _grouped(member_seconds: Floats, member_of: Ints, groups: int, cluster: Cluster) -> Floats:
-    """(groups, devices) seconds. k members that take time have k launches: k - 1 inside, the last after the group."""
-    seconds, launched = np.zeros((groups, len(cluster))), np.zeros((groups, len(cluster)))
-    np.add.at(seconds, member_of, member_seconds)
-    np.add.at(launched, member_of, member_seconds > 0)
-    between: Floats = np.maximum(launched - 1, 0) * cluster.launch_seconds
-    return seconds + between
+def build(*, efficiency: str = PEAK) -> Roofline:
+    """Share of the peak speeds that ops reach: "peak" (all of it), "typical", or a file (`envs/efficiency_file.py`)."""
+    return Roofline(None if efficiency == PEAK else load_efficiencies(efficiency))

@@ -40,7 +40,7 @@ def test_help_names_every_keyword_and_says_what_it_means(verb: str, capsys: pyte
     code, out, _ = call(capsys, verb, "--help")
     assert code == 0
     for keyword in inspect.signature(placelab.VERBS[verb]).parameters:
-        assert f"--{keyword}" in out
+        assert f"--{keyword.replace('_', '-')}" in out
         assert f"{keyword}: " in (inspect.getdoc(placelab.VERBS[verb]) or ""), f"{keyword} is not explained"
     assert "--json" in out
 
