@@ -160,6 +160,8 @@ def simulate(
     groups: int | None = 64,
     optimizer: str = "adam",
     cost_model: str | CostModel = "roofline",
+    trace: Path | None = None,
+    gantt: Path | None = None,
 ) -> Placed:
     """Simulate one training step of a graph under a plan.
 
@@ -170,14 +172,26 @@ def simulate(
         groups: the number of op groups that the plan was made for.
         optimizer: whose state occupies memory: sgd, momentum or adam.
         cost_model: what ops cost: `roofline`, `roofline:efficiency=typical`, `profiled:file=FILE`, `recorded`.
+        trace: a file to write for ui.perfetto.dev: ops, transfers and memory over time, `*.json` or `*.json.gz`.
+        gantt: a chart to write: `*.png`, `*.svg`, or `*.html` with the memory below it.
 
     """
     from envs.plan import Plan
     from envs.plan_file import load_plan
+    from envs.trace import save_trace
     from evaluation.placed import Placed
 
+    for out in (trace, gantt):
+        _check_writable(out)
     problem = _problem(graph, cluster, groups, optimizer, cost_model)
-    return Placed.of(problem, plan if isinstance(plan, Plan) else load_plan(Path(plan), problem))
+    placed = Placed.of(problem, plan if isinstance(plan, Plan) else load_plan(Path(plan), problem))
+    if trace is not None:
+        save_trace(placed.timeline, Path(trace))
+    if gantt is not None:
+        from evaluation.timeline_plots import save_gantt
+
+        save_gantt(placed.timeline, Path(gantt))
+    return placed
 
 
 def compare(

@@ -27,22 +27,25 @@ class Row:
 
 
 def cells(row: Row, seconds: float, columns: int) -> Ints:
-    """(columns,) who had most of each of the equal slices of a step, at least half of it, or NOBODY."""
+    """(columns,) who had most of each of the equal slices of a step, or NOBODY where it was idle for more than half."""
     if seconds <= 0:
         return np.full(columns, NOBODY)
     scale = columns / seconds
-    share = np.full(columns, 0.5 - 1e-9)
+    busy, most = np.zeros(columns), np.zeros(columns)
     owner = np.full(columns, NOBODY)
+    before = (NOBODY, -1.0)
     for op, start, finish in zip(row.op.tolist(), row.start * scale, row.finish * scale, strict=True):
-        if finish <= start:
+        if finish <= start or (op, start) == before:  # copies of one multicast transfer count once
             continue
+        before = (op, start)
         first, last = int(start), min(int(np.ceil(finish)), columns)
         edges = np.arange(first, last)
         mine = np.minimum(finish, edges + 1) - np.maximum(start, edges)
-        wins = mine > share[first:last]
-        share[first:last][wins] = mine[wins]
+        busy[first:last] += mine
+        wins = mine > most[first:last]
+        most[first:last][wins] = mine[wins]
         owner[first:last][wins] = op
-    return owner
+    return np.where(busy > 0.5 - 1e-9, owner, NOBODY)
 
 
 def draw(rows: Sequence[Row], seconds: float, names: Sequence[str], width: int) -> str:

@@ -86,14 +86,14 @@ class Timeline:
         moved = self.transfers
         for channel in np.unique(moved.channel):
             mine = np.flatnonzero(moved.channel == channel)
-            rows.append(
-                gantt.Row(self._link(mine), moved.producer[mine], moved.start[mine], moved.finish[mine], link=True)
-            )
+            name = self.link_name(int(channel))
+            rows.append(gantt.Row(name, moved.producer[mine], moved.start[mine], moved.finish[mine], link=True))
         return rows
 
-    def _link(self, transfers: Ints) -> str:
-        """What the channel of these transfers is called: the devices that it joined, or * if they were several."""
-        ends = (np.unique(side[transfers]) for side in (self.transfers.source, self.transfers.destination))
+    def link_name(self, channel: int) -> str:
+        """What a channel that was used is called: the devices that it joined, or * if they were several."""
+        mine = self.transfers.channel == channel
+        ends = (np.unique(side[mine]) for side in (self.transfers.source, self.transfers.destination))
         names = [self.problem.cluster.devices[end[0]].name if len(end) == 1 else "*" for end in ends]
         return ">".join(names)
 

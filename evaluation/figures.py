@@ -44,14 +44,19 @@ STYLE: dict[Any, object] = {
 
 def svg(paint: Callable[[Figure], None], *, height: float, description: str) -> str:
     """What `paint` draws on a figure of this height (inches), as an SVG element; screen readers say the description."""
-    with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(WIDTH, height), layout="constrained")
-        paint(figure)
-        buffer = io.StringIO()
-        figure.savefig(buffer, format="svg", metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
-    text = buffer.getvalue()
+    text = drawn(paint, height, "svg", metadata=dict.fromkeys(("Creator", "Date", "Format", "Type"))).decode()
     text = text[text.index("<svg ") :].replace("<svg ", f'<svg role="img" aria-label="{html.escape(description)}" ', 1)
     text = text.replace(f"'{FONT}'", "system-ui, sans-serif").replace(INK, "currentColor")
     text = re.sub(r' id="[A-Za-z0-9.]+_\d+"', "", text)  # of groups: referred to by nobody, and not unique in a page
     text = re.sub(r' d="[^"]*"', lambda path: re.sub(r"(\.\d\d)\d+", r"\1", path[0]), text)  # a hundredth of a point
     return re.sub(r"\s*\n\s*", "\n", text)
+
+
+def drawn(paint: Callable[[Figure], None], height: float, kind: str, **options: Any) -> bytes:
+    """The file of a kind that matplotlib knows, with what `paint` draws on a figure of this height (inches)."""
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(WIDTH, height), layout="constrained")
+        paint(figure)
+        buffer = io.BytesIO()
+        figure.savefig(buffer, format=kind, **options)
+    return buffer.getvalue()

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path as FilePath
 
 import numpy as np
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, PathPatch
@@ -13,9 +16,11 @@ from matplotlib.path import Path
 from envs.gantt import Row
 from envs.timeline import Timeline
 from evaluation import units
-from evaluation.figures import BLUE, GREEN, GREY, INK, ORANGE, PURPLE, RED, svg
+from evaluation.figures import BLUE, GREEN, GREY, INK, ORANGE, PURPLE, RED, drawn, svg
+from graphs.errors import InputError
 from graphs.op_graph import Floats, Phase
 
+TEMPLATES = FilePath(__file__).resolve().parent / "templates"
 LINKS = 16  # drawn in a Gantt chart: the busiest
 DETAIL = 6000  # slices of the step in all rows of a chart together: bounds its size
 FAR = 3.0  # times the peak
@@ -33,39 +38,65 @@ Spans = tuple[Floats, Floats]  # start, finish: (spans,) seconds
 
 def gantt_chart(timeline: Timeline) -> str:
     """A row per device and, below, for each of the 16 busiest links; coloured by the phase of the training step."""
-    rows = _shown(timeline.rows())
-
-    def paint(figure: Figure) -> None:
-        axes = figure.subplots()
-        scale, unit = _unit(timeline.step_seconds)
-        used: set[str] = set()
-        for position, row in enumerate(rows):
-            for kind, (start, finish) in _spans(timeline, row, _slices(len(rows))).items():
-                boxes = _boxes(start * scale, finish * scale, position)
-                axes.add_patch(PathPatch(boxes, facecolor=COLOURS[kind], linewidth=0))
-                used.add(kind)
-        axes.set_yticks(range(len(rows)), [row.label for row in rows])
-        axes.tick_params(axis="y", length=0)
-        axes.set_xlim(0, timeline.step_seconds * scale or 1.0)
-        axes.set_ylim(len(rows) - 0.4, -0.6)  # the first device on top
-        axes.set_xlabel(unit)
-        handles = [Patch(color=colour, label=kind) for kind, colour in COLOURS.items() if kind in used]
-        figure.legend(handles=handles, loc="outside upper left", ncols=len(COLOURS), fontsize=8, handlelength=1)
-
-    return svg(paint, height=0.9 + 0.26 * len(rows), description="What each device and link did during the step")
+    height = 0.9 + 0.26 * len(_shown(timeline.rows()))
+    description = "What each device and link did during the step"
+    return svg(lambda figure: _paint_gantt(figure, timeline), height=height, description=description)
 
 
 def memory_curves(timeline: Timeline) -> str:
     """A panel per device: bytes held over the step, of which parameters and the like, and the device's limit."""
+    height = 0.5 + 1.15 * len(timeline.problem.cluster)
+    description = "Memory held on each device during the step"
+    return svg(lambda figure: _paint_memory(figure, timeline), height=height, description=description)
+
+
+def save_gantt(timeline: Timeline, path: FilePath) -> None:
+    """Write the chart of what ran where: as PNG or SVG, or as a page (HTML) with the memory below it.
+
+    Raises InputError for another ending.
+    """
+    if path.suffix == ".html":
+        page = Environment(loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined)
+        charts = [Markup(gantt_chart(timeline)), Markup(memory_curves(timeline))]
+        name, seconds = timeline.problem.name, units.seconds(timeline.step_seconds)
+        overflow = timeline.overflow()
+        path.write_text(
+            page.get_template("timeline.html.j2").render(name=name, seconds=seconds, overflow=overflow, charts=charts),
+            encoding="utf-8",
+        )
+    elif path.suffix in (".png", ".svg"):
+        height = 0.9 + 0.26 * len(_shown(timeline.rows()))
+        on_white = {"facecolor": "white", "dpi": 160}
+        path.write_bytes(drawn(lambda figure: _paint_gantt(figure, timeline), height, path.suffix[1:], **on_white))
+    else:
+        raise InputError(f"cannot tell what to write to {path}: a Gantt chart is *.png, *.svg or *.html")
+
+
+def _paint_gantt(figure: Figure, timeline: Timeline) -> None:
+    rows = _shown(timeline.rows())
+    axes = figure.subplots()
+    scale, unit = _unit(timeline.step_seconds)
+    used: set[str] = set()
+    for position, row in enumerate(rows):
+        for kind, (start, finish) in _spans(timeline, row, _slices(len(rows))).items():
+            boxes = _boxes(start * scale, finish * scale, position)
+            axes.add_patch(PathPatch(boxes, facecolor=COLOURS[kind], linewidth=0))
+            used.add(kind)
+    axes.set_yticks(range(len(rows)), [row.label for row in rows])
+    axes.tick_params(axis="y", length=0)
+    axes.set_xlim(0, timeline.step_seconds * scale or 1.0)
+    axes.set_ylim(len(rows) - 0.4, -0.6)  # the first device on top
+    axes.set_xlabel(unit)
+    handles = [Patch(color=colour, label=kind) for kind, colour in COLOURS.items() if kind in used]
+    figure.legend(handles=handles, loc="outside upper left", ncols=len(COLOURS), fontsize=8, handlelength=1)
+
+
+def _paint_memory(figure: Figure, timeline: Timeline) -> None:
     devices = len(timeline.problem.cluster)
-
-    def paint(figure: Figure) -> None:
-        panels = figure.subplots(devices, 1, sharex=True, squeeze=False)[:, 0]
-        for device, axes in enumerate(panels):
-            _memory(axes, timeline, device, _slices(4 * devices))  # a slice takes four points
-        panels[-1].set_xlabel(_unit(timeline.step_seconds)[1])
-
-    return svg(paint, height=0.5 + 1.15 * devices, description="Memory held on each device during the step")
+    panels = figure.subplots(devices, 1, sharex=True, squeeze=False)[:, 0]
+    for device, axes in enumerate(panels):
+        _memory(axes, timeline, device, _slices(4 * devices))  # a slice takes four points
+    panels[-1].set_xlabel(_unit(timeline.step_seconds)[1])
 
 
 def _shown(rows: Sequence[Row]) -> list[Row]:

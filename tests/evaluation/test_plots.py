@@ -1,4 +1,5 @@
 import xml.etree.ElementTree as ElementTree
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -6,7 +7,8 @@ import pytest
 from envs.simulator import Simulator
 from evaluation.comparison import Comparison
 from evaluation.plots import Curve, comparison_bars, learning_curve
-from evaluation.timeline_plots import _spans, gantt_chart, memory_curves
+from evaluation.timeline_plots import _spans, gantt_chart, memory_curves, save_gantt
+from graphs.errors import InputError
 from graphs.op_graph import OpGraph
 from graphs.problem import Problem
 from tests.evaluation.some_records import LEARNED, SOME
@@ -123,3 +125,17 @@ def test_a_step_without_time_can_be_drawn() -> None:
 
 def test_equal_plots_are_equal_text() -> None:
     assert comparison_bars(Comparison(SOME)) == comparison_bars(Comparison(SOME))
+
+
+def test_a_gantt_chart_is_saved_as_its_ending_says(four_ops_two_devices: Toy, tmp_path: Path) -> None:
+    toy = four_ops_two_devices
+    timeline = Simulator(toy.problem).timeline(toy.best_placement)
+    for ending, begin in (("png", b"\x89PNG"), ("svg", b"<?xml"), ("html", b"<!doctype html>")):
+        path = tmp_path / f"chart.{ending}"
+        save_gantt(timeline, path)
+        assert path.read_bytes().startswith(begin)
+    page = (tmp_path / "chart.html").read_text()
+    assert page.count("<svg") == 2
+    assert "One training step takes 6.00 s" in page
+    with pytest.raises(InputError, match=r"chart.pdf: a Gantt chart is \*.png, \*.svg or \*.html"):
+        save_gantt(timeline, tmp_path / "chart.pdf")

@@ -1,0 +1,124 @@
+"""The timeline as a trace in Chrome's JSON format, which Perfetto (ui.perfetto.dev) opens.
+
+Devices and links are tracks, ops and transfers slices on them, memory a counter per device; an arrow leads from an op
+to each transfer of its output, and from there to the first op that reads the copy. Times are in microseconds, as the
+format has it ("Trace Event Format", Google, 2016).
+"""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from envs.timeline import Timeline
+from graphs.errors import InputError
+from graphs.op_graph import Ints, Phase
+
+ENDINGS = (".json", ".json.gz")
+DEVICES, LINKS = 1, 2  # the format's processes: groups of tracks
+
+Event = dict[str, Any]
+
+
+def save_trace(timeline: Timeline, path: Path) -> None:
+    """Write a trace, packed if the name ends with `.gz`. Raises InputError for another ending."""
+    if not path.name.endswith(ENDINGS):
+        raise InputError(f"cannot tell what to write to {path}: a trace is {' or '.join(f'*{end}' for end in ENDINGS)}")
+    text = msgspec.json.encode({"displayTimeUnit": "ms", "traceEvents": list(trace_events(timeline))})
+    path.write_bytes(gzip.compress(text, mtime=0) if path.suffix == ".gz" else text)
+
+
+def trace_events(timeline: Timeline) -> Iterator[Event]:
+    """The events of the trace, tracks first."""
+    channels, track = np.unique(timeline.transfers.channel, return_inverse=True)
+    yield from _tracks(timeline, channels)
+    yield from _ops(timeline)
+    yield from _transfers(timeline, track)
+    yield from _arrows(timeline, track)
+    yield from _memory(timeline)
+
+
+def _tracks(timeline: Timeline, channels: Ints) -> Iterator[Event]:
+    names = [device.name for device in timeline.problem.cluster.devices]
+    links = [timeline.link_name(channel) for channel in channels.tolist()]
+    for process, group, tracks in ((DEVICES, "devices", names), (LINKS, "links", links)):
+        yield {"ph": "M", "name": "process_name", "pid": process, "args": {"name": group}}
+        for index, name in enumerate(tracks):
+            yield {"ph": "M", "name": "thread_name", "pid": process, "tid": index, "args": {"name": name}}
+
+
+def _ops(timeline: Timeline) -> Iterator[Event]:
+    graph = timeline.problem.graph
+    columns = (timeline.placement, timeline.start, timeline.finish, graph.phase, graph.units, graph.output_bytes)
+    rows = zip(graph.names, graph.kinds, *(column.tolist() for column in columns), strict=True)
+    for name, kind, device, start, finish, phase, unit, size in rows:
+        about = {"kind": kind, "phase": Phase(phase).name.lower(), "unit": unit, "output_bytes": size}
+        yield _slice(DEVICES, device, name, start, finish) | {"cat": "op", "args": about}
+
+
+def _transfers(timeline: Timeline, track: Ints) -> Iterator[Event]:
+    """A slice each; the copies that one multicast transfer makes are one."""
+    graph, moved = timeline.problem.graph, timeline.transfers
+    names = [device.name for device in timeline.problem.cluster.devices]
+    shared: dict[tuple[int, int], list[int]] = {}
+    for copy, key in enumerate(zip(track.tolist(), moved.producer.tolist(), strict=True)):
+        shared.setdefault(key, []).append(copy)
+    multicast = timeline.problem.cluster.multicast
+    for (channel, producer), copies in shared.items():
+        for group in [copies] if multicast[moved.channel[copies[0]]] else [[copy] for copy in copies]:
+            about = {
+                "from": names[moved.source[group[0]]],
+                "to": [names[moved.destination[copy]] for copy in group],
+                "bytes": float(graph.output_bytes[producer]),
+            }
+            times = float(moved.start[group[0]]), float(moved.finish[group[0]])
+            yield _slice(LINKS, channel, graph.names[producer], *times) | {"cat": "transfer", "args": about}
+
+
+def _arrows(timeline: Timeline, track: Ints) -> Iterator[Event]:
+    """Per copy: from the middle of the op, through the transfer, to the start of the first op that reads it."""
+    moved = timeline.transfers
+    first = _first_readers(timeline)
+    columns = (moved.producer, moved.source, moved.destination, moved.start)
+    rows = zip(track.tolist(), *(column.tolist() for column in columns), strict=True)
+    for number, (channel, producer, source, destination, start) in enumerate(rows):
+        middle = float(timeline.start[producer] + timeline.finish[producer]) / 2
+        reader = first[producer, destination]
+        arrow = {"cat": "copy", "name": "copy", "id": number}
+        yield arrow | {"ph": "s", "pid": DEVICES, "tid": source, "ts": _ticks(middle) / 1e3}
+        yield arrow | {"ph": "t", "pid": LINKS, "tid": channel, "ts": _ticks(start) / 1e3}
+        yield arrow | {
+            "ph": "f", "bp": "e", "pid": DEVICES, "tid": destination, "ts": _ticks(float(timeline.start[reader])) / 1e3
+        }  # fmt: skip
+
+
+def _first_readers(timeline: Timeline) -> dict[tuple[int, int], int]:
+    """Of the ops that read a producer's output on a device, the one that starts first."""
+    graph = timeline.problem.graph
+    carried = graph.edges[~graph.control]
+    order = np.argsort(-timeline.start[carried[:, 1]], kind="stable")  # the earliest comes last, and stays
+    producers, consumers = carried[order].T
+    keys = zip(producers.tolist(), timeline.placement[consumers].tolist(), strict=True)
+    return dict(zip(keys, consumers.tolist(), strict=True))
+
+
+def _memory(timeline: Timeline) -> Iterator[Event]:
+    for device, name in enumerate(device.name for device in timeline.problem.cluster.devices):
+        for seconds, held in zip(*(curve.tolist() for curve in timeline.memory_curve(device)), strict=True):
+            about = {"bytes": held}
+            yield {"ph": "C", "pid": DEVICES, "name": f"memory of {name}", "ts": _ticks(seconds) / 1e3, "args": about}
+
+
+def _slice(process: int, track: int, name: str, start: float, finish: float) -> Event:
+    begin, end = _ticks(start), _ticks(finish)
+    return {"ph": "X", "pid": process, "tid": track, "name": name, "ts": begin / 1e3, "dur": (end - begin) / 1e3}
+
+
+def _ticks(seconds: float) -> int:
+    """In whole nanoseconds: so that a slice ends no later than the next begins, whatever is rounded."""
+    return round(seconds * 1e9)

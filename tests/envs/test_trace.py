@@ -1,0 +1,85 @@
+"""The trace holds the whole timeline, in the form that Perfetto reads."""
+
+import gzip
+import json
+from collections import defaultdict
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from envs.simulator import Simulator
+from envs.timeline import Timeline
+from envs.trace import DEVICES, LINKS, save_trace, trace_events
+from graphs.errors import InputError
+from graphs.problem import Problem
+from tests.oracle.strategies import Case, cases
+from tests.oracle.toys import toy_cluster, toy_graph
+
+
+def diamond() -> Timeline:
+    graph = toy_graph([1, 3, 3, 1], [(0, 1), (0, 2), (1, 3), (2, 3)])
+    return Simulator(Problem(graph, toy_cluster(2))).timeline([0, 0, 1, 1])
+
+
+def test_ops_and_transfers_are_slices_and_arrows_join_them() -> None:
+    events = list(trace_events(diamond()))
+    slices = [(e["pid"], e["tid"], e["name"], e["ts"], e["dur"]) for e in events if e["ph"] == "X"]
+    assert slices == [
+        (DEVICES, 0, "a", 0, 1e6), (DEVICES, 0, "b", 1e6, 3e6),
+        (DEVICES, 1, "c", 2e6, 3e6), (DEVICES, 1, "d", 5e6, 1e6),
+        (LINKS, 0, "a", 1e6, 1e6), (LINKS, 0, "b", 4e6, 1e6),
+    ]  # fmt: skip
+    arrows = [(e["ph"], e["pid"], e["tid"], e["ts"]) for e in events if e.get("cat") == "copy" and e["id"] == 0]
+    assert arrows == [("s", DEVICES, 0, 0.5e6), ("t", LINKS, 0, 1e6), ("f", DEVICES, 1, 2e6)]
+    names = [e["args"]["name"] for e in events if e["name"] == "thread_name"]
+    assert names == ["gpu:0", "gpu:1", "gpu:0>gpu:1"]
+
+
+def test_a_multicast_transfer_is_one_slice() -> None:
+    graph = toy_graph([1, 1, 1], [(0, 1), (0, 2)])
+    timeline = Simulator(Problem(graph, toy_cluster(3, shared_out=True, multicast=True))).timeline([0, 1, 2])
+    sent = [e["args"] for e in trace_events(timeline) if e.get("cat") == "transfer"]
+    assert sent == [{"from": "gpu:0", "to": ["gpu:1", "gpu:2"], "bytes": 1.0}]
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@given(cases())
+def test_slices_of_a_track_do_not_overlap_and_counters_reach_the_peak(case: Case) -> None:
+    simulator = Simulator(case.problem, cost_model=case.cost_model, priority=case.priority)
+    timeline = simulator.timeline(case.placements[0])
+    tracks: dict[tuple[int, int], list[dict[str, Any]]] = defaultdict(list)
+    most: dict[str, float] = defaultdict(float)
+    ops = 0
+    for event in trace_events(timeline):
+        if event["ph"] == "X":
+            tracks[event["pid"], event["tid"]].append(event)
+            ops += event["cat"] == "op"
+        elif event["ph"] == "C":
+            most[event["name"]] = max(most[event["name"]], event["args"]["bytes"])
+    assert ops == len(case.problem.graph)
+    for events in tracks.values():
+        took_time = sorted((e for e in events if e["dur"] > 0), key=lambda e: e["ts"])
+        for one, following in pairwise(took_time):
+            assert one["ts"] + one["dur"] <= following["ts"] + 1e-6
+    names = [device.name for device in case.problem.cluster.devices]
+    assert [most[f"memory of {name}"] for name in names] == timeline.peak_bytes.tolist()
+
+
+def test_a_trace_is_a_file_of_json_packed_or_not(tmp_path: Path) -> None:
+    plain, packed = tmp_path / "a.json", tmp_path / "a.json.gz"
+    save_trace(diamond(), plain)
+    save_trace(diamond(), packed)
+    assert gzip.decompress(packed.read_bytes()) == plain.read_bytes()
+    assert json.loads(plain.read_bytes())["traceEvents"] == list(trace_events(diamond()))
+    with pytest.raises(InputError, match=r"a trace is \*.json or \*.json.gz"):
+        save_trace(diamond(), tmp_path / "a.txt")
+
+
+def test_many_short_ops_look_as_busy_as_they_are() -> None:
+    graph = toy_graph([0.3] * 20, [], output_bytes=[0] * 20)
+    rows = Simulator(Problem(graph, toy_cluster(1))).timeline(np.zeros(20, int)).draw(13).split("\n")
+    assert "." not in rows[0].partition("|")[2]
