@@ -110,11 +110,14 @@ class Cluster:
     def fingerprint(self) -> str:
         """Sixteen hex digits that change with any device or link: plans carry it."""
         digest = hashlib.sha256(repr(self.devices).encode())
-        off_diagonal = self._pairs
-        for matrix in (self.latency, self.bandwidth, self.channel):
-            digest.update(matrix[off_diagonal].tobytes())
-        digest.update(self.gap.tobytes())
-        digest.update(self.multicast.tobytes())
+        pairs = self._pairs
+        used, first, channel = np.unique(self.channel[pairs], return_index=True, return_inverse=True)
+        order = np.argsort(first)  # channels by the first pair that they carry: their numbers mean nothing
+        for values in (
+            self.latency[pairs], self.bandwidth[pairs], np.argsort(order)[channel], self.gap[used[order]],
+            self.multicast[used[order]],
+        ):  # fmt: skip
+            digest.update(values.tobytes())
         return digest.hexdigest()[:16]
 
     @classmethod

@@ -28,7 +28,7 @@ Quantities are text with a unit, or plain numbers of FLOP/s, bytes/s, bytes and 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import msgspec
 import numpy as np
@@ -113,6 +113,11 @@ def load_cluster_file(path: Path) -> Cluster:
         return _cluster(content)
     except InputError as error:
         raise InputError(f"{path}: {error}") from error
+
+
+def cluster_schema() -> dict[str, Any]:
+    """The JSON schema of a cluster file, for editors and other programs."""
+    return msgspec.json.schema(ClusterFile)
 
 
 # ---- reading -----------------------------------------------------------------------------------------------

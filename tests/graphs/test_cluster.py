@@ -1,5 +1,7 @@
 """Clusters refuse what makes no sense, and say which device or pair is wrong."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -48,3 +50,12 @@ def test_the_fingerprint_changes_with_devices_and_links() -> None:
     assert one == toy_cluster(2).fingerprint
     others = (toy_cluster(3), toy_cluster(2, memory=5), toy_cluster(2, latency=1.0), toy_cluster(2, gap=1.0))
     assert len({one, *(other.fingerprint for other in others)}) == 5
+
+
+def test_the_fingerprint_does_not_depend_on_how_channels_are_numbered() -> None:
+    one = toy_cluster(3, shared_out=True, gap=1.0)
+    renumbered = replace(one, channel=5 - one.channel, gap=np.full(9, 1.0), multicast=np.zeros(9, np.bool_))
+    assert renumbered.fingerprint == one.fingerprint
+    gap = np.full(9, 1.0)
+    gap[5] = 2.0
+    assert replace(renumbered, gap=gap).fingerprint != one.fingerprint

@@ -1,0 +1,21 @@
+"""P100 cards on PCIe switches of one server: cards behind one switch talk directly, all others over its one uplink."""
+
+from __future__ import annotations
+
+from graphs.cluster import Cluster
+from graphs.clusters.p100 import P100, PCIE_BANDWIDTH, PCIE_LATENCY
+from graphs.topology import Level, hierarchical
+
+CONFIGURATIONS = ("switches=2,devices=2", "switches=2,devices=4")
+
+
+def build(*, switches: int = 2, devices: int = 2) -> Cluster:
+    """`devices` cards on each switch; what leaves a switch shares its uplink, of 16 lanes like each card's."""
+    return hierarchical(
+        f"p100_switches:switches={switches},devices={devices}",
+        P100,
+        (
+            Level(switches, PCIE_BANDWIDTH, 2 * PCIE_LATENCY, "group"),  # latency ours: two hops, twice that of one
+            Level(devices, PCIE_BANDWIDTH, PCIE_LATENCY, "device"),
+        ),
+    )
