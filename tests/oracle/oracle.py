@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from graphs.op_graph import Floats
 from graphs.problem import Problem
 
 Name = tuple[object, ...]  # ("op", u), or ("send", u, channel, destination) with destination -1 on a multicast channel
@@ -38,7 +39,7 @@ class Result:
 
 
 def simulate(
-    problem: Problem, op_seconds: Sequence[Sequence[float]], placement: Sequence[int], priority: str = "fifo"
+    problem: Problem, op_seconds: Sequence[Sequence[float]], placement: Sequence[int], priority: str | Floats = "fifo"
 ) -> Result:
     """One step of a placement, (ops,) devices, where op v takes op_seconds[v][device]."""
     ops = range(len(problem.graph))
@@ -51,7 +52,7 @@ def simulate(
     return Result(start, finish, copies, max(finish), peak)  # rule 5
 
 
-def priorities(problem: Problem, op_seconds: Sequence[Sequence[float]], priority: str) -> list[float]:
+def priorities(problem: Problem, op_seconds: Sequence[Sequence[float]], priority: str | Floats) -> list[float]:
     """Rule 4: the smaller goes first."""
     edges = problem.graph.edges.tolist()
     remaining: dict[int, float] = {}
@@ -62,6 +63,8 @@ def priorities(problem: Problem, op_seconds: Sequence[Sequence[float]], priority
             remaining[op] = mean + max((longest(v) for u, v in edges if u == op), default=0.0)
         return remaining[op]
 
+    if not isinstance(priority, str):
+        return [float(number) for number in priority]
     return [0.0 if priority == "fifo" else -longest(op) for op in range(len(op_seconds))]
 
 

@@ -14,6 +14,7 @@ from heapq import heappop, heappush
 from simpy import Environment
 from simpy.events import Event, EventPriority
 
+from graphs.op_graph import Floats
 from graphs.problem import Problem
 
 LAST_OF_THE_INSTANT = EventPriority(2)  # after SimPy's URGENT and NORMAL, which are 0 and 1
@@ -54,11 +55,12 @@ class Task:
 
 
 def simulate(
-    problem: Problem, op_seconds: Sequence[Sequence[float]], placement: Sequence[int], priority: str = "fifo"
+    problem: Problem, op_seconds: Sequence[Sequence[float]], placement: Sequence[int], priority: str | Floats = "fifo"
 ) -> Times:
     """One step of a placement, (ops,) devices, where op v takes op_seconds[v][device]; with no memory.
 
-    `priority` is "fifo" or "critical_path". Linear in ops and edges, some tens of microseconds for each.
+    `priority` is "fifo", "critical_path", or a given order, (ops,) numbers. Linear in ops and edges, some tens of
+    microseconds for each.
     """
     environment = Environment()
     ops, copies = _tasks(environment, problem, op_seconds, placement, _urgency(problem, op_seconds, priority))
@@ -160,8 +162,10 @@ def _tasks(
     return ops, copies
 
 
-def _urgency(problem: Problem, op_seconds: Sequence[Sequence[float]], priority: str) -> list[float]:
+def _urgency(problem: Problem, op_seconds: Sequence[Sequence[float]], priority: str | Floats) -> list[float]:
     """(ops,) the smaller goes first: equal, or minus the longest path from the op to the end in mean seconds."""
+    if not isinstance(priority, str):
+        return [float(number) for number in priority]
     if priority == "fifo":
         return [0.0] * len(op_seconds)
     consumers: list[list[int]] = [[] for _ in op_seconds]

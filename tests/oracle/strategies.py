@@ -30,7 +30,7 @@ class Case:
     problem: Problem
     cost_model: Fixed
     placements: Ints  # (plans, units)
-    priority: str
+    priority: str | Floats  # one of the names, or a given order, (ops,)
 
     def per_op(self, plan: int) -> list[int]:
         devices: list[int] = self.placements[plan][self.problem.graph.units].tolist()
@@ -52,8 +52,13 @@ def cases(draw: st.DrawFn, max_ops: int = 8, max_devices: int = 4, plans: int = 
         problem,
         Fixed(np.reshape(seconds, (ops, devices))),
         np.reshape(places, (plans, units)),
-        draw(st.sampled_from(("fifo", "critical_path"))),
+        draw(st.sampled_from(("fifo", "critical_path")) | given_orders(ops)),
     )
+
+
+def given_orders(ops: int) -> st.SearchStrategy[Floats]:
+    """Numbers of which the smallest goes first, some of them equal."""
+    return st.lists(st.integers(0, ops), min_size=ops, max_size=ops).map(lambda order: np.array(order, np.float64))
 
 
 @st.composite

@@ -1,0 +1,182 @@
+"""Schedules: all placements of a problem with all orders of their ops and transfers, as a model for CP-SAT.
+
+Every run of the simulator is one of these schedules, whichever the priority, so no placement that fits is faster than
+the fastest schedule. The reverse does not hold: a schedule may leave a device idle although an op is ready.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from dataclasses import dataclass
+
+import numpy as np
+from ortools.sat.python import cp_model
+
+from graphs.op_graph import Floats, Ints
+from graphs.problem import Problem
+
+TICKS = 2**26  # of time in a step, at most
+
+
+@dataclass(frozen=True, eq=False)
+class Proposal:
+    """The placement of the fastest schedule that was found, if any, and what no schedule can beat."""
+
+    placement: Ints | None  # (units,) device
+    bound_seconds: float  # infinite if there is no schedule within the horizon
+    work: float  # deterministic seconds that the search took
+
+
+class Schedules:
+    """The model; its optimum, `step`, is in ticks.
+
+    Durations are rounded down to ticks: any schedule then remains one, with all its times rounded down, so that the
+    fastest schedule in ticks is no slower than the fastest.
+    """
+
+    def __init__(self, problem: Problem, op_seconds: Floats, horizon_seconds: float) -> None:
+        """`op_seconds` is (ops, devices); steps longer than the horizon are of no interest."""
+        graph, cluster = problem.graph, problem.cluster
+        self.problem = problem
+        self.tick_seconds = 2.0 ** math.ceil(math.log2(max(horizon_seconds, 1e-200) / TICKS))  # halves stay exact
+        self._horizon = math.ceil(horizon_seconds / self.tick_seconds)
+        self._devices = range(len(cluster))
+        self._takes_time = op_seconds > 0
+        self._ticks = self._floor(op_seconds)
+        self._held_ticks = self._floor(op_seconds + np.where(self._takes_time, cluster.launch_seconds, 0.0))
+        self.model = cp_model.CpModel()
+        self.step = self.model.new_int_var(0, self._horizon, "step")
+        self.on = [[self.model.new_bool_var("") for _ in self._devices] for _ in range(graph.num_units)]
+        self._op_on = [self.on[unit] for unit in graph.units]
+        self._start = [self.model.new_int_var(0, self._horizon, "") for _ in graph.names]
+        self._end = [
+            start + cp_model.LinearExpr.weighted_sum(on, ticks)
+            for start, on, ticks in zip(self._start, self._op_on, self._ticks.tolist(), strict=True)
+        ]
+        self._add_devices()
+        self._add_edges()
+        self._add_memory()
+        self.model.minimize(self.step)
+
+    def propose(self, work: float) -> Proposal:
+        """Search with so many deterministic seconds of work, the same on every machine."""
+        solver = cp_model.CpSolver()
+        solver.parameters.num_workers = 1
+        solver.parameters.max_deterministic_time = work
+        status = solver.status_name(solver.solve(self.model))
+        spent = float(solver.response_proto.deterministic_time)
+        if status == "INFEASIBLE":
+            return Proposal(None, math.inf, spent)
+        # ticks are whole, and rounded down
+        bound = math.ceil(solver.best_objective_bound - 1e-6) * self.tick_seconds
+        if status not in ("OPTIMAL", "FEASIBLE"):
+            return Proposal(None, bound, spent)
+        placement = [[solver.value(on) for on in unit].index(1) for unit in self.on]
+        return Proposal(np.array(placement, np.int64), bound, spent)
+
+    def forbid(self, placement: Ints) -> None:
+        """Leave a placement, (units,) devices, out of further proposals."""
+        chosen = (on[device] for on, device in zip(self.on, placement.tolist(), strict=True))
+        self.model.add_bool_or([on.negated() for on in chosen])
+
+    def start_from(self, placement: Ints) -> None:
+        """Tell the solver about a placement, (units,) devices, that is already good."""
+        for on, device in zip(self.on, placement.tolist(), strict=True):
+            for there in self._devices:
+                self.model.add_hint(on[there], there == device)
+
+    def _floor(self, seconds: Floats) -> Ints:
+        """Ticks; one more than the horizon for all that takes longer."""
+        ticks: Ints = np.floor(np.minimum(seconds / self.tick_seconds, self._horizon + 1)).astype(np.int64)
+        return ticks
+
+    def _add_devices(self) -> None:
+        """Rule 1: a device runs one op at a time, and is held for a launch after it."""
+        model, units = self.model, self.problem.graph.units
+        for on in self.on:
+            model.add_exactly_one(on)
+        for end in self._end:
+            model.add(end <= self.step)
+        for device in self._devices:
+            ticks = self._held_ticks[:, device]
+            of_op = zip(self._start, ticks.tolist(), self._op_on, strict=True)
+            model.add_no_overlap(
+                [model.new_optional_fixed_size_interval_var(start, size, on[device], "") for start, size, on in of_op]
+            )
+            load = np.zeros(len(self.on), np.int64)
+            np.add.at(load, units, ticks)
+            work = cp_model.LinearExpr.weighted_sum([on[device] for on in self.on], load.tolist())
+            model.add(work <= self.step + int((ticks - self._ticks[:, device]).max()))  # follows, and is of great help
+
+    def _add_edges(self) -> None:
+        """Rules 2 and 3: an op waits for its inputs, and an output is sent once to each other device."""
+        graph, cluster = self.problem.graph, self.problem.cluster
+        readers: dict[int, list[int]] = defaultdict(list)
+        for (u, v), is_control in zip(graph.edges.tolist(), graph.control.tolist(), strict=True):
+            self.model.add(self._start[v] >= self._end[u])
+            if not is_control and graph.units[u] != graph.units[v]:
+                readers[u].append(v)
+        queues: dict[int, list[cp_model.IntervalVar]] = defaultdict(list)
+        for source in self._devices:
+            served_together: dict[tuple[int, int], list[int]] = defaultdict(list)
+            for there in self._devices:
+                channel = int(cluster.channel[source, there])
+                if there != source:
+                    served_together[channel, -1 if cluster.multicast[channel] else there].append(there)
+            for (channel, _), destinations in served_together.items():
+                queues[channel] += [self._transfer(u, source, destinations, channel, readers[u]) for u in readers]
+        for transfers in queues.values():
+            self.model.add_no_overlap(transfers)
+
+    def _transfer(
+        self, op: int, source: int, destinations: list[int], channel: int, consumers: list[int]
+    ) -> cp_model.IntervalVar:
+        """One transfer, if a consumer is on one of the destinations.
+
+        A multicast one is as long as the slowest destination needs: here, to each destination as long as that needs.
+        """
+        cluster, model = self.problem.cluster, self.model
+        seconds = cluster.latency[source] + self.problem.graph.output_bytes[op] / cluster.bandwidth[source]
+        held = int(self._floor(seconds[destinations] + cluster.gap[channel]).min())
+        start, present = model.new_int_var(0, self._horizon, ""), model.new_bool_var("")
+        model.add(start >= self._end[op]).only_enforce_if(present)
+        for there in destinations:
+            ticks = int(self._floor(seconds)[there])
+            for consumer in dict.fromkeys(consumers):
+                needed = [self._op_on[op][source], self._op_on[consumer][there]]
+                model.add_bool_and(present).only_enforce_if(needed)
+                model.add(self._start[consumer] >= start + ticks).only_enforce_if(needed)
+        return model.new_optional_fixed_size_interval_var(start, held, present, "")
+
+    def _add_memory(self) -> None:
+        """Rule 6, in part: while an op runs, its device holds its parameters, the op's inputs and its output."""
+        graph = self.problem.graph
+        weights = np.floor(graph.weights * self.problem.bytes_per_weight_byte).astype(np.int64).tolist()
+        needed = self._working_bytes()
+        users = [
+            np.unique(graph.units[graph.weight_uses[graph.weight_uses[:, 1] == w, 0]]) for w in range(len(weights))
+        ]
+        for device, memory in enumerate(self.problem.cluster.memory_bytes):
+            if memory >= sum(weights) + needed.max():
+                continue
+            held = []
+            for using in users:
+                on = [self.on[unit][device] for unit in using]
+                held.append(on[0] if len(on) == 1 else self.model.new_bool_var(""))
+                for one in on:
+                    self.model.add_implication(one, held[-1])
+            static = cp_model.LinearExpr.weighted_sum(held, weights)
+            self.model.add(static <= math.floor(memory))
+            for op in np.flatnonzero(needed * self._takes_time[:, device]):
+                left = math.floor(memory) - int(needed[op])
+                self.model.add(static <= left).only_enforce_if(self._op_on[op][device])
+
+    def _working_bytes(self) -> Ints:
+        """(ops,) bytes of each op's output and distinct inputs, at least."""
+        graph = self.problem.graph
+        output = np.floor(graph.output_bytes).astype(np.int64)
+        read = np.unique(graph.edges[~graph.control], axis=0)
+        needed = output.copy()
+        np.add.at(needed, read[:, 1], output[read[:, 0]])
+        return needed
