@@ -4,7 +4,7 @@ BIN := .venv/bin
 RUN := runs/demo
 UNSEEN := rnnlm:layers=5,steps=14,hidden=2560,batch=256
 
-.PHONY: setup demo test bench clean
+.PHONY: setup demo test bench graphs clean
 
 setup: .venv/installed
 
@@ -28,6 +28,9 @@ test: setup  ## style, types, tests
 
 bench: setup  ## speed, as ratios to peers measured in the same run: bench.json
 	$(BIN)/python -m tests.benchmarks.run bench.json
+
+graphs: setup  ## capture every configuration that papers name, in full
+	$(BIN)/python -m evaluation.configurations
 
 clean:
 	rm -rf .venv runs .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -195,8 +195,9 @@ def simulate(
 
 
 def compare(
-    graphs: Sequence[str | OpGraph],
+    graphs: Sequence[str | OpGraph] = (),
     *,
+    suite: str = "",
     clusters: Sequence[str | Cluster] = ("p100:devices=2",),
     placers: Sequence[str | Placer] = (),
     budget: int = 16,
@@ -211,6 +212,7 @@ def compare(
 
     Args:
         graphs: graph files, family specs such as `rnnlm:layers=4`, or `file.py:callable`.
+        suite: instead of graphs and clusters, problems that a paper compares on: `gdp12`, `placeto`.
         clusters: cluster files, or presets such as `p100:devices=4`.
         placers: placers' specs, or run folders of trained ones; without any, all that need no training.
         budget: how many placements each placer may simulate on each problem.
@@ -224,8 +226,12 @@ def compare(
     """
     from evaluation.compare import compare as run
     from evaluation.evaluate import classical_placers, load_placer
+    from graphs.suites import suite_specs
 
-    problems = [_problem(graph, cluster, groups, optimizer, cost_model) for graph in graphs for cluster in clusters]
+    if bool(suite) == bool(graphs):
+        raise InputError("compare needs graphs, or the name of a suite, and not both")
+    pairs = suite_specs(suite) if suite else [(graph, cluster) for graph in graphs for cluster in clusters]
+    problems = [_problem(graph, cluster, groups, optimizer, cost_model) for graph, cluster in pairs]
     chosen = [load_placer(p) if isinstance(p, str) else p for p in placers or classical_placers()]
     return run(chosen, problems, budget=budget, seeds=range(seeds), workers=workers, journal=journal)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
@@ -11,8 +12,9 @@ from rich.table import Table
 from rich.text import Text
 
 from graphs import by_name
+from graphs.suites import SUITES
 
-Kind = Literal["all", "families", "clusters", "placers", "networks", "cost_models", "recipes"]
+Kind = Literal["all", "families", "suites", "clusters", "placers", "networks", "cost_models", "recipes"]
 KINDS = [kind for kind in get_args(Kind) if kind != "all"]
 FOLDERS = {folder.rpartition(".")[2]: folder for folder in by_name.FOLDERS}
 RECIPES = Path(__file__).resolve().parent.parent / "training" / "recipes"
@@ -40,7 +42,14 @@ class Listing:
 def _entries(kind: str) -> list[dict[str, object]]:
     if kind == "recipes":
         return [{"name": path.stem, "about": _first_comment(path)} for path in sorted(RECIPES.glob("*.toml"))]
+    if kind == "suites":
+        return [_suite(name, pairs) for name, pairs in SUITES.items()]
     return [_entry(FOLDERS[kind], name) for name in by_name.names(FOLDERS[kind])]
+
+
+def _suite(name: str, pairs: Sequence[tuple[str, str]]) -> dict[str, object]:
+    problems = [f"{graph}@{cluster}" for graph, cluster in pairs]
+    return {"name": name, "about": f"{len(problems)} problems that a paper compares on", "problems": problems}
 
 
 def _first_comment(path: Path) -> str:
@@ -52,7 +61,7 @@ def _entry(folder: str, name: str) -> dict[str, object]:
     entry: dict[str, object] = {"name": name, "about": constants["doc"]}
     if "TRAIN" in constants:
         splits = {"train": list(constants["TRAIN"]), "test": list(constants["TEST"])}
-        return entry | {"configurations": [*splits["train"], *splits["test"]], "splits": splits}
+        return entry | {"configurations": list(constants.get("CONFIGURATIONS", ())), "splits": splits}
     if "CONFIGURATIONS" in constants:
         return entry | {"configurations": list(constants["CONFIGURATIONS"])}
     return entry

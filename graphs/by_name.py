@@ -41,7 +41,7 @@ def module(folder: str, name: str) -> ModuleType:
 
 def build(folder: str, spec: str) -> Any:  # each folder's contract says what its `build` returns
     """Build what a spec names. Raises InputError for an unknown name or knob, or a value of the wrong type."""
-    name, texts = parse(spec)
+    name, texts = parse(expanded(folder, spec))
     builder = module(folder, name).build
     return builder(**_typed(spec, builder, texts))
 
@@ -58,6 +58,24 @@ def parse(spec: str) -> tuple[str, dict[str, str]]:
             raise InputError(f"{spec!r}: knob {key!r} is given twice")
         knobs[key] = value
     return name, knobs
+
+
+def expanded(folder: str, spec: str) -> str:
+    """The spec with the knobs of the configuration that it names: "resnet:resnet-50,batch=32".
+
+    A knob given beside the configuration replaces its value. Raises InputError for an unknown configuration.
+    """
+    name, _, rest = spec.partition(":")
+    configuration, _, others = rest.partition(",")
+    if not configuration or "=" in configuration:
+        return spec
+    known = constants(folder, name).get("CONFIGURATIONS")
+    if not isinstance(known, dict):
+        return spec
+    if configuration not in known:
+        raise InputError(f"{spec!r}: {unknown(f'configuration of {name}', configuration, known)}")
+    knobs = parse(f"{name}:{known[configuration]}")[1] | parse(f"{name}:{others}")[1]
+    return f"{name}:{','.join(f'{key}={value}' for key, value in knobs.items())}"
 
 
 def constants(folder: str, name: str) -> dict[str, Any]:

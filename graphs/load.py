@@ -62,7 +62,7 @@ def _captured(what: str) -> OpGraph:
         from graphs.capture import capture_file
 
         return capture_file(what)
-    name, families = by_name.parse(what)[0], by_name.names("graphs.families")
+    name, families = what.partition(":")[0], by_name.names("graphs.families")
     if name not in families:
         sentence = by_name.unknown("model family", name, families)
         raise InputError(f"{sentence}; a graph is also given as a *.graph.json file or as file.py:callable")

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+CONFIGURATIONS = {"inception-9": "blocks=9,width=64,image=299,batch=128"}
 TRAIN = (
     "blocks=4,width=32,image=160,batch=32",
     "blocks=6,width=64,image=160,batch=32",

@@ -10,6 +10,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+CONFIGURATIONS = {
+    "rnnlm-2": "layers=2,steps=35,hidden=2048,batch=64",
+    "rnnlm-4": "layers=4,steps=35,hidden=2048,batch=64",
+    "rnnlm-8": "layers=8,steps=35,hidden=2048,batch=64",
+    "zaremba-large": "layers=2,steps=35,hidden=1500,batch=20",
+    "rnn-10": "layers=10,steps=20,hidden=8192,batch=512",  # Tofu (Wang et al. 2019), section 7.1
+}
+PARAMETERS = {"zaremba-large": 66e6}  # the paper
 TRAIN = (
     "layers=2,steps=16,hidden=1024,batch=64",
     "layers=2,steps=24,hidden=2048,batch=128",

@@ -12,6 +12,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+CONFIGURATIONS = {
+    "gpt2": "layers=12,width=768,heads=12,sequence=1024,batch=8,vocabulary=50257,tied=true",
+    "gpt2-medium": "layers=24,width=1024,heads=16,sequence=1024,batch=4,vocabulary=50257,tied=true",
+    "gpt2-xl": "layers=48,width=1600,heads=25,sequence=1024,batch=1,vocabulary=50257,tied=true",
+}
+PARAMETERS = {"gpt2": 124.4e6, "gpt2-medium": 354.8e6, "gpt2-xl": 1557.6e6}  # of the released models
 TRAIN = (
     "layers=4,width=512,heads=8,sequence=512,batch=8",
     "layers=6,width=768,heads=12,sequence=512,batch=8",
@@ -31,12 +37,25 @@ TEST = (
 
 
 def build(
-    *, layers: int = 4, width: int = 512, heads: int = 8, sequence: int = 256, batch: int = 8, vocabulary: int = 32000
+    *,
+    layers: int = 4,
+    width: int = 512,
+    heads: int = 8,
+    sequence: int = 256,
+    batch: int = 8,
+    vocabulary: int = 32000,
+    tied: bool = False,
 ) -> tuple[nn.Module, tuple[Tensor, ...]]:
-    """The model and its example inputs: tokens and targets, each (batch, sequence)."""
+    """The model and its example inputs: tokens and targets, each (batch, sequence).
+
+    With `tied`, as in GPT-2, the output layer shares the embedding's weights.
+    """
     with torch.device("meta"):
         tokens = torch.empty(batch, sequence, dtype=torch.long)
-        return TransformerLanguageModel(layers, width, heads, sequence, vocabulary), (tokens, tokens.clone())
+        module = TransformerLanguageModel(layers, width, heads, sequence, vocabulary)
+        if tied:
+            module.head.weight = module.tokens.weight
+        return module, (tokens, tokens.clone())
 
 
 class Attention(nn.Module):

@@ -55,6 +55,14 @@ def test_no_test_graph_is_trained_on(family: str) -> None:
     assert not [spec for spec in test if spec in train]
 
 
+def test_its_configurations_have_the_parameters_that_were_published(family: str) -> None:
+    constants = by_name.constants("graphs.families", family)
+    assert constants["CONFIGURATIONS"]
+    for name, published in constants.get("PARAMETERS", {}).items():
+        module, _ = by_name.build("graphs.families", f"{family}:{name}")
+        assert sum(parameter.numel() for parameter in module.parameters()) == pytest.approx(published, rel=0.02)
+
+
 def test_it_is_a_training_step_of_a_real_size(smallest: OpGraph) -> None:
     assert smallest.is_training
     assert 100 < len(smallest) < 8000

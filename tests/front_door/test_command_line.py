@@ -87,8 +87,16 @@ def test_show_and_list(capsys: pytest.CaptureFixture[str]) -> None:
     assert json.loads(out)["ops_by_phase"]["forward"] > 10
     _, out, _ = call(capsys, "list", "families", "--json")
     families = {entry["name"]: entry for entry in json.loads(out)}
-    assert set(families) == {"rnnlm", "inception", "transformer"}
     assert all(entry["splits"]["train"] and entry["splits"]["test"] for entry in families.values())
+    assert set(families) >= {"cifar10", "ptb", "nmt", "nasnet", "xlnet", "layered"}
+    named = {configuration for entry in families.values() for configuration in entry["configurations"]}
+    assert named >= {
+        "rnnlm-2", "rnnlm-4", "rnnlm-8", "gnmt-2", "gnmt-4", "gnmt-8", "transformer-xl-2", "transformer-xl-4",
+        "transformer-xl-8", "inception-v3", "amoebanet", "wavenet-2x18", "wavenet-4x36", "bert-large", "vgg-19",
+        "resnet-50", "resnet-152", "se-resnext-50", "vit-base", "wresnet-152-10", "rnn-10", "gpt2", "llama-7b",
+    }  # fmt: skip
+    _, out, _ = call(capsys, "list", "suites", "--json")
+    assert {entry["name"]: len(entry["problems"]) for entry in json.loads(out)} == {"gdp12": 12, "placeto": 6}
     assert "annealing" in call(capsys, "list")[1]
 
 

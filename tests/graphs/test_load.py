@@ -46,7 +46,7 @@ def test_a_users_callable() -> None:
     [
         (
             "rnlm",
-            r"unknown model family 'rnlm'; did you mean 'rnnlm'\? there are: .*transformer; .*graph\.json.*file\.py",
+            r"unknown model family 'rnlm'; did you mean 'rnnlm'\? there are: .*vgg, .*; .*graph\.json.*file\.py",
         ),
         ("rnnlm:layer=2", "unknown knob 'layer'; did you mean 'layers'"),
         ("missing.graph.json", r"missing\.graph\.json does not exist"),

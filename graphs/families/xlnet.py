@@ -1,0 +1,64 @@
+"""Transformer that predicts words in any order: XLNet (Yang et al. 2019), its content and its query stream.
+
+XLNet-36 is DAPPLE's, with 36 layers as wide as those of XLNet-large.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from graphs.families.transformer_xl import Layer
+
+CONFIGURATIONS = {
+    "xlnet-24": "layers=24,width=1024,heads=16,sequence=128,batch=4",
+    "xlnet-36": "layers=36,width=1024,heads=16,sequence=128,batch=1",
+}
+TRAIN = (
+    "layers=2,width=512,heads=8,sequence=128,batch=8",
+    "layers=3,width=768,heads=12,sequence=256,batch=8",
+    "layers=4,width=1024,heads=16,sequence=128,batch=16",
+    "layers=6,width=768,heads=12,sequence=256,batch=8",
+    "layers=8,width=1024,heads=16,sequence=128,batch=8",
+    "layers=12,width=768,heads=12,sequence=128,batch=16",
+)
+TEST = (
+    "layers=4,width=768,heads=12,sequence=256,batch=12",
+    "layers=6,width=1024,heads=16,sequence=128,batch=16",
+    "layers=10,width=1024,heads=16,sequence=128,batch=8",
+)
+VOCABULARY = 32000
+
+
+def build(
+    *, layers: int = 12, width: int = 768, heads: int = 12, sequence: int = 128, batch: int = 8
+) -> tuple[nn.Module, tuple[Tensor, ...]]:
+    """The model and its example inputs: tokens and targets, each (batch, sequence)."""
+    with torch.device("meta"):
+        tokens = torch.empty(batch, sequence, dtype=torch.long)
+        return XLNet(layers, width, heads, sequence), (tokens, tokens.clone())
+
+
+class XLNet(nn.Module):
+    """Embedding, layers that serve both streams, and the prediction of the words in the query stream."""
+
+    def __init__(self, layers: int, width: int, heads: int, sequence: int) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(VOCABULARY, width)
+        self.query = nn.Parameter(torch.empty(1, 1, width))
+        self.layers = nn.ModuleList(Layer(width, heads) for _ in range(layers))
+        self.bias = nn.Parameter(torch.empty(VOCABULARY))
+        self.register_buffer("distances", torch.empty(sequence, width))  # sines and cosines
+        self.register_buffer("sees_itself", torch.empty(sequence, sequence))
+        self.register_buffer("sees_others", torch.empty(sequence, sequence))
+
+    def forward(self, tokens: Tensor, targets: Tensor) -> Tensor:
+        """Mean cross-entropy over batch and positions."""
+        content = self.tokens(tokens)
+        query = self.query.expand_as(content)
+        for layer in self.layers:
+            asked = layer(query, content, self.distances, self.sees_others)
+            content = layer(content, content, self.distances, self.sees_itself)
+            query = asked
+        return F.cross_entropy(F.linear(query, self.tokens.weight, self.bias).flatten(0, 1), targets.flatten())
