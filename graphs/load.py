@@ -10,17 +10,22 @@ from graphs import by_name
 from graphs.cluster import Cluster
 from graphs.cluster_file import load_cluster_file
 from graphs.errors import InputError
+from graphs.formats.msr import is_workload, load_workload
+from graphs.formats.pipedream import load_layer_profile
 from graphs.graph_file import load_graph_file
 from graphs.grouping import tie_ops
 from graphs.op_graph import OpGraph
 from graphs.training_step import training_step
 
-GRAPH_FILES = (".json", ".json.gz")
+GRAPH_FILES = (".json", ".json.gz", ".txt")
 CLUSTER_FILES = (".toml", ".json")
 
 
 def load_graph(what: OpGraph | str, *, groups: int | None = None, training: bool = True) -> OpGraph:
     """The graph that is meant by a graph, a graph file, a family spec, or "file.py:callable".
+
+    Graph files are our own, layer profiles of PipeDream or DAPPLE (`*.txt`), or workloads of "Efficient Algorithms for
+    Device Placement" (`*.json`).
 
     A model is captured as a whole training step, or with `training=False` as its forward pass; a graph and a graph
     file are taken as they are. With `groups`, the ops are then tied into at most that many op groups.
@@ -51,9 +56,16 @@ def split(families: Sequence[str], which: Literal["train", "test"]) -> list[str]
 
 def _named(what: str, training: bool) -> OpGraph:
     if what.endswith(GRAPH_FILES):
-        return load_graph_file(Path(what))
+        return _from_file(Path(what))
     forward = _captured(what)
     return training_step(forward) if training else forward
+
+
+def _from_file(path: Path) -> OpGraph:
+    """Our own files, and those that other systems write."""
+    if path.suffix == ".txt":
+        return load_layer_profile(path).graph()
+    return load_workload(path).graph(path.stem) if is_workload(path) else load_graph_file(path)
 
 
 def _captured(what: str) -> OpGraph:

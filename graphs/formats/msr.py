@@ -1,0 +1,156 @@
+"""Workloads of "Efficient Algorithms for Device Placement of DNN Graph Operators" (Tarnawski et al., NeurIPS 2020).
+
+The JSON of github.com/msr-fiddle/dnn-partitioning: nodes with a latency on a CPU and on an accelerator, a size, a
+colour class (nodes of one share a device) and whether they are backward; edges with the time that moves the output
+between an accelerator and host memory. Times are taken to be milliseconds, sizes bytes.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from graphs.cluster import Cluster, Device
+from graphs.documents import read_document
+from graphs.errors import InputError
+from graphs.op_graph import Floats, OpGraph, Phase
+from graphs.problem import Problem
+
+BYTES_PER_SECOND = 1e9  # of a link of the problem: the file gives times, so that only the product matters
+FORBIDDEN = 1e3  # times all latencies together: what a node takes on an accelerator that cannot run it
+
+
+class Node(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """One node, with the file's names."""
+
+    id: int
+    name: str
+    supportedOnFpga: bool | int  # noqa: N815
+    cpuLatency: float  # noqa: N815
+    fpgaLatency: float  # noqa: N815
+    isBackwardNode: bool | int  # noqa: N815
+    size: float
+    colorClass: int | None = None  # noqa: N815
+    layerId: int | None = None  # noqa: N815
+
+
+class Edge(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """One edge, with the file's names."""
+
+    sourceId: int  # noqa: N815
+    destId: int  # noqa: N815
+    cost: float
+    size: float | None = None  # not used by any of the paper's algorithms
+
+
+class Workload(msgspec.Struct, frozen=True, kw_only=True):
+    """What a file holds."""
+
+    maxSizePerFPGA: float  # noqa: N815  # bytes
+    maxFPGAs: int  # noqa: N815
+    maxCPUs: int  # noqa: N815
+    nodes: list[Node]
+    edges: list[Edge]
+
+    @property
+    def send_seconds(self) -> Floats:
+        """(nodes,) seconds to move the output of each between an accelerator and host memory."""
+        index = self._index()
+        seconds = np.zeros(len(self.nodes))
+        for edge in self.edges:
+            seconds[index[edge.sourceId]] = edge.cost / 1e3
+        return seconds
+
+    def graph(self, name: str) -> OpGraph:
+        """The nodes as ops, with their accelerator's seconds as measured. Raises InputError for a cycle."""
+        nodes, index = self.nodes, self._index()
+        classes = {colour: number for number, colour in enumerate(dict.fromkeys(n.colorClass for n in nodes))}
+        held = np.flatnonzero([node.size > 0 for node in nodes])
+        return OpGraph(
+            name,
+            tuple(f"{node.name}.{node.id}" for node in nodes),
+            tuple(node.name.rstrip("0123456789") or "node" for node in nodes),
+            flops=np.zeros(len(nodes)),
+            bytes_accessed=np.zeros(len(nodes)),
+            output_bytes=self.send_seconds * BYTES_PER_SECOND,
+            edges=np.array([(index[e.sourceId], index[e.destId]) for e in self.edges], np.int64).reshape(-1, 2),
+            weights=np.array([nodes[i].size for i in held]),
+            weight_uses=np.stack([held, np.arange(len(held))], axis=1),
+            phase=np.array([Phase.BACKWARD if node.isBackwardNode else Phase.FORWARD for node in nodes]),
+            group=np.array([-1 if node.colorClass is None else classes[node.colorClass] for node in nodes]),
+            measured_seconds=np.array([node.fpgaLatency for node in nodes]) / 1e3,
+        )
+
+    def problem(self, name: str) -> Problem:
+        """The graph on the file's accelerators, "gpu:0", ..., and CPUs.
+
+        A transfer between two accelerators goes through host memory and takes twice as long.
+        """
+        graph = self.graph(name)
+        kinds = ["gpu"] * self.maxFPGAs + ["cpu"] * self.maxCPUs
+        numbers = [*range(self.maxFPGAs), *range(self.maxCPUs)]
+        room = {"gpu": self.maxSizePerFPGA, "cpu": math.inf}
+        devices = tuple(
+            Device(f"{kind}:{i}", kind, 1.0, 1.0, room[kind]) for kind, i in zip(kinds, numbers, strict=True)
+        )
+        is_gpu = np.array([kind == "gpu" for kind in kinds])
+        pairs = np.ones((len(kinds), len(kinds)))
+        cluster = Cluster(
+            f"{self.maxFPGAs} accelerators and {self.maxCPUs} CPUs",
+            devices,
+            latency=0 * pairs,
+            bandwidth=np.where(is_gpu[:, None] & is_gpu, BYTES_PER_SECOND / 2, BYTES_PER_SECOND),
+            channel=np.arange(len(kinds) ** 2).reshape(pairs.shape),
+        )
+        cpu = np.array([node.cpuLatency for node in self.nodes]) / 1e3
+        gpu = np.array([node.fpgaLatency for node in self.nodes]) / 1e3
+        supported = np.array([bool(node.supportedOnFpga) for node in self.nodes])
+        gpu = np.where(supported, gpu, FORBIDDEN * (cpu.sum() + gpu.sum() + 1))
+        return Problem(graph, cluster, "sgd", op_seconds=np.where(is_gpu, gpu[:, None], cpu[:, None]))
+
+    def _index(self) -> dict[int, int]:
+        return {node.id: position for position, node in enumerate(self.nodes)}
+
+
+class Probe(msgspec.Struct, frozen=True):
+    """What tells a workload from other JSON files."""
+
+    maxFPGAs: Any = None  # noqa: N815
+
+
+def is_workload(path: Path) -> bool:
+    """Whether a file is a workload, though perhaps a damaged one; false for what cannot be read."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Probe).maxFPGAs is not None
+    except (OSError, msgspec.DecodeError):
+        return False
+
+
+def load_workload(path: Path) -> Workload:
+    """Read a workload. Raises InputError, naming the place, for a file that is missing or makes no sense."""
+    content = read_document(path, Workload, version=1, remedy="it comes from github.com/msr-fiddle/dnn-partitioning")
+    ids = {node.id for node in content.nodes}
+    if len(ids) < len(content.nodes) or not ids:
+        raise InputError(f"{path}: nodes: expected at least one, each with an id of its own")
+    if content.maxFPGAs < 0 or content.maxCPUs < 0 or content.maxFPGAs + content.maxCPUs < 1:
+        raise InputError(f"{path}: {content.maxFPGAs} accelerators and {content.maxCPUs} CPUs; expected at least one")
+    for i, node in enumerate(content.nodes):
+        for key in ("cpuLatency", "fpgaLatency", "size"):
+            if not 0 <= getattr(node, key) < math.inf:
+                raise InputError(f"{path}: nodes[{i}].{key}: expected a number >= 0, got {getattr(node, key)}")
+    for i, edge in enumerate(content.edges):
+        if not 0 <= edge.cost < math.inf:
+            raise InputError(f"{path}: edges[{i}].cost: expected a number >= 0, got {edge.cost}")
+        for end in (edge.sourceId, edge.destId):
+            if end not in ids:
+                raise InputError(f"{path}: edges[{i}]: no node has the id {end}")
+    return content
+
+
+def save_workload(content: Workload, path: Path) -> None:
+    """Write what `load_workload` reads."""
+    path.write_bytes(msgspec.json.encode(content))

@@ -1,0 +1,172 @@
+"""Layer profiles as PipeDream and DAPPLE write them: `graph.txt`, a line per layer and a line per edge.
+
+    node1 -- ReLU -- forward_compute_time=2.2, backward_compute_time=4.1, activation_size=9.0, parameter_size=0.0
+    <tab>node1 -- node2
+
+Times are in milliseconds, sizes in bytes; a layer with several outputs has a list of them, `[8.0; 4.0]`. Source:
+Narayanan et al. (2019), profiler of github.com/msr-fiddle/pipedream; Fan et al. (2021) use the same form.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from graphs.errors import InputError
+from graphs.op_graph import Ints, OpGraph, Phase
+
+_LAYER = re.compile(
+    r"(?P<id>\S+) -- (?P<what>.*) -- forward_compute_time=(?P<forward>[^,]+), "
+    r"backward_compute_time=(?P<backward>[^,]+), activation_size=(?P<activation>[^,]+), "
+    r"parameter_size=(?P<parameters>[^,]+?)(?:, stage_id=(?P<stage>\d+))?"
+)
+_EDGE = re.compile(r"\t(?P<producer>\S+) -- (?P<consumer>\S+)")
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A line of the file."""
+
+    id: str  # "node7"
+    what: str  # "LSTM(2048, 1024)"
+    forward_seconds: float
+    backward_seconds: float
+    activation_bytes: tuple[float, ...]  # of each output
+    has_list: bool  # whether the file gives the outputs as a list
+    parameter_bytes: float
+    stage: int | None = None  # where PipeDream's optimizer put it
+
+
+@dataclass(frozen=True)
+class LayerProfile:
+    """Layers, in the order of the file, and the edges between them."""
+
+    name: str
+    layers: tuple[Layer, ...]
+    edges: tuple[tuple[str, str], ...]  # ids of producer and consumer
+
+    def graph(self) -> OpGraph:
+        """A training step: each layer forward, its backward op, and its update if it has parameters.
+
+        A backward op reads what its layer read and returns as much; updates take no time. Raises InputError for a
+        cycle.
+        """
+        count = len(self.layers)
+        index = {layer.id: position for position, layer in enumerate(self.layers)}
+        forward = np.array([(index[u], index[v]) for u, v in self.edges], np.int64).reshape(-1, 2)
+        ops = np.arange(count)
+        weights = np.array([layer.parameter_bytes for layer in self.layers])
+        trained = np.flatnonzero(weights > 0)
+        size = np.array([sum(layer.activation_bytes) for layer in self.layers])
+        read = np.zeros(count)  # gradients go back to where inputs came from
+        np.add.at(read, forward[:, 1], size[forward[:, 0]])
+        numbers = np.arange(len(trained))
+        updates = 2 * count + numbers
+        edges = (forward, _pairs(ops, count + ops), count + forward[:, ::-1], _pairs(count + trained, updates))
+        columns = (
+            [layer.forward_seconds for layer in self.layers],
+            [layer.backward_seconds for layer in self.layers],
+            np.zeros(len(trained)),
+        )
+        ids = [layer.id for layer in self.layers]
+        return OpGraph(
+            self.name,
+            (*ids, *(f"{i}.backward" for i in ids), *(f"{ids[i]}.update" for i in trained)),
+            (*(layer.what for layer in self.layers), *(f"{layer.what}.backward" for layer in self.layers))
+            + ("update",) * len(trained),
+            flops=np.zeros(2 * count + len(trained)),
+            bytes_accessed=np.zeros(2 * count + len(trained)),
+            output_bytes=np.concatenate([size, read, np.zeros(len(trained))]),
+            edges=np.concatenate(edges),
+            weights=weights[trained],
+            weight_uses=np.concatenate([_pairs(users, numbers) for users in (trained, count + trained, updates)]),
+            phase=np.repeat([Phase.FORWARD, Phase.BACKWARD, Phase.UPDATE], [count, count, len(trained)]),
+            mirror=np.concatenate([np.full(count, -1), ops, trained]),
+            measured_seconds=np.concatenate(columns),
+        )  # fmt: skip
+
+
+def load_layer_profile(path: Path) -> LayerProfile:
+    """Read a profile. Raises InputError, naming the line, for a file that is missing or is not one."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise InputError(f"{path} does not exist; PipeDream's profiler writes it as graph.txt") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} cannot be read: {error}") from error
+    layers: dict[str, Layer] = {}
+    edges: list[tuple[str, str]] = []
+    for number, line in enumerate(text.split("\n"), start=1):
+        if edge := _EDGE.fullmatch(line):
+            edges.append((edge["producer"], edge["consumer"]))
+        elif match := _LAYER.fullmatch(line):
+            layer = _layer(match, f"{path}, line {number}")
+            if layer.id in layers:
+                raise InputError(f"{path}, line {number}: layer {layer.id!r} is given twice")
+            layers[layer.id] = layer
+        elif line.strip():
+            raise InputError(f"{path}, line {number}: expected a layer or an edge of a profile, got {line[:60]!r}")
+    if not layers:
+        raise InputError(f"{path} holds no layers")
+    for ends in edges:
+        for end in ends:
+            if end not in layers:
+                raise InputError(f"{path}: the edge {' -- '.join(ends)} names a layer that is not there: {end!r}")
+    return LayerProfile(path.stem, tuple(layers.values()), tuple(edges))
+
+
+def save_layer_profile(profile: LayerProfile, path: Path) -> None:
+    """Write what `load_layer_profile` reads."""
+    lines = [_line(layer) for layer in profile.layers] + [f"\t{u} -- {v}" for u, v in profile.edges]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def _pairs(first: Ints, second: Ints) -> Ints:
+    return np.stack([first, second], axis=1)
+
+
+def _layer(match: re.Match[str], place: str) -> Layer:
+    sizes = match["activation"]
+    has_list = sizes.startswith("[") and sizes.endswith("]")
+    parts = [part for part in sizes[1:-1].split(";") if part.strip()] if has_list else [sizes]
+    stage = match["stage"]
+    return Layer(
+        match["id"],
+        match["what"],
+        _amount(match["forward"], f"{place}: forward_compute_time") / 1e3,
+        _amount(match["backward"], f"{place}: backward_compute_time") / 1e3,
+        tuple(_amount(part, f"{place}: activation_size") for part in parts),
+        has_list,
+        _amount(match["parameters"], f"{place}: parameter_size"),
+        int(stage) if stage else None,
+    )
+
+
+def _amount(text: str, place: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value < math.inf:
+        raise InputError(f"{place} is {text.strip()!r}; expected a number >= 0")
+    return value
+
+
+def _line(layer: Layer) -> str:
+    sizes = "; ".join(repr(size) for size in layer.activation_bytes)
+    stage = "" if layer.stage is None else f", stage_id={layer.stage}"
+    return (
+        f"{layer.id} -- {layer.what} -- forward_compute_time={_milliseconds(layer.forward_seconds)}, "
+        f"backward_compute_time={_milliseconds(layer.backward_seconds)}, "
+        f"activation_size={f'[{sizes}]' if layer.has_list else sizes}, parameter_size={layer.parameter_bytes!r}{stage}"
+    )
+
+
+def _milliseconds(seconds: float) -> str:
+    """The shortest text that is read as the same seconds."""
+    candidates = (repr(round(seconds * 1e3, digits)) for digits in range(18))
+    return next((text for text in candidates if float(text) / 1e3 == seconds), repr(seconds * 1e3))

@@ -1,0 +1,61 @@
+"""Op graphs in networkx and PyTorch Geometric, and back."""
+
+import networkx as nx
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from graphs.errors import InputError
+from graphs.formats.networkx import from_networkx, to_networkx
+from graphs.formats.pyg import from_pyg, to_pyg
+from graphs.op_graph import OpGraph
+from tests.oracle.strategies import graphs
+from tests.oracle.toys import toy_graph
+
+several = settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
+any_graph = st.integers(1, 8).flatmap(graphs)
+
+
+@several
+@given(any_graph)
+def test_a_graph_comes_back_from_networkx(graph: OpGraph) -> None:
+    made = to_networkx(graph)
+    assert nx.is_directed_acyclic_graph(made)
+    # networkx keeps one edge of several alike, in its own order
+    assert set(made.edges) == {tuple(edge) for edge in graph.edges.tolist()}
+    again = from_networkx(made)
+    assert again.names == graph.names
+    assert again.kinds == graph.kinds
+    assert again.units.tolist() == graph.units.tolist()
+    assert again.weight_uses.tolist() == graph.weight_uses.tolist()
+    assert to_networkx(again).nodes == made.nodes or len(graph)  # NaN is not equal to itself
+    assert dict(to_networkx(again).edges) == dict(made.edges)
+
+
+@several
+@given(any_graph)
+def test_a_graph_comes_back_from_pyg(graph: OpGraph) -> None:
+    again = from_pyg(to_pyg(graph))
+    assert again.fingerprint == graph.fingerprint
+    assert again.names == graph.names
+
+
+def test_any_directed_graph_is_taken_and_other_ones_are_refused() -> None:
+    graph = from_networkx(nx.DiGraph([("x", "y"), ("x", "z")]), name="three")
+    assert graph.names == ("x", "y", "z")
+    assert graph.edges.tolist() == [[0, 1], [0, 2]]
+    with pytest.raises(InputError, match="expected a directed networkx graph"):
+        from_networkx(nx.Graph([("x", "y")]))  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="cyclic"):
+        from_networkx(nx.DiGraph([("x", "y"), ("y", "x")]))
+    wrong = nx.DiGraph([("x", "y")])
+    wrong.nodes["x"]["flops"] = "many"
+    with pytest.raises(InputError, match="attributes that make no sense"):
+        from_networkx(wrong)
+
+
+def test_data_of_other_origin_is_refused() -> None:
+    data = to_pyg(toy_graph([1, 1], [(0, 1)]))
+    del data["flops"]
+    with pytest.raises(InputError, match="it has no 'flops'"):
+        from_pyg(data)
