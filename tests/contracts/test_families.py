@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 
+import numpy as np
 import pytest
 
 from graphs import by_name
@@ -68,6 +69,20 @@ def test_it_is_a_training_step_of_a_real_size(smallest: OpGraph) -> None:
     assert 100 < len(smallest) < 8000
     assert smallest.flops.sum() > 1e9
     assert len(smallest.weights) > 5
+
+
+def test_a_step_takes_three_times_the_flops_of_the_forward_pass(smallest: OpGraph) -> None:
+    """But for what reads only the batch: nothing is sent back to that."""
+    forward = smallest.phase == Phase.FORWARD
+    trained = np.isin(np.arange(len(smallest)), smallest.weight_uses[:, 0])  # or after such an op
+    first = forward.copy()
+    offsets, in_edges = smallest.predecessors
+    for op in smallest.topological_order:
+        producers = smallest.edges[in_edges[offsets[op] : offsets[op + 1]], 0]
+        first[op] &= not trained[producers].any()
+        trained[op] |= trained[producers].any()
+    expected = 3 * smallest.flops[forward].sum() - smallest.flops[first].sum()
+    assert smallest.flops.sum() == pytest.approx(expected, rel=0.02)
 
 
 def test_its_modules_are_in_the_names(smallest: OpGraph) -> None:

@@ -145,7 +145,30 @@ def small_inception() -> tuple[nn.Module, tuple[Tensor, ...]]:
     return module, args
 
 
-@pytest.mark.parametrize("make", [mlp, transformer, small_inception])
+def of_family(spec: str) -> Callable[[], tuple[nn.Module, tuple[Tensor, ...]]]:
+    def make() -> tuple[nn.Module, tuple[Tensor, ...]]:
+        module, args = build("graphs.families", spec)
+        return module, args
+
+    return make
+
+
+FAMILIES = [
+    "gnmt:layers=3,steps=3,hidden=8,batch=2,vocabulary=11",
+    "ptb:cell=1,steps=2,hidden=8,batch=2,vocabulary=11",
+    "transformer_xl:layers=2,width=16,heads=2,sequence=5,batch=2,vocabulary=11",
+    "bert:layers=2,width=16,heads=2,sequence=8,batch=2",
+    "llama:layers=2,width=16,heads=2,inner=24,sequence=8,batch=2",
+    "vit:layers=2,width=16,heads=2,image=32,batch=2",
+    "vgg:layers=11,image=32,batch=2",
+    "resnet:layers=26,image=32,batch=2",
+    "inception_v3:image=139,batch=2",
+    "amoebanet:layers=3,filters=32,image=64,batch=2",
+    "layered:depth=3,breadth=2,batch=4",
+]  # without grouped convolutions, whose backward pass PyTorch counts as if they had no groups
+
+
+@pytest.mark.parametrize("make", [mlp, transformer, small_inception, *map(of_family, FAMILIES)])
 def test_flops_are_those_that_autograd_spends(make: Callable[[], tuple[nn.Module, tuple[Tensor, ...]]]) -> None:
     module, args = make()
     step = training_step(capture(module, args, name="test"))
