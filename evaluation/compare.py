@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +23,8 @@ from graphs import by_name
 from graphs.errors import DoesNotFitError, InputError
 from graphs.problem import Problem
 from placers import Placer
+
+_UNGUARDED = "a script that compares with several workers must do so under `if __name__ == '__main__':`"
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,12 +137,16 @@ def _results(works: Sequence[Work], workers: int) -> Iterator[tuple[Work, Record
         for work in works:
             yield work, work.do()
         return
+    if multiprocessing.parent_process() is not None:
+        raise InputError(_UNGUARDED)
     # forking a process that runs threads, as numerical libraries do, may hang it
     pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _warm_up, (works[0],))
     try:
         futures = {pool.submit(work.do): work for work in works}
         for future in as_completed(futures):
             yield futures[future], future.result()
+    except BrokenProcessPool as error:
+        raise InputError(f"a worker process ended before its work was done; {_UNGUARDED}") from error
     finally:
         pool.shutdown(cancel_futures=True)
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
@@ -40,15 +41,28 @@ class Heft:
         The memory held by a schedule is estimated. With a larger budget, schedules that turn out not to fit are made
         again with less of each device's memory to fill, as often as the budget allows.
         """
-        simulator, graph = Simulator(problem), problem.graph
-        payload = np.where(graph.control, 0.0, graph.output_bytes[graph.edges[:, 0]])
-        held = HeldMemory.of(problem)
-        seconds = op_seconds(problem, simulator.costs)
-        for share in MEMORY_SHARES[: max(budget, 1)]:
-            placement = schedule(graph, problem.cluster, seconds, payload, Room(held, share)).placement
-            if budget <= 1 or simulator.run(placement).fits:
-                break
-        return Plan.of_units(problem, placement, placer=self.name, seed=seed, simulations=simulator.simulations)
+        return place_within_memory(problem, self.name, seed, budget, schedule)
+
+
+def place_within_memory(problem: Problem, name: str, seed: int, budget: int, scheduler: Scheduler) -> Plan:
+    """What a scheduler makes of a problem, again with less memory to fill for as long as it does not fit."""
+    simulator, graph = Simulator(problem), problem.graph
+    payload = np.where(graph.control, 0.0, graph.output_bytes[graph.edges[:, 0]])
+    held = HeldMemory.of(problem)
+    seconds = op_seconds(problem, simulator.costs)
+    for share in MEMORY_SHARES[: max(budget, 1)]:
+        placement = scheduler(graph, problem.cluster, seconds, payload, Room(held, share)).placement
+        if budget <= 1 or simulator.run(placement).fits:
+            break
+    return Plan.of_units(problem, placement, placer=name, seed=seed, simulations=simulator.simulations)
+
+
+class Scheduler(Protocol):
+    """A way to place every unit of a graph: see `schedule`."""
+
+    def __call__(self, graph: OpGraph, cluster: Cluster, seconds: Floats, payload: Floats, room: Room, /) -> Schedule:
+        """The schedule."""
+        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,27 +79,35 @@ def build() -> Heft:
     return Heft()
 
 
-def schedule(graph: OpGraph, cluster: Cluster, seconds: Floats, payload: Floats, room: Room) -> Schedule:
+def schedule(
+    graph: OpGraph, cluster: Cluster, seconds: Floats, payload: Floats, room: Room, *,
+    order: Ints | None = None, outlook: Floats | None = None,
+) -> Schedule:  # fmt: skip
     """Place every unit of a graph.
 
-    `seconds` is (ops, devices), `payload` (edges,) the bytes that an edge carries, and `room` the memory to fill.
+    `seconds` is (ops, devices), `payload` (edges,) the bytes that an edge carries, and `room` the memory to fill. Ops
+    are taken in topological `order`, by upward rank unless given, and each goes where its finish plus its `outlook`
+    there, (ops, devices) seconds or nothing, is least.
     """
-    latency, inverse_bandwidth = _links(cluster)
+    order = most_urgent_first(graph, cluster, seconds, payload) if order is None else order
+    outlook = np.zeros_like(seconds) if outlook is None else outlook
+    latency, inverse_bandwidth = link_costs(cluster)
     carries = ~graph.control
     offsets, by_consumer = graph.predecessors
     placement = np.full(graph.num_units, -1, np.int64)
     idle = [IdleTime() for _ in cluster.devices]
     start, finish = np.zeros(len(graph)), np.zeros(len(graph))
-    for op in most_urgent_first(graph, cluster, seconds, payload).tolist():
+    for op in order.tolist():
         unit = graph.units[op]
         inputs = by_consumer[offsets[op] : offsets[op + 1]]
         producers = graph.edges[inputs, 0]
         sources = placement[graph.units[producers]]
         transfer = carries[inputs, None] * latency[sources] + payload[inputs, None] * inverse_bandwidth[sources]
         ready = (finish[producers, None] + transfer).max(axis=0, initial=0.0)
-        devices = _with_room(room.after(unit)) if placement[unit] < 0 else [int(placement[unit])]
+        devices = devices_with_room(room.after(unit)) if placement[unit] < 0 else [int(placement[unit])]
         starts = [idle[device].earliest(ready[device], seconds[op, device]) for device in devices]
-        best = min(range(len(devices)), key=lambda i: starts[i] + seconds[op, devices[i]])
+        ends = [begin + seconds[op, at] + outlook[op, at] for begin, at in zip(starts, devices, strict=True)]
+        best = ends.index(min(ends))
         device, start[op] = devices[best], starts[best]
         finish[op] = start[op] + seconds[op, device]
         idle[device].take(start[op], seconds[op, device])
@@ -107,10 +129,7 @@ def upward_ranks(graph: OpGraph, cluster: Cluster, seconds: Floats, payload: Flo
 
     w is the mean over devices, and c the mean latency plus the bytes over the mean bandwidth, of distinct devices.
     """
-    pairs = ~np.eye(len(cluster), dtype=np.bool_)
-    mean_transfer = np.zeros(len(graph.edges))
-    if pairs.any():
-        mean_transfer = cluster.latency[pairs].mean() * ~graph.control + payload / cluster.bandwidth[pairs].mean()
+    mean_transfer = mean_transfers(graph, cluster, payload)
     ranks: Floats = seconds.mean(axis=1)
     offsets, by_producer = graph.successors
     consumers, costs = graph.edges[by_producer, 1], mean_transfer[by_producer]
@@ -118,6 +137,15 @@ def upward_ranks(graph: OpGraph, cluster: Cluster, seconds: Floats, payload: Flo
         out = slice(offsets[op], offsets[op + 1])
         ranks[op] += (costs[out] + ranks[consumers[out]]).max(initial=0.0)
     return ranks
+
+
+def mean_transfers(graph: OpGraph, cluster: Cluster, payload: Floats) -> Floats:
+    """(edges,) mean latency plus the bytes over the mean bandwidth, of distinct devices."""
+    pairs = ~np.eye(len(cluster), dtype=np.bool_)
+    if not pairs.any():
+        return np.zeros(len(graph.edges))
+    mean: Floats = cluster.latency[pairs].mean() * ~graph.control + payload / cluster.bandwidth[pairs].mean()
+    return mean
 
 
 class IdleTime:
@@ -145,12 +173,12 @@ class IdleTime:
         self._ends[gap : gap + 1] = [end for _, end in kept]
 
 
-def _links(cluster: Cluster) -> tuple[Floats, Floats]:
+def link_costs(cluster: Cluster) -> tuple[Floats, Floats]:
     """Latency and seconds per byte, (devices, devices) each, with nothing to pay within a device."""
     apart = ~np.eye(len(cluster), dtype=np.bool_)
     return np.where(apart, cluster.latency, 0.0), np.where(apart, 1.0 / cluster.bandwidth, 0.0)
 
 
-def _with_room(left: Floats) -> list[int]:
+def devices_with_room(left: Floats) -> list[int]:
     """The devices with room, or the one that overflows least."""
     return np.flatnonzero(left >= 0).tolist() or [int(left.argmax())]

@@ -8,9 +8,12 @@ import numpy as np
 
 from envs.plan import Plan
 from envs.simulator import Simulator
+from graphs.by_name import unknown
+from graphs.errors import InputError
 from graphs.op_graph import Floats
 from graphs.problem import Problem
 from placers.searching.held_memory import HeldMemory
+from placers.searching.spec import spec_of
 from placers.searching.unit_graph import unit_seconds
 
 
@@ -18,25 +21,35 @@ from placers.searching.unit_graph import unit_seconds
 class SingleDevice:
     """The fastest device on which everything fits, or the one with the most memory if it fits on none."""
 
+    kind: str = ""
+    """Only devices of this kind are asked, "cpu" for the processors; empty for all."""
+
     @property
     def name(self) -> str:
         """Its spec."""
-        return "single_device"
+        return spec_of("single_device", self)
 
     def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> Plan:
-        """One simulation measures the memory needed; without a budget, an estimate replaces it."""
+        """One simulation measures the memory needed; without a budget, an estimate replaces it.
+
+        Raises InputError if the cluster has no device of the kind.
+        """
         simulator = Simulator(problem)
-        seconds = unit_seconds(problem, simulator.costs).sum(axis=0)
-        memory = problem.cluster.memory_bytes
+        asked = np.array([self.kind in ("", device.kind) for device in problem.cluster.devices])
+        if not asked.any():
+            kinds = {device.kind for device in problem.cluster.devices}
+            raise InputError(f"cluster {problem.cluster.name!r}: {unknown('kind of device', self.kind, sorted(kinds))}")
+        seconds = np.where(asked, unit_seconds(problem, simulator.costs).sum(axis=0), np.inf)
+        memory = np.where(asked, problem.cluster.memory_bytes, -1.0)
         fits = memory >= _needed_bytes(simulator, int(seconds.argmin()), budget)
         device = int(np.where(fits, seconds, np.inf).argmin() if fits.any() else memory.argmax())
         placement = np.full(problem.graph.num_units, device)
         return Plan.of_units(problem, placement, placer=self.name, seed=seed, simulations=simulator.simulations)
 
 
-def build() -> SingleDevice:
-    """The placer; it has no knobs."""
-    return SingleDevice()
+def build(*, kind: str = "") -> SingleDevice:
+    """The placer; SingleDevice describes the knob."""
+    return SingleDevice(kind)
 
 
 def _needed_bytes(simulator: Simulator, device: int, budget: int) -> float:

@@ -1,0 +1,82 @@
+"""m-ETF (Jeon et al. 2020, "Baechi"): of all ready ops and devices with room, the pair that starts first.
+
+Earliest task first (Hwang et al. 1989) with memory. Ties go to the op that comes first in topological order. Tied ops
+follow the first of them that is placed, and launches count, as in HEFT.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from dataclasses import dataclass
+
+import numpy as np
+
+from envs.plan import Plan
+from graphs.cluster import Cluster
+from graphs.op_graph import Floats, OpGraph
+from graphs.problem import Problem
+from placers.heft import Schedule, devices_with_room, link_costs, place_within_memory
+from placers.searching.held_memory import Room
+
+
+@dataclass(frozen=True)
+class EarliestTaskFirst:
+    """Whatever can start first, where it can."""
+
+    @property
+    def name(self) -> str:
+        """Its spec."""
+        return "m_etf"
+
+    def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> Plan:
+        """The first schedule, unsimulated, with a budget of one; with more, as HEFT does."""
+        return place_within_memory(problem, self.name, seed, budget, earliest_task_first)
+
+
+def build() -> EarliestTaskFirst:
+    """The placer; it has no knobs."""
+    return EarliestTaskFirst()
+
+
+def earliest_task_first(graph: OpGraph, cluster: Cluster, seconds: Floats, payload: Floats, room: Room) -> Schedule:
+    """Place every unit of a graph; the arguments are those of `placers.heft.schedule`."""
+    latency, inverse_bandwidth = link_costs(cluster)
+    in_offsets, by_consumer = graph.predecessors
+    out_offsets, by_producer = graph.successors
+    rank = np.empty(len(graph), np.int64)
+    rank[graph.topological_order] = np.arange(len(graph))
+    placement = np.full(graph.num_units, -1, np.int64)
+    free, start, finish = np.zeros(len(cluster)), np.zeros(len(graph)), np.zeros(len(graph))
+    arrivals = np.zeros((len(graph), len(cluster)))  # when the inputs of a ready op are on each device
+    waiting = np.bincount(graph.edges[:, 1], minlength=len(graph))
+    ready = sorted(np.flatnonzero(waiting == 0).tolist(), key=lambda op: rank[op])
+    barred = np.zeros((len(graph), len(cluster)))  # infinite where an op may not go
+    members = np.split(np.argsort(graph.units, kind="stable"), np.cumsum(np.bincount(graph.units))[:-1])
+    while ready:
+        row, device = divmod(int((np.maximum(arrivals[ready], free) + barred[ready]).argmin()), len(cluster))
+        op = ready[row]
+        unit = graph.units[op]
+        if placement[unit] < 0:
+            allowed = devices_with_room(room.after(unit))
+            if device not in allowed:
+                barred[op] = np.inf
+                barred[op, allowed] = 0.0
+                continue
+            placement[unit] = device
+            room.take(unit, device)
+            barred[members[unit]] = np.inf
+            barred[members[unit], device] = 0.0
+        del ready[row]
+        start[op] = max(arrivals[op, device], free[device])
+        free[device] = finish[op] = start[op] + seconds[op, device]
+        for consumer in graph.edges[by_producer[out_offsets[op] : out_offsets[op + 1]], 1].tolist():
+            waiting[consumer] -= 1
+            if waiting[consumer] == 0:
+                inputs = by_consumer[in_offsets[consumer] : in_offsets[consumer + 1]]
+                producers = graph.edges[inputs, 0]
+                sources = placement[graph.units[producers]]
+                carried = ~graph.control[inputs, None] * latency[sources]
+                carried = carried + payload[inputs, None] * inverse_bandwidth[sources]
+                arrivals[consumer] = (finish[producers, None] + carried).max(axis=0)
+                insort(ready, consumer, key=lambda op: rank[op])
+    return Schedule(placement, start, finish)

@@ -1,0 +1,48 @@
+"""m-TOPO (Jeon et al. 2020, "Baechi"): units in topological order, device after device, each filled evenly.
+
+The cap of a device is an even share of what all units hold, plus the largest unit, and no more than its memory.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from envs.plan import Plan
+from graphs.problem import Problem
+from placers.searching.held_memory import HeldMemory, Room
+from placers.searching.unit_graph import unit_order
+
+
+@dataclass(frozen=True)
+class MemoryTopological:
+    """Balances memory, not time."""
+
+    @property
+    def name(self) -> str:
+        """Its spec."""
+        return "m_topo"
+
+    def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> Plan:  # noqa: ARG002 - nothing to search
+        """Without any simulation."""
+        held = HeldMemory.of(problem)
+        devices = len(problem.cluster)
+        cap = held.per_unit.sum() / devices + held.per_unit.max(initial=0.0)
+        room = Room(held)
+        placement = np.zeros(problem.graph.num_units, np.int64)
+        device, filled = 0, 0.0
+        for unit in unit_order(problem.graph).tolist():
+            needed = held.per_unit[unit]
+            is_full = filled + needed > cap or room.after(unit)[device] < 0
+            if is_full and filled > 0 and device < devices - 1:
+                device, filled = device + 1, 0.0
+            placement[unit] = device
+            filled += needed
+            room.take(unit, device)
+        return Plan.of_units(problem, placement, placer=self.name, seed=seed)
+
+
+def build() -> MemoryTopological:
+    """The placer; it has no knobs."""
+    return MemoryTopological()

@@ -1,0 +1,70 @@
+"""Baechi's placers and hill climbing on schedules made by hand."""
+
+import numpy as np
+import pytest
+
+from envs.simulator import Simulator, simulate
+from graphs.errors import InputError
+from graphs.load import load_cluster
+from graphs.problem import Problem
+from placers.hill_climbing import HillClimbing
+from placers.m_etf import EarliestTaskFirst, earliest_task_first
+from placers.m_topo import MemoryTopological
+from placers.searching.held_memory import HeldMemory, Room
+from placers.single_device import SingleDevice
+from tests.oracle.toys import random_graph, toy_cluster, toy_graph
+
+
+def test_the_earliest_task_goes_first_where_it_can_start_first() -> None:
+    """a and b start at once on both devices; then c, which waits for a, goes to a's device at 2, and d to b's at 3."""
+    graph = toy_graph([2, 3, 1, 1], [(0, 2), (1, 3)])
+    problem = Problem(graph, toy_cluster(2))
+    seconds = np.repeat(graph.flops[:, None], 2, axis=1)
+    planned = earliest_task_first(graph, problem.cluster, seconds, np.ones(2), Room(HeldMemory.of(problem)))
+    assert planned.placement.tolist() == [0, 1, 0, 1]
+    assert planned.start.tolist() == [0, 0, 2, 3]
+    assert EarliestTaskFirst().place(problem).placement.tolist() == [0, 1, 0, 1]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_etf_plans_no_op_before_its_inputs_and_one_at_a_time(seed: int) -> None:
+    problem = Problem(random_graph(40, seed), toy_cluster(3))
+    graph = problem.graph
+    seconds = np.repeat(graph.flops[:, None], 3, axis=1)
+    payload = graph.output_bytes[graph.edges[:, 0]]
+    planned = earliest_task_first(graph, problem.cluster, seconds, payload, Room(HeldMemory.of(problem)))
+    apart = planned.placement[graph.edges[:, 0]] != planned.placement[graph.edges[:, 1]]
+    assert (planned.start[graph.edges[:, 1]] >= planned.finish[graph.edges[:, 0]] + apart * payload).all()
+    for device in range(3):
+        mine = np.flatnonzero((planned.placement == device) & (graph.flops > 0))
+        mine = mine[np.argsort(planned.start[mine])]
+        assert (planned.start[mine[1:]] >= planned.finish[mine[:-1]]).all()
+
+
+def test_memory_is_filled_evenly_in_topological_order() -> None:
+    graph = toy_graph([1] * 4, [(0, 1), (1, 2), (2, 3)], weights=[10] * 4, weight_uses=[(0, 0), (1, 1), (2, 2), (3, 3)])
+    # a cap of 40 / 2 + 10: three of the four on the first device
+    assert MemoryTopological().place(Problem(graph, toy_cluster(2))).placement.tolist() == [0, 0, 0, 1]
+    small = Problem(graph, toy_cluster(2, memory=25.0))
+    assert MemoryTopological().place(small).placement.tolist() == [0, 0, 1, 1]
+
+
+def test_hill_climbing_uses_its_budget_and_gets_better_with_it() -> None:
+    problem = Problem(random_graph(30, 0), toy_cluster(3, memory=1e6))
+    plans = [HillClimbing().place(problem, seed=0, budget=budget) for budget in (1, 30, 600)]
+    assert [plan.simulations for plan in plans] == [1, 30, 600]
+    steps = [simulate(problem, plan).step_seconds for plan in plans]
+    assert steps[0] >= steps[1] > steps[2]
+    with pytest.raises(InputError, match="patience is 0"):
+        HillClimbing(patience=0)
+
+
+def test_a_single_device_may_be_the_processor() -> None:
+    problem = Problem(random_graph(10, 0), load_cluster("cpu_gpu:gpus=2"))
+    placed = SingleDevice(kind="cpu").place(problem)
+    assert set(placed.placement.tolist()) == {0}
+    assert SingleDevice(kind="cpu").name == "single_device:kind=cpu"
+    assert 0 not in SingleDevice(kind="gpu").place(problem).placement
+    with pytest.raises(InputError, match="unknown kind of device 'tpu'"):
+        SingleDevice(kind="tpu").place(problem)
+    assert Simulator(problem).run(placed.placement).fits
