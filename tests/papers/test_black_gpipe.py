@@ -1,0 +1,99 @@
+"""Black GPipe's table for VGG-19, and GPipe's blocks."""
+
+import itertools
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from graphs.errors import InputError
+from placers.pipelining.black_gpipe import Chain, Stage, blocks, partition, stage_seconds
+
+VGG = Path(__file__).parents[3] / "shared" / "data" / "blackgpipe" / "vgg19.json"
+MIB = 2.0**20
+# Memory in MiB, the stages (layers from 1, replicas) and the bottleneck in microseconds, as published.
+TABLE = {
+    400: ([(1, 8, 1), (9, 20, 1), (21, 22, 1), (23, 27, 1)], 13166),
+    448: ([(1, 7, 1), (8, 15, 1), (16, 22, 1), (23, 27, 1)], 11947),
+    512: ([(1, 10, 2), (11, 17, 1), (18, 27, 1)], 8419),
+    1024: ([(1, 14, 3), (15, 27, 1)], 7182),
+    2048: ([(1, 27, 4)], 6776),
+}
+
+
+def vgg() -> Chain:
+    profile = json.loads(VGG.read_text())
+    held = np.array(profile["weight_MiB"]) + profile["micro_batch"] * np.array(profile["act_MiB_per_sample"])
+    return Chain(np.array(profile["T_us"]) / 1e6, np.array(profile["C_us"]) / 1e6, held * MIB)
+
+
+@pytest.mark.skipif(not VGG.is_file(), reason="the profile of VGG-19 is not at hand")
+@pytest.mark.parametrize("memory", TABLE)
+def test_each_row_of_the_table(memory: int) -> None:
+    pipeline = partition(vgg(), 4, memory * MIB)
+    stages, bottleneck = TABLE[memory]
+    assert [(stage.first + 1, stage.last + 1, stage.replicas) for stage in pipeline.stages] == stages
+    assert pipeline.bottleneck_seconds * 1e6 == pytest.approx(bottleneck, abs=0.6)
+    assert max(stage_seconds(vgg(), pipeline)) == pytest.approx(pipeline.bottleneck_seconds)
+
+
+def brute_force(chain: Chain, machines: int, memory: float) -> float:
+    layers, best = len(chain.seconds), math.inf
+    for count in range(1, machines + 1):
+        for cuts in itertools.combinations(range(1, layers), count - 1):
+            bounds = [0, *cuts, layers]
+            spans = list(itertools.pairwise(bounds))
+            if any(chain.held_bytes[begin:end].sum() >= memory for begin, end in spans):
+                continue
+            for replicas in itertools.product(range(1, machines + 1), repeat=count):
+                if sum(replicas) == machines:
+                    times = [chain.seconds[b:e].sum() / r for (b, e), r in zip(spans, replicas, strict=True)]
+                    best = min(best, max([*times, *(2 * chain.send_seconds[cut - 1] for cut in cuts)]))
+    return best if best < math.inf else float(chain.seconds.sum()) / machines
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(1, 9), st.integers(0, 3), st.integers(1, 9)), min_size=1, max_size=6),
+    st.integers(1, 4),
+    st.sampled_from([5.0, 12.0, 20.0, 1e9]),
+)
+def test_it_is_the_best_of_all_pipelines_that_fit(
+    drawn: list[tuple[int, int, int]], machines: int, memory: float
+) -> None:
+    chain = Chain(*np.array(drawn, np.float64).T)
+    pipeline = partition(chain, machines, memory)
+    assert pipeline.bottleneck_seconds == pytest.approx(brute_force(chain, machines, memory))
+    assert sum(stage.replicas for stage in pipeline.stages) == machines
+    assert [stage.first for stage in pipeline.stages[1:]] == [stage.last + 1 for stage in pipeline.stages[:-1]]
+
+
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=8), st.data())
+def test_blocks_have_the_least_largest_sum(seconds: list[int], data: st.DataObject) -> None:
+    count = data.draw(st.integers(1, len(seconds)))
+    sizes = blocks(seconds, count)
+    assert len(sizes) == count
+    assert min(sizes) >= 1
+    assert sum(sizes) == len(seconds)
+    ends = np.cumsum([0, *sizes])
+    largest = max(sum(seconds[b:e]) for b, e in itertools.pairwise(ends.tolist()))
+    every = (
+        max(sum(seconds[b:e]) for b, e in itertools.pairwise([0, *cuts, len(seconds)]))
+        for cuts in itertools.combinations(range(1, len(seconds)), count - 1)
+    )
+    assert largest == min(every)
+
+
+def test_what_makes_no_sense_is_refused() -> None:
+    one = np.ones(1)
+    with pytest.raises(InputError, match="0 machines"):
+        partition(Chain(one, one, one), 0, 1.0)
+    with pytest.raises(InputError, match="as many seconds"):
+        Chain(one, one, np.ones(2))
+    with pytest.raises(InputError, match="3 blocks of 2 layers"):
+        blocks([1, 2], 3)
+    assert partition(Chain(one, one, one), 2, 0.5).stages == (Stage(0, 0, 2),)  # nothing fits: data parallelism
