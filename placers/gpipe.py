@@ -1,0 +1,41 @@
+"""GPipe's partition (Huang et al. 2019): units in topological order, in as many blocks as devices, of balanced time.
+
+Forward and backward ops of a unit share its device, so a block is a stage. Neither memory nor transfers are looked at,
+as published. On unequal devices, time is the mean over them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from envs.plan import Plan
+from envs.simulator import Simulator
+from graphs.problem import Problem
+from placers.pipelining.black_gpipe import blocks
+from placers.searching.unit_graph import unit_order, unit_seconds
+
+
+@dataclass(frozen=True)
+class GPipe:
+    """Stages one after the other, whose largest takes least."""
+
+    @property
+    def name(self) -> str:
+        """Its spec."""
+        return "gpipe"
+
+    def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> Plan:  # noqa: ARG002 - nothing to search
+        """Without any simulation."""
+        seconds = unit_seconds(problem, Simulator(problem).costs).mean(axis=1)
+        order = unit_order(problem.graph)
+        sizes = blocks(seconds[order].tolist(), min(len(problem.cluster), len(order)))
+        placement = np.empty(len(order), np.int64)
+        placement[order] = np.repeat(np.arange(len(sizes)), sizes)
+        return Plan.of_units(problem, placement, placer=self.name, seed=seed)
+
+
+def build() -> GPipe:
+    """The placer; it has no knobs."""
+    return GPipe()

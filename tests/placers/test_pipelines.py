@@ -1,0 +1,61 @@
+"""GPipe's and PipeDream's partitions as placers."""
+
+import itertools
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from graphs.problem import Problem
+from placers.gpipe import GPipe
+from placers.pipedream import PipeDream, least_bottleneck
+from tests.oracle.toys import toy_cluster, toy_graph
+
+CHAIN = [(0, 1), (1, 2), (2, 3), (3, 4)]
+
+
+def test_gpipe_balances_time() -> None:
+    problem = Problem(toy_graph([4, 1, 1, 1, 4], CHAIN), toy_cluster(3))
+    assert GPipe().place(problem).placement.tolist() == [0, 1, 1, 1, 2]
+
+
+def test_pipedream_avoids_a_cut_that_takes_long_to_send() -> None:
+    cheap = Problem(toy_graph([3, 3, 3, 3, 1], CHAIN, output_bytes=[1, 1, 1, 1, 0]), toy_cluster(2))
+    assert PipeDream().place(cheap).placement.tolist() == [0, 0, 1, 1, 1]
+    dear = Problem(toy_graph([3, 3, 3, 3, 1], CHAIN, output_bytes=[1, 9, 1, 1, 0]), toy_cluster(2))
+    assert PipeDream().place(dear).placement.tolist() == [0, 0, 0, 1, 1]
+
+
+def test_pipedream_keeps_to_memory() -> None:
+    uses = [(i, i) for i in range(5)]
+    graph = toy_graph([9, 1, 1, 1, 1], CHAIN, output_bytes=[0] * 5, weights=[10] * 5, weight_uses=uses)
+    assert PipeDream().place(Problem(graph, toy_cluster(2, memory=100.0))).placement.tolist() == [0, 1, 1, 1, 1]
+    assert PipeDream().place(Problem(graph, toy_cluster(2, memory=30.0))).placement.tolist() == [0, 0, 1, 1, 1]
+    assert PipeDream().place(Problem(graph, toy_cluster(2, memory=1.0))).placement.tolist() == [0, 1, 1, 1, 1]
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9), st.integers(0, 4)), min_size=1, max_size=6),
+    st.integers(1, 3),
+    st.sampled_from([4.0, 9.0, np.inf]),
+)
+def test_it_is_the_best_of_all_contiguous_partitions(
+    drawn: list[tuple[int, int, int]], devices: int, limit: float
+) -> None:
+    seconds, entering, memory = np.array(drawn, np.float64).T
+    unequal = seconds[:, None] * np.arange(1, devices + 1)
+    ends = least_bottleneck(unequal, entering, memory, np.full(devices, limit))
+
+    def bottleneck(bounds: tuple[int, ...]) -> float:
+        slowest = 0.0
+        for device, (begin, end) in enumerate(itertools.pairwise((0, *bounds))):
+            if memory[begin:end].sum() > limit:
+                return np.inf
+            sent = entering[begin] if 0 < begin < end else 0.0
+            slowest = max(slowest, unequal[begin:end, device].sum(), sent)
+        return slowest
+
+    every = itertools.combinations_with_replacement(range(len(drawn) + 1), devices - 1)
+    best = min(bottleneck((*bounds, len(drawn))) for bounds in every)
+    assert (np.inf if ends is None else bottleneck(tuple(ends.tolist()))) == best
