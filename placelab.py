@@ -99,18 +99,39 @@ def profile(
     return profile_model(model, out, repeats=repeats, training=training, device=device, efficiencies=efficiencies)
 
 
-def show(graph: str | OpGraph, *, groups: int | None = None) -> GraphSummary:
+def show(
+    graph: str | OpGraph,
+    *,
+    groups: int | None = None,
+    draw: Path | None = None,
+    plan: Path | None = None,
+    cluster: str | Cluster = "p100:devices=2",
+) -> GraphSummary:
     """Show what a graph holds: counts, totals, the longest chain, the largest tensors.
 
     Args:
         graph: a graph file, a family spec such as `rnnlm:layers=4`, or `file.py:callable`.
         groups: tie the ops into this many groups, each placed as one.
+        draw: a drawing to write, coloured by module: `*.png`, `*.svg` or `*.html`.
+        plan: a plan file, to colour the drawing by device; `groups` must be those that it was made for.
+        cluster: the cluster of that plan.
 
     """
     from evaluation.summary import GraphSummary
     from graphs.load import load_graph
 
-    return GraphSummary.of(load_graph(graph, groups=groups))
+    _check_writable(draw)
+    loaded = load_graph(graph, groups=groups)
+    if draw is not None:
+        from evaluation.graph_plots import save_drawing
+
+        if plan is None:
+            save_drawing(loaded, Path(draw))
+        else:
+            placed = simulate(loaded, plan, cluster=cluster, groups=None)
+            names = [device.name for device in placed.problem.cluster.devices]
+            save_drawing(loaded, Path(draw), placed.plan.placement, names)
+    return GraphSummary.of(loaded)
 
 
 def place(

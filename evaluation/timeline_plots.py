@@ -56,14 +56,13 @@ def save_gantt(timeline: Timeline, path: FilePath) -> None:
     Raises InputError for another ending.
     """
     if path.suffix == ".html":
-        page = Environment(loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined)
+        environment = Environment(loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined)
         charts = [Markup(gantt_chart(timeline)), Markup(memory_curves(timeline))]
-        name, seconds = timeline.problem.name, units.seconds(timeline.step_seconds)
-        overflow = timeline.overflow()
-        path.write_text(
-            page.get_template("timeline.html.j2").render(name=name, seconds=seconds, overflow=overflow, charts=charts),
-            encoding="utf-8",
-        )
+        facts = f"One training step takes {units.seconds(timeline.step_seconds)}."
+        if overflow := timeline.overflow():
+            facts += f" It does not fit in memory: {overflow}."
+        page = environment.get_template("page.html.j2")
+        path.write_text(page.render(name=timeline.problem.name, facts=facts, charts=charts), encoding="utf-8")
     elif path.suffix in (".png", ".svg"):
         height = 0.9 + 0.26 * len(_shown(timeline.rows()))
         on_white = {"facecolor": "white", "dpi": 160}
