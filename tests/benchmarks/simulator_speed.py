@@ -8,9 +8,9 @@ import numpy as np
 
 from envs.simulator import Simulator
 from tests.benchmarks.figures import Figure, at_least, at_most, least_seconds, reported
-from tests.benchmarks.workloads import neighbours, placements, problem
+from tests.benchmarks.workloads import placements, problem
 from tests.oracle import simpy_oracle
-from tests.papers.placeto_simulator import PlacetoSimulator
+from tests.papers.placeto_simulator import PlacetoSimulator, neighbours
 
 SIZES = (128, 500, 2_000, 10_000, 50_000)
 PLACETO_BOUNDS = (200, 200, 80, 80, 80)

@@ -35,13 +35,3 @@ def problem(ops: int) -> Problem:
 def placements(ops: int, plans: int) -> Ints:
     """(plans, ops) devices, all different."""
     return np.random.default_rng(0).integers(0, DEVICES, (plans, ops))
-
-
-def neighbours(graph: OpGraph) -> tuple[list[list[int]], list[list[int]]]:
-    """Producers and consumers of every op."""
-    producers: list[list[int]] = [[] for _ in graph.names]
-    consumers: list[list[int]] = [[] for _ in graph.names]
-    for u, v in graph.edges.tolist():
-        producers[v].append(u)
-        consumers[u].append(v)
-    return producers, consumers

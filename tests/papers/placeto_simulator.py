@@ -21,6 +21,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 
+from graphs.op_graph import OpGraph
+
 LAUNCH_SECONDS = 5.7e-6
 GAP_SECONDS = 25e-6
 BYTES_PER_SECOND = 7600e6
@@ -130,3 +132,13 @@ class PlacetoSimulator:
             if self._placement[consumer] != device:
                 heappush(self._events, (arrival, "arrive", op, consumer))
         heappush(self._events, (arrival + GAP_SECONDS, "run bus", device, 0))
+
+
+def neighbours(graph: OpGraph) -> tuple[list[list[int]], list[list[int]]]:
+    """Producers and consumers of every op."""
+    producers: list[list[int]] = [[] for _ in graph.names]
+    consumers: list[list[int]] = [[] for _ in graph.names]
+    for u, v in graph.edges.tolist():
+        producers[v].append(u)
+        consumers[u].append(v)
+    return producers, consumers

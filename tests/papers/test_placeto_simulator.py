@@ -12,7 +12,7 @@ from graphs.op_graph import Floats, OpGraph
 from graphs.problem import Problem
 from tests.oracle.strategies import Fixed
 from tests.oracle.toys import random_graph, toy_graph
-from tests.papers.placeto_simulator import BYTES_PER_SECOND, GAP_SECONDS, LAUNCH_SECONDS, simulate
+from tests.papers.placeto_simulator import BYTES_PER_SECOND, GAP_SECONDS, LAUNCH_SECONDS, neighbours, simulate
 
 
 def p2_cluster(devices: int) -> Cluster:
@@ -28,16 +28,6 @@ def without_ties(graph: OpGraph, seed: int) -> tuple[OpGraph, Floats]:
     """The same edges with distinct random costs, microseconds to milliseconds."""
     rng = np.random.default_rng(seed)
     return replace(graph, output_bytes=rng.lognormal(12, 2, len(graph))), rng.lognormal(-9, 1.5, len(graph))
-
-
-def neighbours(graph: OpGraph) -> tuple[list[list[int]], list[list[int]]]:
-    """Producers and consumers of every op."""
-    producers: list[list[int]] = [[] for _ in graph.names]
-    consumers: list[list[int]] = [[] for _ in graph.names]
-    for u, v in graph.edges.tolist():
-        producers[v].append(u)
-        consumers[u].append(v)
-    return producers, consumers
 
 
 def end_with_trailing_holds(timeline: Timeline, seconds: Floats) -> float:
