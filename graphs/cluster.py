@@ -15,22 +15,25 @@ GIB = 2.0**30
 
 @dataclass(frozen=True)
 class Device:
-    """One device. Raises InputError for a speed that is not positive, or a negative or NaN quantity."""
+    """One device. Raises InputError for a speed that is not positive and finite, or a negative or NaN quantity."""
 
     name: str
     kind: str  # "gpu" or "cpu"
     flops_per_second: float  # FLOP/s
     bytes_per_second: float  # of its own memory, bytes/s
-    memory_bytes: float
+    memory_bytes: float  # infinite where it does not matter
     launch_seconds: float = 0.0  # the device is held this long after each op that takes time
 
     def __post_init__(self) -> None:
-        for key in ("flops_per_second", "bytes_per_second"):
-            if not 0 < getattr(self, key) < np.inf:
-                raise InputError(f"device {self.name!r}: {key} is {getattr(self, key)}; expected a number > 0")
-        for key in ("memory_bytes", "launch_seconds"):
-            if not getattr(self, key) >= 0:
-                raise InputError(f"device {self.name!r}: {key} is {getattr(self, key)}; expected a number >= 0")
+        for key, good, expected in (
+            ("flops_per_second", 0 < self.flops_per_second < np.inf, "a number > 0"),
+            ("bytes_per_second", 0 < self.bytes_per_second < np.inf, "a number > 0"),
+            ("memory_bytes", self.memory_bytes >= 0, "a number >= 0"),
+            ("launch_seconds", 0 <= self.launch_seconds < np.inf, "a number >= 0"),
+        ):
+            if not good:
+                raise InputError(f"device {self.name!r}: {key} is {getattr(self, key)}; expected {expected}")
+            object.__setattr__(self, key, float(getattr(self, key)) + 0.0)  # so that equal devices print alike
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,14 +67,17 @@ class Cluster:
             object.__setattr__(self, key, matrix)
         self._check_pairs()
         channels = int(self.channel[self._pairs].max(initial=-1)) + 1
-        for key in ("gap", "multicast"):
-            given = np.array(getattr(self, key))
-            values = given if len(given) else np.zeros(channels, given.dtype)
-            if len(values) < channels:
-                raise InputError(f"cluster {self.name!r}: {key} has {len(values)} entries for {channels} channels")
+        for key, kind in (("gap", np.float64), ("multicast", np.bool_)):
+            given = np.array(getattr(self, key), dtype=kind)
+            values = given if given.size else np.zeros(channels, kind)
+            if values.ndim != 1 or len(values) < channels:
+                raise InputError(
+                    f"cluster {self.name!r}: {key} has shape {values.shape}, expected one entry for each of "
+                    f"{channels} channels"
+                )
             values.flags.writeable = False
             object.__setattr__(self, key, values)
-        if not (self.gap >= 0).all():
+        if not ((self.gap >= 0) & (self.gap < np.inf)).all():
             raise InputError(f"cluster {self.name!r}: gap must be >= 0 on every channel, got {self.gap.tolist()}")
 
     def __len__(self) -> int:
@@ -85,16 +91,19 @@ class Cluster:
         return ~np.eye(len(self.devices), dtype=np.bool_)
 
     def _check_pairs(self) -> None:
-        for key, good in (
-            ("latency", self.latency >= 0),
-            ("bandwidth", self.bandwidth > 0),
-            ("channel", self.channel >= 0),
+        most = max(len(self.devices) ** 2, np.size(self.gap), np.size(self.multicast))  # more would be a slip
+        for key, good, expected in (
+            ("latency", (self.latency >= 0) & (self.latency < np.inf), "seconds >= 0"),
+            ("bandwidth", self.bandwidth > 0, "bytes/s > 0"),
+            ("channel", (self.channel >= 0) & (self.channel < most), f"a number from 0 to {most - 1}"),
         ):
             bad = np.argwhere(self._pairs & ~good)
             if len(bad):
                 source, target = (self.devices[i].name for i in bad[0])
                 value = getattr(self, key)[tuple(bad[0])]
-                raise InputError(f"cluster {self.name!r}: {key} from {source!r} to {target!r} is {value}")
+                raise InputError(
+                    f"cluster {self.name!r}: {key} from {source!r} to {target!r} is {value}; expected {expected}"
+                )
 
     @property
     def memory_bytes(self) -> Floats:
@@ -108,7 +117,10 @@ class Cluster:
 
     @property
     def fingerprint(self) -> str:
-        """Sixteen hex digits that change with any device or link: plans carry it."""
+        """Sixteen hex digits that change with any device or link: plans carry it.
+
+        The cluster's name, the numbers of its channels and what no pair uses do not matter.
+        """
         digest = hashlib.sha256(repr(self.devices).encode())
         pairs = self._pairs
         used, first, channel = np.unique(self.channel[pairs], return_index=True, return_inverse=True)
@@ -117,7 +129,7 @@ class Cluster:
             self.latency[pairs], self.bandwidth[pairs], np.argsort(order)[channel], self.gap[used[order]],
             self.multicast[used[order]],
         ):  # fmt: skip
-            digest.update(values.tobytes())
+            digest.update((values + 0 if values.dtype == np.float64 else values).tobytes())  # -0.0 is 0.0
         return digest.hexdigest()[:16]
 
     @classmethod

@@ -17,22 +17,29 @@
     memory = "16GiB"
     launch = "5us"
 
-    [[pairs]]
+    [[pairs]]               # one direction
     source = "gpu:0"
     target = "gpu:1"
     bandwidth = "50GB/s"
 
-Quantities are text with a unit, or plain numbers of FLOP/s, bytes/s, bytes and seconds.
+    [[levels]]              # copies of all the above side by side, from the outermost level to the innermost
+    count = 2
+    latency = "25us"
+    bandwidth = "25Gbit/s"
+    shared = "group"        # each copy sends through one network card; or "device", or "pair"
+
+Quantities are text with a unit, or plain numbers of FLOP/s, bytes/s, bytes and seconds; a bandwidth or a memory may be
+infinite, "inf". `cluster_schema()` is the format as a JSON schema.
 """
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from graphs.by_name import unknown
 from graphs.cluster import Cluster, Device
@@ -40,32 +47,45 @@ from graphs.documents import read_document
 from graphs.errors import InputError
 from graphs.op_graph import Bools, Floats, Ints
 from graphs.quantities import parse, written
+from graphs.topology import Level, Shared, joined
 
 VERSION = 1
 ENDINGS = (".toml", ".json")
+MOST_DEVICES = 4096  # the matrices of more would fill the memory of a laptop
 
-Quantity = float | str
-Value = TypeVar("Value", bound=np.generic)
+INFINITE = "inf"
+
+Rule = Literal["per_source", "per_pair"]
+
+
+def _said(description: str, *examples: float | str) -> msgspec.Meta:
+    return msgspec.Meta(description=description, examples=list(examples))
+
+
+Flops = Annotated[float | str, _said("FLOP/s > 0", "9.3TFLOP/s", 9.3e12)]
+Speed = Annotated[float | str, _said("bytes/s > 0", "732GB/s", "25Gbit/s", 7.32e11, INFINITE)]
+Size = Annotated[float | str, _said("bytes >= 0", "16GiB", "16GB", 1.6e10, INFINITE)]
+Time = Annotated[float | str, _said("seconds >= 0", "10us", 1e-5)]
 
 
 class DeviceEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
     """One device."""
 
     name: str
-    kind: str
-    flops_per_second: Quantity
-    bytes_per_second: Quantity
-    memory: Quantity
-    launch: Quantity = 0.0
+    kind: Annotated[str, _said("what sort of device it is", "gpu", "cpu")]
+    flops_per_second: Flops
+    bytes_per_second: Speed
+    memory: Size
+    launch: Time = 0.0
 
 
 class Links(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
     """What joins every two devices; a list gives one value per channel."""
 
-    latency: Quantity = 0.0
-    bandwidth: Quantity
-    channels: Literal["per_source", "per_pair"] = "per_pair"
-    gap: Quantity | list[Quantity] = 0.0
+    latency: Time = 0.0
+    bandwidth: Speed | None = None
+    channels: Rule = "per_pair"
+    gap: Time | list[Time] = 0.0
     multicast: bool | list[bool] = False
 
 
@@ -74,9 +94,18 @@ class Pair(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
 
     source: str
     target: str
-    latency: Quantity | None = None
-    bandwidth: Quantity | None = None
-    channel: int | None = None
+    latency: Time | None = None
+    bandwidth: Speed | None = None
+    channel: Annotated[int, msgspec.Meta(ge=0)] | None = None
+
+
+class LevelEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
+    """Copies of a group of devices, and what joins them."""
+
+    count: Annotated[int, msgspec.Meta(ge=1)]
+    latency: Time = 0.0
+    bandwidth: Speed
+    shared: Shared
 
 
 class ClusterFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
@@ -85,13 +114,17 @@ class ClusterFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
     schema: Literal["placelab.cluster"]
     version: int
     name: str
-    links: Links = Links(bandwidth=1.0)
+    links: Links = Links()
     devices: list[DeviceEntry]
     pairs: list[Pair] = []
+    levels: list[LevelEntry] = []
 
 
 def save_cluster(cluster: Cluster, path: Path) -> None:
-    """Write a cluster, as TOML or JSON by the file's ending. Raises InputError for another ending."""
+    """Write a cluster, as TOML or JSON by the file's ending, so that it is read back exactly.
+
+    Raises InputError for another ending.
+    """
     if path.suffix not in ENDINGS:
         raise InputError(f"{path}: the name of a cluster file ends in {' or '.join(ENDINGS)}")
     content = _content(cluster)
@@ -116,33 +149,70 @@ def load_cluster_file(path: Path) -> Cluster:
 
 
 def cluster_schema() -> dict[str, Any]:
-    """The JSON schema of a cluster file, for editors and other programs."""
-    return msgspec.json.schema(ClusterFile)
+    """The JSON schema (2020-12) of a cluster file, for editors and other programs."""
+    dialect = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "placelab cluster"}
+    return dialect | msgspec.json.schema(ClusterFile)
 
 
 # ---- reading -----------------------------------------------------------------------------------------------
 
 
 def _cluster(content: ClusterFile) -> Cluster:
+    cluster = _group(content)
+    for i, entry in reversed(list(enumerate(content.levels))):
+        level = Level(
+            entry.count,
+            _quantity(entry.bandwidth, "bytes/s", f"levels[{i}].bandwidth"),
+            _quantity(entry.latency, "seconds", f"levels[{i}].latency"),
+            entry.shared,
+        )
+        if entry.count * len(cluster) > MOST_DEVICES:
+            raise InputError(f"levels[{i}].count: makes more than {MOST_DEVICES} devices, got {entry.count}")
+        cluster = joined(content.name, cluster, level)
+    return cluster
+
+
+def _group(content: ClusterFile) -> Cluster:
+    """The devices that are listed, without the levels."""
     devices = tuple(_device(entry, f"devices[{i}]") for i, entry in enumerate(content.devices))
-    index = {device.name: position for position, device in enumerate(devices)}
     links, pairs = content.links, (len(devices), len(devices))
-    latency = np.full(pairs, _quantity(links.latency, "seconds", "links.latency"))
-    bandwidth = np.full(pairs, _quantity(links.bandwidth, "bytes/s", "links.bandwidth"))
+    bandwidth = np.nan if links.bandwidth is None else _quantity(links.bandwidth, "bytes/s", "links.bandwidth")
+    bandwidths = np.full(pairs, bandwidth)
+    latencies = np.full(pairs, _quantity(links.latency, "seconds", "links.latency"))
     channel = _channels(links.channels, len(devices))
-    for i, pair in enumerate(content.pairs):
+    most = max(len(devices) ** 2, *(len(given) for given in (links.gap, links.multicast) if isinstance(given, list)), 1)
+    for i, (at, pair) in enumerate(_by_index(content.pairs, devices).items()):
+        if pair.latency is not None:
+            latencies[at] = _quantity(pair.latency, "seconds", f"pairs[{i}].latency")
+        if pair.bandwidth is not None:
+            bandwidths[at] = _quantity(pair.bandwidth, "bytes/s", f"pairs[{i}].bandwidth")
+        if pair.channel is not None:
+            if pair.channel >= most:
+                raise InputError(f"pairs[{i}].channel: expected a number from 0 to {most - 1}, got {pair.channel}")
+            channel[at] = pair.channel
+    missing = np.argwhere(np.isnan(bandwidths) & ~np.eye(len(devices), dtype=np.bool_))
+    if len(missing):
+        source, target = (devices[index].name for index in missing[0])
+        raise InputError(f"links.bandwidth is missing, and no pair gives the bandwidth from {source!r} to {target!r}")
+    gap, multicast = _of_channels(links, int(channel.max(initial=-1)) + 1)
+    return Cluster(content.name, devices, latencies, bandwidths, channel, gap, multicast)
+
+
+def _by_index(pairs: list[Pair], devices: tuple[Device, ...]) -> dict[tuple[int, int], Pair]:
+    """The pairs by the indices of their devices, in the order of the file."""
+    index = {device.name: position for position, device in enumerate(devices)}
+    found: dict[tuple[int, int], Pair] = {}
+    for i, pair in enumerate(pairs):
         for name in (pair.source, pair.target):
             if name not in index:
                 raise InputError(f"pairs[{i}]: {unknown('device', name, index)}")
         at = index[pair.source], index[pair.target]
-        if pair.latency is not None:
-            latency[at] = _quantity(pair.latency, "seconds", f"pairs[{i}].latency")
-        if pair.bandwidth is not None:
-            bandwidth[at] = _quantity(pair.bandwidth, "bytes/s", f"pairs[{i}].bandwidth")
-        if pair.channel is not None:
-            channel[at] = pair.channel
-    gap, multicast = _of_channels(links, channel)
-    return Cluster(content.name, devices, latency, bandwidth, channel, gap, multicast)
+        if at[0] == at[1]:
+            raise InputError(f"pairs[{i}]: source and target are the same device, {pair.source!r}; remove the pair")
+        if at in found:
+            raise InputError(f"pairs[{i}]: {pair.source!r} to {pair.target!r} is given twice; keep one of the two")
+        found[at] = pair
+    return found
 
 
 def _device(entry: DeviceEntry, place: str) -> Device:
@@ -156,94 +226,99 @@ def _device(entry: DeviceEntry, place: str) -> Device:
     )
 
 
-def _quantity(given: Quantity, unit: str, place: str) -> float:
+def _quantity(given: float | str, unit: str, place: str) -> float:
+    """The number of a unit: rates are positive, sizes and times are not negative."""
     try:
-        return parse(given, unit)
+        value = math.inf if given == INFINITE else parse(given, unit)
     except InputError as error:
         raise InputError(f"{place}: {error}") from error
+    rate = unit in ("bytes/s", "FLOP/s")
+    if not (value > 0 if rate else value >= 0):
+        raise InputError(f"{place}: expected a number of {unit} {'> 0' if rate else '>= 0'}, got {given}")
+    return value
 
 
-def _channels(rule: str, count: int) -> Ints:
+def _channels(rule: Rule, count: int) -> Ints:
     """(devices, devices) channels as a rule numbers them."""
     source, target = np.indices((count, count))
     return np.array(source if rule == "per_source" else source * count + target, np.int64)
 
 
-def _of_channels(links: Links, channel: Ints) -> tuple[Floats, Bools]:
+def _of_channels(links: Links, count: int) -> tuple[Floats, Bools]:
     """Gap and multicast, (channels,)."""
-    count = int(channel.max(initial=-1)) + 1
-    gap = links.gap if isinstance(links.gap, list) else [links.gap] * count
-    multicast = links.multicast if isinstance(links.multicast, list) else [links.multicast] * count
-    seconds = [_quantity(value, "seconds", f"links.gap[{i}]") for i, value in enumerate(gap)]
-    return np.array(seconds), np.array(multicast, np.bool_)
+    if isinstance(links.gap, list):
+        gap = np.array([_quantity(value, "seconds", f"links.gap[{i}]") for i, value in enumerate(links.gap)])
+    else:
+        gap = np.full(count, _quantity(links.gap, "seconds", "links.gap"))
+    given = links.multicast
+    return gap, np.array(given, np.bool_) if isinstance(given, list) else np.full(count, given)
 
 
 # ---- writing -----------------------------------------------------------------------------------------------
 
 
 def _content(cluster: Cluster) -> ClusterFile:
-    devices = [
-        DeviceEntry(
-            name=device.name,
-            kind=device.kind,
-            flops_per_second=written(device.flops_per_second, "FLOP/s"),
-            bytes_per_second=written(device.bytes_per_second, "bytes/s"),
-            memory=written(device.memory_bytes, "bytes"),
-            launch=written(device.launch_seconds, "seconds"),
-        )
-        for device in cluster.devices
-    ]
-    links = _links(cluster)
+    apart = ~np.eye(len(cluster), dtype=np.bool_)
+    latency, bandwidth = _most_common(cluster.latency[apart]), _most_common(cluster.bandwidth[apart])
+    rule: Rule = "per_pair"
+    if (cluster.channel == _channels("per_source", len(cluster)))[apart].all():
+        rule = "per_source"
     return ClusterFile(
         schema="placelab.cluster",
         version=VERSION,
         name=cluster.name,
-        links=links,
-        devices=devices,
-        pairs=_pairs(cluster, links),
+        links=_links(cluster, rule, latency, bandwidth),
+        devices=[_entry(device) for device in cluster.devices],
+        pairs=_pairs(cluster, rule, latency, bandwidth),
     )
 
 
-def _links(cluster: Cluster) -> Links:
+def _entry(device: Device) -> DeviceEntry:
+    return DeviceEntry(
+        name=device.name,
+        kind=device.kind,
+        flops_per_second=_text(device.flops_per_second, "FLOP/s"),
+        bytes_per_second=_text(device.bytes_per_second, "bytes/s"),
+        memory=_text(device.memory_bytes, "bytes"),
+        launch=_text(device.launch_seconds, "seconds"),
+    )
+
+
+def _links(cluster: Cluster, rule: Rule, latency: float, bandwidth: float) -> Links:
     """What most pairs have in common."""
+    gap, multicast = cluster.gap.tolist(), cluster.multicast.tolist()
     apart = ~np.eye(len(cluster), dtype=np.bool_)
-    by_source = _channels("per_source", len(cluster))
-    rule: Literal["per_source", "per_pair"] = (
-        "per_source" if (cluster.channel == by_source)[apart].all() else "per_pair"
-    )
-    gap = [written(value, "seconds") for value in cluster.gap.tolist()]
-    multicast = cluster.multicast.tolist()
     usual = int(np.where(apart, cluster.channel, _channels(rule, len(cluster))).max(initial=-1)) + 1
-    equal_gaps = len(set(gap)) <= 1 and len(gap) == usual
-    equal_multicast = len(set(multicast)) <= 1 and len(multicast) == usual
+    texts = [_text(value, "seconds") for value in gap]
     return Links(
-        latency=written(_most_common(cluster.latency[apart], 0.0), "seconds"),
-        bandwidth=written(_most_common(cluster.bandwidth[apart], 1.0), "bytes/s"),
+        latency=_text(latency, "seconds"),
+        bandwidth=_text(bandwidth, "bytes/s") if len(cluster) > 1 else None,
         channels=rule,
-        gap=gap[0] if equal_gaps and gap else gap,
-        multicast=multicast[0] if equal_multicast and multicast else multicast,
+        gap=texts[0] if len(set(gap)) == 1 and len(gap) == usual else texts,
+        multicast=multicast[0] if len(set(multicast)) == 1 and len(multicast) == usual else multicast,
     )
 
 
-def _pairs(cluster: Cluster, links: Links) -> list[Pair]:
+def _pairs(cluster: Cluster, rule: Rule, latency: float, bandwidth: float) -> list[Pair]:
     """The pairs that differ from what most have in common."""
-    latency, bandwidth = parse(links.latency, "seconds"), parse(links.bandwidth, "bytes/s")
-    channel = _channels(links.channels, len(cluster))
-    entries = []
-    for source, target in np.argwhere(~np.eye(len(cluster), dtype=np.bool_)).tolist():
-        at = source, target
-        pair = Pair(
-            source=cluster.devices[source].name,
-            target=cluster.devices[target].name,
-            latency=None if cluster.latency[at] == latency else written(float(cluster.latency[at]), "seconds"),
-            bandwidth=None if cluster.bandwidth[at] == bandwidth else written(float(cluster.bandwidth[at]), "bytes/s"),
+    channel = _channels(rule, len(cluster))
+    other = (cluster.latency != latency) | (cluster.bandwidth != bandwidth) | (cluster.channel != channel)
+    return [
+        Pair(
+            source=cluster.devices[at[0]].name,
+            target=cluster.devices[at[1]].name,
+            latency=None if cluster.latency[at] == latency else _text(float(cluster.latency[at]), "seconds"),
+            bandwidth=None if cluster.bandwidth[at] == bandwidth else _text(float(cluster.bandwidth[at]), "bytes/s"),
             channel=None if cluster.channel[at] == channel[at] else int(cluster.channel[at]),
         )
-        if (pair.latency, pair.bandwidth, pair.channel) != (None, None, None):
-            entries.append(pair)
-    return entries
+        for at in map(tuple, np.argwhere(other & ~np.eye(len(cluster), dtype=np.bool_)).tolist())
+    ]
 
 
-def _most_common(values: NDArray[Value], default: float) -> float:
+def _text(value: float, unit: str) -> float | str:
+    return INFINITE if math.isinf(value) else written(value, unit)  # JSON has no number for it
+
+
+def _most_common(values: Floats) -> float:
     distinct, counts = np.unique(values, return_counts=True)
-    return float(distinct[counts.argmax()]) if len(distinct) else default
+    return float(distinct[counts.argmax()]) if len(distinct) else 0.0

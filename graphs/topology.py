@@ -1,12 +1,13 @@
-"""Topologies: clusters of equal devices on several levels, such as cards on a switch, switches in a server, servers.
+"""Topologies: clusters composed level by level, such as cards on a PCIe switch, switches in a server, servers.
 
-Two devices talk over the outermost level on which they are apart, at its bandwidth. What they share there is a serial
-channel: a transfer of the simulator occupies one channel, so of a path over several links it is the narrowest shared
-one that counts, and it is the sender's side of it.
+A level puts copies of a group of devices side by side and joins them. Two devices talk over the outermost level on
+which they are apart, at its bandwidth. A path over several links is one serial channel of the simulator: the narrowest
+link that others share, on the sender's side, since links and network cards carry both directions at once.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -16,42 +17,70 @@ import numpy as np
 from graphs.cluster import Cluster, Device
 from graphs.errors import InputError
 
+Shared = Literal["pair", "device", "group"]
+
 
 @dataclass(frozen=True)
 class Level:
-    """`count` equal groups of devices, or devices, side by side, and what joins them."""
+    """`count` copies of a group of devices side by side, and what joins them."""
 
     count: int
     bandwidth: float  # bytes/s of a channel
     latency: float  # seconds
-    shared: Literal["pair", "device", "group"]  # who has a channel of its own: each pair of devices, each
-    # sending device (its lanes, or its own network card), or each sending group (its uplink, or only network card)
+    shared: Shared  # who has a channel of its own: each ordered pair of devices, each sending device (its lanes, or
+    # its own network card), or each sending copy (its uplink, or only network card)
+    gap: float = 0.0  # seconds a channel is held after each transfer
+    multicast: bool = False  # one transfer serves all destinations of an output
+
+
+def joined(name: str, group: Cluster, level: Level) -> Cluster:
+    """Copies of a group of devices, joined by a level; devices are named "cpu:0", "gpu:0", "gpu:1", ... by kind.
+
+    Raises InputError for a level of less than one copy.
+    """
+    if level.count < 1:
+        raise InputError(f"cluster {name!r}: a level has {level.count} groups or devices; expected at least 1")
+    size, used = len(group), len(group.gap)
+    copy, position = np.divmod(np.arange(level.count * size), size)
+    inside, pairs = np.ix_(position, position), (len(copy), len(copy))
+    together = copy[:, None] == copy[None, :]
+    source, target = np.indices(pairs)
+    sender = {"pair": source * len(copy) + target, "device": source, "group": copy[source]}[level.shared]
+    channel = np.where(together, copy[:, None] * used + group.channel[inside], level.count * used + sender)
+    channels = level.count * used + int(sender.max()) + 1
+    gap, multicast = np.full(channels, level.gap), np.full(channels, level.multicast)
+    gap[: level.count * used] = np.tile(group.gap, level.count)
+    multicast[: level.count * used] = np.tile(group.multicast, level.count)
+    kept, numbered = np.unique(channel[~np.eye(len(copy), dtype=np.bool_)], return_inverse=True)
+    channel = np.zeros(pairs, np.int64)
+    channel[~np.eye(len(copy), dtype=np.bool_)] = numbered
+    return Cluster(
+        name,
+        _named_by_kind([group.devices[i] for i in position]),
+        latency=np.where(together, group.latency[inside], level.latency),
+        bandwidth=np.where(together, group.bandwidth[inside], level.bandwidth),
+        channel=channel,
+        gap=gap[kept],
+        multicast=multicast[kept],
+    )
 
 
 def hierarchical(name: str, device: Device, levels: Sequence[Level]) -> Cluster:
-    """Devices "gpu:0", ..., grouped by levels from the outermost to the innermost.
+    """Equal devices, grouped by levels from the outermost to the innermost.
 
     Raises InputError for a level of less than one group.
     """
-    for level in levels:
-        if level.count < 1:
-            raise InputError(f"cluster {name!r}: a level has {level.count} groups or devices; expected at least 1")
-    counts = [level.count for level in levels]
-    devices = int(np.prod(counts))
-    place = np.stack(np.unravel_index(np.arange(devices), counts), axis=1)  # (devices, levels) position in each level
-    apart = place[:, None, :] != place[None, :, :]
-    at = apart.argmax(axis=2)  # (devices, devices) the outermost level on which two are apart
-    source, target = np.indices((devices, devices))
-    channel = np.zeros((devices, devices), np.int64)
-    for index, level in enumerate(levels):
-        group = np.ravel_multi_index(tuple(place[:, : index + 1].T), counts[: index + 1])[source]
-        mine = {"pair": source * devices + target, "device": source, "group": group}[level.shared]
-        channel = np.where(at == index, index * devices**2 + mine, channel)
-    _, numbered = np.unique(channel, return_inverse=True)
-    return Cluster(
-        name,
-        tuple(replace(device, name=f"{device.kind}:{i}") for i in range(devices)),
-        latency=np.array([level.latency for level in levels])[at],
-        bandwidth=np.array([level.bandwidth for level in levels])[at],
-        channel=numbered.reshape(devices, devices),
-    )
+    alone = np.ones((1, 1))
+    cluster = Cluster(name, _named_by_kind([device]), latency=alone, bandwidth=alone, channel=np.zeros((1, 1), int))
+    for level in reversed(levels):
+        cluster = joined(name, cluster, level)
+    return cluster
+
+
+def _named_by_kind(devices: Sequence[Device]) -> tuple[Device, ...]:
+    seen: Counter[str] = Counter()
+    named = []
+    for device in devices:
+        named.append(replace(device, name=f"{device.kind}:{seen[device.kind]}"))
+        seen[device.kind] += 1
+    return tuple(named)

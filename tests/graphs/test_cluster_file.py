@@ -72,7 +72,7 @@ def test_a_file_written_by_hand(tmp_path: Path) -> None:
         ('target = "cpu:0"', 'target = "cpu"', r"pairs\[0\]: unknown device 'cpu'; did you mean 'cpu:0'"),
         ('"per_source"', '"per_rack"', "links.channels: invalid enum value"),
         ("memory = ", "memroy = ", r"devices\[0\]: object .* field (memory|memroy)"),
-        ("1e12", "0.0", "device 'cpu:0': flops_per_second is 0.0; expected a number > 0"),
+        ("1e12", "0.0", r"devices\[1\].flops_per_second: expected a number of FLOP/s > 0, got 0.0"),
         ("[links]", "[links", "is damaged"),
     ],
 )
@@ -103,6 +103,53 @@ def test_a_cluster_comes_back_as_it_was(tmp_path: Path, seed: int, devices: int,
     )  # fmt: skip
     save_cluster(cluster, tmp_path / f"any.cluster.{ending}")
     assert load_cluster_file(tmp_path / f"any.cluster.{ending}").fingerprint == cluster.fingerprint
+
+
+LEVELS = """
+[[levels]]
+count = 2
+latency = "25us"
+bandwidth = "25Gbit/s"
+shared = "group"
+"""
+
+
+def test_levels_put_copies_of_the_devices_side_by_side(tmp_path: Path) -> None:
+    file = by_hand(tmp_path)
+    file.write_text(file.read_text() + LEVELS)
+    cluster = load_cluster_file(file)
+    assert [device.name for device in cluster.devices] == ["gpu:0", "cpu:0", "gpu:1", "cpu:1"]
+    assert (cluster.bandwidth[0, 1], cluster.bandwidth[2, 3], cluster.bandwidth[0, 2]) == (50e9 / 8, 50e9 / 8, 25e9 / 8)
+    assert cluster.latency[1, 3] == 25e-6
+    one_card_a_server = cluster.channel[np.ix_([0, 1], [2, 3])]
+    assert len(np.unique(one_card_a_server)) == 1
+    assert cluster.channel[2, 0] not in one_card_a_server
+    assert cluster.channel[0, 1] != cluster.channel[2, 3]
+
+
+@pytest.mark.parametrize(
+    ("added", "sentence"),
+    [
+        (LEVELS.replace("count = 2", "count = 0"), r"levels\[0\]"),
+        (LEVELS.replace("count = 2", "count = 100000"), "makes more than 4096 devices"),
+        (LEVELS.replace('"group"', '"rack"'), r"levels\[0\]"),
+        ('[[pairs]]\nsource = "gpu:0"\ntarget = "cpu:0"', "'gpu:0' to 'cpu:0' is given twice; keep one of the two"),
+        ('[[pairs]]\nsource = "cpu:0"\ntarget = "cpu:0"', "the same device, 'cpu:0'; remove the pair"),
+        ('[[pairs]]\nsource = "cpu:0"\ntarget = "gpu:0"\nchannel = 99', "expected a number from 0 to 3, got 99"),
+    ],
+)
+def test_a_mistake_in_what_is_added_is_named(tmp_path: Path, added: str, sentence: str) -> None:
+    file = by_hand(tmp_path)
+    file.write_text(f"{file.read_text()}\n{added}")
+    with pytest.raises(InputError, match=rf"cards\.cluster\.toml.*{sentence}"):
+        load_cluster_file(file)
+
+
+def test_a_bandwidth_is_said_once_or_for_each_pair(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no pair gives the bandwidth from 'cpu:0' to 'gpu:0'"):
+        load_cluster_file(by_hand(tmp_path, 'bandwidth = "12GB/s"'))
+    endless = load_cluster_file(by_hand(tmp_path, '"12GB/s"', '"inf"'))
+    assert endless.bandwidth[1, 0] == np.inf
 
 
 @pytest.mark.parametrize("shared_out", [True, False])
