@@ -38,6 +38,8 @@ aten = torch.ops.aten
 
 # Devices run each of these as one kernel; PyTorch would take them apart into many ops.
 _KEPT_WHOLE = (aten.scaled_dot_product_attention.default, aten.nll_loss_forward.default, aten.silu.default)
+# Every row is multiplied by its group's matrix, as in mixtures of experts. PyTorch's counter may not know these.
+_GROUPED_PRODUCTS = {"aten._grouped_mm", "transformers.grouped_mm_fallback"}
 # These read as much of their first operand as they write.
 _LOOK_UPS = {aten.embedding, aten.gather, aten.index, aten.index_select, aten.nll_loss_forward}
 
@@ -61,10 +63,13 @@ def walk(
         program = _trace(module, tuple(args), dict(kwargs or {}))
     except Exception as error:  # whatever the module's own code or the tracer raises
         reason = (str(error).strip() or type(error).__name__).partition("\n")[0]
-        raise InputError(
-            f"{name}: PyTorch cannot trace this module: {reason}; its control flow and sizes must not depend on "
-            "the values of tensors, and its example inputs must be on its device"
-        ) from error
+        remedy = (
+            "its control flow and sizes must not depend on the values of tensors, and its example inputs must be on "
+            "its device"
+        )
+        if "in output, which is not a known type" in reason:  # a cache of keys and values, most often
+            remedy = "it must return tensors, or tuples, lists and dicts of them; transformers' models: use_cache=False"
+        raise InputError(f"{name}: PyTorch cannot trace this module: {reason}; {remedy}") from error
     return Builder(program, module, name)
 
 
@@ -285,6 +290,8 @@ def _flops(node: Node) -> float:
         query, key, value = (tuple(tensor.shape) for tensor in args[:3])
         heads = query[:-2]  # keys and values may be shared by several heads
         return float(sdpa_flop_count(query, heads + key[-2:], heads + value[-2:]))  # type: ignore[no-untyped-call]
+    if str(packet) in _GROUPED_PRODUCTS:
+        return float(2 * node.meta["val"].numel() * args[0].shape[-1])
     count: Callable[..., Any] | None = flop_registry.get(packet)
     return float(count(*args, **kwargs, out_val=node.meta["val"])) if count else 0.0
 

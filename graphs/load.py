@@ -11,21 +11,24 @@ from graphs.cluster import Cluster
 from graphs.cluster_file import load_cluster_file
 from graphs.errors import InputError
 from graphs.formats.msr import is_workload, load_workload
+from graphs.formats.onnx import load_onnx
 from graphs.formats.pipedream import load_layer_profile
 from graphs.graph_file import load_graph_file
 from graphs.grouping import tie_ops
 from graphs.op_graph import OpGraph
+from graphs.problem import Problem
 from graphs.training_step import training_step
 
-GRAPH_FILES = (".json", ".json.gz", ".txt")
+GRAPH_FILES = (".json", ".json.gz", ".txt", ".onnx")
 CLUSTER_FILES = (".toml", ".json")
 
 
 def load_graph(what: OpGraph | str, *, groups: int | None = None, training: bool = True) -> OpGraph:
     """The graph that is meant by a graph, a graph file, a family spec, or "file.py:callable".
 
-    Graph files are our own, layer profiles of PipeDream or DAPPLE (`*.txt`), or workloads of "Efficient Algorithms for
-    Device Placement" (`*.json`).
+    Graph files are our own, layer profiles of PipeDream or DAPPLE (`*.txt`), workloads of "Efficient Algorithms for
+    Device Placement" (`*.json`), or ONNX models (`*.onnx`), which are forward passes; "model.onnx:batch=8" gives a
+    size to what the model only names.
 
     A model is captured as a whole training step, or with `training=False` as its forward pass; a graph and a graph
     file are taken as they are. With `groups`, the ops are then tied into at most that many op groups.
@@ -48,6 +51,14 @@ def load_cluster(what: Cluster | str) -> Cluster:
     return cluster
 
 
+def problem_in_file(what: str) -> Problem | None:
+    """The problem in a file that lists devices beside its graph, as workloads do; None for anything else."""
+    path = Path(what)
+    if path.suffix != ".json" or not is_workload(path):
+        return None
+    return load_workload(path).problem(path.stem)
+
+
 def split(families: Sequence[str], which: Literal["train", "test"]) -> list[str]:
     """The specs of the families' training graphs, or of the graphs kept aside for tests, as the families list them."""
     key = which.upper()
@@ -57,6 +68,9 @@ def split(families: Sequence[str], which: Literal["train", "test"]) -> list[str]
 def _named(what: str, training: bool) -> OpGraph:
     if what.endswith(GRAPH_FILES):
         return _from_file(Path(what))
+    if ".onnx:" in what:
+        path, _, sizes = what.rpartition(":")
+        return load_onnx(Path(path), sizes=_sizes(what, sizes))
     forward = _captured(what)
     return training_step(forward) if training else forward
 
@@ -65,7 +79,17 @@ def _from_file(path: Path) -> OpGraph:
     """Our own files, and those that other systems write."""
     if path.suffix == ".txt":
         return load_layer_profile(path).graph()
+    if path.suffix == ".onnx":
+        return load_onnx(path)
     return load_workload(path).graph(path.stem) if is_workload(path) else load_graph_file(path)
+
+
+def _sizes(what: str, text: str) -> dict[str, int]:
+    """The sizes of named dimensions in "model.onnx:batch=8,tokens=128"."""
+    try:
+        return {name: int(size) for name, size in by_name.parse(f":{text}")[1].items()}
+    except ValueError:
+        raise InputError(f"{what!r}: expected sizes as model.onnx:batch=8, got {text!r}") from None
 
 
 def _captured(what: str) -> OpGraph:

@@ -118,11 +118,10 @@ class OpGraph:
         """
         ops = np.arange(len(self))
         mirrored = self.mirror >= 0
-        anchor = np.full(self.group.max(initial=-1) + 1, -1, np.int64)
-        grouped = np.flatnonzero(self.group >= 0)[::-1]
-        anchor[self.group[grouped]] = grouped
+        grouped = np.flatnonzero(self.group >= 0)
+        _, first, which = np.unique(self.group[grouped], return_index=True, return_inverse=True)
         rows = np.concatenate([ops[mirrored], grouped])
-        columns = np.concatenate([self.mirror[mirrored], anchor[self.group[grouped]]])
+        columns = np.concatenate([self.mirror[mirrored], grouped[first][which]])
         ties = coo_array((np.ones(len(rows)), (rows, columns)), shape=(len(self), len(self)))
         _, label = connected_components(ties, directed=False)
         _, first, inverse = np.unique(label, return_index=True, return_inverse=True)

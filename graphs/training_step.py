@@ -5,15 +5,20 @@ The rules are ours; they follow what PyTorch's autograd does, one op at a time:
 - A synthetic op "loss" reads all outputs of the forward pass that depend on a weight. An op needs a gradient if it
   reads a weight or one of its producers needs a gradient, unless what it computes has none (a comparison, say).
 - `X.grad` computes the gradient of what X read from the gradient of X's output, which its consumers' `.grad` ops made.
-  It costs what X costs; twice that if X is a product of two operands that both need a gradient. An op has one output
-  tensor here, so it is as large as the outputs of X's producers on average; for a part of a tensor, as the part.
+  It costs what X costs; twice that if X is a product of two operands that both need a gradient, five products for two
+  if it is fused attention, which computes its scores again. An op has one output tensor here, so it is as large as the
+  outputs of X's producers on average; for a part of a tensor, as the part.
 - `X.grad_weight` computes the gradient of all weights that X reads, at the cost of X. Where ops share a weight (a
   recurrent net, unrolled), each adds to the sum that it receives from the next one in forward order. The sum exists
   twice while it is passed on: once as a tensor and once in the room that is set aside for gradients.
+- The gradient of a table that X looks up is dense: all of it is written, however few rows X has read.
 - `X.update` follows the first op that uses a weight, once its gradient is complete, and `X.refresh` brings the new
   value to the others, so that splitting the users of one weight over devices costs the transfers that it must.
 - What autograd saves for the backward pass is an edge from its producer to the op that needs it, and so takes memory
   until then. Results that only autograd sees (a dropout mask, the indices of a pooling) are not counted.
+
+The graph does not say in which order, or how often, an op reads its producers. What reads the same tensor twice
+(x * x) is taken for a product with an input or a number, and each side of a division is treated as the other.
 """
 
 from __future__ import annotations
@@ -32,22 +37,37 @@ UPDATE_TRAFFIC = 7.0  # bytes per byte of weight
 _LOSS_BYTES = 4.0
 
 # The gradient of the input of these needs the weight alone, and the gradient of the weight the input alone.
-_LINEAR = {"mm", "addmm", "bmm", "baddbmm", "linear", "convolution", "embedding"}
-_SAVES_OUTPUT = {
-    "exp", "hardtanh", "log_softmax", "_log_softmax", "reciprocal", "relu", "rsqrt", "sigmoid", "softmax", "_softmax",
-    "sqrt", "tanh",
-}  # fmt: skip
-_SAVES_NOTHING = {
-    "add", "cat", "clone", "constant_pad_nd", "copy", "gather", "index", "index_select", "masked_fill", "mean",
-    "native_dropout", "neg", "repeat", "roll", "select_scatter", "slice_scatter", "stack", "sub", "sum", "_to_copy",
+_LINEAR = {"mm", "addmm", "bmm", "baddbmm", "linear", "convolution"}
+# An operand of these is saved if another one needs a gradient; a number, an input or a buffer needs none.
+_PRODUCTS = _LINEAR | {"mul", "div"}
+_OF_TWO = {"mm", "bmm"}  # products that read nothing else
+_ATTENTION = "scaled_dot_product_attention"
+# All of what these read of an op or a weight gets a gradient, though they read as much of it as they write.
+_LOOK_UPS = {"embedding", "gather", "index", "index_select", "nll_loss_forward"}
+# These save what says where they read or write, or which operand they take: an op without gradient, or no op at all.
+_SELECTS = {
+    "embedding", "gather", "index", "index_add", "index_put", "index_select", "masked_fill", "scatter", "scatter_add",
     "where",
 }  # fmt: skip
-# With one operand from an op, and none from a weight, the other is a number or an input: nothing needs to be saved.
-_SCALES = {"mul", "div"}
+_CONSTANTS = {"full", "full_like", "ones", "ones_like", "scalar_tensor", "zeros", "zeros_like"}
+_SAVES_OUTPUT = {
+    "exp", "expm1", "log_softmax", "_log_softmax", "reciprocal", "relu", "rsqrt", "sigmoid", "softmax", "_softmax",
+    "sqrt", "tan", "tanh",
+}  # fmt: skip
+_SAVES_BOTH = {
+    "amax", "amin", "_cdist_forward", "cumprod", "linalg_vector_norm", "logcumsumexp", "prod", _ATTENTION,
+}  # fmt: skip
+_SAVES_NOTHING = {
+    "add", "cat", "ceil", "clone", "constant_pad_nd", "copy", "cumsum", "_fft_c2c", "_fft_c2r", "_fft_r2c", "flip",
+    "floor", "max", "mean", "median", "min", "native_dropout", "neg", "repeat", "roll", "round", "select_scatter",
+    "sign", "slice_scatter", "sort", "stack", "sub", "sum", "_to_copy", "topk", "trunc", "upsample_bicubic2d",
+    "upsample_bilinear2d", "upsample_nearest1d", "upsample_nearest2d",
+}  # fmt: skip
+# What is flat between its steps (floor, sign) is not here: autograd sends zeros back through it.
 _HAS_NO_GRADIENT = {
-    "any", "all", "argmax", "argmin", "bitwise_and", "bitwise_not", "bitwise_or", "bernoulli", "ceil", "empty_like",
-    "eq", "floor", "full_like", "ge", "gt", "isinf", "isnan", "le", "logical_and", "logical_not", "logical_or", "lt",
-    "ne", "ones_like", "rand_like", "randn_like", "round", "sign", "zeros_like",
+    "any", "all", "argmax", "argmin", "bitwise_and", "bitwise_not", "bitwise_or", "bernoulli", "empty_like", "eq",
+    "full_like", "ge", "gt", "isinf", "isnan", "le", "logical_and", "logical_not", "logical_or", "lt", "ne",
+    "ones_like", "rand_like", "randn_like", "zeros_like",
 }  # fmt: skip
 
 
@@ -140,25 +160,38 @@ class _Builder:
         output_bytes = graph.output_bytes[op] if is_free else graph.output_bytes[towards].mean()
         is_product = graph.flops[op] > 0 and not self.weights[op]
         times = 2.0 if is_product and len(towards) == len(self.producers[op]) > 1 else 1.0
-        costs = times * graph.flops[op], times * graph.bytes_accessed[op], output_bytes
+        if self.kind[op] == _ATTENTION:
+            times = 2.5
+        costs = *self._backward_cost(op, times, graph.output_bytes[towards].sum()), output_bytes
         saved = [] if is_free or (self.kind[op] in _LINEAR and self.weights[op]) else self._saved(op)
         return self._add("grad", op, Phase.BACKWARD, costs, [*arriving, *saved])
 
     def _add_grad_weight(self, op: int, reads: list[int]) -> int:
-        graph = self.graph
-        costs = graph.flops[op], graph.bytes_accessed[op], graph.weight_bytes[op]
+        times = 2.0 if self.kind[op] in _OF_TWO and len(self.weights[op]) == 2 else 1.0
+        weight_bytes = self.graph.weight_bytes[op]
+        costs = *self._backward_cost(op, times, weight_bytes), weight_bytes
         return self._add("grad_weight", op, Phase.BACKWARD, costs, [*reads, *self._saved(op)])
+
+    def _backward_cost(self, op: int, times: float, gradient_bytes: float) -> tuple[float, float]:
+        """FLOP and bytes accessed of a gradient of the given size, for an op that is counted so many times."""
+        traffic = times * self.graph.bytes_accessed[op]
+        if self.kind[op] in _LOOK_UPS:  # which read no more than they wrote
+            traffic += max(gradient_bytes - self.graph.output_bytes[op], 0.0)
+        return times * self.graph.flops[op], traffic
 
     def _saved(self, op: int) -> list[int]:
         """The ops whose outputs autograd keeps for the backward pass of an op; an unknown one keeps what it read."""
-        kind = self.kind[op]
+        kind, producers = self.kind[op], self.producers[op]
+        trained = [producer for producer in producers if self.needs_grad[producer]]
         if kind in _SAVES_OUTPUT:
             return [op]
         if kind in _SAVES_NOTHING or op == len(self.graph) - 1:
             return []
-        if kind in _SCALES and len(self.producers[op]) == 1 and not self.weights[op]:
-            return []
-        return self.producers[op]
+        if kind in _SELECTS:
+            return [p for p in producers if p not in trained and self.kind[p] not in _CONSTANTS]
+        if kind in _PRODUCTS and not self.weights[op]:
+            return [p for p in producers if trained != [p]]
+        return [*producers, op] if kind in _SAVES_BOTH else producers
 
     # ---- optimizer ---------------------------------------------------------------------------------------
 

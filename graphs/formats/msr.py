@@ -110,7 +110,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
         gpu = np.array([node.fpgaLatency for node in self.nodes]) / 1e3
         supported = np.array([bool(node.supportedOnFpga) for node in self.nodes])
         gpu = np.where(supported, gpu, FORBIDDEN * (cpu.sum() + gpu.sum() + 1))
-        return Problem(graph, cluster, "sgd", op_seconds=np.where(is_gpu, gpu[:, None], cpu[:, None]))
+        return Problem(graph, cluster, "none", op_seconds=np.where(is_gpu, gpu[:, None], cpu[:, None]))
 
     def _index(self) -> dict[int, int]:
         return {node.id: position for position, node in enumerate(self.nodes)}

@@ -1,0 +1,340 @@
+"""An ordinary ONNX model becomes a forward graph, by the rules of `graphs.capture`, without computing anything.
+
+- An initializer is not an op but a weight of the ops that read it. One of 64-bit integers or booleans is taken to be
+  an index, a shape or a mask, and as inputs and constants are, to be on every device already.
+- What is computed from constants or shapes alone is a constant.
+- A view of a whole tensor is not an op, a view of a part of one costs nothing and shares its tensor's device.
+- A node that no output depends on is left out.
+- Sizes are those that ONNX's strict shape inference finds; FLOPs are those of `graphs.formats.onnx_flops`.
+- Memory traffic is every tensor read and written, once; of a table that is looked up, only the rows found.
+- An op is called by the path of its module, if the file gives one, and its node: "layers.0.cell/Gemm".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+from onnx import AttributeProto, TensorProto, checker, helper, inliner, shape_inference
+
+from graphs.by_name import unknown
+from graphs.errors import InputError
+from graphs.formats.onnx_flops import Call, Shape, flops, numel
+from graphs.op_graph import OpGraph
+
+if TYPE_CHECKING:
+    from onnx import GraphProto, ModelProto, NodeProto, TypeProto, ValueInfoProto
+
+_STANDARD = ("", "ai.onnx")  # the domains of ONNX's own operators
+_VIEWS = {"Expand", "Flatten", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze"}
+_OF_SHAPES = {"Shape", "Size"}  # these read no data
+# These read as much of their first operand as they write.
+_LOOK_UPS = {"Gather", "GatherElements", "GatherND"}
+_CONSTANT_TYPES = (TensorProto.INT64, TensorProto.BOOL)
+_SMALL = 1024  # elements; the values of a larger initializer are not needed to infer shapes
+_MOST_NODES = 1_000_000
+_EQUATION = re.compile(rb"[A-Za-z., ]*(->[A-Za-z., ]*)?")
+_SCOPES = "pkg.torch.onnx.name_scopes"  # where torch.onnx.export keeps "['', 'layers.0', 'linear']"
+
+
+def forward_graph(model: ModelProto, name: str, sizes: Mapping[str, int]) -> OpGraph:
+    """The op graph of a model, which is changed on the way. Raises InputError as `load_onnx` does."""
+    _refuse_control_flow(model)
+    weights = _taken_out(model.graph)
+    model = _checked(model)
+    live = _live(model.graph)
+    _give_sizes(model.graph, live, weights, sizes)
+    return _Builder(_inferred(model), name, weights).build(live)
+
+
+def _refuse_control_flow(model: ModelProto) -> None:
+    for node in (*model.graph.node, *(node for function in model.functions for node in function.node)):
+        if any(attribute.type in (AttributeProto.GRAPH, AttributeProto.GRAPHS) for attribute in node.attribute):
+            raise InputError(
+                f"node {_described(node)} is control flow ({node.op_type}); export the model with fixed shapes and "
+                "without control flow that depends on data"
+            )
+
+
+def _taken_out(graph: GraphProto) -> dict[str, TensorProto]:
+    """The initializers by name; the large ones, and those kept elsewhere, leave the graph and become inputs."""
+    if graph.sparse_initializer:
+        raise InputError(f"initializer {graph.sparse_initializer[0].values.name!r} is sparse; export it as a dense one")
+    initializers = {tensor.name: tensor for tensor in map(_copied, graph.initializer)}
+    kept = [tensor for tensor in graph.initializer if not _is_large(tensor)]
+    inputs = {value.name for value in graph.input}
+    for tensor in graph.initializer:
+        if _is_large(tensor) and tensor.name not in inputs:
+            inputs.add(tensor.name)
+            graph.input.append(helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims)))
+    del graph.initializer[:]
+    graph.initializer.extend(kept)
+    return initializers
+
+
+def _copied(tensor: TensorProto) -> TensorProto:
+    """Name, type and shape, without the values."""
+    return TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
+
+
+def _is_large(tensor: TensorProto) -> bool:
+    return tensor.data_location == TensorProto.EXTERNAL or numel(tuple(tensor.dims)) > _SMALL
+
+
+def _checked(model: ModelProto) -> ModelProto:
+    """The model with its functions written out. Raises InputError, with ONNX's reason, if it is not valid."""
+    try:
+        checker.check_model(model)
+        if _written_out(model) > _MOST_NODES:
+            raise InputError(f"with its functions written out, it has more than {_MOST_NODES:,} nodes")
+        return inliner.inline_local_functions(model) if model.functions else model
+    except InputError:
+        raise
+    except Exception as error:  # whatever ONNX's checker raises
+        raise InputError(f"this is no valid ONNX model: {_first_line(error)}") from error
+
+
+def _written_out(model: ModelProto) -> int:
+    """How many nodes a model has once functions, which do not call themselves, are written out where they are called.
+
+    They call each other, so that a small file may hold more than could ever be written.
+    """
+    bodies = {(function.domain, function.name): function.node for function in model.functions}
+
+    @cache
+    def size(operator: tuple[str, str]) -> int:
+        return sum(size((node.domain, node.op_type)) for node in bodies[operator]) if operator in bodies else 1
+
+    return sum(size((node.domain, node.op_type)) for node in model.graph.node)
+
+
+def _inferred(model: ModelProto) -> GraphProto:
+    for node in model.graph.node:
+        for attribute in node.attribute:
+            if attribute.name == "equation" and not _EQUATION.fullmatch(attribute.s):  # ONNX would look at it forever
+                raise InputError(f"node {_described(node)}: {attribute.s!r} is no equation of Einsum")
+    try:
+        return shape_inference.infer_shapes(model, strict_mode=True, data_prop=True).graph
+    except Exception as error:  # whatever the operators' inference raises
+        raise InputError(f"the sizes of its tensors do not fit together: {_first_line(error)}") from error
+
+
+def _first_line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).split("\n") if line.strip()]
+    return " ".join(lines[:1]) or type(error).__name__
+
+
+def _live(graph: GraphProto) -> list[NodeProto]:
+    """The nodes that the outputs depend on, in order."""
+    producer = {name: i for i, node in enumerate(graph.node) for name in node.output if name}
+    stack = [producer[value.name] for value in graph.output if value.name in producer]
+    live: set[int] = set()
+    while stack:
+        position = stack.pop()
+        if position not in live:
+            live.add(position)
+            stack.extend(producer[name] for name in graph.node[position].input if name in producer)
+    return [graph.node[i] for i in sorted(live)]
+
+
+def _give_sizes(
+    graph: GraphProto, live: Iterable[NodeProto], weights: Mapping[str, TensorProto], sizes: Mapping[str, int]
+) -> None:
+    """Write sizes into the dimensions that lack one. Raises InputError for one that is needed and not given."""
+    read = {name for node in live for name in node.input}
+    inputs = [value for value in graph.input if value.name not in weights]
+    names = {value.name for value in inputs}
+    named = {_dimension(value, axis) for value in inputs for axis in _unsized(value)}
+    for dimension, size in sizes.items():
+        if dimension not in named:
+            raise InputError(unknown("dimension", dimension, sorted(named)))
+        if size < 1:
+            raise InputError(f"dimension {dimension!r} is given the size {size}; expected at least 1")
+    for value in (*graph.input, *graph.value_info, *graph.output):
+        for axis in _unsized(value):
+            dimension = _dimension(value, axis)
+            if dimension in sizes:
+                value.type.tensor_type.shape.dim[axis].dim_value = sizes[dimension]
+            elif value.name in names & read:
+                raise InputError(
+                    f"dimension {dimension!r} of input {value.name!r} has no size; give it one, as in "
+                    f"model.onnx:{dimension}=8 on the command line or load_onnx(path, sizes={{{dimension!r}: 8}}), or export the "
+                    "model with fixed shapes"
+                )
+
+
+def _unsized(value: ValueInfoProto) -> list[int]:
+    dims = value.type.tensor_type.shape.dim
+    return [axis for axis, dim in enumerate(dims) if not dim.HasField("dim_value")]
+
+
+def _dimension(value: ValueInfoProto, axis: int) -> str:
+    return value.type.tensor_type.shape.dim[axis].dim_param or f"{value.name}[{axis}]"
+
+
+def _described(node: NodeProto) -> str:
+    return repr(node.name or f"{node.op_type} of {', '.join(node.output)}")
+
+
+@dataclass(frozen=True)
+class _Tensor:
+    """What is known of a value."""
+
+    shape: Shape
+    bytes: float  # that it occupies
+
+
+class _Builder:
+    """Walks the nodes once, in order, and remembers what each value stands for."""
+
+    def __init__(self, graph: GraphProto, name: str, initializers: Mapping[str, TensorProto]) -> None:
+        self.name, self.initializers = name, initializers
+        self.types = {value.name: value.type for value in (*graph.input, *graph.value_info, *graph.output)}
+        self.tensors: dict[str, _Tensor] = {}
+        self.used = {value.name for value in graph.output}
+        self.op: dict[str, int] = {}  # the op whose output a value is, or looks at
+        self.weight: dict[str, int] = {}  # the weight that a value is, or looks at
+        self.constants = {key for key, tensor in initializers.items() if tensor.data_type in _CONSTANT_TYPES}
+        self.names: dict[str, int] = {}
+        self.kinds: list[str] = []
+        self.costs: list[tuple[float, float, float]] = []  # FLOP, bytes accessed, output bytes
+        self.group: list[int] = []
+        self.edges: set[tuple[int, int]] = set()
+        self.weights: list[float] = []  # bytes
+        self.weight_uses: set[tuple[int, int]] = set()
+
+    def build(self, live: Sequence[NodeProto]) -> OpGraph:
+        """The op graph; to be called once."""
+        self.used.update(name for node in live for name in node.input)
+        for node in live:
+            self._visit(node)
+        costs = np.array(self.costs).reshape(-1, 3)
+        return OpGraph(
+            self.name,
+            tuple(self.names),
+            tuple(self.kinds),
+            flops=costs[:, 0],
+            bytes_accessed=costs[:, 1],
+            output_bytes=costs[:, 2],
+            edges=np.array(sorted(self.edges), np.int64),
+            weights=np.array(self.weights),
+            weight_uses=np.array(sorted(self.weight_uses), np.int64),
+            group=np.array(self.group, np.int64),
+        )
+
+    def _visit(self, node: NodeProto) -> None:
+        standard = node.domain in _STANDARD
+        written = [name for name in node.output if name in self.used]
+        if (standard and node.op_type in _OF_SHAPES) or all(name in self.constants for name in node.input if name):
+            self.constants.update(written)
+        elif standard and (node.op_type in _VIEWS or _is_idle_dropout(node, written)):
+            self._view(node, node.input[0], written)
+        else:
+            read = {name: self.tensor(name) for name in node.input if name}
+            made = {name: self.tensor(name) for name in written}
+            accessed = [tensor.bytes for tensor in read.values()]
+            total = sum(tensor.bytes for tensor in made.values())
+            if standard and node.op_type in _LOOK_UPS:
+                accessed[0] = min(accessed[0], total)
+            self._add_op(node, written, read, (self._flops(node), sum(accessed) + total, total))
+
+    def _view(self, node: NodeProto, base: str, written: Sequence[str]) -> None:
+        """Who reads a view reads its tensor; a part of an op's output is an op on the same device."""
+        whole = self.op.get(base)
+        for name in written:
+            if whole is not None and numel(self.tensor(name).shape) < numel(self.tensor(base).shape):
+                self.group[whole] = whole if self.group[whole] < 0 else self.group[whole]
+                self._add_op(node, [name], [base], (0.0, 0.0, self.tensor(name).bytes))
+                self.group[-1] = self.group[whole]
+            elif whole is not None:
+                self.op[name] = whole
+            elif (weight := self.weight_of(base)) is not None:
+                self.weight[name] = weight
+            if node.op_type == "Expand":  # what was expanded occupies nothing
+                self.tensors[name] = _Tensor(self.tensor(name).shape, self.tensor(base).bytes)
+
+    def _add_op(
+        self, node: NodeProto, written: Iterable[str], read: Iterable[str], costs: tuple[float, float, float]
+    ) -> None:
+        op = len(self.names)
+        self.names[_unique(_name(node), self.names)] = op
+        domain = "onnx" if node.domain in _STANDARD else node.domain
+        self.kinds.append(f"{domain}.{node.op_type}")
+        self.costs.append(costs)
+        self.group.append(-1)
+        self.op.update(dict.fromkeys(written, op))
+        for name in read:
+            if name in self.op:
+                self.edges.add((self.op[name], op))
+            elif (weight := self.weight_of(name)) is not None:
+                self.weight_uses.add((op, weight))
+
+    def weight_of(self, name: str) -> int | None:
+        """The weight that a value is, or looks at; one that is read for the first time is added."""
+        if name not in self.weight and name in self.initializers and name not in self.constants:
+            self.weight[name] = len(self.weights)
+            self.weights.append(self.tensor(name).bytes)
+        return self.weight.get(name)
+
+    def tensor(self, name: str) -> _Tensor:
+        """Raises InputError for a value whose size is not known."""
+        if name not in self.tensors:
+            if name in self.initializers:
+                tensor = self.initializers[name]
+                shape, kind = tuple(tensor.dims), tensor.data_type
+            else:
+                shape, kind = _inferred_type(name, self.types.get(name))
+            self.tensors[name] = _Tensor(shape, numel(shape) * _item_bytes(name, kind))
+        return self.tensors[name]
+
+    def _flops(self, node: NodeProto) -> float:
+        if node.domain not in _STANDARD:
+            return 0.0
+        attributes = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
+        read = [self.tensor(name).shape if name else None for name in node.input]
+        return flops(Call(node.op_type, attributes, read, [self.tensor(name).shape for name in node.output if name]))
+
+
+def _is_idle_dropout(node: NodeProto, written: Sequence[str]) -> bool:
+    """Whether a node is a dropout that passes on what it reads: outside of training, and with its mask unread."""
+    return node.op_type == "Dropout" and len(node.input) < 3 and list(node.output[:1]) == list(written)
+
+
+def _inferred_type(name: str, kind: TypeProto | None) -> tuple[Shape, int]:
+    if kind is not None and kind.WhichOneof("value") not in (None, "tensor_type"):
+        raise InputError(f"value {name!r} is no tensor but a {kind.WhichOneof('value')}; export the model without it")
+    tensor = kind.tensor_type if kind is not None else None
+    if tensor is None or not tensor.HasField("shape") or not all(dim.HasField("dim_value") for dim in tensor.shape.dim):
+        raise InputError(
+            f"the size of value {name!r} cannot be inferred: it depends on data, or its operator is not one of ONNX's "
+            "own; export the model with fixed shapes"
+        )
+    return tuple(dim.dim_value for dim in tensor.shape.dim), tensor.elem_type
+
+
+def _item_bytes(name: str, kind: int) -> float:
+    """Bytes of an element: "FLOAT8E4M3FN" has 8 bits."""
+    text = TensorProto.DataType.Name(kind) if kind in TensorProto.DataType.values() else str(kind)
+    bits = re.search(r"(?<=[A-Z])\d+", {"FLOAT": "FLOAT32", "DOUBLE": "FLOAT64", "BOOL": "BOOL8"}.get(text, text))
+    if bits is None:
+        raise InputError(f"the elements of value {name!r} are no numbers but {text}; export the model without it")
+    return int(bits[0]) / 8
+
+
+def _name(node: NodeProto) -> str:
+    """Module path and node: torch's exporters give "/layers.0/cell/Gemm", or the path beside the name."""
+    path, _, last = (node.name.strip("/") or f"{node.op_type}_{node.output[0]}").rpartition("/")
+    scopes = [re.findall(r"'([^']*)'", entry.value) for entry in node.metadata_props if entry.key == _SCOPES]
+    module = scopes[0][-2] if scopes and len(scopes[0]) > 1 else path.replace("/", ".")
+    return f"{module}/{last}" if module else last
+
+
+def _unique(name: str, taken: Mapping[str, int]) -> str:
+    candidate, number = name, 1
+    while candidate in taken:
+        candidate, number = f"{name}_{number}", number + 1
+    return candidate

@@ -1,0 +1,129 @@
+"""Models of the package transformers, built from a configuration, without weights, and captured as they are."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from graphs.capture import capture
+from graphs.errors import InputError
+from graphs.op_graph import OpGraph
+from graphs.training_step import training_step
+
+transformers = pytest.importorskip("transformers")
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::FutureWarning"),
+]
+
+BATCH, LENGTH, WIDTH, LAYERS, HEADS, INNER, WORDS = 2, 16, 32, 2, 4, 64, 100
+FLOAT = 4  # bytes
+SHARED = {
+    "vocab_size": WORDS, "hidden_size": WIDTH, "num_hidden_layers": LAYERS, "num_attention_heads": HEADS,
+    "intermediate_size": INNER,
+}  # fmt: skip
+Model = tuple[nn.Module, dict[str, object]]
+
+
+def tokens(length: int = LENGTH) -> Tensor:
+    return torch.zeros(BATCH, length, dtype=torch.long)
+
+
+def bert() -> Model:
+    config = transformers.BertConfig(**SHARED)
+    mask = torch.ones(BATCH, LENGTH, dtype=torch.long)
+    return transformers.BertModel(config), {"input_ids": tokens(), "attention_mask": mask}
+
+
+def gpt2() -> Model:
+    config = transformers.GPT2Config(
+        vocab_size=WORDS, n_embd=WIDTH, n_layer=LAYERS, n_head=HEADS, n_positions=LENGTH, use_cache=False,
+        bos_token_id=0, eos_token_id=0,
+    )  # fmt: skip
+    return transformers.GPT2LMHeadModel(config), {"input_ids": tokens()}
+
+
+def t5() -> Model:
+    config = transformers.T5Config(
+        vocab_size=WORDS, d_model=WIDTH, d_kv=8, d_ff=INNER, num_layers=1, num_heads=HEADS, use_cache=False
+    )
+    inputs: dict[str, object] = {"input_ids": tokens(), "decoder_input_ids": tokens(LENGTH // 2)}
+    return transformers.T5ForConditionalGeneration(config), inputs
+
+
+def vit() -> Model:
+    config = transformers.ViTConfig(**SHARED, image_size=32, patch_size=8)
+    return transformers.ViTModel(config), {"pixel_values": torch.zeros(BATCH, 3, 32, 32)}
+
+
+def llama() -> Model:
+    config = transformers.LlamaConfig(**SHARED, num_key_value_heads=2, use_cache=False)
+    return transformers.LlamaForCausalLM(config), {"input_ids": tokens()}
+
+
+def mixtral() -> Model:
+    config = transformers.MixtralConfig(**SHARED, num_key_value_heads=2, num_local_experts=4, use_cache=False)
+    return transformers.MixtralForCausalLM(config), {"input_ids": tokens()}
+
+
+def built(make: Callable[[], Model]) -> Model:
+    """A model on the meta device, where its weights have shapes alone."""
+    with torch.device("meta"):
+        module, inputs = make()
+    return module.eval(), inputs
+
+
+def captured(make: Callable[[], Model]) -> OpGraph:
+    module, inputs = built(make)
+    return capture(module, (), inputs, name=make.__name__)
+
+
+@pytest.mark.parametrize("make", [bert, gpt2, t5, vit, llama, mixtral])
+def test_a_model_is_captured_with_all_its_parameters_and_trained(make: Callable[[], Model]) -> None:
+    module, inputs = built(make)
+    graph = capture(module, (), inputs, name=make.__name__)
+    read = {id(weight): weight.numel() * FLOAT for weight in module.parameters()}  # a shared one comes once
+    assert sorted(graph.weights) == sorted(read.values())
+    paths = {name.rpartition("/")[0] for name in graph.names}
+    assert paths <= {path for path, _ in module.named_modules()}
+    readers = [graph.names[op] for op in graph.weight_uses[:, 0]]
+    assert all("/" in name for name in readers)
+    assert len({name.rpartition("/")[0] for name in readers}) > 2 * LAYERS
+    step = training_step(graph)
+    assert step.is_training
+    assert step.flops.sum() == pytest.approx(3 * graph.flops.sum(), rel=0.25)
+
+
+def test_the_products_of_bert_by_hand() -> None:
+    graph = captured(bert)
+    rows = BATCH * LENGTH
+    projections = 4 * WIDTH * WIDTH + 2 * WIDTH * INNER
+    attention = 2 * LENGTH * WIDTH  # queries by keys, and scores by values
+    pooler = BATCH * WIDTH * WIDTH  # of the first word alone
+    assert graph.flops.sum() == 2 * (LAYERS * rows * (projections + attention) + pooler)
+    assert graph.kinds.count("aten.scaled_dot_product_attention") == LAYERS
+
+
+def test_every_row_is_multiplied_by_the_experts_that_it_is_sent_to() -> None:
+    graph = captured(mixtral)
+    experts = [op for op, name in enumerate(graph.names) if ".experts/" in name]
+    chosen, matrices = 2, 3  # per row, as Mixtral is; gate, up and down
+    assert graph.flops[experts].sum() == LAYERS * matrices * 2 * (BATCH * LENGTH * chosen) * WIDTH * INNER
+
+
+def test_the_embedding_that_is_gpt2s_last_layer_too_is_one_weight() -> None:
+    graph = captured(gpt2)
+    table = graph.weights.tolist().index(FLOAT * WORDS * WIDTH)
+    users = [graph.names[op].rpartition("/")[0] for op, weight in graph.weight_uses if weight == table]
+    assert sorted(users) == ["lm_head", "transformer.wte"]
+
+
+def test_a_cache_in_the_outputs_is_refused_with_the_remedy() -> None:
+    def caching() -> Model:
+        module, inputs = gpt2()
+        return module, inputs | {"use_cache": True}
+
+    with pytest.raises(InputError, match=r"caching: .*DynamicCache.* must return tensors.*use_cache=False"):
+        captured(caching)
