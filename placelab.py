@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from evaluation.summary import GraphSummary
     from graphs.cluster import Cluster
     from graphs.op_graph import OpGraph
-    from graphs.problem import Problem
+    from graphs.problem import Objective, Problem
     from placers import Placer
 
 __all__ = [
@@ -105,7 +105,7 @@ def show(
     groups: int | None = None,
     draw: Path | None = None,
     plan: Path | None = None,
-    cluster: str | Cluster = "p100:devices=2",
+    cluster: str | Cluster = "",
 ) -> GraphSummary:
     """Show what a graph holds: counts, totals, the longest chain, the largest tensors.
 
@@ -137,7 +137,7 @@ def show(
 def place(
     graph: str | OpGraph,
     *,
-    cluster: str | Cluster = "p100:devices=2",
+    cluster: str | Cluster = "",
     placer: str | Placer = "annealing",
     budget: int = 1000,
     groups: int | None = 64,
@@ -150,11 +150,12 @@ def place(
 
     Args:
         graph: a graph file, a family spec such as `rnnlm:layers=4`, or `file.py:callable`.
-        cluster: a cluster file, or a preset such as `p100:devices=4`.
+        cluster: a cluster file, or a preset such as `p100:devices=4`; without it, the devices that the graph's file
+            lists, if it does, or `p100:devices=2`.
         placer: a placer's spec, such as `metis` or `annealing`, or the run folder of a trained one.
         budget: how many placements the placer may simulate.
         groups: tie the ops into this many groups, each placed as one.
-        optimizer: whose state occupies memory: sgd, momentum or adam.
+        optimizer: whose state occupies memory: sgd, momentum or adam; none if weights say what all of it takes.
         cost_model: what ops cost: `roofline`, `roofline:efficiency=typical`, `profiled:file=FILE`, `recorded`.
         seed: of everything random.
         out: the plan file to write, `*.plan.json`.
@@ -177,7 +178,7 @@ def simulate(
     graph: str | OpGraph,
     plan: str | Path | Plan,
     *,
-    cluster: str | Cluster = "p100:devices=2",
+    cluster: str | Cluster = "",
     groups: int | None = 64,
     optimizer: str = "adam",
     cost_model: str | CostModel = "roofline",
@@ -189,9 +190,10 @@ def simulate(
     Args:
         graph: a graph file, a family spec such as `rnnlm:layers=4`, or `file.py:callable`.
         plan: a plan file, as `place --out` writes it or edited by hand.
-        cluster: a cluster file, or a preset such as `p100:devices=4`.
+        cluster: a cluster file, or a preset such as `p100:devices=4`; without it, the devices that the graph's file
+            lists, if it does, or `p100:devices=2`.
         groups: the number of op groups that the plan was made for.
-        optimizer: whose state occupies memory: sgd, momentum or adam.
+        optimizer: whose state occupies memory: sgd, momentum or adam; none if weights say what all of it takes.
         cost_model: what ops cost: `roofline`, `roofline:efficiency=typical`, `profiled:file=FILE`, `recorded`.
         trace: a file to write for ui.perfetto.dev: ops, transfers and memory over time, `*.json` or `*.json.gz`.
         gantt: a chart to write: `*.png`, `*.svg`, or `*.html` with the memory below it.
@@ -219,12 +221,13 @@ def compare(
     graphs: Sequence[str | OpGraph] = (),
     *,
     suite: str = "",
-    clusters: Sequence[str | Cluster] = ("p100:devices=2",),
+    clusters: Sequence[str | Cluster] = (),
     placers: Sequence[str | Placer] = (),
     budget: int = 16,
     groups: int | None = 64,
     optimizer: str = "adam",
     cost_model: str | CostModel = "roofline",
+    objective: Objective = "step-time",
     seeds: int = 1,
     workers: int = 1,
     journal: Path | None = None,
@@ -234,26 +237,37 @@ def compare(
     Args:
         graphs: graph files, family specs such as `rnnlm:layers=4`, or `file.py:callable`.
         suite: instead of graphs and clusters, problems that a paper compares on: `gdp12`, `placeto`.
-        clusters: cluster files, or presets such as `p100:devices=4`.
-        placers: placers' specs, or run folders of trained ones; without any, all that need no training.
+        clusters: cluster files, or presets such as `p100:devices=4`; without any, the devices that a graph's file
+            lists, if it does, or `p100:devices=2`.
+        placers: placers' specs, with commas between them or each after a flag of its own, or run folders of trained
+            ones; without any, all that need no training.
         budget: how many placements each placer may simulate on each problem.
         groups: tie the ops into this many groups, each placed as one.
-        optimizer: whose state occupies memory: sgd, momentum or adam.
+        optimizer: whose state occupies memory: sgd, momentum or adam; none if weights say what all of it takes.
         cost_model: what ops cost: `roofline`, `roofline:efficiency=typical`, `profiled:file=FILE`, `recorded`.
+        objective: what is to be made small, `step-time`, or `max-load`: the load of the busiest device when samples
+            are pipelined, in milliseconds.
         seeds: how many seeds to run each placer with.
         workers: how many processes to share the work among.
         journal: a file that keeps each result as it comes; the same command goes on from there.
 
     """
+    from dataclasses import replace
+
     from evaluation.compare import compare as run
     from evaluation.evaluate import classical_placers, load_placer
+    from graphs.by_name import specs
     from graphs.suites import suite_specs
 
     if bool(suite) == bool(graphs):
         raise InputError("compare needs graphs, or the name of a suite, and not both")
-    pairs = suite_specs(suite) if suite else [(graph, cluster) for graph in graphs for cluster in clusters]
-    problems = [_problem(graph, cluster, groups, optimizer, cost_model) for graph, cluster in pairs]
-    chosen = [load_placer(p) if isinstance(p, str) else p for p in placers or classical_placers()]
+    pairs = suite_specs(suite) if suite else [(graph, cluster) for graph in graphs for cluster in clusters or ("",)]
+    problems = [
+        replace(_problem(graph, cluster, groups, optimizer, cost_model), objective=objective)
+        for graph, cluster in pairs
+    ]
+    named = [spec for given in placers for spec in (specs(given) if isinstance(given, str) else [given])]
+    chosen = [load_placer(p) if isinstance(p, str) else p for p in named or classical_placers()]
     return run(chosen, problems, budget=budget, seeds=range(seeds), workers=workers, journal=journal)
 
 
@@ -312,7 +326,7 @@ def finetune(
         cluster: a cluster file, or a preset such as `p100:devices=4`.
         simulations: how many placements may be simulated.
         groups: tie the ops into this many groups, each placed as one; as in training is best.
-        optimizer: whose state occupies memory: sgd, momentum or adam.
+        optimizer: whose state occupies memory: sgd, momentum or adam; none if weights say what all of it takes.
         seed: of everything random.
 
     """
@@ -347,10 +361,12 @@ def _problem(
     from dataclasses import replace
 
     from envs.cost_models import load_cost_model
-    from graphs.load import load_cluster, load_graph
+    from graphs.load import load_cluster, load_graph, problem_in_file
     from graphs.problem import Problem
 
-    problem = Problem(load_graph(graph, groups=groups), load_cluster(cluster), optimizer)
+    if not cluster and isinstance(graph, str) and (given := problem_in_file(graph)):
+        return given
+    problem = Problem(load_graph(graph, groups=groups), load_cluster(cluster or "p100:devices=2"), optimizer)
     return replace(problem, op_seconds=load_cost_model(cost_model).costs(problem).op_seconds)
 
 

@@ -22,11 +22,12 @@ _STAMP = hashlib.sha256(b"".join(text for text in _SOURCES if b"envs.compiled" i
 def compiled(function: F) -> F:
     """Compile at the first call, or load what an earlier process compiled from the same sources.
 
-    The sources are all files of this folder that import from `envs.compiled`.
+    The sources are the function's own file and all files of this folder that import from `envs.compiled`.
     """
     dispatcher = njit(cache=True, nogil=True, _nrt=False)(function)
     # numba watches the function's own file alone: a cached caller would go on running old code of another file
-    dispatcher._cache._cache_file._source_stamp = _STAMP
+    own = Path(function.__code__.co_filename).read_bytes()
+    dispatcher._cache._cache_file._source_stamp = _STAMP + hashlib.sha256(own).hexdigest()
     return cast(F, dispatcher)
 
 

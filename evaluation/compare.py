@@ -14,7 +14,9 @@ from pathlib import Path
 from tqdm import tqdm
 
 from envs.bounds import lower_bound
-from envs.cost_models import CostModel
+from envs.cost_models import CostModel, costs_of
+from envs.max_load import max_load
+from envs.plan import Plan
 from envs.simulator import Simulator, simulate
 from evaluation.comparison import Comparison, short_name
 from evaluation.journal import Journal
@@ -73,7 +75,14 @@ class Work:
             simulations=plan.simulations,
             search_seconds=search_seconds,
             lower_bound_seconds=lower_bound(self.problem, self.cost_model),
+            max_load=self._max_load(plan),
         )
+
+    def _max_load(self, plan: Plan) -> float | None:
+        """Milliseconds, where that is the objective."""
+        if self.problem.objective != "max-load":
+            return None
+        return 1e3 * max_load(self.problem, plan.placement, costs_of(self.problem, self.cost_model))
 
 
 def compare(

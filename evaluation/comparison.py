@@ -27,7 +27,7 @@ class Summary:
     """One placer over all problems; the means are over the problems where its plan fits."""
 
     placer: str
-    over_best: Estimate  # geometric mean of step seconds over those of the best placer of each problem
+    over_best: Estimate  # geometric mean of objective seconds over those of the best placer of each problem
     over_bound: Estimate  # ... over the lower bound of each problem
     fits: int  # problems on which the plan of every seed fits
     problems: int
@@ -69,6 +69,16 @@ class Comparison:
         return self._table(lambda cell: float(geometric_mean(np.array([r.step_seconds for r in cell]))))
 
     @cached_property
+    def objective_seconds(self) -> Floats:
+        """(problems, placers) the same of what the problems ask to make small: step time, or max-load."""
+        return self._table(lambda cell: float(geometric_mean(np.array([r.objective_seconds for r in cell]))))
+
+    @cached_property
+    def has_max_load(self) -> bool:
+        """Whether the objective is the max-load."""
+        return any(record.max_load is not None for record in self.records)
+
+    @cached_property
     def fits(self) -> Bools:
         """(problems, placers) whether the plan of every seed fits."""
         all_fit = self._table(lambda cell: float(all(record.fits for record in cell)))
@@ -76,8 +86,8 @@ class Comparison:
 
     @cached_property
     def fitting_seconds(self) -> Floats:
-        """(problems, placers) seconds; NaN where the plan does not fit."""
-        return np.where(self.fits, self.step_seconds, np.nan)
+        """(problems, placers) seconds of the objective; NaN where the plan does not fit."""
+        return np.where(self.fits, self.objective_seconds, np.nan)
 
     @cached_property
     def lower_bound_seconds(self) -> Floats:
@@ -88,18 +98,18 @@ class Comparison:
     @cached_property
     def over_best(self) -> Floats:
         """(problems, placers) ratio to the fastest placer that fits; NaN where the plan does not fit."""
-        best = np.where(self.fits, self.step_seconds, np.inf).min(axis=1, keepdims=True, initial=np.inf)
+        best = np.where(self.fits, self.objective_seconds, np.inf).min(axis=1, keepdims=True, initial=np.inf)
         ratio: Floats = self.fitting_seconds / best
         return ratio
 
     @cached_property
     def over_bound(self) -> Floats:
-        """(problems, placers) ratio to the lower bound; NaN where the plan does not fit."""
-        ratio: Floats = self.fitting_seconds / self.lower_bound_seconds[:, None]
+        """(problems, placers) ratio of step time to its lower bound; NaN where the plan does not fit."""
+        ratio: Floats = np.where(self.fits, self.step_seconds, np.nan) / self.lower_bound_seconds[:, None]
         return ratio
 
     def relative(self, placer: str, to: str) -> Estimate:
-        """Geometric mean of a placer's step seconds over another's, where both fit; below 1 it is the faster."""
+        """Geometric mean of a placer's objective over another's, where both fit; below 1 it is the faster."""
         ratio = self.fitting_seconds[:, self._column(placer)] / self.fitting_seconds[:, self._column(to)]
         return _estimate(ratio)
 

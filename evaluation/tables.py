@@ -47,13 +47,15 @@ def placer_table(comparison: Comparison) -> Table:
     """All there is to say about each placer on a single problem: a row per placer, the fastest first."""
     table = _table(comparison.problems[0])
     table.add_column("placer")
-    for head in ("step", "over best", "over bound", "fits", "fullest device", "simulations", "seconds"):
+    max_load = ("max-load",) if comparison.has_max_load else ()
+    for head in (*max_load, "step", "over best", "over bound", "fits", "fullest device", "simulations", "seconds"):
         table.add_column(head, justify="right")
     for row in comparison.summary():
         column = comparison.placers.index(row.placer)
         peak = max(max(record.peak_bytes) for record in comparison.records if record.placer == row.placer)
         table.add_row(
             comparison.labels[row.placer],
+            *(units.seconds(comparison.objective_seconds[0, column]) for _ in max_load),
             units.seconds(comparison.step_seconds[0, column]),
             units.ratio(row.over_best.value),
             units.ratio(row.over_bound.value),
@@ -68,10 +70,11 @@ def placer_table(comparison: Comparison) -> Table:
 
 def problem_table(comparison: Comparison) -> Table:
     """Step time of each placer on each problem; the fastest that fits in bold, what does not fit in brackets."""
-    caption = "Step time, less is better. Bold: fastest that fits. In brackets: does not fit in memory."
+    what = "Max-load" if comparison.has_max_load else "Step time"
+    caption = f"{what}, less is better. Bold: fastest that fits. In brackets: does not fit in memory."
     table = _table("Per problem", caption)
     table.add_column("problem", no_wrap=True)
-    table.add_column("bound", justify="right")
+    table.add_column("step bound" if comparison.has_max_load else "bound", justify="right")
     for placer in comparison.placers:
         table.add_column(comparison.labels[placer].replace("_", "_\n"), justify="right", overflow="fold")
     for row, problem in enumerate(comparison.problems):
@@ -82,9 +85,10 @@ def problem_table(comparison: Comparison) -> Table:
 
 def summary_table(comparison: Comparison) -> Table:
     """Means over the problems, with their intervals."""
+    what = "max-load" if comparison.has_max_load else "step time"
     caption = (
-        "Geometric means of step time over that of the best placer and over the lower bound, less is better, over the "
-        "problems where the plan fits; in brackets 95% intervals, had other problems been drawn. "
+        f"Geometric means of {what} over that of the best placer and of step time over its lower bound, less is "
+        "better, over the problems where the plan fits; in brackets 95% intervals, had other problems been drawn. "
         "Simulations and seconds are means per plan."
     )
     table = _table("Over all problems", caption)
@@ -181,8 +185,8 @@ def _table(title: str, caption: str | None = None) -> Table:
 
 
 def _step(comparison: Comparison, row: int, column: int) -> Text:
-    text = units.seconds(comparison.step_seconds[row, column])
-    if np.isnan(comparison.step_seconds[row, column]):
+    text = units.seconds(comparison.objective_seconds[row, column])
+    if np.isnan(comparison.objective_seconds[row, column]):
         return Text(text)
     if not comparison.fits[row, column]:
         return Text(f"({text})", style="dim")

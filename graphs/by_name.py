@@ -1,8 +1,9 @@
 """The look-up by name: an extension is a file in its folder, and the file's name is its name.
 
 Every extension file has a function `build` whose keywords are its knobs; a spec is a name with knobs,
-`rnnlm:layers=4,steps=40`. Installed packages add theirs through the entry-point group `placelab.<folder>`
-(`placelab.placers`, `placelab.families`, ...), each entry point naming such a module.
+`rnnlm:layers=4,steps=40`; the value of a knob that has no default may stand alone, `expert:split.json`. Installed
+packages add theirs through the entry-point group `placelab.<folder>` (`placelab.placers`, `placelab.families`, ...),
+each entry point naming such a module.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import ast
 import difflib
 import importlib
 import inspect
+import re
 from collections.abc import Callable, Iterable
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -21,6 +23,7 @@ from graphs.errors import InputError
 
 FOLDERS = ("graphs.families", "graphs.clusters", "envs.cost_models", "placers", "placers.networks")
 
+_KNOB = re.compile(r"\w+=")
 _PROJECT = Path(__file__).resolve().parent.parent
 
 
@@ -40,10 +43,16 @@ def module(folder: str, name: str) -> ModuleType:
 
 
 def build(folder: str, spec: str) -> Any:  # each folder's contract says what its `build` returns
-    """Build what a spec names. Raises InputError for an unknown name or knob, or a value of the wrong type."""
-    name, texts = parse(expanded(folder, spec))
+    """Build what a spec names. Raises InputError for an unknown or missing knob, or a value of the wrong type."""
+    spec = expanded(folder, spec)
+    name, _, rest = spec.partition(":")
     builder = module(folder, name).build
-    return builder(**_typed(spec, builder, texts))
+    needed = [knob.name for knob in inspect.signature(builder).parameters.values() if knob.default is knob.empty]
+    if needed and "=" not in rest.partition(",")[0]:
+        if not rest:
+            raise InputError(f"{name!r} needs its knob {needed[0]!r}: {name}:{needed[0].upper()}")
+        spec = f"{name}:{needed[0]}={rest}"
+    return builder(**_typed(spec, builder, parse(spec)[1]))
 
 
 def parse(spec: str) -> tuple[str, dict[str, str]]:
@@ -58,6 +67,17 @@ def parse(spec: str) -> tuple[str, dict[str, str]]:
             raise InputError(f"{spec!r}: knob {key!r} is given twice")
         knobs[key] = value
     return name, knobs
+
+
+def specs(text: str) -> list[str]:
+    """Split "metis:seeds=20,balance=memory,heft" into specs: what follows a comma is a knob if it is key=value."""
+    found: list[str] = []
+    for part in filter(None, text.split(",")):
+        if found and _KNOB.match(part):
+            found[-1] += f",{part}"
+        else:
+            found.append(part)
+    return found
 
 
 def expanded(folder: str, spec: str) -> str:

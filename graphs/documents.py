@@ -12,7 +12,7 @@ import msgspec
 
 from graphs.errors import InputError
 
-Document = TypeVar("Document", bound=msgspec.Struct)
+Document = TypeVar("Document")
 
 _AT = re.compile(r"^(?P<what>.*?)(?: - at `(?:\$|key in \$)\.?(?P<where>.*)`)?$", re.DOTALL)
 _STEP = re.compile(r"\[(\d+)\]|([^.\[\]]+)")

@@ -3,6 +3,10 @@
 Units are taken in topological order. A stage takes the time of its units on its device, or twice that of the bytes
 that enter it if they take longer to send; it must hold no more than its device can, as long as there is such a
 partition. Stages are on the devices in their order, some of which may stay empty.
+
+Where the objective is the max-load, it is the baseline of that name in "Efficient Algorithms for Device Placement of
+DNN Graph Operators" (Tarnawski et al., NeurIPS 2020): branches are joined until the graph is nearly a path, and the
+path is split such that the largest load is least.
 """
 
 from __future__ import annotations
@@ -11,10 +15,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from envs.cost_models import costs_of
 from envs.plan import Plan
 from envs.simulator import Simulator
 from graphs.op_graph import Floats, Ints
 from graphs.problem import Problem
+from placers.contiguous.branches import without_branches
+from placers.contiguous.ideals import Ideals
+from placers.contiguous.pieces import Pieces
+from placers.contiguous.split import best_within_memory
 from placers.searching.held_memory import HeldMemory
 from placers.searching.unit_graph import UnitGraph
 
@@ -30,6 +39,8 @@ class PipeDream:
 
     def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> Plan:  # noqa: ARG002 - nothing to search
         """Without any simulation."""
+        if problem.objective == "max-load":
+            return Plan.of_units(problem, _along_a_path(problem), placer=self.name, seed=seed)
         units = UnitGraph.of(problem, Simulator(problem).costs)
         held = HeldMemory.of(problem)
         seconds, memory = units.seconds[units.order], held.per_unit[units.order]
@@ -77,6 +88,13 @@ def least_bottleneck(seconds: Floats, entering: Floats, memory: Floats, limits: 
     for device in range(devices, 1, -1):
         ends.append(int(begin[device, ends[-1]]))
     return np.array(ends[::-1], np.int64)
+
+
+def _along_a_path(problem: Problem) -> Ints:
+    """(units,) devices, with the least max-load of all splits of the graph without its branches."""
+    costs = costs_of(problem)
+    pieces = Pieces.joined(problem, costs, without_branches(problem, costs))
+    return best_within_memory(pieces, Ideals.chain(pieces.order))[pieces.of_unit]
 
 
 def _bytes_across(units: UnitGraph) -> Floats:

@@ -1,6 +1,7 @@
 """What every placer promises, whichever it is."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,7 +18,8 @@ from tests.oracle.toys import random_graph, toy_cluster, toy_graph
 
 NAMES = by_name.names("placers")
 BUDGETS = (0, 1, 2, 9)
-QUICK = {"exact": "exact:work=0.05"}  # what takes long at its defaults
+SPLIT = Path(__file__).parents[1] / "fixtures" / "all_on_the_first.toml"
+GIVEN = {"exact": "exact:work=0.05", "expert": f"expert:{SPLIT}"}  # what takes long at its defaults, or has none
 
 
 def unequal_cluster() -> Cluster:
@@ -72,7 +74,7 @@ PROBLEMS = {
 @pytest.fixture(scope="module", params=NAMES)
 def placer(request: pytest.FixtureRequest) -> Placer:
     """Each placer in turn, with its default knobs but for work."""
-    built: Placer = by_name.build("placers", QUICK.get(request.param, request.param))
+    built: Placer = by_name.build("placers", GIVEN.get(request.param, request.param))
     return built
 
 

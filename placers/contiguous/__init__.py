@@ -1,0 +1,1 @@
+"""Contiguous splits: what max-load planners have in common."""

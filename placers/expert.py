@@ -1,0 +1,125 @@
+"""An expert's split, read from a file: which ops go to which device.
+
+Either the JSON of "Efficient Algorithms for Device Placement of DNN Graph Operators", which lists the ids of nodes per
+accelerator and CPU, `{"fpgas": [{"nodes": [1, 2]}, ...], "cpus": [{"nodes": []}]}`, or devices with patterns of op
+names, in JSON or TOML, `"gpu:0" = ["embedding*", "layers.0.*"]`; "0" is the first device, whatever its name. What the
+file does not name goes where the rest of its unit goes, as a backward op goes with its forward op.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from fnmatch import translate
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from envs.plan import Plan
+from graphs.by_name import unknown
+from graphs.documents import read_document
+from graphs.errors import InputError
+from graphs.op_graph import Ints
+from graphs.problem import Problem
+
+BY_REQUEST = True  # there is nothing to read unless a file is named
+REMEDY = 'write one, such as {"gpu:0": ["embedding*"], "gpu:1": ["*"]}'
+
+
+class Machine(msgspec.Struct, frozen=True):
+    """One device of a released split."""
+
+    nodes: list[int]
+
+
+class Split(msgspec.Struct, frozen=True):
+    """A released split."""
+
+    fpgas: list[Machine] = []
+    cpus: list[Machine] = []
+
+
+@dataclass(frozen=True)
+class Expert:
+    """A split that somebody made."""
+
+    split: str
+
+    @property
+    def name(self) -> str:
+        """Its spec."""
+        return f"expert:{self.split}"
+
+    def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> Plan:  # noqa: ARG002 - nothing to search
+        """Without any simulation.
+
+        Raises InputError, naming the file and the op or device, for a split that is not one of this problem.
+        """
+        path = Path(self.split)
+        content: dict[str, Any] = read_document(path, dict[str, Any], version=1, remedy=REMEDY)
+        devices = _by_ids if content.keys() <= {"fpgas", "cpus", "maxLoad"} else _by_patterns
+        per_op = devices(problem, content, path)
+        return Plan.of_units(problem, _of_units(problem, per_op, path), placer=self.name, seed=seed)
+
+
+def build(*, split: str) -> Expert:
+    """The split in a file: "expert:FILE"."""
+    return Expert(split)
+
+
+def _by_ids(problem: Problem, content: dict[str, Any], path: Path) -> Ints:
+    """(ops,) devices, or -1; a node's id ends the name of its op."""
+    try:
+        split = msgspec.convert(content, Split)
+    except msgspec.ValidationError as error:
+        raise InputError(f"{path}: {error}") from error
+    of_id = {name.rpartition(".")[2]: op for op, name in enumerate(problem.graph.names)}
+    kinds = [device.kind == "cpu" for device in problem.cluster.devices]
+    per_op = np.full(len(problem.graph), -1)
+    for what, machines, wanted in (("accelerators", split.fpgas, False), ("CPUs", split.cpus, True)):
+        there = [device for device, is_cpu in enumerate(kinds) if is_cpu == wanted]
+        used = [machine for machine in machines if machine.nodes]
+        if len(used) > len(there):
+            raise InputError(f"{path}: {len(used)} {what} for a cluster with {len(there)}; add devices or take another")
+        for device, machine in zip(there, used, strict=False):
+            for node in machine.nodes:
+                if str(node) not in of_id:
+                    raise InputError(f"{path}: graph {problem.graph.name!r} has no node {node}")
+                per_op[of_id[str(node)]] = device
+    return per_op
+
+
+def _by_patterns(problem: Problem, content: dict[str, Any], path: Path) -> Ints:
+    """(ops,) devices, or -1; of several patterns that match an op the first counts."""
+    index = {str(number): number for number in range(len(problem.cluster))}
+    index |= {device.name: number for number, device in enumerate(problem.cluster.devices)}
+    per_op = np.full(len(problem.graph), -1)
+    for device, patterns in content.items():
+        if device not in index:
+            raise InputError(f"{path}: {unknown('device', device, index)}")
+        if not isinstance(patterns, list) or not all(isinstance(pattern, str) for pattern in patterns):
+            raise InputError(f"{path}: {device}: expected a list of patterns of op names, such as ['embedding*']")
+        for pattern in patterns:
+            matches = re.compile(translate(pattern)).match
+            found = np.array([matches(name) is not None for name in problem.graph.names])
+            if not found.any():
+                raise InputError(f"{path}: {device}: no op of {problem.graph.name!r} is named like {pattern!r}")
+            per_op[found & (per_op < 0)] = index[device]
+    return per_op
+
+
+def _of_units(problem: Problem, per_op: Ints, path: Path) -> Ints:
+    """(units,) devices; the ops of a unit that the file names must agree."""
+    graph = problem.graph
+    placement = np.full(graph.num_units, -1)
+    for op in np.flatnonzero(per_op >= 0).tolist():
+        unit = graph.units[op]
+        if placement[unit] not in (-1, per_op[op]):
+            raise InputError(f"{path}: op {graph.names[op]!r} is not with the ops that must share its device")
+        placement[unit] = per_op[op]
+    if (placement < 0).any():
+        op = int(np.flatnonzero(placement[graph.units] < 0)[0])
+        raise InputError(f"{path}: no device for op {graph.names[op]!r}; add a last pattern '*' to one")
+    return placement

@@ -1,0 +1,50 @@
+"""Max-load DP: the contiguous split with the least load of the busiest device (Tarnawski et al., NeurIPS 2020).
+
+It is optimal among splits whose parts are contiguous in the forward pass, for any numbers of accelerators and CPUs,
+by the cost model in `envs.max_load`; the step time that the simulator finds is another matter. Where there are too
+many ideals, as in wide graphs, it is the paper's heuristic DPL: the best split along one order of the pieces.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from envs.cost_models import costs_of
+from envs.plan import Plan
+from graphs.errors import InputError
+from graphs.problem import Problem
+from placers.contiguous.ideals import Ideals
+from placers.contiguous.pieces import Pieces
+from placers.contiguous.split import best_within_memory
+from placers.searching.spec import spec_of
+
+BY_REQUEST = True  # takes seconds to a minute, for an objective of its own
+
+
+@dataclass(frozen=True)
+class MaxLoadDP:
+    """The dynamic program over ideals, and DPL where there are more of them than it may look at."""
+
+    ideals: int = 60_000
+    """The most ideals to look at; 0 for DPL."""
+
+    def __post_init__(self) -> None:
+        if self.ideals < 0:
+            raise InputError(f"max_load_dp: ideals is {self.ideals}; expected a number >= 0")
+
+    @property
+    def name(self) -> str:
+        """Its spec."""
+        return spec_of("max_load_dp", self)
+
+    def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> Plan:  # noqa: ARG002 - nothing to search
+        """Without any simulation. If no such split fits the memory, one that would with more of it."""
+        pieces = Pieces.of(problem, costs_of(problem))
+        ideals = Ideals.all(len(pieces), pieces.edges, self.ideals) if self.ideals else None
+        placement = best_within_memory(pieces, ideals or Ideals.chain(pieces.order))
+        return Plan.of_units(problem, placement[pieces.of_unit], placer=self.name, seed=seed)
+
+
+def build(*, ideals: int = 60_000) -> MaxLoadDP:
+    """The placer; MaxLoadDP describes the knob."""
+    return MaxLoadDP(ideals)
