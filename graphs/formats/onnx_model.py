@@ -162,8 +162,8 @@ def _give_sizes(
             elif value.name in names & read:
                 raise InputError(
                     f"dimension {dimension!r} of input {value.name!r} has no size; give it one, as in "
-                    f"model.onnx:{dimension}=8 on the command line or load_onnx(path, sizes={{{dimension!r}: 8}}), or export the "
-                    "model with fixed shapes"
+                    f"model.onnx:{dimension}=8 or load_onnx(path, sizes={{{dimension!r}: 8}}), or export the model "
+                    "with fixed shapes"
                 )
 
 
