@@ -157,5 +157,5 @@ _FROM_TEXT: dict[object, Callable[[str], object]] = {
     int: int,
     float: float,
     str: str,
-    bool: {"true": True, "false": False}.__getitem__,
+    bool: {"true": True, "yes": True, "false": False, "no": False}.__getitem__,
 }

@@ -176,7 +176,9 @@ class IdleTime:
 def link_costs(cluster: Cluster) -> tuple[Floats, Floats]:
     """Latency and seconds per byte, (devices, devices) each, with nothing to pay within a device."""
     apart = ~np.eye(len(cluster), dtype=np.bool_)
-    return np.where(apart, cluster.latency, 0.0), np.where(apart, 1.0 / cluster.bandwidth, 0.0)
+    return np.where(apart, cluster.latency, 0.0), np.divide(
+        1.0, cluster.bandwidth, out=np.zeros(apart.shape), where=apart
+    )
 
 
 def devices_with_room(left: Floats) -> list[int]:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from bisect import insort
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
 from envs.plan import Plan
 from graphs.cluster import Cluster
-from graphs.op_graph import Floats, OpGraph
+from graphs.op_graph import Bools, Floats, Ints, OpGraph
 from graphs.problem import Problem
 from placers.heft import Schedule, devices_with_room, link_costs, place_within_memory
 from placers.searching.held_memory import Room
@@ -38,7 +39,25 @@ def build() -> EarliestTaskFirst:
     return EarliestTaskFirst()
 
 
-def earliest_task_first(graph: OpGraph, cluster: Cluster, seconds: Floats, payload: Floats, room: Room) -> Schedule:
+class Reservations(Protocol):
+    """Devices that wait for an op to come instead of running what could start first."""
+
+    def delayed(self, starts: Floats, ops: list[int], everywhere: Floats) -> Floats:
+        """(ops, devices) when each op may start on each device, at the `starts` given or later.
+
+        `everywhere` (ops,) is when the inputs of each op are on all devices.
+        """
+        ...
+
+    def renew(self, op: int, device: int, finish: float, placement: Ints, room: Room) -> Bools:
+        """(devices,) which devices wait no longer, now that the op is scheduled; placement is (units,), -1 if open."""
+        ...
+
+
+def earliest_task_first(
+    graph: OpGraph, cluster: Cluster, seconds: Floats, payload: Floats, room: Room, *,
+    reservations: Reservations | None = None,
+) -> Schedule:  # fmt: skip
     """Place every unit of a graph; the arguments are those of `placers.heft.schedule`."""
     latency, inverse_bandwidth = link_costs(cluster)
     in_offsets, by_consumer = graph.predecessors
@@ -53,7 +72,10 @@ def earliest_task_first(graph: OpGraph, cluster: Cluster, seconds: Floats, paylo
     barred = np.zeros((len(graph), len(cluster)))  # infinite where an op may not go
     members = np.split(np.argsort(graph.units, kind="stable"), np.cumsum(np.bincount(graph.units))[:-1])
     while ready:
-        row, device = divmod(int((np.maximum(arrivals[ready], free) + barred[ready]).argmin()), len(cluster))
+        starts = np.maximum(arrivals[ready], free)
+        if reservations is not None:
+            starts = reservations.delayed(starts, ready, arrivals[ready].max(axis=1))
+        row, device = divmod(int((starts + barred[ready]).argmin()), len(cluster))
         op = ready[row]
         unit = graph.units[op]
         if placement[unit] < 0:
@@ -67,8 +89,11 @@ def earliest_task_first(graph: OpGraph, cluster: Cluster, seconds: Floats, paylo
             barred[members[unit]] = np.inf
             barred[members[unit], device] = 0.0
         del ready[row]
-        start[op] = max(arrivals[op, device], free[device])
+        start[op] = starts[row, device]
         free[device] = finish[op] = start[op] + seconds[op, device]
+        if reservations is not None:
+            given_up = reservations.renew(op, device, float(finish[op]), placement, room)
+            free[given_up] = np.maximum(free[given_up], start[op])  # time that has passed is lost
         for consumer in graph.edges[by_producer[out_offsets[op] : out_offsets[op + 1]], 1].tolist():
             waiting[consumer] -= 1
             if waiting[consumer] == 0:

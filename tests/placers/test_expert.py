@@ -53,6 +53,6 @@ def test_a_file_is_needed(tmp_path: Path) -> None:
 
 
 def test_specs_are_told_apart_from_knobs() -> None:
-    assert by_name.specs("metis:seeds=2,balance=memory,heft,expert:a/b.json") == [
-        "metis:seeds=2,balance=memory", "heft", "expert:a/b.json",
+    assert by_name.specs("metis:seeds=2,repair=no,heft,expert:a/b.json") == [
+        "metis:seeds=2,repair=no", "heft", "expert:a/b.json",
     ]  # fmt: skip

@@ -7,6 +7,7 @@ import numpy as np
 
 from envs.simulator import simulate
 from graphs.cluster import Cluster
+from graphs.load import load_cluster
 from graphs.op_graph import Floats
 from graphs.problem import Problem
 from placers.heft import Heft, IdleTime, Schedule, most_urgent_first, schedule, upward_ranks
@@ -136,3 +137,9 @@ def test_launches_count() -> None:
     cluster = replace(toy_cluster(2), devices=devices)
     problem = Problem(toy_graph([1] * 5, []), cluster)
     assert np.bincount(Heft().place(problem).placement).tolist() == [1, 4]
+
+
+def test_what_a_cluster_says_of_a_device_and_itself_does_not_matter() -> None:
+    problem = Problem(random_graph(8, seed=1), load_cluster("v100:devices=4"))
+    assert (np.diag(problem.cluster.bandwidth) == 0).all()
+    assert Heft().place(problem).placement.shape == (8,)

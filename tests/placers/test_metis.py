@@ -2,12 +2,18 @@
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from envs.simulator import Simulator, simulate
+from graphs import by_name
 from graphs.cluster import Cluster, Device
 from graphs.errors import InputError
 from graphs.problem import Problem
-from placers.metis import Metis, cut
+from placers.metis import Metis
+from placers.searching.held_memory import HeldMemory
+from placers.searching.partitioning import cut, weights_and_targets
+from placers.searching.repair import repaired
 from placers.searching.unit_graph import UnitGraph
 from tests.oracle.toys import random_graph, toy_cluster, toy_graph
 
@@ -73,6 +79,7 @@ def test_memory_is_balanced_if_compute_cannot_be() -> None:
     assert plan.simulations == 0
     assert simulate(problem, plan).fits
     assert simulate(problem, Metis(balance="memory").place(problem)).fits
+    assert not simulate(problem, Metis(seeds=1, balance="compute", default=True).place(problem)).fits
 
 
 def test_simulations_pick_the_best_of_the_lowest_cuts() -> None:
@@ -87,8 +94,112 @@ def test_its_spec_names_what_is_not_default() -> None:
     assert Metis(seeds=5, default=True).name == "metis:seeds=5,default=true"
 
 
+def tensors_and_units(problem: Problem) -> tuple[HeldMemory, UnitGraph]:
+    return HeldMemory.of(problem), UnitGraph.of(problem, Simulator(problem).costs)
+
+
+def test_both_is_the_mean_of_compute_and_memory() -> None:
+    held, units = tensors_and_units(memory_bound())
+    weights, targets = weights_and_targets(units, held, "both")
+    assert weights[[0, 6]] == pytest.approx([(1 / 126 + 1 / 6) / 2, 10 / 126 / 2])
+    assert targets == pytest.approx([0.5, 0.5])
+
+
+def test_both_is_tried_before_memory_alone() -> None:
+    """A chain whose compute rises as its memory falls: cuts in the middle fit, and leave the compute less uneven."""
+    ops = range(20)
+    graph = toy_graph(
+        [i + 1 for i in ops], [(i, i + 1) for i in range(19)],
+        weights=[20 - i for i in ops], weight_uses=[(i, i) for i in ops],
+    )  # fmt: skip
+    problem = Problem(graph, toy_cluster(2, memory=170.0))
+    held, _ = tensors_and_units(problem)
+    uneven = {}
+    for balance in ("compute", "both", "memory"):
+        placement = Metis(balance=balance).place(problem).placement
+        assert held.overflow(placement) == 0
+        uneven[balance] = np.bincount(placement, weights=graph.flops, minlength=2).max()
+    assert 105 < uneven["compute"] == uneven["both"] < uneven["memory"]
+
+
+def uneven_weights() -> Problem:
+    """A chain whose first op holds what fills a device, and whose cut after it is the dearest."""
+    output_bytes = [9.0] + [1.0] * 4
+    graph = toy_graph(
+        [1] * 5, [(i, i + 1) for i in range(4)], output_bytes=output_bytes,
+        weights=[95, 30, 30, 30, 10], weight_uses=[(i, i) for i in range(5)],
+    )  # fmt: skip
+    return Problem(graph, toy_cluster(2, memory=110.0))
+
+
+def test_a_partition_is_repaired_if_none_fits() -> None:
+    problem = uneven_weights()
+    held, _ = tensors_and_units(problem)
+    as_published = Metis(repair=False, seeds=1, balance="memory").place(problem)
+    assert as_published.placer == "metis:seeds=1,balance=memory,repair=false"
+    assert held.overflow(as_published.placement) > 0
+    plan = Metis(seeds=1, balance="memory").place(problem)
+    assert held.overflow(plan.placement) == 0
+    assert simulate(problem, plan).fits
+
+
+def test_repair_moves_what_adds_least_traffic_per_byte() -> None:
+    """Of 130 bytes, 20 must go: c adds no traffic. Of 140, 30 must go: a frees them for what d frees 10."""
+    graph = toy_graph(
+        [1] * 4, [(0, 1), (1, 2), (2, 3)], output_bytes=[5, 5, 5, 5],
+        weights=[50, 50, 30, 10], weight_uses=[(0, 0), (1, 1), (2, 2), (3, 3)],
+    )  # fmt: skip
+    held, units = tensors_and_units(Problem(graph, toy_cluster(3, memory=110.0)))
+    assert repaired(units, held, np.array([0, 0, 0, 1])).tolist() == [0, 0, 1, 1]
+    assert repaired(units, held, np.array([0, 0, 0, 0])).tolist() == [1, 0, 0, 0]
+
+
+def test_repair_knows_that_a_shared_tensor_stays_while_another_unit_holds_it() -> None:
+    """a and b share 60 bytes, c holds 50: to move a alone frees nothing, and so c goes, though its link is dearer."""
+    graph = toy_graph(
+        [1] * 3, [(0, 1), (1, 2)], output_bytes=[1, 9, 1], weights=[60, 50], weight_uses=[(0, 0), (1, 0), (2, 1)]
+    )
+    held, units = tensors_and_units(Problem(graph, toy_cluster(2)))
+    assert repaired(units, held, np.array([0, 0, 0])).tolist() == [0, 0, 1]
+
+
+@given(st.integers(0, 10**6), st.integers(1, 4), st.integers(0, 80))
+def test_repair_never_makes_it_worse_and_leaves_alone_what_fits(seed: int, devices: int, memory: int) -> None:
+    problem = Problem(random_graph(20, seed), toy_cluster(devices, memory=memory))
+    held, units = tensors_and_units(problem)
+    placement = np.random.default_rng(seed).integers(0, devices, 20)
+    before = held.overflow(placement)
+    after = repaired(units, held, placement)
+    assert held.overflow(after) < before or after.tolist() == placement.tolist()
+    assert before > 0 or after.tolist() == placement.tolist()
+    assert ((after >= 0) & (after < devices)).all()
+    for device in np.flatnonzero(held.on_devices(after) > np.maximum(held.limits, held.on_devices(placement))):
+        pytest.fail(f"device {device} is fuller than it was and than it may be")
+
+
+def short_lived() -> Problem:
+    """A chain of which either end fits by what it holds, but where op b's input and output of 40 come on top."""
+    graph = toy_graph(
+        [1] * 6, [(i, i + 1) for i in range(5)], output_bytes=[40, 40, 1, 1, 1, 1],
+        weights=[30] * 3 + [5] * 3, weight_uses=[(i, i) for i in range(6)],
+    )  # fmt: skip
+    return Problem(graph, toy_cluster(2, memory=150.0))
+
+
+def test_with_a_budget_partitions_are_repaired_for_what_the_estimate_leaves_out() -> None:
+    problem = short_lived()
+    assert not simulate(problem, Metis(seeds=1).place(problem)).fits
+    plan = Metis(seeds=1).place(problem, budget=4)
+    assert 1 <= plan.simulations <= 4
+    assert simulate(problem, plan).fits
+
+
 def test_wrong_knobs_are_refused() -> None:
-    with pytest.raises(InputError, match="balance is 'links'; expected 'compute' or 'memory'"):
+    with pytest.raises(InputError, match="balance is 'links'; expected 'compute', 'both' or 'memory'"):
         Metis(balance="links")
     with pytest.raises(InputError, match="seeds is 0"):
         Metis(seeds=0)
+
+
+def test_repair_is_switched_off_in_words() -> None:
+    assert by_name.build("placers", "metis:repair=no") == Metis(repair=False)

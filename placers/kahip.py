@@ -1,0 +1,100 @@
+"""KaHIP: one part of the graph of units per device, as METIS has it, by a partitioner that cuts less (Sanders, Schulz).
+
+KaFFPa's strong modes take longer than METIS and find lower cuts ("Think locally, act globally", 2013). Vertex and edge
+weights, balances, and what happens if no partition fits are those of the placer `metis`. KaFFPa aims at equal parts
+only: every device of a target below the largest gets an anchor, a vertex without edges that weighs what its part is to
+lack. The anchors are then taken away, and the heaviest part goes to the device of the largest target, and so on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from envs.plan import Plan
+from envs.simulator import Simulator
+from graphs.errors import InputError
+from graphs.op_graph import Floats, Ints
+from graphs.problem import Problem
+from placers.searching.partitioning import Partitioning, check_knobs, integer_weights
+from placers.searching.spec import spec_of
+from placers.searching.unit_graph import UnitGraph
+
+BY_REQUEST = True  # needs a package of its own: no part of a comparison unless it is asked for
+MODES = (5, 2, 4, 1)  # strong and eco, as they are for social and other networks: KaFFPa's numbers for them
+IMBALANCES = (0.03, 0.1, 0.01)  # by which a part may outweigh its target
+VERTEX_SCALE = 1e6  # total of the integer vertex weights, without anchors
+EDGE_SCALE = 1e8  # total of the integer edge weights, but for those raised to 1
+
+
+@dataclass(frozen=True)
+class Kahip:
+    """The lowest cut of several KaFFPa runs that fits the memory."""
+
+    seeds: int = 12
+    """How many runs: each with a seed of its own, the modes and the allowed imbalances in turn."""
+    balance: str = "compute"
+    """What parts balance: "compute", "both" if no partition balanced by compute fits, and then "memory"; or from
+    "both" or "memory" on."""
+    repair: bool = True
+    """Whether units are moved off overfull devices if no partition fits."""
+
+    def __post_init__(self) -> None:
+        check_knobs("kahip", self.seeds, self.balance)
+
+    @property
+    def name(self) -> str:
+        """Its spec."""
+        return spec_of("kahip", self)
+
+    def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> Plan:
+        """With a budget of one, the lowest cut whose estimated memory fits; else the best of the lowest cuts.
+
+        Raises InputError without KaHIP.
+        """
+        simulator = Simulator(problem)
+        units = UnitGraph.of(problem, simulator.costs)
+
+        def partition(weights: Floats, targets: Floats, run: int) -> Ints:
+            mode, imbalance = MODES[run % len(MODES)], IMBALANCES[run // len(MODES) % len(IMBALANCES)]
+            return _partition(units, weights, targets, mode, imbalance, (self.seeds * seed + run) % 2**31)
+
+        search = Partitioning(simulator, units, partition, self.seeds, self.balance, self.repair, budget)
+        placement = search.placement()
+        return Plan.of_units(problem, placement, placer=self.name, seed=seed, simulations=simulator.simulations)
+
+
+def build(*, seeds: int = 12, balance: str = "compute", repair: bool = True) -> Kahip:
+    """KaHIP with the given knobs; Kahip describes them."""
+    return Kahip(seeds, balance, repair)
+
+
+def _partition(units: UnitGraph, weights: Floats, targets: Floats, mode: int, imbalance: float, seed: int) -> Ints:
+    """(units,) parts found by one KaFFPa run."""
+    try:
+        import kahip
+    except ImportError as error:
+        raise InputError("kahip needs KaHIP; install it with `pip install 'placelab[kahip]'`") from error
+    offsets, neighbours, links = units.neighbours
+    anchors = targets.max() - targets[targets < targets.max()]
+    _, parts = kahip.kaffpa(
+        np.rint(np.concatenate([weights, anchors]) * VERTEX_SCALE).astype(np.int32),
+        np.concatenate([offsets, np.full(len(anchors), offsets[-1])]).astype(np.int32),
+        integer_weights(units.link_bytes, EDGE_SCALE, least=1)[links].astype(np.int32),
+        neighbours.astype(np.int32),
+        len(targets),
+        imbalance,
+        True,  # print nothing
+        seed,
+        mode,
+    )
+    return _by_weight(np.array(parts, np.int64)[: len(units)], weights, targets)
+
+
+def _by_weight(parts: Ints, weights: Floats, targets: Floats) -> Ints:
+    """(units,) the parts, numbered anew so that a heavier one has a device with a larger target."""
+    loads = np.bincount(parts, weights=weights, minlength=len(targets))
+    device = np.empty(len(targets), np.int64)
+    device[np.argsort(-loads, kind="stable")] = np.argsort(-targets, kind="stable")
+    return device[parts]

@@ -1,0 +1,163 @@
+"""m-SCT (Jeon et al. 2020, "Baechi"): m-ETF in which devices wait for the favourite children of what they ran last.
+
+Small communication times (Hanen and Munier 1995): a linear program gives each op at most one favourite child, the one
+whose way to another device would delay the end most, and each op at most one parent that favours it. Its relaxation is
+rounded as Baechi rounds it. The schedule is then m-ETF's, but for devices that are awake: from the end of an op until
+its output could have reached another device, its device takes nothing but the favourite child and urgent ops, whose
+inputs are on all devices. There is no awakening if the child could not be placed there.
+
+The program counts mean seconds over devices and mean transfers over links, as HEFT does. In a graph of more than
+`LARGEST_PROGRAM` ops it chooses among units instead of ops: a unit is one task, and links that lead back to an earlier
+unit are left out. Memory, tied ops and launches are handled as in m-ETF.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.optimize import linprog
+from scipy.sparse import csr_array, vstack
+
+from envs.plan import Plan
+from graphs.cluster import Cluster
+from graphs.errors import InputError
+from graphs.op_graph import Bools, Floats, Ints, OpGraph
+from graphs.problem import Problem
+from placers.heft import Schedule, mean_transfers, place_within_memory
+from placers.m_etf import earliest_task_first
+from placers.searching.held_memory import Room
+from placers.searching.unit_graph import unit_order
+
+ROUND_UP = 0.1  # a relaxed choice below it makes a favourite: Baechi's threshold; at most 0.5, or choices would clash
+LARGEST_PROGRAM = 10_000  # ops; a program of as many takes seconds
+
+
+@dataclass(frozen=True)
+class SmallCommunicationTimes:
+    """Whatever can start first, where it can, on devices that wait for favourite children."""
+
+    @property
+    def name(self) -> str:
+        """Its spec."""
+        return "m_sct"
+
+    def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> Plan:
+        """The first schedule, unsimulated, with a budget of one; with more, as HEFT does."""
+        return place_within_memory(problem, self.name, seed, budget, small_communication_times)
+
+
+def build() -> SmallCommunicationTimes:
+    """The placer; it has no knobs."""
+    return SmallCommunicationTimes()
+
+
+def small_communication_times(
+    graph: OpGraph, cluster: Cluster, seconds: Floats, payload: Floats, room: Room
+) -> Schedule:
+    """Place every unit of a graph; the arguments are those of `placers.heft.schedule`."""
+    transfer = mean_transfers(graph, cluster, payload)
+    favourites = favourite_edges(graph, seconds.mean(axis=1), transfer)
+    awake = Awake(graph, favourites, transfer, len(cluster))
+    return earliest_task_first(graph, cluster, seconds, payload, room, reservations=awake)
+
+
+class Awake:
+    """The devices that wait for the favourite child of the op that they ran last."""
+
+    def __init__(self, graph: OpGraph, favourites: Ints, transfer: Floats, devices: int) -> None:
+        """`favourites` (favourites,) are indices of edges, and `transfer` (edges,) the seconds that a device waits."""
+        self._units = graph.units
+        self._child = np.full(len(graph), -1, np.int64)  # (ops,) favourite, or -1
+        self._patience = np.zeros(len(graph))  # (ops,) seconds
+        self._child[graph.edges[favourites, 0]] = graph.edges[favourites, 1]
+        self._patience[graph.edges[favourites, 0]] = transfer[favourites]
+        self._awaited = np.full(devices, -1, np.int64)  # (devices,) op, or -1
+        self._until = np.zeros(devices)  # (devices,) seconds
+
+    def delayed(self, starts: Floats, ops: list[int], everywhere: Floats) -> Floats:
+        """(ops, devices) starts on awake devices put off, but for the awaited op, until urgent or until they sleep."""
+        waits = (self._awaited >= 0) & (self._awaited != np.array(ops)[:, None])
+        put_off = np.minimum(everywhere[:, None], self._until)
+        return np.where(waits, np.maximum(starts, put_off), starts)
+
+    def renew(self, op: int, device: int, finish: float, placement: Ints, room: Room) -> Bools:
+        """(devices,) which devices wait no longer because what they waited for has been placed elsewhere."""
+        child = self._child[op]
+        places = child >= 0 and self._may_place(int(self._units[child]), device, placement, room)
+        self._awaited[device] = child if places else -1
+        self._until[device] = finish + self._patience[op]
+        where = placement[self._units[self._awaited]]
+        elsewhere: Bools = (self._awaited >= 0) & (where >= 0) & (where != np.arange(len(where)))
+        self._awaited[elsewhere] = -1
+        return elsewhere
+
+    def _may_place(self, unit: int, device: int, placement: Ints, room: Room) -> bool:
+        if placement[unit] >= 0:
+            return bool(placement[unit] == device)
+        return bool(room.after(unit)[device] >= 0)
+
+
+def favourite_edges(graph: OpGraph, seconds: Floats, transfer: Floats) -> Ints:
+    """(favourites,) edges from an op to its favourite child, given seconds per op, (ops,), and edge, (edges,).
+
+    An op has one at most, and is one at most once, unless the program is one of units: then that is true of units.
+    """
+    apart = np.diff(graph.units[graph.edges], axis=1)[:, 0] != 0
+    if len(graph) <= LARGEST_PROGRAM:
+        choices, _ = relaxed_choices(seconds, graph.edges, np.where(apart, transfer, 0.0))
+        return np.flatnonzero(choices < ROUND_UP)
+    position = np.argsort(unit_order(graph))
+    ends = position[graph.units[graph.edges]]
+    onward = np.flatnonzero(ends[:, 0] < ends[:, 1])
+    # an output goes to a unit once, however many of its ops read it
+    _, first = np.unique(graph.edges[onward, 0] * graph.num_units + ends[onward, 1], return_index=True)
+    sent = onward[first]
+    pair, link = np.unique(ends[sent] @ [graph.num_units, 1], return_inverse=True)
+    links = np.stack(np.divmod(pair, graph.num_units), axis=1)
+    tasks = np.bincount(position[graph.units], weights=seconds, minlength=graph.num_units).astype(np.float64)
+    carried = np.bincount(link, weights=transfer[sent], minlength=len(links)).astype(np.float64)
+    choices, _ = relaxed_choices(tasks, links, carried)
+    chosen = sent[choices[link] < ROUND_UP]
+    return chosen[transfer[chosen] > 0]
+
+
+def relaxed_choices(seconds: Floats, edges: Ints, transfer: Floats) -> tuple[Floats, float]:
+    """(edges,) 0 where a child is a favourite and 1 where it is not, relaxed; and the least seconds to the end.
+
+    Tasks take `seconds` (tasks,), and start `transfer` (edges,) times the choice after each of their producers ends.
+    The choices of the n edges from a task sum to n - 1 at least, as do those of the edges into a task; choices that
+    cost nothing are 1. Raises InputError if HiGHS fails.
+    """
+    tasks, count = len(seconds), len(edges)
+    scale = float(seconds.mean()) or 1.0
+    end = count + tasks  # columns: choices, starts, the end
+    rows = np.arange(count)
+    follows = _matrix(
+        (rows, rows, transfer / scale), (rows, count + edges[:, 0], 1.0), (rows, count + edges[:, 1], -1.0),
+        shape=(count, end + 1),
+    )  # fmt: skip
+    ends = np.arange(tasks)
+    finishes = _matrix((ends, count + ends, 1.0), (ends, np.full(tasks, end), -1.0), shape=(tasks, end + 1))
+    out, into = (_matrix((edges[:, side], rows, -1.0), shape=(tasks, end + 1)) for side in (0, 1))
+    degrees = [np.bincount(edges[:, side], minlength=tasks) for side in (0, 1)]
+    bounds = [(float(free), 1.0) for free in transfer <= 0] + [(0.0, np.inf)] * (tasks + 1)
+    result = linprog(
+        np.eye(1, end + 1, end)[0],
+        A_ub=vstack([follows, finishes, out, into], format="csr"),
+        b_ub=np.concatenate([-seconds[edges[:, 0]] / scale, -seconds / scale, *(1.0 - np.maximum(degrees, 1))]),
+        bounds=bounds,
+        method="highs",
+    )
+    if result.x is None or result.fun is None:
+        raise InputError(
+            f"m_sct: HiGHS could not solve the program of favourite children ({result.message}); use m_etf"
+        )
+    return result.x[:count], float(result.fun) * scale
+
+
+def _matrix(*entries: tuple[Ints, Ints, Floats | float], shape: tuple[int, int]) -> csr_array:
+    """A sparse matrix of the given (rows, columns, values)."""
+    rows, columns = (np.concatenate([entry[axis] for entry in entries]) for axis in (0, 1))
+    values = np.concatenate([np.broadcast_to(entry[2], entry[0].shape) for entry in entries])
+    return csr_array((values, (rows, columns)), shape=shape)
