@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,7 @@ class Plan:
     placer: str = ""  # spec of the placer that made it
     seed: int = 0
     simulations: int = 0  # how many simulations it took
+    curve: tuple[tuple[int, float], ...] = ()  # of a search: (simulations, step seconds) whenever it got better
 
     @classmethod
     def of(
@@ -50,6 +51,10 @@ class Plan:
         """Plan from one device per unit of the problem's graph, (units,): tied ops share a device by construction."""
         per_op = np.asarray(placement, np.int64)[problem.graph.units]
         return cls.of(per_op, placer=placer, seed=seed, simulations=simulations)
+
+    def with_curve(self, curve: Iterable[tuple[int, float]]) -> Plan:
+        """The same, with how a search came to it."""
+        return replace(self, curve=tuple(curve))
 
     @property
     def placement(self) -> Ints:

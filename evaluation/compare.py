@@ -75,6 +75,7 @@ class Work:
             simulations=plan.simulations,
             search_seconds=search_seconds,
             lower_bound_seconds=lower_bound(self.problem, self.cost_model),
+            curve=plan.curve,
             max_load=self._max_load(plan),
         )
 

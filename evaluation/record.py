@@ -24,6 +24,7 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     simulations: int  # placements that the placer simulated
     search_seconds: float  # wall clock of the placer alone
     lower_bound_seconds: float  # no plan's step is shorter
+    curve: tuple[tuple[int, float], ...] = ()  # of a search: (simulations, step seconds) whenever it got better
     max_load: float | None = None  # milliseconds, as published; if that is the objective (`envs.max_load`)
 
     @property

@@ -14,18 +14,15 @@ import numpy as np
 from envs.plan import Plan
 from envs.simulator import Simulator
 from graphs.errors import InputError
-from graphs.op_graph import Floats, Ints
 from graphs.problem import Problem
-from placers import Placer
-from placers.heft import Heft
-from placers.human_expert import HumanExpert
+from placers.searching.judge import Judge
 from placers.searching.moves import Moves
+from placers.searching.search import State, check_limits, searched
 from placers.searching.spec import spec_of
+from placers.searching.starts import starts
 from placers.searching.unit_graph import UnitGraph
-from placers.single_device import SingleDevice
 
-OVERFLOW = 10.0  # energy of any overflow of memory: as much as a step that takes 20,000 times longer
-STARTS: tuple[Placer, ...] = (Heft(), HumanExpert(), SingleDevice())
+LARGE = 10_000  # ops of a graph that takes long enough to simulate for two threads to be worth while
 
 
 @dataclass(frozen=True)
@@ -36,10 +33,15 @@ class Annealing:
     """First temperature: the relative slowdown that is accepted with probability 1/e."""
     cold: float = 0.0002
     """Last temperature."""
+    seconds: float = float("inf")
+    """A limit of time, beside that of simulations."""
+    file: str = ""
+    """Where to save the search when it ends or is stopped, and to go on from."""
 
     def __post_init__(self) -> None:
         if not 0 < self.cold <= self.hot:
             raise InputError(f"annealing: expected 0 < cold <= hot, got cold={self.cold}, hot={self.hot}")
+        check_limits("annealing", self.seconds)
 
     @property
     def name(self) -> str:
@@ -49,63 +51,54 @@ class Annealing:
     def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> Plan:
         """The best placement seen in exactly `budget` simulations; with none, HEFT's.
 
-        The first simulations compare the starts: HEFT, the human expert and a single device, as far as they go.
+        The first simulations compare what the cheap placers say, as far as they go.
         """
-        simulator = Simulator(problem)
-        starts = np.stack([_start(problem, placer) for placer in STARTS[: max(budget, 1)]])
-        if budget < 1:
-            return Plan.of_units(problem, starts[0], placer=self.name, seed=seed)
-        walk = Walk(simulator, starts, np.random.default_rng(seed))
-        for temperature in np.geomspace(self.hot, self.cold, budget - simulator.simulations):
-            walk.step(temperature)
-        return Plan.of_units(problem, walk.best, placer=self.name, seed=seed, simulations=simulator.simulations)
+        return searched(
+            lambda: Walk(problem, self, seed, budget), problem,
+            name=self.name, seed=seed, budget=budget, seconds=self.seconds, file=self.file,
+        )  # fmt: skip
 
 
-def build(*, hot: float = 0.002, cold: float = 0.0002) -> Annealing:
-    """Annealing with the given temperatures; Annealing describes them."""
-    return Annealing(hot, cold)
-
-
-def energy(step_seconds: Floats | float, peak_bytes: Floats, memory_bytes: Floats) -> Floats:
-    """(...,) log of the step time, and OVERFLOW times one plus the log of how far memory overflows.
-
-    `step_seconds` is (...,), `peak_bytes` (..., devices) and `memory_bytes` (devices,). Among placements that do not
-    fit, the one that is nearest to fitting has least energy, so annealing repairs a start that does not fit.
-    """
-    ratio = np.maximum(peak_bytes, 1.0) / np.maximum(memory_bytes, 1.0)
-    overflow = np.log(np.maximum(ratio, 1.0)).sum(axis=-1)
-    penalty = np.where(overflow > 0, OVERFLOW * (1.0 + overflow), 0.0)
-    total: Floats = np.log(np.maximum(step_seconds, 1e-30)) + penalty
-    return total
+def build(*, hot: float = 0.002, cold: float = 0.0002, seconds: float = float("inf"), file: str = "") -> Annealing:
+    """Annealing with the given knobs; Annealing describes them."""
+    return Annealing(hot, cold, seconds, file)
 
 
 class Walk:
-    """A placement that changes step by step, and the best one it has been."""
+    """A placement that changes step by step.
 
-    def __init__(self, simulator: Simulator, starts: Ints, generator: np.random.Generator) -> None:
-        """Simulates the starts, (starts, units), and begins at the best of them."""
-        self._simulator = simulator
-        self._memory = simulator.problem.cluster.memory_bytes
-        self._moves = Moves(UnitGraph.of(simulator.problem, simulator.costs), generator)
-        self._generator = generator
-        outcomes = simulator.run_batch(starts)
-        energies = energy(outcomes.step_seconds, outcomes.peak_bytes, self._memory)
-        self.best = self.current = starts[energies.argmin()]
-        self.best_energy = self.energy = float(energies.min())
+    On large graphs two changes are tried at once, on two threads; the second counts only if the first is refused, as
+    nearly all are.
+    """
 
-    def step(self, temperature: float) -> None:
-        """Try one change: one simulation."""
-        proposal = self._moves.propose(self.current)
-        outcome = self._simulator.run(proposal)
-        change = float(energy(outcome.step_seconds, outcome.peak_bytes, self._memory)) - self.energy
-        if change <= 0 or self._generator.random() < np.exp(-change / temperature):
-            self.current, self.energy = proposal, self.energy + change
-        if self.energy < self.best_energy:
-            self.best, self.best_energy = self.current, self.energy
+    def __init__(self, problem: Problem, settings: Annealing, seed: int, budget: int) -> None:
+        """Simulates the starts, and begins at the best of them."""
+        simulator = Simulator(problem)
+        self.generator = np.random.default_rng(seed)
+        self._settings = settings
+        self._moves = Moves(UnitGraph.of(problem, simulator.costs), self.generator)
+        self._at_once = 2 if len(problem.graph) > LARGE else 1
+        first, spent = starts(problem, budget, seed)
+        self.judge = Judge(simulator, first[0])
+        self.judge.simulations = spent
+        if budget > spent:
+            self.judge.energies(first[: budget - spent])
+        self.current, self.energy = self.judge.best, self.judge.best_energy
 
+    def step(self, progress: float, left: int) -> None:
+        """Try a change, or two."""
+        temperature = self._settings.hot * (self._settings.cold / self._settings.hot) ** progress
+        proposals = np.array([self._moves.propose(self.current) for _ in range(min(self._at_once, left))])
+        for proposal, found in zip(proposals, self.judge.energies(proposals, self._at_once), strict=True):
+            change = float(found) - self.energy
+            if change <= 0 or self.generator.random() < np.exp(-change / temperature):
+                self.current, self.energy = proposal, float(found)
+                break
 
-def _start(problem: Problem, placer: Placer) -> Ints:
-    """(units,) the devices that a placer chooses without simulating."""
-    per_unit = np.empty(problem.graph.num_units, np.int64)
-    per_unit[problem.graph.units] = placer.place(problem, budget=0).placement
-    return per_unit
+    def state(self) -> State:
+        """The placement and its energy."""
+        return {"current": self.current, "energy": np.array(self.energy)}
+
+    def restore(self, state: State) -> None:
+        """Go on from them."""
+        self.current, self.energy = state["current"].astype(np.int64), float(state["energy"])

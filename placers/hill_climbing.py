@@ -9,9 +9,11 @@ import numpy as np
 from envs.plan import Plan
 from envs.simulator import Simulator
 from graphs.errors import InputError
+from graphs.op_graph import Ints
 from graphs.problem import Problem
-from placers.annealing import energy
+from placers.searching.judge import Judge
 from placers.searching.moves import Moves
+from placers.searching.search import State, check_limits, searched
 from placers.searching.spec import spec_of
 from placers.searching.unit_graph import UnitGraph
 
@@ -22,10 +24,15 @@ class HillClimbing:
 
     patience: int = 500
     """Changes in vain after which a new climb begins."""
+    seconds: float = float("inf")
+    """A limit of time, beside that of simulations."""
+    file: str = ""
+    """Where to save the search when it ends or is stopped, and to go on from."""
 
     def __post_init__(self) -> None:
         if self.patience < 1:
             raise InputError(f"hill_climbing: patience is {self.patience}; expected at least 1")
+        check_limits("hill_climbing", self.seconds)
 
     @property
     def name(self) -> str:
@@ -34,25 +41,47 @@ class HillClimbing:
 
     def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> Plan:
         """The best placement seen in exactly `budget` simulations; with none, a random one."""
-        simulator, generator = Simulator(problem), np.random.default_rng(seed)
-        moves = Moves(UnitGraph.of(problem, simulator.costs), generator)
-        units, devices = problem.graph.num_units, len(problem.cluster)
-        best = current = generator.integers(devices, size=units)
-        best_energy = here = np.inf
-        in_vain = 0
-        while simulator.simulations < budget:
-            restarts = not np.isfinite(here) or in_vain >= self.patience
-            proposal = generator.integers(devices, size=units) if restarts else moves.propose(current)
-            outcome = simulator.run(proposal)
-            found = float(energy(outcome.step_seconds, outcome.peak_bytes, problem.cluster.memory_bytes))
-            in_vain = 0 if restarts or found < here else in_vain + 1
-            if restarts or found <= here:
-                current, here = proposal, found
-            if found < best_energy:
-                best, best_energy = proposal, found
-        return Plan.of_units(problem, best, placer=self.name, seed=seed, simulations=simulator.simulations)
+        return searched(
+            lambda: Climb(problem, self.patience, seed), problem,
+            name=self.name, seed=seed, budget=budget, seconds=self.seconds, file=self.file,
+        )  # fmt: skip
 
 
-def build(*, patience: int = 500) -> HillClimbing:
-    """Hill climbing; HillClimbing describes the knob."""
-    return HillClimbing(patience)
+def build(*, patience: int = 500, seconds: float = float("inf"), file: str = "") -> HillClimbing:
+    """Hill climbing; HillClimbing describes the knobs."""
+    return HillClimbing(patience, seconds, file)
+
+
+class Climb:
+    """A placement that gets better, until it no longer does."""
+
+    def __init__(self, problem: Problem, patience: int, seed: int) -> None:
+        """Begins with a random placement."""
+        simulator = Simulator(problem)
+        self.generator = np.random.default_rng(seed)
+        self._patience = patience
+        self._moves = Moves(UnitGraph.of(problem, simulator.costs), self.generator)
+        self._devices = len(problem.cluster)
+        self.current: Ints = self.generator.integers(self._devices, size=problem.graph.num_units)
+        self.energy, self.in_vain = np.inf, 0
+        self.judge = Judge(simulator, self.current)
+
+    def step(self, progress: float, left: int) -> None:  # noqa: ARG002 - always one simulation
+        """Try a change, or begin anew."""
+        begins = not np.isfinite(self.energy) or self.in_vain >= self._patience
+        if begins and self.judge.simulations:
+            self.current = self.generator.integers(self._devices, size=len(self.current))
+        proposal = self.current if begins else self._moves.propose(self.current)
+        found = float(self.judge.energies(proposal[None])[0])
+        self.in_vain = 0 if begins or found < self.energy else self.in_vain + 1
+        if begins or found <= self.energy:
+            self.current, self.energy = proposal, found
+
+    def state(self) -> State:
+        """The placement, its energy, and for how long it got no better."""
+        return {"current": self.current, "energy": np.array(self.energy), "in_vain": np.array(self.in_vain)}
+
+    def restore(self, state: State) -> None:
+        """Go on from them."""
+        self.current, self.energy = state["current"].astype(np.int64), float(state["energy"])
+        self.in_vain = int(state["in_vain"])

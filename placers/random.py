@@ -7,9 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from envs.plan import Plan
-from envs.simulator import Outcomes, Simulator
+from envs.simulator import Simulator
 from graphs.op_graph import Ints
 from graphs.problem import Problem
+from placers.searching.judge import Judge
 
 BATCH = 256  # placements held in memory at once
 
@@ -28,18 +29,11 @@ class Random:
         generator = np.random.default_rng(seed)
         if budget <= 1:
             return Plan.of_units(problem, _draw(problem, generator, 1)[0], placer=self.name, seed=seed)
-        simulator = Simulator(problem)
-        winners, steps, peaks, fits = [], [], [], []
-        while (left := budget - simulator.simulations) > 0:
-            draws = _draw(problem, generator, min(left, BATCH))
-            outcomes = simulator.run_batch(draws)
-            best = outcomes.best()
-            winners.append(draws[best])
-            steps.append(outcomes.step_seconds[best])
-            peaks.append(outcomes.peak_bytes[best])
-            fits.append(outcomes.fits[best])
-        winner = winners[Outcomes(np.array(steps), np.array(peaks), np.array(fits)).best()]
-        return Plan.of_units(problem, winner, placer=self.name, seed=seed, simulations=budget)
+        judge = Judge(Simulator(problem), _draw(problem, generator, 1)[0])
+        while (left := budget - judge.simulations) > 0:
+            judge.energies(_draw(problem, generator, min(left, BATCH)))
+        made = Plan.of_units(problem, judge.best, placer=self.name, seed=seed, simulations=budget)
+        return made.with_curve(judge.curve)
 
 
 def build() -> Random:

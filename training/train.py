@@ -16,7 +16,7 @@ from graphs.problem import Problem
 from placers.gdp import Gdp
 from placers.policies.policy_file import Meta, new_policy
 from training.checkpoint import restore_trainer, save_trainer
-from training.interrupts import Interrupts
+from placers.searching.interrupts import Interrupts
 from training.ppo import PpoTrainer
 from training.randomised_clusters import randomised
 from training.recipe import ProblemSet, Recipe, load_recipe

@@ -11,6 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graphs.errors import InputError
+from graphs.load import load_graph
+from graphs.op_graph import Floats
 from placers.pipelining.black_gpipe import Chain, Stage, blocks, partition, stage_seconds
 
 VGG = Path(__file__).parents[3] / "shared" / "data" / "blackgpipe" / "vgg19.json"
@@ -97,3 +99,39 @@ def test_what_makes_no_sense_is_refused() -> None:
     with pytest.raises(InputError, match="3 blocks of 2 layers"):
         blocks([1, 2], 3)
     assert partition(Chain(one, one, one), 2, 0.5).stages == (Stage(0, 0, 2),)  # nothing fits: data parallelism
+
+
+SEGMENTS = (7, 8, 10, 14, 15, 17, 20, 22, 27)  # the last layers of what the published stage costs tell apart
+
+
+def our_vgg() -> tuple[Floats, Floats, Floats]:
+    """(layers,) each: FLOP, and what passes over memory for a thousandth; bytes of output; bytes of weights."""
+    graph = load_graph("vgg:layers=19,image=224,batch=8", training=False)
+    begins = [
+        not (kind == "aten.relu" and name.startswith("features")) and kind != "aten.nll_loss_forward"
+        for name, kind in zip(graph.names, graph.kinds, strict=True)  # a convolution and its ReLU are a layer
+    ]
+    layer = np.cumsum(begins) - 1
+    first = np.flatnonzero(begins)
+    work = np.bincount(layer, weights=graph.flops + 1e-3 * graph.bytes_accessed)
+    held = np.bincount(layer, weights=graph.weight_bytes)
+    return work.astype(np.float64), graph.output_bytes[first], held.astype(np.float64)
+
+
+@pytest.mark.skipif(not VGG.is_file(), reason="the profile of VGG-19 is not at hand")
+@pytest.mark.parametrize("memory", TABLE)
+def test_our_own_vgg_is_cut_where_theirs_is(memory: int) -> None:
+    """Sizes and FLOPs are ours, the times of nine segments and the bandwidth those that the paper's table implies."""
+    profile = json.loads(VGG.read_text())
+    work, output_bytes, weight_bytes = our_vgg()
+    assert weight_bytes / MIB == pytest.approx(np.array(profile["weight_MiB"]))
+    assert output_bytes / MIB / 8 == pytest.approx(np.array(profile["act_MiB_per_sample"]))
+    seconds = np.zeros(len(work))
+    for begin, end in itertools.pairwise((0, *SEGMENTS)):
+        total = sum(profile["T_us"][begin:end]) / 1e6
+        seconds[begin:end] = total * work[begin:end] / work[begin:end].sum()
+    send = output_bytes * np.median(np.array(profile["C_us"]) / 1e6 / output_bytes)
+    pipeline = partition(Chain(seconds, send, weight_bytes + output_bytes), 4, memory * MIB)
+    stages, bottleneck = TABLE[memory]
+    assert [(stage.first + 1, stage.last + 1, stage.replicas) for stage in pipeline.stages] == stages
+    assert pipeline.bottleneck_seconds * 1e6 == pytest.approx(bottleneck, abs=0.6)

@@ -19,7 +19,7 @@ from tests.oracle.toys import Toy, random_graph, toy_cluster, toy_graph
 from training.advantage import NOT_FITTING, rewards, standardised
 from training.checkpoint import TRAINER
 from training.finetune import FineTuned, FineTuner
-from training.interrupts import Interrupts
+from placers.searching.interrupts import Interrupts
 from training.ppo import PpoTrainer
 from training.recipe import Ppo, Recipe, load_recipe, recipe_names
 from training.rollouts import Arena

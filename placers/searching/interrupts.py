@@ -1,4 +1,4 @@
-"""Ctrl-C at a moment of our choosing: between updates, where the state is whole."""
+"""Ctrl-C at a moment of our choosing: between two steps of long work, where the state is whole."""
 
 from __future__ import annotations
 

@@ -1,0 +1,116 @@
+"""A genetic algorithm with biased random keys (Gonçalves and Resende 2011), which others place graphs with, too.
+
+A chromosome is a number from 0 to 1 per unit; its place among equal intervals is the unit's device. The best
+chromosomes of a generation live on, a few are drawn anew, and the others take each key from one of the best, more often
+than not, or else from any. The first generation holds what the cheap placers say; without them it starts far behind.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from envs.plan import Plan
+from envs.simulator import Simulator
+from graphs.errors import InputError
+from graphs.op_graph import Floats, Ints
+from graphs.problem import Problem
+from placers.searching.judge import Judge
+from placers.searching.search import State, check_limits, searched
+from placers.searching.spec import spec_of
+from placers.searching.starts import starts
+
+ELITE = 0.2  # of a generation that lives on
+MUTANTS = 0.02  # of a generation that is drawn anew; more than that is lost work on graphs of hundreds of units
+FLIPPED = 2.0  # keys of a child that are drawn anew, on average: what keeps a population moving that has become alike
+
+
+@dataclass(frozen=True)
+class Genetic:
+    """Generations of placements, the better ones with more children."""
+
+    population: int = 100
+    """Placements in a generation."""
+    bias: float = 0.7
+    """How often a child takes a key from its better parent."""
+    seconds: float = float("inf")
+    """A limit of time, beside that of simulations."""
+    file: str = ""
+    """Where to save the search when it ends or is stopped, and to go on from."""
+
+    def __post_init__(self) -> None:
+        if self.population < 5:
+            raise InputError(f"genetic: population is {self.population}; expected at least 5")
+        if not 0.5 <= self.bias <= 1:
+            raise InputError(f"genetic: bias is {self.bias}; expected a number from 0.5 to 1")
+        check_limits("genetic", self.seconds)
+
+    @property
+    def name(self) -> str:
+        """Its spec."""
+        return spec_of("genetic", self)
+
+    def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> Plan:
+        """The best placement seen in exactly `budget` simulations; with none, HEFT's."""
+        return searched(
+            lambda: Evolution(problem, self, seed, budget), problem,
+            name=self.name, seed=seed, budget=budget, seconds=self.seconds, file=self.file,
+        )  # fmt: skip
+
+
+def build(*, population: int = 100, bias: float = 0.7, seconds: float = float("inf"), file: str = "") -> Genetic:
+    """The genetic algorithm; Genetic describes the knobs."""
+    return Genetic(population, bias, seconds, file)
+
+
+class Evolution:
+    """A generation, sorted by energy."""
+
+    def __init__(self, problem: Problem, settings: Genetic, seed: int, budget: int) -> None:
+        """Draws the first generation, and simulates it as far as the budget goes."""
+        self.generator = np.random.default_rng(seed)
+        self._settings = settings
+        self._devices = len(problem.cluster)
+        first, spent = starts(problem, budget, seed)
+        self.judge = Judge(Simulator(problem), first[0])
+        self.judge.simulations = spent
+        keys = self.generator.random((max(settings.population - len(first), 0), problem.graph.num_units))
+        within = (first + self.generator.random(first.shape)) / self._devices
+        self.keys: Floats = np.concatenate([within, keys])[: max(budget - spent, 0)]
+        self.energies: Floats = self.judge.energies(self._decoded(self.keys)) if len(self.keys) else np.zeros(0)
+        self._sort()
+
+    def step(self, progress: float, left: int) -> None:  # noqa: ARG002 - generations know no progress
+        """One generation."""
+        size = self._settings.population
+        elite = max(int(ELITE * size), 1)
+        mutants = self.generator.random((max(int(MUTANTS * size), 1), self.keys.shape[1]))
+        new = np.concatenate([mutants, self._children(size - elite - len(mutants), elite)])[:left]
+        found = self.judge.energies(self._decoded(new))
+        self.keys = np.concatenate([self.keys[:elite], new])
+        self.energies = np.concatenate([self.energies[:elite], found])
+        self._sort()
+
+    def state(self) -> State:
+        """The generation."""
+        return {"keys": self.keys, "energies": self.energies}
+
+    def restore(self, state: State) -> None:
+        """Go on from it."""
+        self.keys, self.energies = state["keys"], state["energies"]
+
+    def _children(self, count: int, elite: int) -> Floats:
+        better = self.keys[self.generator.integers(min(elite, len(self.keys)), size=count)]
+        other = self.keys[self.generator.integers(len(self.keys), size=count)]
+        children = np.where(self.generator.random(better.shape) < self._settings.bias, better, other)
+        flipped = self.generator.random(children.shape) < FLIPPED / children.shape[1]
+        drawn: Floats = np.where(flipped, self.generator.random(children.shape), children)
+        return drawn
+
+    def _decoded(self, keys: Floats) -> Ints:
+        return np.minimum((keys * self._devices).astype(np.int64), self._devices - 1)
+
+    def _sort(self) -> None:
+        order = np.argsort(self.energies, kind="stable")
+        self.keys, self.energies = self.keys[order], self.energies[order]

@@ -1,0 +1,48 @@
+"""Judge: simulates what a search proposes, and remembers the best placement and how the search came to it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from envs.simulator import Simulator
+from graphs.op_graph import Floats, Ints
+
+OVERFLOW = 10.0  # energy of any overflow of memory: as much as a step that takes 20,000 times longer
+
+
+def energy(step_seconds: Floats | float, peak_bytes: Floats, memory_bytes: Floats) -> Floats:
+    """(...,) log of the step time, and OVERFLOW times one plus the log of how far memory overflows.
+
+    `step_seconds` is (...,), `peak_bytes` (..., devices) and `memory_bytes` (devices,). Among placements that do not
+    fit, the one that is nearest to fitting has least energy, so a search repairs a start that does not fit.
+    """
+    ratio = np.maximum(peak_bytes, 1.0) / np.maximum(memory_bytes, 1.0)
+    overflow = np.log(np.maximum(ratio, 1.0)).sum(axis=-1)
+    penalty = np.where(overflow > 0, OVERFLOW * (1.0 + overflow), 0.0)
+    total: Floats = np.log(np.maximum(step_seconds, 1e-30)) + penalty
+    return total
+
+
+class Judge:
+    """The energies of placements, and the least that was found."""
+
+    def __init__(self, simulator: Simulator, first: Ints) -> None:
+        """`first`, (units,), is the answer as long as nothing was simulated."""
+        self.simulator = simulator
+        self.simulations = 0
+        self.best = first
+        self.best_energy = np.inf
+        self.curve: list[tuple[int, float]] = []  # (simulations, step seconds) of each better placement that fits
+
+    def energies(self, placements: Ints, threads: int = 1) -> Floats:
+        """(plans,) energies of placements (plans, units)."""
+        outcomes = self.simulator.run_batch(placements, threads=threads)
+        memory = self.simulator.problem.cluster.memory_bytes
+        found = energy(outcomes.step_seconds, outcomes.peak_bytes, memory)
+        for index in np.flatnonzero(found < self.best_energy).tolist():
+            if found[index] < self.best_energy:
+                self.best, self.best_energy = placements[index].copy(), float(found[index])
+                if outcomes.fits[index]:
+                    self.curve.append((self.simulations + index + 1, float(outcomes.step_seconds[index])))
+        self.simulations += len(placements)
+        return found

@@ -1,0 +1,44 @@
+"""Starts: the placements that a search begins with, each by a placer that takes no more than seconds."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from graphs.op_graph import Ints
+from graphs.problem import Problem
+from placers import Placer
+from placers.gpipe import GPipe
+from placers.heft import Heft
+from placers.human_expert import HumanExpert
+from placers.m_etf import EarliestTaskFirst
+from placers.m_sct import SmallCommunicationTimes
+from placers.m_topo import MemoryTopological
+from placers.max_load_dp import MaxLoadDP
+from placers.metis import Metis
+from placers.peft import Peft
+from placers.pipedream import PipeDream
+from placers.round_robin import RoundRobin
+from placers.single_device import SingleDevice
+
+# In the order in which they are worth a simulation where there are few. Of random placements there are enough.
+STARTS: tuple[Placer, ...] = (
+    Heft(), HumanExpert(), SingleDevice(), MaxLoadDP(ideals=0), Peft(), EarliestTaskFirst(), SmallCommunicationTimes(),
+    PipeDream(), Metis(), GPipe(), MemoryTopological(), RoundRobin(),
+)  # fmt: skip
+SHARE = 0.004  # of a search's budget that each placer may spend on simulations of its own
+
+
+def starts(problem: Problem, budget: int, seed: int) -> tuple[Ints, int]:
+    """(starts, units) placements for a search with so many simulations, and how many were spent on finding them.
+
+    There are no more of them than there are simulations left, but always one.
+    """
+    found: list[Ints] = []
+    spent = 0
+    for placer in STARTS[: max(budget, 1)]:
+        plan = placer.place(problem, seed=seed, budget=int(SHARE * budget))
+        spent += plan.simulations
+        per_unit = np.empty(problem.graph.num_units, np.int64)
+        per_unit[problem.graph.units] = plan.placement
+        found.append(per_unit)
+    return np.array(found), spent

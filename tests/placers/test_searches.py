@@ -1,0 +1,89 @@
+"""What all searches promise: a budget, a curve, and that one that was stopped ends where it would have ended."""
+
+import _thread
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from envs.simulator import simulate
+from graphs import by_name
+from graphs.errors import InputError
+from graphs.problem import Problem
+from placers.searching.judge import Judge
+from tests.oracle.toys import Toy, random_graph, toy_cluster
+
+SEARCHES = ("annealing", "genetic", "hill_climbing")
+PROBLEM = Problem(random_graph(30, seed=1), toy_cluster(3, memory=1e9))
+BUDGET = 300
+
+
+@pytest.mark.parametrize("name", [*SEARCHES, "random"])
+def test_a_curve_falls_to_the_step_time_of_the_plan(name: str) -> None:
+    plan = by_name.build("placers", name).place(PROBLEM, seed=3, budget=BUDGET)
+    counts, seconds = zip(*plan.curve, strict=True)
+    assert list(counts) == sorted(set(counts))
+    assert counts[-1] <= plan.simulations == BUDGET
+    assert (np.diff(seconds) < 0).all()
+    assert seconds[-1] == simulate(PROBLEM, plan).step_seconds
+
+
+@pytest.mark.parametrize("name", SEARCHES)
+def test_one_that_was_stopped_ends_where_it_would_have_ended(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = f"{name}:file={tmp_path / 'search.npz'}"
+    whole = by_name.build("placers", name).place(PROBLEM, seed=5, budget=BUDGET)
+    judged = Judge.energies
+
+    def interrupted(self: Judge, *args: object) -> object:
+        found = judged(self, *args)  # type: ignore[arg-type]
+        if 100 <= self.simulations < 200:
+            _thread.interrupt_main()
+        return found
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Judge, "energies", interrupted)
+        with pytest.raises(KeyboardInterrupt, match=rf"stopped after \d+ of {BUDGET} simulations; saved in .*search"):
+            by_name.build("placers", spec).place(PROBLEM, seed=5, budget=BUDGET)
+    resumed = by_name.build("placers", spec).place(PROBLEM, seed=5, budget=BUDGET)
+    assert (resumed.devices, resumed.simulations, resumed.curve) == (whole.devices, whole.simulations, whole.curve)
+
+
+@pytest.mark.parametrize("name", SEARCHES)
+def test_time_is_a_limit_too(name: str) -> None:
+    plan = by_name.build("placers", f"{name}:seconds=1e-9").place(PROBLEM, budget=5000)
+    assert plan.simulations < 5000
+
+
+@pytest.mark.parametrize("name", SEARCHES)
+def test_a_file_of_another_search_is_refused(name: str, tmp_path: Path) -> None:
+    file = tmp_path / "search.npz"
+    search = by_name.build("placers", f"{name}:file={file}")
+    search.place(PROBLEM, seed=1, budget=20)
+    with pytest.raises(InputError, match=r"search\.npz is of another search"):
+        search.place(PROBLEM, seed=2, budget=20)
+    file.write_bytes(file.read_bytes()[:200])
+    with pytest.raises(InputError, match=r"search\.npz is damaged"):
+        search.place(PROBLEM, seed=1, budget=20)
+    with pytest.raises(InputError, match=r"the folder .* does not exist"):
+        by_name.build("placers", f"{name}:file={tmp_path / 'no' / 'where.npz'}").place(PROBLEM, budget=2)
+
+
+@pytest.mark.parametrize(
+    ("spec", "sentence"),
+    [
+        ("annealing:seconds=0", "annealing: seconds is 0.0; expected a number > 0"),
+        ("genetic:population=3", "population is 3; expected at least 5"),
+        ("genetic:bias=0.2", "bias is 0.2; expected a number from 0.5 to 1"),
+        ("hill_climbing:patience=0", "patience is 0; expected at least 1"),
+    ],
+)
+def test_a_knob_that_makes_no_sense_is_named(spec: str, sentence: str) -> None:
+    with pytest.raises(InputError, match=sentence):
+        by_name.build("placers", spec)
+
+
+def test_evolution_solves_the_toy(four_ops_two_devices: Toy) -> None:
+    plan = by_name.build("placers", "genetic:population=20").place(four_ops_two_devices.problem, budget=300)
+    assert simulate(four_ops_two_devices.problem, plan).step_seconds == four_ops_two_devices.best_seconds
