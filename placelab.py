@@ -236,7 +236,8 @@ def compare(
 
     Args:
         graphs: graph files, family specs such as `rnnlm:layers=4`, or `file.py:callable`.
-        suite: instead of graphs and clusters, problems that a paper compares on: `gdp12`, `placeto`.
+        suite: instead of graphs and clusters, problems that a paper compares on: `gdp12`, `placeto`, or both with a
+            comma.
         clusters: cluster files, or presets such as `p100:devices=4`; without any, the devices that a graph's file
             lists, if it does, or `p100:devices=2`.
         placers: placers' specs, with commas between them or each after a flag of its own, or run folders of trained
@@ -261,7 +262,10 @@ def compare(
 
     if bool(suite) == bool(graphs):
         raise InputError("compare needs graphs, or the name of a suite, and not both")
-    pairs = suite_specs(suite) if suite else [(graph, cluster) for graph in graphs for cluster in clusters or ("",)]
+    pairs: list[tuple[str | OpGraph, str | Cluster]] = [
+        *((graph, cluster) for name in suite.split(",") if name for graph, cluster in suite_specs(name)),
+        *((graph, cluster) for graph in graphs for cluster in clusters or ("",)),
+    ]
     problems = [
         replace(_problem(graph, cluster, groups, optimizer, cost_model), objective=objective)
         for graph, cluster in pairs

@@ -89,11 +89,11 @@ class Walk:
         """Try a change, or two."""
         temperature = self._settings.hot * (self._settings.cold / self._settings.hot) ** progress
         proposals = np.array([self._moves.propose(self.current) for _ in range(min(self._at_once, left))])
-        for proposal, found in zip(proposals, self.judge.energies(proposals, self._at_once), strict=True):
-            change = float(found) - self.energy
-            if change <= 0 or self.generator.random() < np.exp(-change / temperature):
-                self.current, self.energy = proposal, float(found)
-                break
+        acceptable = self.energy + temperature * self.generator.exponential(size=len(proposals))  # Metropolis
+        found = self.judge.energies_below(proposals, acceptable, self._at_once)
+        accepted = np.flatnonzero(np.isfinite(found))
+        if len(accepted):
+            self.current, self.energy = proposals[accepted[0]], float(found[accepted[0]])
 
     def state(self) -> State:
         """The placement and its energy."""

@@ -1,6 +1,7 @@
 """What all searches promise: a budget, a curve, and that one that was stopped ends where it would have ended."""
 
 import _thread
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -34,16 +35,19 @@ def test_one_that_was_stopped_ends_where_it_would_have_ended(
 ) -> None:
     spec = f"{name}:file={tmp_path / 'search.npz'}"
     whole = by_name.build("placers", name).place(PROBLEM, seed=5, budget=BUDGET)
-    judged = Judge.energies
 
-    def interrupted(self: Judge, *args: object) -> object:
-        found = judged(self, *args)  # type: ignore[arg-type]
-        if 100 <= self.simulations < 200:
-            _thread.interrupt_main()
-        return found
+    def interrupting(judged: Callable[..., object]) -> Callable[..., object]:
+        def interrupted(self: Judge, *args: object) -> object:
+            found = judged(self, *args)
+            if 100 <= self.simulations < 200:
+                _thread.interrupt_main()
+            return found
+
+        return interrupted
 
     with monkeypatch.context() as patched:
-        patched.setattr(Judge, "energies", interrupted)
+        for method in ("energies", "energies_below"):
+            patched.setattr(Judge, method, interrupting(getattr(Judge, method)))
         with pytest.raises(KeyboardInterrupt, match=rf"stopped after \d+ of {BUDGET} simulations; saved in .*search"):
             by_name.build("placers", spec).place(PROBLEM, seed=5, budget=BUDGET)
     resumed = by_name.build("placers", spec).place(PROBLEM, seed=5, budget=BUDGET)
