@@ -4,7 +4,10 @@ BIN := .venv/bin
 RUN := runs/demo
 UNSEEN := rnnlm:layers=5,steps=14,hidden=2560,batch=256
 
-.PHONY: setup demo test bench graphs clean
+RIVALS := annealing,genetic,hill_climbing,random,metis,metis:default=true,kahip,heft,peft,m_etf,m_sct,m_topo,$\
+	human_expert,single_device,round_robin,gpipe,pipedream,max_load_dp
+
+.PHONY: setup demo test bench graphs rivals clean
 
 setup: .venv/installed
 
@@ -31,6 +34,11 @@ bench: setup  ## speed, as ratios to peers measured in the same run: bench.json
 
 graphs: setup  ## capture every configuration that papers name, in full
 	$(BIN)/python -m evaluation.configurations
+
+rivals: setup  ## every placer on GDP's and Placeto's problems, 20,000 simulations each; run again, it goes on
+	mkdir -p runs
+	$(BIN)/placelab compare --suite gdp12,placeto --groups 500 --budget 20000 --workers 2 --journal runs/rivals.jsonl \
+		--placers $(RIVALS)
 
 clean:
 	rm -rf .venv runs .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -13,6 +13,11 @@ from graphs.op_graph import OpGraph, Phase
 from graphs.training_step import training_step
 
 NAMES = by_name.names("graphs.families")
+SMALL = {  # knobs that make each family's configurations quick to capture; `make graphs` captures them in full
+    "amoebanet": "layers=3", "bert": "layers=2", "gnmt": "steps=2", "llama": "layers=2", "nasnet": "repeat=1",
+    "nmt": "steps=2", "resnet": "image=32,batch=2", "rnnlm": "steps=2", "transformer": "layers=2",
+    "transformer_xl": "sequence=32", "vit": "layers=2", "wavenet": "layers=4", "xlnet": "layers=2",
+}  # fmt: skip
 
 
 def knobs(family: str, which: str) -> list[dict[str, str]]:
@@ -62,6 +67,16 @@ def test_its_configurations_have_the_parameters_that_were_published(family: str)
     for name, published in constants.get("PARAMETERS", {}).items():
         module, _ = by_name.build("graphs.families", f"{family}:{name}")
         assert sum(parameter.numel() for parameter in module.parameters()) == pytest.approx(published, rel=0.02)
+
+
+def test_each_configuration_is_captured(family: str) -> None:
+    for name in by_name.constants("graphs.families", family)["CONFIGURATIONS"]:
+        spec = ",".join([f"{family}:{name}", *([SMALL[family]] if family in SMALL else [])])
+        module, args = by_name.build("graphs.families", spec)
+        graph = capture(module, args, name=spec)
+        trained = sum(parameter.numel() * parameter.element_size() for parameter in module.parameters())
+        assert graph.weights.sum() == pytest.approx(trained, rel=0.02)  # the last layer of WaveNet sends nothing on
+        assert graph.flops.sum() > 0
 
 
 def test_it_is_a_training_step_of_a_real_size(smallest: OpGraph) -> None:
