@@ -4,20 +4,28 @@
   store observations (Stable-Baselines3) and read the problem's features from a table of their own.
 - "dict": padded, self-contained arrays.
 - "graph": a `gymnasium.spaces.Graph`, of any size.
+
+What the last two show of a unit is one of FEATURES: "published", what Placeto's paper names; "by_device", the same
+with seconds on each device and bytes of weights; "device_free", a copy of the graph for each device, whose columns do
+not depend on how many devices there are.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
 from gymnasium import Space, spaces
+from numpy.typing import NDArray
 
 from envs.stage import Scene, Stage
 from graphs.by_name import unknown
 from graphs.errors import InputError
 from graphs.op_graph import Bools, Ints
+
+Rows = NDArray[np.float32]
 
 
 @dataclass(eq=False)
@@ -29,6 +37,10 @@ class Progress:
     placement: Ints  # (units,) device of each unit
     visited: Bools  # (units,)
     current: int  # the unit to be decided
+
+    def copy(self) -> Progress:
+        """The same state, which later steps leave alone."""
+        return replace(self, placement=self.placement.copy(), visited=self.visited.copy())
 
 
 class Observer(Protocol):
@@ -44,7 +56,7 @@ class Observer(Protocol):
 class Ids:
     """Numbers alone, placements padded with -1; graphs that are not the environment's own cannot be shown."""
 
-    def __init__(self, stage: Stage, max_units: int) -> None:
+    def __init__(self, stage: Stage, max_units: int, _features: Features) -> None:
         self._units = max_units
         self._names = [scene.problem.graph.name for scene in stage.scenes]
         self.space: Space[Any] = spaces.Dict(
@@ -72,13 +84,17 @@ class Ids:
 
 
 class Padded:
-    """Features of every unit, row after row, and edges, padded to the largest problem's size."""
+    """Features of every unit, row after row, and edges, padded to the largest problem's size; `exists` is the mask.
 
-    def __init__(self, stage: Stage, max_units: int) -> None:
-        self._units, self._edges = max_units, max(stage.edges, 1)
+    Of several copies of the graph (features="device_free") each is padded; edges are those of one.
+    """
+
+    def __init__(self, stage: Stage, max_units: int, features: Features) -> None:
+        self._units, self._edges, self._features = max_units, max(stage.edges, 1), features
+        size = features.copies(stage.devices) * max_units * features.columns(stage.devices)
         self.space: Space[Any] = spaces.Dict(
             {
-                "units": spaces.Box(0, 1, (max_units * _width(stage),), np.float32),
+                "units": spaces.Box(0, 1, (size,), np.float32),
                 "exists": spaces.Box(0, 1, (max_units,), np.int8),
                 "producers": spaces.Box(-1, max(max_units - 1, 1), (self._edges,), np.int32),
                 "consumers": spaces.Box(-1, max(max_units - 1, 1), (self._edges,), np.int32),
@@ -87,41 +103,61 @@ class Padded:
 
     def observe(self, progress: Progress) -> dict[str, Any]:
         """Arrays as the space describes them."""
-        features, edges = unit_features(progress), progress.scene.edges
-        if len(features) > self._units or len(edges) > self._edges:
+        units, edges = len(progress.placement), progress.scene.edges
+        if units > self._units or len(edges) > self._edges:
             raise InputError(
-                f"graph {progress.scene.problem.graph.name!r} has {len(features)} units and {len(edges)} edges; "
+                f"graph {progress.scene.problem.graph.name!r} has {units} units and {len(edges)} edges; "
                 f"this environment has room for {self._units} and {self._edges}, obs='graph' for any number"
             )
+        shown = self._features.of(progress)
+        padded = np.zeros((shown.shape[0], self._units, shown.shape[2]), np.float32)
+        padded[:, :units] = shown
         return {
-            "units": _padded(features, self._units, 0).ravel(),
-            "exists": _padded(np.ones(len(features), np.int8), self._units, 0),
+            "units": padded.ravel(),
+            "exists": _padded(np.ones(units, np.int8), self._units, 0),
             "producers": _padded(edges[:, 0].astype(np.int32), self._edges, -1),
             "consumers": _padded(edges[:, 1].astype(np.int32), self._edges, -1),
         }
 
 
 class Graph:
-    """Nodes are units, edges carry their share of the heaviest edge's bytes."""
+    """Nodes are units, edges carry their share of the heaviest edge's bytes.
 
-    def __init__(self, stage: Stage, max_units: int) -> None:
-        del max_units  # any number
+    With features="device_free" it holds a copy of the graph for each device, one after the other.
+    """
+
+    def __init__(self, stage: Stage, _max_units: int, features: Features) -> None:
+        self._features = features
         self.space: Space[Any] = spaces.Graph(
-            spaces.Box(0, 1, (_width(stage),), np.float32), spaces.Box(0, 1, (1,), np.float32)
+            spaces.Box(0, 1, (features.columns(stage.devices),), np.float32), spaces.Box(0, 1, (1,), np.float32)
         )
 
     def observe(self, progress: Progress) -> spaces.GraphInstance:
         """A graph as the space describes it."""
         scene = progress.scene
-        edge_features = scene.edge_bytes[:, None].astype(np.float32)
-        return spaces.GraphInstance(unit_features(progress), edge_features, scene.edges.copy())
+        nodes = self._features.of(progress)
+        copies, units, columns = nodes.shape
+        edge_features = np.tile(scene.edge_bytes[:, None].astype(np.float32), (copies, 1))
+        edges = (scene.edges[None] + units * np.arange(copies)[:, None, None]).reshape(-1, 2)
+        return spaces.GraphInstance(nodes.reshape(-1, columns), edge_features, edges)
 
 
-def find_observer(name: str, stage: Stage, max_units: int | None) -> Observer:
+@dataclass(frozen=True)
+class Features:
+    """One way to show units as numbers between 0 and 1."""
+
+    columns: Callable[[int], int]  # how many for a number of devices
+    copies: Callable[[int], int]  # of the graph, for a number of devices
+    of: Callable[[Progress], Rows]  # (copies, units, columns) float32
+
+
+def find_observer(name: str, stage: Stage, max_units: int | None, features: str = "by_device") -> Observer:
     """The observer of that name. Raises InputError for an unknown one, or for `max_units` that is too small."""
     if name not in _OBSERVERS:
         raise InputError(unknown("observation", name, _OBSERVERS))
-    return _OBSERVERS[name](stage, room_for(stage, max_units))
+    if features not in FEATURES:
+        raise InputError(unknown("features", features, FEATURES))
+    return _OBSERVERS[name](stage, room_for(stage, max_units), FEATURES[features])
 
 
 def room_for(stage: Stage, max_units: int | None) -> int:
@@ -131,16 +167,51 @@ def room_for(stage: Stage, max_units: int | None) -> int:
     return max_units or stage.units
 
 
-def unit_features(progress: Progress) -> np.ndarray:
-    """(units, 2 devices + 4) float32 in 0..1: the scene's features, the device one-hot, visited, current (Placeto)."""
-    scene, units = progress.scene, np.arange(len(progress.placement))
-    on_device = progress.placement[:, None] == np.arange(len(scene.problem.cluster))
-    columns = [scene.features, on_device, progress.visited, units == progress.current]
-    return np.column_stack(columns).astype(np.float32)
+def by_device(progress: Progress) -> Rows:
+    """(1, units, 2 devices + 4): seconds on each device, bytes sent, weights, device one-hot, visited, current."""
+    columns = [progress.scene.features, _on_device(progress), progress.visited, _is_current(progress)]
+    return np.column_stack(columns).astype(np.float32)[None]
 
 
-def _width(stage: Stage) -> int:
-    return 2 * stage.devices + 4
+def published(progress: Progress) -> Rows:
+    """(1, units, devices + 4): run time, output bytes, device one-hot, visited, current (Placeto, section 3).
+
+    The run time is the mean over devices, which differ only here; what has a scale is a share of its column's largest.
+    """
+    devices = len(progress.scene.problem.cluster)
+    seconds = progress.scene.features[:, :devices].mean(axis=1)
+    seconds = seconds / max(float(seconds.max()), 1e-12)
+    columns = [seconds, progress.scene.features[:, devices], _on_device(progress)]
+    return np.column_stack([*columns, progress.visited, _is_current(progress)]).astype(np.float32)[None]
+
+
+def device_free(progress: Progress) -> Rows:
+    """(devices, units, 6): seconds there, bytes sent, weights, whether it is there, visited, current (ours).
+
+    What each device sees; a policy that scores devices by it, one by one, serves any number of them.
+    """
+    scene = progress.scene
+    devices, units = len(scene.problem.cluster), len(progress.placement)
+    rows = np.empty((devices, units, 6), np.float32)
+    rows[..., 0] = scene.features[:, :devices].T
+    rows[..., 1:3] = scene.features[:, devices:]
+    rows[..., 3] = _on_device(progress).T
+    rows[..., 4] = progress.visited
+    rows[..., 5] = _is_current(progress)
+    return rows
+
+
+def _on_device(progress: Progress) -> Bools:
+    """(units, devices) one-hot."""
+    on_device: Bools = progress.placement[:, None] == np.arange(len(progress.scene.problem.cluster))
+    return on_device
+
+
+def _is_current(progress: Progress) -> Bools:
+    """(units,)."""
+    is_current = np.zeros(len(progress.placement), np.bool_)
+    is_current[progress.current] = True
+    return is_current
 
 
 def _padded(values: np.ndarray, size: int, filler: int) -> np.ndarray:
@@ -149,4 +220,9 @@ def _padded(values: np.ndarray, size: int, filler: int) -> np.ndarray:
     return padded
 
 
+FEATURES: dict[str, Features] = {
+    "by_device": Features(lambda devices: 2 * devices + 4, lambda _: 1, by_device),
+    "published": Features(lambda devices: devices + 4, lambda _: 1, published),
+    "device_free": Features(lambda _: 6, lambda devices: devices, device_free),
+}
 _OBSERVERS: dict[str, type[Ids | Padded | Graph]] = {"ids": Ids, "dict": Padded, "graph": Graph}

@@ -13,7 +13,7 @@ import numpy as np
 
 from envs.cost_models import CostModel
 from envs.observations import Progress, find_observer, room_for
-from envs.rewards import find_reward
+from envs.rewards import Penalty, find_reward
 from envs.stage import RENDERING, Scene, Stage, outcome_info, render
 from graphs.cluster import Cluster
 from graphs.errors import InputError
@@ -28,6 +28,7 @@ class GdpEnv(gym.Env[Any, Any]):
     - `graph`: Instead of problems: a graph or several, each an object or a name.
     - `cluster`: The cluster of these graphs, an object or a name.
     - `obs`: "ids", "dict" or "graph" (see `envs.observations`); before the step all units are on the fastest device.
+    - `features`: What "dict" and "graph" show of a unit: "by_device", "published" or "device_free".
     - `reward`: "square_root" or "terminal" (see `envs.rewards`).
     - `max_units`: Pad observations and actions to so many units; the largest graph's unless given.
     - `cost_model`: What ops cost; the roofline's seconds unless given.
@@ -46,6 +47,7 @@ class GdpEnv(gym.Env[Any, Any]):
         graph: OpGraph | str | Sequence[OpGraph | str] | None = None,
         cluster: Cluster | str | None = None,
         obs: str = "ids",
+        features: str = "by_device",
         reward: str = "square_root",
         max_units: int | None = None,
         cost_model: CostModel | None = None,
@@ -53,9 +55,9 @@ class GdpEnv(gym.Env[Any, Any]):
         render_mode: str | None = None,
     ) -> None:
         self._stage = Stage(problems, graph, cluster, cost_model, priority)
-        self._observer = find_observer(obs, self._stage, max_units)
+        self._observer = find_observer(obs, self._stage, max_units, features)
         self._reward_name = reward
-        find_reward(reward, 0.0)  # an unknown name is an error now, not at the first step
+        find_reward(reward, Penalty(0.0))  # an unknown name is an error now, not at the first step
         self.max_units = room_for(self._stage, max_units)
         self.render_mode = render_mode
         self.observation_space = self._observer.space
@@ -99,7 +101,7 @@ class GdpEnv(gym.Env[Any, Any]):
         progress.visited[:] = True
         before, self._outcome = self._outcome, progress.scene.simulator.run(progress.placement)
         smallest = float(progress.scene.problem.cluster.memory_bytes.min())
-        reward = find_reward(self._reward_name, smallest)(before, self._outcome, True)
+        reward = find_reward(self._reward_name, Penalty(smallest))(before, self._outcome, True)
         self._ended = True
         info = outcome_info(progress.scene, self._outcome)
         return self._observer.observe(progress), reward, True, False, info

@@ -1,12 +1,12 @@
 """Stable-Baselines3 on graphs of several sizes: a features extractor for observations by ids.
 
     env = gymnasium.make("envs:Placeto-v0", problems=problems)
-    model = PPO("MultiInputPolicy", env, policy_kwargs=policy_kwargs(env))
+    model = PPO("MultiInputPolicy", env, policy_kwargs=policy_kwargs(env, network="placeto"))
 
 What the graphs look like sits in a table that the extractor reads by the observation's problem id. The table is no
 part of the parameters: a trained policy moves to graphs of other sizes, on as many devices, by
 
-    moved = PPO("MultiInputPolicy", other_env, policy_kwargs=policy_kwargs(other_env))
+    moved = PPO("MultiInputPolicy", other_env, policy_kwargs=policy_kwargs(other_env, network="placeto"))
     moved.policy.load_state_dict(model.policy.state_dict())
 """
 
@@ -24,9 +24,13 @@ from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 from torch import Tensor, nn
 
 from envs.iterative import PlacetoEnv
+from envs.observations import Progress, published
 from envs.one_shot import GdpEnv
 from envs.stage import Scene
+from graphs.by_name import unknown
 from graphs.errors import InputError
+from placers.policies.placeto_network import PlacetoEncoder
+from placers.policies.placeto_states import Kinship, States
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +60,7 @@ class GraphFeatures(BaseFeaturesExtractor):
     """Message passing over producers and consumers, for observations by ids.
 
     Yields (batch, features_dim): the current unit's embedding, the mean over all units, and each device's share of the
-    work so far. Placeto passes messages both ways, too; the update, its width and the rounds are our choice.
+    work so far. A lighter network than Placeto's, and ours.
     """
 
     features: Tensor
@@ -100,15 +104,110 @@ class GraphFeatures(BaseFeaturesExtractor):
         return embedding
 
 
-def policy_kwargs(env: gym.Env[Any, Any], *, width: int = 32, rounds: int = 4) -> dict[str, Any]:
-    """`policy_kwargs` of "MultiInputPolicy" for an environment of this project that observes with obs="ids"."""
+@dataclass(frozen=True, eq=False)
+class KinTable:
+    """The graphs of an environment as Placeto's network reads them, by problem id and padded to equal sizes."""
+
+    features: NDArray[np.float32]  # (problems, units, 2) run time and output bytes
+    exists: NDArray[np.bool_]  # (problems, units)
+    edges: NDArray[np.int64]  # (problems, 2, edges) producer, consumer; -1 for padding
+    kin: NDArray[np.uint8]  # (problems, units, units) of `Kinship`
+
+    @classmethod
+    def of(cls, scenes: Sequence[Scene], units: int) -> KinTable:
+        """The table of some scenes, padded to `units`."""
+        kinships = [Kinship.of(scene) for scene in scenes]
+        count = len(scenes)
+        features = np.zeros((count, units, 2), np.float32)
+        exists = np.zeros((count, units), np.bool_)
+        edges = np.full((count, 2, max(1, *(each.edges.shape[1] for each in kinships))), -1)
+        kin = np.zeros((count, units, units), np.uint8)
+        for problem, (scene, kinship) in enumerate(zip(scenes, kinships, strict=True)):
+            size = len(kinship.kin)
+            at_rest = Progress(problem, scene, np.zeros(size, np.int64), np.zeros(size, np.bool_), 0)
+            features[problem, :size] = published(at_rest)[0, :, :2]
+            exists[problem, :size] = True
+            edges[problem, :, : kinship.edges.shape[1]] = kinship.edges
+            kin[problem, :size, :size] = kinship.kin
+        return cls(features, exists, edges, kin)
+
+
+class PlacetoFeatures(BaseFeaturesExtractor):
+    """Placeto's network up to its classifier, which is left to the algorithm's own layers; for observations by ids.
+
+    Yields (batch, 8 width): pools of the current unit's ancestors, descendants and parallel units, and its embedding.
+    """
+
+    features: Tensor
+    exists: Tensor
+    edges: Tensor
+    kin: Tensor
+
+    def __init__(
+        self, observation_space: gym.spaces.Dict, table: KinTable, width: int = 0, rounds: int = 8, mean: bool = False
+    ) -> None:
+        placement = observation_space["placement"]
+        assert isinstance(placement, gym.spaces.Box)
+        devices = int(placement.high.max()) + 1
+        encoder = PlacetoEncoder(devices + 4, width, rounds, mean)
+        super().__init__(observation_space, features_dim=encoder.pooled_width)
+        self.devices, self.encode = devices, encoder
+        for name in ("features", "exists", "edges", "kin"):
+            self.register_buffer(name, torch.from_numpy(getattr(table, name)), persistent=False)
+
+    def forward(self, observations: dict[str, Tensor]) -> Tensor:
+        """Features of a batch of observations."""
+        problem = observations["problem"].long()[:, 0]
+        current = observations["current"].long()
+        exists = self.exists[problem]
+        on_device = observations["placement"][..., None] == torch.arange(self.devices, device=problem.device)
+        is_current = torch.zeros_like(observations["visited"]).scatter_(1, current, 1.0)
+        flags = torch.stack([observations["visited"], is_current], dim=2)
+        nodes = torch.cat([self.features[problem], on_device.float(), flags], dim=2)
+        sizes = exists.sum(1)
+        first = sizes.cumsum(0) - sizes
+        edges = self.edges[problem]
+        numbered = (edges + first[:, None, None]).transpose(0, 1)[:, edges[:, 0] >= 0]
+        parts = torch.arange(len(problem), device=problem.device)
+        kin = self.kin[problem, current[:, 0]][exists]
+        states = States(
+            nodes[exists], numbered, kin, parts.repeat_interleave(sizes), first + current[:, 0], parts, 0 * parts
+        )
+        features: Tensor = self.encode(states)
+        return features
+
+
+def policy_kwargs(
+    env: gym.Env[Any, Any], *, network: str = "light", width: int | None = None, rounds: int | None = None
+) -> dict[str, Any]:
+    """`policy_kwargs` of "MultiInputPolicy" for an environment of this project that observes with obs="ids".
+
+    `network` is "light", our own of 32 columns and 4 rounds, or "placeto", the published one, of as many columns as
+    features and 8 rounds, for Placeto's environment. Raises InputError for another environment or network.
+    """
     inner = env.unwrapped
     if not isinstance(inner, PlacetoEnv | GdpEnv) or "problem" not in getattr(inner.observation_space, "spaces", {}):
         raise InputError(f"expected an environment of Placeto or GDP with obs='ids', got {env}")
-    table = GraphTable.of(inner.scenes, inner.max_units)
+    if network not in ("light", "placeto"):
+        raise InputError(unknown("network", network, ("light", "placeto")))
+    sizes: dict[str, Any] = {name: value for name, value in (("width", width), ("rounds", rounds)) if value is not None}
+    if network == "light":
+        return {
+            "features_extractor_class": GraphFeatures,
+            "features_extractor_kwargs": {"table": GraphTable.of(inner.scenes, inner.max_units), **sizes},
+        }
+    if not isinstance(inner, PlacetoEnv):
+        raise InputError("Placeto's network looks at one unit at a time; for GDP's environment take network='light'")
+    table = KinTable.of(inner.scenes, inner.max_units)
+    space = inner.observation_space
+    assert isinstance(space, gym.spaces.Dict)
+    hidden = list(PlacetoFeatures(space, table, **sizes).encode.hidden_widths)
     return {
-        "features_extractor_class": GraphFeatures,
-        "features_extractor_kwargs": {"table": table, "width": width, "rounds": rounds},
+        "features_extractor_class": PlacetoFeatures,
+        "features_extractor_kwargs": {"table": table, **sizes},
+        "net_arch": {"pi": hidden, "vf": hidden},
+        "activation_fn": nn.ReLU,
+        "ortho_init": False,  # Glorot's, as in the authors' code
     }
 
 

@@ -9,12 +9,15 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from stable_baselines3.common.env_checker import check_env as check_env_for_sb3
 
 from envs.iterative import PlacetoEnv
 from envs.one_shot import GdpEnv
+from envs.rewards import Penalty, penalised_seconds
 from envs.simulator import Simulator
-from graphs.cluster import Cluster, Device
+from graphs.cluster import GIB, Cluster, Device
 from graphs.errors import InputError
 from graphs.problem import Problem
 from tests.oracle.toys import Toy, random_graph, toy_cluster, toy_graph
@@ -38,10 +41,17 @@ def heavy() -> Problem:
     return Problem(graph, Cluster("uneven", devices, even.latency, even.bandwidth, even.channel))
 
 
+@pytest.mark.parametrize("features", ["by_device", "published", "device_free"])
 @pytest.mark.parametrize("obs", ["ids", "dict", "graph"])
 @pytest.mark.parametrize("name", IDS)
-def test_gymnasium_accepts_them(name: str, obs: str, problems: list[Problem]) -> None:
-    check_env(gym.make(name, problems=problems, obs=obs, render_mode="ansi").unwrapped)
+def test_gymnasium_accepts_them(name: str, obs: str, features: str, problems: list[Problem]) -> None:
+    check_env(gym.make(name, problems=problems, obs=obs, features=features, render_mode="ansi").unwrapped)
+
+
+@pytest.mark.parametrize("start", ["single", "zero", "best"])
+@pytest.mark.parametrize("order", ["random", "given"])
+def test_gymnasium_accepts_every_start_and_order(start: str, order: str, problems: list[Problem]) -> None:
+    check_env(gym.make("envs:Placeto-v0", problems=problems, start=start, order=order, render_mode="ansi").unwrapped)
 
 
 @pytest.mark.parametrize("obs", ["ids", "dict"])
@@ -169,6 +179,127 @@ def test_features_show_the_placement_and_the_current_unit() -> None:
         [1, 1, 0, 0, int(second == 0), int(second == 1), 0, 1],
     ]
     assert observation.edge_links.tolist() == [[0, 1]]
+
+
+def a_pair(**options: Any) -> PlacetoEnv:
+    """Two ops of 1 and 2 s, the first sends 3 bytes to the second; two devices, a byte a second between them."""
+    return PlacetoEnv(graph=toy_graph([1, 2], [(0, 1)], output_bytes=[3, 5]), cluster=toy_cluster(2), **options)
+
+
+def test_published_features_are_time_bytes_device_visited_and_current() -> None:
+    env = a_pair(obs="graph", features="published")
+    env.reset(seed=0, options={"placement": [0, 1]})
+    observation, *_ = env.step(1)
+    assert observation.nodes.tolist() == [[0.5, 1, 0, 1, 1, 0], [1, 0, 0, 1, 0, 1]]
+
+
+def test_features_free_of_devices_show_a_copy_of_the_graph_for_each_of_them() -> None:
+    env = a_pair(obs="graph", features="device_free")
+    observation, _ = env.reset(seed=0, options={"placement": [0, 1]})
+    assert observation.nodes.tolist() == [  # seconds there, bytes sent, weights, is it there, visited, current
+        [0.5, 1, 0, 1, 0, 1], [1, 0, 0, 0, 0, 0],
+        [0.5, 1, 0, 0, 0, 1], [1, 0, 0, 1, 0, 0],
+    ]  # fmt: skip
+    assert observation.edge_links.tolist() == [[0, 1], [2, 3]]
+    three = PlacetoEnv(random_problem(6, devices=3), obs="graph", features="device_free")
+    assert three.observation_space == env.observation_space, "the same space for any number of devices"
+    with pytest.raises(InputError, match="unknown features 'publishd'; did you mean 'published'"):
+        a_pair(features="publishd")
+
+
+def random_problem(size: int, devices: int) -> Problem:
+    return Problem(random_graph(size, size), toy_cluster(devices))
+
+
+def test_padded_features_and_their_mask_hold_those_of_the_graph() -> None:
+    small, large = random_problem(4, 2), random_problem(7, 2)
+    for features, copies in (("by_device", 1), ("published", 1), ("device_free", 2)):
+        padded, graph = (PlacetoEnv([small, large], obs=obs, features=features) for obs in ("dict", "graph"))
+        (seen, _), (exact, _) = (env.reset(seed=0, options={"problem": 0}) for env in (padded, graph))
+        rows = seen["units"].reshape(copies, 7, -1)
+        assert seen["exists"].tolist() == [1, 1, 1, 1, 0, 0, 0]
+        assert rows[:, :4].reshape(copies * 4, -1).tolist() == exact.nodes.tolist()
+        assert not rows[:, 4:].any()
+
+
+def test_rewards_of_a_pair_worked_out_by_hand() -> None:
+    # together they take 3 s; apart 1 s, then 3 s for 3 bytes at a byte a second, then 2 s
+    env = a_pair(start="single")
+    _, info = env.reset(seed=0, options={"placement": [0, 1]})
+    assert info["step_seconds"] == 6
+    assert env.step(0)[1] == 0
+    assert env.step(0)[1] == 3
+    terminal = a_pair(reward="terminal")
+    terminal.reset(seed=0)
+    assert [terminal.step(device)[1] for device in (1, 0)] == [0, -6]
+
+
+def test_memory_above_the_threshold_is_paid_for_and_clipped() -> None:
+    pair = toy_graph([1, 1], [], weights=[2 * GIB, 2 * GIB], weight_uses=[(0, 0), (1, 1)], output_bytes=[0, 0])
+    problem = Problem(pair, toy_cluster(2, memory=8.0 * GIB))
+    per_weight = problem.bytes_per_weight_byte * 2  # GiB that each op holds
+    options: dict[str, Any] = {"start": "zero", "memory_gib": per_weight, "reward": "terminal"}
+    cases: list[tuple[dict[str, Any], float, float]] = [
+        ({"longest_seconds": 1e3}, -1.0, -(2 + 2 * per_weight)),
+        ({"longest_seconds": 1e3, "penalty_per_gb": 0.5}, -1.0, -(2 + 0.5 * per_weight)),
+        ({"longest_seconds": 2.5}, -1.0, -2.5),
+    ]
+    for knobs, apart, together in cases:
+        env = PlacetoEnv(problem, **options, **knobs)
+        env.reset(seed=0)
+        assert [env.step(device)[1] for device in (0, 1)][1] == apart
+        env.reset(seed=0)
+        assert [env.step(device)[1] for device in (0, 0)][1] == together
+
+
+@given(seed=st.integers(0, 1000), size=st.integers(1, 12), memory=st.sampled_from([3.0, 20.0, 1e4]))
+@settings(max_examples=20, deadline=None)
+def test_improvements_and_the_terminal_reward_tell_the_same(seed: int, size: int, memory: float) -> None:
+    problem = Problem(random_graph(size, seed), toy_cluster(3, memory=memory))
+    knobs: dict[str, Any] = {"penalty_per_gb": 1e9, "longest_seconds": 1e6}
+    stepwise, terminal = (PlacetoEnv(problem, reward=reward, **knobs) for reward in ("improvement", "terminal"))
+    devices = np.random.default_rng(seed).integers(0, 3, size)
+    totals = []
+    for env in (stepwise, terminal):
+        env.reset(seed=seed)
+        first = penalised_seconds(env.outcome, Penalty(memory, 1e9, 1e6))
+        totals.append(sum(env.step(int(device))[1] for device in devices))
+    assert totals[0] == pytest.approx(first + totals[1])
+
+
+def test_an_episode_starts_where_it_is_told() -> None:
+    problem = random_problem(9, devices=3)
+    fast = Device("fast", "gpu", 9.0, 9.0, 100.0)
+    even = problem.cluster
+    cluster = Cluster("uneven", (*even.devices[:2], fast), even.latency, even.bandwidth, even.channel)
+    uneven = Problem(problem.graph, cluster)
+    for start, device in (("single", 2), ("zero", 0)):
+        env = PlacetoEnv(uneven, start=start)
+        env.reset(seed=0)
+        assert env.placement.tolist() == [device] * 9
+    env = PlacetoEnv(problem, start="zero", order="given")
+    assert env.reset(seed=0)[0]["current"] == 0
+    observation, _ = env.reset(options={"placement": [1] * 9, "order": range(8, -1, -1)})
+    assert env.placement.tolist() == [1] * 9
+    visits = [int(observation["current"][0])] + [int(env.step(0)[0]["current"][0]) for _ in range(8)]
+    assert visits == [8, 7, 6, 5, 4, 3, 2, 1, 0]
+    for wrong in ({"placement": [0] * 8}, {"placement": [3] * 9}, {"placement": [0.5] * 9}, {"order": [0] * 9}):
+        with pytest.raises(InputError, match=r"option '(placement|order)': expected"):
+            env.reset(options=wrong)
+
+
+def test_an_episode_may_start_from_the_best_placement_seen() -> None:
+    env = PlacetoEnv(random_problem(6, devices=2), start="best")
+    env.reset(seed=4)
+    seen = [(env.outcome.step_seconds, env.placement.tolist())]
+    for device in (0, 1, 1, 0, 0, 1):
+        env.step(device)
+        seen.append((env.outcome.step_seconds, env.placement.tolist()))
+    least = min(seconds for seconds, _ in seen)
+    env.reset()
+    assert env.placement.tolist() == next(placement for seconds, placement in seen if seconds == least)
+    env.reset(seed=4)
+    assert env.placement.tolist() == seen[0][1], "a seed begins afresh"
 
 
 @pytest.mark.parametrize("kind", [PlacetoEnv, GdpEnv])

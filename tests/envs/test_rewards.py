@@ -5,10 +5,12 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from envs.rewards import find_reward, penalised_seconds
+from envs.rewards import Penalty, find_reward, penalised_seconds
 from envs.simulator import Outcome
 from graphs.cluster import GIB
 from graphs.errors import InputError
+
+PENALTY = Penalty(8 * GIB)
 
 
 def outcome(seconds: float, peak_gib: float = 0.0, fits: bool = True) -> Outcome:
@@ -16,13 +18,13 @@ def outcome(seconds: float, peak_gib: float = 0.0, fits: bool = True) -> Outcome
 
 
 def test_memory_above_the_threshold_costs_two_seconds_a_gib_up_to_ten_in_all() -> None:
-    assert penalised_seconds(outcome(1.0, 8.0), 8 * GIB) == 1.0
-    assert penalised_seconds(outcome(1.0, 9.5), 8 * GIB) == 4.0
-    assert penalised_seconds(outcome(1.0, 20.0), 8 * GIB) == 10.0
+    assert penalised_seconds(outcome(1.0, 8.0), PENALTY) == 1.0
+    assert penalised_seconds(outcome(1.0, 9.5), PENALTY) == 4.0
+    assert penalised_seconds(outcome(1.0, 20.0), PENALTY) == 10.0
 
 
 def test_improvements_are_paid_at_once_and_add_up() -> None:
-    reward = find_reward("improvement", 8 * GIB)
+    reward = find_reward("improvement", PENALTY)
     trail = [outcome(5.0), outcome(3.0, 9.0), outcome(4.0), outcome(1.5)]
     steps = [reward(before, after, False) for before, after in pairwise(trail)]
     assert steps == [0.0, 1.0, 2.5]
@@ -30,13 +32,13 @@ def test_improvements_are_paid_at_once_and_add_up() -> None:
 
 
 def test_the_terminal_reward_comes_last() -> None:
-    reward = find_reward("terminal", 8 * GIB)
+    reward = find_reward("terminal", PENALTY)
     assert reward(outcome(5.0), outcome(3.0), False) == 0.0
     assert reward(outcome(5.0), outcome(3.0, 9.0), True) == -5.0
 
 
 def test_gdp_takes_the_root_and_refuses_what_does_not_fit() -> None:
-    reward = find_reward("square_root", 8 * GIB)
+    reward = find_reward("square_root", PENALTY)
     assert reward(outcome(9.0), outcome(4.0), True) == -2.0
     assert reward(outcome(9.0), outcome(4.0, fits=False), True) == -10.0
     assert reward(outcome(9.0), outcome(4.0), False) == 0.0
@@ -44,4 +46,4 @@ def test_gdp_takes_the_root_and_refuses_what_does_not_fit() -> None:
 
 def test_an_unknown_reward_gets_the_list() -> None:
     with pytest.raises(InputError, match=r"did you mean 'terminal'.*there are: terminal, improvement, square_root"):
-        find_reward("terminals", 0.0)
+        find_reward("terminals", PENALTY)

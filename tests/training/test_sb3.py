@@ -7,11 +7,15 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from stable_baselines3 import PPO
+from stable_baselines3 import A2C, PPO
+from stable_baselines3.common.callbacks import CheckpointCallback
 
 import envs  # noqa: F401 - registers the environments
+from envs.iterative import PlacetoEnv
 from graphs.errors import InputError
 from graphs.problem import Problem
+from placers.policies.placeto import Shape, new_placeto
+from placers.policies.placeto_states import Kinship
 from tests.oracle.toys import random_graph, toy_cluster
 from training.sb3 import GraphFeatures, policy_kwargs
 
@@ -76,6 +80,54 @@ def test_features_do_not_depend_on_padding() -> None:
     assert torch.allclose(features[0], features[1], atol=1e-6)
 
 
-def test_other_observations_are_refused() -> None:
+@pytest.mark.parametrize(("algorithm", "knobs"), [(PPO, {"batch_size": 32}), (A2C, {})])
+def test_placeto_s_policy_trains_with_callbacks_saves_and_loads(
+    algorithm: type[PPO | A2C], knobs: dict[str, Any], tmp_path: Path
+) -> None:
+    env = placeto(5, 9)
+    kwargs = policy_kwargs(env, network="placeto", rounds=2)
+    model = algorithm("MultiInputPolicy", env, policy_kwargs=kwargs, n_steps=32, seed=0, device="cpu", **knobs)
+    before = {name: value.clone() for name, value in model.policy.state_dict().items()}
+    model.learn(64, callback=CheckpointCallback(save_freq=32, save_path=str(tmp_path), name_prefix="step"))
+    changed = {name for name, value in model.policy.state_dict().items() if not torch.equal(before[name], value)}
+    for part in ("encode.enter", "encode.down", "encode.up", "encode.pools.ancestors", "encode.pools.parallel"):
+        assert any(name.startswith(f"features_extractor.{part}") for name in changed), part
+    loaded = algorithm.load(tmp_path / "step_64_steps", env=env, device="cpu")
+    observation, _ = env.reset(seed=3)
+    assert model.predict(observation, deterministic=True) == loaded.predict(observation, deterministic=True)
+
+
+def test_under_stable_baselines_it_is_the_same_policy() -> None:
+    env = placeto(5, 9, 14)
+    inner = env.unwrapped
+    assert isinstance(inner, PlacetoEnv)
+    ours = new_placeto(Shape(devices=3), seed=5)
+    model = PPO("MultiInputPolicy", env, policy_kwargs=policy_kwargs(env, network="placeto"), n_steps=8, batch_size=8)
+    theirs: Any = model.policy
+    encoder, classifier = ours.network.encode.state_dict(), ours.network.classify
+    theirs.features_extractor.encode.load_state_dict(encoder)
+    for mine, other in zip(classifier, [*theirs.mlp_extractor.policy_net, theirs.action_net], strict=True):
+        other.load_state_dict(mine.state_dict())
+    rng = np.random.default_rng(0)
+    kinships = [Kinship.of(scene) for scene in inner.scenes]
+    observations, states = [], []
+    for problem, steps in ((2, 7), (0, 0), (1, 8), (0, 4)):
+        observation, _ = env.reset(seed=problem, options={"problem": problem})
+        for _ in range(steps):
+            observation, *_ = env.step(int(rng.integers(3)))
+        observations.append(observation)
+        states.append(inner.progress)
+    together = {key: np.stack([each[key] for each in observations]) for key in observations[0]}
+    tensors, _ = theirs.obs_to_tensor(together)
+    seen = ours.see(states, [kinships[state.index] for state in states])
+    expected = ours.logits(seen).log_softmax(-1)
+    torch.testing.assert_close(theirs.get_distribution(tensors).distribution.logits, expected)
+
+
+def test_other_observations_and_networks_are_refused() -> None:
+    with pytest.raises(InputError, match="unknown network 'placetto'; did you mean 'placeto'"):
+        policy_kwargs(placeto(4), network="placetto")
+    with pytest.raises(InputError, match="one unit at a time"):
+        policy_kwargs(gym.make("envs:GDP-v0", problems=problems(4)), network="placeto")
     with pytest.raises(InputError, match="obs='ids'"):
         policy_kwargs(gym.make("envs:Placeto-v0", problems=problems(4), obs="dict"))

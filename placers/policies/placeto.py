@@ -1,0 +1,114 @@
+"""Placeto's policy: given the graph, its placement and the current unit, a distribution over devices for that unit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import msgspec
+import torch
+from torch import Tensor, nn
+
+from envs.iterative import Episode
+from envs.observations import FEATURES, Progress
+from envs.stage import Scene
+from graphs.cluster import Cluster
+from graphs.errors import InputError
+from placers.policies.placeto_network import PlacetoNetwork
+from placers.policies.placeto_states import Kinship, States
+
+
+class Shape(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What a policy is made of."""
+
+    devices: int = 0  # as published, for so many, by a one-hot; 0: any number, each scored by what it sees (ours)
+    width: int = 0  # of the messages; 0: as many as features, as in the authors' code
+    rounds: int = 8  # of messages
+    mean: bool = False  # average where Placeto adds up
+
+    @property
+    def features(self) -> str:
+        """The features of `envs.observations` that it reads."""
+        return "published" if self.devices else "device_free"
+
+
+class PlacetoPolicy(nn.Module):
+    """A network of Placeto's as a distribution over devices."""
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.shape = shape
+        columns = FEATURES[shape.features].columns(shape.devices)
+        self.network = PlacetoNetwork(columns, shape.devices or 1, shape.width, shape.rounds, shape.mean)
+
+    def check(self, cluster: Cluster) -> None:
+        """Raise InputError if the policy is for another number of devices."""
+        if self.shape.devices not in (0, len(cluster)):
+            raise InputError(
+                f"this policy is for {self.shape.devices} devices, cluster {cluster.name!r} has {len(cluster)}; "
+                "train one for any number (devices=0)"
+            )
+
+    def see(self, states: Sequence[Progress], kinships: Sequence[Kinship]) -> States:
+        """The states as this policy reads them; their clusters are to be checked before."""
+        return States.of(states, kinships, self.shape.features)
+
+    def logits(self, states: States) -> Tensor:
+        """(states, devices); -inf beyond the devices of a state's cluster."""
+        scores: Tensor = self.network(states)
+        if self.shape.devices:
+            return scores
+        shape = int(states.state[-1]) + 1, int(states.device.max()) + 1
+        return scores.new_full(shape, -torch.inf).index_put((states.state, states.device), scores[:, 0])
+
+    @torch.no_grad()
+    def act(self, states: States, generator: torch.Generator, *, greedy: Tensor | None = None) -> Tensor:
+        """(states,) devices, drawn; the most likely where `greedy`, (states,) bool, is true."""
+        logits = self.logits(states)
+        drawn = torch.multinomial(logits.softmax(-1), 1, generator=generator)[:, 0]
+        return drawn if greedy is None else torch.where(greedy, logits.argmax(-1), drawn)
+
+    def score(self, states: States, devices: Tensor) -> tuple[Tensor, Tensor]:
+        """Log-probability of each state's device, (states,), and the distribution's entropy in nats, (states,)."""
+        log_probabilities = self.logits(states).log_softmax(-1)
+        chosen = log_probabilities.gather(-1, devices[:, None])[:, 0]
+        finite = log_probabilities.masked_fill(torch.isinf(log_probabilities), 0.0)
+        return chosen, -(log_probabilities.exp() * finite).sum(-1)
+
+
+@dataclass(frozen=True, eq=False)
+class Turn:
+    """One decision of one episode."""
+
+    episode: int
+    state: Progress  # as it was decided upon
+    device: int
+
+
+def new_placeto(shape: Shape, seed: int) -> PlacetoPolicy:
+    """An untrained policy; same seed, same weights."""
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return PlacetoPolicy(shape)
+
+
+def play(
+    policy: PlacetoPolicy,
+    episodes: Sequence[Episode],
+    kinships: Mapping[Scene, Kinship],
+    generator: torch.Generator,
+    *,
+    greedy: int = 0,
+) -> Iterator[list[Turn]]:
+    """Play episodes to their ends, a step of each at a time; yields what has been decided, the units already placed.
+
+    The first `greedy` of them take the most likely devices. Whoever wants rewards settles the episodes of the turns.
+    """
+    while living := [i for i, episode in enumerate(episodes) if not episode.ended]:
+        states = [episodes[i].progress.copy() for i in living]
+        seen = policy.see(states, [kinships[state.scene] for state in states])
+        devices = policy.act(seen, generator, greedy=torch.tensor(living) < greedy).tolist()
+        turns = [Turn(i, state, device) for i, state, device in zip(living, states, devices, strict=True)]
+        for turn in turns:
+            episodes[turn.episode].place(turn.device)
+        yield turns

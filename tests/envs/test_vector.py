@@ -1,0 +1,67 @@
+"""The vector form of Placeto's environment: many single ones, simulated together."""
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import data_equivalence
+from gymnasium.vector import SyncVectorEnv
+
+from envs.iterative import PlacetoEnv
+from envs.vector import PlacetoVectorEnv
+from graphs.errors import InputError
+from graphs.problem import Problem
+from tests.oracle.toys import Toy, random_graph, toy_cluster
+
+
+@pytest.fixture
+def problems() -> list[Problem]:
+    """Three sizes on three devices."""
+    return [Problem(random_graph(size, size), toy_cluster(3)) for size in (5, 9, 14)]
+
+
+@pytest.mark.parametrize("knobs", [{"obs": "ids"}, {"obs": "dict", "features": "published"}, {"order": "random"}])
+def test_the_vector_form_is_many_single_ones(knobs: dict[str, Any], problems: list[Problem]) -> None:
+    kwargs: dict[str, Any] = {"problems": problems, **knobs}
+    ours = gym.make_vec("envs:Placeto-v0", num_envs=4, **kwargs)
+    theirs = SyncVectorEnv([lambda: PlacetoEnv(**kwargs)] * 4)
+    assert isinstance(ours, PlacetoVectorEnv)
+    assert ours.observation_space == theirs.observation_space
+    rng = np.random.default_rng(0)
+    assert data_equivalence(ours.reset(seed=7), theirs.reset(seed=7))
+    for _ in range(60):
+        actions = rng.integers(0, 3, 4)
+        told = ours.step(actions)
+        assert data_equivalence(told, theirs.step(actions))
+        assert ours.observation_space.contains(told[0])
+
+
+def test_the_vector_form_simulates_once_per_problem_and_step(problems: list[Problem]) -> None:
+    env = PlacetoVectorEnv(8, problems=problems, obs="graph")
+    observations, _ = env.reset(seed=0)
+    assert [graph.nodes.shape[1] for graph in observations] == [10] * 8
+    calls = []
+    for scene in env.scenes:
+        original = scene.simulator.run_batch
+        scene.simulator.run_batch = lambda *args, original=original: calls.append(1) or original(*args)  # type: ignore
+    env.step(np.zeros(8, np.int64))
+    assert 1 <= len(calls) <= 3
+    assert env.action_masks().shape == (8, 3)
+    with pytest.raises(InputError, match="an action for each of the 8"):
+        env.step(np.zeros(7, np.int64))
+    with pytest.raises(InputError, match="2 seeds for 8"):
+        env.reset(seed=[1, 2])
+    with pytest.raises(InputError, match="call reset"):
+        PlacetoVectorEnv(2, problems=problems).step(np.zeros(2, np.int64))
+
+
+def test_the_vector_form_renders_each(four_ops_two_devices: Toy) -> None:
+    charts, nothing = (
+        PlacetoVectorEnv(2, problems=four_ops_two_devices.problem, render_mode=m) for m in ("ansi", None)
+    )
+    charts.reset(seed=0, options={"placement": four_ops_two_devices.best_placement})
+    single = PlacetoEnv(four_ops_two_devices.problem, render_mode="ansi")
+    single.reset(seed=0, options={"placement": four_ops_two_devices.best_placement})
+    assert charts.render() == (single.render(),) * 2
+    assert nothing.render() is None

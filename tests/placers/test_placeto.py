@@ -1,0 +1,238 @@
+"""Placeto's policy: whom it pools over, what it computes, and how it places."""
+
+import json
+from pathlib import Path
+
+import networkx as nx
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from envs.iterative import Mdp, Rules
+from envs.observations import Progress
+from envs.simulator import simulate
+from envs.stage import Scene
+from graphs.errors import InputError
+from graphs.problem import Problem
+from placers.placeto import Placeto, build
+from placers.policies import placeto_states
+from placers.policies.placeto import PlacetoPolicy, Shape, Turn, new_placeto, play
+from placers.policies.placeto_file import META, PlacetoMeta, load_placeto, save_placeto
+from placers.policies.placeto_network import Aggregator, PlacetoEncoder
+from placers.policies.placeto_states import ANCESTOR, DESCENDANT, PARALLEL, Kinship, States
+from tests.oracle.toys import Toy, random_graph, toy_cluster, toy_graph
+
+SHAPES = (Shape(devices=3, rounds=3), Shape(rounds=3), Shape(devices=3, width=5, rounds=2, mean=True))
+
+
+def a_scene(ops: int, devices: int = 3, seed: int = 0) -> Scene:
+    return Scene.of(Problem(random_graph(ops, seed), toy_cluster(devices)))
+
+
+def some_states(*scenes: Scene, seed: int = 0) -> list[Progress]:
+    """A state of each scene, as it may come up half-way."""
+    rng = np.random.default_rng(seed)
+    states = []
+    for index, scene in enumerate(scenes):
+        units, devices = len(scene.order), len(scene.problem.cluster)
+        placement, visited = rng.integers(0, devices, units), rng.random(units) < 0.5
+        states.append(Progress(index, scene, placement, visited, int(rng.integers(units))))
+    return states
+
+
+def seen_by(policy: PlacetoPolicy, states: list[Progress]) -> States:
+    return policy.see(states, [Kinship.of(state.scene) for state in states])
+
+
+@given(seed=st.integers(0, 1000), ops=st.integers(1, 25))
+@settings(max_examples=25, deadline=None)
+def test_kin_are_networkx_s_ancestors_and_descendants_and_the_rest_is_parallel(seed: int, ops: int) -> None:
+    scene = a_scene(ops, seed=seed)
+    graph: nx.DiGraph[int] = nx.DiGraph(random_graph(ops, seed).edges.tolist())
+    graph.add_nodes_from(range(ops))
+    kin = Kinship.of(scene).kin
+    for unit in range(ops):
+        before, after = nx.ancestors(graph, unit), nx.descendants(graph, unit)
+        assert set(np.flatnonzero(kin[unit] == ANCESTOR)) == before
+        assert set(np.flatnonzero(kin[unit] == DESCENDANT)) == after
+        assert set(np.flatnonzero(kin[unit] == PARALLEL)) == set(range(ops)) - before - after - {unit}
+
+
+def test_in_a_cycle_of_groups_a_unit_is_both_before_and_after() -> None:
+    chain = toy_graph([1, 1, 1, 1], [(0, 1), (1, 2), (2, 3)], group=[0, 1, 0, 2])  # groups {a, c}, {b}, {d}
+    kin = Kinship.of(Scene.of(Problem(chain, toy_cluster(2)))).kin
+    both = ANCESTOR | DESCENDANT
+    assert kin.tolist() == [[0, both, DESCENDANT], [both, 0, DESCENDANT], [ANCESTOR, ANCESTOR, 0]]
+
+
+def test_a_graph_too_large_to_look_at_for_each_unit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(placeto_states, "MOST_UNITS", 5)
+    with pytest.raises(InputError, match=r"'random6' has 6 units.*into 5 groups at most"):
+        build().place(a_scene(6).problem)
+
+
+def test_a_node_hears_its_producers_and_consumers_as_far_as_there_are_rounds() -> None:
+    chain = torch.tensor([[0, 1, 2, 3], [1, 2, 3, 4]])
+    for rounds in (1, 2, 3):
+        torch.manual_seed(1)
+        encoder = PlacetoEncoder(columns=6, rounds=rounds)
+        for parameter in encoder.parameters():
+            parameter.data.abs_()  # no ReLU shuts
+        nodes = torch.rand(5, 6, requires_grad=True)
+        embedded = encoder.embed(nodes, chain)[2]
+        down, up = embedded[:6], embedded[6:]
+        for embedding, heard in ((down, range(2 - min(rounds, 2), 3)), (up, range(2, 3 + min(rounds, 2)))):
+            (gradient,) = torch.autograd.grad(embedding.sum(), nodes, retain_graph=True)
+            assert set(gradient.abs().sum(1).nonzero()[:, 0].tolist()) == set(heard)
+
+
+def test_a_node_without_producers_hears_nothing_from_above() -> None:
+    encoder = PlacetoEncoder(columns=6)
+    for parameter in encoder.parameters():
+        torch.nn.init.uniform_(parameter)  # not even a bias
+    nodes = torch.rand(3, 6)
+    entered, embedded = encoder.enter(nodes), encoder.embed(nodes, torch.tensor([[0], [1]]))
+    assert torch.equal(embedded[2], torch.cat([entered[2], entered[2]]))
+    assert torch.equal(embedded[0, :6], entered[0])
+    assert torch.equal(embedded[1, 6:], entered[1])
+    assert not torch.equal(embedded[1, :6], entered[1])
+
+
+def test_the_pools_are_over_the_kin_of_the_current_unit() -> None:
+    torch.manual_seed(0)
+    encoder = PlacetoEncoder(columns=6)
+    for parameter in encoder.parameters():
+        parameter.data.abs_()
+    nodes = torch.rand(6, 6, requires_grad=True)  # five of one part, one of another; no messages
+    kin = torch.tensor([ANCESTOR, 0, DESCENDANT, PARALLEL, ANCESTOR | DESCENDANT, PARALLEL], dtype=torch.uint8)
+    part, current = torch.tensor([0, 0, 0, 0, 0, 1]), torch.tensor([1, 5])
+    empty = torch.zeros(2, 0, dtype=torch.int64)
+    pooled = encoder(States(nodes, empty, kin, part, current, torch.arange(2), torch.zeros(2)))
+    for block, members in enumerate(([0, 4], [2, 4], [3], [1])):
+        (gradient,) = torch.autograd.grad(pooled[0, 12 * block : 12 * (block + 1)].sum(), nodes, retain_graph=True)
+        assert gradient.abs().sum(1).nonzero()[:, 0].tolist() == members
+
+
+def test_an_aggregator_is_g_of_the_sum_of_f() -> None:
+    one, averaging = (Aggregator(1, mean) for mean in (False, True))
+    for aggregator in (one, averaging):
+        for network, scale, shift in ((aggregator.each, 2.0, 1.0), (aggregator.all, 3.0, 0.5)):
+            first, last = network[0], network[2]
+            assert isinstance(first, torch.nn.Linear)
+            assert isinstance(last, torch.nn.Linear)
+            for layer, weight, bias in ((first, scale, 0.0), (last, 1.0, shift)):
+                torch.nn.init.constant_(layer.weight, weight)
+                torch.nn.init.constant_(layer.bias, bias)
+    values = torch.tensor([[1.0], [2.0], [-4.0]])  # f: 3, 5, 1; g(s) = 3 s + 0.5
+    source, target = torch.tensor([0, 1, 2]), torch.tensor([0, 0, 1])
+    assert one(values, source, target, 3)[:, 0].tolist() == [24.5, 3.5, 0.5]
+    assert averaging(values, source, target, 3)[:, 0].tolist() == [12.5, 3.5, 0.5]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_state_is_judged_alike_alone_and_in_a_batch(shape: Shape) -> None:
+    policy = new_placeto(shape, seed=1)
+    states = some_states(*(a_scene(ops, seed=ops) for ops in (1, 6, 17, 6)))
+    together = policy.logits(seen_by(policy, states))
+    assert together.shape == (4, 3)
+    for state, row in zip(states, together, strict=True):
+        torch.testing.assert_close(policy.logits(seen_by(policy, [state]))[0], row)
+
+
+def test_without_a_number_of_devices_it_serves_clusters_side_by_side_and_does_not_mind_their_order() -> None:
+    policy = new_placeto(Shape(), seed=1)
+    states = some_states(a_scene(9, 2), a_scene(7, 4))
+    logits = policy.logits(seen_by(policy, states))
+    assert torch.isinf(logits[0, 2:]).all(), "devices that are not there are never chosen"
+    chosen, entropy = policy.score(seen_by(policy, states), torch.tensor([1, 3]))
+    for row, count, device in ((0, 2, 1), (1, 4, 3)):
+        probabilities = logits[row, :count].softmax(-1)
+        torch.testing.assert_close(chosen[row], probabilities[device].log())
+        torch.testing.assert_close(entropy[row], -(probabilities * probabilities.log()).sum())
+    states[1].placement = 3 - states[1].placement  # equal devices, numbered from the other end
+    torch.testing.assert_close(policy.logits(seen_by(policy, states))[1], logits[1].flip(0))
+
+
+def test_a_policy_for_some_number_of_devices_refuses_another() -> None:
+    with pytest.raises(InputError, match=r"for 3 devices, cluster 'toy2' has 2.*devices=0"):
+        Placeto(new_placeto(SHAPES[0], seed=0)).place(Problem(random_graph(4, 0), toy_cluster(2)))
+
+
+def test_draws_follow_the_probabilities() -> None:
+    policy = new_placeto(SHAPES[0], seed=1)
+    (state,) = some_states(a_scene(6))
+    seen = policy.see([state] * 2000, [Kinship.of(state.scene)] * 2000)
+    drawn = policy.act(seen, torch.Generator().manual_seed(0))
+    frequency = torch.bincount(drawn, minlength=3) / 2000
+    torch.testing.assert_close(frequency, policy.logits(seen)[0].softmax(-1), atol=0.04, rtol=0)
+
+
+def test_a_played_episode_visits_in_order_and_tells_what_it_saw() -> None:
+    scenes = [a_scene(4, seed=1), a_scene(7, seed=2)]
+    mdp = Mdp(Rules(order="given", start="zero"))
+    rng = np.random.default_rng(0)
+    episodes = [mdp.begin(i, scene, rng) for i, scene in enumerate(scenes)]
+    kinships = {scene: Kinship.of(scene) for scene in scenes}
+    steps: list[list[Turn]] = list(play(new_placeto(Shape(), 0), episodes, kinships, torch.Generator().manual_seed(0)))
+    assert [len(turns) for turns in steps] == [2, 2, 2, 2, 1, 1, 1]
+    for i, (episode, scene) in enumerate(zip(episodes, scenes, strict=True)):
+        mine = [turn for turns in steps for turn in turns if turn.episode == i]
+        assert [turn.state.current for turn in mine] == list(range(len(scene.order)))
+        assert [int(turn.state.visited.sum()) for turn in mine] == list(range(len(scene.order)))
+        assert not mine[0].state.placement.any()
+        assert episode.progress.placement.tolist() == [turn.device for turn in mine]
+        assert episode.ended
+
+
+def test_without_simulations_it_answers_with_the_end_of_the_greedy_episode() -> None:
+    scene = a_scene(8, seed=3)
+    policy = new_placeto(Shape(devices=3), seed=8)
+    episode = Mdp(Rules(start="single", order="given")).begin(0, scene, np.random.default_rng(0))
+    for turns in play(policy, [episode], {scene: Kinship.of(scene)}, torch.Generator(), greedy=1):
+        assert turns[0].device == int(policy.logits(seen_by(policy, [turns[0].state])).argmax())
+    plan = Placeto(policy, order="given").place(scene.problem, seed=9, budget=0)
+    assert plan.placement.tolist() == episode.progress.placement.tolist()
+    assert plan.placement[-1] != scene.fastest_device(), "it has moved to the last"
+    assert plan.simulations == 0
+
+
+def test_a_budget_buys_the_best_of_what_episodes_pass_through(four_ops_two_devices: Toy) -> None:
+    problem = four_ops_two_devices.problem
+    placer = build()
+    greedy = placer.place(problem, seed=1)
+    assert greedy.simulations == 0
+    seconds = [simulate(problem, placer.place(problem, seed=1, budget=budget)).step_seconds for budget in (1, 4, 40)]
+    assert seconds == sorted(seconds, reverse=True)
+    assert seconds[-1] == four_ops_two_devices.best_seconds, "sixteen placements in all, and some forty draws"
+    assert build(samples=1).place(problem, budget=40).simulations <= 4, "one episode of four steps"
+
+
+def test_a_policy_is_kept_in_a_folder(tmp_path: Path) -> None:
+    policy = new_placeto(SHAPES[2], seed=3)
+    save_placeto(tmp_path, policy, PlacetoMeta(shape=SHAPES[2], seed=4, order="given"))
+    loaded, meta = load_placeto(tmp_path)
+    assert meta.order == "given"
+    states = some_states(a_scene(8))
+    assert torch.equal(policy.logits(seen_by(policy, states)), loaded.logits(seen_by(loaded, states)))
+    placer = build(checkpoint=str(tmp_path))
+    assert (placer.name, placer.order) == (f"placeto:checkpoint={tmp_path}", "given")
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"version": 9}, "written as version 9, this placelab reads version 1"),
+        ({"schema": "placelab.policy"}, "not a policy of Placeto's"),
+        ({"shape": {"devices": 2}}, "not the weights of this policy"),
+    ],
+)
+def test_a_folder_that_does_not_fit_is_refused(change: dict[str, object], sentence: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="holds no policy"):
+        load_placeto(tmp_path)
+    save_placeto(tmp_path, new_placeto(SHAPES[0], seed=3), PlacetoMeta(shape=SHAPES[0]))
+    path = tmp_path / META
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(InputError, match=sentence):
+        load_placeto(tmp_path)

@@ -1,0 +1,207 @@
+"""REINFORCE as Placeto is trained: its returns, its baseline, that it learns, repeats and resumes exactly."""
+
+import json
+import signal
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from envs.iterative import PlacetoEnv, Rules
+from envs.simulator import simulate
+from graphs.cluster import Cluster, Device
+from graphs.errors import InputError
+from graphs.problem import Problem
+from placers.placeto import Placeto
+from placers.policies.placeto import Shape, new_placeto
+from placers.policies.placeto_file import load_placeto
+from tests.oracle.toys import Toy, random_graph, toy_cluster, toy_graph
+from training import reinforce
+from training.reinforce import Reinforce, ReinforceMetrics, ReinforceTrainer, returns_of
+from training.reinforce_run import TRAINER, train_placeto
+
+SMALL = Shape(rounds=2)
+
+
+def bandit(ops: int = 1) -> Problem:
+    """A chain of ops of 4 s on the slow device and 1 s on the fast one; an output of a byte takes 1 s and more."""
+    slow, fast = (Device(f"gpu:{i}", "gpu", speed, 1.0, 100.0) for i, speed in enumerate((1.0, 4.0)))
+    apart = np.ones((2, 2))
+    cluster = Cluster("unequal", (slow, fast), apart, apart, np.array([[0, 1], [2, 3]]))
+    return Problem(toy_graph([4] * ops, [(i, i + 1) for i in range(ops - 1)]), cluster)
+
+
+def problems() -> list[Problem]:
+    sizes = ((4, 2), (6, 3), (5, 2))
+    return [Problem(random_graph(ops, seed=ops), toy_cluster(devices, memory=1e4)) for ops, devices in sizes]
+
+
+def settings(updates: int, **changed: float | bool) -> Reinforce:
+    return Reinforce(updates=updates, problems_per_update=2, **changed)  # type: ignore[arg-type]
+
+
+def weights(placer: Placeto) -> torch.Tensor:
+    return torch.cat([value.flatten() for value in placer.policy.state_dict().values()])
+
+
+def test_returns_are_what_is_still_to_come() -> None:
+    assert returns_of(np.array([1.0, 0.0, 2.0]), 1.0).tolist() == [3.0, 2.0, 2.0]
+    assert returns_of(np.array([1.0, 0.0, 2.0]), 0.5).tolist() == [1.5, 1.0, 2.0]
+
+
+def test_a_baseline_is_the_mean_return_of_each_step_over_the_latest_episodes() -> None:
+    problem = problems()[0]
+    trainer = ReinforceTrainer(
+        new_placeto(SMALL, 0), [problem], settings(9, episodes=3, baseline_updates=2, discount=0.5)
+    )
+    seen = []
+    for _ in range(4):
+        episodes, _, rewards = trainer._play()
+        returns = np.array([returns_of(np.array(paid), 0.5) for paid in rewards])
+        advantages, first = trainer._advantages(episodes, rewards)
+        trainer.updates += 1  # other draws
+        seen.append(returns.mean(axis=0))
+        assert first == pytest.approx(returns[:, 0].mean())
+        np.testing.assert_allclose(advantages, returns - np.mean(seen[-2:], axis=0))
+
+
+@pytest.mark.parametrize("reward", ["improvement", "terminal"])
+def test_rewards_are_those_of_the_environment(reward: str) -> None:
+    problem = problems()[1]
+    trainer = ReinforceTrainer(new_placeto(SMALL, 0), [problem], settings(1), rules=Rules(reward=reward))
+    episodes, turns, rewards = trainer._play()
+    env = PlacetoEnv(problem, reward=reward)
+    env.reset(seed=0, options={"placement": turns[0][0].state.placement})
+    expected = [env.step(turn.device)[1] for now in turns for turn in now if turn.episode == 0]
+    assert rewards[0] == pytest.approx(expected)
+    units = len(expected)
+    assert trainer.simulations == len(episodes) * (units + 1 if reward == "improvement" else 1)
+
+
+@pytest.mark.parametrize("shape", [SMALL, Shape(devices=2, rounds=2)])
+@pytest.mark.parametrize("reward", ["improvement", "terminal"])
+def test_it_learns_which_of_two_devices_is_faster(shape: Shape, reward: str) -> None:
+    given = settings(30, episodes=8, learning_rate=1e-2, final_learning_rate=1e-3)
+    trainer = ReinforceTrainer(new_placeto(shape, 1), [bandit()], given, rules=Rules(reward=reward), seed=1)
+    lines = [trainer.update() for _ in range(30)]
+    assert lines[0].entropy > 0.3
+    assert lines[-1].step_over_bound == 1.0
+    assert lines[-1].entropy < 0.3
+    assert simulate(bandit(), Placeto(trainer.policy).place(bandit())).step_seconds == 1.0
+
+
+def test_it_finds_the_known_optimum_of_a_diamond(four_ops_two_devices: Toy) -> None:
+    problem = four_ops_two_devices.problem
+    given = settings(60, episodes=8, learning_rate=1e-2, final_learning_rate=1e-3)
+    rules = Rules(reward="terminal", start="single")
+    trainer = ReinforceTrainer(new_placeto(SMALL, 0), [problem], given, rules=rules)
+    lines = [trainer.update() for _ in range(60)]
+    assert lines[-1].step_over_bound < lines[0].step_over_bound
+    assert simulate(problem, Placeto(trainer.policy).place(problem)).step_seconds == four_ops_two_devices.best_seconds
+    assert trainer.mdp.best[trainer.fields[0].scene][0] == four_ops_two_devices.best_seconds
+
+
+def test_the_gradient_does_not_depend_on_how_it_is_portioned(monkeypatch: pytest.MonkeyPatch) -> None:
+    grads = []
+    for nodes in (1, 30, 10**6):
+        monkeypatch.setattr(reinforce, "NODES_AT_ONCE", nodes)
+        trainer = ReinforceTrainer(new_placeto(SMALL, 0), problems(), settings(5))
+        trainer.update()
+        grads.append(torch.cat([p.grad.flatten() for p in trainer.policy.parameters() if p.grad is not None]))
+    for other in grads[1:]:
+        torch.testing.assert_close(grads[0], other, rtol=1e-4, atol=1e-6)
+
+
+def test_the_entropy_bonus_makes_it_undecided_where_nothing_else_is_to_be_learned() -> None:
+    equal = Problem(toy_graph([1], []), toy_cluster(2))
+    ends = []
+    for bonus in (0.0, 1.0):
+        given = settings(40, entropy=bonus, final_entropy=bonus, learning_rate=1e-2)
+        policy = new_placeto(Shape(devices=2), 0)
+        last = policy.network.classify[-1]
+        assert isinstance(last, torch.nn.Linear)
+        torch.nn.init.constant_(last.bias[:1], 1.0)  # prefers the first
+        trainer = ReinforceTrainer(policy, [equal], given, rules=Rules(reward="terminal"))
+        lines = [trainer.update() for _ in range(40)]
+        assert lines[0].entropy < 0.65
+        ends.append((lines[0].entropy, lines[-1].entropy))
+    assert ends[0][0] == ends[0][1]
+    assert ends[1][1] == pytest.approx(np.log(2), abs=1e-2)
+
+
+def test_relative_returns_are_in_units_of_the_lower_bound() -> None:
+    for relative, scale in ((False, 1.0), (True, 1 / 3)):  # three ops of 1 s at best, one after the other
+        given = settings(1, relative=relative)
+        rules = Rules(reward="terminal", longest_seconds=1e3)
+        line = ReinforceTrainer(new_placeto(SMALL, 0), [bandit(3)], given, rules=rules).update()
+        assert line.first_return == pytest.approx(-line.step_over_bound * 3 * scale)
+
+
+def test_the_gradient_s_norm_is_clipped() -> None:
+    for limit in (1e-3, 1e3):
+        trainer = ReinforceTrainer(new_placeto(SMALL, 0), problems(), settings(5, gradient_norm=limit))
+        before = trainer.update().gradient_norm
+        norm = torch.cat([p.grad.flatten() for p in trainer.policy.parameters() if p.grad is not None]).norm()
+        assert float(norm) == pytest.approx(min(before, limit), rel=1e-3)
+
+
+def test_rates_and_bonus_fall_linearly() -> None:
+    trainer = ReinforceTrainer(new_placeto(SMALL, 0), [bandit()], settings(3))
+    assert [trainer.update().learning_rate for _ in range(3)] == pytest.approx([1e-3, 5.5e-4, 1e-4])
+
+
+def test_equal_seeds_give_equal_policies_and_resuming_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rules = Rules(start="best", order="random")
+
+    def run(name: str, seed: int = 3, resume: bool = False) -> Placeto:
+        out = tmp_path / name
+        return train_placeto(
+            problems(), out=out, shape=SMALL, settings=settings(6), rules=rules, seed=seed, resume=resume
+        )
+
+    whole, again, other = run("whole"), run("again"), run("other", seed=4)
+    assert torch.equal(weights(whole), weights(again))
+    assert not torch.equal(weights(whole), weights(other))
+
+    _interrupt(monkeypatch, update=4)
+    with pytest.raises(KeyboardInterrupt, match="stopped after update 4 of 6"):
+        run("stopped")
+    resumed = run("stopped", resume=True)
+    assert torch.equal(weights(whole), weights(resumed))
+    assert (tmp_path / "stopped" / "metrics.jsonl").read_text() == (tmp_path / "whole" / "metrics.jsonl").read_text()
+    assert torch.equal(weights(resumed), weights(Placeto(load_placeto(tmp_path / "stopped")[0])))
+    lines = [json.loads(line) for line in (tmp_path / "whole" / "metrics.jsonl").read_text().splitlines()]
+    assert [line["update"] for line in lines] == [1, 2, 3, 4, 5, 6]
+
+
+def _interrupt(monkeypatch: pytest.MonkeyPatch, update: int) -> None:
+    """Ctrl-C is pressed during an update."""
+    original = ReinforceTrainer.update
+
+    def pressed(self: ReinforceTrainer) -> ReinforceMetrics:
+        if self.updates + 1 == update:
+            signal.raise_signal(signal.SIGINT)
+        return original(self)
+
+    monkeypatch.setattr(ReinforceTrainer, "update", pressed)
+
+
+def test_what_does_not_fit_together_is_explained(tmp_path: Path) -> None:
+    given, out = settings(1), tmp_path / "run"
+    with pytest.raises(InputError, match="at least one problem"):
+        ReinforceTrainer(new_placeto(SMALL, 0), [])
+    with pytest.raises(InputError, match="for 3 devices, cluster 'unequal' has 2"):
+        ReinforceTrainer(new_placeto(Shape(devices=3), 0), [bandit()])
+    with pytest.raises(InputError, match="no run to resume"):
+        train_placeto([bandit()], out=out, shape=SMALL, settings=given, resume=True)
+    train_placeto([bandit()], out=out, shape=SMALL, settings=given)
+    with pytest.raises(InputError, match="holds a run already"):
+        train_placeto([bandit()], out=out, shape=SMALL, settings=given)
+    with pytest.raises(InputError, match="another seed, policy, problems, rules or settings"):
+        train_placeto([bandit(2)], out=out, shape=SMALL, settings=given, resume=True)
+    (out / TRAINER).write_bytes(b"x" * 20)
+    with pytest.raises(InputError, match="damaged"):
+        train_placeto([bandit()], out=out, shape=SMALL, settings=given, resume=True)
