@@ -162,8 +162,8 @@ def place(
 
     """
     from envs.plan_file import save_plan
-    from evaluation.evaluate import load_placer
     from evaluation.placed import Placed
+    from evaluation.trained import load_placer
 
     _check_writable(out)
     chosen = load_placer(placer) if isinstance(placer, str) else placer
@@ -256,7 +256,8 @@ def compare(
     from dataclasses import replace
 
     from evaluation.compare import compare as run
-    from evaluation.evaluate import classical_placers, load_placer
+    from evaluation.evaluate import classical_placers
+    from evaluation.trained import load_placer
     from graphs.by_name import specs
     from graphs.suites import suite_specs
 

@@ -7,16 +7,18 @@ from pathlib import Path
 
 from envs.plan_file import save_plan
 from evaluation.compare import compare
-from evaluation.comparison import Comparison
+from evaluation.comparison import Comparison, short_name
 from evaluation.placed import Placed
 from evaluation.problem_file import ProblemFile, save_problem
 from evaluation.record import EvaluationFile, Notes, save_evaluation
+from evaluation.trained import trained
 from graphs import by_name
+from graphs.errors import InputError
 from graphs.load import load_cluster, load_graph
 from graphs.problem import Problem
-from placers import Placer
-from placers.gdp import build
+from placers.gdp import Gdp
 from placers.policies.policy_file import load_meta, save_policy
+from placers.sequential import Sequential
 from training.finetune import FineTuned, FineTuner
 from training.recipe import load_recipe
 from training.train import load_problems
@@ -30,22 +32,13 @@ def classical_placers() -> list[str]:
     return [name for name in by_name.names("placers") if not left_out & set(by_name.constants("placers", name))]
 
 
-def load_placer(what: str) -> Placer:
-    """The placer that a spec names, or the trained one in a folder. Raises InputError for what is neither."""
-    if Path(what).is_dir():
-        return build(checkpoint=what)
-    placer: Placer = by_name.build("placers", what)
-    return placer
-
-
 def evaluate(run: Path, *, budget: int = 16, seeds: int = 3) -> Comparison:
     """Compare the policy of a run, zero-shot, with every classical placer on the test split of its recipe.
 
     All placers may simulate `budget` placements per problem; the policy also answers without any (`samples=1`).
     Writes `evaluation.json` into the run folder. Raises InputError if the folder holds no run.
     """
-    learned = build(checkpoint=str(run))
-    greedy = build(checkpoint=str(run), samples=1)
+    learned, greedy = trained(run), trained(run, samples=1)
     problems = load_problems(load_recipe(str(run / "config.toml")).problems, "test")
     comparison = compare(
         [learned, greedy, *classical_placers(), AS_IN_PAPERS], problems, budget=budget, seeds=range(seeds)
@@ -54,7 +47,7 @@ def evaluate(run: Path, *, budget: int = 16, seeds: int = 3) -> Comparison:
         learned=learned.name,
         remarks=(
             f"Every placer may simulate {budget} placements of a problem and answers with the best of them; "
-            f"gdp:samples=1 is the policy's most likely placement, not simulated at all.",
+            f"{short_name(greedy.name)} is the policy's most likely placement, not simulated at all.",
             "Placers decide per op group; step times are simulated op by op.",
         ),
     )
@@ -69,11 +62,12 @@ def finetune(
 
     Writes `finetune/` into the run folder, and its best plan as `best.plan.json` with the problem.
     """
-    start = build(checkpoint=str(run))
+    start, greedy = trained(run), trained(run, samples=1)
+    if not isinstance(start, Gdp | Sequential):
+        raise InputError(f"{run}: a policy of {start.name.partition(':')[0]!r} cannot be fine-tuned yet")
     problem = Problem(load_graph(graph, groups=groups), load_cluster(cluster), optimizer)
     results: list[FineTuned] = []
     tuner = FineTuner(start, on_tuned=results.append)
-    greedy = build(checkpoint=str(run), samples=1)
     comparison = compare([tuner, start, greedy, *classical_placers()], [problem], budget=simulations, seeds=(seed,))
     tuned = results[0]
     folder = run / "finetune"
@@ -86,5 +80,5 @@ def finetune(
     save_plan(placed.plan, problem, placed.timeline, run / "best.plan.json")
     spec = ProblemFile(graph=graph, groups=groups, cluster=cluster, optimizer=optimizer)
     save_problem(spec, run / "best.problem.json")
-    save_policy(folder, tuned.policy, load_meta(run))
+    save_policy(folder, tuned.policy.state_dict(), load_meta(run))
     return comparison

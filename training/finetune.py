@@ -7,12 +7,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+from msgspec.structs import replace
 
 from envs.plan import Plan
 from graphs.op_graph import Ints
 from graphs.problem import Problem
 from placers.gdp import Gdp
 from placers.policies.one_shot import OneShotPolicy
+from placers.policies.sequential import SequentialPolicy
+from placers.sequential import Sequential
 from training.ppo import PpoTrainer
 from training.recipe import Ppo
 from training.rollouts import Arena
@@ -26,7 +29,7 @@ LEARNING_RATE = 5e-4
 class FineTuned:
     """What fine-tuning on a problem gave: a policy, and the fastest fitting plan that it tried."""
 
-    policy: OneShotPolicy
+    policy: OneShotPolicy | SequentialPolicy
     plan: Plan
     history: tuple[tuple[int, float], ...]  # (simulations, best step seconds so far)
 
@@ -35,7 +38,7 @@ class FineTuned:
 class FineTuner:
     """A learned placer that spends its budget of simulations on fine-tuning before it answers."""
 
-    start: Gdp
+    start: Gdp | Sequential
     on_tuned: Callable[[FineTuned], None] | None = None  # receives what `place` found on the way to its plan
 
     @property
@@ -63,7 +66,8 @@ class FineTuner:
             arena.simulate(_per_unit(problem, opening)[None])
             history.append((opening.simulations + 1, arena.best_seconds))
             updates = (simulations - opening.simulations - 1) // SAMPLES
-            trainer = PpoTrainer(policy, [arena], _settings(max(updates, 1)), seed)
+            settings = _sequential_settings if isinstance(policy, SequentialPolicy) else _settings
+            trainer = PpoTrainer(policy, [arena], settings(max(updates, 1)), seed)
             for _ in range(updates):
                 history.append((opening.simulations + 1 + trainer.update().simulations, arena.best_seconds))
         chosen = _per_unit(problem, opening) if arena.best_placement is None else arena.best_placement
@@ -87,3 +91,8 @@ def _settings(updates: int) -> Ppo:
         updates=updates, problems_per_update=1, samples=SAMPLES, epochs=EPOCHS,
         learning_rate=LEARNING_RATE, final_learning_rate=LEARNING_RATE / 5, entropy=0.003, final_entropy=0.0005,
     )  # fmt: skip
+
+
+def _sequential_settings(updates: int) -> Ppo:
+    """Bolder: a trained decoder is nearly certain everywhere, and would otherwise try the same placement again."""
+    return replace(_settings(updates), learning_rate=1e-3, final_learning_rate=1e-3, entropy=0.06, final_entropy=0.02)

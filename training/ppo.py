@@ -15,9 +15,8 @@ import numpy as np
 import torch
 from torch.nn.utils import clip_grad_norm_
 
-from placers.policies.one_shot import OneShotPolicy
 from training.recipe import Ppo
-from training.rollouts import Arena, Rollouts
+from training.rollouts import Arena, Policy, Rollouts
 
 
 @dataclass(frozen=True)
@@ -44,7 +43,7 @@ class PpoTrainer:
     it had never stopped.
     """
 
-    def __init__(self, policy: OneShotPolicy, arenas: Sequence[Arena], settings: Ppo, seed: int) -> None:
+    def __init__(self, policy: Policy, arenas: Sequence[Arena], settings: Ppo, seed: int) -> None:
         self.policy = policy
         self.arenas = list(arenas)
         self.settings = settings
@@ -75,7 +74,7 @@ class PpoTrainer:
         count = min(self.settings.problems_per_update, len(self.arenas))
         chosen = [self.arenas[i] for i in chooser.choice(len(self.arenas), count, replace=False)]
         generator = torch.Generator().manual_seed(int(seeds[1] >> 1))
-        return Rollouts.collect(self.policy, chosen, self.settings.samples, generator)
+        return Rollouts.collect(self.policy, chosen, self.settings.samples, generator, reward=self.settings.reward)
 
     def _improve(self, rollouts: Rollouts, entropy_bonus: float) -> tuple[float, float]:
         """One gradient step on all samples; returns entropy per unit and the share of clipped ratios."""

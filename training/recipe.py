@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 import tomli_w
@@ -37,6 +37,7 @@ class Ppo(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     problems_per_update: Positive = 8  # problems drawn for each
     samples: Positive = 32  # placements simulated per problem and update
     epochs: Positive = 3  # passes over those samples
+    reward: Literal["sqrt", "log"] = "sqrt"  # of the step time; the first is GDP's
     clip: Share = 0.2  # of the probability ratio of each unit's device
     learning_rate: Rate = 1e-3  # of AdamW, at the start
     final_learning_rate: Rate = 1e-4  # at the end, linearly
@@ -49,8 +50,8 @@ class Ppo(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
 class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A training run, but for its seed."""
 
-    placer: str = "gdp"  # the learned placer to train
-    network: str = "graphsage_transformer"  # spec of a file in placers/networks
+    placer: str = "gdp"  # the learned placer to train: "gdp" or "sequential"
+    network: str = "graphsage_transformer"  # spec of a file in placers/networks; of "sequential", its own name
     problems: ProblemSet = ProblemSet()
     ppo: Ppo = Ppo()
 

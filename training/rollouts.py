@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from envs.bounds import lower_bound
 from envs.simulator import Outcomes, Simulator
@@ -16,8 +18,34 @@ from graphs.op_graph import Ints
 from graphs.problem import Problem
 from placers.policies.batch import Batch
 from placers.policies.features import Observation, observe
-from placers.policies.one_shot import OneShotPolicy
+from placers.policies.one_shot import Scores
+from placers.policies.sequential import SequentialBatch, SequentialPolicy
+from placers.policies.sequential_board import Board
 from training.advantage import rewards, standardised
+
+
+class Policy(Protocol):
+    """What a trainer asks of a policy, which is a module; each kind of policy has a batch of its own."""
+
+    def act(self, batch: Any, samples: int, generator: torch.Generator) -> Tensor:
+        """Draw placements, (problems, samples, units) devices."""
+        ...
+
+    def score(self, batch: Any, placements: Tensor) -> Scores:
+        """Log-probabilities and entropy of placements (problems, samples, units), differentiable."""
+        ...
+
+    def parameters(self) -> Iterator[nn.Parameter]:
+        """As of a module."""
+        ...
+
+    def state_dict(self) -> dict[str, Any]:
+        """As of a module."""
+        ...
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> Any:
+        """As of a module."""
+        ...
 
 
 class Arena:
@@ -31,6 +59,11 @@ class Arena:
         self.scale_seconds = max(lower_bound(problem), 1e-9)  # a graph without costs has a bound of 0
         self.best_seconds = np.inf  # of the plans that fit
         self.best_placement: Ints | None = None  # (units,)
+
+    @cached_property
+    def board(self) -> Board:
+        """The problem as sequential policies play it."""
+        return Board.of(self.problem, self.simulator.costs)
 
     def simulate(self, drawn: Ints) -> Outcomes:
         """Simulate placements (plans, units or more, the rest being padding) and remember the best."""
@@ -51,7 +84,7 @@ class Arena:
 class Rollouts:
     """What one update learns from."""
 
-    batch: Batch
+    batch: Batch | SequentialBatch
     placements: Tensor  # (problems, samples, units) devices
     advantages: Tensor  # (problems, samples)
     log_probability: Tensor  # (problems, samples, units) under the policy that drew them
@@ -60,16 +93,16 @@ class Rollouts:
 
     @classmethod
     def collect(
-        cls, policy: OneShotPolicy, arenas: Sequence[Arena], samples: int, generator: torch.Generator
+        cls, policy: Policy, arenas: Sequence[Arena], samples: int, generator: torch.Generator, *, reward: str = "sqrt"
     ) -> Rollouts:
-        """Draw and simulate `samples` placements of each arena's problem."""
-        batch = Batch.of([arena.observation for arena in arenas])
+        """Draw and simulate `samples` placements of each arena's problem; `reward` is a shape of `rewards`."""
+        batch = batch_for(policy, arenas)
         placements = policy.act(batch, samples, generator)
         advantages, logs, fitting = [], [], []
         with ThreadPoolExecutor() as pool:  # the simulator leaves the interpreter's lock to others
             results = list(pool.map(Arena.simulate, arenas, placements.numpy()))
         for arena, outcomes in zip(arenas, results, strict=True):
-            advantages.append(standardised(rewards(outcomes, arena.memory_bytes, arena.scale_seconds)))
+            advantages.append(standardised(rewards(outcomes, arena.memory_bytes, arena.scale_seconds, shape=reward)))
             fitting.append(outcomes.fits.mean())
             if outcomes.fits.any():
                 logs.append(np.log(outcomes.step_seconds[outcomes.fits] / arena.scale_seconds).mean())
@@ -83,3 +116,11 @@ class Rollouts:
             float(np.exp(np.mean(logs))) if logs else float("nan"),
             float(np.mean(fitting)),
         )
+
+
+def batch_for(policy: Policy, arenas: Sequence[Arena]) -> Batch | SequentialBatch:
+    """The problems of arenas, as this policy takes them."""
+    observations = [arena.observation for arena in arenas]
+    if isinstance(policy, SequentialPolicy):
+        return SequentialBatch.of(observations, [arena.board for arena in arenas])
+    return Batch.of(observations)

@@ -9,8 +9,9 @@ from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 
+from torch import Tensor
+
 from graphs.errors import InputError
-from placers.policies.one_shot import OneShotPolicy
 from placers.policies.policy_file import Meta, save_policy
 from training.recipe import Recipe, load_recipe
 
@@ -64,9 +65,9 @@ class RunFolder:
             finally:
                 board.close()
 
-    def save_policy(self, policy: OneShotPolicy, meta: Meta) -> None:
-        """Write the policy, its meta and its card."""
-        save_policy(self.path, policy, meta)
+    def save_policy(self, weights: dict[str, Tensor], meta: Meta) -> None:
+        """Write a policy, given by its `state_dict()`, its meta and its card."""
+        save_policy(self.path, weights, meta)
         (self.path / "card.md").write_text(_card(meta, self.path))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -14,9 +14,13 @@ from graphs.errors import InputError
 from graphs.load import load_cluster, load_graph, split
 from graphs.problem import Problem
 from placers.gdp import Gdp
-from placers.policies.policy_file import Meta, new_policy
-from training.checkpoint import restore_trainer, save_trainer
+from placers.policies.one_shot import OneShotPolicy
+from placers.policies.policy_file import Meta, new_policy, new_sequential
+from placers.policies.sequential import SequentialPolicy
+from placers.policies.sequential_state import FEATURES
 from placers.searching.interrupts import Interrupts
+from placers.sequential import Sequential
+from training.checkpoint import restore_trainer, save_trainer
 from training.ppo import PpoTrainer
 from training.randomised_clusters import randomised
 from training.recipe import ProblemSet, Recipe, load_recipe
@@ -24,6 +28,10 @@ from training.rollouts import Arena
 from training.run_folder import RunFolder, library_versions
 
 CHECKPOINT_EVERY = 100  # updates
+NEW: dict[str, Callable[[str, int], OneShotPolicy | SequentialPolicy]] = {
+    "gdp": new_policy,
+    "sequential": new_sequential,
+}
 
 
 def train(
@@ -34,7 +42,7 @@ def train(
     seed: int = 0,
     resume: bool = False,
     command: str = "",
-) -> Gdp:
+) -> Gdp | Sequential:
     """Train a placer by PPO and return it; the folder `out` then holds the run.
 
     Without problems, those of the recipe: the training split of its families on its clusters. With `resume` the run
@@ -42,17 +50,19 @@ def train(
     current update, saves, and raises KeyboardInterrupt. Raises InputError for a recipe or folder that does not fit.
     """
     recipe = load_recipe(recipe) if isinstance(recipe, str) else recipe
-    if recipe.placer != "gdp":
-        raise InputError(f"placer {recipe.placer!r} cannot be trained; there is: gdp")
+    if recipe.placer not in NEW:
+        raise InputError(f"placer {recipe.placer!r} cannot be trained; there are: {', '.join(NEW)}")
     if not resume:
         folder = RunFolder.create(out, recipe, command)
     arenas = [Arena(problem) for problem in problems or load_problems(recipe.problems, seed=seed)]
-    trainer = PpoTrainer(new_policy(recipe.network, seed), arenas, recipe.ppo, seed)
+    policy = NEW[recipe.placer](recipe.network, seed)
+    trainer = PpoTrainer(policy, arenas, recipe.ppo, seed)
     if resume:
         restore_trainer(out, trainer)
         folder = RunFolder.reopen(out, recipe, trainer.updates)
     _run(trainer, recipe, folder)
-    return Gdp(trainer.policy, f"gdp:checkpoint={out}")
+    name = f"{recipe.placer}:checkpoint={out}"
+    return Sequential(policy, name) if isinstance(policy, SequentialPolicy) else Gdp(policy, name)
 
 
 def load_problems(chosen: ProblemSet, which: Literal["train", "test"] = "train", seed: int = 0) -> list[Problem]:
@@ -91,9 +101,10 @@ def _run(trainer: PpoTrainer, recipe: Recipe, folder: RunFolder) -> None:
         seed=trainer.seed,
         simulations=trainer.simulations,
         updates=trainer.updates,
+        decoder_features=FEATURES if isinstance(trainer.policy, SequentialPolicy) else (),
         versions=library_versions(),
     )
-    folder.save_policy(trainer.policy, meta)
+    folder.save_policy(trainer.policy.state_dict(), meta)
     if trainer.updates < recipe.ppo.updates:
         raise KeyboardInterrupt(
             f"stopped after update {trainer.updates} of {recipe.ppo.updates}; saved in {folder.path}"

@@ -59,7 +59,7 @@ def observe(problem: Problem, costs: Costs) -> Observation:
     sent = _mean_transfer_seconds(problem)
     span = _Span.of(graph, costs.op_seconds.mean(axis=1))
     static, activations = _unit_bytes(problem)
-    capacity = np.maximum(cluster.memory_bytes, 1.0)  # a device without memory would divide by zero
+    capacity = _capacity(problem, static.sum() + activations.sum())
     memory = capacity.mean()
     edges = _unit_edges(graph)
     modules = _module_entry(graph, span.earliest)
@@ -167,6 +167,13 @@ def _distinct_weight_bytes(problem: Problem) -> float:
     return float(problem.graph.weights[used].sum()) * problem.bytes_per_weight_byte
 
 
+def _capacity(problem: Problem, need: float) -> Floats:
+    """(devices,) bytes of memory: at least one, and for a device without limit as much as all others, and the need."""
+    memory = np.maximum(problem.cluster.memory_bytes, 1.0)
+    endless = np.isinf(memory)
+    return np.where(endless, max(float(memory[~endless].sum()), need, 1.0), memory)
+
+
 def _unit_edges(graph: OpGraph) -> Ints:
     """Forward edges between different units, each once; all edges if the graph has no backward pass."""
     between = graph.units[graph.edges[(graph.phase[graph.edges] == Phase.FORWARD).all(axis=1)]]
@@ -223,8 +230,8 @@ def _device_features(problem: Problem, costs: Costs) -> Floats:
     index = np.arange(count)
     bandwidth = np.where(np.eye(count), np.nan, cluster.bandwidth)
     outgoing = np.nanmean(bandwidth, axis=1) if count > 1 else np.ones(1)
-    capacity = np.maximum(cluster.memory_bytes, 1.0)
     need = _distinct_weight_bytes(problem) + _unit_bytes(problem)[1].sum()
+    capacity = _capacity(problem, need)
     return np.stack(
         [
             np.log(slowness.mean() / np.maximum(slowness, 1e-12)) if slowness.any() else np.zeros(count),

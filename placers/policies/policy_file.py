@@ -6,21 +6,29 @@ another file version is refused rather than misread.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
 
 from graphs import by_name
 from graphs.errors import InputError
 from placers.policies.features import DEVICE_FEATURES, PAIR_FEATURES, UNIT_FEATURES
 from placers.policies.one_shot import OneShotPolicy
+from placers.policies.sequential import SequentialPolicy
+from placers.policies.sequential_state import FEATURES
 
+SEQUENTIAL = "sequential"  # spec of the only network of sequential policies, with SEQUENTIAL_SIZES as its knobs
+SEQUENTIAL_SIZES = {"width": 64, "sage_layers": 2, "transformer_layers": 1, "heads": 4, "hidden": 64}
 VERSION = 1
 WEIGHTS = "policy.safetensors"
 META = "meta.json"
+P = TypeVar("P", bound=nn.Module)
 
 
 class Meta(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -28,7 +36,7 @@ class Meta(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
 
     schema: str = "placelab.policy"
     version: int = VERSION
-    placer: str  # the file in placers/ that acts with this policy: "gdp"
+    placer: str  # the file in placers/ that acts with this policy: "gdp" or "sequential"
     network: str  # spec of the network: "graphsage_transformer:width=64"
     seed: int
     simulations: int = 0  # simulations that training used
@@ -36,6 +44,7 @@ class Meta(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     unit_features: tuple[str, ...] = UNIT_FEATURES
     device_features: tuple[str, ...] = DEVICE_FEATURES
     pair_features: tuple[str, ...] = PAIR_FEATURES
+    decoder_features: tuple[str, ...] = ()  # of a sequential policy
     versions: dict[str, str] = {}
 
 
@@ -46,9 +55,31 @@ def new_policy(network: str, seed: int) -> OneShotPolicy:
         return OneShotPolicy(by_name.build("placers.networks", network))
 
 
-def save_policy(folder: Path, policy: OneShotPolicy, meta: Meta) -> None:
-    """Write the policy into a folder, which must exist."""
-    save_file(policy.state_dict(), folder / WEIGHTS)
+def new_sequential(network: str, seed: int) -> SequentialPolicy:
+    """An untrained policy of the sizes that a spec names, "sequential:width=32"; same seed, same weights.
+
+    Raises InputError for another network, an unknown size, or one that is not a positive number.
+    """
+    name, given = by_name.parse(network)
+    if name != SEQUENTIAL:
+        raise InputError(f"a sequential policy has the network {SEQUENTIAL!r} and no other, got {network!r}")
+    sizes = dict(SEQUENTIAL_SIZES)
+    for key, text in given.items():
+        if key not in sizes:
+            raise InputError(f"{network!r}: {by_name.unknown('knob', key, sizes)}")
+        if not text.isdecimal() or int(text) < 1:
+            raise InputError(f"{network!r}: expected {key} to be a whole number above 0, got {text!r}")
+        sizes[key] = int(text)
+    if sizes["width"] % sizes["heads"]:
+        raise InputError(f"{network!r}: width {sizes['width']} is no multiple of {sizes['heads']} heads")
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return SequentialPolicy(**sizes)
+
+
+def save_policy(folder: Path, weights: dict[str, Tensor], meta: Meta) -> None:
+    """Write a policy, given by its `state_dict()`, into a folder, which must exist."""
+    save_file(weights, folder / WEIGHTS)
     (folder / META).write_bytes(msgspec.json.format(msgspec.json.encode(meta), indent=2))
 
 
@@ -70,6 +101,7 @@ def load_meta(folder: Path) -> Meta:
         ("unit", meta.unit_features, UNIT_FEATURES),
         ("device", meta.device_features, DEVICE_FEATURES),
         ("pair", meta.pair_features, PAIR_FEATURES),
+        ("decoder", meta.decoder_features, FEATURES if meta.placer == "sequential" else ()),
     ):
         if theirs != ours:
             differing = ", ".join(sorted(set(theirs) ^ set(ours))) or "their order"
@@ -78,9 +110,22 @@ def load_meta(folder: Path) -> Meta:
 
 
 def load_policy(folder: Path) -> tuple[OneShotPolicy, Meta]:
-    """The policy of a folder and its meta. Raises InputError as `load_meta` does, and for damaged weights."""
+    """The one-shot policy of a folder and its meta. Raises InputError as `load_meta` does, and for damaged weights."""
+    return _loaded(folder, "gdp", new_policy)
+
+
+def load_sequential(folder: Path) -> tuple[SequentialPolicy, Meta]:
+    """The sequential policy of a folder and its meta. Raises InputError as `load_policy` does."""
+    return _loaded(folder, "sequential", new_sequential)
+
+
+def _loaded(folder: Path, placer: str, new: Callable[[str, int], P]) -> tuple[P, Meta]:
     meta = load_meta(folder)
-    policy = new_policy(meta.network, meta.seed)
+    if meta.placer != placer:
+        raise InputError(
+            f"{folder} holds a policy of {meta.placer!r}, not of {placer!r}; use {meta.placer}:checkpoint={folder}"
+        )
+    policy = new(meta.network, meta.seed)
     try:
         policy.load_state_dict(load_file(folder / WEIGHTS))
     except (OSError, SafetensorError, RuntimeError) as error:

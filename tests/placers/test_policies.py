@@ -83,7 +83,7 @@ def test_scores_are_those_of_the_distribution() -> None:
 
 def test_a_policy_survives_the_disk(tmp_path: Path) -> None:
     policy = new_policy(NETWORK, seed=5)
-    save_policy(tmp_path, policy, Meta(placer="gdp", network=NETWORK, seed=7))
+    save_policy(tmp_path, policy.state_dict(), Meta(placer="gdp", network=NETWORK, seed=7))
     loaded, meta = load_policy(tmp_path)
     assert meta.seed == 7
     batch = Batch.of([seen(random_graph(6, seed=0), toy_cluster(2))])
@@ -104,7 +104,7 @@ def test_more_samples_never_choose_worse() -> None:
 def test_a_folder_that_holds_no_policy_of_ours_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"holds no policy \(meta.json is missing\); train one"):
         build_gdp(checkpoint=str(tmp_path))
-    save_policy(tmp_path, new_policy(NETWORK, seed=0), Meta(placer="gdp", network=NETWORK, seed=0))
+    save_policy(tmp_path, new_policy(NETWORK, seed=0).state_dict(), Meta(placer="gdp", network=NETWORK, seed=0))
     meta = json.loads((tmp_path / "meta.json").read_text())
     for change, sentence in (
         ({"version": 99}, "written as version 99, this placelab reads version 1"),

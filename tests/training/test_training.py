@@ -14,22 +14,29 @@ from graphs.cluster import Cluster, Device
 from graphs.errors import InputError
 from graphs.problem import Problem
 from placers.gdp import Gdp
-from placers.policies.policy_file import new_policy
+from placers.policies.policy_file import new_policy, new_sequential
+from placers.searching.interrupts import Interrupts
+from placers.sequential import Sequential
 from tests.oracle.toys import Toy, random_graph, toy_cluster, toy_graph
 from training.advantage import NOT_FITTING, rewards, standardised
 from training.checkpoint import TRAINER
 from training.finetune import FineTuned, FineTuner
-from placers.searching.interrupts import Interrupts
 from training.ppo import PpoTrainer
 from training.recipe import Ppo, Recipe, load_recipe, recipe_names
 from training.rollouts import Arena
 from training.train import train
 
 NETWORK = "graphsage_transformer:width=16,sage_layers=1,transformer_layers=1,heads=2"
+DECODER = "sequential:width=16,sage_layers=1,heads=2,hidden=16"
 
 
-def recipe(updates: int) -> Recipe:
-    return Recipe(network=NETWORK, ppo=Ppo(updates=updates, samples=8, problems_per_update=2, epochs=2))
+def recipe(updates: int, placer: str = "gdp") -> Recipe:
+    network = {"gdp": NETWORK, "sequential": DECODER}[placer]
+    return Recipe(placer=placer, network=network, ppo=Ppo(updates=updates, samples=8, problems_per_update=2, epochs=2))
+
+
+def untrained(placer: str) -> Gdp | Sequential:
+    return Gdp(new_policy(NETWORK, seed=0)) if placer == "gdp" else Sequential(new_sequential(DECODER, seed=0))
 
 
 def problems() -> list[Problem]:
@@ -37,7 +44,7 @@ def problems() -> list[Problem]:
     return [Problem(random_graph(ops, seed=ops), toy_cluster(devices, memory=1e4)) for ops, devices in sizes]
 
 
-def weights(placer: Gdp) -> torch.Tensor:
+def weights(placer: Gdp | Sequential) -> torch.Tensor:
     return torch.cat([value.flatten() for value in placer.policy.state_dict().values()])
 
 
@@ -47,6 +54,8 @@ def test_rewards_are_those_of_gdp_per_problem() -> None:
     memory = np.array([10.0, 10.0])
     assert rewards(outcomes, memory, 1.0).tolist() == [-2.0, -3.0, NOT_FITTING, 1.5 * NOT_FITTING]
     assert rewards(outcomes, memory, 4.0).tolist() == [-1.0, -1.5, NOT_FITTING, 1.5 * NOT_FITTING]
+    logarithms = rewards(outcomes, memory, 1.0, shape="log")
+    np.testing.assert_allclose(logarithms, [-np.log(4), -np.log(9), NOT_FITTING, 1.5 * NOT_FITTING])
 
 
 def test_advantages_have_no_mean_and_no_scale() -> None:
@@ -54,41 +63,44 @@ def test_advantages_have_no_mean_and_no_scale() -> None:
     assert standardised(np.full(4, 7.0)).tolist() == [0.0] * 4
 
 
-def test_ppo_learns_to_use_the_faster_device() -> None:
+@pytest.mark.parametrize("placer", ["gdp", "sequential"])
+def test_ppo_learns_to_use_the_faster_device(placer: str) -> None:
     slow, fast = (Device(f"gpu:{i}", "gpu", speed, 1.0, 100.0) for i, speed in enumerate((1.0, 4.0)))
     apart = np.ones((2, 2))
     cluster = Cluster("unequal", (slow, fast), apart, apart, np.array([[0, 1], [2, 3]]))
     problem = Problem(toy_graph([4, 4, 4, 4], [(0, 1), (1, 2), (2, 3)]), cluster)
-    policy = new_policy(NETWORK, seed=0)
-    trainer = PpoTrainer(policy, [Arena(problem)], Ppo(updates=40, samples=32, learning_rate=3e-3), seed=0)
+    start = untrained(placer)
+    trainer = PpoTrainer(start.policy, [Arena(problem)], Ppo(updates=40, samples=32, learning_rate=3e-3), seed=0)
     for _ in range(trainer.settings.updates):
         trainer.update()
-    assert simulate(problem, Gdp(policy).place(problem)).step_seconds == 4.0
+    assert simulate(problem, start.place(problem)).step_seconds == 4.0
 
 
-def test_finetuning_finds_the_known_optimum_and_leaves_its_start_alone(four_ops_two_devices: Toy) -> None:
+@pytest.mark.parametrize("placer", ["gdp", "sequential"])
+def test_finetuning_finds_the_known_optimum_and_leaves_its_start_alone(placer: str, four_ops_two_devices: Toy) -> None:
     problem = four_ops_two_devices.problem
     results: list[FineTuned] = []
-    start = Gdp(new_policy(NETWORK, seed=0))
+    start = untrained(placer)
     before = weights(start).clone()
     plan = FineTuner(start, on_tuned=results.append).place(problem, budget=200)
     assert simulate(problem, plan).step_seconds == four_ops_two_devices.best_seconds
     assert results[0].history[-1] == (193, four_ops_two_devices.best_seconds)
     assert torch.equal(before, weights(start))
-    assert not torch.equal(before, weights(Gdp(results[0].policy)))
+    assert not torch.equal(before, torch.cat([v.flatten() for v in results[0].policy.state_dict().values()]))
 
 
-def test_equal_seeds_give_equal_policies_and_resuming_changes_nothing(tmp_path: Path) -> None:
-    whole = train(recipe(8), problems(), out=tmp_path / "whole", seed=3)
-    again = train(recipe(8), problems(), out=tmp_path / "again", seed=3)
-    other = train(recipe(8), problems(), out=tmp_path / "other", seed=4)
+@pytest.mark.parametrize("placer", ["gdp", "sequential"])
+def test_equal_seeds_give_equal_policies_and_resuming_changes_nothing(placer: str, tmp_path: Path) -> None:
+    whole = train(recipe(8, placer), problems(), out=tmp_path / "whole", seed=3)
+    again = train(recipe(8, placer), problems(), out=tmp_path / "again", seed=3)
+    other = train(recipe(8, placer), problems(), out=tmp_path / "other", seed=4)
     assert torch.equal(weights(whole), weights(again))
     assert not torch.equal(weights(whole), weights(other))
 
     interrupted = tmp_path / "interrupted"
     with pytest.raises(KeyboardInterrupt, match="stopped after update 5 of 8"):
-        train(recipe(8), _interrupting(problems(), updates=5), out=interrupted, seed=3)
-    resumed = train(recipe(8), problems(), out=interrupted, seed=3, resume=True)
+        train(recipe(8, placer), _interrupting(problems(), updates=5), out=interrupted, seed=3)
+    resumed = train(recipe(8, placer), problems(), out=interrupted, seed=3, resume=True)
     assert torch.equal(weights(whole), weights(resumed))
     assert (interrupted / "metrics.jsonl").read_text() == (tmp_path / "whole" / "metrics.jsonl").read_text()
 
@@ -139,10 +151,11 @@ def test_runs_that_do_not_fit_together_are_refused(tmp_path: Path) -> None:
         train(recipe(2), problems(), out=folder, seed=1, resume=True)
 
 
+@pytest.mark.parametrize("placer", ["gdp", "sequential"])
 @pytest.mark.parametrize("budget", [0, 1, 17, 40])
-def test_finetuning_keeps_to_its_budget(budget: int) -> None:
+def test_finetuning_keeps_to_its_budget(placer: str, budget: int) -> None:
     problem = problems()[0]
-    plan = FineTuner(Gdp(new_policy(NETWORK, seed=0))).place(problem, budget=budget)
+    plan = FineTuner(untrained(placer)).place(problem, budget=budget)
     plan.check(problem)
     assert plan.simulations <= budget
 

@@ -1,0 +1,178 @@
+"""SequentialPolicy: units are placed one after another, each device scored by what it would mean to put the unit there.
+
+The problem is encoded once, as in GDP, and the decoder is small: what it needs to know of the placement so far is in
+the features of the devices (`sequential_rollout`). They are relative, so one policy serves all graphs and clusters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from graphs.op_graph import Floats, Ints
+from placers.policies.batch import Batch
+from placers.policies.features import Observation
+from placers.policies.one_shot import Scores
+from placers.policies.sequential_board import Board
+from placers.policies.sequential_encoder import Encoder
+from placers.policies.sequential_rollout import roll_out
+from placers.policies.sequential_state import FEATURES, GIVEN, GREEDY, SAMPLED, Choices, Head, Record, State
+
+FILLED = 0.9  # share of each device's memory that may be filled by estimate, which is a little low
+EARLIEST_FINISH_FIRST = -2.0  # initial weight of a device's finish: a new policy leans to where a unit ends first
+FORBIDDEN = -1e9  # logit of a device that is masked; infinity would give NaN where all are
+
+
+@dataclass(frozen=True, eq=False)
+class SequentialBatch:
+    """Problems side by side: what the encoder sees, and what the roll-outs run on."""
+
+    encoded: Batch
+    boards: tuple[Board, ...]
+    latest: list[tuple[Tensor, Trace]] = field(default_factory=list)  # the placements played last, and their trace
+
+    @classmethod
+    def of(cls, observations: Sequence[Observation], boards: Sequence[Board]) -> SequentialBatch:
+        """A batch of problems of any sizes."""
+        return cls(Batch.of(observations), tuple(boards))
+
+    @property
+    def unit_mask(self) -> Tensor:
+        """(problems, units) bool, False where padded."""
+        return self.encoded.unit_mask
+
+
+@dataclass(frozen=True, eq=False)
+class Trace:
+    """What the decoder saw while it placed, for every (problem, sample, unit) with more than one device to choose."""
+
+    rows: Tensor  # (rows,) allowed devices: index into the flattened (problems, samples, units, devices)
+    states: Tensor  # (rows,) index into the flattened (problems, units)
+    features: Tensor  # (rows, features)
+    allowed: Tensor  # (problems, samples, units, devices) bool
+    log_probability: Tensor  # (problems, samples, units) as the roll-out computed it, under the policy of its time
+
+
+class SequentialPolicy(nn.Module):
+    """A distribution over placements, unit by unit in order of decreasing longest remaining path."""
+
+    def __init__(self, *, width: int, sage_layers: int, transformer_layers: int, heads: int, hidden: int) -> None:
+        super().__init__()
+        self.encoder = Encoder(width, sage_layers, transformer_layers, heads)
+        self.state = nn.Linear(width, hidden)
+        self.first = nn.Linear(len(FEATURES), hidden, bias=False)
+        self.second = nn.Linear(hidden, (hidden + 1) // 2)
+        self.out = nn.Linear((hidden + 1) // 2, 1, bias=False)
+        self.skip = nn.Linear(len(FEATURES), 1, bias=False)
+        nn.init.normal_(self.out.weight, std=0.05)
+        nn.init.zeros_(self.skip.weight)
+        with torch.no_grad():
+            self.skip.weight[0, FEATURES.index("finish")] = EARLIEST_FINISH_FIRST
+
+    def forward(self, batch: Batch) -> Tensor:
+        """The state of every unit, (problems, units, hidden)."""
+        states: Tensor = self.state(self.encoder(batch))
+        return states
+
+    @torch.no_grad()
+    def act(self, batch: SequentialBatch, samples: int, generator: torch.Generator) -> Tensor:
+        """Draw placements, (problems, samples, units) devices; what was seen on the way is kept for `score`."""
+        uniform = torch.rand(len(batch.boards), samples, batch.unit_mask.shape[1], generator=generator)
+        placements = torch.zeros(uniform.shape, dtype=torch.int64)
+        self._play(batch, SAMPLED, uniform, placements)
+        return placements
+
+    def score(self, batch: SequentialBatch, placements: Tensor) -> Scores:
+        """Log-probabilities and entropy of placements (problems, samples, units), differentiable.
+
+        The log-probability of a device that the decoder would not allow is as good as minus infinity.
+        """
+        trace = self.trace(batch, placements)
+        states = self(batch.encoded).flatten(0, 1)
+        hidden = torch.relu(states.index_select(0, trace.states) + self.first(trace.features))
+        rated = self.out(torch.relu(self.second(hidden))) + self.skip(trace.features)
+        logits = torch.where(trace.allowed, 0.0, FORBIDDEN).flatten().index_put((trace.rows,), rated.squeeze(-1))
+        log_probabilities = logits.view(trace.allowed.shape).log_softmax(-1)
+        chosen = log_probabilities.gather(-1, placements[..., None]).squeeze(-1)
+        entropy = -(log_probabilities.exp() * log_probabilities).sum(-1).mean(1)
+        return Scores(chosen * batch.unit_mask[:, None, :], entropy * batch.unit_mask)
+
+    @torch.no_grad()
+    def trace(self, batch: SequentialBatch, placements: Tensor) -> Trace:
+        """What the decoder sees while it places (problems, samples, units).
+
+        That does not depend on the policy, so the latest trace of a batch serves all epochs of an update.
+        """
+        if not batch.latest or batch.latest[0][0] is not placements:
+            self._play(batch, GIVEN, torch.zeros(placements.shape), placements)
+        return batch.latest[0][1]
+
+    @torch.no_grad()
+    def candidates(self, batch: SequentialBatch, temperatures: Floats, shares: Floats, seed: int) -> Ints:
+        """(choices, units) placements of a single problem: the greedy one, then samples.
+
+        `temperatures` and `shares`, (choices,), say how bold each of them is, and how much of the devices' memory it
+        may fill.
+        """
+        board, count = batch.boards[0], len(shares)
+        mode = np.where(np.arange(count) == 0, GREEDY, SAMPLED)
+        uniform = np.random.default_rng(seed).random((count, len(board.order)))
+        record = Record.room_for(board, count, keep=False)
+        self._run(board, self(batch.encoded)[0], Choices(mode, uniform, temperatures, shares), record)
+        return record.placements
+
+    def _play(self, batch: SequentialBatch, mode: int, uniform: Tensor, placements: Tensor) -> None:
+        """Roll out all samples of all problems, (problems, samples, units); writes the placements, keeps the trace."""
+        samples = placements.shape[1]
+        records = []
+        for i, (board, states) in enumerate(zip(batch.boards, self(batch.encoded), strict=True)):
+            record = Record.room_for(board, samples, keep=True)
+            own = placements[i, :, : len(board.order)].numpy()
+            record.placements[:] = own
+            numbers = uniform[i].double().numpy()
+            choices = Choices(np.full(samples, mode), numbers, np.ones(samples), np.full(samples, FILLED))
+            self._run(board, states, choices, record)
+            own[:] = record.placements
+            records.append(record)
+        batch.latest[:] = [(placements, _trace(records, batch))]
+
+    def _run(self, board: Board, states: Tensor, choices: Choices, record: Record) -> None:
+        head = Head(
+            np.ascontiguousarray(states[: len(board.order)].numpy()),
+            np.ascontiguousarray(self.first.weight.T.numpy()),
+            np.ascontiguousarray(self.second.weight.T.numpy()),
+            self.second.bias.numpy(),
+            self.out.weight[0].numpy(),
+            self.skip.weight[0].numpy(),
+        )
+        roll_out(board, head, choices, State.room_for(board, head), record)
+
+
+def _trace(records: Sequence[Record], batch: SequentialBatch) -> Trace:
+    """Records of problems of different sizes in one, without the rows that leave no choice."""
+    problems, units = batch.unit_mask.shape
+    samples = len(records[0].placements)
+    devices = batch.encoded.device_mask.shape[1]
+    allowed = np.zeros((problems, samples, units, devices), np.bool_)
+    log_probability = np.zeros((problems, samples, units))
+    rows, states, features = [], [], []
+    for i, record in enumerate(records):
+        _, own_units, own_devices = record.allowed.shape
+        allowed[i, :, :own_units, :own_devices] = record.allowed
+        log_probability[i, :, :own_units] = record.log_probability
+        open_ = record.allowed & (record.allowed.sum(axis=2, keepdims=True) > 1)
+        sample, unit, device = np.nonzero(open_)
+        rows.append(np.ravel_multi_index((np.full(len(unit), i), sample, unit, device), allowed.shape))
+        states.append(i * units + unit)
+        features.append(record.features[open_])
+    return Trace(
+        torch.from_numpy(np.concatenate(rows)),
+        torch.from_numpy(np.concatenate(states)),
+        torch.from_numpy(np.concatenate(features)),
+        torch.from_numpy(allowed),
+        torch.from_numpy(log_probability),
+    )

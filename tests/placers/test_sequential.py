@@ -1,0 +1,204 @@
+"""The sequential decoder: its roll-out and its network agree, and it may only choose what makes sense."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from envs.simulator import Simulator
+from graphs.cluster import Cluster, Device
+from graphs.errors import InputError
+from graphs.op_graph import Floats
+from graphs.problem import Problem
+from placers.gdp import build as build_gdp
+from placers.policies.features import observe
+from placers.policies.policy_file import Meta, load_sequential, new_policy, new_sequential, save_policy
+from placers.policies.sequential import SequentialBatch, SequentialPolicy
+from placers.policies.sequential_board import Board, interchangeable
+from placers.policies.sequential_state import FEATURES
+from placers.searching.held_memory import HeldMemory
+from placers.sequential import build
+from tests.oracle.toys import random_graph, toy_cluster, toy_graph
+
+NETWORK = "sequential:width=16,heads=2,hidden=16,sage_layers=1"
+
+
+def batch_of(*problems: Problem) -> SequentialBatch:
+    costs = [Simulator(problem).costs for problem in problems]
+    return SequentialBatch.of(
+        [observe(problem, cost) for problem, cost in zip(problems, costs, strict=True)],
+        [Board.of(problem, cost) for problem, cost in zip(problems, costs, strict=True)],
+    )
+
+
+def bold(seed: int = 0) -> SequentialPolicy:
+    """A policy whose every layer matters."""
+    policy = new_sequential(NETWORK, seed)
+    with torch.no_grad():
+        for parameter in policy.parameters():
+            parameter.add_(0.2 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(seed)))
+    return policy
+
+
+def drawn(policy: SequentialPolicy, batch: SequentialBatch, samples: int, seed: int = 0) -> torch.Tensor:
+    return policy.act(batch, samples, torch.Generator().manual_seed(seed))
+
+
+def feature(batch: SequentialBatch, name: str, unit: int, placements: list[int]) -> list[float]:
+    """What the decoder sees of every device when the unit's turn comes, the others being placed so."""
+    trace = new_sequential(NETWORK, 0).trace(batch, torch.tensor([[placements]]))
+    problems, samples, units, devices = trace.allowed.shape
+    _, _, which, device = np.unravel_index(trace.rows.numpy(), (problems, samples, units, devices))
+    seen: Floats = np.full(devices, np.nan)
+    seen[device[which == unit]] = trace.features[which == unit][:, FEATURES.index(name)]
+    return [round(float(value), 4) for value in seen]
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 10_000), st.integers(1, 25), st.integers(1, 5), st.sampled_from((20.0, 1e3, 1e9)))
+def test_the_roll_out_and_the_network_agree_on_probabilities(seed: int, ops: int, devices: int, memory: float) -> None:
+    small = Problem(random_graph(5, seed=seed), toy_cluster(2, latency=0.5))
+    batch = batch_of(Problem(random_graph(ops, seed=seed), toy_cluster(devices, memory=memory)), small)
+    policy = bold(seed)
+    placements = drawn(policy, batch, 4, seed)
+    scores = policy.score(batch, placements)
+    rolled_out = policy.trace(batch, placements).log_probability.float()
+    torch.testing.assert_close(scores.log_probability, rolled_out, atol=1e-5, rtol=1e-5)
+    assert (scores.log_probability > -1e6).all(), "nothing forbidden was drawn"
+    assert torch.isfinite(scores.entropy).all()
+
+
+def test_following_given_placements_sees_what_was_seen_when_they_were_drawn() -> None:
+    batch = batch_of(
+        Problem(random_graph(15, seed=1), toy_cluster(3)), Problem(random_graph(9, seed=2), toy_cluster(2))
+    )
+    policy = bold()
+    placements = drawn(policy, batch, 3)
+    first = policy.trace(batch, placements)
+    again = policy.trace(batch, placements.clone())
+    assert again is not first
+    assert torch.equal(first.features, again.features)
+    assert torch.equal(first.log_probability, again.log_probability)
+
+
+def test_samples_follow_the_probabilities() -> None:
+    batch = batch_of(Problem(random_graph(3, seed=0), toy_cluster(2)))
+    policy = bold()
+    placements = drawn(policy, batch, 20_000)
+    likelihood = policy.score(batch, placements).log_probability[0].detach().sum(-1).exp()
+    codes = placements[0].numpy() @ [4, 2, 1]
+    for code in np.unique(codes):
+        here = codes == code
+        assert float(likelihood[here.argmax()]) == pytest.approx(here.mean(), abs=0.02)
+
+
+def test_equal_seeds_draw_equally_and_others_do_not() -> None:
+    batch = batch_of(Problem(random_graph(20, seed=1), toy_cluster(3)))
+    assert torch.equal(drawn(bold(), batch, 4, seed=3), drawn(bold(), batch, 4, seed=3))
+    assert not torch.equal(drawn(bold(), batch, 4, seed=3), drawn(bold(), batch, 4, seed=4))
+
+
+def test_of_empty_devices_alike_only_the_first_is_a_choice() -> None:
+    batch = batch_of(Problem(random_graph(10, seed=1), toy_cluster(4)))
+    placements = drawn(bold(), batch, 50)[0].numpy()
+    for sample in placements[:, batch.boards[0].order]:
+        devices, first_use = np.unique(sample, return_index=True)
+        assert devices.tolist() == list(range(len(devices)))
+        assert (np.diff(first_use) > 0).all()
+
+
+def test_devices_are_interchangeable_only_if_nobody_would_notice() -> None:
+    seconds = np.ones((3, 4))
+    assert interchangeable(toy_cluster(4), seconds).tolist() == [0, 0, 0, 0]
+    assert interchangeable(toy_cluster(4, shared_out=True), seconds).tolist() == [0, 0, 0, 0]
+    seconds[1, 2] = 2.0
+    assert interchangeable(toy_cluster(4), seconds).tolist() == [0, 0, 2, 0]
+    bandwidth = np.ones((4, 4))
+    bandwidth[:2, :2] = bandwidth[2:, 2:] = 9.0  # two servers of two
+    devices = tuple(Device(f"gpu:{i}", "gpu", 1.0, 1.0, 100.0) for i in range(4))
+    servers = Cluster("servers", devices, np.zeros((4, 4)), bandwidth, np.arange(16).reshape(4, 4))
+    assert interchangeable(servers, np.ones((3, 4))).tolist() == [0, 0, 2, 2]
+
+
+def test_devices_without_room_are_masked_while_another_has_some() -> None:
+    graph = toy_graph([1, 1, 1], [(0, 1), (1, 2)], weights=[60, 30, 60], weight_uses=[(0, 0), (1, 1), (2, 2)])
+    problem = Problem(graph, toy_cluster(2, memory=101.0))
+    for seed in range(5):
+        placements = drawn(bold(seed), batch_of(problem), 20, seed)[0].numpy()
+        assert not HeldMemory.of(problem).overflow(placements[0])
+        assert (placements[:, 0] != placements[:, 2]).all()
+
+
+def test_units_are_placed_by_longest_remaining_path() -> None:
+    graph = toy_graph([1, 1, 5, 1], [(0, 1), (0, 2), (1, 3), (2, 3)])
+    assert batch_of(Problem(graph, toy_cluster(2))).boards[0].order.tolist() == [0, 2, 1, 3]
+
+
+def test_features_of_a_diamond() -> None:
+    batch = batch_of(Problem(toy_graph([1, 3, 3, 1], [(0, 1), (0, 2), (1, 3), (2, 3)]), toy_cluster(2)))
+    assert batch.boards[0].order.tolist() == [0, 1, 2, 3]
+    assert feature(batch, "empty", 2, [0, 0, 1, 1]) == [0.0, 1.0]
+    assert feature(batch, "inputs_made", 3, [0, 0, 1, 1]) == [0.5, 0.5]
+    assert feature(batch, "inputs_made", 2, [0, 0, 1, 1]) == [1.0, 0.0]
+    assert feature(batch, "critical", 3, [0, 0, 1, 1]) == [0.0, 1.0], "the right branch ends last"
+    scale = batch.boards[0].scale
+    later = np.log1p(10 * 2 / scale)  # on the first device it waits for both branches, 7 s; on the other 1 s to 5 s
+    assert feature(batch, "finish", 2, [0, 0, 1, 1]) == [round(float(later), 4), 0.0]
+    assert feature(batch, "latest", 2, [0, 0, 1, 1]) == [1.0, 0.0]
+    assert feature(batch, "cut", 1, [0, 0, 1, 1]) == [0.0, round(float(np.log1p(10 / scale)), 4)]
+
+
+def test_features_are_finite_where_there_is_nothing_to_pay_and_nothing_to_hold() -> None:
+    idle = toy_graph([0, 0], [(0, 1)], output_bytes=[0, 0])
+    for cluster in (toy_cluster(2, memory=0.0), toy_cluster(3, memory=1e12)):
+        batch = batch_of(Problem(idle, cluster))
+        policy = bold()
+        assert torch.isfinite(policy.trace(batch, drawn(policy, batch, 2)).features).all()
+
+
+def test_more_samples_never_choose_worse() -> None:
+    problem = Problem(random_graph(20, seed=3), toy_cluster(3, memory=1000.0))
+    seconds = [
+        Simulator(problem).run(build(network=NETWORK).place(problem, budget=budget).placement).step_seconds
+        for budget in (1, 8, 64)
+    ]
+    assert seconds[0] >= seconds[-1]
+    assert build(network=NETWORK).place(problem, budget=1).simulations == 0
+
+
+def test_a_policy_survives_the_disk_and_is_not_taken_for_another(tmp_path: Path) -> None:
+    policy = bold(5)
+    about = Meta(placer="sequential", network=NETWORK, seed=7, decoder_features=FEATURES)
+    save_policy(tmp_path, policy.state_dict(), about)
+    loaded, meta = load_sequential(tmp_path)
+    assert meta.seed == 7
+    assert all(torch.equal(loaded.state_dict()[key], value) for key, value in policy.state_dict().items())
+    assert build(checkpoint=str(tmp_path)).name == f"sequential:checkpoint={tmp_path}"
+    with pytest.raises(InputError, match="holds a policy of 'sequential', not of 'gdp'; use sequential:checkpoint="):
+        build_gdp(checkpoint=str(tmp_path))
+    stored = json.loads((tmp_path / "meta.json").read_text())
+    (tmp_path / "meta.json").write_text(json.dumps(stored | {"decoder_features": ["load"]}))
+    with pytest.raises(InputError, match="trained on other decoder features"):
+        load_sequential(tmp_path)
+    other = "graphsage_transformer:width=16,sage_layers=1,transformer_layers=1,heads=2"
+    save_policy(tmp_path, new_policy(other, seed=0).state_dict(), Meta(placer="gdp", network=other, seed=0))
+    with pytest.raises(InputError, match="holds a policy of 'gdp', not of 'sequential'"):
+        build(checkpoint=str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("network", "sentence"),
+    [
+        ("graphsage_transformer", "has the network 'sequential' and no other"),
+        ("sequential:widht=8", "unknown knob 'widht'; did you mean 'width'"),
+        ("sequential:width=-8", "expected width to be a whole number above 0, got '-8'"),
+        ("sequential:width=10", "width 10 is no multiple of 4 heads"),
+    ],
+)
+def test_a_network_that_there_is_not_is_refused(network: str, sentence: str) -> None:
+    with pytest.raises(InputError, match=sentence):
+        build(network=network)
