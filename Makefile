@@ -18,7 +18,7 @@ setup: .venv/installed
 
 demo: setup  ## capture real models, train a policy, place unseen ones, fine-tune one, report
 	rm -rf $(RUN)
-	$(BIN)/placelab train demo --out $(RUN) --seed 0
+	$(BIN)/placelab train sequential --out $(RUN) --seed 0
 	$(BIN)/placelab evaluate $(RUN)
 	$(BIN)/placelab finetune $(RUN) $(UNSEEN) --cluster p100:devices=4 --simulations 1000
 	$(BIN)/placelab report $(RUN)

@@ -41,7 +41,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "demo"
     (folder / "finetune").mkdir(parents=True)
     (folder / "config.toml").write_text('placer = "gdp"\n')
-    (folder / "command.txt").write_text("placelab train demo --seed 5\n")
+    (folder / "command.txt").write_text("placelab train gdp --seed 5\n")
     meta = {"placer": "gdp", "seed": 5, "simulations": 32000, "versions": {"torch": "2.13.0"}}
     (folder / "meta.json").write_text(json.dumps(meta))
     lines = [{"update": i, "simulations": 32 * i, "step_over_bound": 2 - i / 1000, "fitting": 1.0} for i in range(1000)]
@@ -81,7 +81,7 @@ def text(page: str) -> str:
 def test_the_report_shows_the_whole_run(run: Path) -> None:
     page = report(run)
     said = text(page)
-    assert "placelab train demo --seed 5" in said
+    assert "placelab train gdp --seed 5" in said
     assert "32,000" in said
     assert "torch 2.13.0" in said
     assert "In the first tenth of the training a sampled placement took 1.95 times the lower bound" in said
