@@ -12,7 +12,10 @@ from graphs.problem import Problem
 from training.recipe import Ppo, Recipe
 from training.train import train
 
-NETWORK = "graphsage_transformer:width=16,sage_layers=1,transformer_layers=1,heads=2"
+NETWORKS = {
+    "gdp": "graphsage_transformer:width=16,sage_layers=1,transformer_layers=1,heads=2",
+    "sequential": "sequential:width=16,sage_layers=1,heads=2,hidden=16",
+}
 SEEN = "rnnlm:layers=1,steps=2,hidden=8,batch=2,vocabulary=16"
 UNSEEN = "rnnlm:layers=2,steps=3,hidden=8,batch=2,vocabulary=16"
 
@@ -25,21 +28,33 @@ def problems() -> dict[str, list[Problem]]:
     }
 
 
+@pytest.fixture(scope="module", params=NETWORKS)
+def placer(request: pytest.FixtureRequest) -> str:
+    """Each learned placer that the trainer takes."""
+    name: str = request.param
+    return name
+
+
 @pytest.fixture(scope="module")
-def run(problems: dict[str, list[Problem]], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def run(placer: str, problems: dict[str, list[Problem]], tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs") / "small"
-    train(Recipe(network=NETWORK, ppo=Ppo(updates=3, samples=4)), problems["train"], out=folder, seed=2)
+    train(
+        Recipe(placer=placer, network=NETWORKS[placer], ppo=Ppo(updates=3, samples=4)),
+        problems["train"],
+        out=folder,
+        seed=2,
+    )
     return folder
 
 
-def test_a_trained_folder_is_a_placer(run: Path) -> None:
+def test_a_trained_folder_is_a_placer(placer: str, run: Path) -> None:
     placed = placelab.place(SEEN, groups=6, placer=str(run), budget=4)
-    assert placed.plan.placer == f"gdp:checkpoint={run}"
+    assert placed.plan.placer == f"{placer}:checkpoint={run}"
     assert placed.plan.simulations == 4
 
 
 def test_evaluation_is_on_unseen_graphs_with_every_placer_at_one_budget(
-    run: Path, problems: dict[str, list[Problem]], monkeypatch: pytest.MonkeyPatch
+    placer: str, run: Path, problems: dict[str, list[Problem]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = []
 
@@ -52,8 +67,8 @@ def test_evaluation_is_on_unseen_graphs_with_every_placer_at_one_budget(
     assert asked == ["test"]
     kept = load_evaluation(run / "evaluation.json")
     assert kept.records == comparison.records
-    assert kept.notes.learned == f"gdp:checkpoint={run}"
-    assert {r.placer.partition(":")[0] for r in kept.records} > {"gdp", "metis", "human_expert", "heft", "annealing"}
+    assert kept.notes.learned == f"{placer}:checkpoint={run}"
+    assert {r.placer.partition(":")[0] for r in kept.records} > {placer, "metis", "human_expert", "heft", "annealing"}
     assert all(record.simulations <= 5 for record in kept.records)
     greedy = [r for r in kept.records if r.placer.endswith("samples=1")]
     assert [(r.seed, r.simulations) for r in greedy] == [(0, 0), (1, 0)]
