@@ -16,12 +16,10 @@ from graphs import by_name
 from graphs.errors import InputError
 from graphs.load import load_cluster, load_graph
 from graphs.problem import Problem
-from placers.gdp import Gdp
 from placers.policies.policy_file import load_meta, save_policy
-from placers.sequential import Sequential
 from training.finetune import FineTuned, FineTuner
 from training.recipe import load_recipe
-from training.train import load_problems
+from training.train import Learned, load_problems
 
 AS_IN_PAPERS = "metis:default=true"  # the METIS that papers compare with, beside ours, which is tuned
 
@@ -63,7 +61,7 @@ def finetune(
     Writes `finetune/` into the run folder, and its best plan as `best.plan.json` with the problem.
     """
     start, greedy = trained(run), trained(run, samples=1)
-    if not isinstance(start, Gdp | Sequential):
+    if not isinstance(start, Learned):
         raise InputError(f"{run}: a policy of {start.name.partition(':')[0]!r} cannot be fine-tuned yet")
     problem = Problem(load_graph(graph, groups=groups), load_cluster(cluster), optimizer)
     results: list[FineTuned] = []

@@ -1,13 +1,14 @@
-"""From simulated step times to advantages: how much better a sample is than the others of its problem."""
+"""From simulated step times to advantages: how much better a sample is than others of its problem."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from envs.simulator import Outcomes
-from graphs.op_graph import Floats
+from graphs.op_graph import Bools, Floats
 
 NOT_FITTING = -10.0  # GDP, section 4.1: reward of an invalid placement
+DECAY = 0.9  # of a moving average
 
 
 def rewards(outcomes: Outcomes, memory_bytes: Floats, scale_seconds: float, *, shape: str = "sqrt") -> Floats:
@@ -29,3 +30,23 @@ def standardised(values: Floats) -> Floats:
     """(samples,) zero mean and unit deviation among the samples of one problem; zeros if they are all equal."""
     spread = values.std()
     return (values - values.mean()) / spread if spread > 1e-9 else np.zeros_like(values)
+
+
+class MovingAverage:
+    """The baseline of REINFORCE in ColocRL and HDP: how good the samples of one problem were of late.
+
+    It decays by 0.9, as in the code of HDP's authors (TensorFlow's grappler). That code starts where nothing fits;
+    then all first samples are far above, and the policy is soon sure of whatever it drew. Ours starts at their mean.
+    """
+
+    def __init__(self) -> None:
+        self.value = np.nan  # of nothing yet
+
+    def compare(self, values: Floats, counted: Bools) -> Floats:
+        """(samples,) by how much each is above the average until now, which then moves on; 0 if it does not count."""
+        if not counted.any():
+            return np.zeros_like(values)
+        mean = float(values[counted].mean())
+        before = mean if np.isnan(self.value) else self.value
+        self.value = DECAY * before + (1 - DECAY) * mean
+        return np.where(counted, values - before, 0.0)

@@ -1,8 +1,8 @@
 """A training run on disk, such that it goes on from there as if it had never stopped.
 
-`trainer.safetensors` holds policy, Adam's moments and counters in one file that is replaced in one step, so that a
-kill at any moment leaves a state that fits together. The random numbers of an update follow from (seed, update) and
-need no storage.
+`trainer.safetensors` holds policy, Adam's moments, baselines and counters in one file that is replaced in one step, so
+that a kill at any moment leaves a state that fits together. The random numbers of an update follow from (seed, update)
+and need no storage.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ def save_trainer(folder: Path, trainer: PpoTrainer) -> None:
     tensors = {f"policy.{key}": value for key, value in trainer.policy.state_dict().items()}
     for index, state in trainer.optimizer.state_dict()["state"].items():
         tensors |= {f"adam.{index}.{key}": value for key, value in state.items()}
+    tensors["baselines"] = torch.tensor([arena.baseline.value for arena in trainer.arenas], dtype=torch.float64)
     counters = {"updates": str(trainer.updates), "simulations": str(trainer.simulations), "seed": str(trainer.seed)}
     fresh = folder / f"{TRAINER}.new"
     save_file(tensors, fresh, metadata={"version": VERSION, **counters})
@@ -57,6 +58,8 @@ def restore_trainer(folder: Path, trainer: PpoTrainer) -> None:
         index, name = key.split(".")
         state["state"].setdefault(int(index), {})[name] = value
     trainer.optimizer.load_state_dict(state)
+    for arena, value in zip(trainer.arenas, tensors.get("baselines", torch.zeros(0)).tolist(), strict=False):
+        arena.baseline.value = value
     trainer.updates = int(counters["updates"])
     trainer.simulations = int(counters["simulations"])
 

@@ -8,12 +8,14 @@ from dataclasses import dataclass
 
 import numpy as np
 from msgspec.structs import replace
+from torch import nn
 
 from envs.plan import Plan
 from graphs.op_graph import Ints
 from graphs.problem import Problem
+from placers.colocrl import ColocRl
 from placers.gdp import Gdp
-from placers.policies.one_shot import OneShotPolicy
+from placers.hdp import Hdp
 from placers.policies.sequential import SequentialPolicy
 from placers.sequential import Sequential
 from training.ppo import PpoTrainer
@@ -29,7 +31,7 @@ LEARNING_RATE = 5e-4
 class FineTuned:
     """What fine-tuning on a problem gave: a policy, and the fastest fitting plan that it tried."""
 
-    policy: OneShotPolicy | SequentialPolicy
+    policy: nn.Module
     plan: Plan
     history: tuple[tuple[int, float], ...]  # (simulations, best step seconds so far)
 
@@ -38,7 +40,7 @@ class FineTuned:
 class FineTuner:
     """A learned placer that spends its budget of simulations on fine-tuning before it answers."""
 
-    start: Gdp | Sequential
+    start: Gdp | Sequential | ColocRl | Hdp
     on_tuned: Callable[[FineTuned], None] | None = None  # receives what `place` found on the way to its plan
 
     @property
@@ -58,7 +60,8 @@ class FineTuner:
 
         A few simulations choose the zero-shot plan to beat, all others go to updates of the policy.
         """
-        policy = copy.deepcopy(self.start.policy)
+        start = self.start.policy_for(problem) if isinstance(self.start, ColocRl | Hdp) else self.start.policy
+        policy = copy.deepcopy(start)
         opening = self.start.place(problem, seed=seed, budget=max(0, min(SAMPLES, simulations - 1)))
         arena = Arena(problem)
         history = []

@@ -4,6 +4,9 @@ The baseline of a sample is the mean of the other samples of its problem, which 
 objective J = E_G E_D [r] (equation 1) with the expectation over D estimated by many placements per graph. Every
 unit's device is one action with a probability ratio of its own, clipped by itself: the ratio of a whole placement,
 a product over hundreds of units, would leave the clipping range at once.
+
+With a single epoch ratios are 1, and the update is REINFORCE's; `baseline = "moving_average"` is then that of ColocRL
+and HDP (Mirhoseini et al. 2017, 2018), which draw few samples, and compare them with earlier ones.
 """
 
 from __future__ import annotations
@@ -13,8 +16,12 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 import torch
+from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
 
+from envs.simulator import Outcomes
+from graphs.op_graph import Floats
+from training.advantage import rewards, standardised
 from training.recipe import Ppo
 from training.rollouts import Arena, Policy, Rollouts
 
@@ -46,6 +53,8 @@ class PpoTrainer:
     def __init__(self, policy: Policy, arenas: Sequence[Arena], settings: Ppo, seed: int) -> None:
         self.policy = policy
         self.arenas = list(arenas)
+        for arena in self.arenas:
+            arena.view(policy)  # raises InputError where the policy is not for the problem, before anything is run
         self.settings = settings
         self.seed = seed
         self.updates = 0
@@ -74,11 +83,19 @@ class PpoTrainer:
         count = min(self.settings.problems_per_update, len(self.arenas))
         chosen = [self.arenas[i] for i in chooser.choice(len(self.arenas), count, replace=False)]
         generator = torch.Generator().manual_seed(int(seeds[1] >> 1))
-        return Rollouts.collect(self.policy, chosen, self.settings.samples, generator, reward=self.settings.reward)
+        return Rollouts.collect(self.policy, chosen, self.settings.samples, generator, self.advantages)
+
+    def advantages(self, arena: Arena, outcomes: Outcomes) -> Floats:
+        """(samples,) how much better each sample of a problem is than its baseline, which may move on."""
+        values = rewards(outcomes, arena.memory_bytes, arena.scale_seconds, shape=self.settings.reward)
+        if self.settings.baseline == "samples":
+            return standardised(values)
+        only_fitting = 0 < self.settings.only_fitting_after <= self.updates
+        return arena.baseline.compare(values, outcomes.fits | (not only_fitting))
 
     def _improve(self, rollouts: Rollouts, entropy_bonus: float) -> tuple[float, float]:
         """One gradient step on all samples; returns entropy per unit and the share of clipped ratios."""
-        mask = rollouts.batch.unit_mask
+        mask: Tensor = rollouts.batch.unit_mask
         scores = self.policy.score(rollouts.batch, rollouts.placements)
         ratio = (scores.log_probability - rollouts.log_probability).exp()
         bounded = ratio.clamp(1 - self.settings.clip, 1 + self.settings.clip)

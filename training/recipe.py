@@ -38,6 +38,8 @@ class Ppo(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     samples: Positive = 32  # placements simulated per problem and update
     epochs: Positive = 3  # passes over those samples
     reward: Literal["sqrt", "log"] = "sqrt"  # of the step time; the first is GDP's
+    baseline: Literal["samples", "moving_average"] = "samples"  # of a problem: the same update's, or earlier ones
+    only_fitting_after: Annotated[int, msgspec.Meta(ge=0)] = 0  # updates, of a moving average; 0: all always count
     clip: Share = 0.2  # of the probability ratio of each unit's device
     learning_rate: Rate = 1e-3  # of AdamW, at the start
     final_learning_rate: Rate = 1e-4  # at the end, linearly
@@ -50,8 +52,8 @@ class Ppo(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
 class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A training run, but for its seed."""
 
-    placer: str = "gdp"  # the learned placer to train: "gdp" or "sequential"
-    network: str = "graphsage_transformer"  # spec of a file in placers/networks; of "sequential", its own name
+    placer: str = "gdp"  # the learned placer to train: "gdp", "sequential", "colocrl" or "hdp"
+    network: str = "graphsage_transformer"  # spec of a file in placers/networks; of the others, "hdp:devices=2"
     problems: ProblemSet = ProblemSet()
     ppo: Ppo = Ppo()
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -13,26 +12,31 @@ import torch
 from torch import Tensor, nn
 
 from envs.bounds import lower_bound
+from envs.cost_models import Costs
 from envs.simulator import Outcomes, Simulator
-from graphs.op_graph import Ints
+from graphs.op_graph import Floats, Ints
 from graphs.problem import Problem
-from placers.policies.batch import Batch
-from placers.policies.features import Observation, observe
 from placers.policies.one_shot import Scores
-from placers.policies.sequential import SequentialBatch, SequentialPolicy
-from placers.policies.sequential_board import Board
-from training.advantage import rewards, standardised
+from training.advantage import MovingAverage
 
 
 class Policy(Protocol):
     """What a trainer asks of a policy, which is a module; each kind of policy has a batch of its own."""
 
+    def view(self, problem: Problem, costs: Costs) -> Any:
+        """What the policy sees of a problem, made once. Raises InputError if the policy is not for such a problem."""
+        ...
+
+    def stack(self, views: Sequence[Any]) -> Any:
+        """Several views as a batch, whose `unit_mask` (problems, columns) says what of an action is decided."""
+        ...
+
     def act(self, batch: Any, samples: int, generator: torch.Generator) -> Tensor:
-        """Draw placements, (problems, samples, units) devices."""
+        """Draw actions, (problems, samples, columns): the devices of the units first, then what is the policy's own."""
         ...
 
     def score(self, batch: Any, placements: Tensor) -> Scores:
-        """Log-probabilities and entropy of placements (problems, samples, units), differentiable."""
+        """Log-probabilities and entropy of actions (problems, samples, columns), differentiable."""
         ...
 
     def parameters(self) -> Iterator[nn.Parameter]:
@@ -54,16 +58,19 @@ class Arena:
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
         self.simulator = Simulator(problem)
-        self.observation: Observation = observe(problem, self.simulator.costs)
         self.memory_bytes = problem.cluster.memory_bytes
         self.scale_seconds = max(lower_bound(problem), 1e-9)  # a graph without costs has a bound of 0
         self.best_seconds = np.inf  # of the plans that fit
         self.best_placement: Ints | None = None  # (units,)
+        self.baseline = MovingAverage()  # of its rewards, for trainers that compare with it
+        self._views: dict[type[Policy], Any] = {}
 
-    @cached_property
-    def board(self) -> Board:
-        """The problem as sequential policies play it."""
-        return Board.of(self.problem, self.simulator.costs)
+    def view(self, policy: Policy) -> Any:
+        """What policies of this kind see of the problem."""
+        kind = type(policy)
+        if kind not in self._views:
+            self._views[kind] = policy.view(self.problem, self.simulator.costs)
+        return self._views[kind]
 
     def simulate(self, drawn: Ints) -> Outcomes:
         """Simulate placements (plans, units or more, the rest being padding) and remember the best."""
@@ -80,29 +87,32 @@ class Arena:
             self.best_placement = placements[seconds.argmin()].copy()
 
 
+Judge = Callable[[Arena, Outcomes], Floats]
+
+
 @dataclass(frozen=True, eq=False)
 class Rollouts:
     """What one update learns from."""
 
-    batch: Batch | SequentialBatch
-    placements: Tensor  # (problems, samples, units) devices
+    batch: Any  # of the policy's kind
+    placements: Tensor  # (problems, samples, columns) actions: the devices of the units first
     advantages: Tensor  # (problems, samples)
-    log_probability: Tensor  # (problems, samples, units) under the policy that drew them
+    log_probability: Tensor  # (problems, samples, columns) under the policy that drew them
     mean_ratio: float  # geometric mean over problems of step seconds / lower bound, fitting samples
     fitting: float  # share of the samples that fit
 
     @classmethod
     def collect(
-        cls, policy: Policy, arenas: Sequence[Arena], samples: int, generator: torch.Generator, *, reward: str = "sqrt"
+        cls, policy: Policy, arenas: Sequence[Arena], samples: int, generator: torch.Generator, judge: Judge
     ) -> Rollouts:
-        """Draw and simulate `samples` placements of each arena's problem; `reward` is a shape of `rewards`."""
-        batch = batch_for(policy, arenas)
+        """Draw and simulate `samples` placements of each arena's problem; `judge` gives the advantages (samples,)."""
+        batch = policy.stack([arena.view(policy) for arena in arenas])
         placements = policy.act(batch, samples, generator)
         advantages, logs, fitting = [], [], []
         with ThreadPoolExecutor() as pool:  # the simulator leaves the interpreter's lock to others
             results = list(pool.map(Arena.simulate, arenas, placements.numpy()))
         for arena, outcomes in zip(arenas, results, strict=True):
-            advantages.append(standardised(rewards(outcomes, arena.memory_bytes, arena.scale_seconds, shape=reward)))
+            advantages.append(judge(arena, outcomes))
             fitting.append(outcomes.fits.mean())
             if outcomes.fits.any():
                 logs.append(np.log(outcomes.step_seconds[outcomes.fits] / arena.scale_seconds).mean())
@@ -116,11 +126,3 @@ class Rollouts:
             float(np.exp(np.mean(logs))) if logs else float("nan"),
             float(np.mean(fitting)),
         )
-
-
-def batch_for(policy: Policy, arenas: Sequence[Arena]) -> Batch | SequentialBatch:
-    """The problems of arenas, as this policy takes them."""
-    observations = [arena.observation for arena in arenas]
-    if isinstance(policy, SequentialPolicy):
-        return SequentialBatch.of(observations, [arena.board for arena in arenas])
-    return Batch.of(observations)

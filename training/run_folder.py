@@ -27,8 +27,7 @@ class RunFolder:
     @classmethod
     def create(cls, path: Path, recipe: Recipe, command: str) -> RunFolder:
         """A new run. Raises InputError if the folder holds one already."""
-        if (path / "config.toml").exists():
-            raise InputError(f"{path} holds a run already; go on with --resume, or choose another --out")
+        check_free(path)
         path.mkdir(parents=True, exist_ok=True)
         (path / "config.toml").write_text(recipe.to_toml())
         (path / "command.txt").write_text(f"{command}\n")
@@ -69,6 +68,12 @@ class RunFolder:
         """Write a policy, given by its `state_dict()`, its meta and its card."""
         save_policy(self.path, weights, meta)
         (self.path / "card.md").write_text(_card(meta, self.path))
+
+
+def check_free(path: Path) -> None:
+    """Raises InputError if a folder holds a run."""
+    if (path / "config.toml").exists():
+        raise InputError(f"{path} holds a run already; go on with --resume, or choose another --out")
 
 
 class MetricsWriter:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -13,8 +13,11 @@ from tqdm import tqdm
 from graphs.errors import InputError
 from graphs.load import load_cluster, load_graph, split
 from graphs.problem import Problem
+from placers.colocrl import ColocRl
 from placers.gdp import Gdp
-from placers.policies.one_shot import OneShotPolicy
+from placers.hdp import Hdp
+from placers.policies.colocrl import new_colocrl
+from placers.policies.hdp import new_hdp
 from placers.policies.policy_file import Meta, new_policy, new_sequential
 from placers.policies.sequential import SequentialPolicy
 from placers.policies.sequential_state import FEATURES
@@ -25,13 +28,16 @@ from training.ppo import PpoTrainer
 from training.randomised_clusters import randomised
 from training.recipe import ProblemSet, Recipe, load_recipe
 from training.rollouts import Arena
-from training.run_folder import RunFolder, library_versions
+from training.run_folder import RunFolder, check_free, library_versions
 
 CHECKPOINT_EVERY = 100  # updates
-NEW: dict[str, Callable[[str, int], OneShotPolicy | SequentialPolicy]] = {
-    "gdp": new_policy,
-    "sequential": new_sequential,
-}
+Learned = Gdp | Sequential | ColocRl | Hdp
+NEW: dict[str, tuple[Callable[[str, int], Any], Callable[[Any, str], Learned]]] = {
+    "gdp": (new_policy, Gdp),
+    "sequential": (new_sequential, Sequential),
+    "colocrl": (new_colocrl, ColocRl),
+    "hdp": (new_hdp, Hdp),
+}  # how an untrained policy is made of a network's spec and a seed, and the placer that acts with it
 
 
 def train(
@@ -42,7 +48,7 @@ def train(
     seed: int = 0,
     resume: bool = False,
     command: str = "",
-) -> Gdp | Sequential:
+) -> Learned:
     """Train a placer by PPO and return it; the folder `out` then holds the run.
 
     Without problems, those of the recipe: the training split of its families on its clusters. With `resume` the run
@@ -53,16 +59,18 @@ def train(
     if recipe.placer not in NEW:
         raise InputError(f"placer {recipe.placer!r} cannot be trained; there are: {', '.join(NEW)}")
     if not resume:
-        folder = RunFolder.create(out, recipe, command)
+        check_free(out)
+    new, placer = NEW[recipe.placer]
+    policy = new(recipe.network, seed)
     arenas = [Arena(problem) for problem in problems or load_problems(recipe.problems, seed=seed)]
-    policy = NEW[recipe.placer](recipe.network, seed)
     trainer = PpoTrainer(policy, arenas, recipe.ppo, seed)
     if resume:
         restore_trainer(out, trainer)
         folder = RunFolder.reopen(out, recipe, trainer.updates)
+    else:
+        folder = RunFolder.create(out, recipe, command)
     _run(trainer, recipe, folder)
-    name = f"{recipe.placer}:checkpoint={out}"
-    return Sequential(policy, name) if isinstance(policy, SequentialPolicy) else Gdp(policy, name)
+    return placer(policy, f"{recipe.placer}:checkpoint={out}")
 
 
 def load_problems(chosen: ProblemSet, which: Literal["train", "test"] = "train", seed: int = 0) -> list[Problem]:

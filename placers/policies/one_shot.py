@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
+from envs.cost_models import Costs
+from graphs.problem import Problem
 from placers.policies.batch import Batch
+from placers.policies.features import Observation, observe
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,6 +31,14 @@ class OneShotPolicy(nn.Module):
     def __init__(self, network: nn.Module) -> None:
         super().__init__()
         self.network = network
+
+    def view(self, problem: Problem, costs: Costs) -> Observation:
+        """What the policy sees of a problem."""
+        return observe(problem, costs)
+
+    def stack(self, views: Sequence[Observation]) -> Batch:
+        """Several views as a batch."""
+        return Batch.of(views)
 
     def logits(self, batch: Batch) -> Tensor:
         """(problems, units, devices)."""

@@ -36,7 +36,7 @@ class Meta(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
 
     schema: str = "placelab.policy"
     version: int = VERSION
-    placer: str  # the file in placers/ that acts with this policy: "gdp" or "sequential"
+    placer: str  # the file in placers/ that acts with this policy: "gdp", "sequential", "colocrl" or "hdp"
     network: str  # spec of the network: "graphsage_transformer:width=64"
     seed: int
     simulations: int = 0  # simulations that training used
@@ -111,15 +111,16 @@ def load_meta(folder: Path) -> Meta:
 
 def load_policy(folder: Path) -> tuple[OneShotPolicy, Meta]:
     """The one-shot policy of a folder and its meta. Raises InputError as `load_meta` does, and for damaged weights."""
-    return _loaded(folder, "gdp", new_policy)
+    return load_as(folder, "gdp", new_policy)
 
 
 def load_sequential(folder: Path) -> tuple[SequentialPolicy, Meta]:
     """The sequential policy of a folder and its meta. Raises InputError as `load_policy` does."""
-    return _loaded(folder, "sequential", new_sequential)
+    return load_as(folder, "sequential", new_sequential)
 
 
-def _loaded(folder: Path, placer: str, new: Callable[[str, int], P]) -> tuple[P, Meta]:
+def load_as(folder: Path, placer: str, new: Callable[[str, int], P]) -> tuple[P, Meta]:
+    """The policy of a folder that a placer is to act with, made anew by `new`. Raises InputError as `load_policy`."""
     meta = load_meta(folder)
     if meta.placer != placer:
         raise InputError(

@@ -13,9 +13,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from envs.cost_models import Costs
 from graphs.op_graph import Floats, Ints
+from graphs.problem import Problem
 from placers.policies.batch import Batch
-from placers.policies.features import Observation
+from placers.policies.features import Observation, observe
 from placers.policies.one_shot import Scores
 from placers.policies.sequential_board import Board
 from placers.policies.sequential_encoder import Encoder
@@ -72,6 +74,14 @@ class SequentialPolicy(nn.Module):
         nn.init.zeros_(self.skip.weight)
         with torch.no_grad():
             self.skip.weight[0, FEATURES.index("finish")] = EARLIEST_FINISH_FIRST
+
+    def view(self, problem: Problem, costs: Costs) -> tuple[Observation, Board]:
+        """What the policy sees of a problem."""
+        return observe(problem, costs), Board.of(problem, costs)
+
+    def stack(self, views: Sequence[tuple[Observation, Board]]) -> SequentialBatch:
+        """Several views as a batch."""
+        return SequentialBatch.of([seen for seen, _ in views], [board for _, board in views])
 
     def forward(self, batch: Batch) -> Tensor:
         """The state of every unit, (problems, units, hidden)."""

@@ -3,6 +3,7 @@
 import json
 import signal
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -44,7 +45,7 @@ def problems() -> list[Problem]:
     return [Problem(random_graph(ops, seed=ops), toy_cluster(devices, memory=1e4)) for ops, devices in sizes]
 
 
-def weights(placer: Gdp | Sequential) -> torch.Tensor:
+def weights(placer: Any) -> torch.Tensor:
     return torch.cat([value.flatten() for value in placer.policy.state_dict().values()])
 
 

@@ -1,0 +1,237 @@
+"""ColocRL and HDP: their networks, what they see, and that scores are those of what was drawn."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from envs.simulator import Simulator, simulate
+from graphs.errors import InputError
+from graphs.op_graph import OpGraph
+from graphs.problem import Problem
+from placers import Placer
+from placers.colocrl import ColocRl
+from placers.colocrl import build as build_colocrl
+from placers.hdp import Hdp
+from placers.hdp import build as build_hdp
+from placers.policies import recurrent
+from placers.policies.colocrl import ColocRlBatch, new_colocrl
+from placers.policies.hdp import new_hdp
+from placers.policies.hdp_grouper import SLOTS, describe_groups, neighbours_of
+from placers.policies.op_sequence import TYPES, OpSequence, Sequences
+from placers.policies.policy_file import Meta, save_policy
+from tests.oracle.toys import random_graph, toy_cluster, toy_graph
+
+SPECS = {
+    "colocrl": "colocrl:devices=3,hidden=16,positions=12,temperature=1",
+    "hdp": "hdp:devices=3,hidden=16,grouper=8,groups=5,temperature=1",
+    "hdp as released": "hdp:devices=3,hidden=16,grouper=8,groups=5,released=true",
+}
+DIAMOND = toy_graph([1, 3, 3, 1], [(0, 1), (0, 2), (1, 3), (2, 3)])
+
+
+def new(name: str, seed: int = 0) -> Any:
+    """A small policy for three devices."""
+    return new_hdp(SPECS[name], seed) if name.startswith("hdp") else new_colocrl(SPECS[name], seed)
+
+
+def batch_of(policy: Any, *graphs: OpGraph) -> Any:
+    problems = [Problem(graph, toy_cluster(3)) for graph in graphs]
+    return policy.stack([policy.view(problem, Simulator(problem).costs) for problem in problems])
+
+
+def built(name: str, **knobs: Any) -> Placer:
+    return build_colocrl(**knobs) if name == "colocrl" else build_hdp(**knobs)
+
+
+def draw(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+@pytest.mark.parametrize("name", SPECS)
+@settings(max_examples=10, deadline=None)
+@given(st.integers(0, 10_000), st.integers(1, 25))
+def test_scores_are_those_of_what_was_drawn(name: str, seed: int, ops: int) -> None:
+    policy = new(name, seed)
+    batch = batch_of(policy, random_graph(ops, seed=seed), random_graph(7, seed=seed + 1))
+    actions, drawn = policy.sample(batch, 4, draw(seed))
+    scores = policy.score(batch, actions)
+    assert actions.shape == drawn.shape == scores.log_probability.shape
+    torch.testing.assert_close(scores.log_probability, drawn, atol=1e-5, rtol=1e-5)
+    assert (scores.log_probability <= 0).all()
+    assert not scores.log_probability.masked_select(~batch.unit_mask[:, None]).any()
+    assert not scores.entropy.masked_select(~batch.unit_mask).any()
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_what_stands_beside_a_problem_changes_nothing(name: str) -> None:
+    policy, small = new(name), random_graph(6, seed=1)
+    alone, together = batch_of(policy, small), batch_of(policy, small, random_graph(20, seed=2))
+    actions = policy.act(alone, 3, draw())
+    padded = torch.zeros(2, 3, together.unit_mask.shape[1], dtype=torch.int64)
+    own, of_both = alone.sequences.mask.shape[1], together.sequences.mask.shape[1]
+    columns = torch.arange(actions.shape[2])
+    columns += (of_both - own) * torch.clamp(columns // own, max=2)  # devices of units, groups of ops, of groups
+    padded[0][:, columns] = actions[0]
+    expected, scores = policy.score(alone, actions), policy.score(together, padded)
+    torch.testing.assert_close(scores.log_probability[0][:, columns], expected.log_probability[0])
+    torch.testing.assert_close(scores.entropy[0, columns], expected.entropy[0])
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_draws_follow_the_generator_and_the_weights_the_seed(name: str) -> None:
+    policy = new(name)
+    batch = batch_of(policy, random_graph(20, seed=0))
+    assert torch.equal(policy.act(batch, 4, draw(1)), policy.act(batch, 4, draw(1)))
+    assert not torch.equal(policy.act(batch, 4, draw(1)), policy.act(batch, 4, draw(2)))
+    same, other = new(name, seed=0).state_dict(), new(name, seed=1).state_dict()
+    assert all(torch.equal(value, same[key]) for key, value in policy.state_dict().items())
+    assert not all(torch.equal(value, other[key]) for key, value in policy.state_dict().items())
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_every_weight_has_a_part_in_the_score(name: str) -> None:
+    policy = new(name)
+    batch = batch_of(policy, random_graph(8, seed=0))
+    scores = policy.score(batch, policy.act(batch, 4, draw()))
+    scores.log_probability.sum().backward()
+    for key, parameter in policy.named_parameters():
+        assert parameter.grad is not None, key
+        assert parameter.grad.any(), key
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_drawing_follows_the_probabilities(name: str) -> None:
+    policy = new(name)
+    batch = batch_of(policy, toy_graph([1, 1], [(0, 1)]))
+    actions, drawn = policy.sample(batch, 20_000, draw())
+    kinds, count = torch.unique(torch.cat([actions[0, :, :2]], 1), dim=0, return_counts=True)
+    assert len(kinds) == 9, "all placements occur"
+    whole = torch.unique(torch.cat([actions[0].double(), drawn[0].sum(1, keepdim=True).double()], 1), dim=0)
+    if name == "colocrl":
+        torch.testing.assert_close(count / 20_000, whole[:, -1].exp().float(), atol=0.02, rtol=0)
+    assert whole[:, -1].exp().sum() <= 1 + 1e-4, "what was drawn has no more probability than all"
+
+
+def test_attention_in_parts_is_attention(monkeypatch: pytest.MonkeyPatch) -> None:
+    policy = new("colocrl")
+    batch = batch_of(policy, random_graph(20, seed=0))
+    actions = policy.act(batch, 3, draw())
+
+    def scored() -> tuple[torch.Tensor, torch.Tensor]:
+        policy.zero_grad()
+        log_probability = policy.score(batch, actions).log_probability
+        log_probability.sum().backward()
+        return log_probability, policy.network.key.weight.grad.clone()
+
+    whole = scored()
+    monkeypatch.setattr(recurrent, "MOST_ATTENTION", 3 * 20 * 16 * 6)
+    for part, of_whole in zip(scored(), whole, strict=True):
+        torch.testing.assert_close(part, of_whole, atol=1e-5, rtol=1e-4)
+
+
+def test_the_decoder_knows_what_it_chose_before() -> None:
+    network = recurrent.Seq2Seq(4, 2, 8, bound=5.0, temperature=1.0)
+    memory = network.encode(torch.randn(2, 5, 4), torch.ones(2, 5, dtype=torch.bool))
+    devices = torch.zeros(2, 5, dtype=torch.int64)
+    other = devices.clone()
+    other[:, 2] = 1
+    changed = (network.log_probabilities(memory, devices) != network.log_probabilities(memory, other)).any(-1)
+    assert not changed[:, :3].any()
+    assert changed[:, 3:].all()
+
+
+def test_logits_are_bounded() -> None:
+    network = recurrent.Seq2Seq(4, 2, 8, bound=1.0, temperature=1e-3)
+    memory = network.encode(torch.randn(2, 5, 4), torch.ones(2, 5, dtype=torch.bool))
+    least = network.log_probabilities(memory, torch.zeros(2, 5, dtype=torch.int64)).exp().min()
+    assert least >= 1 / (1 + np.exp(2)) - 1e-6, "two logits between -1 and 1"
+
+
+def test_a_sequence_is_in_topological_order_whatever_the_order_of_the_units() -> None:
+    backwards = toy_graph([1, 1, 1], [(2, 1), (1, 0)], output_bytes=[0, 1, 3])
+    sequence = OpSequence.of(backwards)
+    assert sequence.order.tolist() == [2, 1, 0]
+    assert sequence.edges.tolist() == [[0, 1], [1, 2]]
+    np.testing.assert_allclose(sequence.sizes, np.log1p([3, 1, 0]))
+    assert sequence.types.tolist() == [[0.0] * (len(TYPES) - 1) + [1.0]] * 3
+    sequences = Sequences.of([sequence, OpSequence.of(DIAMOND)])
+    by_position = torch.tensor([[[7, 8, 9, 0]], [[1, 2, 3, 4]]])
+    assert sequences.by_unit(by_position).tolist() == [[[9, 8, 7, 0]], [[1, 2, 3, 4]]]
+    assert torch.equal(sequences.by_position(sequences.by_unit(by_position)), by_position)
+
+
+def test_colocrl_sees_direct_neighbours_within_its_positions() -> None:
+    policy = new_colocrl("colocrl:devices=3,hidden=16,positions=3", seed=0)
+    batch: ColocRlBatch = batch_of(policy, DIAMOND)
+    inputs, outputs = batch.neighbours[0].view(4, 2, 3).unbind(1)
+    assert inputs.tolist() == [[0, 0, 0], [1, 0, 0], [1, 0, 0], [0, 1, 1]]
+    assert outputs.tolist() == [[0, 1, 1], [0, 0, 0], [0, 0, 0], [0, 0, 0]], "position 3 is beyond"
+
+
+def test_hdp_lists_neighbours_and_the_released_code_forgets_some() -> None:
+    sequence = OpSequence.of(DIAMOND)
+    end, middle = (
+        [*numbers, *[0.0] * (SLOTS - len(numbers))] for numbers in ([1 / 4, -1, 2 / 4, -1], [0, -1, 3 / 4, 1])
+    )
+    assert neighbours_of(sequence, released=False)[[3, 1]].tolist() == [end, middle]
+    released = neighbours_of(sequence, released=True)[[3, 1], :4].tolist()
+    assert released == [[2, -1, 0, 0], [0, -1, 3, 1]], "only the last predecessor, by its number"
+
+
+def test_hdp_describes_groups_by_connections_types_and_sizes() -> None:
+    sequences = Sequences.of([OpSequence.of(DIAMOND)])
+    assigned = torch.tensor([[[0, 0, 1, 1]]])
+    first, second, empty = describe_groups(sequences, assigned, 3, released=False)[0, 0].tolist()
+    size = 2 * np.log1p(1)
+    rows = [[1, 2, 0, 1, 0, 0], [0, 1, 0, 2, 1, 0]]  # a to b, c; b and c to d: a row, then a column
+    for described, row in ((first, rows[0]), (second, rows[1])):
+        np.testing.assert_allclose(described, np.array([*row, *[0] * (len(TYPES) - 1), 2, size]) / 3, rtol=1e-6)
+    assert not any(empty)
+    released = describe_groups(sequences, assigned, 3, released=True)[0, 0, 0]
+    np.testing.assert_allclose(released[6:], np.array([size, *[0] * (len(TYPES) - 2), 2, 0]) / 3, rtol=1e-6)
+
+
+def test_units_of_a_group_share_its_device() -> None:
+    policy = new("hdp")
+    batch = batch_of(policy, random_graph(20, seed=0))
+    action = policy.act(batch, 6, draw())[0]
+    devices, assigned, of_groups = action[:, :20], action[:, 20:40], action[:, 40:]
+    assert torch.equal(batch.sequences.by_position(devices[None])[0], of_groups.gather(1, assigned))
+
+
+@pytest.mark.parametrize("name", ["colocrl", "hdp"])
+def test_a_policy_survives_the_disk_and_is_for_its_number_of_devices(name: str, tmp_path: Path) -> None:
+    policy = new(name)
+    save_policy(tmp_path, policy.state_dict(), Meta(placer=name, network=SPECS[name], seed=0))
+    problem = Problem(random_graph(10, seed=1), toy_cluster(3))
+    kept: Placer = ColocRl(policy) if name == "colocrl" else Hdp(policy)
+    loaded = built(name, checkpoint=str(tmp_path))
+    assert loaded.place(problem, budget=5).devices == kept.place(problem, budget=5).devices
+    with pytest.raises(InputError, match=f"this policy of '{name}' is for 3 devices, cluster 'toy2' has 2; train one"):
+        loaded.place(Problem(random_graph(10, seed=1), toy_cluster(2)))
+
+
+@pytest.mark.parametrize("name", ["colocrl", "hdp"])
+def test_a_spec_that_describes_no_policy_is_refused(name: str) -> None:
+    make = {"colocrl": new_colocrl, "hdp": new_hdp}[name]
+    with pytest.raises(InputError, match="has the network"):
+        make("graphsage_transformer", 0)
+    with pytest.raises(InputError, match="unknown knob 'hiden'; did you mean 'hidden'"):
+        make(f"{name}:hiden=16", 0)
+    with pytest.raises(InputError, match="multiple of 2"):
+        make(f"{name}:hidden=15", 0)
+    with pytest.raises(InputError, match="Expected `int`"):
+        make(f"{name}:devices=two", 0)
+
+
+@pytest.mark.parametrize("name", ["colocrl", "hdp"])
+def test_more_samples_never_choose_worse(name: str) -> None:
+    problem = Problem(random_graph(20, seed=3), toy_cluster(3, memory=1000.0))
+    placer = built(name, hidden=16)
+    seconds = [simulate(problem, placer.place(problem, budget=budget)).step_seconds for budget in (1, 8, 64)]
+    assert seconds[0] >= seconds[1] >= seconds[2]
