@@ -23,13 +23,16 @@ if TYPE_CHECKING:
     from evaluation.comparison import Comparison
 
 BAR = 10  # characters
+MANY = 14  # placers that a line of a table can hold
 
 
 def comparison_tables(comparison: Comparison) -> RenderableType:
-    """Step times per problem and, of several problems, the summary; and what failed."""
+    """Step times per problem, if a line can hold them, and, of several problems, the summary; and what failed."""
     failed = [failure_table(comparison)] if comparison.failures else []
     if len(comparison.problems) == 1:
         return Group(placer_table(comparison), *failed)
+    if len(comparison.placers) > MANY:
+        return Group(summary_table(comparison), *failed)
     return Group(problem_table(comparison), "", summary_table(comparison), *failed)
 
 
