@@ -15,7 +15,7 @@ import numpy as np
 
 from envs.compiled import compiled
 from graphs.errors import InputError
-from graphs.op_graph import Floats, Ints
+from graphs.op_graph import Bools, Floats, Ints
 from placers.contiguous.ideals import Ideals, Masks, masks_of
 from placers.contiguous.pieces import Pieces
 
@@ -54,6 +54,12 @@ class Kinds:
         return np.array([len(devices) for devices in self.members], np.int64)
 
     @property
+    def usable(self) -> Bools:
+        """(kinds, states) whether a state uses a device of each kind."""
+        used: Bools = np.arange(self.states) // self.strides[:, None] % (self.counts[:, None] + 1) > 0
+        return used
+
+    @property
     def states(self) -> int:
         """How many states there are."""
         return int(np.prod([len(devices) + 1 for devices in self.members]))
@@ -88,8 +94,10 @@ def best_split(pieces: Pieces, ideals: Ideals, limits: Floats, at_most: float = 
     parts = _Parts(pieces, ideals, kinds, at_most * (1 + SLACK))
     best = np.full((len(ideals), kinds.states), np.inf)
     best[0] = 0.0
+    usable = kinds.usable
     for ideal in range(1, len(ideals)):
-        _relax(ideal, parts.below(ideal), best, kinds.strides, kinds.counts, kinds.limits, *parts.loads, parts.bound)
+        size = parts.below(ideal)
+        _relax(ideal, size, best, kinds.strides, usable, kinds.limits, *parts.loads, parts.bound)
     return (float(best[-1, -1]), parts.backtracked(best)) if np.isfinite(best[-1, -1]) else None
 
 
@@ -131,7 +139,7 @@ class _Parts:
         below = found[: self.below(ideal)]
         choices = []
         for kind, stride in enumerate(self.kinds.strides.tolist()):
-            if state // stride % (self.kinds.counts[kind] + 1):
+            if self.kinds.usable[kind, state]:
                 load = np.where(below == ideal, 0.0, work[below, kind] + cut[below, kind])
                 load[(load > self.bound) | (memory[below] > self.kinds.limits[kind])] = np.inf
                 largest = np.maximum(best[below, state - stride], load)
@@ -209,7 +217,7 @@ def _grow(
 
 @compiled
 def _relax(
-    ideal: int, size: int, best: Floats, strides: Ints, counts: Ints, limits: Floats, found: Ints, work: Floats,
+    ideal: int, size: int, best: Floats, strides: Ints, usable: Bools, limits: Floats, found: Ints, work: Floats,
     cut: Floats, memory: Floats, bound: float,
 ) -> None:  # fmt: skip
     """Fill `best[ideal]`, (states,), from the smaller ideals."""
@@ -220,10 +228,10 @@ def _relax(
             load = work[smaller, kind] + cut[smaller, kind]
             if load <= bound and memory[smaller] <= limits[kind]:
                 for state in range(states):
-                    if state // strides[kind] % (counts[kind] + 1):
+                    if usable[kind, state]:
                         largest = max(best[smaller, state - strides[kind]], load)
                         best[ideal, state] = min(best[ideal, state], largest)
     for kind in range(len(strides)):  # a device may stay empty
         for state in range(states):
-            if state // strides[kind] % (counts[kind] + 1):
+            if usable[kind, state]:
                 best[ideal, state] = min(best[ideal, state], best[ideal, state - strides[kind]])
