@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import TypeVar, cast
 
@@ -15,20 +16,28 @@ from numba import njit
 
 F = TypeVar("F", bound=Callable[..., object])
 
-_SOURCES = [path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py"))]
-_STAMP = hashlib.sha256(b"".join(text for text in _SOURCES if b"envs.compiled" in text)).hexdigest()
+_HERE = Path(__file__).parent
 
 
 def compiled(function: F) -> F:
     """Compile at the first call, or load what an earlier process compiled from the same sources.
 
-    The sources are the function's own file and all files of this folder that import from `envs.compiled`.
+    The sources are all files of this folder that import from `envs.compiled`, and all of the function's own folder if
+    that is another.
     """
     dispatcher = njit(cache=True, nogil=True, _nrt=False)(function)
     # numba watches the function's own file alone: a cached caller would go on running old code of another file
-    own = Path(function.__code__.co_filename).read_bytes()
-    dispatcher._cache._cache_file._source_stamp = _STAMP + hashlib.sha256(own).hexdigest()
+    dispatcher._cache._cache_file._source_stamp = _stamp(Path(function.__code__.co_filename).parent)
     return cast(F, dispatcher)
+
+
+@cache
+def _stamp(folder: Path) -> str:
+    """A text that changes with the sources of functions in a folder."""
+    sources = [text for path in sorted(_HERE.glob("*.py")) if b"envs.compiled" in (text := path.read_bytes())]
+    if folder != _HERE:
+        sources += [path.read_bytes() for path in sorted(folder.glob("*.py"))]
+    return hashlib.sha256(b"".join(sources)).hexdigest()
 
 
 def inlined(function: F) -> F:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from envs.cost_models import Costs
-from graphs.op_graph import Bools, Floats, Ints
+from graphs.op_graph import Floats, Ints
 from graphs.problem import Problem
 
 
@@ -42,7 +42,7 @@ def move_seconds(problem: Problem) -> Floats:
     that, on average over the others, is one side's share.
     """
     cluster, moved = problem.cluster, problem.graph.output_bytes[:, None]
-    cpus = is_cpu(problem)
+    cpus = cluster.is_cpu
     seconds = np.zeros((len(problem.graph), len(cluster)))
     if cpus.any():
         host = int(cpus.argmax())
@@ -53,8 +53,3 @@ def move_seconds(problem: Problem) -> Floats:
             both_sides = cluster.latency[device, others] + moved / cluster.bandwidth[device, others]
             seconds[:, device] = both_sides.mean(axis=1) / 2
     return seconds
-
-
-def is_cpu(problem: Problem) -> Bools:
-    """(devices,) whether each is a CPU."""
-    return np.array([device.kind == "cpu" for device in problem.cluster.devices], np.bool_)

@@ -106,6 +106,11 @@ class Cluster:
                 )
 
     @property
+    def is_cpu(self) -> Bools:
+        """(devices,) whether each is a CPU."""
+        return np.array([device.kind == "cpu" for device in self.devices], np.bool_)
+
+    @property
     def memory_bytes(self) -> Floats:
         """(devices,) bytes."""
         return np.array([device.memory_bytes for device in self.devices])

@@ -76,10 +76,9 @@ def _by_ids(problem: Problem, content: dict[str, Any], path: Path) -> Ints:
     except msgspec.ValidationError as error:
         raise InputError(f"{path}: {error}") from error
     of_id = {name.rpartition(".")[2]: op for op, name in enumerate(problem.graph.names)}
-    kinds = [device.kind == "cpu" for device in problem.cluster.devices]
     per_op = np.full(len(problem.graph), -1)
     for what, machines, wanted in (("accelerators", split.fpgas, False), ("CPUs", split.cpus, True)):
-        there = [device for device, is_cpu in enumerate(kinds) if is_cpu == wanted]
+        there = np.flatnonzero(problem.cluster.is_cpu == wanted).tolist()
         used = [machine for machine in machines if machine.nodes]
         if len(used) > len(there):
             raise InputError(f"{path}: {len(used)} {what} for a cluster with {len(there)}; add devices or take another")

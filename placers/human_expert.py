@@ -56,8 +56,8 @@ def build() -> HumanExpert:
 
 def chosen_devices(cluster: Cluster) -> Ints:
     """The devices that an expert uses, in order: all but the CPUs, or the CPUs if there is nothing else."""
-    others = [i for i, device in enumerate(cluster.devices) if device.kind != "cpu"]
-    return np.array(others or range(len(cluster)), np.int64)
+    others = np.flatnonzero(~cluster.is_cpu)
+    return others if len(others) else np.arange(len(cluster))
 
 
 def has_branches(graph: OpGraph) -> bool:

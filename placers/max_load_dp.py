@@ -41,7 +41,7 @@ class MaxLoadDP:
         """Without any simulation. If no such split fits the memory, one that would with more of it."""
         pieces = Pieces.of(problem, costs_of(problem))
         ideals = Ideals.all(len(pieces), pieces.edges, self.ideals) if self.ideals else None
-        placement = best_within_memory(pieces, ideals or Ideals.chain(pieces.order))
+        placement = best_within_memory(pieces, ideals)
         return Plan.of_units(problem, placement[pieces.of_unit], placer=self.name, seed=seed)
 
 

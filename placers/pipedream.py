@@ -21,7 +21,6 @@ from envs.simulator import Simulator
 from graphs.op_graph import Floats, Ints
 from graphs.problem import Problem
 from placers.contiguous.branches import without_branches
-from placers.contiguous.ideals import Ideals
 from placers.contiguous.pieces import Pieces
 from placers.contiguous.split import best_within_memory
 from placers.searching.held_memory import HeldMemory
@@ -94,7 +93,7 @@ def _along_a_path(problem: Problem) -> Ints:
     """(units,) devices, with the least max-load of all splits of the graph without its branches."""
     costs = costs_of(problem)
     pieces = Pieces.joined(problem, costs, without_branches(problem, costs))
-    return best_within_memory(pieces, Ideals.chain(pieces.order))[pieces.of_unit]
+    return best_within_memory(pieces)[pieces.of_unit]
 
 
 def _bytes_across(units: UnitGraph) -> Floats:

@@ -27,9 +27,7 @@ def save_trainer(folder: Path, trainer: PpoTrainer) -> None:
         tensors |= {f"adam.{index}.{key}": value for key, value in state.items()}
     tensors["baselines"] = torch.tensor([arena.baseline.value for arena in trainer.arenas], dtype=torch.float64)
     counters = {"updates": str(trainer.updates), "simulations": str(trainer.simulations), "seed": str(trainer.seed)}
-    fresh = folder / f"{TRAINER}.new"
-    save_file(tensors, fresh, metadata={"version": VERSION, **counters})
-    fresh.replace(folder / TRAINER)
+    write_state(folder, tensors, {"version": VERSION, **counters})
 
 
 def restore_trainer(folder: Path, trainer: PpoTrainer) -> None:
@@ -38,14 +36,7 @@ def restore_trainer(folder: Path, trainer: PpoTrainer) -> None:
     Raises InputError if the file is missing or damaged, of another version, seed, or network.
     """
     path = folder / TRAINER
-    if not path.is_file():
-        raise InputError(f"{folder} holds no run to resume ({TRAINER} is missing); start one without --resume")
-    try:
-        with safe_open(path, "pt") as file:
-            counters = file.metadata()
-        tensors = load_file(path)
-    except (OSError, SafetensorError) as error:
-        raise InputError(f"{path}: damaged ({error}); start the run again in another folder") from error
+    tensors, counters = read_state(folder, "--resume")
     for key, ours in (("version", VERSION), ("seed", str(trainer.seed))):
         if counters.get(key) != ours:
             raise InputError(f"{path}: written with {key} {counters.get(key)}, this run has {key} {ours}")
@@ -62,6 +53,29 @@ def restore_trainer(folder: Path, trainer: PpoTrainer) -> None:
         arena.baseline.value = value
     trainer.updates = int(counters["updates"])
     trainer.simulations = int(counters["simulations"])
+
+
+def write_state(folder: Path, tensors: dict[str, torch.Tensor], counters: dict[str, str]) -> None:
+    """Replace the state of a run in one step."""
+    fresh = folder / f"{TRAINER}.new"
+    save_file(tensors, fresh, metadata=counters)
+    fresh.replace(folder / TRAINER)
+
+
+def read_state(folder: Path, flag: str) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
+    """What `write_state` wrote; `flag` is how the user asked to resume.
+
+    Raises InputError if the file is missing or damaged.
+    """
+    path = folder / TRAINER
+    if not path.is_file():
+        raise InputError(f"{folder} holds no run to resume ({TRAINER} is missing); start one without {flag}")
+    try:
+        with safe_open(path, "pt") as file:
+            counters = file.metadata()
+        return load_file(path), counters
+    except (OSError, SafetensorError) as error:
+        raise InputError(f"{path}: damaged ({error}); start the run again in another folder") from error
 
 
 def _below(prefix: str, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:

@@ -14,8 +14,6 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file, save_file
 from tqdm import tqdm
 
 from envs.iterative import Rules
@@ -25,9 +23,9 @@ from placers.placeto import Placeto
 from placers.policies.placeto import Shape, new_placeto
 from placers.policies.placeto_file import PlacetoMeta, save_placeto
 from placers.searching.interrupts import Interrupts
+from training.checkpoint import TRAINER, read_state, write_state
 from training.reinforce import Reinforce, ReinforceTrainer
 
-TRAINER = "trainer.safetensors"
 METRICS = "metrics.jsonl"
 VERSION = "1"
 CHECKPOINT_EVERY = 50  # updates
@@ -80,9 +78,7 @@ def save_reinforce(folder: Path, trainer: ReinforceTrainer) -> None:
             rho, placement = trainer.mdp.best[field.scene]
             tensors[f"best.{index}"] = torch.from_numpy(np.append(rho, placement))  # float64 holds devices exactly
     counters = {"updates": str(trainer.updates), "simulations": str(trainer.simulations)}
-    fresh = folder / f"{TRAINER}.new"
-    save_file(tensors, fresh, metadata={"version": VERSION, "of": _fingerprint(trainer), **counters})
-    fresh.replace(folder / TRAINER)
+    write_state(folder, tensors, {"version": VERSION, "of": _fingerprint(trainer), **counters})
 
 
 def restore_reinforce(folder: Path, trainer: ReinforceTrainer) -> None:
@@ -91,14 +87,7 @@ def restore_reinforce(folder: Path, trainer: ReinforceTrainer) -> None:
     Raises InputError if the file is missing, damaged, or of another version, seed, policy, problems or settings.
     """
     path = folder / TRAINER
-    if not path.is_file():
-        raise InputError(f"{folder} holds no run to resume ({TRAINER} is missing); start one without resume")
-    try:
-        with safe_open(path, "pt") as file:
-            counters = file.metadata()
-        tensors = load_file(path)
-    except (OSError, SafetensorError) as error:
-        raise InputError(f"{path}: damaged ({error}); start the run again in another folder") from error
+    tensors, counters = read_state(folder, "resume")
     if counters.get("version") != VERSION or counters.get("of") != _fingerprint(trainer):
         raise InputError(f"{path}: is of another seed, policy, problems, rules or settings than this run")
     state = trainer.optimizer.state_dict()

@@ -18,7 +18,7 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from envs.cost_models import Costs
-from envs.max_load import is_cpu, move_seconds
+from envs.max_load import move_seconds
 from graphs.op_graph import Floats, Ints, Phase
 from graphs.problem import Problem
 
@@ -165,7 +165,7 @@ def _summed(values: Floats, of_op: Ints) -> Floats:
 
 def _nets(problem: Problem, of_op: Ints) -> tuple[tuple[tuple[int, ...], ...], Floats]:
     """Distinct nets of two pieces or more, and the seconds (nets, devices) that moving their outputs takes."""
-    graph, moves = problem.graph, np.where(is_cpu(problem), 0.0, move_seconds(problem))
+    graph, moves = problem.graph, move_seconds(problem)
     pins: dict[int, set[int]] = defaultdict(set)
     for u, v in graph.edges[~graph.control].tolist():
         pins[u].update((int(of_op[u]), int(of_op[v])))

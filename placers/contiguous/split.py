@@ -65,15 +65,16 @@ class Kinds:
         return int(np.prod([len(devices) + 1 for devices in self.members]))
 
 
-def best_within_memory(pieces: Pieces, ideals: Ideals) -> Ints:
+def best_within_memory(pieces: Pieces, ideals: Ideals | None = None) -> Ints:
     """(pieces,) the device of each in the best split that fits the memory, or if none does, in the best.
 
-    Raises InputError as `best_split` does.
+    Without ideals, of the splits along one order of the pieces. Raises InputError as `best_split` does.
     """
     memory = pieces.problem.cluster.memory_bytes
     for limits in (memory, np.full(len(memory), np.inf)):
-        known = best_split(pieces, Ideals.chain(pieces.order), limits)
-        best = best_split(pieces, ideals, limits, np.inf if known is None else known[0])
+        best = best_split(pieces, Ideals.chain(pieces.order), limits)
+        if ideals is not None:
+            best = best_split(pieces, ideals, limits, np.inf if best is None else best[0])
         if best is not None:
             return best[1]
     raise AssertionError("without limits there is always a split")

@@ -242,7 +242,7 @@ def _device_features(problem: Problem, costs: Costs) -> Floats:
             index == 0,
             index == count - 1,
             np.full(count, 1 / count),
-            np.array([device.kind == "cpu" for device in cluster.devices]),
+            cluster.is_cpu,
         ],
         axis=1,
     )

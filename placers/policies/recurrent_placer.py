@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -17,7 +18,7 @@ HIDDEN = 128  # a quarter of the authors', for speed
 
 
 @dataclass(frozen=True, eq=False)
-class RecurrentPlacer:
+class RecurrentPlacer(ABC):
     """A policy for one number of devices as a placer: its most likely choices, or the best of several placements."""
 
     kind: ClassVar[str]  # the placer's name
@@ -28,9 +29,9 @@ class RecurrentPlacer:
     hidden: int = HIDDEN  # width of the LSTMs of an untrained policy
 
     @staticmethod
+    @abstractmethod
     def new(network: str, seed: int) -> Any:
         """An untrained policy from a network's spec and a seed."""
-        raise NotImplementedError
 
     @classmethod
     def built(cls, checkpoint: str, samples: int, hidden: int) -> Self:

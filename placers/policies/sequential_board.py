@@ -175,7 +175,7 @@ def _static(cluster: Cluster, seconds: Floats, held: HeldMemory) -> np.ndarray:
             np.log(memory / need) / 4,
             np.log(outgoing / outgoing.mean()),
             np.full(count, 1 / count),
-            np.array([device.kind == "cpu" for device in cluster.devices]),
+            cluster.is_cpu,
         ],
         axis=1,
     )

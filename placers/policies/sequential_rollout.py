@@ -6,11 +6,7 @@ order of decreasing longest remaining path, channels that serve one transfer aft
 
 from __future__ import annotations
 
-import hashlib
 import math
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any, TypeVar, cast
 
 import numpy as np
 
@@ -20,20 +16,9 @@ from placers.policies.sequential_board import Board
 from placers.policies.sequential_state import GREEDY, LIVE_FEATURES, SAMPLED, Choices, Head, Record, Singles, State
 
 _LIVE = len(LIVE_FEATURES)
-_STAMP = hashlib.sha256(
-    b"".join(path.read_bytes() for path in sorted(Path(__file__).parent.glob("sequential_*.py")))
-).hexdigest()
-F = TypeVar("F", bound=Callable[..., object])
 
 
-def _kernel(function: F) -> F:
-    """Compile, and compile anew when the tuples that a kernel reads have changed, which are defined in other files."""
-    dispatcher: Any = compiled(function)
-    dispatcher._cache._cache_file._source_stamp += _STAMP
-    return cast(F, dispatcher)
-
-
-@_kernel
+@compiled
 def roll_out(board: Board, head: Head, choices: Choices, state: State, record: Record) -> None:
     """Place all units in every sample, and record it."""
     for sample in range(len(record.placements)):
@@ -101,7 +86,7 @@ def _look(board: Board, state: State, unit: int) -> None:
                 state.cut[device] += board.link_bytes[i] * board.per_byte[there, device]
 
 
-@_kernel
+@compiled
 def _schedule(board: Board, state: State, unit: int, device: int, commit: bool) -> None:
     """Run the forward ops of the unit on the device, after what is there; with `commit` they stay there."""
     ready, sending = 0.0, 0.0
@@ -155,7 +140,7 @@ def _place(board: Board, state: State, unit: int, device: int) -> None:
         state.present[board.held[i], device] = True
 
 
-@_kernel
+@compiled
 def _describe(
     board: Board, state: State, unit: int, latest: int, progress: float, horizon: float, out: Singles
 ) -> None:
@@ -284,7 +269,7 @@ def _normalise(score: Floats, allowed: Bools) -> float:
     return best + math.log(total)
 
 
-@_kernel
+@compiled
 def _best(score: Floats, allowed: Bools) -> int:
     best = -1
     for device in range(len(score)):

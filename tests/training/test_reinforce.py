@@ -18,8 +18,9 @@ from placers.policies.placeto import Shape, new_placeto
 from placers.policies.placeto_file import load_placeto
 from tests.oracle.toys import Toy, random_graph, toy_cluster, toy_graph
 from training import reinforce
+from training.checkpoint import TRAINER
 from training.reinforce import Reinforce, ReinforceMetrics, ReinforceTrainer, returns_of
-from training.reinforce_run import TRAINER, train_placeto
+from training.reinforce_run import train_placeto
 
 SMALL = Shape(rounds=2)
 
