@@ -18,8 +18,9 @@ from graphs.load import load_cluster, load_graph
 from graphs.problem import Problem
 from placers.policies.policy_file import load_meta, save_policy
 from training.finetune import FineTuned, FineTuner
+from training.problems import load_problems
 from training.recipe import load_recipe
-from training.train import Learned, load_problems
+from training.train import Learned
 
 AS_IN_PAPERS = "metis:default=true"  # the METIS that papers compare with, beside ours, which is tuned
 

@@ -12,21 +12,24 @@ import numpy as np
 from graphs.cluster import Cluster
 
 LEAST_MEMORY = 0.6  # of what devices have: with less, most training graphs fit nowhere
+UNEQUAL = 2.0  # by which a device's own speed and memory are at most multiplied or divided beside that
 
 
-def randomised(cluster: Cluster, spread: float, rng: np.random.Generator) -> Cluster:
+def randomised(cluster: Cluster, spread: float, rng: np.random.Generator, *, unequal: bool = False) -> Cluster:
     """A copy whose compute speed, memory and bandwidth are multiplied by a factor each, the same for all devices.
 
-    The logarithm of a factor is uniform between those of 1 / spread and spread; memory loses no more than 40%.
+    The logarithm of a factor is uniform between those of 1 / spread and spread; memory loses no more than 40%. With
+    `unequal` each device has two factors of its own beside, of speed and of memory, drawn alike between 1/2 and 2.
     """
     speed, memory, bandwidth = np.exp(rng.uniform(-1, 1, 3) * np.log(spread))
+    own = np.exp(rng.uniform(-1, 1, (len(cluster), 2)) * np.log(UNEQUAL)) if unequal else np.ones((len(cluster), 2))
     devices = tuple(
         replace(
             device,
-            flops_per_second=device.flops_per_second * speed,
-            bytes_per_second=device.bytes_per_second * speed,
-            memory_bytes=device.memory_bytes * max(memory, LEAST_MEMORY),
+            flops_per_second=device.flops_per_second * speed * faster,
+            bytes_per_second=device.bytes_per_second * speed * faster,
+            memory_bytes=device.memory_bytes * max(memory * larger, LEAST_MEMORY),
         )
-        for device in cluster.devices
+        for device, (faster, larger) in zip(cluster.devices, own, strict=True)
     )
     return replace(cluster, devices=devices, bandwidth=cluster.bandwidth * bandwidth)

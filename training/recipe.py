@@ -26,7 +26,10 @@ class ProblemSet(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     test_clusters: tuple[str, ...] = ("p100:devices=2", "p100:devices=4")  # for the families' test split
     randomised: Annotated[int, msgspec.Meta(ge=0)] = 0  # copies of each training cluster with other speeds and memory
     spread: Annotated[float, msgspec.Meta(ge=1)] = 5.0  # by which those are at most multiplied or divided
-    groups: Positive = 64  # op groups per graph
+    unequal: Share = 0.0  # of those copies, with devices that differ from each other
+    groups: tuple[Positive, ...] = (64,)  # into which training graphs are tied, each graph into all of these
+    variants: Annotated[int, msgspec.Meta(ge=0)] = 0  # of groups, clusters and copies, kept of each graph; 0: all
+    test_groups: Positive = 64  # into which test graphs are tied
     optimizer: str = "adam"  # whose state occupies memory
 
 

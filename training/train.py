@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-import numpy as np
 import torch
 from tqdm import tqdm
 
 from graphs.errors import InputError
-from graphs.load import load_cluster, load_graph, split
 from graphs.problem import Problem
 from placers.colocrl import ColocRl
 from placers.gdp import Gdp
@@ -25,8 +23,8 @@ from placers.searching.interrupts import Interrupts
 from placers.sequential import Sequential
 from training.checkpoint import restore_trainer, save_trainer
 from training.ppo import PpoTrainer
-from training.randomised_clusters import randomised
-from training.recipe import ProblemSet, Recipe, load_recipe
+from training.problems import load_problems
+from training.recipe import Recipe, load_recipe
 from training.rollouts import Arena
 from training.run_folder import RunFolder, check_free, library_versions
 
@@ -71,24 +69,6 @@ def train(
         folder = RunFolder.create(out, recipe, command)
     _run(trainer, recipe, folder)
     return placer(policy, f"{recipe.placer}:checkpoint={out}")
-
-
-def load_problems(chosen: ProblemSet, which: Literal["train", "test"] = "train", seed: int = 0) -> list[Problem]:
-    """A split of a problem set: each graph of its families on each of its clusters for that split.
-
-    For training, `seed` draws the randomised copies of the clusters, anew for each graph.
-    """
-    named = chosen.clusters if which == "train" else chosen.test_clusters
-    clusters = [load_cluster(spec) for spec in named]
-    copies = chosen.randomised if which == "train" else 0
-    rng = np.random.default_rng(seed)
-    problems = []
-    for spec in tqdm(split(chosen.families, which), desc="capturing models", unit="model", leave=False, disable=None):
-        graph = load_graph(spec, groups=chosen.groups)
-        for cluster in clusters:
-            others = [randomised(cluster, chosen.spread, rng) for _ in range(copies)]
-            problems += [Problem(graph, one, chosen.optimizer) for one in (cluster, *others)]
-    return problems
 
 
 def _run(trainer: PpoTrainer, recipe: Recipe, folder: RunFolder) -> None:

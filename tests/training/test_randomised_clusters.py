@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from graphs.load import load_cluster
+from training.problems import load_problems
 from training.randomised_clusters import LEAST_MEMORY, randomised
 from training.recipe import ProblemSet
-from training.train import load_problems
 
 
 @pytest.mark.parametrize("spread", [1.0, 3.0])
@@ -30,7 +30,10 @@ def test_factors_stay_within_the_spread_and_are_the_same_for_all_devices(spread:
 
 
 def test_training_problems_have_randomised_copies_and_test_problems_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("training.train.split", lambda families, which: ["transformer:layers=1,width=64,heads=2"] * 2)
+    tiny = "transformer:layers=1,width=64,heads=2"
+    monkeypatch.setattr("training.problems.split", lambda families, which: [tiny] * 2)
+        "training.problems.split", lambda families, which: ["transformer:layers=1,width=64,heads=2"] * 2
+    )
     chosen = ProblemSet(clusters=("p100:devices=2", "p100:devices=3"), test_clusters=("p100:devices=2",), randomised=2)
     train, again, other = (load_problems(chosen, "train", seed) for seed in (0, 0, 1))
     assert [len(problem.cluster) for problem in train] == [2, 2, 2, 3, 3, 3] * 2
@@ -39,3 +42,16 @@ def test_training_problems_have_randomised_copies_and_test_problems_none(monkeyp
     assert prints == [problem.cluster.fingerprint for problem in again]
     assert prints != [problem.cluster.fingerprint for problem in other]
     assert len(load_problems(chosen, "test")) == 2
+
+
+def test_unequal_copies_have_devices_that_differ_and_some_variants_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = load_cluster("p100:devices=4")
+    copy = randomised(cluster, 3.0, np.random.default_rng(0), unequal=True)
+    assert len({device.flops_per_second for device in copy.devices}) == 4
+    assert np.ptp(copy.memory_bytes) > 0
+    monkeypatch.setattr("training.problems.split", lambda families, which: ["transformer:layers=1,width=64,heads=2"])
+    chosen = ProblemSet(clusters=("p100:devices=2",), randomised=1, groups=(4, 8), variants=3, test_groups=5)
+    train = load_problems(chosen)
+    assert len(train) == 3
+    assert {problem.graph.num_units for problem in train} == {4, 8}
+    assert {problem.graph.num_units for problem in load_problems(chosen, "test")} == {5}
