@@ -32,8 +32,6 @@ def test_factors_stay_within_the_spread_and_are_the_same_for_all_devices(spread:
 def test_training_problems_have_randomised_copies_and_test_problems_none(monkeypatch: pytest.MonkeyPatch) -> None:
     tiny = "transformer:layers=1,width=64,heads=2"
     monkeypatch.setattr("training.problems.split", lambda families, which: [tiny] * 2)
-        "training.problems.split", lambda families, which: ["transformer:layers=1,width=64,heads=2"] * 2
-    )
     chosen = ProblemSet(clusters=("p100:devices=2", "p100:devices=3"), test_clusters=("p100:devices=2",), randomised=2)
     train, again, other = (load_problems(chosen, "train", seed) for seed in (0, 0, 1))
     assert [len(problem.cluster) for problem in train] == [2, 2, 2, 3, 3, 3] * 2
