@@ -21,6 +21,7 @@ from placers.policies.sequential_board import Board
 
 LEARNED = True  # means nothing before it is trained
 HOTTEST = 4.0  # temperature of the last sample: a trained policy is sure of itself, and its samples hardly differ
+PASSES = 3  # over all units, of which each sees the one before
 FULLEST, EMPTIEST = 0.85, 0.7  # shares of the memory that the greedy placement and the last sample may fill by estimate
 
 
@@ -40,7 +41,7 @@ class Sequential:
         choices = max(1, min(self.samples or budget, budget))
         temperatures = np.linspace(1.0, HOTTEST, choices)
         shares = np.linspace(FULLEST, EMPTIEST, choices)
-        placements = self.policy.candidates(batch, temperatures, shares, seed)
+        placements = self.policy.candidates(batch, temperatures, shares, seed, passes=PASSES)[-1]
         best = simulator.run_batch(placements).best() if choices > 1 else 0
         return Plan.of_units(problem, placements[best], placer=self.name, seed=seed, simulations=simulator.simulations)
 

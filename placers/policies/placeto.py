@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Annotated, Literal
 
 import msgspec
 import torch
@@ -16,14 +17,21 @@ from graphs.cluster import Cluster
 from graphs.errors import InputError
 from placers.policies.placeto_network import PlacetoNetwork
 from placers.policies.placeto_states import Kinship, States
+from placers.policies.recurrent_spec import Size, shape_of
+
+Count = Annotated[int, msgspec.Meta(ge=0)]
+
+
+NAME = "placeto"
 
 
 class Shape(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What a policy is made of."""
+    """What a policy is made of; the knobs of a spec, "placeto:devices=2"."""
 
-    devices: int = 0  # as published, for so many, by a one-hot; 0: any number, each scored by what it sees (ours)
-    width: int = 0  # of the messages; 0: as many as features, as in the authors' code
-    rounds: int = 8  # of messages
+    devices: Count = 0  # as published, for so many, by a one-hot; 0: any number, each scored by what it sees (ours)
+    width: Count = 0  # of the messages; 0: as many as features, as in the authors' code
+    rounds: Size = 8  # of messages
+    order: Literal["topological", "random", "given"] = "topological"  # in which units are visited
     mean: bool = False  # average where Placeto adds up
 
     @property
@@ -85,8 +93,12 @@ class Turn:
     device: int
 
 
-def new_placeto(shape: Shape, seed: int) -> PlacetoPolicy:
-    """An untrained policy; same seed, same weights."""
+def new_placeto(network: Shape | str, seed: int) -> PlacetoPolicy:
+    """An untrained policy of a shape, or of the one in a spec; same seed, same weights.
+
+    Raises InputError as `shape_of` does.
+    """
+    shape = shape_of(network, NAME, Shape) if isinstance(network, str) else network
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         return PlacetoPolicy(shape)

@@ -24,7 +24,8 @@ from placers.policies.sequential_encoder import Encoder
 from placers.policies.sequential_rollout import roll_out
 from placers.policies.sequential_state import FEATURES, GIVEN, GREEDY, SAMPLED, Choices, Head, Record, State
 
-FILLED = 0.9  # share of each device's memory that may be filled by estimate, which is a little low
+EARLIER_PASSES = 3  # at most, in training
+SHARES_OF_PASSES = (0.5, 0.25, 0.15, 0.1)  # of the problems that are met after so many earlier passes, from none
 EARLIEST_FINISH_FIRST = -2.0  # initial weight of a device's finish: a new policy leans to where a unit ends first
 FORBIDDEN = -1e9  # logit of a device that is masked; infinity would give NaN where all are
 
@@ -44,8 +45,9 @@ class SequentialBatch:
 
     @property
     def unit_mask(self) -> Tensor:
-        """(problems, units) bool, False where padded."""
-        return self.encoded.unit_mask
+        """(problems, 2 * units) bool: what of an action is a decision, and not padded."""
+        units = self.encoded.unit_mask
+        return torch.cat([units, torch.zeros_like(units)], 1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,65 +92,102 @@ class SequentialPolicy(nn.Module):
 
     @torch.no_grad()
     def act(self, batch: SequentialBatch, samples: int, generator: torch.Generator) -> Tensor:
-        """Draw placements, (problems, samples, units) devices; what was seen on the way is kept for `score`."""
-        uniform = torch.rand(len(batch.boards), samples, batch.unit_mask.shape[1], generator=generator)
-        placements = torch.zeros(uniform.shape, dtype=torch.int64)
-        self._play(batch, SAMPLED, uniform, placements)
-        return placements
+        """Draw actions, (problems, samples, 2 * units): devices, then those of the pass before, or -1 in a first pass.
+
+        Each problem is met in a first pass, or after one or more, which all its samples then share. What was seen on
+        the way is kept for `score`.
+        """
+        states = self(batch.encoded)
+        shape = len(batch.boards), samples, states.shape[1]
+        uniform = torch.rand(shape, generator=generator)
+        earlier = torch.rand((EARLIER_PASSES, len(batch.boards), states.shape[1]), generator=generator).double().numpy()
+        passes = torch.multinomial(torch.tensor(SHARES_OF_PASSES), len(batch.boards), True, generator=generator)
+        actions = torch.full((*shape[:2], 2 * shape[2]), -1)
+        for i, board in enumerate(batch.boards):
+            units = len(board.order)
+            before = np.full((1, units), -1)
+            for numbers in earlier[: int(passes[i]), i]:
+                before = self._draw(board, states[i], Choices.of(SAMPLED, numbers[None, :units], before))
+            actions[i, :, shape[2] : shape[2] + units] = torch.from_numpy(before)
+        self._play(batch, states, SAMPLED, uniform, actions)
+        return actions
 
     def score(self, batch: SequentialBatch, placements: Tensor) -> Scores:
-        """Log-probabilities and entropy of placements (problems, samples, units), differentiable.
+        """Log-probabilities and entropy of actions (problems, samples, 2 * units), differentiable.
 
         The log-probability of a device that the decoder would not allow is as good as minus infinity.
         """
+        encoded = self(batch.encoded)
         trace = self.trace(batch, placements)
-        states = self(batch.encoded).flatten(0, 1)
+        states = encoded.flatten(0, 1)
         hidden = torch.relu(states.index_select(0, trace.states) + self.first(trace.features))
         rated = self.out(torch.relu(self.second(hidden))) + self.skip(trace.features)
         logits = torch.where(trace.allowed, 0.0, FORBIDDEN).flatten().index_put((trace.rows,), rated.squeeze(-1))
         log_probabilities = logits.view(trace.allowed.shape).log_softmax(-1)
-        chosen = log_probabilities.gather(-1, placements[..., None]).squeeze(-1)
+        devices = placements[..., : encoded.shape[1]].clamp_min(0)
+        chosen = log_probabilities.gather(-1, devices[..., None]).squeeze(-1)
         entropy = -(log_probabilities.exp() * log_probabilities).sum(-1).mean(1)
-        return Scores(chosen * batch.unit_mask[:, None, :], entropy * batch.unit_mask)
+        mask = batch.unit_mask
+        return Scores(torch.cat([chosen, 0 * chosen], 2) * mask[:, None], torch.cat([entropy, 0 * entropy], 1) * mask)
 
     @torch.no_grad()
     def trace(self, batch: SequentialBatch, placements: Tensor) -> Trace:
-        """What the decoder sees while it places (problems, samples, units).
+        """What the decoder sees while it takes the actions (problems, samples, 2 * units).
 
         That does not depend on the policy, so the latest trace of a batch serves all epochs of an update.
         """
         if not batch.latest or batch.latest[0][0] is not placements:
-            self._play(batch, GIVEN, torch.zeros(placements.shape), placements)
+            states = self(batch.encoded)
+            self._play(batch, states, GIVEN, torch.zeros((*placements.shape[:2], states.shape[1])), placements)
         return batch.latest[0][1]
 
     @torch.no_grad()
-    def candidates(self, batch: SequentialBatch, temperatures: Floats, shares: Floats, seed: int) -> Ints:
-        """(choices, units) placements of a single problem: the greedy one, then samples.
+    def candidates(
+        self,
+        batch: SequentialBatch,
+        temperatures: Floats,
+        shares: Floats,
+        seed: int,
+        *,
+        passes: int = 1,
+        previous: Ints | None = None,
+    ) -> Ints:
+        """(passes, choices, units) placements of a single problem after each pass: the greedy one, then samples.
 
         `temperatures` and `shares`, (choices,), say how bold each of them is, and how much of the devices' memory it
-        may fill.
+        may fill. With `previous`, (units,), the first pass follows that placement already.
         """
-        board, count = batch.boards[0], len(shares)
+        board, states, count = batch.boards[0], self(batch.encoded)[0], len(shares)
+        rng = np.random.default_rng(seed)
         mode = np.where(np.arange(count) == 0, GREEDY, SAMPLED)
-        uniform = np.random.default_rng(seed).random((count, len(board.order)))
-        record = Record.room_for(board, count, keep=False)
-        self._run(board, self(batch.encoded)[0], Choices(mode, uniform, temperatures, shares), record)
+        before = np.full(len(board.order), -1) if previous is None else previous
+        placements = [np.tile(before, (count, 1))]
+        for _ in range(passes):
+            uniform = rng.random((count, len(board.order)))
+            placements.append(
+                self._draw(board, states, Choices(mode, uniform, temperatures, shares, placements[-1].copy()))
+            )
+        return np.stack(placements[1:])
+
+    def _draw(self, board: Board, states: Tensor, choices: Choices) -> Ints:
+        """(choices, units) placements of one problem."""
+        record = Record.room_for(board, len(choices.mode), keep=False)
+        self._run(board, states, choices, record)
         return record.placements
 
-    def _play(self, batch: SequentialBatch, mode: int, uniform: Tensor, placements: Tensor) -> None:
-        """Roll out all samples of all problems, (problems, samples, units); writes the placements, keeps the trace."""
-        samples = placements.shape[1]
+    def _play(self, batch: SequentialBatch, states: Tensor, mode: int, uniform: Tensor, actions: Tensor) -> None:
+        """Roll out all samples of all problems, (problems, samples, units); writes the devices, keeps the trace."""
+        width = states.shape[1]
         records = []
-        for i, (board, states) in enumerate(zip(batch.boards, self(batch.encoded), strict=True)):
-            record = Record.room_for(board, samples, keep=True)
-            own = placements[i, :, : len(board.order)].numpy()
-            record.placements[:] = own
-            numbers = uniform[i].double().numpy()
-            choices = Choices(np.full(samples, mode), numbers, np.ones(samples), np.full(samples, FILLED))
-            self._run(board, states, choices, record)
-            own[:] = record.placements
+        for i, board in enumerate(batch.boards):
+            units = len(board.order)
+            record = Record.room_for(board, actions.shape[1], keep=True)
+            record.placements[:] = actions[i, :, :units].numpy()
+            before = np.ascontiguousarray(actions[i, :, width : width + units].numpy())
+            self._run(board, states[i], Choices.of(mode, uniform[i].double().numpy(), before), record)
+            actions[i, :, :units] = torch.from_numpy(record.placements)
             records.append(record)
-        batch.latest[:] = [(placements, _trace(records, batch))]
+        batch.latest[:] = [(actions, _trace(records, batch))]
 
     def _run(self, board: Board, states: Tensor, choices: Choices, record: Record) -> None:
         head = Head(
@@ -164,7 +203,7 @@ class SequentialPolicy(nn.Module):
 
 def _trace(records: Sequence[Record], batch: SequentialBatch) -> Trace:
     """Records of problems of different sizes in one, without the rows that leave no choice."""
-    problems, units = batch.unit_mask.shape
+    problems, units = batch.encoded.unit_mask.shape
     samples = len(records[0].placements)
     devices = batch.encoded.device_mask.shape[1]
     allowed = np.zeros((problems, samples, units, devices), np.bool_)

@@ -11,11 +11,12 @@ import math
 import numpy as np
 
 from envs.compiled import compiled, inlined
-from graphs.op_graph import Bools, Floats
+from graphs.op_graph import Bools, Floats, Ints
+from placers.policies.sequential_ahead import expect, forget, look_ahead, signed_log
 from placers.policies.sequential_board import Board
 from placers.policies.sequential_state import GREEDY, LIVE_FEATURES, SAMPLED, Choices, Head, Record, Singles, State
 
-_LIVE = len(LIVE_FEATURES)
+_STATIC = len(LIVE_FEATURES)  # where the static features begin
 
 
 @compiled
@@ -23,13 +24,17 @@ def roll_out(board: Board, head: Head, choices: Choices, state: State, record: R
     """Place all units in every sample, and record it."""
     for sample in range(len(record.placements)):
         kept = min(sample, len(record.features) - 1)
+        previous = choices.previous[sample]
         _begin(board, state, choices.share[sample])
+        expect(board, state, previous)
         progress, horizon, latest = 0.0, 0.0, -1
         for unit in board.order:
             features, allowed = record.features[kept, unit], record.allowed[kept, unit]
-            _look(board, state, unit)
+            forget(board, state, previous, unit)
+            _look(board, state, previous, unit)
             _describe(board, state, unit, latest, progress, horizon, features)
-            _allow(board, state, allowed)
+            look_ahead(board, state, previous[unit], unit, features)
+            _allow(board, state, previous[unit] < 0, allowed)
             _rate(head, unit, features, state)
             total = _normalise(state.score, allowed)
             chosen = record.placements[sample, unit]
@@ -60,7 +65,7 @@ def _begin(board: Board, state: State, share: float) -> None:
 
 
 @inlined
-def _look(board: Board, state: State, unit: int) -> None:
+def _look(board: Board, state: State, previous: Ints, unit: int) -> None:
     """What the unit would cost on every device."""
     for device in range(len(state.clock)):
         _schedule(board, state, unit, device, False)
@@ -70,6 +75,7 @@ def _look(board: Board, state: State, unit: int) -> None:
                 need += board.tensor_bytes[board.held[i]]
         state.need[device] = need
         state.made[device] = state.there[device] = state.linked[device] = state.cut[device] = 0.0
+        state.linked_ahead[device] = state.cut_ahead[device] = 0.0
     for i in range(board.input_start[unit], board.input_start[unit + 1]):
         op = board.inputs[i]
         source = state.where[board.unit[op]]
@@ -84,6 +90,11 @@ def _look(board: Board, state: State, unit: int) -> None:
             state.linked[there] += board.link_bytes[i]
             for device in range(len(state.cut)):
                 state.cut[device] += board.link_bytes[i] * board.per_byte[there, device]
+        elif previous[board.neighbour[i]] >= 0:
+            there = previous[board.neighbour[i]]
+            state.linked_ahead[there] += board.link_bytes[i]
+            for device in range(len(state.cut)):
+                state.cut_ahead[device] += board.link_bytes[i] * board.per_byte[there, device]
 
 
 @compiled
@@ -137,7 +148,10 @@ def _place(board: Board, state: State, unit: int, device: int) -> None:
     state.placed[device] += 1
     state.left[device] -= state.need[device]
     for i in range(board.held_start[unit], board.held_start[unit + 1]):
-        state.present[board.held[i], device] = True
+        tensor = board.held[i]
+        if state.holders[tensor, device] > 0 and not state.present[tensor, device]:
+            state.ahead_bytes[device] -= board.tensor_bytes[tensor]
+        state.present[tensor, device] = True
 
 
 @compiled
@@ -162,18 +176,18 @@ def _describe(
         x, seconds = out[device], board.unit_seconds[unit, device]
         load, end = state.load[device] + seconds, state.finish[device]
         channel = board.channel[device, (device + 1) % devices]
-        x[0] = _signed_log(load / board.scale)
-        x[1] = _signed_log((load - most) / board.scale)
-        x[2] = _signed_log(load / max(board.fair, 1e-30) - 1.0)
-        x[3] = _signed_log((state.load[device] - least) / board.scale)
-        x[4] = _signed_log((state.ready[device] - ready) / board.scale)
-        x[5] = _signed_log((state.start[device] - start) / board.scale)
-        x[6] = _signed_log((end - finish) / board.scale)
-        x[7] = _signed_log(max(state.ready[device] - state.clock[device], 0.0) / board.scale)
-        x[8] = _signed_log(max(state.clock[device] - state.ready[device], 0.0) / board.scale)
-        x[9] = _signed_log((end + board.rank[unit] - seconds - horizon) / board.scale)
-        x[10] = _signed_log(state.sending[device] / board.scale)
-        x[11] = _signed_log(state.cut[device] / board.scale)
+        x[0] = signed_log(load / board.scale)
+        x[1] = signed_log((load - most) / board.scale)
+        x[2] = signed_log(load / max(board.fair, 1e-30) - 1.0)
+        x[3] = signed_log((state.load[device] - least) / board.scale)
+        x[4] = signed_log((state.ready[device] - ready) / board.scale)
+        x[5] = signed_log((state.start[device] - start) / board.scale)
+        x[6] = signed_log((end - finish) / board.scale)
+        x[7] = signed_log(max(state.ready[device] - state.clock[device], 0.0) / board.scale)
+        x[8] = signed_log(max(state.clock[device] - state.ready[device], 0.0) / board.scale)
+        x[9] = signed_log((end + board.rank[unit] - seconds - horizon) / board.scale)
+        x[10] = signed_log(state.sending[device] / board.scale)
+        x[11] = signed_log(state.cut[device] / board.scale)
         x[12] = state.made[device] / max(made, 1e-30)
         x[13] = state.there[device] / max(made, 1e-30)
         x[14] = state.linked[device] / max(linked, 1e-30)
@@ -184,8 +198,8 @@ def _describe(
             limit = max(board.limits[device], 1.0)
             x[17] = max((state.left[device] - state.need[device]) / limit, -1.0)
             x[18] = 1.0 - max(state.left[device] / limit, -1.0)
-        x[19] = _signed_log(max(state.free[channel] - state.clock[device], 0.0) / board.scale)
-        x[20] = _signed_log(state.traffic[device] / board.scale)
+        x[19] = signed_log(max(state.free[channel] - state.clock[device], 0.0) / board.scale)
+        x[20] = signed_log(state.traffic[device] / board.scale)
         x[21] = state.placed[device] == 0
         x[22] = device == critical
         x[23] = device == latest
@@ -194,9 +208,9 @@ def _describe(
         x[26] = used / devices
         x[27] = progress
         x[28] = min(board.need * (1.0 - progress) / max(room, 1.0), 3.0)
-        x[29] = _signed_log(board.rank[unit] / board.scale)
+        x[29] = signed_log(board.rank[unit] / board.scale)
         for i in range(len(board.static[unit, device])):
-            x[_LIVE + i] = board.static[unit, device, i]
+            x[_STATIC + i] = board.static[unit, device, i]
 
 
 @inlined
@@ -211,19 +225,13 @@ def _critical(board: Board, state: State, unit: int) -> int:
 
 
 @inlined
-def _signed_log(value: float) -> float:
-    """Fine where times differ by an op, coarse where they differ by a step."""
-    return math.log1p(10.0 * value) if value >= 0 else -math.log1p(-10.0 * value)
-
-
-@inlined
-def _allow(board: Board, state: State, allowed: Bools) -> None:
-    """Devices with room, or the one with most; of empty devices that could change places, the first."""
+def _allow(board: Board, state: State, first_pass: bool, allowed: Bools) -> None:
+    """Devices with room, or the one with most; in a first pass only the first of empty equal devices."""
     any_room, roomiest, most = False, 0, -np.inf
     for device in range(len(allowed)):
         first = True
         for other in range(device):
-            twin = state.placed[other] == 0 and board.same[other] == board.same[device]
+            twin = first_pass and state.placed[other] == 0 and board.same[other] == board.same[device]
             first = first and not (twin and state.placed[device] == 0)
         left = state.left[device] - state.need[device]
         allowed[device] = first and left >= 0

@@ -24,10 +24,14 @@ LIVE_FEATURES = (
     "backlog", "traffic",  # of the channel out of the device: how far behind it is, and all it has carried
     "empty", "critical", "latest", "earliest_finish", "lightest",  # 0 or 1
     "used", "progress", "tightness", "urgency",  # the same for all devices
+    # after an earlier pass, else 0: the unit was there, shares and seconds of its links to units that are not placed
+    # yet but were there, all work that is or was there, the memory left by all that; and 1 for such a pass
+    "before", "linked_ahead", "cut_ahead", "cut_in_all", "load_ahead", "load_ahead_above_most", "room_ahead", "again",
 )  # fmt: skip
 """What is known of a unit on a device while it is to be placed."""
 FEATURES = (*LIVE_FEATURES, *STATIC_FEATURES)
 GREEDY, SAMPLED, GIVEN = 0, 1, 2
+FILLED = 0.9  # share of each device's memory that may be filled by estimate, which is a little low
 
 
 class Head(NamedTuple):
@@ -48,6 +52,13 @@ class Choices(NamedTuple):
     uniform: Floats  # (samples, units) in [0, 1)
     temperature: Floats  # (samples,)
     share: Floats  # (samples,) of each device's memory that may be filled
+    previous: Ints  # (samples, units) devices in an earlier pass, or -1 if this is the first
+
+    @classmethod
+    def of(cls, mode: int, uniform: Floats, previous: Ints) -> Choices:
+        """All samples alike, as in training; `previous` is (samples, units), `uniform` of as many units or more."""
+        count = len(previous)
+        return cls(np.full(count, mode), uniform, np.ones(count), np.full(count, FILLED), previous)
 
 
 class Record(NamedTuple):
@@ -93,6 +104,11 @@ class State(NamedTuple):
     made: Floats  # (devices,) bytes of the unit's inputs that were made there
     there: Floats  # (devices,) bytes of its inputs that are there
     linked: Floats  # (devices,) bytes of its links to what is there
+    linked_ahead: Floats  # (devices,) bytes of its links to what is not placed yet, and was there in the earlier pass
+    cut_ahead: Floats  # (devices,) seconds of transfers over those links
+    ahead: Floats  # (devices,) seconds of all that is not placed yet, and was there
+    ahead_bytes: Floats  # (devices,) held by that, and by nothing that is there already
+    holders: Ints  # (tensors, devices) units that are not placed yet, were there, and hold the tensor
     score: Floats  # (devices,)
     hidden: Singles  # (width,)
     narrow: Singles  # (half width,)
@@ -106,6 +122,7 @@ class State(NamedTuple):
             np.zeros((ops, devices)), np.zeros(ops), np.zeros(len(board.order), np.int64), zeros(), zeros(), zeros(),
             np.zeros(devices, np.int64), np.zeros(board.channels), np.zeros(board.channels), zeros(),
             np.zeros((len(board.tensor_bytes), devices), np.bool_), zeros(), zeros(), zeros(), zeros(), zeros(),
-            zeros(), zeros(), zeros(), zeros(), zeros(), np.zeros(len(head.first[0]), np.float32),
+            zeros(), zeros(), zeros(), zeros(), zeros(), zeros(), zeros(), zeros(),
+            np.zeros((len(board.tensor_bytes), devices), np.int64), zeros(), np.zeros(len(head.first[0]), np.float32),
             np.zeros(len(head.out), np.float32),
         )  # fmt: skip

@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from envs.simulator import Simulator
 from graphs.cluster import Cluster, Device
 from graphs.errors import InputError
-from graphs.op_graph import Floats
+from graphs.op_graph import Floats, Ints
 from graphs.problem import Problem
 from placers.gdp import build as build_gdp
 from placers.policies.features import observe
 from placers.policies.policy_file import Meta, load_sequential, new_policy, new_sequential, save_policy
 from placers.policies.sequential import SequentialBatch, SequentialPolicy
 from placers.policies.sequential_board import Board, interchangeable
-from placers.policies.sequential_state import FEATURES
+from placers.policies.sequential_state import FEATURES, FILLED
 from placers.searching.held_memory import HeldMemory
 from placers.sequential import build
 from tests.oracle.toys import random_graph, toy_cluster, toy_graph
@@ -45,12 +45,22 @@ def bold(seed: int = 0) -> SequentialPolicy:
 
 
 def drawn(policy: SequentialPolicy, batch: SequentialBatch, samples: int, seed: int = 0) -> torch.Tensor:
+    """Actions: the units' devices, and those of the pass before."""
     return policy.act(batch, samples, torch.Generator().manual_seed(seed))
 
 
-def feature(batch: SequentialBatch, name: str, unit: int, placements: list[int]) -> list[float]:
+def first_pass(policy: SequentialPolicy, problem: Problem, samples: int, seed: int = 0) -> Ints:
+    """(samples, units) devices that a policy draws when there was no pass before."""
+    placements: Ints = policy.candidates(batch_of(problem), np.ones(samples), np.full(samples, 0.9), seed)[0]
+    return placements
+
+
+def feature(
+    batch: SequentialBatch, name: str, unit: int, placements: list[int], before: list[int] | None = None
+) -> list[float]:
     """What the decoder sees of every device when the unit's turn comes, the others being placed so."""
-    trace = new_sequential(NETWORK, 0).trace(batch, torch.tensor([[placements]]))
+    actions = torch.tensor([[placements + (before or [-1] * len(placements))]])
+    trace = new_sequential(NETWORK, 0).trace(batch, actions)
     problems, samples, units, devices = trace.allowed.shape
     _, _, which, device = np.unravel_index(trace.rows.numpy(), (problems, samples, units, devices))
     seen: Floats = np.full(devices, np.nan)
@@ -67,7 +77,9 @@ def test_the_roll_out_and_the_network_agree_on_probabilities(seed: int, ops: int
     placements = drawn(policy, batch, 4, seed)
     scores = policy.score(batch, placements)
     rolled_out = policy.trace(batch, placements).log_probability.float()
-    torch.testing.assert_close(scores.log_probability, rolled_out, atol=1e-5, rtol=1e-5)
+    decided = scores.log_probability[:, :, : rolled_out.shape[2]]
+    torch.testing.assert_close(decided, rolled_out, atol=1e-5, rtol=1e-5)
+    assert not scores.log_probability[:, :, rolled_out.shape[2] :].any(), "the pass before was no decision"
     assert (scores.log_probability > -1e6).all(), "nothing forbidden was drawn"
     assert torch.isfinite(scores.entropy).all()
 
@@ -90,7 +102,7 @@ def test_samples_follow_the_probabilities() -> None:
     policy = bold()
     placements = drawn(policy, batch, 20_000)
     likelihood = policy.score(batch, placements).log_probability[0].detach().sum(-1).exp()
-    codes = placements[0].numpy() @ [4, 2, 1]
+    codes = placements[0, :, :3].numpy() @ [4, 2, 1]
     for code in np.unique(codes):
         here = codes == code
         assert float(likelihood[here.argmax()]) == pytest.approx(here.mean(), abs=0.02)
@@ -103,9 +115,8 @@ def test_equal_seeds_draw_equally_and_others_do_not() -> None:
 
 
 def test_of_empty_devices_alike_only_the_first_is_a_choice() -> None:
-    batch = batch_of(Problem(random_graph(10, seed=1), toy_cluster(4)))
-    placements = drawn(bold(), batch, 50)[0].numpy()
-    for sample in placements[:, batch.boards[0].order]:
+    problem = Problem(random_graph(10, seed=1), toy_cluster(4))
+    for sample in first_pass(bold(), problem, 50)[:, batch_of(problem).boards[0].order]:
         devices, first_use = np.unique(sample, return_index=True)
         assert devices.tolist() == list(range(len(devices)))
         assert (np.diff(first_use) > 0).all()
@@ -128,7 +139,7 @@ def test_devices_without_room_are_masked_while_another_has_some() -> None:
     graph = toy_graph([1, 1, 1], [(0, 1), (1, 2)], weights=[60, 30, 60], weight_uses=[(0, 0), (1, 1), (2, 2)])
     problem = Problem(graph, toy_cluster(2, memory=101.0))
     for seed in range(5):
-        placements = drawn(bold(seed), batch_of(problem), 20, seed)[0].numpy()
+        placements = first_pass(bold(seed), problem, 20, seed)
         assert not HeldMemory.of(problem).overflow(placements[0])
         assert (placements[:, 0] != placements[:, 2]).all()
 
@@ -150,6 +161,39 @@ def test_features_of_a_diamond() -> None:
     assert feature(batch, "finish", 2, [0, 0, 1, 1]) == [round(float(later), 4), 0.0]
     assert feature(batch, "latest", 2, [0, 0, 1, 1]) == [1.0, 0.0]
     assert feature(batch, "cut", 1, [0, 0, 1, 1]) == [0.0, round(float(np.log1p(10 / scale)), 4)]
+
+
+def test_a_later_pass_sees_where_what_is_not_placed_yet_was_before() -> None:
+    graph = toy_graph([1, 3, 3, 1], [(0, 1), (0, 2), (1, 3), (2, 3)])
+    batch = batch_of(Problem(graph, toy_cluster(2, memory=1e6)))
+    now, before = [0, 0, 1, 1], [1, 0, 1, 0]
+    assert feature(batch, "before", 1, now, before) == [1.0, 0.0]
+    assert feature(batch, "again", 1, now, before) == [1.0, 1.0]
+    assert feature(batch, "linked_ahead", 1, now, before) == [0.5, 0.0], "half of its links lead to the last unit"
+    board = batch.boards[0]
+    assert feature(batch, "cut_ahead", 1, now, before) == [0.0, round(float(np.log1p(10 / board.scale)), 4)]
+    assert feature(batch, "cut_in_all", 1, now, before) == [0.0, round(float(np.log1p(20 / board.scale)), 4)]
+    loads = board.unit_seconds[:, 0] @ np.array([[1, 1, 0, 1], [0, 1, 1, 0]]).T  # where it is now, or was
+    signed = [np.sign(x) * np.log1p(10 * abs(x)) for x in loads / board.fair - 1]
+    assert feature(batch, "load_ahead", 1, now, before) == [round(float(x), 4) for x in signed]
+    assert feature(batch, "again", 1, now) == [0.0, 0.0]
+    assert feature(batch, "load_ahead", 1, now) == [0.0, 0.0]
+
+
+@given(st.integers(0, 10_000), st.integers(2, 20), st.integers(2, 4))
+@settings(max_examples=20, deadline=None)
+def test_memory_ahead_is_what_the_pass_before_leaves_to_the_last_unit(seed: int, ops: int, devices: int) -> None:
+    problem = Problem(random_graph(ops, seed=seed), toy_cluster(devices, memory=1e4))
+    batch = batch_of(problem)
+    before = first_pass(bold(seed), problem, 2, seed)[1].tolist()
+    first = int(batch.boards[0].order[0])
+    held = HeldMemory.of(problem)
+    for device, seen in enumerate(feature(batch, "room_ahead", first, before, before)):
+        moved = [*before]
+        moved[first] = device
+        if np.isfinite(seen):
+            full = held.on_devices(np.array(moved))[device]
+            assert seen == pytest.approx(FILLED - full / held.limits[device], abs=1e-3)
 
 
 def test_features_are_finite_where_there_is_nothing_to_pay_and_nothing_to_hold() -> None:
