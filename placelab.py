@@ -3,7 +3,7 @@
 Every verb of the command line is a function of this module, with the same keywords:
 
     import placelab
-    placed = placelab.place("rnnlm:layers=4,steps=10", cluster="p100:devices=4", placer="annealing", budget=500)
+    placed = placelab.place("rnnlm:layers=4,steps=10", cluster="p100x4", placer="annealing:policy=default", budget=500)
     print(placed.timeline.step_seconds, placed.plan.placement)
 
 Graphs, clusters and placers are given as objects or as text: a file, or a spec such as `rnnlm:layers=4`.
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -94,8 +95,7 @@ def profile(
     """
     from evaluation.profiling import profile_model
 
-    _check_writable(out)
-    _check_writable(efficiencies)
+    _check_writable(out, efficiencies)
     return profile_model(model, out, repeats=repeats, training=training, device=device, efficiencies=efficiencies)
 
 
@@ -138,7 +138,7 @@ def place(
     graph: str | OpGraph,
     *,
     cluster: str | Cluster = "",
-    placer: str | Placer = "annealing",
+    placer: str | Placer = "annealing:policy=default",
     budget: int = 1000,
     groups: int | None = 64,
     optimizer: str = "adam",
@@ -150,10 +150,11 @@ def place(
 
     Args:
         graph: a graph file, a family spec such as `rnnlm:layers=4`, or `file.py:callable`.
-        cluster: a cluster file, or a preset such as `p100:devices=4`; without it, the devices that the graph's file
-            lists, if it does, or `p100:devices=2`.
-        placer: a placer's spec, such as `metis` or `annealing`, or the run folder of a trained one.
-        budget: how many placements the placer may simulate.
+        cluster: a cluster file, or a preset such as `p100:devices=4`, in short `p100x4`; without it, the devices
+            that the graph's file lists, if it does, or `p100:devices=2`.
+        placer: a placer's spec, such as `default`, `metis` or `default+finetuned`, or the run folder of a trained one;
+            without it, the policy that comes with placelab, and a search from where that puts the ops.
+        budget: how many placements the placer may simulate; with 0, what the policy says is the answer.
         groups: tie the ops into this many groups, each placed as one.
         optimizer: whose state occupies memory: sgd, momentum or adam; none if weights say what all of it takes.
         cost_model: what ops cost: `roofline`, `roofline:efficiency=typical`, `profiled:file=FILE`, `recorded`.
@@ -190,8 +191,8 @@ def simulate(
     Args:
         graph: a graph file, a family spec such as `rnnlm:layers=4`, or `file.py:callable`.
         plan: a plan file, as `place --out` writes it or edited by hand.
-        cluster: a cluster file, or a preset such as `p100:devices=4`; without it, the devices that the graph's file
-            lists, if it does, or `p100:devices=2`.
+        cluster: a cluster file, or a preset such as `p100:devices=4`, in short `p100x4`; without it, the devices
+            that the graph's file lists, if it does, or `p100:devices=2`.
         groups: the number of op groups that the plan was made for.
         optimizer: whose state occupies memory: sgd, momentum or adam; none if weights say what all of it takes.
         cost_model: what ops cost: `roofline`, `roofline:efficiency=typical`, `profiled:file=FILE`, `recorded`.
@@ -204,8 +205,7 @@ def simulate(
     from envs.trace import save_trace
     from evaluation.placed import Placed
 
-    for out in (trace, gantt):
-        _check_writable(out)
+    _check_writable(trace, gantt)
     problem = _problem(graph, cluster, groups, optimizer, cost_model)
     placed = Placed.of(problem, plan if isinstance(plan, Plan) else load_plan(Path(plan), problem))
     if trace is not None:
@@ -236,12 +236,12 @@ def compare(
 
     Args:
         graphs: graph files, family specs such as `rnnlm:layers=4`, or `file.py:callable`.
-        suite: instead of graphs and clusters, problems that a paper compares on: `gdp12`, `placeto`, or both with a
-            comma.
+        suite: instead of graphs and clusters, the problems of a suite, or several with commas, such as `gdp12`,
+            `placeto` or `heldout`; `placelab list suites` says what they are.
         clusters: cluster files, or presets such as `p100:devices=4`; without any, the devices that a graph's file
             lists, if it does, or `p100:devices=2`.
-        placers: placers' specs, with commas between them or each after a flag of its own, or run folders of trained
-            ones; without any, all that need no training.
+        placers: placers' specs, such as `default`, with commas between them or each after a flag of its own, or run
+            folders of trained ones, with `+finetuned` after them to fine-tune; without any, all that need no training.
         budget: how many placements each placer may simulate on each problem.
         groups: tie the ops into this many groups, each placed as one.
         optimizer: whose state occupies memory: sgd, momentum or adam; none if weights say what all of it takes.
@@ -253,26 +253,18 @@ def compare(
         journal: a file that keeps each result as it comes; the same command goes on from there.
 
     """
-    from dataclasses import replace
-
     from evaluation.compare import compare as run
-    from evaluation.evaluate import classical_placers
-    from evaluation.trained import load_placer
-    from graphs.by_name import specs
-    from graphs.suites import suite_specs
+    from evaluation.evaluate import chosen_placers, classical_placers
+    from graphs.suites import load_suite
 
     if bool(suite) == bool(graphs):
         raise InputError("compare needs graphs, or the name of a suite, and not both")
+    chosen = chosen_placers(placers, classical_placers())
     pairs: list[tuple[str | OpGraph, str | Cluster]] = [
-        *((graph, cluster) for name in suite.split(",") if name for graph, cluster in suite_specs(name)),
+        *((problem.graph, problem.cluster) for problem in load_suite(suite, groups=None)),
         *((graph, cluster) for graph in graphs for cluster in clusters or ("",)),
     ]
-    problems = [
-        replace(_problem(graph, cluster, groups, optimizer, cost_model), objective=objective)
-        for graph, cluster in pairs
-    ]
-    named = [spec for given in placers for spec in (specs(given) if isinstance(given, str) else [given])]
-    chosen = [load_placer(p) if isinstance(p, str) else p for p in named or classical_placers()]
+    problems = [replace(_problem(g, c, groups, optimizer, cost_model), objective=objective) for g, c in pairs]
     return run(chosen, problems, budget=budget, seeds=range(seeds), workers=workers, journal=journal)
 
 
@@ -295,20 +287,36 @@ def train(recipe: str = "gdp", *, out: Path | None = None, seed: int = 0, resume
     return run(recipe, out=folder, seed=seed, resume=resume, command=command)
 
 
-def evaluate(run: Path, *, budget: int = 16, seeds: int = 3) -> Comparison:
+def evaluate(
+    policy: str | Path = "default",
+    *,
+    suite: str = "",
+    placers: Sequence[str | Placer] = (),
+    budget: int = 16,
+    seeds: int = 3,
+    workers: int = 1,
+    groups: int | None = None,
+    journal: Path | None = None,
+) -> Comparison:
     """Compare a trained policy, zero-shot on graphs that it never saw, with every placer that needs no training.
 
-    Writes `evaluation.json` into the run folder.
+    The evaluation of a run on its own test split is kept in the run folder, as `evaluation.json`.
 
     Args:
-        run: the run folder that `train` wrote.
+        policy: the run folder that `train` wrote, or `default`: the policy that comes with placelab.
+        suite: the problems of a suite, or of several with commas, such as `heldout`, `newfamilies` or `clusters`;
+            without it, the test split of the policy's recipe.
+        placers: the rivals, as `compare` takes them; without any, all that need no training.
         budget: how many placements each placer may simulate on each problem.
         seeds: how many seeds to run each placer with.
+        workers: how many processes to share the work among.
+        groups: tie the ops into this many groups, each placed as one; without it, as many as the policy's recipe says.
+        journal: a file that keeps each result as it comes; the same command goes on from there.
 
     """
-    from evaluation.evaluate import evaluate as evaluate_run
+    from evaluation.evaluate import evaluate as run
 
-    return evaluate_run(Path(run), budget=budget, seeds=seeds)
+    return run(policy, placers, suite, groups, budget=budget, seeds=seeds, workers=workers, journal=journal)
 
 
 def finetune(
@@ -354,17 +362,16 @@ def report(run: Path) -> Path:
     return write_report(Path(run))
 
 
-def _check_writable(out: Path | None) -> None:
+def _check_writable(*files: Path | None) -> None:
     """Before the work that its loss would waste."""
-    if out is not None and not Path(out).parent.is_dir():
-        raise InputError(f"cannot write {out}: the folder {Path(out).parent} does not exist")
+    for out in files:
+        if out is not None and not Path(out).parent.is_dir():
+            raise InputError(f"cannot write {out}: the folder {Path(out).parent} does not exist")
 
 
 def _problem(
     graph: str | OpGraph, cluster: str | Cluster, groups: int | None, optimizer: str, cost_model: str | CostModel
 ) -> Problem:
-    from dataclasses import replace
-
     from envs.cost_models import load_cost_model
     from graphs.load import load_cluster, load_graph, problem_in_file
     from graphs.problem import Problem

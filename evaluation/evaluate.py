@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from envs.plan_file import save_plan
 from evaluation.compare import compare
@@ -11,17 +14,19 @@ from evaluation.comparison import Comparison, short_name
 from evaluation.placed import Placed
 from evaluation.problem_file import ProblemFile, save_problem
 from evaluation.record import EvaluationFile, Notes, save_evaluation
-from evaluation.trained import trained
+from evaluation.trained import finetuned, load_placer
 from graphs import by_name
-from graphs.errors import InputError
 from graphs.load import load_cluster, load_graph
 from graphs.problem import Problem
+from graphs.suites import load_suite
+from placers import Placer, default
 from placers.policies.policy_file import load_meta, save_policy
-from training.finetune import FineTuned, FineTuner
+from placers.policies.trained import trained
+from training.finetune import FineTuned
 from training.problems import load_problems
 from training.recipe import load_recipe
-from training.train import Learned
 
+DEFAULT = "default"  # the released policy
 AS_IN_PAPERS = "metis:default=true"  # the METIS that papers compare with, beside ours, which is tuned
 
 
@@ -31,27 +36,61 @@ def classical_placers() -> list[str]:
     return [name for name in by_name.names("placers") if not left_out & set(by_name.constants("placers", name))]
 
 
-def evaluate(run: Path, *, budget: int = 16, seeds: int = 3) -> Comparison:
-    """Compare the policy of a run, zero-shot, with every classical placer on the test split of its recipe.
+def chosen_placers(given: Sequence[str | Placer], otherwise: Sequence[str]) -> list[Placer]:
+    """Placers as they are, by spec, or several specs with commas between them; without any, others.
 
-    All placers may simulate `budget` placements per problem; the policy also answers without any (`samples=1`).
-    Writes `evaluation.json` into the run folder. Raises InputError if the folder holds no run.
+    Raises InputError for a spec that names none.
     """
-    learned, greedy = trained(run), trained(run, samples=1)
-    problems = load_problems(load_recipe(str(run / "config.toml")).problems, "test")
-    comparison = compare(
-        [learned, greedy, *classical_placers(), AS_IN_PAPERS], problems, budget=budget, seeds=range(seeds)
+    named = [spec for one in given for spec in (by_name.specs(one) if isinstance(one, str) else [one])]
+    return [load_placer(one) if isinstance(one, str) else one for one in named or otherwise]
+
+
+def evaluate(
+    policy: str | Path = DEFAULT,
+    rivals: Sequence[str | Placer] = (),
+    suite: str = "",
+    groups: int | None = None,
+    *,
+    budget: int = 16,
+    seeds: int = 3,
+    workers: int = 1,
+    journal: Path | None = None,
+) -> Comparison:
+    """Compare a policy, zero-shot, with rivals: every classical placer, or those given.
+
+    `policy` is a run folder, or "default" for the released one. The problems are those of a suite, or else the test
+    split of the policy's recipe; their ops are tied into so many groups, or else as the recipe has it. All placers may
+    simulate `budget` placements per problem; the policy also answers without any (`samples=1`).
+
+    The test split of a run is its evaluation, written to `evaluation.json` in its folder. Raises InputError for a
+    folder without a policy, or without the recipe where that is asked for.
+    """
+    released = str(policy) == DEFAULT
+    folder = default.RELEASED if released else Path(policy)
+    learned, greedy = (
+        default.build(samples=samples) if released else trained(folder, samples=samples) for samples in (0, 1)
     )
-    notes = Notes(
-        learned=learned.name,
-        remarks=(
+    placers = [learned, greedy, *chosen_placers(rivals, [*classical_placers(), AS_IN_PAPERS])]
+    problems = _problems(folder, suite, groups)
+    comparison = compare(placers, problems, budget=budget, seeds=range(seeds), workers=workers, journal=journal)
+    if not released and not suite:
+        remarks = (
             f"Every placer may simulate {budget} placements of a problem and answers with the best of them; "
             f"{short_name(greedy.name)} is the policy's most likely placement, not simulated at all.",
             "Placers decide per op group; step times are simulated op by op.",
-        ),
-    )
-    save_evaluation(EvaluationFile(notes=notes, records=comparison.records), run / "evaluation.json")
+        )
+        notes = Notes(learned=learned.name, remarks=remarks)
+        save_evaluation(EvaluationFile(notes=notes, records=comparison.records), folder / "evaluation.json")
     return comparison
+
+
+def _problems(folder: Path, suite: str, groups: int | None) -> list[Problem]:
+    """Those of a suite, or of the test split that the recipe in a policy's folder names."""
+    settings = load_recipe(str(folder / "config.toml")).problems
+    groups = groups or settings.test_groups
+    if suite:
+        return load_suite(suite, groups=groups, optimizer=settings.optimizer)
+    return load_problems(replace(settings, test_groups=groups), "test")
 
 
 def finetune(
@@ -62,11 +101,9 @@ def finetune(
     Writes `finetune/` into the run folder, and its best plan as `best.plan.json` with the problem.
     """
     start, greedy = trained(run), trained(run, samples=1)
-    if not isinstance(start, Learned):
-        raise InputError(f"{run}: a policy of {start.name.partition(':')[0]!r} cannot be fine-tuned yet")
-    problem = Problem(load_graph(graph, groups=groups), load_cluster(cluster), optimizer)
     results: list[FineTuned] = []
-    tuner = FineTuner(start, on_tuned=results.append)
+    tuner = finetuned(start, on_tuned=results.append)
+    problem = Problem(load_graph(graph, groups=groups), load_cluster(cluster), optimizer)
     comparison = compare([tuner, start, greedy, *classical_placers()], [problem], budget=simulations, seeds=(seed,))
     tuned = results[0]
     folder = run / "finetune"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import inspect
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from graphs import by_name
-from graphs.suites import SUITES
+from graphs.suites import SUITES, suite_specs
 
 Kind = Literal["all", "families", "suites", "clusters", "placers", "networks", "cost_models", "recipes"]
 KINDS = [kind for kind in get_args(Kind) if kind != "all"]
@@ -43,13 +43,14 @@ def _entries(kind: str) -> list[dict[str, object]]:
     if kind == "recipes":
         return [{"name": path.stem, "about": _first_comment(path)} for path in sorted(RECIPES.glob("*.toml"))]
     if kind == "suites":
-        return [_suite(name, pairs) for name, pairs in SUITES.items()]
+        return [_suite(name) for name in SUITES]
     return [_entry(FOLDERS[kind], name) for name in by_name.names(FOLDERS[kind])]
 
 
-def _suite(name: str, pairs: Sequence[tuple[str, str]]) -> dict[str, object]:
-    problems = [f"{graph}@{cluster}" for graph, cluster in pairs]
-    return {"name": name, "about": f"{len(problems)} problems that a paper compares on", "problems": problems}
+def _suite(name: str) -> dict[str, object]:
+    problems = [f"{graph}@{cluster}" for graph, cluster in suite_specs(name)]
+    about = f"{(inspect.getdoc(SUITES[name]) or '').removesuffix('.')}: {len(problems)} problems"
+    return {"name": name, "about": about, "problems": problems}
 
 
 def _first_comment(path: Path) -> str:

@@ -1,40 +1,37 @@
-"""A folder with a trained policy, as the placer that acts with it."""
+"""Placers by text, the fine-tuned ones among them."""
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-import msgspec
-
-from graphs import by_name
+from evaluation.comparison import FINETUNED
 from graphs.errors import InputError
 from placers import Placer
+from placers.policies.trained import placer_of
 
-
-class _Kind(msgspec.Struct, frozen=True):
-    """What a policy's `meta.json` says of the placer that it is for."""
-
-    schema: str
-    placer: str = ""
-
-
-def trained(folder: Path, **knobs: int) -> Placer:
-    """The placer with the policy in a folder. Raises InputError for a folder without one."""
-    path = Path(folder) / "meta.json"
-    if not path.is_file():
-        raise InputError(f"{folder} holds no policy (meta.json is missing); `placelab train` makes one")
-    try:
-        kind = msgspec.json.decode(path.read_bytes(), type=_Kind)
-    except (msgspec.ValidationError, msgspec.DecodeError) as error:
-        raise InputError(f"{path} is damaged: {error}") from error
-    name = kind.placer or kind.schema.rpartition(".")[2]
-    placer: Placer = by_name.module("placers", name).build(checkpoint=str(folder), **knobs)
-    return placer
+if TYPE_CHECKING:
+    from training.finetune import FineTuned, FineTuner
 
 
 def load_placer(what: str) -> Placer:
-    """The placer that a spec names, or the trained one in a folder. Raises InputError for what is neither."""
-    if Path(what).is_dir():
-        return trained(Path(what))
-    placer: Placer = by_name.build("placers", what)
-    return placer
+    """The placer that a spec names, or the trained one in a folder; `X+finetuned` fine-tunes X before it answers.
+
+    Raises InputError for what is none of these, and for X that cannot be fine-tuned.
+    """
+    if not what.endswith(FINETUNED):
+        return placer_of(what)
+    return finetuned(placer_of(what.removesuffix(FINETUNED)))
+
+
+def finetuned(start: Placer, on_tuned: Callable[[FineTuned], None] | None = None) -> FineTuner:
+    """A placer that spends its budget on fine-tuning another's policy; `on_tuned` receives what it found.
+
+    Raises InputError for a placer that has no policy, or one that cannot be fine-tuned.
+    """
+    from training.finetune import FineTuner  # with torch, a second to import
+    from training.train import Learned
+
+    if not isinstance(start, Learned):
+        raise InputError(f"{start.name!r} cannot be fine-tuned: it has no policy that PPO trains")
+    return FineTuner(start, on_tuned=on_tuned)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
@@ -21,6 +23,7 @@ from graphs.training_step import training_step
 
 GRAPH_FILES = (".json", ".json.gz", ".txt", ".onnx")
 CLUSTER_FILES = (".toml", ".json")
+_COUNTED = re.compile(r"(\w+)x(\d+)")
 
 
 def load_graph(what: OpGraph | str, *, groups: int | None = None, training: bool = True) -> OpGraph:
@@ -39,7 +42,7 @@ def load_graph(what: OpGraph | str, *, groups: int | None = None, training: bool
 
 
 def load_cluster(what: Cluster | str) -> Cluster:
-    """The cluster that is meant by a cluster, a cluster file, or a spec such as "p100:devices=4".
+    """The cluster that is meant by a cluster, a cluster file, or a spec such as "p100:devices=4", in short "p100x4".
 
     Raises InputError for a name that is none of these.
     """
@@ -47,7 +50,7 @@ def load_cluster(what: Cluster | str) -> Cluster:
         return what
     if what.endswith(CLUSTER_FILES):
         return load_cluster_file(Path(what))
-    cluster: Cluster = by_name.build("graphs.clusters", what)
+    cluster: Cluster = by_name.build("graphs.clusters", _in_full(what))
     return cluster
 
 
@@ -63,6 +66,15 @@ def split(families: Sequence[str], which: Literal["train", "test"]) -> list[str]
     """The specs of the families' training graphs, or of the graphs kept aside for tests, as the families list them."""
     key = which.upper()
     return [f"{name}:{knobs}" for name in families for knobs in by_name.constants("graphs.families", name)[key]]
+
+
+def _in_full(cluster: str) -> str:
+    """The spec of what is told in short, "v100:devices=4" of "v100x4", if it has that knob; any other text as it is."""
+    counted = _COUNTED.fullmatch(cluster)
+    if counted is None or cluster in (known := by_name.names("graphs.clusters")) or counted[1] not in known:
+        return cluster
+    knobs = inspect.signature(by_name.module("graphs.clusters", counted[1]).build).parameters
+    return f"{counted[1]}:devices={counted[2]}" if "devices" in knobs else cluster
 
 
 def _named(what: str, training: bool) -> OpGraph:

@@ -1,20 +1,39 @@
-"""Suites: the problems that papers compare on, each a graph and the cluster that it is placed on.
+"""Suites: problems to compare placers on, each a graph and the cluster that it is placed on, by the suite's name.
 
-- gdp12: the twelve workloads of GDP's table (Zhou et al. 2019), with the numbers of P100 cards given there.
-- placeto: the three models of Placeto's table (Addanki et al. 2019), on two and four GPUs of a p2.8xlarge.
-
-The papers give the models; batch sizes, and the sizes that they leave open, are those of the families' configurations.
+Two are those of papers: the papers give the models; batch sizes, and the sizes that they leave open, are those of the
+families' configurations. Three ask how far a policy carries, to graphs, families and clusters that it never saw.
 """
 
 from __future__ import annotations
 
-from graphs.by_name import unknown
+from collections.abc import Callable, Iterable, Sequence
+
+from tqdm import tqdm
+
+from graphs import by_name
 from graphs.errors import InputError
-from graphs.load import load_cluster, load_graph
+from graphs.load import load_cluster, load_graph, split
 from graphs.problem import Problem
 
-SUITES: dict[str, tuple[tuple[str, str], ...]] = {
-    "gdp12": (
+Pairs = tuple[tuple[str, str], ...]  # specs of a graph and a cluster
+
+KEPT_ASIDE = ("nasnet", "wavenet", "xlnet")  # families that no policy that is to be judged may be trained on
+AT_MOST = 4  # test graphs of a family: cifar10, nmt and ptb list 16 each, and would outweigh the others
+CARDS = ("p100:devices=2", "p100:devices=4")
+OTHER_CLUSTERS = (
+    "p100:devices=8",
+    "v100:devices=4",
+    "cpu_gpu:gpus=2",
+    "p2_8xlarge:links=placeto,devices=4",
+    "p100_switches:switches=2,devices=4",
+    "v100_servers:servers=2,devices=4,gbps=25",
+    "dgx_a100:servers=1,devices=8",
+)
+
+
+def gdp12() -> Pairs:
+    """The twelve workloads of GDP's table (Zhou et al. 2019), with the numbers of P100 cards given there."""
+    return (
         ("rnnlm:rnnlm-2", "p100:devices=2"),
         ("rnnlm:rnnlm-4", "p100:devices=4"),
         ("gnmt:gnmt-2", "p100:devices=2"),
@@ -27,26 +46,61 @@ SUITES: dict[str, tuple[tuple[str, str], ...]] = {
         ("amoebanet:amoebanet", "p100:devices=4"),
         ("wavenet:wavenet-2x18", "p100:devices=2"),
         ("wavenet:wavenet-4x36", "p100:devices=4"),
-    ),
-    "placeto": (
-        ("inception_v3:inception-v3", "p2_8xlarge:links=placeto,devices=2"),
-        ("inception_v3:inception-v3", "p2_8xlarge:links=placeto,devices=4"),
-        ("nmt:nmt", "p2_8xlarge:links=placeto,devices=2"),
-        ("nmt:nmt", "p2_8xlarge:links=placeto,devices=4"),
-        ("nasnet:nasnet", "p2_8xlarge:links=placeto,devices=2"),
-        ("nasnet:nasnet", "p2_8xlarge:links=placeto,devices=4"),
-    ),
+    )
+
+
+def placeto() -> Pairs:
+    """The three models of Placeto's table (Addanki et al. 2019), on two and four GPUs of a p2.8xlarge."""
+    graphs = ("inception_v3:inception-v3", "nmt:nmt", "nasnet:nasnet")
+    return _crossed(graphs, ("p2_8xlarge:links=placeto,devices=2", "p2_8xlarge:links=placeto,devices=4"))
+
+
+def heldout() -> Pairs:
+    """The test graphs of every family that policies are trained on, at most four of each, on two and four P100."""
+    families = [name for name in by_name.names("graphs.families") if name not in KEPT_ASIDE]
+    return _crossed(_tests(families), CARDS)
+
+
+def newfamilies() -> Pairs:
+    """All graphs of the families that are kept aside from training altogether, on two and four P100."""
+    return _crossed([*split(KEPT_ASIDE, "train"), *split(KEPT_ASIDE, "test")], CARDS)
+
+
+def clusters() -> Pairs:
+    """The test graphs of four families on other clusters: more cards, faster ones, a processor, unequal links."""
+    return _crossed(_tests(("rnnlm", "transformer", "inception", "resnet")), OTHER_CLUSTERS)
+
+
+SUITES: dict[str, Callable[[], Pairs]] = {
+    suite.__name__: suite for suite in (gdp12, placeto, heldout, newfamilies, clusters)
 }
 
 
-def suite_specs(name: str) -> tuple[tuple[str, str], ...]:
-    """Graph and cluster of each problem of a suite. Raises InputError for an unknown suite."""
-    if name not in SUITES:
-        raise InputError(unknown("suite", name, SUITES))
-    return SUITES[name]
+def suite_specs(names: str) -> Pairs:
+    """Graph and cluster of each problem of a suite, or of several with commas between them.
+
+    Raises InputError for an unknown suite.
+    """
+    pairs: list[tuple[str, str]] = []
+    for name in filter(None, names.split(",")):
+        if name not in SUITES:
+            raise InputError(by_name.unknown("suite", name, SUITES))
+        pairs += SUITES[name]()
+    return tuple(pairs)
 
 
-def load_suite(name: str, *, groups: int | None = 128, optimizer: str = "adam") -> list[Problem]:
-    """The problems of a suite, their ops tied into op groups. Raises InputError for an unknown suite."""
-    graphs = {spec: load_graph(spec, groups=groups) for spec in dict(suite_specs(name))}
-    return [Problem(graphs[graph], load_cluster(cluster), optimizer) for graph, cluster in suite_specs(name)]
+def load_suite(names: str, *, groups: int | None = 128, optimizer: str = "adam") -> list[Problem]:
+    """The problems of a suite or several, their ops tied into op groups. Raises InputError for an unknown suite."""
+    pairs = suite_specs(names)
+    wanted = tqdm(dict(pairs), desc="capturing models", unit="model", leave=False, disable=None)
+    graphs = {spec: load_graph(spec, groups=groups) for spec in wanted}
+    return [Problem(graphs[graph], load_cluster(cluster), optimizer) for graph, cluster in pairs]
+
+
+def _tests(families: Iterable[str]) -> list[str]:
+    """The first test graphs of each family, so that families weigh alike."""
+    return [spec for family in families for spec in split([family], "test")[:AT_MOST]]
+
+
+def _crossed(graphs: Iterable[str], clusters: Sequence[str]) -> Pairs:
+    return tuple((graph, cluster) for graph in graphs for cluster in clusters)

@@ -1,5 +1,7 @@
 """Simulated annealing from the best cheap placement (Kirkpatrick et al. 1983): the rival to beat.
 
+With a trained policy the walk begins at the policy's placement, if that is better than what the cheap placers say.
+
 The energy of a placement is the log of its step time, so that temperatures mean the same for every problem; memory
 that overflows adds more than any step time can make up for. Moves and temperatures are our choice, tuned on recurrent,
 convolutional and attention-like graphs for 100 to 20,000 simulations.
@@ -8,6 +10,7 @@ convolutional and attention-like graphs for 100 to 20,000 simulations.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -15,6 +18,8 @@ from envs.plan import Plan
 from envs.simulator import Simulator
 from graphs.errors import InputError
 from graphs.problem import Problem
+from placers import Placer
+from placers.policies.trained import placer_of
 from placers.searching.judge import Judge
 from placers.searching.moves import Moves
 from placers.searching.search import State, check_limits, searched
@@ -37,11 +42,19 @@ class Annealing:
     """A limit of time, beside that of simulations."""
     file: str = ""
     """Where to save the search when it ends or is stopped, and to go on from."""
+    policy: str = ""
+    """A learned placer whose placement joins the starts: `default`, a trained one's folder, or a spec without knobs."""
 
     def __post_init__(self) -> None:
         if not 0 < self.cold <= self.hot:
             raise InputError(f"annealing: expected 0 < cold <= hot, got cold={self.cold}, hot={self.hot}")
         check_limits("annealing", self.seconds)
+        _ = self.learned  # refused here if it does not exist, not after a model was captured for it
+
+    @cached_property
+    def learned(self) -> Placer | None:
+        """What `policy` names."""
+        return placer_of(self.policy) if self.policy else None
 
     @property
     def name(self) -> str:
@@ -49,9 +62,9 @@ class Annealing:
         return spec_of("annealing", self)
 
     def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> Plan:
-        """The best placement seen in exactly `budget` simulations; with none, HEFT's.
+        """The best placement seen in exactly `budget` simulations; with none, the policy's greedy one, or HEFT's.
 
-        The first simulations compare what the cheap placers say, as far as they go.
+        The first simulations compare what the policy and the cheap placers say, as far as they go.
         """
         return searched(
             lambda: Walk(problem, self, seed, budget), problem,
@@ -59,9 +72,11 @@ class Annealing:
         )  # fmt: skip
 
 
-def build(*, hot: float = 0.002, cold: float = 0.0002, seconds: float = float("inf"), file: str = "") -> Annealing:
+def build(
+    *, hot: float = 0.002, cold: float = 0.0002, seconds: float = float("inf"), file: str = "", policy: str = ""
+) -> Annealing:
     """Annealing with the given knobs; Annealing describes them."""
-    return Annealing(hot, cold, seconds, file)
+    return Annealing(hot, cold, seconds, file, policy)
 
 
 class Walk:
@@ -78,7 +93,7 @@ class Walk:
         self._settings = settings
         self._moves = Moves(UnitGraph.of(problem, simulator.costs), self.generator)
         self._at_once = 2 if len(problem.graph) > LARGE else 1
-        first, spent = starts(problem, budget, seed)
+        first, spent = starts(problem, budget, seed, settings.learned)
         self.judge = Judge(simulator, first[0])
         self.judge.simulations = spent
         if budget > spent:

@@ -9,12 +9,19 @@ from pathlib import Path
 import pytest
 
 import placelab
+from tests.placers.stand_in import release
 
 ROOT = Path(__file__).resolve().parents[2]
 GRAPH = "rnnlm:layers=1,steps=2,hidden=8,batch=2,vocabulary=16"
 RECORD = {
     "problem", "placer", "step_seconds", "fits", "peak_bytes", "simulations", "search_seconds", "lower_bound_seconds",
 }  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def released(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """What `place` begins with, unless told otherwise."""
+    release(monkeypatch, tmp_path_factory.mktemp("package"))
 
 
 def run(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
@@ -96,7 +103,9 @@ def test_show_and_list(capsys: pytest.CaptureFixture[str]) -> None:
         "resnet-50", "resnet-152", "se-resnext-50", "vit-base", "wresnet-152-10", "rnn-10", "gpt2", "llama-7b",
     }  # fmt: skip
     _, out, _ = call(capsys, "list", "suites", "--json")
-    assert {entry["name"]: len(entry["problems"]) for entry in json.loads(out)} == {"gdp12": 12, "placeto": 6}
+    suites = {entry["name"]: len(entry["problems"]) for entry in json.loads(out)}
+    assert (suites["gdp12"], suites["placeto"]) == (12, 6)
+    assert set(suites) == {"gdp12", "placeto", "heldout", "newfamilies", "clusters"}
     assert "annealing" in call(capsys, "list")[1]
 
 
@@ -109,6 +118,9 @@ def test_show_and_list(capsys: pytest.CaptureFixture[str]) -> None:
         (["place", "missing.py:model"], "missing.py"),
         (["place", GRAPH, "--cluster", "p101"], "unknown cluster 'p101'; did you mean 'p100'"),
         (["place", GRAPH, "--cluster", "missing.cluster.toml"], "missing.cluster.toml"),
+        (["place", GRAPH, "--cluster", "p101x4"], "unknown cluster 'p101x4'; did you mean 'p100'"),
+        (["place", GRAPH, "--placer", "annealing:policy=nowhere"], "unknown placer 'nowhere'"),
+        (["place", GRAPH, "--placer", "heft+finetuned"], "'heft' cannot be fine-tuned"),
         (["place", GRAPH, "--placer", "mettis"], "unknown placer 'mettis'; did you mean 'metis'"),
         (["place", GRAPH, "--optimizer", "adamw"], "unknown optimizer 'adamw'; there are sgd, momentum, adam"),
         (["place", GRAPH, "--groups", "0"], "0 op groups"),
@@ -116,7 +128,9 @@ def test_show_and_list(capsys: pytest.CaptureFixture[str]) -> None:
         (["place", GRAPH, "--out", "nowhere/a.plan.json"], "nowhere"),
         (["simulate", GRAPH, "missing.plan.json"], "missing.plan.json"),
         (["train", "gpd"], "unknown recipe 'gpd'; did you mean 'gdp'"),
-        (["evaluate", "nowhere"], "nowhere"),
+        (["evaluate", "nowhere"], "nowhere holds no policy"),
+        (["evaluate", "--suite", "heldou"], "unknown suite 'heldou'; did you mean 'heldout'"),
+        (["evaluate", "--placers", "mettis"], "unknown placer 'mettis'; did you mean 'metis'"),
         (["report", "nowhere"], "nowhere"),
         (["finetune", "nowhere", GRAPH], "nowhere"),
         (["plcae"], 'Did you mean "place"?'),

@@ -1,5 +1,6 @@
 """Graphs and clusters by text."""
 
+import inspect
 from pathlib import Path
 
 import pytest
@@ -69,6 +70,42 @@ def test_clusters(tmp_path: Path) -> None:
         load_cluster("p10")
     with pytest.raises(InputError, match=r"none\.toml does not exist"):
         load_cluster("none.toml")
+
+
+@pytest.mark.parametrize(
+    ("short", "name"),
+    [
+        ("v100x4", "v100:devices=4"),
+        ("p100x8", "p100:devices=8"),
+        ("p2_8xlargex4", "p2_8xlarge:links=placeto,devices=4"),
+        ("dgx_a100x2", "dgx_a100:servers=1,devices=2"),
+    ],
+)
+def test_a_name_with_a_number_of_devices_is_short_for_the_knob(short: str, name: str) -> None:
+    assert load_cluster(short).name == name
+    assert load_cluster(short).fingerprint == load_cluster(name).fingerprint
+
+
+def test_every_cluster_with_a_knob_for_devices_has_the_short_form() -> None:
+    for name in by_name.names("graphs.clusters"):
+        if "devices" in inspect.signature(by_name.module("graphs.clusters", name).build).parameters:
+            assert len(load_cluster(f"{name}x3")) % 3 == 0
+
+
+@pytest.mark.parametrize(
+    ("what", "sentence"),
+    [
+        ("v100x9", "v100: devices is 9; expected 1 to 4"),
+        ("p10x4", "unknown cluster 'p10x4'; did you mean 'p100'"),
+        ("p100x", "unknown cluster 'p100x'; did you mean 'p100'"),
+        ("p100xtwo", "unknown cluster 'p100xtwo'"),
+        ("cpu_gpux2", "unknown cluster 'cpu_gpux2'; did you mean 'cpu_gpu'"),  # its knob is another
+        ("p100x4:devices=2", "unknown cluster 'p100x4'; did you mean 'p100'"),
+    ],
+)
+def test_what_is_short_for_no_cluster(what: str, sentence: str) -> None:
+    with pytest.raises(InputError, match=sentence):
+        load_cluster(what)
 
 
 def test_a_split_is_what_the_families_list() -> None:

@@ -1,0 +1,28 @@
+"""The released policy: the learned placer that comes with placelab, trained on many families of models."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from graphs.errors import InputError
+from placers import Placer
+from placers.policies.trained import trained
+
+LEARNED = True  # is judged beside the classical placers, not as one of them
+RELEASED = Path(__file__).resolve().parent / "released"  # the run folder of `placelab train released`
+
+
+def build(*, samples: int = 0) -> Placer:
+    """The released policy's greedy placement, or the best of `samples`; of as many as the budget allows with 0.
+
+    Raises InputError if this copy of placelab comes without the policy.
+    """
+    if not (RELEASED / "meta.json").is_file():
+        raise InputError(
+            f"the released policy is missing from {RELEASED}; `placelab train released --out {RELEASED}` makes it"
+        )
+    learned: Any = trained(RELEASED, samples=samples)  # a frozen dataclass, as all learned placers are
+    named: Placer = replace(learned, name=f"default:samples={samples}" if samples else "default")
+    return named

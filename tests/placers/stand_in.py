@@ -1,0 +1,29 @@
+"""A policy in place of the released one, so that no test depends on how good that is, or whether it is there."""
+
+from pathlib import Path
+
+import pytest
+
+from placers import default
+from placers.policies.policy_file import Meta, new_sequential, save_policy
+from placers.policies.sequential_state import FEATURES
+from training.recipe import ProblemSet, Recipe
+
+NETWORK = "sequential:width=8,sage_layers=1,heads=2,hidden=8"
+PROBLEMS = ProblemSet()
+
+
+def stand_in(folder: Path, problems: ProblemSet = PROBLEMS) -> Path:
+    """An untrained policy with the recipe of its problems, in a new folder."""
+    folder.mkdir()
+    meta = Meta(placer="sequential", network=NETWORK, seed=3, decoder_features=FEATURES)
+    save_policy(folder, new_sequential(NETWORK, seed=3).state_dict(), meta)
+    recipe = Recipe(placer="sequential", network=NETWORK, problems=problems)
+    (folder / "config.toml").write_text(recipe.to_toml())
+    return folder
+
+
+def release(monkeypatch: pytest.MonkeyPatch, folder: Path, problems: ProblemSet = PROBLEMS) -> Path:
+    """A stand-in that counts as released, until the test is over."""
+    monkeypatch.setattr(default, "RELEASED", stand_in(folder / "released", problems))
+    return default.RELEASED
