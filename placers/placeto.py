@@ -14,12 +14,12 @@ from envs.simulator import Simulator
 from envs.stage import Scene
 from graphs.op_graph import Ints
 from graphs.problem import Problem
-from placers.policies.placeto import PlacetoPolicy, Shape, new_placeto, play
-from placers.policies.placeto_file import load_placeto
+from placers.policies.placeto import NAME, PlacetoPolicy, new_placeto, play
 from placers.policies.placeto_states import Kinship
+from placers.policies.policy_file import load_as
 
 LEARNED = True  # means nothing before it is trained
-MOST_EPISODES = 16  # unless told otherwise: what is left of a budget is spent on what they passed through
+MOST_EPISODES = 16  # what is left of a budget is spent on what they passed through
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,9 +27,8 @@ class Placeto:
     """A policy as a placer: where its greedy episode ends, or the best placement that several passed through."""
 
     policy: PlacetoPolicy
-    name: str = "placeto"
-    samples: int = 0  # episodes, the greedy one among them; 0: as many as the budget allows, up to 16
-    order: str = "topological"  # of the visits
+    name: str = NAME
+    samples: int = 0  # placements to choose from, the greedy one among them; 0: as many as the budget allows
 
     def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> Plan:
         """The best of at most `budget` placements by simulation; of one, the greedy episode's end, unsimulated.
@@ -39,17 +38,18 @@ class Placeto:
         """
         self.policy.check(problem.cluster)
         scene = Scene.of(problem)
-        episodes = max(1, min(self.samples or MOST_EPISODES, budget))
+        choices = max(1, min(self.samples or budget, budget))
+        episodes = min(MOST_EPISODES, choices)
         trails = self._trails(scene, episodes, seed)
-        chosen = _distinct([ends for at_a_time in reversed(trails) for ends in at_a_time])[: max(budget, 1)]
+        chosen = _distinct([ends for at_a_time in reversed(trails) for ends in at_a_time])[:choices]
         simulator: Simulator = scene.simulator
-        best = simulator.run_batch(np.stack(chosen)).best() if min(len(chosen), budget) > 1 else 0
+        best = simulator.run_batch(np.stack(chosen)).best() if len(chosen) > 1 else 0
         return Plan.of_units(problem, chosen[best], placer=self.name, seed=seed, simulations=simulator.simulations)
 
     def _trails(self, scene: Scene, count: int, seed: int) -> list[list[Ints]]:
         """After each step, the (units,) placement of each episode, the greedy one first."""
         rng = np.random.default_rng(seed)
-        mdp = Mdp(Rules(start="single", order=self.order))
+        mdp = Mdp(Rules(start="single", order=self.policy.shape.order))
         episodes = [mdp.begin(0, scene, rng) for _ in range(count)]
         generator = torch.Generator().manual_seed(seed)
         turns = play(self.policy, episodes, {scene: Kinship.of(scene)}, generator, greedy=1)
@@ -59,11 +59,9 @@ class Placeto:
 def build(*, checkpoint: str = "", samples: int = 0) -> Placeto:
     """Placeto with the policy in a checkpoint folder, or an untrained one for any number of devices."""
     knobs = [f"checkpoint={checkpoint}"] * bool(checkpoint) + [f"samples={samples}"] * bool(samples)
-    name = ":".join(["placeto", ",".join(knobs)] if knobs else ["placeto"])
-    if not checkpoint:
-        return Placeto(new_placeto(Shape(), seed=0), name, samples)
-    policy, meta = load_placeto(Path(checkpoint))
-    return Placeto(policy, name, samples, meta.order)
+    name = ":".join([NAME, ",".join(knobs)] if knobs else [NAME])
+    policy = load_as(Path(checkpoint), NAME, new_placeto)[0] if checkpoint else new_placeto(NAME, seed=0)
+    return Placeto(policy, name, samples)
 
 
 def _distinct(placements: list[Ints]) -> list[Ints]:

@@ -1,30 +1,37 @@
-"""Fine-tuning: PPO on one problem, from a trained policy, within a number of simulations."""
+"""Fine-tuning: PPO, or REINFORCE for Placeto, on one problem, from a policy, within a number of simulations."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from msgspec.structs import replace
 from torch import nn
 
+from envs.iterative import Rules
 from envs.plan import Plan
 from graphs.op_graph import Ints
 from graphs.problem import Problem
 from placers.colocrl import ColocRl
 from placers.gdp import Gdp
 from placers.hdp import Hdp
+from placers.placeto import Placeto
+from placers.policies.placeto import PlacetoPolicy
 from placers.policies.sequential import SequentialPolicy
 from placers.sequential import Sequential
 from training.ppo import PpoTrainer
-from training.recipe import Ppo
+from training.recipe import Ppo, Reinforce
+from training.reinforce import Field, ReinforceTrainer
 from training.rollouts import Arena
 
 SAMPLES = 16  # placements per update: few, so that a small budget makes many improvements (our choice)
 EPOCHS = 4
 LEARNING_RATE = 5e-4
+LEAST_EPISODES = 8  # of Placeto's that a budget must allow, simulated at every step
+MOST_VISITS = 20_000  # of units, in episodes simulated at their end: a minute or two
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +47,7 @@ class FineTuned:
 class FineTuner:
     """A learned placer that spends its budget of simulations on fine-tuning before it answers."""
 
-    start: Gdp | Sequential | ColocRl | Hdp
+    start: Gdp | Sequential | ColocRl | Hdp | Placeto
     on_tuned: Callable[[FineTuned], None] | None = None  # receives what `place` found on the way to its plan
 
     @property
@@ -63,23 +70,27 @@ class FineTuner:
         start = self.start.policy_for(problem) if isinstance(self.start, ColocRl | Hdp) else self.start.policy
         policy = copy.deepcopy(start)
         opening = self.start.place(problem, seed=seed, budget=max(0, min(SAMPLES, simulations - 1)))
-        arena = Arena(problem)
-        history = []
+        chosen, spent, history = _per_unit(problem, opening), opening.simulations, []
         if simulations > 0:
-            arena.simulate(_per_unit(problem, opening)[None])
-            history.append((opening.simulations + 1, arena.best_seconds))
-            updates = (simulations - opening.simulations - 1) // SAMPLES
-            settings = _sequential_settings if isinstance(policy, SequentialPolicy) else _settings
-            trainer = PpoTrainer(policy, [arena], settings(max(updates, 1)), seed)
+            spent += 1  # the plan to beat
+            course = _by_reinforce if isinstance(policy, PlacetoPolicy) else _by_ppo
+            trainer, best, updates = course(policy, problem, chosen, simulations - spent, seed)
+            history.append((spent, best.best_seconds))
             for _ in range(updates):
-                history.append((opening.simulations + 1 + trainer.update().simulations, arena.best_seconds))
-        chosen = _per_unit(problem, opening) if arena.best_placement is None else arena.best_placement
-        spent = opening.simulations + arena.simulator.simulations
-        return FineTuned(
-            policy,
-            Plan.of_units(problem, chosen, placer=self.name, seed=seed, simulations=spent),
-            tuple(history),
-        )
+                history.append((spent + trainer.update().simulations, best.best_seconds))
+            spent += trainer.simulations
+            chosen = chosen if best.best_placement is None else best.best_placement
+        plan = Plan.of_units(problem, chosen, placer=self.name, seed=seed, simulations=spent)
+        return FineTuned(policy, plan.with_curve(_improvements(history)), tuple(history))
+
+
+def _improvements(history: Sequence[tuple[int, float]]) -> Iterator[tuple[int, float]]:
+    """The moments at which a fitting plan was found that is faster than those before."""
+    best = np.inf
+    for simulations, seconds in history:
+        if seconds < best:
+            best = seconds
+            yield simulations, seconds
 
 
 def _per_unit(problem: Problem, plan: Plan) -> Ints:
@@ -87,6 +98,40 @@ def _per_unit(problem: Problem, plan: Plan) -> Ints:
     devices = np.zeros(problem.graph.num_units, np.int64)
     devices[problem.graph.units] = plan.placement
     return devices
+
+
+def _by_ppo(policy: Any, problem: Problem, opening: Ints, simulations: int, seed: int) -> tuple[PpoTrainer, Arena, int]:
+    """A trainer on one problem, what keeps its best placement, and how many updates so many simulations allow.
+
+    The opening, (units,), is simulated before these.
+    """
+    arena = Arena(problem)
+    arena.simulate(opening[None])
+    updates = simulations // SAMPLES
+    settings = _sequential_settings if isinstance(policy, SequentialPolicy) else _settings
+    return PpoTrainer(policy, [arena], settings(max(updates, 1)), seed), arena, updates
+
+
+def _by_reinforce(
+    policy: Any, problem: Problem, opening: Ints, simulations: int, seed: int
+) -> tuple[ReinforceTrainer, Field, int]:
+    """The same for Placeto's MDP, an episode per update, each beginning where the best one has come to.
+
+    Improvements are simulated at every step; a budget for a few such episodes only buys more of those that are paid
+    at their end, which take one simulation each, and not all of the budget where that would take hours.
+    """
+    steps = problem.graph.num_units + 1
+    every_step = simulations >= LEAST_EPISODES * steps
+    updates = simulations // steps if every_step else min(simulations, MOST_VISITS // steps)
+    rules = Rules("improvement" if every_step else "terminal", "best", policy.shape.order)
+    trainer = ReinforceTrainer(policy, [problem], _reinforce_settings(max(updates, 1)), rules=rules, seed=seed)
+    trainer.note(0, opening, trainer.fields[0].scene.simulator.run(opening))
+    return trainer, trainer.fields[0], updates
+
+
+def _reinforce_settings(updates: int) -> Reinforce:
+    """With a bonus for entropy that a policy, nearly certain after its training, needs to try anything new."""
+    return Reinforce(updates=updates, relative=True, entropy=0.1, final_entropy=0.02)
 
 
 def _settings(updates: int) -> Ppo:

@@ -52,17 +52,64 @@ class Ppo(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     gradient_norm: Rate = 1.0  # larger gradients are scaled down to this
 
 
-class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A training run, but for its seed."""
+class Reinforce(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Settings of Placeto's REINFORCE; defaults are those of its code where its sample settings give one."""
 
-    placer: str = "gdp"  # the learned placer to train: "gdp", "sequential", "colocrl" or "hdp"
+    updates: Positive = 1000  # in the whole run
+    problems_per_update: Positive = 4  # drawn for each; the authors run 4 to 8 workers
+    episodes: Positive = 1  # per problem and update
+    baseline_updates: Positive = 10  # over which a problem's returns are averaged
+    discount: Share = 1.0
+    learning_rate: Rate = 1e-3  # of Adam, at the start
+    final_learning_rate: Rate = 1e-4  # at the end, linearly
+    entropy: Annotated[float, msgspec.Meta(ge=0)] = 0.1  # bonus per nat and step, at the start (ours)
+    final_entropy: Annotated[float, msgspec.Meta(ge=0)] = 0.0  # at the end, linearly
+    gradient_norm: Rate = 1.25  # larger gradients are scaled down to this
+    relative: bool = False  # returns in units of the problem's lower bound, so that 20 ms and 2 s count alike (ours)
+
+
+class EpisodeRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """How Placeto's episodes start and what they pay: `envs.iterative.Rules`, but for the order of the visits.
+
+    That order is part of the network's spec, "placeto:order=random": whoever acts with the policy needs it, too.
+    """
+
+    reward: Literal["improvement", "terminal", "square_root"] = "improvement"
+    start: Literal["random", "single", "zero", "best"] = "random"
+    memory_gib: Annotated[float, msgspec.Meta(gt=0)] | None = None  # of a device, beyond which memory costs; its own
+    penalty_per_gb: Annotated[float, msgspec.Meta(ge=0)] = 2.0  # seconds
+    longest_seconds: Rate = 10.0  # to which penalised seconds are clipped
+
+
+SECTIONS = {"ppo": Ppo(), "reinforce": Reinforce(), "rules": EpisodeRules()}
+
+
+class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A training run, but for its seed. Raises InputError for settings of a trainer that is not the placer's."""
+
+    placer: str = "gdp"  # the learned placer to train: "gdp", "sequential", "colocrl", "hdp" or "placeto"
     network: str = "graphsage_transformer"  # spec of a file in placers/networks; of the others, "hdp:devices=2"
     problems: ProblemSet = ProblemSet()
     ppo: Ppo = Ppo()
+    reinforce: Reinforce = Reinforce()  # of Placeto, in place of ppo
+    rules: EpisodeRules = EpisodeRules()  # of Placeto
+
+    def __post_init__(self) -> None:
+        for section in self._unused:
+            if getattr(self, section) != SECTIONS[section]:
+                raise InputError(f"[{section}] says nothing to placer {self.placer!r}; remove that section")
+
+    @property
+    def _unused(self) -> tuple[str, ...]:
+        """Sections of other placers."""
+        return ("ppo",) if self.placer == "placeto" else ("reinforce", "rules")
 
     def to_toml(self) -> str:
         """The file that `load_recipe` reads."""
-        return tomli_w.dumps(msgspec.to_builtins(self))
+        plain = {name: value for name, value in msgspec.to_builtins(self).items() if name not in self._unused}
+        if "rules" in plain:
+            plain["rules"] = {name: value for name, value in plain["rules"].items() if value is not None}
+        return tomli_w.dumps(plain)
 
 
 def recipe_names() -> tuple[str, ...]:

@@ -11,41 +11,24 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Annotated
 
-import msgspec
 import numpy as np
 import torch
 from torch.nn.utils import clip_grad_norm_
 
 from envs.bounds import lower_bound
 from envs.iterative import Episode, Mdp, Rules
+from envs.simulator import Outcome
 from envs.stage import Scene
 from envs.vector import simulate_together
 from graphs.errors import InputError
-from graphs.op_graph import Floats
+from graphs.op_graph import Floats, Ints
 from graphs.problem import Problem
 from placers.policies.placeto import PlacetoPolicy, Turn, play
 from placers.policies.placeto_states import Kinship
-from training.recipe import Positive, Rate, Share
+from training.recipe import Reinforce
 
 NODES_AT_ONCE = 20_000  # units of the states whose gradient is taken together: some 100 MB, or that for each device
-
-
-class Reinforce(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Settings; defaults are those of Placeto's code where its sample settings give one."""
-
-    updates: Positive = 1000  # in the whole run
-    problems_per_update: Positive = 4  # drawn for each; the authors run 4 to 8 workers
-    episodes: Positive = 1  # per problem and update
-    baseline_updates: Positive = 10  # over which a problem's returns are averaged
-    discount: Share = 1.0
-    learning_rate: Rate = 1e-3  # of Adam, at the start
-    final_learning_rate: Rate = 1e-4  # at the end, linearly
-    entropy: Annotated[float, msgspec.Meta(ge=0)] = 0.1  # bonus per nat and step, at the start (ours)
-    final_entropy: Annotated[float, msgspec.Meta(ge=0)] = 0.0  # at the end, linearly
-    gradient_norm: Rate = 1.25  # larger gradients are scaled down to this
-    relative: bool = False  # returns in units of the problem's lower bound, so that 20 ms and 2 s count alike (ours)
 
 
 @dataclass(frozen=True)
@@ -74,6 +57,8 @@ class Field:
     kinship: Kinship
     bound: float  # seconds
     returns: deque[Floats] = field(default_factory=deque)  # of the latest updates: (units,) mean over their episodes
+    best_seconds: float = np.inf  # of the placements that fit, since the trainer was made
+    best_placement: Ints | None = None  # (units,)
 
     @classmethod
     def of(cls, problem: Problem, updates: int) -> Field:
@@ -81,12 +66,18 @@ class Field:
         scene = Scene.of(problem)
         return cls(scene, Kinship.of(scene), max(lower_bound(problem), 1e-9), deque(maxlen=updates))
 
+    def note(self, placement: Ints, outcome: Outcome) -> None:
+        """Remember a placement, (units,), if it fits and none that does was faster."""
+        if outcome.fits and outcome.step_seconds < self.best_seconds:
+            self.best_seconds, self.best_placement = outcome.step_seconds, placement.copy()
+
 
 class ReinforceTrainer:
     """A policy, its optimizer, and the problems it learns from, of any sizes.
 
     Each update draws from generators seeded by (seed, update), so that a run resumed from a checkpoint goes on as if
-    it had never stopped. `mdp.best` holds the best placement seen of each problem. Raises InputError without problems,
+    it had never stopped. `mdp.best` holds the placement of least rho seen of each problem, `fields` the fastest that
+    fits, which may be another: rho forgives a little too much memory for much time. Raises InputError without problems,
     or for a policy that is for another number of devices.
     """
 
@@ -128,6 +119,11 @@ class ReinforceTrainer:
         fits, over_bound = self._judge(episodes)
         return ReinforceMetrics(self.updates, self.simulations, first, over_bound, fits, entropy, norm, rate)
 
+    def note(self, index: int, placement: Ints, outcome: Outcome) -> None:
+        """Remember a simulated placement, (units,), of one of the problems if it is the best so far."""
+        self.fields[index].note(placement, outcome)
+        self.mdp.note(self.fields[index].scene, placement, outcome)
+
     def _play(self) -> tuple[list[Episode], list[list[Turn]], list[list[float]]]:
         """Episodes played to their ends; what was decided, step by step; the rewards of each episode."""
         seeds = np.random.SeedSequence((self.seed, self.updates)).generate_state(2, np.uint64)
@@ -155,7 +151,7 @@ class ReinforceTrainer:
         outcomes = simulate_together(episodes)
         self.simulations += len(episodes)
         for episode, outcome in zip(episodes, outcomes, strict=True):
-            self.mdp.note(episode.progress.scene, episode.progress.placement, outcome)
+            self.note(episode.progress.index, episode.progress.placement, outcome)
         return [episode.settle(outcome) for episode, outcome in zip(episodes, outcomes, strict=True)]
 
     def _advantages(

@@ -7,15 +7,19 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from msgspec.structs import asdict
 from tqdm import tqdm
 
+from envs.iterative import Rules
 from graphs.errors import InputError
 from graphs.problem import Problem
 from placers.colocrl import ColocRl
 from placers.gdp import Gdp
 from placers.hdp import Hdp
+from placers.placeto import Placeto
 from placers.policies.colocrl import new_colocrl
 from placers.policies.hdp import new_hdp
+from placers.policies.placeto import PlacetoPolicy, new_placeto
 from placers.policies.policy_file import Meta, new_policy, new_sequential
 from placers.policies.sequential import SequentialPolicy
 from placers.policies.sequential_state import FEATURES
@@ -25,16 +29,20 @@ from training.checkpoint import restore_trainer, save_trainer
 from training.ppo import PpoTrainer
 from training.problems import load_problems
 from training.recipe import Recipe, load_recipe
+from training.reinforce import ReinforceTrainer
+from training.reinforce_run import restore_reinforce, save_reinforce
 from training.rollouts import Arena
 from training.run_folder import RunFolder, check_free, library_versions
 
 CHECKPOINT_EVERY = 100  # updates
-Learned = Gdp | Sequential | ColocRl | Hdp
+Learned = Gdp | Sequential | ColocRl | Hdp | Placeto
+Trainer = PpoTrainer | ReinforceTrainer
 NEW: dict[str, tuple[Callable[[str, int], Any], Callable[[Any, str], Learned]]] = {
     "gdp": (new_policy, Gdp),
     "sequential": (new_sequential, Sequential),
     "colocrl": (new_colocrl, ColocRl),
     "hdp": (new_hdp, Hdp),
+    "placeto": (new_placeto, Placeto),
 }  # how an untrained policy is made of a network's spec and a seed, and the placer that acts with it
 
 
@@ -47,7 +55,7 @@ def train(
     resume: bool = False,
     command: str = "",
 ) -> Learned:
-    """Train a placer by PPO and return it; the folder `out` then holds the run.
+    """Train a placer, Placeto by its REINFORCE and others by PPO, and return it; the folder `out` then holds the run.
 
     Without problems, those of the recipe: the training split of its families on its clusters. With `resume` the run
     in `out` goes on from its last checkpoint, to the same end as if it had not stopped. Ctrl-C stops after the
@@ -60,10 +68,9 @@ def train(
         check_free(out)
     new, placer = NEW[recipe.placer]
     policy = new(recipe.network, seed)
-    arenas = [Arena(problem) for problem in problems or load_problems(recipe.problems, seed=seed)]
-    trainer = PpoTrainer(policy, arenas, recipe.ppo, seed)
+    trainer = _trainer(recipe, policy, problems or load_problems(recipe.problems, seed=seed), seed)
     if resume:
-        restore_trainer(out, trainer)
+        restore_reinforce(out, trainer) if isinstance(trainer, ReinforceTrainer) else restore_trainer(out, trainer)
         folder = RunFolder.reopen(out, recipe, trainer.updates)
     else:
         folder = RunFolder.create(out, recipe, command)
@@ -71,18 +78,35 @@ def train(
     return placer(policy, f"{recipe.placer}:checkpoint={out}")
 
 
-def _run(trainer: PpoTrainer, recipe: Recipe, folder: RunFolder) -> None:
+def _trainer(recipe: Recipe, policy: Any, problems: Sequence[Problem], seed: int) -> Trainer:
+    """What improves a policy by the recipe's settings."""
+    if not isinstance(policy, PlacetoPolicy):
+        return PpoTrainer(policy, [Arena(problem) for problem in problems], recipe.ppo, seed)
+    rules = Rules(order=policy.shape.order, **asdict(recipe.rules))
+    return ReinforceTrainer(policy, problems, recipe.reinforce, rules=rules, seed=seed)
+
+
+def _save(folder: RunFolder, trainer: Trainer) -> None:
+    """Write everything the trainer needs to go on."""
+    if isinstance(trainer, ReinforceTrainer):
+        save_reinforce(folder.path, trainer)
+    else:
+        save_trainer(folder.path, trainer)
+
+
+def _run(trainer: Trainer, recipe: Recipe, folder: RunFolder) -> None:
     torch.set_num_threads(1)  # on matrices this small, two threads took 0.14 s an update and one 0.08 s
-    bar = tqdm(total=recipe.ppo.updates, initial=trainer.updates, desc="training", unit="update", disable=None)
+    updates = trainer.settings.updates
+    bar = tqdm(total=updates, initial=trainer.updates, desc="training", unit="update", disable=None)
     with Interrupts() as interrupts, folder.metrics() as metrics, bar:
-        while trainer.updates < recipe.ppo.updates and not interrupts.requested:
+        while trainer.updates < updates and not interrupts.requested:
             line = trainer.update()
             metrics.write(line.update, line.to_record())
             bar.set_postfix_str(f"step/bound {line.step_over_bound:.2f}, fitting {line.fitting:.0%}", refresh=False)
             bar.update()
             if trainer.updates % CHECKPOINT_EVERY == 0:
-                save_trainer(folder.path, trainer)
-    save_trainer(folder.path, trainer)
+                _save(folder, trainer)
+    _save(folder, trainer)
     meta = Meta(
         placer=recipe.placer,
         network=recipe.network,
@@ -93,7 +117,5 @@ def _run(trainer: PpoTrainer, recipe: Recipe, folder: RunFolder) -> None:
         versions=library_versions(),
     )
     folder.save_policy(trainer.policy.state_dict(), meta)
-    if trainer.updates < recipe.ppo.updates:
-        raise KeyboardInterrupt(
-            f"stopped after update {trainer.updates} of {recipe.ppo.updates}; saved in {folder.path}"
-        )
+    if trainer.updates < updates:
+        raise KeyboardInterrupt(f"stopped after update {trainer.updates} of {updates}; saved in {folder.path}")

@@ -19,10 +19,8 @@ from placers.policies.placeto_network import PlacetoNetwork
 from placers.policies.placeto_states import Kinship, States
 from placers.policies.recurrent_spec import Size, shape_of
 
-Count = Annotated[int, msgspec.Meta(ge=0)]
-
-
 NAME = "placeto"
+Count = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class Shape(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -1,26 +1,20 @@
 """REINFORCE as Placeto is trained: its returns, its baseline, that it learns, repeats and resumes exactly."""
 
-import json
-import signal
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
 
 from envs.iterative import PlacetoEnv, Rules
-from envs.simulator import simulate
+from envs.simulator import Outcome, simulate
 from graphs.cluster import Cluster, Device
 from graphs.errors import InputError
 from graphs.problem import Problem
 from placers.placeto import Placeto
 from placers.policies.placeto import Shape, new_placeto
-from placers.policies.placeto_file import load_placeto
 from tests.oracle.toys import Toy, random_graph, toy_cluster, toy_graph
 from training import reinforce
-from training.checkpoint import TRAINER
-from training.reinforce import Reinforce, ReinforceMetrics, ReinforceTrainer, returns_of
-from training.reinforce_run import train_placeto
+from training.recipe import Reinforce
+from training.reinforce import ReinforceTrainer, returns_of
 
 SMALL = Shape(rounds=2)
 
@@ -40,10 +34,6 @@ def problems() -> list[Problem]:
 
 def settings(updates: int, **changed: float | bool) -> Reinforce:
     return Reinforce(updates=updates, problems_per_update=2, **changed)  # type: ignore[arg-type]
-
-
-def weights(placer: Placeto) -> torch.Tensor:
-    return torch.cat([value.flatten() for value in placer.policy.state_dict().values()])
 
 
 def test_returns_are_what_is_still_to_come() -> None:
@@ -152,57 +142,17 @@ def test_rates_and_bonus_fall_linearly() -> None:
     assert [trainer.update().learning_rate for _ in range(3)] == pytest.approx([1e-3, 5.5e-4, 1e-4])
 
 
-def test_equal_seeds_give_equal_policies_and_resuming_changes_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rules = Rules(start="best", order="random")
-
-    def run(name: str, seed: int = 3, resume: bool = False) -> Placeto:
-        out = tmp_path / name
-        return train_placeto(
-            problems(), out=out, shape=SMALL, settings=settings(6), rules=rules, seed=seed, resume=resume
-        )
-
-    whole, again, other = run("whole"), run("again"), run("other", seed=4)
-    assert torch.equal(weights(whole), weights(again))
-    assert not torch.equal(weights(whole), weights(other))
-
-    _interrupt(monkeypatch, update=4)
-    with pytest.raises(KeyboardInterrupt, match="stopped after update 4 of 6"):
-        run("stopped")
-    resumed = run("stopped", resume=True)
-    assert torch.equal(weights(whole), weights(resumed))
-    assert (tmp_path / "stopped" / "metrics.jsonl").read_text() == (tmp_path / "whole" / "metrics.jsonl").read_text()
-    assert torch.equal(weights(resumed), weights(Placeto(load_placeto(tmp_path / "stopped")[0])))
-    lines = [json.loads(line) for line in (tmp_path / "whole" / "metrics.jsonl").read_text().splitlines()]
-    assert [line["update"] for line in lines] == [1, 2, 3, 4, 5, 6]
-
-
-def _interrupt(monkeypatch: pytest.MonkeyPatch, update: int) -> None:
-    """Ctrl-C is pressed during an update."""
-    original = ReinforceTrainer.update
-
-    def pressed(self: ReinforceTrainer) -> ReinforceMetrics:
-        if self.updates + 1 == update:
-            signal.raise_signal(signal.SIGINT)
-        return original(self)
-
-    monkeypatch.setattr(ReinforceTrainer, "update", pressed)
-
-
-def test_what_does_not_fit_together_is_explained(tmp_path: Path) -> None:
-    given, out = settings(1), tmp_path / "run"
+def test_a_policy_needs_problems_of_its_number_of_devices() -> None:
     with pytest.raises(InputError, match="at least one problem"):
         ReinforceTrainer(new_placeto(SMALL, 0), [])
     with pytest.raises(InputError, match="for 3 devices, cluster 'unequal' has 2"):
         ReinforceTrainer(new_placeto(Shape(devices=3), 0), [bandit()])
-    with pytest.raises(InputError, match="no run to resume"):
-        train_placeto([bandit()], out=out, shape=SMALL, settings=given, resume=True)
-    train_placeto([bandit()], out=out, shape=SMALL, settings=given)
-    with pytest.raises(InputError, match="holds a run already"):
-        train_placeto([bandit()], out=out, shape=SMALL, settings=given)
-    with pytest.raises(InputError, match="another seed, policy, problems, rules or settings"):
-        train_placeto([bandit(2)], out=out, shape=SMALL, settings=given, resume=True)
-    (out / TRAINER).write_bytes(b"x" * 20)
-    with pytest.raises(InputError, match="damaged"):
-        train_placeto([bandit()], out=out, shape=SMALL, settings=given, resume=True)
+
+
+def test_the_best_placement_of_a_problem_is_one_that_fits() -> None:
+    trainer = ReinforceTrainer(new_placeto(SMALL, 0), [bandit()], settings(1))
+    for device, seconds, fits in ((0, 4.0, True), (1, 1.0, False), (1, 3.0, True), (0, 3.5, True)):
+        trainer.note(0, np.array([device]), Outcome(seconds, np.array([0.0, 0.0]), fits))
+    field = trainer.fields[0]
+    assert field.best_placement is not None
+    assert (field.best_seconds, field.best_placement.tolist()) == (3.0, [1])

@@ -1,0 +1,195 @@
+"""The Placeto study: statistics on made-up records, what is kept and not done again, and a whole one of tiny graphs."""
+
+import json
+import math
+import re
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+
+from evaluation.record import Record
+from evaluation.studies import placeto_pieces
+from evaluation.studies.placeto_document import Results, document, ended, save_document, until
+from evaluation.studies.placeto_generalisation import study
+from evaluation.studies.placeto_pieces import (
+    OF_A_SEED,
+    PLACETO,
+    RNN,
+    Kind,
+    Piece,
+    Point,
+    Settings,
+    Workshop,
+    load_pieces,
+    piece_name,
+    spread,
+)  # fmt: skip
+from graphs.errors import InputError
+from graphs.problem import Problem
+from tests.oracle.toys import random_graph, toy_cluster
+
+TUNED = f"{PLACETO}+finetuned"
+TINY = Settings(
+    groups=4, train_graphs=2, test_graphs=2, updates=3, rnn_updates=2, rnn_hidden=8, simulations=45, scratch_graphs=1,
+    scratch_simulations=60, reference_simulations=20,
+)  # fmt: skip
+
+
+def record(problem: str, placer: str, seconds: float, *, seed: int = 0, fits: bool = True) -> Record:
+    return Record(
+        problem=problem, placer=placer, seed=seed, step_seconds=seconds, fits=fits, peak_bytes=(1.0,), simulations=9,
+        search_seconds=0.1, lower_bound_seconds=1.0, curve=((3, 2 * seconds), (8, seconds)),
+    )  # fmt: skip
+
+
+def piece(kind: Kind, seed: int, *records: Record, training: tuple[Point, ...] = ()) -> Piece:
+    return Piece(family="ptb", kind=kind, seed=seed, seconds=6.0, records=records, training=training)
+
+
+def made_up() -> Results:
+    """Two graphs, whose best known take 1 s and 2 s."""
+    training = tuple(Point(4 * i, 40 * i, 4.0 / i) for i in range(1, 21))
+    pieces = [
+        piece("reference", 0, record("a", "annealing", 1.0), record("b", "annealing", 4.0)),
+        piece("random", 0, record("a", "random", 0.5, fits=False), record("b", "random", 8.0)),
+    ]
+    for seed, (one, other) in enumerate(((2.0, 4.0), (4.0, 8.0))):
+        zero_shot = record("a", PLACETO, one, seed=seed), record("b", PLACETO, other, seed=seed)
+        tuned = record("a", TUNED, 1.0, seed=seed), record("b", TUNED, 2.0, seed=seed)
+        pieces.append(piece("placeto", seed, *zero_shot, *tuned, training=training))
+        late = tuple(Point(point.episodes, point.simulations // 10, point.over_bound) for point in training)
+        pieces.append(piece("terminal", seed, training=late))
+        scratch = record("a", TUNED, 1.04, seed=seed), record("a", f"{RNN}+finetuned", 1.5, seed=seed)
+        pieces.append(piece("scratch", seed, *scratch))
+    return Results(Settings(), pieces)
+
+
+def test_step_times_are_relative_to_the_best_fitting_placement_of_each_graph() -> None:
+    results = made_up()
+    assert results.best_seconds == {"a": 1.0, "b": 2.0}, "what does not fit is no best"
+    zero_shot = results.standing(["ptb"], "placeto", PLACETO)
+    assert zero_shot.value == pytest.approx(math.sqrt(2 * 4)), "one seed takes twice, the other four times as long"
+    assert (zero_shot.low, zero_shot.high) == pytest.approx((2.0, 4.0))
+    assert zero_shot.count == 2, "a value per seed"
+    assert results.standing(["ptb"], "placeto", TUNED).value == 1.0
+    assert results.standing(["ptb"], "rnn", RNN).count == 0, "not done yet"
+
+
+def test_placements_that_do_not_fit_are_counted_and_not_averaged() -> None:
+    results = made_up()
+    assert results.standing(["ptb"], "random", "random").value == 4.0
+    assert results.fitting(["ptb"], "random", "random") == 0.5
+    assert results.ratios("ptb", "random", "random")[0].tolist() == [math.inf, 4.0]
+
+
+def test_a_search_has_found_what_its_curve_says() -> None:
+    curve = ((3, 2.0), (8, 1.0))
+    assert [until(curve, seconds) for seconds in (2.5, 2.0, 1.5, 0.9)] == [3, 3, 8, math.inf]
+
+
+def test_a_training_ends_with_its_latest_tenth_within_the_simulations() -> None:
+    training = [Point(i, 10 * i, float(i)) for i in range(1, 21)]
+    assert ended(training) == pytest.approx(math.sqrt(19 * 20))
+    assert ended(training, 55) == pytest.approx(math.sqrt(4 * 5))
+    assert math.isnan(ended(training, 5))
+    assert ended([Point(1, 10, None), Point(2, 20, 3.0)] * 10) == pytest.approx(3.0), "nothing fitted in the first"
+
+
+def test_the_document_says_who_is_faster() -> None:
+    text = document(made_up(), "python -m study")
+    assert "| Placeto, zero-shot | 2.828 [2.000, 4.000] | 100% |" in text
+    assert "| random placement | 4.000 | 50% |" in text
+    assert "| ptb | improvement | 80 | 800 | 0.205 | 2.828 |" in text, "at 80 simulations of 800, two updates"
+    assert "| ptb | terminal | 80 | 80 | 0.205 | 0.205 |" in text
+    assert "| ptb | Placeto | 1.040 | 8 | 2 of 2 | 8 |" in text
+    assert "| ptb | RNN | 1.500 | 8 | 0 of 2 | - |" in text
+    assert "- ptb, zero-shot: slower than annealing, long (2.00); faster than random placement (0.71)." in text
+    assert "- ptb, fine-tuned: faster than random placement (0.25), annealing, long (0.71)." in text
+    assert "Simulations of each training: Placeto 800 (80 placements to their end)." in text
+    assert "    python -m study\n" in text
+
+
+def test_some_graphs_are_spread_over_a_split() -> None:
+    specs = [str(i) for i in range(16)]
+    assert spread(specs, 4) == ["0", "5", "10", "15"]
+    assert spread(specs, 99) == specs
+    assert spread(specs, 1) == ["0"]
+
+
+@pytest.fixture
+def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Graphs of four ops in place of captured ones."""
+
+    def problems(family: str, which: str, count: int, groups: int, cluster: str) -> tuple[Problem, ...]:
+        first = 0 if which == "train" else 100
+        return tuple(Problem(random_graph(groups + i, first + i), toy_cluster(2, memory=1e4)) for i in range(count))
+
+    monkeypatch.setattr(placeto_pieces, "_problems", problems)
+
+
+@pytest.mark.usefixtures("tiny")
+def test_a_study_goes_on_where_it_was_stopped_and_writes_its_document(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[tuple[Kind, int]] = []
+    do = Workshop.do
+
+    def noted(self: Workshop, kind: Kind) -> Piece:
+        if len(done) == 5:
+            done.append(("random", -1))
+            raise KeyboardInterrupt
+        done.append((kind, self.seed))
+        return do(self, kind)
+
+    monkeypatch.setattr(Workshop, "do", noted)
+    with pytest.raises(KeyboardInterrupt):
+        study(families="ptb", seeds=1, out=tmp_path, settings=TINY)
+    assert len(load_pieces(tmp_path)[1]) == 5
+    path = study(families="ptb", seeds=1, out=tmp_path, settings=TINY)
+    assert [kind for kind, seed in done if seed >= 0] == ["reference", *OF_A_SEED], "each once"
+
+    settings, pieces = load_pieces(tmp_path)
+    assert settings == TINY
+    by_kind = {each.kind: each for each in pieces}
+    names = [r.placer for r in by_kind["placeto"].records]
+    assert sorted(set(names)) == [PLACETO, TUNED]
+    assert all(r.simulations <= TINY.simulations for r in by_kind["rnn"].records)
+    assert {r.simulations for r in by_kind["placeto"].records if r.placer == PLACETO} == {0}, "zero-shot"
+    episodes = [point.episodes for point in by_kind["placeto"].training]
+    assert episodes == [2, 4, 6], "an episode on each of two graphs in each update"
+    improvement, terminal = (by_kind[kind].training[-1].simulations for kind in ("placeto", "terminal"))
+    assert (improvement, terminal) == (3 * (4 + 5 + 2), 6), "every step and the start, or the end alone"
+    assert [p.episodes for p in by_kind["rnn"].training] == [16, 32]
+
+    text = path.read_text()
+    assert not re.search(r"\bnan\b|\binf\b", text)
+    for plot in re.findall(r"\((placeto_\w+\.png)\)", text):
+        assert 0 < (tmp_path / plot).stat().st_size < 100_000
+    kept = json.loads((tmp_path / "placeto_records.json").read_text())
+    assert len(kept["pieces"]) == 7
+
+
+def test_a_folder_is_of_one_study(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="holds no study"):
+        study(out=tmp_path, write_only=True)
+    (tmp_path / "settings.json").write_bytes(msgspec.json.encode(TINY))
+    with pytest.raises(InputError, match="nothing is done yet of ptb"):
+        study(families="ptb", out=tmp_path, write_only=True)
+    with pytest.raises(InputError, match="of another size than this one"):
+        study(families="ptb", out=tmp_path)
+    with pytest.raises(InputError, match="unknown model family 'pbt'"):
+        study(families="pbt", out=tmp_path)
+    (tmp_path / "pieces").mkdir(exist_ok=True)
+    (tmp_path / "pieces" / piece_name("ptb", "random", 0)).write_text("{")
+    with pytest.raises(InputError, match="delete it, and the study does it again"):
+        study(families="ptb", out=tmp_path, write_only=True)
+
+
+def test_a_document_is_written_of_whatever_is_done(tmp_path: Path) -> None:
+    results = made_up()
+    half = Results(results.settings, [each for each in results.pieces if each.kind in ("random", "placeto")])
+    text = save_document(half, tmp_path, "python").read_text()
+    assert "RNN, zero-shot | - |" in text
+    assert np.isfinite(half.standing(["ptb"], "placeto", PLACETO).value)

@@ -1,0 +1,173 @@
+"""Placeto's runs: the recipe's sections, equal seeds, resuming, what is refused, and fine-tuning."""
+
+import json
+import signal
+from pathlib import Path
+
+import pytest
+import torch
+from msgspec.structs import replace
+
+from envs.simulator import simulate
+from graphs import by_name
+from graphs.errors import InputError
+from graphs.problem import Problem
+from placers.placeto import Placeto, build
+from placers.policies.placeto import new_placeto
+from tests.oracle.toys import Toy, random_graph, toy_cluster
+from training.checkpoint import TRAINER
+from training.finetune import FineTuned, FineTuner
+from training.recipe import EpisodeRules, Ppo, Recipe, Reinforce, load_recipe
+from training.reinforce import ReinforceMetrics, ReinforceTrainer
+from training.train import train
+
+NETWORK = "placeto:rounds=2,order=random"
+
+
+def recipe(updates: int) -> Recipe:
+    """The recipe that comes with placelab, shrunk; of any number of devices."""
+    given = load_recipe("placeto")
+    fewer = replace(given.reinforce, updates=updates, problems_per_update=2)
+    return replace(given, network=NETWORK, reinforce=fewer, rules=replace(given.rules, start="best"))
+
+
+def problems() -> list[Problem]:
+    sizes = ((4, 2), (6, 3), (5, 2))
+    return [Problem(random_graph(ops, seed=ops), toy_cluster(devices, memory=1e4)) for ops, devices in sizes]
+
+
+def trained(updates: int, out: Path, seed: int = 3, resume: bool = False) -> Placeto:
+    placer = train(recipe(updates), problems(), out=out, seed=seed, resume=resume)
+    assert isinstance(placer, Placeto)
+    return placer
+
+
+def weights(placer: Placeto) -> torch.Tensor:
+    return torch.cat([value.flatten() for value in placer.policy.state_dict().values()])
+
+
+def test_equal_seeds_give_equal_policies_and_resuming_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, again = trained(6, tmp_path / "whole"), trained(6, tmp_path / "again")
+    assert torch.equal(weights(whole), weights(again))
+    assert not torch.equal(weights(whole), weights(trained(6, tmp_path / "other", seed=4)))
+
+    _interrupt(monkeypatch, update=4)
+    stopped = tmp_path / "stopped"
+    with pytest.raises(KeyboardInterrupt, match="stopped after update 4 of 6"):
+        trained(6, stopped)
+    resumed = trained(6, stopped, resume=True)
+    assert torch.equal(weights(whole), weights(resumed))
+    assert (stopped / "metrics.jsonl").read_text() == (tmp_path / "whole" / "metrics.jsonl").read_text()
+
+
+def _interrupt(monkeypatch: pytest.MonkeyPatch, update: int) -> None:
+    """Ctrl-C is pressed during an update."""
+    original = ReinforceTrainer.update
+
+    def pressed(self: ReinforceTrainer) -> ReinforceMetrics:
+        if self.updates + 1 == update:
+            signal.raise_signal(signal.SIGINT)
+        return original(self)
+
+    monkeypatch.setattr(ReinforceTrainer, "update", pressed)
+
+
+def test_a_run_folder_is_that_of_any_placer(tmp_path: Path) -> None:
+    placer = trained(2, tmp_path)
+    assert load_recipe(str(tmp_path / "config.toml")) == recipe(2)
+    meta = json.loads((tmp_path / "meta.json").read_text())
+    assert (meta["placer"], meta["network"], meta["seed"], meta["updates"]) == ("placeto", NETWORK, 3, 2)
+    assert meta["versions"]["torch"] == torch.__version__
+    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert [line["update"] for line in lines] == [1, 2]
+    assert lines[-1]["simulations"] == meta["simulations"]
+    assert list((tmp_path / "tensorboard").iterdir())
+    assert f"--placer placeto:checkpoint={tmp_path}" in (tmp_path / "card.md").read_text()
+
+    again = by_name.build("placers", placer.name)
+    assert again.policy.shape.order == "random", "whoever acts with a policy visits as it has learned to"
+    assert again.place(problems()[1]) == placer.place(problems()[1])
+
+
+def test_runs_that_do_not_fit_together_are_refused(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    with pytest.raises(InputError, match="no run to resume"):
+        trained(1, out, resume=True)
+    with pytest.raises(InputError, match="for 2 devices, cluster 'toy3' has 3"):
+        train(replace(recipe(1), network="placeto:devices=2"), problems(), out=out)
+    assert not out.exists(), "nothing is left behind that could not be resumed"
+    trained(1, out)
+    with pytest.raises(InputError, match="holds a run already"):
+        trained(1, out)
+    with pytest.raises(InputError, match="another seed, policy, problems, rules or settings"):
+        trained(1, out, seed=9, resume=True)
+    with pytest.raises(InputError, match="another seed, policy, problems, rules or settings"):
+        train(recipe(1), problems()[:2], out=out, seed=3, resume=True)
+    (out / TRAINER).write_bytes(b"x" * 20)
+    with pytest.raises(InputError, match="damaged"):
+        trained(1, out, resume=True)
+
+
+def test_sections_of_other_placers_are_refused_and_left_out_of_files(tmp_path: Path) -> None:
+    assert "[ppo]" not in load_recipe("placeto").to_toml()
+    assert "[reinforce]" not in load_recipe("gdp").to_toml()
+    with pytest.raises(InputError, match=r"\[ppo\] says nothing to placer 'placeto'"):
+        Recipe(placer="placeto", ppo=Ppo(updates=3))
+    with pytest.raises(InputError, match=r"\[reinforce\] says nothing to placer 'gdp'"):
+        Recipe(reinforce=Reinforce(updates=3))
+    path = tmp_path / "recipe.toml"
+    path.write_text('placer = "placeto"\n[ppo]\nclip = 0.5\n')
+    with pytest.raises(InputError, match=r"recipe.toml: \[ppo\] says nothing"):
+        load_recipe(str(path))
+    path.write_text('placer = "placeto"\n[rules]\nreward = "improvment"\n')
+    with pytest.raises(InputError, match=r"improvment.*\$.rules.reward"):
+        load_recipe(str(path))
+
+
+def test_rules_are_kept_with_and_without_a_threshold_of_memory(tmp_path: Path) -> None:
+    for threshold in (None, 8.0):
+        given = Recipe(placer="placeto", network=NETWORK, rules=EpisodeRules(memory_gib=threshold))
+        path = tmp_path / "recipe.toml"
+        path.write_text(given.to_toml())
+        assert load_recipe(str(path)) == given
+
+
+def test_the_recipe_is_for_its_clusters() -> None:
+    given = load_recipe("placeto")
+    devices = new_placeto(given.network, 0).shape.devices
+    clusters = {*given.problems.clusters, *given.problems.test_clusters}
+    assert {len(by_name.build("graphs.clusters", name)) for name in clusters} == {devices}
+
+
+def test_finetuning_finds_the_known_optimum_and_leaves_its_start_alone(four_ops_two_devices: Toy) -> None:
+    problem = four_ops_two_devices.problem
+    start, results = build(), list[FineTuned]()
+    before = weights(start).clone()
+    tuner = FineTuner(start, on_tuned=results.append)
+    plan = tuner.place(problem, budget=200)
+    assert plan.placer == tuner.name == "placeto+finetuned"
+    assert simulate(problem, plan).step_seconds == four_ops_two_devices.best_seconds
+    (tuned,) = results
+    assert tuned.history[-1] == (plan.simulations, four_ops_two_devices.best_seconds)
+    assert plan.curve[-1][1] == four_ops_two_devices.best_seconds
+    assert [seconds for _, seconds in plan.curve] == sorted({seconds for _, seconds in plan.curve}, reverse=True)
+    assert 195 < plan.simulations <= 200, "episodes of four steps, each simulated, and so are their starts"
+    assert torch.equal(before, weights(start))
+    assert not torch.equal(before, weights(Placeto(tuned.policy)))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("network", ["placeto:rounds=2", "placeto:devices=3,rounds=2"])
+@pytest.mark.parametrize("budget", [0, 1, 2, 17, 90])
+def test_finetuning_keeps_to_its_budget(network: str, budget: int) -> None:
+    problem = problems()[1]
+    results: list[FineTuned] = []
+    plan = FineTuner(Placeto(new_placeto(network, 0)), on_tuned=results.append).place(problem, budget=budget)
+    plan.check(problem)
+    assert plan.simulations <= budget
+    history = results[0].history
+    assert [count for count, _ in history] == sorted({count for count, _ in history})
+    assert [seconds for _, seconds in history] == sorted((seconds for _, seconds in history), reverse=True)
+    if budget:
+        assert simulate(problem, plan).step_seconds == history[-1][1]
