@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
@@ -17,7 +18,7 @@ from graphs.errors import InputError
 from training.ppo import PpoTrainer
 
 TRAINER = "trainer.safetensors"
-VERSION = "1"
+VERSION = "2"
 
 
 def save_trainer(folder: Path, trainer: PpoTrainer) -> None:
@@ -26,7 +27,10 @@ def save_trainer(folder: Path, trainer: PpoTrainer) -> None:
     for index, state in trainer.optimizer.state_dict()["state"].items():
         tensors |= {f"adam.{index}.{key}": value for key, value in state.items()}
     tensors["baselines"] = torch.tensor([arena.baseline.value for arena in trainer.arenas], dtype=torch.float64)
-    counters = {"updates": str(trainer.updates), "simulations": str(trainer.simulations), "seed": str(trainer.seed)}
+    for index, arena in enumerate(trainer.arenas if trainer.imitation.simulations else ()):
+        if arena.best_placement is not None:  # which the policy imitates
+            tensors[f"best.{index}"] = torch.from_numpy(np.append(arena.best_seconds, arena.best_placement))
+    counters = {name: str(getattr(trainer, name)) for name in ("updates", "imitated", "simulations", "seed")}
     write_state(folder, tensors, {"version": VERSION, **counters})
 
 
@@ -51,7 +55,11 @@ def restore_trainer(folder: Path, trainer: PpoTrainer) -> None:
     trainer.optimizer.load_state_dict(state)
     for arena, value in zip(trainer.arenas, tensors.get("baselines", torch.zeros(0)).tolist(), strict=False):
         arena.baseline.value = value
+    for key, value in _below("best.", tensors).items():
+        arena, best = trainer.arenas[int(key)], value.numpy()
+        arena.best_seconds, arena.best_placement = float(best[0]), best[1:].astype(np.int64)
     trainer.updates = int(counters["updates"])
+    trainer.imitated = int(counters["imitated"])
     trainer.simulations = int(counters["simulations"])
 
 

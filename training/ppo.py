@@ -22,8 +22,11 @@ from torch.nn.utils import clip_grad_norm_
 from envs.simulator import Outcomes
 from graphs.op_graph import Floats
 from training.advantage import rewards, standardised
-from training.recipe import Ppo
+from training.imitation import Shown, search
+from training.recipe import Imitation, Ppo
 from training.rollouts import Arena, Policy, Rollouts
+
+IMITATING = 1 << 32  # beside the seed, tells its random numbers from those of PPO's updates
 
 
 @dataclass(frozen=True)
@@ -50,18 +53,38 @@ class PpoTrainer:
     it had never stopped.
     """
 
-    def __init__(self, policy: Policy, arenas: Sequence[Arena], settings: Ppo, seed: int) -> None:
+    def __init__(
+        self, policy: Policy, arenas: Sequence[Arena], settings: Ppo, seed: int, imitation: Imitation | None = None
+    ) -> None:
         self.policy = policy
         self.arenas = list(arenas)
         for arena in self.arenas:
             arena.view(policy)  # raises InputError where the policy is not for the problem, before anything is run
         self.settings = settings
+        self.imitation = imitation or Imitation()
         self.seed = seed
+        self.imitated = 0  # updates of imitation alone
         self.updates = 0
         self.simulations = 0
         self.optimizer = torch.optim.AdamW(
             policy.parameters(), settings.learning_rate, weight_decay=settings.weight_decay
         )
+
+    def imitate(self) -> float:
+        """An update of imitation alone: make the best known placements likelier; returns how likely they were.
+
+        That is the mean log-probability per unit. Problems of which none is known are searched first.
+        """
+        chosen, _ = self._chosen((self.seed, IMITATING, self.imitated))
+        for arena in chosen:
+            if arena.best_placement is None:
+                search(arena, self.imitation.simulations, self.seed)
+                self.simulations += self.imitation.simulations
+        shown = Shown.to(self.policy, chosen)
+        likelihood = shown.likelihood(self.policy)
+        self._step(-likelihood)
+        self.imitated += 1
+        return float(likelihood.detach())
 
     def update(self) -> Metrics:
         """Sample placements, simulate them, improve the policy."""
@@ -70,20 +93,23 @@ class PpoTrainer:
         bonus = _between(self.settings.entropy, self.settings.final_entropy, progress)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
-        rollouts = self._collect()
+        weight = _between(self.imitation.weight, 0.0, progress)
+        chosen, generator = self._chosen((self.seed, self.updates))
+        rollouts = Rollouts.collect(self.policy, chosen, self.settings.samples, generator, self.advantages)
+        shown = Shown.to(self.policy, chosen) if weight else None
         for _ in range(self.settings.epochs):
-            entropy, clipped = self._improve(rollouts, bonus)
+            entropy, clipped = self._improve(rollouts, bonus, shown, weight)
         self.updates += 1
         self.simulations += rollouts.placements.shape[0] * rollouts.placements.shape[1]
         return Metrics(self.updates, self.simulations, rollouts.mean_ratio, rollouts.fitting, entropy, clipped, rate)
 
-    def _collect(self) -> Rollouts:
-        seeds = np.random.SeedSequence((self.seed, self.updates)).generate_state(2, np.uint64)
+    def _chosen(self, seed: tuple[int, ...]) -> tuple[list[Arena], torch.Generator]:
+        """The problems of an update, and what draws its samples."""
+        seeds = np.random.SeedSequence(seed).generate_state(2, np.uint64)
         chooser = np.random.default_rng(seeds[0])
         count = min(self.settings.problems_per_update, len(self.arenas))
         chosen = [self.arenas[i] for i in chooser.choice(len(self.arenas), count, replace=False)]
-        generator = torch.Generator().manual_seed(int(seeds[1] >> 1))
-        return Rollouts.collect(self.policy, chosen, self.settings.samples, generator, self.advantages)
+        return chosen, torch.Generator().manual_seed(int(seeds[1] >> 1))
 
     def advantages(self, arena: Arena, outcomes: Outcomes) -> Floats:
         """(samples,) how much better each sample of a problem is than its baseline, which may move on."""
@@ -93,7 +119,7 @@ class PpoTrainer:
         only_fitting = 0 < self.settings.only_fitting_after <= self.updates
         return arena.baseline.compare(values, outcomes.fits | (not only_fitting))
 
-    def _improve(self, rollouts: Rollouts, entropy_bonus: float) -> tuple[float, float]:
+    def _improve(self, rollouts: Rollouts, bonus: float, shown: Shown | None, weight: float) -> tuple[float, float]:
         """One gradient step on all samples; returns entropy per unit and the share of clipped ratios."""
         mask: Tensor = rollouts.batch.unit_mask
         scores = self.policy.score(rollouts.batch, rollouts.placements)
@@ -104,12 +130,16 @@ class PpoTrainer:
         units = mask.sum()
         objective = (gain * mask[:, None, :]).mean(dim=1).sum() / units
         entropy = scores.entropy.sum() / units
-        self.optimizer.zero_grad()
-        (-objective - entropy_bonus * entropy).backward()  # type: ignore[no-untyped-call]
-        clip_grad_norm_(self.policy.parameters(), self.settings.gradient_norm)
-        self.optimizer.step()
+        imitated = 0.0 if shown is None else weight * shown.likelihood(self.policy)
+        self._step(-objective - bonus * entropy - imitated)
         outside = ((ratio != bounded) & mask[:, None, :]).sum() / (units * ratio.shape[1])
         return float(entropy.detach()), float(outside)
+
+    def _step(self, loss: Tensor) -> None:
+        self.optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        clip_grad_norm_(self.policy.parameters(), self.settings.gradient_norm)
+        self.optimizer.step()
 
 
 def _between(start: float, end: float, progress: float) -> float:

@@ -52,6 +52,14 @@ class Ppo(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     gradient_norm: Rate = 1.0  # larger gradients are scaled down to this
 
 
+class Imitation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """How much of what search finds is imitated, before and beside PPO (`training.imitation`); all of this is ours."""
+
+    simulations: Annotated[int, msgspec.Meta(ge=0)] = 0  # of annealing, on each training problem; 0: no imitation
+    updates: Annotated[int, msgspec.Meta(ge=0)] = 0  # of imitation alone, before PPO
+    weight: Annotated[float, msgspec.Meta(ge=0)] = 0.0  # of the imitated log-probability in PPO; falls linearly to 0
+
+
 class Reinforce(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Settings of Placeto's REINFORCE; defaults are those of its code where its sample settings give one."""
 
@@ -81,7 +89,7 @@ class EpisodeRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     longest_seconds: Rate = 10.0  # to which penalised seconds are clipped
 
 
-SECTIONS = {"ppo": Ppo(), "reinforce": Reinforce(), "rules": EpisodeRules()}
+SECTIONS = {"ppo": Ppo(), "imitation": Imitation(), "reinforce": Reinforce(), "rules": EpisodeRules()}
 
 
 class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -91,6 +99,7 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     network: str = "graphsage_transformer"  # spec of a file in placers/networks; of the others, "hdp:devices=2"
     problems: ProblemSet = ProblemSet()
     ppo: Ppo = Ppo()
+    imitation: Imitation = Imitation()  # of the sequential decoder, which alone can be shown placements
     reinforce: Reinforce = Reinforce()  # of Placeto, in place of ppo
     rules: EpisodeRules = EpisodeRules()  # of Placeto
 
@@ -102,7 +111,9 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     @property
     def _unused(self) -> tuple[str, ...]:
         """Sections of other placers."""
-        return ("ppo",) if self.placer == "placeto" else ("reinforce", "rules")
+        if self.placer == "placeto":
+            return ("ppo", "imitation")
+        return ("reinforce", "rules") if self.placer == "sequential" else ("reinforce", "rules", "imitation")
 
     def to_toml(self) -> str:
         """The file that `load_recipe` reads."""

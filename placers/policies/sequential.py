@@ -19,7 +19,7 @@ from graphs.problem import Problem
 from placers.policies.batch import Batch
 from placers.policies.features import Observation, observe
 from placers.policies.one_shot import Scores
-from placers.policies.sequential_board import Board
+from placers.policies.sequential_board import Board, renamed_by_use
 from placers.policies.sequential_encoder import Encoder
 from placers.policies.sequential_rollout import roll_out
 from placers.policies.sequential_state import FEATURES, GIVEN, GREEDY, SAMPLED, Choices, Head, Record, State
@@ -110,6 +110,19 @@ class SequentialPolicy(nn.Module):
                 before = self._draw(board, states[i], Choices.of(SAMPLED, numbers[None, :units], before))
             actions[i, :, shape[2] : shape[2] + units] = torch.from_numpy(before)
         self._play(batch, states, SAMPLED, uniform, actions)
+        return actions
+
+    def actions_of(self, batch: SequentialBatch, placements: Sequence[Ints]) -> Tensor:
+        """(problems, 1, 2 * units) the actions of a first pass that lead to placements, (units,) each.
+
+        Equal devices are renamed such that of those still empty the first is taken, as the decoder must.
+        """
+        units = batch.encoded.unit_mask.shape[1]
+        actions = torch.full((len(placements), 1, 2 * units), -1)
+        for i, (board, placement) in enumerate(zip(batch.boards, placements, strict=True)):
+            renamed = torch.from_numpy(renamed_by_use(board, placement))
+            actions[i, 0, : len(renamed)] = renamed
+        actions[:, :, :units].clamp_(min=0)
         return actions
 
     def score(self, batch: SequentialBatch, placements: Tensor) -> Scores:

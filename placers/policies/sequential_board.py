@@ -123,6 +123,22 @@ def interchangeable(cluster: Cluster, seconds: Floats) -> Ints:
     return same
 
 
+def renamed_by_use(board: Board, placement: Ints) -> Ints:
+    """(units,) the placement with equal devices renamed: in the board's order, of those still empty the first comes next.
+
+    To any two devices that can change places nobody can tell the difference.
+    """
+    names: dict[int, int] = {}
+    taken: set[int] = set()
+    for unit in board.order:
+        device = int(placement[unit])
+        if device not in names:
+            alike = (other for other in range(len(board.same)) if board.same[other] == board.same[device])
+            names[device] = next(other for other in alike if other not in taken)
+            taken.add(names[device])
+    return np.array([names[int(device)] for device in placement], np.int64)
+
+
 def _swappable(cluster: Cluster, seconds: Floats, one: int, other: int) -> bool:
     if cluster.memory_bytes[one] != cluster.memory_bytes[other] or (seconds[:, one] != seconds[:, other]).any():
         return False

@@ -1,0 +1,80 @@
+"""Imitation: what search found becomes likely, under the names that the decoder gives to equal devices."""
+
+import numpy as np
+import pytest
+import torch
+
+from envs.simulator import Simulator
+from graphs.errors import InputError
+from graphs.problem import Problem
+from placers.policies.policy_file import new_policy, new_sequential
+from placers.policies.sequential_board import Board, renamed_by_use
+from tests.oracle.toys import random_graph, toy_cluster
+from training.imitation import Shown, search
+from training.ppo import PpoTrainer
+from training.recipe import Imitation, Ppo
+from training.rollouts import Arena
+
+NETWORK = "sequential:width=16,heads=2,hidden=16,sage_layers=1"
+
+
+def some_arenas() -> list[Arena]:
+    return [Arena(Problem(random_graph(12, seed=seed), toy_cluster(3, memory=1e4))) for seed in (1, 2)]
+
+
+def test_a_search_leaves_the_best_placement_with_each_problem() -> None:
+    arenas = some_arenas()
+    for arena in arenas:
+        search(arena, 50, seed=0)
+        assert arena.best_placement is not None
+        again = Simulator(arena.problem).run(arena.best_placement)
+        assert again.step_seconds == arena.best_seconds
+
+
+def test_renaming_equal_devices_changes_no_step_time_and_takes_them_in_order() -> None:
+    problem = Problem(random_graph(15, seed=3), toy_cluster(4))
+    simulator = Simulator(problem)
+    board = Board.of(problem, simulator.costs)
+    for seed in range(5):
+        placement = np.random.default_rng(seed).integers(4, size=15)
+        renamed = renamed_by_use(board, placement)
+        assert simulator.run(renamed).step_seconds == simulator.run(placement).step_seconds
+        devices, first_use = np.unique(renamed[board.order], return_index=True)
+        assert devices.tolist() == list(range(len(devices)))
+        assert (np.diff(first_use) > 0).all()
+
+
+def test_what_is_imitated_becomes_the_policys_own_answer() -> None:
+    arenas = some_arenas()
+    policy = new_sequential(NETWORK, 0)
+    trainer = PpoTrainer(policy, arenas, Ppo(learning_rate=1e-2), 0, Imitation(simulations=50))
+    likelihoods = [trainer.imitate() for _ in range(120)]
+    assert trainer.simulations == 2 * 50, "each problem is searched once"
+    assert likelihoods[-1] > -0.05 > likelihoods[0]
+    shown = Shown.to(policy, arenas)
+    for i, arena in enumerate(arenas):
+        greedy = policy.candidates(policy.stack([arena.view(policy)]), np.ones(1), np.full(1, 0.9), 0)[0][0]
+        assert greedy.tolist() == shown.actions[i, 0, : len(greedy)].tolist()
+
+
+def test_imitation_in_ppo_pulls_towards_what_is_known() -> None:
+    def likelihood_after(weight: float) -> float:
+        arenas = some_arenas()
+        policy = new_sequential(NETWORK, 0)
+        for arena in arenas:
+            search(arena, 50, seed=0)
+        trainer = PpoTrainer(policy, arenas, Ppo(updates=30, samples=4), 0, Imitation(simulations=50, weight=weight))
+        for _ in range(15):
+            trainer.update()
+        with torch.no_grad():
+            return float(Shown.to(policy, arenas).likelihood(policy))
+
+    assert likelihood_after(1.0) > likelihood_after(0.0)
+
+
+def test_problems_of_which_nothing_is_known_and_policies_that_cannot_be_shown_anything() -> None:
+    arenas = some_arenas()
+    policy = new_sequential(NETWORK, 0)
+    assert float(Shown.to(policy, arenas).likelihood(policy).detach()) == 0.0
+    with pytest.raises(InputError, match="imitation is for the sequential decoder; OneShotPolicy cannot"):
+        Shown.to(new_policy("graphsage_transformer:width=16,heads=2", 0), arenas)

@@ -1,0 +1,59 @@
+"""Imitation: a policy learns the best placements that are known before, and while, it learns from its own.
+
+A policy that is nearly sure everywhere does not find what takes many units to move at once, such as the tail of a
+network going to a device of its own: no single step of that pays. Search finds it, at some hundreds of simulations,
+and the policy is shown. What it is shown of a problem is the fastest placement that fits so far, whoever found it, so
+a policy that outdoes the search imitates itself (Oh et al. 2018, "Self-Imitation Learning").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from graphs.errors import InputError
+from placers.annealing import Annealing
+from training.rollouts import Arena
+
+FORBIDDEN = -1e6  # log-probability below which the policy may not choose what it is shown
+
+
+def search(arena: Arena, simulations: int, seed: int) -> None:
+    """Let annealing place the arena's problem; the arena remembers what it finds."""
+    graph = arena.problem.graph
+    devices = np.zeros(graph.num_units, np.int64)
+    devices[graph.units] = Annealing().place(arena.problem, seed=seed, budget=simulations).placement
+    arena.simulate(devices[None])
+
+
+@dataclass(frozen=True, eq=False)
+class Shown:
+    """The best known placements of some problems, as a policy is shown them."""
+
+    batch: Any  # of the policy's kind
+    actions: Tensor  # (problems, 1, columns)
+    counted: Tensor  # (problems, columns) bool: what is decided, of problems of which a placement is known
+
+    @classmethod
+    def to(cls, policy: Any, arenas: Sequence[Arena]) -> Shown:
+        """What the policy is to imitate. Raises InputError for a policy that cannot be shown placements."""
+        if not hasattr(policy, "actions_of"):
+            raise InputError(
+                f"imitation is for the sequential decoder; {type(policy).__name__} cannot be shown placements"
+            )
+        batch = policy.stack([arena.view(policy) for arena in arenas])
+        known = [arena.best_placement for arena in arenas]
+        nothing = [np.zeros(arena.problem.graph.num_units, np.int64) for arena in arenas]
+        actions = policy.actions_of(batch, [n if k is None else k for k, n in zip(known, nothing, strict=True)])
+        return cls(batch, actions, batch.unit_mask & torch.tensor([[k is not None] for k in known]))
+
+    def likelihood(self, policy: Any) -> Tensor:
+        """Mean log-probability per unit, differentiable; choices that the policy may not make are left out."""
+        found = policy.score(self.batch, self.actions).log_probability[:, 0]
+        total: Tensor = (found * (self.counted & (found > FORBIDDEN))).sum()
+        return total / self.counted.sum().clamp_min(1)
