@@ -124,7 +124,7 @@ def interchangeable(cluster: Cluster, seconds: Floats) -> Ints:
 
 
 def renamed_by_use(board: Board, placement: Ints) -> Ints:
-    """(units,) the placement with equal devices renamed: in the board's order, of those still empty the first comes next.
+    """(units,) the placement with equal devices renamed: in the board's order, of the empty ones the first comes next.
 
     To any two devices that can change places nobody can tell the difference.
     """

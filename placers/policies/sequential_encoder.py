@@ -9,6 +9,8 @@ from torch_geometric.nn import SAGEConv
 from placers.policies.batch import Batch
 from placers.policies.features import UNIT_FEATURES
 
+SEGMENT = 2048  # units that attend to each other, in the graph's order; all of them in problems no larger
+
 
 class Encoder(nn.Module):
     """GraphSAGE layers (Hamilton et al. 2017), then Transformer layers without positions, as in GDP's network."""
@@ -31,10 +33,26 @@ class Encoder(nn.Module):
             embedding = layer(embedding, batch.edges)
         embedding = embedding.view_as(features)
         for layer in self.attention:
-            embedding = layer(embedding, src_key_padding_mask=~batch.unit_mask)
-            embedding = embedding * batch.unit_mask[..., None]
+            embedding = attend(layer, embedding, batch.unit_mask) * batch.unit_mask[..., None]
         normed: Tensor = self.norm(embedding)
         return normed
+
+
+def attend(layer: nn.Module, embedding: Tensor, mask: Tensor) -> Tensor:
+    """A Transformer layer over (problems, units, width), of large problems within segments of SEGMENT units.
+
+    Among all pairs of 50,000 units it would take tens of gigabytes. A segment that is all padding yields anything.
+    """
+    problems, units, width = embedding.shape
+    if units <= SEGMENT:
+        joined: Tensor = layer(embedding, src_key_padding_mask=~mask)
+        return joined
+    padding = -units % SEGMENT
+    parts = nn.functional.pad(embedding, (0, 0, 0, padding)).view(-1, SEGMENT, width)
+    hidden = ~nn.functional.pad(mask, (0, padding)).view(-1, SEGMENT)
+    hidden &= ~hidden.all(dim=1, keepdim=True)  # attention to nothing would be NaN
+    within = torch.cat([layer(p[None], src_key_padding_mask=h[None]) for p, h in zip(parts, hidden, strict=True)])
+    return within.view(problems, -1, width)[:, :units]
 
 
 class TwoWaySage(nn.Module):

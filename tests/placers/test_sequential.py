@@ -19,6 +19,7 @@ from placers.policies.features import observe
 from placers.policies.policy_file import Meta, load_sequential, new_policy, new_sequential, save_policy
 from placers.policies.sequential import SequentialBatch, SequentialPolicy
 from placers.policies.sequential_board import Board, interchangeable
+from placers.policies.sequential_encoder import attend
 from placers.policies.sequential_state import FEATURES, FILLED
 from placers.searching.held_memory import HeldMemory
 from placers.sequential import build
@@ -202,6 +203,19 @@ def test_features_are_finite_where_there_is_nothing_to_pay_and_nothing_to_hold()
         batch = batch_of(Problem(idle, cluster))
         policy = bold()
         assert torch.isfinite(policy.trace(batch, drawn(policy, batch, 2)).features).all()
+
+
+def test_large_problems_attend_within_segments(monkeypatch: pytest.MonkeyPatch) -> None:
+    layer = torch.nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True).eval()
+    embedding, mask = torch.randn(2, 10, 8), torch.ones(2, 10, dtype=torch.bool)
+    mask[1, 3:] = False
+    whole = attend(layer, embedding, mask)
+    monkeypatch.setattr("placers.policies.sequential_encoder.SEGMENT", 4)
+    parts = attend(layer, embedding, mask)
+    assert torch.isfinite(parts).all()
+    assert not torch.allclose(parts[0], whole[0], atol=1e-3)
+    torch.testing.assert_close(parts[0, 4:8], layer(embedding[:1, 4:8])[0])
+    torch.testing.assert_close(parts[1, :3], layer(embedding[1:, :3])[0])
 
 
 def test_more_samples_never_choose_worse() -> None:
