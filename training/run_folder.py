@@ -13,6 +13,7 @@ from torch import Tensor
 
 from graphs.errors import InputError
 from placers.policies.policy_file import Meta, save_policy
+from training.model_card import model_card
 from training.recipe import Recipe, load_recipe
 
 PACKAGES = ("placelab", "torch", "torch-geometric", "numpy", "numba")
@@ -67,7 +68,8 @@ class RunFolder:
     def save_policy(self, weights: dict[str, Tensor], meta: Meta) -> None:
         """Write a policy, given by its `state_dict()`, its meta and its card."""
         save_policy(self.path, weights, meta)
-        (self.path / "card.md").write_text(_card(meta, self.path))
+        recipe = load_recipe(str(self.path / "config.toml"))
+        (self.path / "card.md").write_text(model_card(meta, recipe, self.path))
 
 
 def check_free(path: Path) -> None:
@@ -95,11 +97,3 @@ def library_versions() -> dict[str, str]:
     for package in PACKAGES:
         found[package] = version(package)
     return found
-
-
-def _card(meta: Meta, folder: Path) -> str:
-    return (
-        f"# A {meta.placer} policy\n\n"
-        f"Network `{meta.network}`, seed {meta.seed}, {meta.updates} updates, {meta.simulations} simulations of "
-        f"training.\nUse it: `placelab place GRAPH --cluster CLUSTER --placer {meta.placer}:checkpoint={folder}`\n"
-    )

@@ -1,5 +1,7 @@
 """Imitation: what search found becomes likely, under the names that the decoder gives to equal devices."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -7,12 +9,13 @@ import torch
 from envs.simulator import Simulator
 from graphs.errors import InputError
 from graphs.problem import Problem
-from placers.policies.policy_file import new_policy, new_sequential
+from placers.policies.policy_file import Meta, new_policy, new_sequential
 from placers.policies.sequential_board import Board, renamed_by_use
 from tests.oracle.toys import random_graph, toy_cluster
 from training.imitation import Shown, search
+from training.model_card import model_card
 from training.ppo import PpoTrainer
-from training.recipe import Imitation, Ppo
+from training.recipe import Imitation, Ppo, load_recipe
 from training.rollouts import Arena
 
 NETWORK = "sequential:width=16,heads=2,hidden=16,sage_layers=1"
@@ -78,3 +81,17 @@ def test_problems_of_which_nothing_is_known_and_policies_that_cannot_be_shown_an
     assert float(Shown.to(policy, arenas).likelihood(policy).detach()) == 0.0
     with pytest.raises(InputError, match="imitation is for the sequential decoder; OneShotPolicy cannot"):
         Shown.to(new_policy("graphsage_transformer:width=16,heads=2", 0), arenas)
+
+
+def test_the_model_card_says_what_was_learned_from_and_how() -> None:
+    recipe = load_recipe("released")
+    meta = Meta(placer="sequential", network=recipe.network, seed=3, updates=8000, simulations=1234567)
+    card = model_card(meta, recipe, Path("some/folder"))
+    for sentence in (
+        "First 1,500 updates of imitation of what search found, then 8,000 updates by PPO; 1,234,567 simulations",
+        "amoebanet, bert, cifar10",
+        "40, 64 or 96 groups, on p100:devices=2, p100:devices=3",
+        "--placer sequential:checkpoint=some/folder",
+    ):
+        assert sentence in card
+    assert not {"nasnet", "wavenet", "xlnet"} & set(recipe.problems.families)

@@ -1,0 +1,50 @@
+"""A policy's model card (Mitchell et al. 2019): what it is for, what it learned from and how, what it is not for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from placers.policies.policy_file import Meta
+from training.recipe import Recipe
+
+
+def model_card(meta: Meta, recipe: Recipe, folder: Path) -> str:
+    """Markdown; everything in it follows from the run."""
+    learned = recipe.problems
+    copies = f", each also with {learned.randomised} copies of other speed and memory" if learned.randomised else ""
+    kept = f"; {learned.variants} of these variants are kept of each graph, at random" if learned.variants else ""
+    return "\n".join(
+        (
+            f"# A {meta.placer} policy",
+            "",
+            "It says on which device each op, or group of ops, of a computation graph is to run, such that a training",
+            "step is short and fits in memory. It has seen simulated steps only, no hardware.",
+            "",
+            f"    placelab place GRAPH --cluster CLUSTER --placer {meta.placer}:checkpoint={folder}",
+            "",
+            f"- Network: `{meta.network}`, seed {meta.seed}. {_how(meta, recipe)}",
+            f"- Trained on: the graphs under `TRAIN` of {', '.join(learned.families)} (`graphs/families/`), tied into",
+            f"  {_listed(learned.groups)} groups, on {', '.join(learned.clusters)}{copies}{kept}.",
+            f"- To be judged on: the graphs under `TEST` of the same families, on {', '.join(learned.test_clusters)};",
+            "  training saw none of them. Families that are not listed above were not seen at all.",
+            "- Step times are those of `envs/simulator.py` under the roofline cost model; memory counts weights, their",
+            f"  gradients, the state of the optimizer ({learned.optimizer}) and what the backward pass needs.",
+            "- Not for: pipelines of several micro-batches, replicas of an op, or clusters far from those above (dozens",
+            "  of devices, links a hundred times slower). Simulate its plan beside those of cheap placers: `compare`.",
+            "- Files: weights in `policy.safetensors`, what they expect in `meta.json`, the recipe in `config.toml`,",
+            "  the training curve in `metrics.jsonl`.",
+            "",
+        )
+    )
+
+
+def _how(meta: Meta, recipe: Recipe) -> str:
+    shown = recipe.imitation
+    before = f"First {shown.updates:,} updates of imitation of what search found, then " if shown.updates else ""
+    way = "REINFORCE" if meta.placer == "placeto" else "PPO"
+    return f"{before}{meta.updates:,} updates by {way}; {meta.simulations:,} simulations in all."
+
+
+def _listed(numbers: tuple[int, ...]) -> str:
+    *most, last = map(str, numbers)
+    return f"{', '.join(most)} or {last}" if most else last
