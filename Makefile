@@ -7,7 +7,7 @@ UNSEEN := rnnlm:layers=5,steps=14,hidden=2560,batch=256
 RIVALS := annealing,genetic,hill_climbing,random,metis,metis:default=true,kahip,heft,peft,m_etf,m_sct,m_topo,$\
 	human_expert,single_device,round_robin,gpipe,pipedream,max_load_dp
 
-.PHONY: setup demo test bench graphs rivals clean
+.PHONY: setup demo test bench graphs rivals study clean
 
 setup: .venv/installed
 
@@ -39,6 +39,10 @@ rivals: setup  ## every placer on GDP's and Placeto's problems, 20,000 simulatio
 	mkdir -p runs
 	$(BIN)/placelab compare --suite gdp12,placeto --groups 500 --budget 20000 --workers 2 --journal runs/rivals.jsonl \
 		--placers $(RIVALS)
+
+study: setup  ## the released policy beside all others, and Placeto's generalisation: hours; run again, it goes on
+	$(BIN)/python -m evaluation.studies.released --out runs/studies/released --workers 2
+	$(BIN)/python -m evaluation.studies.placeto_generalisation --out runs/studies/placeto
 
 clean:
 	rm -rf .venv runs .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,7 +1,8 @@
 """Suites: problems to compare placers on, each a graph and the cluster that it is placed on, by the suite's name.
 
 Two are those of papers: the papers give the models; batch sizes, and the sizes that they leave open, are those of the
-families' configurations. Three ask how far a policy carries, to graphs, families and clusters that it never saw.
+families' configurations. Three ask how far a policy carries, to graphs, families and clusters that it never saw, and a
+last one, of few problems from every family, what more simulations buy.
 """
 
 from __future__ import annotations
@@ -71,8 +72,14 @@ def clusters() -> Pairs:
     return _crossed(_tests(("rnnlm", "transformer", "inception", "resnet")), OTHER_CLUSTERS)
 
 
+def curves() -> Pairs:
+    """Of every family, kept aside or not, the first test graph on four P100 and the second on two."""
+    tests = (split([family], "test") for family in by_name.names("graphs.families"))
+    return tuple(pair for first, second, *_ in tests for pair in ((first, CARDS[1]), (second, CARDS[0])))
+
+
 SUITES: dict[str, Callable[[], Pairs]] = {
-    suite.__name__: suite for suite in (gdp12, placeto, heldout, newfamilies, clusters)
+    suite.__name__: suite for suite in (gdp12, placeto, heldout, newfamilies, clusters, curves)
 }
 
 

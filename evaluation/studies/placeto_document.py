@@ -21,6 +21,7 @@ from evaluation.figures import BLUE, GREEN, GREY, ORANGE, RED, drawn
 from evaluation.findings import SAME
 from evaluation.record import Record
 from evaluation.statistics import Estimate, bootstrap_interval, estimate, geometric_mean
+from evaluation.studies.markdown import estimated, row
 from evaluation.studies.placeto_pieces import PLACETO, RIVALS, RNN, SEARCH, Kind, Piece, Point, Settings
 from graphs.op_graph import Floats
 
@@ -191,10 +192,10 @@ def _standings(results: Results) -> list[str]:
     if len(columns) > 1:
         columns["all"] = results.families
     heads = [*columns, "fit"]
-    lines = [_row(["", *heads]), _row(["---"] + ["---:"] * len(heads))]
+    lines = [row(["", *heads]), row(["---"] + ["---:"] * len(heads))]
     for (kind, placer), label in (METHODS | CLASSICAL).items():
-        cells = [_estimate(results.standing(families, kind, placer)) for families in columns.values()]
-        lines.append(_row([label, *cells, f"{results.fitting(results.families, kind, placer):.0%}"]))
+        cells = [estimated(results.standing(families, kind, placer)) for families in columns.values()]
+        lines.append(row([label, *cells, f"{results.fitting(results.families, kind, placer):.0%}"]))
     return lines
 
 
@@ -211,7 +212,7 @@ def _efforts(results: Results) -> list[str]:
 
 def _reward_table(results: Results) -> list[str]:
     heads = ("", "reward", "episodes", "simulations", "at the end", "at the same number of simulations")
-    lines = [_row(heads), _row(["---", "---"] + ["---:"] * 4)]
+    lines = [row(heads), row(["---", "---"] + ["---:"] * 4)]
     for family in results.families:
         kinds: dict[str, Kind] = {"improvement": "placeto", "terminal": "terminal"}
         trainings = {reward: results.training(family, kind) for reward, kind in kinds.items()}
@@ -222,13 +223,13 @@ def _reward_table(results: Results) -> list[str]:
             simulations = np.mean([each[-1].simulations for each in seeds])
             ends = _over(ended(each) for each in seeds)
             same = _over(ended(each, shared) for each in seeds)
-            lines.append(_row([family, reward, f"{seeds[0][-1].episodes:,}", f"{simulations:,.0f}", ends, same]))
+            lines.append(row([family, reward, f"{seeds[0][-1].episodes:,}", f"{simulations:,.0f}", ends, same]))
     return lines
 
 
 def _scratch_table(results: Results) -> list[str]:
     heads = ("", "", "best, over the best known", "simulations until its best", "came near", "simulations until near")
-    lines = [_row(heads), _row(["---", "---"] + ["---:"] * 4)]
+    lines = [row(heads), row(["---", "---"] + ["---:"] * 4)]
     for family in results.families:
         for placer, label in ((f"{PLACETO}+finetuned", "Placeto"), (f"{RNN}+finetuned", "RNN")):
             records = results.searches(family, placer)
@@ -239,7 +240,7 @@ def _scratch_table(results: Results) -> list[str]:
             reached = near[np.isfinite(near)]
             median = f"{np.median(reached):,.0f}" if len(reached) else "-"
             cells = [f"{np.median(to_best):,.0f}", f"{len(reached)} of {len(near)}", median]
-            lines.append(_row([family, label, _estimate(_scratch(results, records)), *cells]))
+            lines.append(row([family, label, estimated(_scratch(results, records)), *cells]))
     return lines
 
 
@@ -350,14 +351,4 @@ def _mean(values: Floats) -> float:
 def _over(values: Iterable[float]) -> str:
     """The geometric mean of a value per seed, with its interval."""
     given = np.array(list(values))
-    return _estimate(estimate([given[np.isfinite(given)]] if np.isfinite(given).any() else []))
-
-
-def _estimate(given: Estimate) -> str:
-    if given.count == 0:
-        return "-"
-    return f"{given.value:.3f}" + (f" [{given.low:.3f}, {given.high:.3f}]" if given.low < given.high else "")
-
-
-def _row(cells: Sequence[str] | Mapping[str, str]) -> str:
-    return f"| {' | '.join(cells)} |"
+    return estimated(estimate([given[np.isfinite(given)]] if np.isfinite(given).any() else []))

@@ -8,15 +8,15 @@ Ctrl-C stops it, and the same command goes on. The folder then holds `placeto.md
 from __future__ import annotations
 
 import shlex
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import cyclopts
 import torch
 
+from evaluation.studies.pieces import run
 from evaluation.studies.placeto_document import Results, save_document, save_records
-from evaluation.studies.placeto_pieces import Settings, do_all, load_pieces
+from evaluation.studies.placeto_pieces import Settings, do_all, load_all
 from graphs import by_name
 from graphs.errors import InputError
 
@@ -53,7 +53,7 @@ def study(
     if not write_only:
         torch.set_num_threads(1)  # as in training: the matrices are small
         do_all(out, settings, chosen, seeds)
-    kept, pieces = load_pieces(out)
+    kept, pieces = load_all(out)
     asked = [piece for piece in pieces if piece.family in chosen and piece.seed < seeds]
     ordered = sorted(asked, key=lambda piece: chosen.index(piece.family))
     if not ordered:
@@ -65,17 +65,8 @@ def study(
 
 
 def main() -> None:
-    """The command line; errors of input in a sentence, exit code 2, and 130 if interrupted."""
-    app = cyclopts.App(name="placeto_generalisation", help=__doc__, result_action="return_value")
-    app.default(study)
-    try:
-        print(app())
-    except InputError as error:
-        print(error, file=sys.stderr)
-        sys.exit(error.exit_code)
-    except KeyboardInterrupt as stop:
-        print(str(stop) or "interrupted; the same command goes on", file=sys.stderr)
-        sys.exit(130)
+    """The command line."""
+    run(study, "placeto_generalisation", __doc__)
 
 
 if __name__ == "__main__":

@@ -6,11 +6,10 @@ A piece that is done is a JSON file in the study's folder, and is not done again
 from __future__ import annotations
 
 import json
-import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Literal
 
@@ -21,6 +20,7 @@ from tqdm import tqdm
 
 from evaluation.compare import compare
 from evaluation.record import Record
+from evaluation.studies.pieces import do_pieces, load_pieces, trained
 from graphs.errors import InputError
 from graphs.load import load_cluster, load_graph, split
 from graphs.problem import Problem
@@ -29,10 +29,8 @@ from placers.colocrl import ColocRl
 from placers.placeto import Placeto
 from placers.policies.colocrl import new_colocrl
 from placers.policies.placeto import new_placeto
-from training.checkpoint import TRAINER
 from training.finetune import FineTuner
 from training.recipe import ProblemSet, Recipe, Reinforce, load_recipe
-from training.train import train
 
 Kind = Literal["reference", "rivals", "random", "placeto", "terminal", "rnn", "scratch"]
 OF_A_SEED: tuple[Kind, ...] = ("rivals", "random", "placeto", "terminal", "rnn", "scratch")
@@ -89,11 +87,6 @@ class Piece(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     records: tuple[Record, ...] = ()
     training: tuple[Point, ...] = ()  # if something was trained
 
-    @property
-    def name(self) -> str:
-        """Its file's."""
-        return piece_name(self.family, self.kind, self.seed)
-
 
 def piece_name(family: str, kind: Kind, seed: int) -> str:
     """The name of a piece's file."""
@@ -102,38 +95,18 @@ def piece_name(family: str, kind: Kind, seed: int) -> str:
 
 def do_all(out: Path, settings: Settings, families: Sequence[str], seeds: int) -> None:
     """Do the pieces that are not done yet. Raises InputError if the folder is of a study of another size."""
-    pieces = out / "pieces"
-    pieces.mkdir(parents=True, exist_ok=True)
-    kept = out / "settings.json"
-    if kept.exists() and msgspec.json.decode(kept.read_bytes(), type=Settings) != settings:
-        raise InputError(f"{kept} is of a study of another size than this one; choose another --out")
-    kept.write_bytes(msgspec.json.format(msgspec.json.encode(settings)))
     works: list[tuple[str, Kind, int]] = []
     for family in families:
         works += [(family, "reference", 0), *((family, kind, seed) for seed in range(seeds) for kind in OF_A_SEED)]
-    left = [work for work in works if not (pieces / piece_name(*work)).exists()]
-    with tqdm(total=len(works), initial=len(works) - len(left), desc="study", unit="piece", disable=None) as bar:
-        for family, kind, seed in left:
-            bar.set_postfix_str(f"{family} {kind} {seed}")
-            piece = Workshop(out, settings, family, seed).do(kind)
-            fresh = pieces / f"{piece.name}.new"
-            fresh.write_bytes(msgspec.json.encode(piece))
-            fresh.replace(pieces / piece.name)
-            bar.update()
+    do_pieces(
+        out, settings,
+        {piece_name(*work): partial(Workshop(out, settings, work[0], work[2]).do, work[1]) for work in works},
+    )  # fmt: skip
 
 
-def load_pieces(out: Path) -> tuple[Settings, list[Piece]]:
-    """What a study has done so far. Raises InputError for a folder without one, or a damaged piece."""
-    if not (out / "settings.json").is_file():
-        raise InputError(f"{out} holds no study (settings.json is missing)")
-    settings = msgspec.json.decode((out / "settings.json").read_bytes(), type=Settings)
-    pieces = []
-    for path in sorted((out / "pieces").glob("*.json")):
-        try:
-            pieces.append(msgspec.json.decode(path.read_bytes(), type=Piece))
-        except (msgspec.ValidationError, msgspec.DecodeError) as error:
-            raise InputError(f"{path} is damaged: {error}; delete it, and the study does it again") from error
-    return settings, pieces
+def load_all(out: Path) -> tuple[Settings, list[Piece]]:
+    """What the study has done so far. Raises InputError for a folder without one, or a damaged piece."""
+    return load_pieces(out, Settings, Piece)
 
 
 @dataclass(frozen=True)
@@ -213,10 +186,7 @@ class Workshop:
     def _trained(self, recipe: Recipe, name: str) -> tuple[Placer, tuple[Point, ...]]:
         """The placer that a recipe gives on the training graphs, and how the training went."""
         folder = self.out / "runs" / f"{self.family}-{name}-{self.seed}"
-        resume = (folder / TRAINER).exists()
-        if folder.exists() and not resume:
-            shutil.rmtree(folder)  # stopped before anything was learned
-        placer = train(recipe, self._training(), out=folder, seed=self.seed, resume=resume)
+        placer = trained(recipe, self._training(), folder, self.seed)
         lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
         given = recipe.reinforce if recipe.placer == "placeto" else recipe.ppo
         played = given.episodes if isinstance(given, Reinforce) else given.samples

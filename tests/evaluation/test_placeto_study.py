@@ -22,7 +22,7 @@ from evaluation.studies.placeto_pieces import (
     Point,
     Settings,
     Workshop,
-    load_pieces,
+    load_all,
     piece_name,
     spread,
 )  # fmt: skip
@@ -146,11 +146,11 @@ def test_a_study_goes_on_where_it_was_stopped_and_writes_its_document(
     monkeypatch.setattr(Workshop, "do", noted)
     with pytest.raises(KeyboardInterrupt):
         study(families="ptb", seeds=1, out=tmp_path, settings=TINY)
-    assert len(load_pieces(tmp_path)[1]) == 5
+    assert len(load_all(tmp_path)[1]) == 5
     path = study(families="ptb", seeds=1, out=tmp_path, settings=TINY)
     assert [kind for kind, seed in done if seed >= 0] == ["reference", *OF_A_SEED], "each once"
 
-    settings, pieces = load_pieces(tmp_path)
+    settings, pieces = load_all(tmp_path)
     assert settings == TINY
     by_kind = {each.kind: each for each in pieces}
     names = [r.placer for r in by_kind["placeto"].records]

@@ -15,6 +15,17 @@ def test_the_first_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
     assert re.fullmatch(r"0\.\d{3} s a step, \[.*\] s busy per device\n", capsys.readouterr().out)
 
 
+def test_placetos_policy_trains_under_stable_baselines_and_places_another_graph(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    readme = (ROOT / "README.md").read_text()
+    [example] = [block for block in re.findall(r"```python\n(.*?)```", readme, re.DOTALL) if "PPO" in block]
+    monkeypatch.chdir(tmp_path)
+    exec(compile(example.replace("20_000", "256"), "README.md", "exec"), {})
+    assert re.fullmatch(r"0\.\d{4} s a step\n", capsys.readouterr().out)
+    assert list(tmp_path.glob("runs/sb3/PPO_1/events*"))
+
+
 def test_every_floor_is_on_the_map() -> None:
     readme = (ROOT / "README.md").read_text()
     assert all(f"\n{floor}/" in readme for floor in ("graphs", "envs", "placers", "training", "evaluation"))

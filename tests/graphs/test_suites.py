@@ -58,6 +58,16 @@ def test_other_clusters_are_none_of_those_of_heldout_and_of_several_kinds() -> N
     assert {graph for graph, _ in suite_specs("clusters")} <= {graph for graph, _ in suite_specs("heldout")}
 
 
+def test_curves_has_two_graphs_of_every_family_that_other_suites_have_too() -> None:
+    pairs = suite_specs("curves")
+    assert len(pairs) == 38
+    families = by_name.names("graphs.families")
+    for name, number in (("p100:devices=4", 0), ("p100:devices=2", 1)):
+        graphs = [graph for graph, cluster in pairs if cluster == name]
+        assert graphs == [split([family], "test")[number] for family in families]
+    assert set(pairs) <= {*suite_specs("heldout"), *suite_specs("newfamilies")}
+
+
 def test_listing_suites_imports_no_family() -> None:
     code = (
         "import sys; from evaluation.listing import Listing; Listing.of(['suites']).to_json(); "

@@ -1,0 +1,82 @@
+"""What studies share: pieces of work, each a JSON file once it is done and then not done again; trainings that go on.
+
+A study's folder holds `settings.json`, its size, and the pieces in `pieces/`.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+import cyclopts
+import msgspec
+from tqdm import tqdm
+
+from graphs.errors import InputError
+from graphs.problem import Problem
+from training.checkpoint import TRAINER
+from training.recipe import Recipe
+from training.train import Learned, train
+
+Size = TypeVar("Size")
+Kept = TypeVar("Kept", bound=msgspec.Struct)
+SIZE, PIECES = "settings.json", "pieces"
+
+
+def do_pieces(out: Path, size: object, works: Mapping[str, Callable[[], msgspec.Struct]]) -> None:
+    """Do what is not done yet of a study of this size, by file name. Raises InputError if `out` is of another size."""
+    pieces, kept = out / PIECES, out / SIZE
+    pieces.mkdir(parents=True, exist_ok=True)
+    if kept.exists() and msgspec.json.decode(kept.read_bytes(), type=type(size)) != size:
+        raise InputError(f"{kept} is of a study of another size than this one; choose another --out")
+    kept.write_bytes(msgspec.json.format(msgspec.json.encode(size)))
+    left = [name for name in works if not (pieces / name).exists()]
+    with tqdm(total=len(works), initial=len(works) - len(left), desc="study", unit="piece", disable=None) as bar:
+        for name in left:
+            bar.set_postfix_str(name.removesuffix(".json"))
+            piece = works[name]()
+            fresh = pieces / f"{name}.new"
+            fresh.write_bytes(msgspec.json.encode(piece))
+            fresh.replace(pieces / name)
+            bar.update()
+
+
+def load_pieces(out: Path, size: type[Size], piece: type[Kept]) -> tuple[Size, list[Kept]]:
+    """What a study has done so far. Raises InputError for a folder without one, or a damaged piece."""
+    if not (out / SIZE).is_file():
+        raise InputError(f"{out} holds no study ({SIZE} is missing)")
+    settings = msgspec.json.decode((out / SIZE).read_bytes(), type=size)
+    pieces = []
+    for path in sorted((out / PIECES).glob("*.json")):
+        try:
+            pieces.append(msgspec.json.decode(path.read_bytes(), type=piece))
+        except (msgspec.ValidationError, msgspec.DecodeError) as error:
+            raise InputError(f"{path} is damaged: {error}; delete it, and the study does it again") from error
+    return settings, pieces
+
+
+def trained(recipe: Recipe, problems: Sequence[Problem], folder: Path, seed: int) -> Learned:
+    """The placer that a recipe gives on problems; a run that was stopped in the folder goes on."""
+    resume = (folder / TRAINER).exists()
+    if folder.exists() and not resume:
+        shutil.rmtree(folder)  # stopped before anything was learned
+    return train(recipe, problems, out=folder, seed=seed, resume=resume)
+
+
+def run(study: Callable[..., Path], name: str, about: str) -> None:
+    """A study's command line; errors of input in a sentence, exit code 2, and 130 if interrupted."""
+    app = cyclopts.App(name=name, help=about, result_action="return_value")
+    app.default(study)
+    try:
+        path = app(sys.argv[1:])
+        if path is not None:  # as after --help
+            print(path)
+    except InputError as error:
+        print(error, file=sys.stderr)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt as stop:
+        print(str(stop) or "interrupted; the same command goes on", file=sys.stderr)
+        sys.exit(130)

@@ -1,0 +1,152 @@
+"""The parts of the study of the released policy: their problems, who places them, and how much may be simulated.
+
+Each is a comparison, or several with different budgets, and each comparison has a journal in the study's folder: what
+is in it is not done again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from functools import cache, partial
+from pathlib import Path
+
+from tqdm import tqdm
+
+from envs.cost_models import load_cost_model
+from evaluation.compare import compare
+from evaluation.journal import Journal
+from evaluation.record import Failure, Record
+from evaluation.trained import load_placer
+from graphs.errors import InputError
+from graphs.formats.msr import is_workload
+from graphs.grouping import tie_ops
+from graphs.load import load_cluster, load_graph, problem_in_file
+from graphs.problem import Problem
+from graphs.suites import suite_specs
+from placers import default
+from placers.policies.policy_file import WEIGHTS
+
+Problems = Mapping[str, Callable[[], Problem]]  # by name; made only where something is left to be done
+
+GROUPS = 64
+FEW = 16  # simulations of those that choose or search
+REFERENCE = 20_000  # simulations of the annealing that says what can be reached
+PROFILES, CURVES = "profiles", "curves"
+PARTS = ("heldout", "newfamilies", "clusters", PROFILES, CURVES)  # suites, but for the profiles; the longest last
+
+GREEDY, BEST, SEARCH, ANNEALING = "default:samples=1", "default", "annealing:policy=default", "annealing"
+TUNED, CLIMBING = "default+finetuned", "hill_climbing"
+CHEAP = (
+    "heft", "human_expert", "metis", "metis:default=true", "peft", "m_etf", "m_sct", "m_topo", "gpipe", "pipedream",
+    "single_device", "round_robin",
+)  # fmt: skip
+SEARCHES: dict[int, tuple[str, ...]] = {  # who draws the curves, by simulations
+    FEW: (TUNED, CLIMBING),  # beside the two in every part
+    **dict.fromkeys((100, 1000, 2000), (ANNEALING, SEARCH, TUNED, CLIMBING)),
+    REFERENCE: (ANNEALING, SEARCH),
+}
+
+# Of a folder of profiles. The rest of the workloads are layers, whose transfers cost next to nothing (a thousandth of
+# what they do in the other files) because their objective is another: for the step time there is nothing to decide.
+WORKLOADS = ("msr/latency/*.json", "msr/throughput/operator_*.json")
+LAYER_PROFILES = ("pipedream/*.txt", "dapple/*.txt")
+CLUSTER = "p100:devices=4"  # for profiles, which bring no devices
+
+
+def budgets(part: str) -> dict[int, dict[str, int]]:
+    """Of each journal of a part, by what searches may simulate: the placers, and how much each may simulate."""
+    first = {**dict.fromkeys((GREEDY, BEST, SEARCH, ANNEALING), FEW), **dict.fromkeys(CHEAP, 1)}
+    if part != CURVES:
+        return {FEW: first}
+    journals = {count: dict.fromkeys(placers, count) for count, placers in SEARCHES.items()}
+    return {**journals, FEW: first | journals[FEW]}
+
+
+def journal_of(part: str, budget: int, out: Path) -> Path:
+    """Where the records of a comparison are kept."""
+    return out / f"{part}-{budget}.jsonl"
+
+
+def do_part(part: str, out: Path, problems: Problems, *, seeds: int = 1, workers: int = 1) -> list[Failure]:
+    """Do what the journals of a part do not hold yet; who failed is tried again each time, and returned.
+
+    Raises InputError if the study's folder is of another policy than the one that is released now.
+    """
+    _check_policy(out)
+    made = cache(lambda name: problems[name]())
+    failures: list[Failure] = []
+    for budget, allowed in budgets(part).items():
+        path = journal_of(part, budget, out)
+        done = {record.key for record in Journal.open(path, allowed).records}
+        wanted = {name: [(name, placer, seed) for placer in allowed for seed in range(seeds)] for name in problems}
+        left = [name for name, keys in wanted.items() if not done.issuperset(keys)]
+        if not left:
+            continue
+        bar = tqdm(left, desc=f"problems of {part}, {budget} simulations", leave=False, disable=None)
+        comparison = compare(
+            [load_placer(placer) for placer in allowed], [made(name) for name in bar],
+            budgets=allowed, seeds=range(seeds), workers=workers, journal=path,
+        )  # fmt: skip
+        failures += comparison.failures
+    return failures
+
+
+def records_of(part: str, out: Path) -> dict[int, list[Record]]:
+    """What is done of a part, by the budget of searches. Raises InputError for a damaged journal."""
+    paths = {budget: journal_of(part, budget, out) for budget in budgets(part)}
+    read = {budget: Journal.open(path, {}).records for budget, path in paths.items() if path.is_file()}
+    return {budget: records for budget, records in read.items() if records}
+
+
+def suite_problems(suite: str) -> Problems:
+    """The problems of a suite; each model is captured once."""
+    captured = cache(partial(load_graph, groups=GROUPS))
+
+    def problem(graph: str, cluster: str) -> Problem:
+        return Problem(captured(graph), load_cluster(cluster))
+
+    return {f"{graph}@{cluster}": partial(problem, graph, cluster) for graph, cluster in suite_specs(suite)}
+
+
+def profile_problems(data: Path) -> Problems:
+    """What was measured on real machines: workloads on their own devices, layer profiles on four P100's links."""
+    given = [*_workloads(data), *_layer_profiles(data)]
+    tied = [replace(problem, graph=tie_ops(problem.graph, GROUPS)) for problem in given]
+    return {problem.name: partial(_same, problem) for problem in tied}
+
+
+def _workloads(data: Path) -> Iterator[Problem]:
+    for path in _files(data, WORKLOADS):
+        problem = problem_in_file(str(path)) if is_workload(path) else None
+        if problem is not None:
+            yield problem
+
+
+def _layer_profiles(data: Path) -> Iterator[Problem]:
+    """With the times in the files."""
+    for path in _files(data, LAYER_PROFILES):
+        if " -- " not in path.read_text(encoding="utf-8"):
+            continue  # a licence beside them
+        problem = Problem(load_graph(str(path)), load_cluster(CLUSTER))
+        yield replace(problem, op_seconds=load_cost_model("recorded").costs(problem).op_seconds)
+
+
+def _files(data: Path, patterns: tuple[str, ...]) -> list[Path]:
+    return [path for pattern in patterns for path in sorted(data.glob(pattern))]
+
+
+def _same(problem: Problem) -> Problem:
+    return problem
+
+
+def _check_policy(out: Path) -> None:
+    """All journals of a folder are of one policy."""
+    default.build()  # refused here if there is none
+    out.mkdir(parents=True, exist_ok=True)
+    digest = hashlib.sha256((default.RELEASED / WEIGHTS).read_bytes()).hexdigest()
+    kept = out / "policy.sha256"
+    if kept.exists() and kept.read_text().strip() != digest:
+        raise InputError(f"{out} is of another policy than {default.RELEASED}; choose another --out")
+    kept.write_text(f"{digest}\n")

@@ -1,0 +1,283 @@
+"""The study of the released policy: ratios, targets and losses on made-up records, and a whole one of tiny graphs."""
+
+import math
+import re
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from evaluation.compare import Work
+from evaluation.record import Failure, Record
+from evaluation.studies import released, released_parts
+from evaluation.studies.released import study
+from evaluation.studies.released_document import document, save_document
+from evaluation.studies.released_parts import (
+    ANNEALING,
+    BEST,
+    CHEAP,
+    CLIMBING,
+    FEW,
+    GREEDY,
+    PARTS,
+    REFERENCE,
+    SEARCH,
+    TUNED,
+    budgets,
+    profile_problems,
+    records_of,
+    suite_problems,
+)
+from evaluation.studies.released_results import BEST_CHEAP, LONG_SEARCH, Entry, Part, is_kept_aside
+from evaluation.studies.released_targets import TARGETS, Target
+from graphs.errors import InputError
+from graphs.formats.pipedream import Layer, LayerProfile, save_layer_profile
+from graphs.problem import Problem
+from graphs.suites import SUITES
+from placers import default
+from tests.oracle.toys import random_graph, toy_cluster
+from tests.placers.stand_in import release
+
+ONE, OTHER, NEW = "ptb:cell=1@two", "nmt:cell=2@two", "xlnet:layers=4@two"
+
+
+def record(problem: str, placer: str, seconds: float, *, fits: bool = True, seed: int = 0) -> Record:
+    return Record(
+        problem=problem, placer=placer, seed=seed, step_seconds=seconds, fits=fits, peak_bytes=(1.0,), simulations=1,
+        search_seconds=0.1, lower_bound_seconds=0.5,
+    )  # fmt: skip
+
+
+def placed(problem: str, greedy: float, heft: float, metis: float, expert: float = 8.0) -> list[Record]:
+    """By the policy, greedily and as the best of 16, and by three cheap placers."""
+    return [
+        record(problem, GREEDY, greedy), record(problem, BEST, min(greedy, 3.0)), record(problem, SEARCH, 1.0),
+        record(problem, "heft", heft), record(problem, "metis", metis), record(problem, "human_expert", expert),
+    ]  # fmt: skip
+
+
+def heldout() -> Part:
+    """The policy wins on one graph against HEFT, and loses on the other against METIS."""
+    return Part("heldout", {FEW: [*placed(ONE, 2.0, 4.0, 6.0), *placed(OTHER, 4.0, 8.0, 2.0)]})
+
+
+def curves() -> Part:
+    """On one graph of a trained family, and on one of a family kept aside."""
+    found: dict[int, list[Record]] = {FEW: [*placed(ONE, 1.04, 2.0, 2.0), *placed(NEW, 3.0, 2.0, 2.0)]}
+    for budget, seconds in ((1000, 1.2), (2000, 1.1), (REFERENCE, 1.0)):
+        found[budget] = [record(problem, ANNEALING, seconds) for problem in (ONE, NEW)]
+        found[budget] += [record(problem, SEARCH, 0.9 * seconds) for problem in (ONE, NEW)]
+    return Part("curves", found)
+
+
+def test_the_best_cheap_placer_is_another_for_each_problem_and_fits() -> None:
+    part = heldout()
+    assert part.best_cheap == {ONE: (4.0, "heft"), OTHER: (2.0, "metis")}
+    unfit = Part("heldout", {FEW: [record(ONE, "heft", 1.0, fits=False), record(ONE, "metis", 4.0)]})
+    assert unfit.best_cheap == {ONE: (4.0, "metis")}
+    assert Part("heldout", {FEW: [record(ONE, "heft", 1.0, fits=False)]}).best_cheap[ONE][0] == math.inf
+    assert Part("heldout", {FEW: [record(ONE, ANNEALING, 1.0)]}).best_cheap == {}, "search is not cheap"
+
+
+def test_a_ratio_is_a_geometric_mean_over_problems_with_its_wins() -> None:
+    part = heldout()
+    against = part.against(Entry(GREEDY), BEST_CHEAP)
+    assert against.ratio.value == pytest.approx(math.sqrt(2 / 4 * 4 / 2))
+    assert (against.ratio.low, against.ratio.high) == pytest.approx((0.5, 2.0))
+    assert (against.wins, against.ties, against.losses, against.problems) == (1, 0, 1, 2)
+    assert part.against(Entry(GREEDY), Entry("heft")).ratio.value == pytest.approx(0.5)
+    assert part.against(Entry(GREEDY), Entry("heft"), [ONE]).problems == 1
+    assert part.against(Entry(GREEDY), Entry("heft"), []).problems == 0, "none is not all"
+    assert part.against(Entry(GREEDY), Entry("peft")).problems == 0, "not done yet"
+
+
+def test_equal_times_are_no_win_and_several_seeds_are_one_entry() -> None:
+    part = Part("heldout", {FEW: [record(ONE, GREEDY, 2.0), record(ONE, "heft", 2.0), record(OTHER, BEST, 1.0)]})
+    assert part.against(Entry(GREEDY), Entry("heft")).ties == 1
+    seeds = [record(ONE, BEST, 1.0), record(ONE, BEST, 4.0, seed=1), record(ONE, "heft", 2.0)]
+    twice = Part("heldout", {FEW: seeds})
+    assert twice.seconds(Entry(BEST)) == {ONE: pytest.approx(2.0)}
+    assert twice.seeds == 2
+
+
+def test_plans_that_do_not_fit_are_in_no_mean_but_lose_to_those_that_do() -> None:
+    some = [record(ONE, GREEDY, 1.0, fits=False), record(ONE, "heft", 2.0), record(ONE, "metis", 3.0, fits=False)]
+    part = Part("heldout", {FEW: [*some, record(OTHER, GREEDY, 1.0), record(OTHER, "heft", 2.0)]})
+    against = part.against(Entry(GREEDY), Entry("heft"))
+    assert against.ratio.value == pytest.approx(0.5)
+    assert (against.wins, against.losses, against.unfit) == (1, 1, 1)
+    neither = part.against(Entry(GREEDY), Entry("metis"))
+    assert (neither.wins, neither.ties, neither.losses, neither.unfit) == (0, 1, 0, 0)
+    assert part.unfit(Entry(GREEDY)) == 1
+    assert part.unfit(Entry(GREEDY), [OTHER]) == 0
+
+
+def verdicts(*parts: Part) -> dict[str, str]:
+    by_name = {part.name: part for part in parts}
+    return {target.asked: target.verdict(target.measured(by_name)) for target in TARGETS}
+
+
+def test_targets_are_met_missed_or_not_measured() -> None:
+    found = verdicts(heldout(), curves())
+    assert found["greedy, held-out graphs: 16% less time than the human expert"] == "met"
+    assert found["greedy, held-out graphs: faster than the best cheap placer of each graph"] == "not met", "equal"
+    assert found["greedy, trained families: within 5% of annealing with 20,000"] == "met", "1.04; 3 where kept aside"
+    assert found["best of 16, trained families: within 2% of annealing with 20,000"] == "not met"
+    assert found["policy and search, 1,000: faster than annealing with 1,000"] == "met"
+    assert found["policy and search, 1,000: within 1% of annealing with 20,000"] == "not met", "1.08"
+    assert found["policy and search, 2,000: as fast as annealing with 20,000"] == "met", "0.99"
+    assert found["policy and search, 20,000: faster than annealing with 20,000"] == "met"
+    assert found["greedy, profiles: faster than the best cheap placer of each graph"] == "not measured"
+
+
+def test_a_target_names_plans_that_do_not_fit_and_takes_equal_only_where_asked() -> None:
+    target = Target("", "heldout", Entry(GREEDY), Entry("heft"))
+    unfit = [record(ONE, GREEDY, 1.0, fits=False), record(ONE, "heft", 2.0)]
+    part = Part("heldout", {FEW: [*unfit, record(OTHER, GREEDY, 1.0), record(OTHER, "heft", 2.0)]})
+    assert target.verdict(target.measured({"heldout": part})) == "met where it fits"
+    none_fits = Part("heldout", {FEW: unfit})
+    assert target.verdict(target.measured({"heldout": none_fits})) == "not met", "there is no mean"
+    same = {"heldout": Part("heldout", {FEW: [record(ONE, GREEDY, 2.0), record(ONE, "heft", 2.0)]})}
+    assert target.verdict(target.measured(same)) == "not met"
+    equal = Target("", "heldout", Entry(GREEDY), Entry("heft"), may_equal=True)
+    assert equal.verdict(equal.measured(same)) == "met"
+
+
+def test_every_target_is_about_an_entry_and_a_rival_that_its_part_has() -> None:
+    for target in TARGETS:
+        for entry in (target.entry, target.rival):
+            allowed = budgets(target.part)[entry.budget]
+            assert entry == BEST_CHEAP or entry.placer in allowed, target.asked
+
+
+def test_the_document_says_what_is_met_and_names_what_is_lost() -> None:
+    text = document({part.name: part for part in (heldout(), curves())}, "python -m study")
+    human = "| greedy, held-out graphs: 16% less time than the human expert | ≤ 0.84 |"
+    assert f"{human} 0.354 [0.250, 0.500] 2/2 | met |" in text
+    assert "| best cheap of each graph | 1.000 [0.500, 2.000] 1/2 |" in text
+    assert "| heldout | nmt:cell=2 | two | 2.000 | 1.500 | 0.500 | metis |" in text
+    assert "| heldout | ptb:cell=1" not in text, "won"
+    assert "- `heldout`, greedy: nmt (2.000)." in text
+    assert "- `curves`, best of 16: xlnet (1.500)." in text
+    assert "Families kept aside:" in text
+    assert "| 1,000 | 1.200 0/1 | 1.080 0/1 | - | - | 0.900 1/1 |" in text
+    assert "heft with 16 (" not in text, "done"
+    assert "peft with 16 (2)" in text, "not done yet"
+    assert "    python -m study\n" in text
+    assert not re.search(r"\bnan\b|\binf\b", text)
+
+
+def test_where_nothing_is_lost_the_document_says_so() -> None:
+    part = Part("heldout", {FEW: placed(ONE, 2.0, 4.0, 6.0)})
+    assert "On no problem is the best cheap placer faster" in document({"heldout": part}, "python")
+
+
+def test_the_plot_is_there_once_the_reference_is(tmp_path: Path) -> None:
+    save_document({"heldout": heldout()}, tmp_path, "python")
+    assert not (tmp_path / "released_curves.png").exists()
+    text = save_document({"curves": curves()}, tmp_path, "python").read_text()
+    assert "](released_curves.png)" in text
+    assert 0 < (tmp_path / "released_curves.png").stat().st_size < 100_000
+
+
+def test_budgets_are_few_everywhere_and_those_of_the_curves_in_journals_of_their_own() -> None:
+    for part in PARTS:
+        first = budgets(part)[FEW]
+        assert {first[placer] for placer in (GREEDY, BEST, SEARCH, ANNEALING)} == {FEW}
+        assert {first[placer] for placer in CHEAP} == {1}
+        assert list(budgets(part)) == ([16, 100, 1000, 2000, 20_000] if part == "curves" else [16])
+    assert set(budgets("curves")[1000]) == {ANNEALING, SEARCH, TUNED, CLIMBING}
+    assert set(budgets("curves")[REFERENCE].values()) == {REFERENCE} == {LONG_SEARCH.budget}
+    assert is_kept_aside(NEW)
+    assert not is_kept_aside(ONE)
+
+
+def test_a_problem_is_known_by_name_before_its_model_is_captured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(SUITES, "small", lambda: (("layered:seed=0", "p100:devices=2"),))
+    problems = suite_problems("small")
+    assert [(name, make().name) for name, make in problems.items()] == [("layered:seed=0@p100:devices=2",) * 2]
+    assert problems["layered:seed=0@p100:devices=2"]().graph.num_units == 64
+
+
+def test_profiles_cost_what_was_measured_and_a_licence_is_none(tmp_path: Path) -> None:
+    assert profile_problems(tmp_path) == {}
+    (tmp_path / "pipedream").mkdir()
+    layers = tuple(Layer(f"node{i}", "Linear", 1.0 + i, 2.0, (8.0,), False, 4.0) for i in range(3))
+    edges = (("node0", "node1"), ("node1", "node2"))
+    save_layer_profile(LayerProfile("three", layers, edges), tmp_path / "pipedream" / "three.txt")
+    (tmp_path / "pipedream" / "LICENSE.txt").write_text("Take it.\n")
+    problems = profile_problems(tmp_path)
+    assert list(problems) == ["three@p100:devices=4"]
+    problem = problems["three@p100:devices=4"]()
+    assert problem.op_seconds is not None
+    assert problem.op_seconds[:3].tolist() == [[1.0] * 4, [2.0] * 4, [3.0] * 4]
+
+
+def _given(problem: Problem) -> Problem:
+    return problem
+
+
+@pytest.fixture
+def tiny(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[str, str, int]]:
+    """Two problems of few ops, a stand-in for the policy, and two cheap placers; what is placed is noted."""
+    release(monkeypatch, tmp_path)
+    problems = [Problem(random_graph(6 + i, i), toy_cluster(2, memory=1e4)) for i in range(2)]
+    named = {problem.name: partial(_given, problem) for problem in problems}
+    monkeypatch.setattr(released, "suite_problems", lambda part: named)
+    monkeypatch.setattr(released_parts, "CHEAP", ("heft", "single_device"))
+    noted: list[tuple[str, str, int]] = []
+    do = Work.do
+
+    def watched(work: Work) -> Record | Failure:
+        if len(noted) == 4:
+            noted.append(("", "stopped", 0))
+            raise KeyboardInterrupt
+        noted.append(work.key)
+        return do(work)
+
+    monkeypatch.setattr(Work, "do", watched)
+    return noted
+
+
+def test_a_study_goes_on_where_it_was_stopped(tiny: Sequence[tuple[str, str, int]], tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with pytest.raises(KeyboardInterrupt):
+        study(parts="heldout", out=out)
+    assert len(records_of("heldout", out)[FEW]) == 4
+    path = study(parts="heldout", out=out)
+    keys = [key for key in tiny if key[1] != "stopped"]
+    assert len(keys) == len(set(keys)) == 2 * 6, "each placer on each problem, once"
+    text = path.read_text()
+    assert "2 problems." in text
+    assert "--parts heldout --seeds 1" in text
+    study(parts="heldout", out=out)
+    assert len(tiny) == 13, "nothing was left to do"
+    assert study(out=out, document=tmp_path / "doc", write_only=True).read_text() == text
+
+
+def test_a_folder_is_of_one_policy_and_parts_have_names(
+    monkeypatch: pytest.MonkeyPatch, tiny: Sequence[object], tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    with pytest.raises(InputError, match="unknown part of the study 'heldput'; did you mean 'heldout'"):
+        study(parts="heldput", out=out)
+    with pytest.raises(InputError, match="at least one part and one seed"):
+        study(parts="", out=out)
+    with pytest.raises(InputError, match="nothing is done yet of heldout"):
+        study(parts="heldout", out=out, write_only=True)
+    out.mkdir()
+    (out / "policy.sha256").write_text("0\n")
+    with pytest.raises(InputError, match="is of another policy"):
+        study(parts="heldout", out=out)
+    monkeypatch.setattr(default, "RELEASED", tmp_path / "nowhere")
+    with pytest.raises(InputError, match="the released policy is missing"):
+        study(parts="heldout", out=out)
+
+
+def test_without_profiles_that_part_is_left_out(
+    capsys: pytest.CaptureFixture[str], tiny: Sequence[object], tmp_path: Path
+) -> None:
+    with pytest.raises(InputError, match="nothing is done yet of profiles"):
+        study(parts="profiles", out=tmp_path / "out", data=tmp_path / "nowhere")
+    assert "that part is left out; --data names another folder" in capsys.readouterr().err
