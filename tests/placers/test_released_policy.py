@@ -1,0 +1,34 @@
+"""The policy that comes with placelab is the one that its recipe makes, and it serves graphs that it never saw."""
+
+import pytest
+
+from envs.simulator import simulate
+from graphs import by_name
+from graphs.load import load_cluster, load_graph, split
+from graphs.problem import Problem
+from graphs.suites import KEPT_ASIDE
+from placers import default
+from placers.policies.policy_file import load_meta
+from training.recipe import load_recipe
+
+
+def test_its_recipe_is_the_one_among_the_recipes_and_its_curve_is_whole() -> None:
+    recipe = load_recipe(str(default.RELEASED / "config.toml"))
+    assert recipe == load_recipe("released")
+    assert set(recipe.problems.families) == set(by_name.names("graphs.families")) - set(KEPT_ASIDE)
+    meta = load_meta(default.RELEASED)
+    assert meta.network == recipe.network
+    assert meta.updates == recipe.ppo.updates == len((default.RELEASED / "metrics.jsonl").read_text().splitlines())
+    assert (default.RELEASED / "policy.safetensors").stat().st_size < 10e6
+
+
+@pytest.mark.parametrize("family", ["rnnlm", "nasnet"])
+def test_without_simulation_it_places_unseen_graphs_better_than_what_takes_as_long(family: str) -> None:
+    problem = Problem(load_graph(split([family], "test")[0], groups=64), load_cluster("p100x4"))
+    plan = default.build().place(problem, budget=0)
+    assert plan.simulations == 0
+    ours = simulate(problem, plan)
+    assert ours.fits
+    for rival in ("heft", "metis", "human_expert"):
+        theirs = simulate(problem, by_name.build("placers", rival).place(problem, budget=1))
+        assert not theirs.fits or ours.step_seconds < theirs.step_seconds, rival
