@@ -7,7 +7,10 @@ UNSEEN := rnnlm:layers=5,steps=14,hidden=2560,batch=256
 RIVALS := annealing,genetic,hill_climbing,random,metis,metis:default=true,kahip,heft,peft,m_etf,m_sct,m_topo,$\
 	human_expert,single_device,round_robin,gpipe,pipedream,max_load_dp
 
-.PHONY: setup demo test bench graphs rivals study clean
+LEARNED := gdp+finetuned,hdp+finetuned,colocrl+finetuned,placeto+finetuned,default+finetuned,default,$\
+	annealing:policy=default,annealing,hill_climbing,metis,human_expert
+
+.PHONY: setup demo test bench graphs rivals learned study clean
 
 setup: .venv/installed
 
@@ -40,8 +43,14 @@ rivals: setup  ## every placer on GDP's and Placeto's problems, 20,000 simulatio
 	$(BIN)/placelab compare --suite gdp12,placeto --groups 500 --budget 20000 --workers 2 --journal runs/rivals.jsonl \
 		--placers $(RIVALS)
 
-study: setup  ## the released policy beside all others, and Placeto's generalisation: hours; run again, it goes on
+learned: setup  ## GDP, HDP, ColocRL, Placeto and the released policy on the same, fine-tuned on each: hours; it goes on, too
+	mkdir -p runs
+	$(BIN)/placelab compare --suite gdp12,placeto --budget 1000 --seeds 3 --workers 2 --journal runs/learned.jsonl \
+		--placers $(LEARNED)
+
+study: setup  ## the released policy beside all others, what decides, Placeto's generalisation: hours; it goes on, too
 	$(BIN)/python -m evaluation.studies.released --out runs/studies/released --workers 2
+	$(BIN)/python -m evaluation.studies.decides --out runs/studies/decides --seeds 3
 	$(BIN)/python -m evaluation.studies.placeto_generalisation --out runs/studies/placeto
 
 clean:

@@ -156,30 +156,21 @@ class SequentialPolicy(nn.Module):
 
     @torch.no_grad()
     def candidates(
-        self,
-        batch: SequentialBatch,
-        temperatures: Floats,
-        shares: Floats,
-        seed: int,
-        *,
-        passes: int = 1,
-        previous: Ints | None = None,
+        self, batch: SequentialBatch, temperatures: Floats, shares: Floats, seed: int, *, passes: int = 1
     ) -> Ints:
         """(passes, choices, units) placements of a single problem after each pass: the greedy one, then samples.
 
         `temperatures` and `shares`, (choices,), say how bold each of them is, and how much of the devices' memory it
-        may fill. With `previous`, (units,), the first pass follows that placement already.
+        may fill.
         """
         board, states, count = batch.boards[0], self(batch.encoded)[0], len(shares)
         rng = np.random.default_rng(seed)
         mode = np.where(np.arange(count) == 0, GREEDY, SAMPLED)
-        before = np.full(len(board.order), -1) if previous is None else previous
-        placements = [np.tile(before, (count, 1))]
+        placements = [np.full((count, len(board.order)), -1)]
         for _ in range(passes):
             uniform = rng.random((count, len(board.order)))
-            placements.append(
-                self._draw(board, states, Choices(mode, uniform, temperatures, shares, placements[-1].copy()))
-            )
+            choices = Choices(mode, uniform, temperatures, shares, placements[-1])
+            placements.append(self._draw(board, states, choices))
         return np.stack(placements[1:])
 
     def _draw(self, board: Board, states: Tensor, choices: Choices) -> Ints:
