@@ -37,7 +37,7 @@ from graphs.errors import InputError
 from graphs.op_graph import OpGraph
 from graphs.problem import Problem
 from placers.policies.policy_file import new_sequential
-from placers.sequential import Sequential
+from placers.sequential import PASSES, Sequential
 from tests.oracle.toys import random_graph, toy_cluster
 from training.recipe import ProblemSet, Recipe, load_recipe
 
@@ -220,8 +220,8 @@ def test_the_passes_end_where_the_greedy_placement_does() -> None:
     problem = Problem(random_graph(12, 1), toy_cluster(3, memory=1e4))
     policy = new_sequential("sequential:width=8,heads=2,hidden=8", 0)
     greedy = Sequential(policy).place(problem, budget=1)
-    third = AfterPasses(policy, 3).place(problem)
-    assert third.devices == greedy.devices, "the greedy placement is that of the third pass"
+    after = AfterPasses(policy, PASSES).place(problem)
+    assert after.devices == greedy.devices
     assert (third.simulations, third.placer) == (0, "after 3")
     assert Simulator(problem).run(third.placement).fits
 

@@ -105,7 +105,7 @@ def test_show_and_list(capsys: pytest.CaptureFixture[str]) -> None:
     _, out, _ = call(capsys, "list", "suites", "--json")
     suites = {entry["name"]: len(entry["problems"]) for entry in json.loads(out)}
     assert (suites["gdp12"], suites["placeto"]) == (12, 6)
-    assert set(suites) == {"gdp12", "placeto", "heldout", "newfamilies", "clusters"}
+    assert set(suites) == {"gdp12", "placeto", "heldout", "newfamilies", "clusters", "curves"}
     assert "annealing" in call(capsys, "list")[1]
 
 
