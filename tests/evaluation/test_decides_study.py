@@ -36,8 +36,9 @@ from evaluation.studies.decides_variants import BASE, VARIANTS, Settings, base_r
 from graphs.errors import InputError
 from graphs.op_graph import OpGraph
 from graphs.problem import Problem
+from placers import sequential
 from placers.policies.policy_file import new_sequential
-from placers.sequential import PASSES, Sequential
+from placers.sequential import Sequential
 from tests.oracle.toys import random_graph, toy_cluster
 from training.recipe import ProblemSet, Recipe, load_recipe
 
@@ -220,10 +221,10 @@ def test_the_passes_end_where_the_greedy_placement_does() -> None:
     problem = Problem(random_graph(12, 1), toy_cluster(3, memory=1e4))
     policy = new_sequential("sequential:width=8,heads=2,hidden=8", 0)
     greedy = Sequential(policy).place(problem, budget=1)
-    after = AfterPasses(policy, PASSES).place(problem)
+    after = AfterPasses(policy, sequential.PASSES).place(problem)
     assert after.devices == greedy.devices
-    assert (third.simulations, third.placer) == (0, "after 3")
-    assert Simulator(problem).run(third.placement).fits
+    assert (after.simulations, after.placer) == (0, f"after {sequential.PASSES}")
+    assert Simulator(problem).run(after.placement).fits
 
 
 @pytest.fixture
