@@ -87,9 +87,9 @@ def _imitation_before(recipe: Recipe) -> Recipe:
     return replace(recipe, imitation=replace(recipe.imitation, weight=0.0))
 
 
-def _one_shot(recipe: Recipe) -> Recipe:
+def _one_shot(network: str) -> Callable[[Recipe], Recipe]:
     """GDP's policy, which cannot be shown placements."""
-    return replace(recipe, placer="gdp", network="graphsage_transformer", imitation=Imitation())
+    return lambda recipe: replace(recipe, placer="gdp", network=network, imitation=Imitation())
 
 
 def _entropy(factor: float) -> Callable[[Recipe], Recipe]:
@@ -105,7 +105,8 @@ VARIANTS: dict[str, Variant] = {
     "no_imitation": Variant("no imitation", _without_imitation),
     "imitation_alone": Variant("imitation alone, no PPO", _imitation_alone),
     "imitation_before": Variant("imitation before PPO only, not beside it", _imitation_before),
-    "gdp": Variant("one-shot (GDP), no imitation", _one_shot),
+    "gdp": Variant("one-shot (GDP), no imitation", _one_shot("graphsage_transformer")),
+    "gdp_alike": Variant("... without superposition", _one_shot("graphsage_transformer:superposition=no")),
     "samples_4": Variant("4 samples per problem", _ppo(samples=4)),
     "entropy_0": Variant("no entropy bonus", _entropy(0.0)),
     "entropy_x5": Variant("entropy bonus five times larger", _entropy(5.0)),
