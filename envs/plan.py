@@ -61,6 +61,12 @@ class Plan:
         """(ops,) the device of each op."""
         return np.array([devices[0] for devices in self.devices], np.int64)
 
+    def per_unit(self, problem: Problem) -> Ints:
+        """(units,) the device of each unit of the problem's graph."""
+        devices = np.zeros(problem.graph.num_units, np.int64)
+        devices[problem.graph.units] = self.placement
+        return devices
+
     def check(self, problem: Problem) -> None:
         """Raise InputError if this is not a plan for this problem: other ops, unknown devices, tied ops apart."""
         graph, cluster = problem.graph, problem.cluster

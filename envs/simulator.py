@@ -152,9 +152,7 @@ def simulate(
             raise InputError(
                 f"op {problem.graph.names[op]!r} is placed on {len(devices)} devices; the simulator times one per op"
             )
-    per_unit = np.empty(problem.graph.num_units, np.int64)
-    per_unit[problem.graph.units] = plan.placement
-    return Simulator(problem, cost_model=cost_model, priority=priority).timeline(per_unit)
+    return Simulator(problem, cost_model=cost_model, priority=priority).timeline(plan.per_unit(problem))
 
 
 def longest_remaining(graph: OpGraph, seconds: Floats) -> Floats:

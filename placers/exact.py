@@ -118,9 +118,7 @@ class Exact:
                 "exact needs OR-tools for this; install it with `pip install 'placelab[exact]'`"
             ) from error
         problem, incumbent = simulator.problem, Incumbent(simulator)
-        first = np.zeros(problem.graph.num_units, np.int64)
-        first[problem.graph.units] = Heft().place(problem, budget=0).placement
-        incumbent.try_all(first[None])
+        incumbent.try_all(Heft().place(problem, budget=0).per_unit(problem)[None])
         bound = lower_bound(problem)
         horizon = incumbent.seconds if incumbent.fits else _all_one_by_one(simulator)
         schedules = Schedules(problem, simulator.costs.op_seconds, horizon)

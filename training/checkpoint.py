@@ -13,9 +13,11 @@ import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
+from torch import nn
 
 from graphs.errors import InputError
 from training.ppo import PpoTrainer
+from training.rollouts import Policy
 
 TRAINER = "trainer.safetensors"
 VERSION = "2"
@@ -23,9 +25,7 @@ VERSION = "2"
 
 def save_trainer(folder: Path, trainer: PpoTrainer) -> None:
     """Write everything the trainer needs to go on into the folder."""
-    tensors = {f"policy.{key}": value for key, value in trainer.policy.state_dict().items()}
-    for index, state in trainer.optimizer.state_dict()["state"].items():
-        tensors |= {f"adam.{index}.{key}": value for key, value in state.items()}
+    tensors = learner_state(trainer.policy, trainer.optimizer)
     tensors["baselines"] = torch.tensor([arena.baseline.value for arena in trainer.arenas], dtype=torch.float64)
     for index, arena in enumerate(trainer.arenas if trainer.imitation.simulations else ()):
         if arena.best_placement is not None:  # which the policy imitates
@@ -44,23 +44,38 @@ def restore_trainer(folder: Path, trainer: PpoTrainer) -> None:
     for key, ours in (("version", VERSION), ("seed", str(trainer.seed))):
         if counters.get(key) != ours:
             raise InputError(f"{path}: written with {key} {counters.get(key)}, this run has {key} {ours}")
-    try:
-        trainer.policy.load_state_dict(_below("policy.", tensors))
-    except RuntimeError as error:
-        raise InputError(f"{path}: holds another network than the recipe's") from error
-    state = trainer.optimizer.state_dict()
-    for key, value in _below("adam.", tensors).items():
-        index, name = key.split(".")
-        state["state"].setdefault(int(index), {})[name] = value
-    trainer.optimizer.load_state_dict(state)
+    restore_learner(path, tensors, trainer.policy, trainer.optimizer)
     for arena, value in zip(trainer.arenas, tensors.get("baselines", torch.zeros(0)).tolist(), strict=False):
         arena.baseline.value = value
-    for key, value in _below("best.", tensors).items():
+    for key, value in below("best.", tensors).items():
         arena, best = trainer.arenas[int(key)], value.numpy()
         arena.best_seconds, arena.best_placement = float(best[0]), best[1:].astype(np.int64)
     trainer.updates = int(counters["updates"])
     trainer.imitated = int(counters["imitated"])
     trainer.simulations = int(counters["simulations"])
+
+
+def learner_state(policy: Policy | nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
+    """A policy and what Adam knows of it, by name."""
+    tensors = {f"policy.{key}": value for key, value in policy.state_dict().items()}
+    for index, state in optimizer.state_dict()["state"].items():
+        tensors |= {f"adam.{index}.{key}": value for key, value in state.items()}
+    return tensors
+
+
+def restore_learner(
+    path: Path, tensors: dict[str, torch.Tensor], policy: Policy | nn.Module, optimizer: torch.optim.Optimizer
+) -> None:
+    """Put a policy and its optimizer where `learner_state` saw them. Raises InputError for those of another network."""
+    try:
+        policy.load_state_dict(below("policy.", tensors))
+    except RuntimeError as error:
+        raise InputError(f"{path}: holds another network than the recipe's") from error
+    state = optimizer.state_dict()
+    for key, value in below("adam.", tensors).items():
+        index, name = key.split(".")
+        state["state"].setdefault(int(index), {})[name] = value
+    optimizer.load_state_dict(state)
 
 
 def write_state(folder: Path, tensors: dict[str, torch.Tensor], counters: dict[str, str]) -> None:
@@ -86,5 +101,6 @@ def read_state(folder: Path, flag: str) -> tuple[dict[str, torch.Tensor], dict[s
         raise InputError(f"{path}: damaged ({error}); start the run again in another folder") from error
 
 
-def _below(prefix: str, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+def below(prefix: str, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """The tensors whose names begin so, without that beginning."""
     return {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}

@@ -70,7 +70,7 @@ class FineTuner:
         start = self.start.policy_for(problem) if isinstance(self.start, ColocRl | Hdp) else self.start.policy
         policy = copy.deepcopy(start)
         opening = self.start.place(problem, seed=seed, budget=max(0, min(SAMPLES, simulations - 1)))
-        chosen, spent, history = _per_unit(problem, opening), opening.simulations, []
+        chosen, spent, history = opening.per_unit(problem), opening.simulations, []
         if simulations > 0:
             spent += 1  # the plan to beat
             course = _by_reinforce if isinstance(policy, PlacetoPolicy) else _by_ppo
@@ -91,13 +91,6 @@ def _improvements(history: Sequence[tuple[int, float]]) -> Iterator[tuple[int, f
         if seconds < best:
             best = seconds
             yield simulations, seconds
-
-
-def _per_unit(problem: Problem, plan: Plan) -> Ints:
-    """(units,) the plan's device of each unit."""
-    devices = np.zeros(problem.graph.num_units, np.int64)
-    devices[problem.graph.units] = plan.placement
-    return devices
 
 
 def _by_ppo(policy: Any, problem: Problem, opening: Ints, simulations: int, seed: int) -> tuple[PpoTrainer, Arena, int]:

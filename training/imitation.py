@@ -25,10 +25,8 @@ FORBIDDEN = -1e6  # log-probability below which the policy may not choose what i
 
 def search(arena: Arena, simulations: int, seed: int) -> None:
     """Let annealing place the arena's problem; the arena remembers what it finds."""
-    graph = arena.problem.graph
-    devices = np.zeros(graph.num_units, np.int64)
-    devices[graph.units] = Annealing().place(arena.problem, seed=seed, budget=simulations).placement
-    arena.simulate(devices[None])
+    plan = Annealing().place(arena.problem, seed=seed, budget=simulations)
+    arena.simulate(plan.per_unit(arena.problem)[None])
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Literal
 
 import numpy as np
@@ -11,21 +11,27 @@ from tqdm import tqdm
 from graphs.cluster import Cluster
 from graphs.grouping import tie_ops
 from graphs.load import load_cluster, load_graph, split
+from graphs.op_graph import OpGraph
 from graphs.problem import Problem
 from training.randomised_clusters import randomised
 from training.recipe import ProblemSet
 
 
-def load_problems(chosen: ProblemSet, which: Literal["train", "test"] = "train", seed: int = 0) -> list[Problem]:
+def load_problems(
+    chosen: ProblemSet,
+    which: Literal["train", "test"] = "train",
+    seed: int = 0,
+    capture: Callable[[str], OpGraph] | None = None,
+) -> list[Problem]:
     """A split of a problem set: each graph of its families on each of its clusters for that split.
 
     For training, `seed` draws the randomised copies of the clusters, anew for each graph, and which of all variants of
-    a graph (groups, cluster, copy) are kept, if not all are.
+    a graph (groups, cluster, copy) are kept, if not all are. `capture` is how a spec becomes a graph, if not anew.
     """
     rng = np.random.default_rng(seed)
     problems = []
     for spec in tqdm(split(chosen.families, which), desc="capturing models", unit="model", leave=False, disable=None):
-        graph = load_graph(spec)
+        graph = (capture or load_graph)(spec)
         if which == "test":
             tied = tie_ops(graph, chosen.test_groups)
             problems += [Problem(tied, load_cluster(name), chosen.optimizer) for name in chosen.test_clusters]

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from graphs.errors import InputError
-from training.checkpoint import TRAINER, read_state, write_state
+from training.checkpoint import TRAINER, below, learner_state, read_state, restore_learner, write_state
 from training.reinforce import ReinforceTrainer
 
 VERSION = "1"
@@ -22,9 +22,7 @@ VERSION = "1"
 
 def save_reinforce(folder: Path, trainer: ReinforceTrainer) -> None:
     """Write everything the trainer needs to go on into the folder."""
-    tensors = {f"policy.{key}": value for key, value in trainer.policy.state_dict().items()}
-    for index, state in trainer.optimizer.state_dict()["state"].items():
-        tensors |= {f"adam.{index}.{key}": value for key, value in state.items()}
+    tensors = learner_state(trainer.policy, trainer.optimizer)
     for index, field in enumerate(trainer.fields):
         if field.returns:
             tensors[f"returns.{index}"] = torch.from_numpy(np.stack(field.returns))
@@ -44,22 +42,12 @@ def restore_reinforce(folder: Path, trainer: ReinforceTrainer) -> None:
     tensors, counters = read_state(folder, "--resume")
     if counters.get("version") != VERSION or counters.get("of") != _fingerprint(trainer):
         raise InputError(f"{path}: is of another seed, policy, problems, rules or settings than this run")
-    state = trainer.optimizer.state_dict()
-    weights = {}
-    for name, value in tensors.items():
-        kind, _, rest = name.partition(".")
-        if kind == "policy":
-            weights[rest] = value
-        elif kind == "adam":
-            index, _, key = rest.partition(".")
-            state["state"].setdefault(int(index), {})[key] = value
-        elif kind == "returns":
-            trainer.fields[int(rest)].returns.extend(value.numpy())
-        else:
-            best = value.numpy()
-            trainer.mdp.best[trainer.fields[int(rest)].scene] = (float(best[0]), best[1:].astype(np.int64))
-    trainer.policy.load_state_dict(weights)
-    trainer.optimizer.load_state_dict(state)
+    restore_learner(path, tensors, trainer.policy, trainer.optimizer)
+    for index, value in below("returns.", tensors).items():
+        trainer.fields[int(index)].returns.extend(value.numpy())
+    for index, value in below("best.", tensors).items():
+        best = value.numpy()
+        trainer.mdp.best[trainer.fields[int(index)].scene] = (float(best[0]), best[1:].astype(np.int64))
     trainer.updates = int(counters["updates"])
     trainer.simulations = int(counters["simulations"])
 

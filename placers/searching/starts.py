@@ -42,9 +42,7 @@ def starts(problem: Problem, budget: int, seed: int, learned: Placer | None = No
         allowed = _samples(budget) if placer is learned else int(SHARE * budget)
         plan = placer.place(problem, seed=seed, budget=allowed)
         spent += plan.simulations
-        per_unit = np.empty(problem.graph.num_units, np.int64)
-        per_unit[problem.graph.units] = plan.placement
-        found.append(per_unit)
+        found.append(plan.per_unit(problem))
     return np.array(found), spent
 
 
