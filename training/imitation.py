@@ -31,27 +31,27 @@ def search(arena: Arena, simulations: int, seed: int) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Shown:
-    """The best known placements of some problems, as a policy is shown them."""
+    """The best known placements of the problems of a batch, as a policy is shown them."""
 
-    batch: Any  # of the policy's kind
     actions: Tensor  # (problems, 1, columns)
     counted: Tensor  # (problems, columns) bool: what is decided, of problems of which a placement is known
 
     @classmethod
-    def to(cls, policy: Any, arenas: Sequence[Arena]) -> Shown:
-        """What the policy is to imitate. Raises InputError for a policy that cannot be shown placements."""
+    def to(cls, policy: Any, batch: Any, arenas: Sequence[Arena]) -> Shown:
+        """What the policy is to imitate in a batch of these arenas' problems.
+
+        Raises InputError for a policy that cannot be shown placements.
+        """
         if not hasattr(policy, "actions_of"):
             raise InputError(
                 f"imitation is for the sequential decoder; {type(policy).__name__} cannot be shown placements"
             )
-        batch = policy.stack([arena.view(policy) for arena in arenas])
         known = [arena.best_placement for arena in arenas]
         nothing = [np.zeros(arena.problem.graph.num_units, np.int64) for arena in arenas]
         actions = policy.actions_of(batch, [n if k is None else k for k, n in zip(known, nothing, strict=True)])
-        return cls(batch, actions, batch.unit_mask & torch.tensor([[k is not None] for k in known]))
+        return cls(actions, batch.unit_mask & torch.tensor([[k is not None] for k in known]))
 
-    def likelihood(self, policy: Any) -> Tensor:
-        """Mean log-probability per unit, differentiable; choices that the policy may not make are left out."""
-        found = policy.score(self.batch, self.actions).log_probability[:, 0]
-        total: Tensor = (found * (self.counted & (found > FORBIDDEN))).sum()
-        return total / self.counted.sum().clamp_min(1)
+    def likelihood(self, log_probability: Tensor) -> Tensor:
+        """Mean per unit of the actions' log-probabilities, (problems, columns), but for what the policy may not do."""
+        mean: Tensor = (log_probability * (self.counted & (log_probability > FORBIDDEN))).sum()
+        return mean / self.counted.sum().clamp_min(1)

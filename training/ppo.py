@@ -80,8 +80,9 @@ class PpoTrainer:
             if arena.best_placement is None:
                 search(arena, self.imitation.simulations, self.seed)
                 self.simulations += self.imitation.simulations
-        shown = Shown.to(self.policy, chosen)
-        likelihood = shown.likelihood(self.policy)
+        batch = self.policy.stack([arena.view(self.policy) for arena in chosen])
+        shown = Shown.to(self.policy, batch, chosen)
+        likelihood = shown.likelihood(self.policy.score(batch, shown.actions).log_probability[:, 0])
         self._step(-likelihood)
         self.imitated += 1
         return float(likelihood.detach())
@@ -96,9 +97,8 @@ class PpoTrainer:
         weight = _between(self.imitation.weight, 0.0, progress)
         chosen, generator = self._chosen((self.seed, self.updates))
         rollouts = Rollouts.collect(self.policy, chosen, self.settings.samples, generator, self.advantages)
-        shown = Shown.to(self.policy, chosen) if weight else None
-        for _ in range(self.settings.epochs):
-            entropy, clipped = self._improve(rollouts, bonus, shown, weight)
+        shown = Shown.to(self.policy, rollouts.batch, chosen) if weight else None
+        entropy, clipped = self._improve(rollouts, bonus, shown, weight)
         self.updates += 1
         self.simulations += rollouts.placements.shape[0] * rollouts.placements.shape[1]
         return Metrics(self.updates, self.simulations, rollouts.mean_ratio, rollouts.fitting, entropy, clipped, rate)
@@ -120,20 +120,33 @@ class PpoTrainer:
         return arena.baseline.compare(values, outcomes.fits | (not only_fitting))
 
     def _improve(self, rollouts: Rollouts, bonus: float, shown: Shown | None, weight: float) -> tuple[float, float]:
-        """One gradient step on all samples; returns entropy per unit and the share of clipped ratios."""
-        mask: Tensor = rollouts.batch.unit_mask
-        scores = self.policy.score(rollouts.batch, rollouts.placements)
-        ratio = (scores.log_probability - rollouts.log_probability).exp()
-        bounded = ratio.clamp(1 - self.settings.clip, 1 + self.settings.clip)
+        """The gradient steps on all samples; returns entropy per unit and the share of clipped ratios in the last.
+
+        What is shown is rated beside the samples, so that the problems are encoded once for both.
+        """
+        samples = rollouts.placements.shape[1]
+        actions = rollouts.placements if shown is None else torch.cat([rollouts.placements, shown.actions], 1)
+        before: Tensor | None = None
+        for _ in range(self.settings.epochs):
+            scores = self.policy.score(rollouts.batch, actions)
+            log_probability = scores.log_probability[:, :samples]
+            before = log_probability.detach() if before is None else before  # the policy that drew them is the first
+            ratio = (log_probability - before).exp()
+            objective, clipped = self._objective(ratio, rollouts)
+            entropy = scores.entropy.sum() / rollouts.batch.unit_mask.sum()
+            imitated = 0.0 if shown is None else weight * shown.likelihood(scores.log_probability[:, samples])
+            self._step(-objective - bonus * entropy - imitated)
+        return float(entropy.detach()), clipped
+
+    def _objective(self, ratio: Tensor, rollouts: Rollouts) -> tuple[Tensor, float]:
+        """PPO's clipped objective per unit of probability ratios like the actions; and the share that is clipped."""
+        mask: Tensor = rollouts.batch.unit_mask[:, None, :]
         advantages = rollouts.advantages[:, :, None]
-        gain = torch.minimum(ratio * advantages, bounded * advantages)
+        bounded = ratio.clamp(1 - self.settings.clip, 1 + self.settings.clip)
+        gain = torch.minimum(ratio * advantages, bounded * advantages) * mask
         units = mask.sum()
-        objective = (gain * mask[:, None, :]).mean(dim=1).sum() / units
-        entropy = scores.entropy.sum() / units
-        imitated = 0.0 if shown is None else weight * shown.likelihood(self.policy)
-        self._step(-objective - bonus * entropy - imitated)
-        outside = ((ratio != bounded) & mask[:, None, :]).sum() / (units * ratio.shape[1])
-        return float(entropy.detach()), float(outside)
+        outside = ((ratio != bounded) & mask).sum() / (units * ratio.shape[1])
+        return gain.mean(dim=1).sum() / units, float(outside)
 
     def _step(self, loss: Tensor) -> None:
         self.optimizer.zero_grad()

@@ -97,7 +97,6 @@ class Rollouts:
     batch: Any  # of the policy's kind
     placements: Tensor  # (problems, samples, columns) actions: the devices of the units first
     advantages: Tensor  # (problems, samples)
-    log_probability: Tensor  # (problems, samples, columns) under the policy that drew them
     mean_ratio: float  # geometric mean over problems of step seconds / lower bound, fitting samples
     fitting: float  # share of the samples that fit
 
@@ -116,13 +115,10 @@ class Rollouts:
             fitting.append(outcomes.fits.mean())
             if outcomes.fits.any():
                 logs.append(np.log(outcomes.step_seconds[outcomes.fits] / arena.scale_seconds).mean())
-        with torch.no_grad():
-            before = policy.score(batch, placements).log_probability
         return cls(
             batch,
             placements,
             torch.from_numpy(np.stack(advantages)).float(),
-            before,
             float(np.exp(np.mean(logs))) if logs else float("nan"),
             float(np.mean(fitting)),
         )

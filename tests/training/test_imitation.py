@@ -1,10 +1,10 @@
 """Imitation: what search found becomes likely, under the names that the decoder gives to equal devices."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from envs.simulator import Simulator
 from graphs.errors import InputError
@@ -23,6 +23,16 @@ NETWORK = "sequential:width=16,heads=2,hidden=16,sage_layers=1"
 
 def some_arenas() -> list[Arena]:
     return [Arena(Problem(random_graph(12, seed=seed), toy_cluster(3, memory=1e4))) for seed in (1, 2)]
+
+
+def shown_to(policy: Any, arenas: list[Arena]) -> tuple[Any, Shown]:
+    batch = policy.stack([arena.view(policy) for arena in arenas])
+    return batch, Shown.to(policy, batch, arenas)
+
+
+def likelihood_of(policy: Any, arenas: list[Arena]) -> float:
+    batch, shown = shown_to(policy, arenas)
+    return float(shown.likelihood(policy.score(batch, shown.actions).log_probability[:, 0]).detach())
 
 
 def test_a_search_leaves_the_best_placement_with_each_problem() -> None:
@@ -54,7 +64,7 @@ def test_what_is_imitated_becomes_the_policys_own_answer() -> None:
     likelihoods = [trainer.imitate() for _ in range(120)]
     assert trainer.simulations == 2 * 50, "each problem is searched once"
     assert likelihoods[-1] > -0.05 > likelihoods[0]
-    shown = Shown.to(policy, arenas)
+    shown = shown_to(policy, arenas)[1]
     for i, arena in enumerate(arenas):
         greedy = policy.candidates(policy.stack([arena.view(policy)]), np.ones(1), np.full(1, 0.9), 0)[0][0]
         assert greedy.tolist() == shown.actions[i, 0, : len(greedy)].tolist()
@@ -69,8 +79,7 @@ def test_imitation_in_ppo_pulls_towards_what_is_known() -> None:
         trainer = PpoTrainer(policy, arenas, Ppo(updates=30, samples=4), 0, Imitation(simulations=50, weight=weight))
         for _ in range(15):
             trainer.update()
-        with torch.no_grad():
-            return float(Shown.to(policy, arenas).likelihood(policy))
+        return likelihood_of(policy, arenas)
 
     assert likelihood_after(1.0) > likelihood_after(0.0)
 
@@ -78,9 +87,9 @@ def test_imitation_in_ppo_pulls_towards_what_is_known() -> None:
 def test_problems_of_which_nothing_is_known_and_policies_that_cannot_be_shown_anything() -> None:
     arenas = some_arenas()
     policy = new_sequential(NETWORK, 0)
-    assert float(Shown.to(policy, arenas).likelihood(policy).detach()) == 0.0
+    assert likelihood_of(policy, arenas) == 0.0
     with pytest.raises(InputError, match="imitation is for the sequential decoder; OneShotPolicy cannot"):
-        Shown.to(new_policy("graphsage_transformer:width=16,heads=2", 0), arenas)
+        shown_to(new_policy("graphsage_transformer:width=16,heads=2", 0), arenas)
 
 
 def test_the_model_card_says_what_was_learned_from_and_how() -> None:
