@@ -84,6 +84,29 @@ def training_step(forward: OpGraph) -> OpGraph:
     return _Builder(forward).build()
 
 
+def forward_pass(step: OpGraph) -> OpGraph:
+    """The forward ops of a training step, its loss among them. Raises InputError for a graph that is grouped."""
+    if step.members is not None:
+        raise InputError(f"graph {step.name!r} is grouped; take the forward pass first, then group it")
+    kept = np.flatnonzero(step.phase == Phase.FORWARD)
+    position = np.full(len(step), -1)
+    position[kept] = np.arange(len(kept))
+    inside = (position[step.edges] >= 0).all(axis=1)
+    uses = step.weight_uses[position[step.weight_uses[:, 0]] >= 0]
+    mirror = step.mirror[kept]
+    return replace(
+        step,
+        names=tuple(step.names[op] for op in kept),
+        kinds=tuple(step.kinds[op] for op in kept),
+        **{key: getattr(step, key)[kept] for key in ("flops", "bytes_accessed", "output_bytes", "phase", "group")},
+        measured_seconds=step.measured_seconds[kept],
+        edges=position[step.edges[inside]],
+        control=step.control[inside],
+        weight_uses=np.stack([position[uses[:, 0]], uses[:, 1]], axis=1),
+        mirror=np.where(mirror >= 0, position[mirror], -1),
+    )
+
+
 class _Builder:
     """Adds ops to a forward graph."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import cache, partial
 from typing import Literal
 
 import numpy as np
@@ -13,7 +14,9 @@ from graphs.grouping import tie_ops
 from graphs.load import load_cluster, load_graph, split
 from graphs.op_graph import OpGraph
 from graphs.problem import Problem
+from graphs.training_step import forward_pass
 from training.randomised_clusters import randomised
+from training.randomised_costs import with_other_times
 from training.recipe import ProblemSet
 
 
@@ -25,22 +28,25 @@ def load_problems(
 ) -> list[Problem]:
     """A split of a problem set: each graph of its families on each of its clusters for that split.
 
-    For training, `seed` draws the randomised copies of the clusters, anew for each graph, and which of all variants of
-    a graph (groups, cluster, copy) are kept, if not all are. `capture` is how a spec becomes a graph, if not anew.
+    For training, `seed` draws the randomised copies of the clusters, anew for each graph, which of all variants of a
+    graph (groups, cluster, copy) are kept, if not all are, and which of these are forward passes or have other times.
+    `capture` is how a spec becomes a graph, if not anew.
     """
     rng = np.random.default_rng(seed)
     problems = []
     for spec in tqdm(split(chosen.families, which), desc="capturing models", unit="model", leave=False, disable=None):
         graph = (capture or load_graph)(spec)
         if which == "test":
-            tied = tie_ops(graph, chosen.test_groups)
-            problems += [Problem(tied, load_cluster(name), chosen.optimizer) for name in chosen.test_clusters]
+            test = tie_ops(graph, chosen.test_groups)
+            problems += [Problem(test, load_cluster(name), chosen.optimizer) for name in chosen.test_clusters]
             continue
         variants = list(_variants(chosen, rng))
         if 0 < chosen.variants < len(variants):
             variants = [variants[i] for i in sorted(rng.choice(len(variants), chosen.variants, replace=False))]
-        tied_by = {groups: tie_ops(graph, groups) for groups in {groups for groups, _ in variants}}
-        problems += [Problem(tied_by[groups], cluster, chosen.optimizer) for groups, cluster in variants]
+        tied = cache(partial(_tied, graph))
+        for groups, cluster in variants:
+            problem = Problem(tied(groups, _happens(chosen.forward, rng)), cluster, chosen.optimizer)
+            problems.append(with_other_times(problem, rng) if _happens(chosen.measured, rng) else problem)
     return problems
 
 
@@ -51,5 +57,14 @@ def _variants(chosen: ProblemSet, rng: np.random.Generator) -> Iterator[tuple[in
             cluster = load_cluster(name)
             yield groups, cluster
             for _ in range(chosen.randomised):
-                unequal = rng.random() < chosen.unequal if chosen.unequal else False
-                yield groups, randomised(cluster, chosen.spread, rng, unequal=unequal)
+                unequal = _happens(chosen.unequal, rng)
+                yield groups, randomised(cluster, chosen.spread, rng, unequal=unequal, slow=chosen.slow)
+
+
+def _tied(graph: OpGraph, groups: int, forward: bool) -> OpGraph:
+    return tie_ops(forward_pass(graph) if forward else graph, groups)
+
+
+def _happens(share: float, rng: np.random.Generator) -> bool:
+    """By chance; nothing is drawn for what never happens, so that a new kind of chance changes no older problem set."""
+    return share > 0 and rng.random() < share

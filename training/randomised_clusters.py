@@ -13,16 +13,24 @@ from graphs.cluster import Cluster
 
 LEAST_MEMORY = 0.6  # of what devices have: with less, most training graphs fit nowhere
 UNEQUAL = 2.0  # by which a device's own speed and memory are at most multiplied or divided beside that
+SLOWEST = 32.0  # times as slow as the others is a slow device at most, as a processor is beside accelerators
 
 
-def randomised(cluster: Cluster, spread: float, rng: np.random.Generator, *, unequal: bool = False) -> Cluster:
+def randomised(
+    cluster: Cluster, spread: float, rng: np.random.Generator, *, unequal: bool = False, slow: float = 0.0
+) -> Cluster:
     """A copy whose compute speed, memory and bandwidth are multiplied by a factor each, the same for all devices.
 
     The logarithm of a factor is uniform between those of 1 / spread and spread; memory loses no more than 40%. With
-    `unequal` each device has two factors of its own beside, of speed and of memory, drawn alike between 1/2 and 2.
+    `unequal` each device has two factors of its own beside, of speed and of memory, drawn alike between 1/2 and 2; and
+    a share `slow` of the devices, but never all, is slower by one more factor, drawn alike between 1 and 32.
     """
     speed, memory, bandwidth = np.exp(rng.uniform(-1, 1, 3) * np.log(spread))
     own = np.exp(rng.uniform(-1, 1, (len(cluster), 2)) * np.log(UNEQUAL)) if unequal else np.ones((len(cluster), 2))
+    if unequal and slow > 0:
+        slowed = rng.random(len(cluster)) < slow
+        slowed[rng.integers(len(cluster))] = False
+        own[slowed, 0] /= SLOWEST ** rng.random(np.count_nonzero(slowed))
     devices = tuple(
         replace(
             device,

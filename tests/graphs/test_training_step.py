@@ -12,8 +12,9 @@ from torch.utils.flop_counter import FlopCounterMode
 from graphs.by_name import build
 from graphs.capture import capture
 from graphs.errors import InputError
+from graphs.grouping import group_ops
 from graphs.op_graph import OpGraph, Phase
-from graphs.training_step import UPDATE_TRAFFIC, training_step
+from graphs.training_step import UPDATE_TRAFFIC, forward_pass, training_step
 
 
 def forward_graph(
@@ -205,3 +206,17 @@ def test_nothing_backward_runs_before_the_loss(spec: str) -> None:
             after_loss.add(op)
     assert after_loss == {loss} | set(np.flatnonzero(step.phase != Phase.FORWARD).tolist())
     assert (step.phase[step.edges[:, 0]] <= step.phase[step.edges[:, 1]]).all()
+
+
+def test_the_forward_pass_of_a_training_step_is_what_it_was_made_of_and_its_loss() -> None:
+    forward = forward_graph("mm mm relu", [(0, 1), (1, 2)], [(0, 0), (1, 1)], group=(0, 0, -1))
+    again = forward_pass(training_step(forward))
+    assert again.names == (*forward.names, "loss")
+    assert edges(again) == {*edges(forward), "c -> loss"}
+    assert (again.phase == Phase.FORWARD).all()
+    assert again.weight_uses.tolist() == forward.weight_uses.tolist()
+    assert again.flops[:3].tolist() == forward.flops.tolist()
+    assert again.group[:3].tolist() == [0, 0, -1]
+    assert not again.is_training
+    with pytest.raises(InputError, match="take the forward pass first, then group it"):
+        forward_pass(group_ops(forward, 2))

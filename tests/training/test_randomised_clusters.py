@@ -1,11 +1,14 @@
-"""Randomised clusters: the same devices and channels, other speeds and memory within the spread."""
+"""Randomised problems: the same devices and channels, other speeds and memory within the spread; other op times."""
 
 import numpy as np
 import pytest
 
-from graphs.load import load_cluster
+from envs.cost_models import costs_of
+from graphs.load import load_cluster, load_graph
+from graphs.problem import Problem
 from training.problems import load_problems
 from training.randomised_clusters import LEAST_MEMORY, randomised
+from training.randomised_costs import FACTOR, with_other_times
 from training.recipe import ProblemSet
 
 
@@ -53,3 +56,44 @@ def test_unequal_copies_have_devices_that_differ_and_some_variants_are_kept(monk
     assert len(train) == 3
     assert {problem.graph.num_units for problem in train} == {4, 8}
     assert {problem.graph.num_units for problem in load_problems(chosen, "test")} == {5}
+
+
+def test_slow_devices_are_slower_and_never_all() -> None:
+    cluster = load_cluster("p100:devices=4")
+    rng = np.random.default_rng(0)
+    speeds = np.array([
+        [device.flops_per_second for device in randomised(cluster, 1.0, rng, unequal=True, slow=1.0).devices]
+        for _ in range(50)
+    ]) / cluster.devices[0].flops_per_second  # fmt: skip
+    assert (speeds <= 2.0).all()
+    assert (speeds >= 1 / 64).all()
+    assert (speeds.min(axis=1) < 0.2).mean() > 0.5
+    assert (speeds.max(axis=1) >= 0.5).all()
+    assert len(randomised(cluster, 1.0, rng, slow=1.0).devices) == 4
+    assert {d.flops_per_second for d in randomised(cluster, 1.0, rng, slow=1.0).devices} == {
+        cluster.devices[0].flops_per_second
+    }, "only unequal copies have slow devices"
+
+
+def test_other_times_are_one_factor_for_each_kind_of_op() -> None:
+    problem = Problem(load_graph("transformer:layers=1,width=64,heads=2"), load_cluster("p100:devices=2"))
+    other = with_other_times(problem, np.random.default_rng(0))
+    factors = costs_of(other).op_seconds / np.maximum(costs_of(problem).op_seconds, 1e-30)
+    kinds = np.array(problem.graph.kinds)
+    seen = {kind: factors[kinds == kind][costs_of(problem).op_seconds[kinds == kind] > 0] for kind in set(kinds)}
+    known = {kind: values for kind, values in seen.items() if len(values)}
+    assert all(np.allclose(values, values[0]) for values in known.values())
+    every = np.array([values[0] for values in known.values()])
+    assert (every * (1 + 1e-9) >= 1 / FACTOR).all()
+    assert (every <= FACTOR * (1 + 1e-9)).all()
+    assert np.ptp(every) > 1
+
+
+def test_some_training_problems_are_forward_passes_and_some_take_other_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("training.problems.split", lambda families, which: ["transformer:layers=1,width=64,heads=2"])
+    clusters = ("p100:devices=2", "p100:devices=3", "p100:devices=4", "v100:devices=2")
+    chosen = ProblemSet(clusters=clusters, groups=(6, 8), forward=0.5, measured=0.5)
+    train = load_problems(chosen)
+    assert {problem.graph.is_training for problem in train} == {True, False}
+    assert {problem.op_seconds is None for problem in train} == {True, False}
+    assert all(problem.graph.is_training and problem.op_seconds is None for problem in load_problems(chosen, "test"))
