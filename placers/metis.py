@@ -19,6 +19,7 @@ from envs.simulator import Simulator
 from graphs.op_graph import Floats, Ints
 from graphs.problem import Problem
 from placers.searching.partitioning import Partitioning, check_knobs, integer_weights, shares
+from placers.searching.quiet import quiet
 from placers.searching.spec import spec_of
 from placers.searching.unit_graph import UnitGraph
 
@@ -85,13 +86,14 @@ def _partition(
 ) -> Ints:
     """(units,) parts found by one METIS run, which decides itself on what is not given."""
     offsets, neighbours, links = units.neighbours
-    result = pymetis.part_graph(
-        units.seconds.shape[1],
-        pymetis.CSRAdjacency(offsets, neighbours),
-        vweights=np.rint(weights * VERTEX_SCALE).astype(np.int64),
-        eweights=integer_weights(units.link_bytes, EDGE_SCALE, least=1)[links],
-        tpwgts=None if targets is None else targets.tolist(),
-        recursive=recursive,
-        options=options,
-    )
+    with quiet():  # METIS complains of parts that it leaves empty
+        result = pymetis.part_graph(
+            units.seconds.shape[1],
+            pymetis.CSRAdjacency(offsets, neighbours),
+            vweights=np.rint(weights * VERTEX_SCALE).astype(np.int64),
+            eweights=integer_weights(units.link_bytes, EDGE_SCALE, least=1)[links],
+            tpwgts=None if targets is None else targets.tolist(),
+            recursive=recursive,
+            options=options,
+        )
     return np.array(result.vertex_part, np.int64)

@@ -1,5 +1,7 @@
 """METIS cuts where little passes, in proportion to speed, and within memory."""
 
+import ctypes
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -13,6 +15,7 @@ from graphs.problem import Problem
 from placers.metis import Metis
 from placers.searching.held_memory import HeldMemory
 from placers.searching.partitioning import cut, weights_and_targets
+from placers.searching.quiet import quiet
 from placers.searching.repair import repaired
 from placers.searching.unit_graph import UnitGraph
 from tests.oracle.toys import random_graph, toy_cluster, toy_graph
@@ -203,3 +206,12 @@ def test_wrong_knobs_are_refused() -> None:
 
 def test_repair_is_switched_off_in_words() -> None:
     assert by_name.build("placers", "metis:repair=no") == Metis(repair=False)
+
+
+def test_what_metis_prints_stays_out_of_our_output(capfd: pytest.CaptureFixture[str]) -> None:
+    problem = Problem(random_graph(3, seed=1), toy_cluster(5))
+    with quiet():
+        ctypes.CDLL(None).puts(b"a complaint")
+    print("ours")
+    Metis().place(problem)
+    assert capfd.readouterr().out == "ours\n"
