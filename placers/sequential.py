@@ -1,7 +1,8 @@
 """Sequential decoder: a learned placer that places unit by unit, looking at every device each time. Ours, no paper's.
 
 GraphSAGE and a Transformer layer encode the problem, as in GDP (Zhou et al. 2019); the devices are then chosen one
-after another in HEFT's order (Topcuoglu et al. 2002), as a list scheduler with a learned rule.
+after another, in HEFT's order (Topcuoglu et al. 2002) unless the policy has another, as a list scheduler with a
+learned rule.
 """
 
 from __future__ import annotations
@@ -14,10 +15,8 @@ import numpy as np
 from envs.plan import Plan
 from envs.simulator import Simulator
 from graphs.problem import Problem
-from placers.policies.features import observe
-from placers.policies.policy_file import SEQUENTIAL, load_sequential, new_sequential
-from placers.policies.sequential import SequentialBatch, SequentialPolicy
-from placers.policies.sequential_board import Board
+from placers.policies.policy_file import load_as
+from placers.policies.sequential import NAME, SequentialPolicy, new_sequential
 
 LEARNED = True  # means nothing before it is trained
 HOTTEST = 4.0  # temperature of the last sample: a trained policy is sure of itself, and its samples hardly differ
@@ -30,14 +29,13 @@ class Sequential:
     """A sequential policy as a placer: its greedy placement, or the best of several."""
 
     policy: SequentialPolicy
-    name: str = "sequential"
+    name: str = NAME
     samples: int = 0  # placements to choose from, the greedy one among them; 0: as many as the budget allows
 
     def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> Plan:
         """The greedy placement, unsimulated, if there is but one to choose from; else the best by simulation."""
         simulator = Simulator(problem)
-        costs = simulator.costs
-        batch = SequentialBatch.of([observe(problem, costs)], [Board.of(problem, costs)])
+        batch = self.policy.stack([self.policy.view(problem, simulator.costs)])
         choices = max(1, min(self.samples or budget, budget))
         temperatures = np.linspace(1.0, HOTTEST, choices)
         shares = np.linspace(FULLEST, EMPTIEST, choices)
@@ -46,9 +44,9 @@ class Sequential:
         return Plan.of_units(problem, placements[best], placer=self.name, seed=seed, simulations=simulator.simulations)
 
 
-def build(*, checkpoint: str = "", network: str = SEQUENTIAL, samples: int = 0) -> Sequential:
+def build(*, checkpoint: str = "", network: str = NAME, samples: int = 0) -> Sequential:
     """The sequential decoder with the policy in a checkpoint folder, or an untrained one."""
     knobs = [f"checkpoint={checkpoint}"] * bool(checkpoint) + [f"samples={samples}"] * bool(samples)
-    name = ":".join(["sequential", ",".join(knobs)] if knobs else ["sequential"])
-    policy = load_sequential(Path(checkpoint))[0] if checkpoint else new_sequential(network, seed=0)
+    name = ":".join([NAME, ",".join(knobs)] if knobs else [NAME])
+    policy = load_as(Path(checkpoint), NAME, new_sequential)[0] if checkpoint else new_sequential(network, seed=0)
     return Sequential(policy, name, samples)

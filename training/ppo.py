@@ -20,12 +20,13 @@ from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
 
 from envs.simulator import Outcomes
-from graphs.op_graph import Floats
+from graphs.op_graph import Floats, Ints
 from training.advantage import rewards, standardised
 from training.imitation import Shown, search
 from training.recipe import Imitation, Ppo
 from training.rollouts import Arena, Policy, Rollouts
 
+FIRST_SHARE = 0.2  # of the problems, of the smallest graphs, with which a curriculum begins
 IMITATING = 1 << 32  # beside the seed, tells its random numbers from those of PPO's updates
 
 
@@ -107,9 +108,19 @@ class PpoTrainer:
         """The problems of an update, and what draws its samples."""
         seeds = np.random.SeedSequence(seed).generate_state(2, np.uint64)
         chooser = np.random.default_rng(seeds[0])
-        count = min(self.settings.problems_per_update, len(self.arenas))
-        chosen = [self.arenas[i] for i in chooser.choice(len(self.arenas), count, replace=False)]
+        joined = self._joined()
+        count = min(self.settings.problems_per_update, len(joined))
+        chosen = [self.arenas[i] for i in chooser.choice(joined, count, replace=False)]
         return chosen, torch.Generator().manual_seed(int(seeds[1] >> 1))
+
+    def _joined(self) -> Ints:
+        """The problems to choose from: all, or those of smaller graphs while the curriculum lasts."""
+        lasts = self.settings.curriculum * self.settings.updates
+        if self.updates >= lasts:
+            return np.arange(len(self.arenas))
+        share = _between(FIRST_SHARE, 1.0, self.updates / lasts)
+        by_size = np.argsort([len(arena.problem.graph) for arena in self.arenas], kind="stable")
+        return by_size[: max(1, round(share * len(self.arenas)))]
 
     def advantages(self, arena: Arena, outcomes: Outcomes) -> Floats:
         """(samples,) how much better each sample of a problem is than its baseline, which may move on."""

@@ -41,6 +41,7 @@ class Ppo(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
 
     updates: Positive = 1500  # policy improvements in the whole run
     problems_per_update: Positive = 8  # problems drawn for each
+    curriculum: Share = 0.0  # of the updates, during which larger graphs join, from a fifth of all problems on
     samples: Positive = 32  # placements simulated per problem and update
     epochs: Positive = 3  # passes over those samples
     reward: Literal["sqrt", "log"] = "sqrt"  # of the step time; the first is GDP's

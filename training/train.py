@@ -20,8 +20,8 @@ from placers.placeto import Placeto
 from placers.policies.colocrl import new_colocrl
 from placers.policies.hdp import new_hdp
 from placers.policies.placeto import PlacetoPolicy, new_placeto
-from placers.policies.policy_file import Meta, new_policy, new_sequential
-from placers.policies.sequential import SequentialPolicy
+from placers.policies.policy_file import Meta, new_policy
+from placers.policies.sequential import SequentialPolicy, new_sequential
 from placers.policies.sequential_state import FEATURES
 from placers.searching.interrupts import Interrupts
 from placers.sequential import Sequential

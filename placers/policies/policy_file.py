@@ -20,11 +20,8 @@ from graphs import by_name
 from graphs.errors import InputError
 from placers.policies.features import DEVICE_FEATURES, PAIR_FEATURES, UNIT_FEATURES
 from placers.policies.one_shot import OneShotPolicy
-from placers.policies.sequential import SequentialPolicy
 from placers.policies.sequential_state import FEATURES
 
-SEQUENTIAL = "sequential"  # spec of the only network of sequential policies, with SEQUENTIAL_SIZES as its knobs
-SEQUENTIAL_SIZES = {"width": 64, "sage_layers": 2, "transformer_layers": 1, "heads": 4, "hidden": 64}
 VERSION = 1
 WEIGHTS = "policy.safetensors"
 META = "meta.json"
@@ -53,28 +50,6 @@ def new_policy(network: str, seed: int) -> OneShotPolicy:
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         return OneShotPolicy(by_name.build("placers.networks", network))
-
-
-def new_sequential(network: str, seed: int) -> SequentialPolicy:
-    """An untrained policy of the sizes that a spec names, "sequential:width=32"; same seed, same weights.
-
-    Raises InputError for another network, an unknown size, or one that is not a positive number.
-    """
-    name, given = by_name.parse(network)
-    if name != SEQUENTIAL:
-        raise InputError(f"a sequential policy has the network {SEQUENTIAL!r} and no other, got {network!r}")
-    sizes = dict(SEQUENTIAL_SIZES)
-    for key, text in given.items():
-        if key not in sizes:
-            raise InputError(f"{network!r}: {by_name.unknown('knob', key, sizes)}")
-        if not text.isdecimal() or int(text) < 1:
-            raise InputError(f"{network!r}: expected {key} to be a whole number above 0, got {text!r}")
-        sizes[key] = int(text)
-    if sizes["width"] % sizes["heads"]:
-        raise InputError(f"{network!r}: width {sizes['width']} is no multiple of {sizes['heads']} heads")
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        return SequentialPolicy(**sizes)
 
 
 def save_policy(folder: Path, weights: dict[str, Tensor], meta: Meta) -> None:
@@ -112,11 +87,6 @@ def load_meta(folder: Path) -> Meta:
 def load_policy(folder: Path) -> tuple[OneShotPolicy, Meta]:
     """The one-shot policy of a folder and its meta. Raises InputError as `load_meta` does, and for damaged weights."""
     return load_as(folder, "gdp", new_policy)
-
-
-def load_sequential(folder: Path) -> tuple[SequentialPolicy, Meta]:
-    """The sequential policy of a folder and its meta. Raises InputError as `load_policy` does."""
-    return load_as(folder, "sequential", new_sequential)
 
 
 def load_as(folder: Path, placer: str, new: Callable[[str, int], P]) -> tuple[P, Meta]:

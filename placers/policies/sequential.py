@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
+import msgspec
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -19,15 +21,32 @@ from graphs.problem import Problem
 from placers.policies.batch import Batch
 from placers.policies.features import Observation, observe
 from placers.policies.one_shot import Scores
+from placers.policies.recurrent_spec import Size, shape_of
 from placers.policies.sequential_board import Board, renamed_by_use
 from placers.policies.sequential_encoder import Encoder
 from placers.policies.sequential_rollout import roll_out
 from placers.policies.sequential_state import FEATURES, GIVEN, GREEDY, SAMPLED, Choices, Head, Record, State
 
+NAME = "sequential"
 EARLIER_PASSES = 3  # at most, in training
 SHARES_OF_PASSES = (0.5, 0.25, 0.15, 0.1)  # of the problems that are met after so many earlier passes, from none
 EARLIEST_FINISH_FIRST = -2.0  # initial weight of a device's finish: a new policy leans to where a unit ends first
 FORBIDDEN = -1e9  # logit of a device that is masked; infinity would give NaN where all are
+
+
+class SequentialShape(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What a policy is made of; the knobs of a spec, "sequential:width=32"."""
+
+    width: Size = 64  # of the encoder
+    sage_layers: Size = 2
+    transformer_layers: Size = 1
+    heads: Size = 4  # of the Transformer's attention, which divide the width
+    hidden: Size = 64  # width of the decoder
+    order: Literal["longest_path", "topological"] = "longest_path"  # in which units are placed: what is left, from most
+
+    def __post_init__(self) -> None:
+        if self.width % self.heads:
+            raise ValueError(f"width {self.width} is no multiple of {self.heads} heads")
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,12 +81,14 @@ class Trace:
 
 
 class SequentialPolicy(nn.Module):
-    """A distribution over placements, unit by unit in order of decreasing longest remaining path."""
+    """A distribution over placements, unit by unit in the order of its shape."""
 
-    def __init__(self, *, width: int, sage_layers: int, transformer_layers: int, heads: int, hidden: int) -> None:
+    def __init__(self, shape: SequentialShape) -> None:
         super().__init__()
-        self.encoder = Encoder(width, sage_layers, transformer_layers, heads)
-        self.state = nn.Linear(width, hidden)
+        self.shape = shape
+        hidden = shape.hidden
+        self.encoder = Encoder(shape.width, shape.sage_layers, shape.transformer_layers, shape.heads)
+        self.state = nn.Linear(shape.width, hidden)
         self.first = nn.Linear(len(FEATURES), hidden, bias=False)
         self.second = nn.Linear(hidden, (hidden + 1) // 2)
         self.out = nn.Linear((hidden + 1) // 2, 1, bias=False)
@@ -79,7 +100,7 @@ class SequentialPolicy(nn.Module):
 
     def view(self, problem: Problem, costs: Costs) -> tuple[Observation, Board]:
         """What the policy sees of a problem."""
-        return observe(problem, costs), Board.of(problem, costs)
+        return observe(problem, costs), Board.of(problem, costs, self.shape.order)
 
     def stack(self, views: Sequence[tuple[Observation, Board]]) -> SequentialBatch:
         """Several views as a batch."""
@@ -203,6 +224,14 @@ class SequentialPolicy(nn.Module):
             self.skip.weight[0].numpy(),
         )
         roll_out(board, head, choices, State.room_for(board, head), record)
+
+
+def new_sequential(network: str, seed: int) -> SequentialPolicy:
+    """An untrained policy of the shape in a spec; same seed, same weights. Raises InputError as `shape_of` does."""
+    shape = shape_of(network, NAME, SequentialShape)
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return SequentialPolicy(shape)
 
 
 def _trace(records: Sequence[Record], batch: SequentialBatch) -> Trace:

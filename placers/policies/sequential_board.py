@@ -22,7 +22,7 @@ STATIC_FEATURES = ("seconds", "speed", "memory", "memory_need", "outgoing", "sha
 class Board(NamedTuple):
     """What all roll-outs of a problem share. Seconds include launches; inputs are those of the forward pass."""
 
-    order: Ints  # (units,) units by decreasing longest remaining path
+    order: Ints  # (units,) in which units are placed
     op_start: Ints  # (units + 1,) where the forward ops of each unit begin, in `ops`
     ops: Ints  # (forward ops,) by unit, then topologically
     inside_start: Ints  # (ops + 1,) where the producers of each op begin, in `producers`
@@ -57,8 +57,8 @@ class Board(NamedTuple):
     scale: float  # seconds: the lower bound of the step
 
     @classmethod
-    def of(cls, problem: Problem, costs: Costs) -> Board:
-        """The board of a problem under the given costs."""
+    def of(cls, problem: Problem, costs: Costs, order: str = "longest_path") -> Board:
+        """The board of a problem under the given costs; units are placed by "longest_path", or "topological"."""
         graph, cluster = problem.graph, problem.cluster
         seconds = op_seconds(problem, costs)
         payload = np.where(graph.control, 0.0, graph.output_bytes[graph.edges[:, 0]])
@@ -80,7 +80,8 @@ class Board(NamedTuple):
         latency, per_byte = link_costs(cluster)
         apart = ~np.eye(len(cluster), dtype=np.bool_)
         return cls(
-            np.lexsort((first, -ranks)), starts(graph.units[ops], graph.num_units), ops,
+            np.argsort(first) if order == "topological" else np.lexsort((first, -ranks)),
+            starts(graph.units[ops], graph.num_units), ops,
             starts(inside[:, 1], len(graph)), np.ascontiguousarray(inside[:, 0]),
             starts(readers, graph.num_units), inputs, carries, np.array(graph.units), np.array(graph.output_bytes),
             _early(graph, seconds.mean(axis=1)), np.ascontiguousarray(seconds), units.seconds, ranks,

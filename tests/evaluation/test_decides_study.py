@@ -37,7 +37,7 @@ from graphs.errors import InputError
 from graphs.op_graph import OpGraph
 from graphs.problem import Problem
 from placers import sequential
-from placers.policies.policy_file import new_sequential
+from placers.policies.sequential import new_sequential
 from placers.sequential import Sequential
 from tests.oracle.toys import random_graph, toy_cluster
 from training.recipe import ProblemSet, Recipe, load_recipe

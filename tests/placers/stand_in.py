@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from placers import default
-from placers.policies.policy_file import Meta, new_sequential, save_policy
+from placers.policies.policy_file import Meta, save_policy
+from placers.policies.sequential import new_sequential
 from placers.policies.sequential_state import FEATURES
 from training.recipe import ProblemSet, Recipe
 

@@ -16,8 +16,8 @@ from graphs.op_graph import Floats, Ints
 from graphs.problem import Problem
 from placers.gdp import build as build_gdp
 from placers.policies.features import observe
-from placers.policies.policy_file import Meta, load_sequential, new_policy, new_sequential, save_policy
-from placers.policies.sequential import SequentialBatch, SequentialPolicy
+from placers.policies.policy_file import Meta, load_as, new_policy, save_policy
+from placers.policies.sequential import SequentialBatch, SequentialPolicy, new_sequential
 from placers.policies.sequential_board import Board, interchangeable
 from placers.policies.sequential_encoder import attend
 from placers.policies.sequential_state import FEATURES, FILLED
@@ -145,9 +145,12 @@ def test_devices_without_room_are_masked_while_another_has_some() -> None:
         assert (placements[:, 0] != placements[:, 2]).all()
 
 
-def test_units_are_placed_by_longest_remaining_path() -> None:
+def test_units_are_placed_by_longest_remaining_path_or_topologically() -> None:
     graph = toy_graph([1, 1, 5, 1], [(0, 1), (0, 2), (1, 3), (2, 3)])
-    assert batch_of(Problem(graph, toy_cluster(2))).boards[0].order.tolist() == [0, 2, 1, 3]
+    problem = Problem(graph, toy_cluster(2))
+    assert batch_of(problem).boards[0].order.tolist() == [0, 2, 1, 3]
+    topological = new_sequential(f"{NETWORK},order=topological", 0)
+    assert topological.view(problem, Simulator(problem).costs)[1].order.tolist() == [0, 1, 2, 3]
 
 
 def test_features_of_a_diamond() -> None:
@@ -232,7 +235,7 @@ def test_a_policy_survives_the_disk_and_is_not_taken_for_another(tmp_path: Path)
     policy = bold(5)
     about = Meta(placer="sequential", network=NETWORK, seed=7, decoder_features=FEATURES)
     save_policy(tmp_path, policy.state_dict(), about)
-    loaded, meta = load_sequential(tmp_path)
+    loaded, meta = load_as(tmp_path, "sequential", new_sequential)
     assert meta.seed == 7
     assert all(torch.equal(loaded.state_dict()[key], value) for key, value in policy.state_dict().items())
     assert build(checkpoint=str(tmp_path)).name == f"sequential:checkpoint={tmp_path}"
@@ -241,7 +244,7 @@ def test_a_policy_survives_the_disk_and_is_not_taken_for_another(tmp_path: Path)
     stored = json.loads((tmp_path / "meta.json").read_text())
     (tmp_path / "meta.json").write_text(json.dumps(stored | {"decoder_features": ["load"]}))
     with pytest.raises(InputError, match="trained on other decoder features"):
-        load_sequential(tmp_path)
+        load_as(tmp_path, "sequential", new_sequential)
     other = "graphsage_transformer:width=16,sage_layers=1,transformer_layers=1,heads=2"
     save_policy(tmp_path, new_policy(other, seed=0).state_dict(), Meta(placer="gdp", network=other, seed=0))
     with pytest.raises(InputError, match="holds a policy of 'gdp', not of 'sequential'"):
@@ -253,7 +256,8 @@ def test_a_policy_survives_the_disk_and_is_not_taken_for_another(tmp_path: Path)
     [
         ("graphsage_transformer", "has the network 'sequential' and no other"),
         ("sequential:widht=8", "unknown knob 'widht'; did you mean 'width'"),
-        ("sequential:width=-8", "expected width to be a whole number above 0, got '-8'"),
+        ("sequential:width=-8", "Expected `int` >= 1 - at .*width"),
+        ("sequential:order=random", "Invalid enum value .random. - at .*order"),
         ("sequential:width=10", "width 10 is no multiple of 4 heads"),
     ],
 )

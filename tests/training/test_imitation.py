@@ -9,7 +9,8 @@ import pytest
 from envs.simulator import Simulator
 from graphs.errors import InputError
 from graphs.problem import Problem
-from placers.policies.policy_file import Meta, new_policy, new_sequential
+from placers.policies.policy_file import Meta, new_policy
+from placers.policies.sequential import new_sequential
 from placers.policies.sequential_board import Board, renamed_by_use
 from tests.oracle.toys import random_graph, toy_cluster
 from training.imitation import Shown, search

@@ -15,7 +15,8 @@ from graphs.cluster import Cluster, Device
 from graphs.errors import InputError
 from graphs.problem import Problem
 from placers.gdp import Gdp
-from placers.policies.policy_file import new_policy, new_sequential
+from placers.policies.policy_file import new_policy
+from placers.policies.sequential import new_sequential
 from placers.searching.interrupts import Interrupts
 from placers.sequential import Sequential
 from tests.oracle.toys import Toy, random_graph, toy_cluster, toy_graph
@@ -75,6 +76,22 @@ def test_ppo_learns_to_use_the_faster_device(placer: str) -> None:
     for _ in range(trainer.settings.updates):
         trainer.update()
     assert simulate(problem, start.place(problem)).step_seconds == 4.0
+
+
+def test_a_curriculum_begins_with_the_smallest_graphs_and_ends_with_all() -> None:
+    graphs = [random_graph(ops, seed=ops) for ops in (40, 5, 30, 10, 20)]
+    arenas = [Arena(Problem(graph, toy_cluster(2))) for graph in graphs]
+    settings = Ppo(updates=20, curriculum=0.5, problems_per_update=1, samples=2, epochs=1)
+    trainer = PpoTrainer(untrained("gdp").policy, arenas, settings, seed=0)
+    drawn = []
+    for _ in range(20):
+        before = [arena.simulator.simulations for arena in arenas]
+        trainer.update()
+        (index,) = np.flatnonzero([arena.simulator.simulations > b for arena, b in zip(arenas, before, strict=True)])
+        drawn.append(len(graphs[index]))
+    assert drawn[:2] == [5, 5]
+    assert max(drawn[:5]) <= 20
+    assert {30, 40} & set(drawn[10:])
 
 
 @pytest.mark.parametrize("placer", ["gdp", "sequential"])
