@@ -7,9 +7,6 @@ UNSEEN := rnnlm:layers=5,steps=14,hidden=2560,batch=256
 RIVALS := annealing,genetic,hill_climbing,random,metis,metis:default=true,kahip,heft,peft,m_etf,m_sct,m_topo,$\
 	human_expert,single_device,round_robin,gpipe,pipedream,max_load_dp
 
-LEARNED := gdp+finetuned,hdp+finetuned,colocrl+finetuned,placeto+finetuned,default+finetuned,default,$\
-	annealing:policy=default,annealing,hill_climbing,metis,human_expert
-
 .PHONY: setup demo test bench graphs rivals learned study clean
 
 setup: .venv/installed
@@ -43,10 +40,8 @@ rivals: setup  ## every placer on GDP's and Placeto's problems, 20,000 simulatio
 	$(BIN)/placelab compare --suite gdp12,placeto --groups 500 --budget 20000 --workers 2 --journal runs/rivals.jsonl \
 		--placers $(RIVALS)
 
-learned: setup  ## GDP, HDP, ColocRL, Placeto and the released policy on the same, fine-tuned on each: hours; it goes on, too
-	mkdir -p runs
-	$(BIN)/placelab compare --suite gdp12,placeto --budget 1000 --seeds 3 --workers 2 --journal runs/learned.jsonl \
-		--placers $(LEARNED)
+learned: setup  ## GDP, HDP, ColocRL, Placeto and the released policy on the same, learning on each: hours; it goes on, too
+	$(BIN)/python -m evaluation.studies.learned --out runs/studies/learned --budget 1000 --seeds 3 --workers 2
 
 study: setup  ## the released policy beside all others, what decides, Placeto's generalisation: hours; it goes on, too
 	$(BIN)/python -m evaluation.studies.released --out runs/studies/released --workers 2

@@ -56,10 +56,11 @@ class Journal:
                     f"{path} is of a comparison where {placer!r} may simulate {known.budgets[placer]} placements, "
                     f"not {budget}; name another file"
                 )
-        rewritten = path.with_name(f"{path.name}.new")
         first = msgspec.json.encode(Header(budgets=known.budgets | dict(budgets))) + b"\n"
-        rewritten.write_bytes(first + b"".join(whole))
-        rewritten.replace(path)
+        if [header, *lines] != [first, *whole]:  # or else it is left alone: someone may be adding to it
+            rewritten = path.with_name(f"{path.name}.new")
+            rewritten.write_bytes(first + b"".join(whole))
+            rewritten.replace(path)
         return cls(path, records)
 
     def add(self, record: Record) -> None:

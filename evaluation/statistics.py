@@ -6,7 +6,8 @@ precipice" (NeurIPS 2021): the interquartile mean, and percentile intervals from
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -69,3 +70,27 @@ def estimate(strata: Sequence[Floats], statistic: Statistic = geometric_mean, *,
         return Estimate(np.nan, np.nan, np.nan, 0)
     low, high = bootstrap_interval(strata, statistic, seed=seed)
     return Estimate(float(statistic(values)), low, high, len(values))
+
+
+def crossed(ratios: Floats, *, resamples: int = RESAMPLES, seed: int = 0) -> Estimate:
+    """Geometric mean of (seeds, problems) ratios, NaN where there is none, and its interval over both.
+
+    Seeds and problems are drawn anew with replacement, each by themselves, as the values of a seed depend on each
+    other, and so do those of a problem: the "pigeonhole bootstrap" (Owen 2007). Of a single seed, it is over problems.
+    """
+    there = np.isfinite(ratios)
+    if not there.any():
+        return Estimate(np.nan, np.nan, np.nan, 0)
+    logs = np.log(np.where(there, ratios, 1.0))
+    rng = np.random.default_rng(seed)
+    rows, columns = (rng.multinomial(n, np.full(n, 1 / n), resamples) for n in ratios.shape)
+    totals = np.einsum("rs,sp,rp->r", rows, logs, columns, optimize=True)
+    counts = np.einsum("rs,sp,rp->r", rows, there.astype(float), columns, optimize=True)
+    outside = (1 - CONFIDENCE) / 2
+    low, high = np.exp(np.quantile(totals[counts > 0] / counts[counts > 0], [outside, 1 - outside]))
+    return Estimate(float(np.exp(logs.sum() / there.sum())), float(low), float(high), int(there.sum()))
+
+
+def until(curve: Iterable[tuple[int, float]], seconds: float) -> float:
+    """Simulations after which a search had a placement at least as fast; infinite if it never did."""
+    return next((count for count, reached in curve if reached <= seconds), math.inf)

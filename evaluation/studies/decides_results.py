@@ -9,7 +9,7 @@ from typing import Literal
 
 import numpy as np
 
-from evaluation.statistics import CONFIDENCE, RESAMPLES, Estimate
+from evaluation.statistics import Estimate, crossed
 from evaluation.studies.decides_pieces import RIVALS, Piece
 from evaluation.studies.decides_variants import FAMILIES, VARIANTS, Settings
 from graphs.op_graph import Floats
@@ -92,25 +92,6 @@ class Results:
         """The problems of some families, or all."""
         chosen = families or self.families
         return [i for i, problem in enumerate(self.problems) if problem.partition(":")[0] in chosen]
-
-
-def crossed(ratios: Floats, *, resamples: int = RESAMPLES, seed: int = 0) -> Estimate:
-    """Geometric mean of (seeds, problems) ratios, NaN where there is none, and its interval over both.
-
-    Seeds and problems are drawn anew with replacement, each by themselves, as the values of a seed depend on each
-    other, and so do those of a problem: the "pigeonhole bootstrap" (Owen 2007). Of a single seed, it is over problems.
-    """
-    there = np.isfinite(ratios)
-    if not there.any():
-        return Estimate(np.nan, np.nan, np.nan, 0)
-    logs = np.log(np.where(there, ratios, 1.0))
-    rng = np.random.default_rng(seed)
-    rows, columns = (rng.multinomial(n, np.full(n, 1 / n), resamples) for n in ratios.shape)
-    totals = np.einsum("rs,sp,rp->r", rows, logs, columns, optimize=True)
-    counts = np.einsum("rs,sp,rp->r", rows, there.astype(float), columns, optimize=True)
-    outside = (1 - CONFIDENCE) / 2
-    low, high = np.exp(np.quantile(totals[counts > 0] / counts[counts > 0], [outside, 1 - outside]))
-    return Estimate(float(np.exp(logs.sum() / there.sum())), float(low), float(high), int(there.sum()))
 
 
 def verdict(ratio: Estimate) -> Verdict:

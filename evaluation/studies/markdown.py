@@ -18,8 +18,9 @@ def row(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def estimated(given: Estimate) -> str:
-    """A value with its interval, if that is one, in brackets."""
+def estimated(given: Estimate, *, digits: int = 3) -> str:
+    """A value with its interval, if that is one, in brackets; so many digits after the point."""
     if given.count == 0:
         return "-"
-    return f"{given.value:.3f}" + (f" [{given.low:.3f}, {given.high:.3f}]" if given.low < given.high else "")
+    value, low, high = (f"{each:.{digits}f}" for each in (given.value, given.low, given.high))
+    return value + (f" [{low}, {high}]" if given.low < given.high else "")

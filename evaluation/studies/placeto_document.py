@@ -20,7 +20,7 @@ from matplotlib.figure import Figure
 from evaluation.figures import BLUE, GREEN, GREY, ORANGE, RED, drawn
 from evaluation.findings import SAME
 from evaluation.record import Record
-from evaluation.statistics import Estimate, bootstrap_interval, estimate, geometric_mean
+from evaluation.statistics import Estimate, bootstrap_interval, estimate, geometric_mean, until
 from evaluation.studies.markdown import estimated, row
 from evaluation.studies.placeto_pieces import PLACETO, RIVALS, RNN, SEARCH, Kind, Piece, Point, Settings
 from graphs.op_graph import Floats
@@ -94,11 +94,6 @@ class Results:
         """What learning from scratch gave, of each seed and graph."""
         of = (piece for piece in self.pieces if (piece.family, piece.kind) == (family, "scratch"))
         return [record for piece in of for record in piece.records if record.placer == placer]
-
-
-def until(curve: Iterable[tuple[int, float]], seconds: float) -> float:
-    """Simulations after which a search had a placement at least as fast; infinite if it never did."""
-    return next((count for count, reached in curve if reached <= seconds), math.inf)
 
 
 def ended(training: Sequence[Point], simulations: float = math.inf) -> float:

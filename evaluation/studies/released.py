@@ -18,9 +18,10 @@ import cyclopts
 import torch
 
 from evaluation.record import Failure
+from evaluation.studies.journals import suite_problems
 from evaluation.studies.pieces import run
 from evaluation.studies.released_document import save_document
-from evaluation.studies.released_parts import PARTS, PROFILES, do_part, profile_problems, records_of, suite_problems
+from evaluation.studies.released_parts import GROUPS, PARTS, PROFILES, do_part, profile_problems, records_of
 from evaluation.studies.released_results import Part
 from graphs import by_name
 from graphs.errors import InputError
@@ -69,7 +70,7 @@ def study(
 
 def _done(part: str, out: Path, data: Path, seeds: int, workers: int) -> list[Failure]:
     """Do a part, and return what failed of it."""
-    problems = profile_problems(data) if part == PROFILES else suite_problems(part)
+    problems = profile_problems(data) if part == PROFILES else suite_problems(part, GROUPS)
     if not problems:
         print(f"there are no profiles in {data}: that part is left out; --data names another folder", file=sys.stderr)
         return []

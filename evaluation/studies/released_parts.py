@@ -6,29 +6,19 @@ is in it is not done again.
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 
-from tqdm import tqdm
-
 from envs.cost_models import load_cost_model
-from evaluation.compare import compare
 from evaluation.journal import Journal
 from evaluation.record import Failure, Record
-from evaluation.trained import load_placer
-from graphs.errors import InputError
+from evaluation.studies.journals import Problems, check_policy, do_what_is_left
 from graphs.formats.msr import is_workload
 from graphs.grouping import tie_ops
 from graphs.load import load_cluster, load_graph, problem_in_file
 from graphs.problem import Problem
-from graphs.suites import suite_specs
-from placers import default
-from placers.policies.policy_file import WEIGHTS
-
-Problems = Mapping[str, Callable[[], Problem]]  # by name; made only where something is left to be done
 
 GROUPS = 64
 FEW = 16  # simulations of those that choose or search
@@ -74,22 +64,11 @@ def do_part(part: str, out: Path, problems: Problems, *, seeds: int = 1, workers
 
     Raises InputError if the study's folder is of another policy than the one that is released now.
     """
-    _check_policy(out)
-    made = cache(lambda name: problems[name]())
+    check_policy(out)
     failures: list[Failure] = []
     for budget, allowed in budgets(part).items():
-        path = journal_of(part, budget, out)
-        done = {record.key for record in Journal.open(path, allowed).records}
-        wanted = {name: [(name, placer, seed) for placer in allowed for seed in range(seeds)] for name in problems}
-        left = [name for name, keys in wanted.items() if not done.issuperset(keys)]
-        if not left:
-            continue
-        bar = tqdm(left, desc=f"problems of {part}, {budget} simulations", leave=False, disable=None)
-        comparison = compare(
-            [load_placer(placer) for placer in allowed], [made(name) for name in bar],
-            budgets=allowed, seeds=range(seeds), workers=workers, journal=path,
-        )  # fmt: skip
-        failures += comparison.failures
+        journal, about = journal_of(part, budget, out), f"{part}, {budget} simulations"
+        failures += do_what_is_left(journal, allowed, problems, about=about, seeds=seeds, workers=workers)
     return failures
 
 
@@ -98,16 +77,6 @@ def records_of(part: str, out: Path) -> dict[int, list[Record]]:
     paths = {budget: journal_of(part, budget, out) for budget in budgets(part)}
     read = {budget: Journal.open(path, {}).records for budget, path in paths.items() if path.is_file()}
     return {budget: records for budget, records in read.items() if records}
-
-
-def suite_problems(suite: str) -> Problems:
-    """The problems of a suite; each model is captured once."""
-    captured = cache(partial(load_graph, groups=GROUPS))
-
-    def problem(graph: str, cluster: str) -> Problem:
-        return Problem(captured(graph), load_cluster(cluster))
-
-    return {f"{graph}@{cluster}": partial(problem, graph, cluster) for graph, cluster in suite_specs(suite)}
 
 
 def profile_problems(data: Path) -> Problems:
@@ -139,14 +108,3 @@ def _files(data: Path, patterns: tuple[str, ...]) -> list[Path]:
 
 def _same(problem: Problem) -> Problem:
     return problem
-
-
-def _check_policy(out: Path) -> None:
-    """All journals of a folder are of one policy."""
-    default.build()  # refused here if there is none
-    out.mkdir(parents=True, exist_ok=True)
-    digest = hashlib.sha256((default.RELEASED / WEIGHTS).read_bytes()).hexdigest()
-    kept = out / "policy.sha256"
-    if kept.exists() and kept.read_text().strip() != digest:
-        raise InputError(f"{out} is of another policy than {default.RELEASED}; choose another --out")
-    kept.write_text(f"{digest}\n")

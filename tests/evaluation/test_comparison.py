@@ -10,6 +10,7 @@ from envs.plan import Plan
 from envs.simulator import simulate
 from evaluation.compare import compare
 from evaluation.comparison import Comparison
+from evaluation.journal import Journal
 from evaluation.record import EvaluationFile, Notes, Record, load_evaluation, save_evaluation
 from graphs.errors import InputError
 from graphs.problem import Problem
@@ -107,6 +108,16 @@ def test_a_journal_goes_on_where_a_comparison_stopped(tmp_path: Path) -> None:
         compare([Alternating()], two_problems(), journal=journal, quiet=True)
     with pytest.raises(InputError, match=r"the folder .* does not exist"):
         compare([Alternating()], two_problems(), journal=tmp_path / "none" / "a.jsonl", quiet=True)
+
+
+def test_reading_a_whole_journal_leaves_the_file_to_who_is_writing_it(tmp_path: Path) -> None:
+    path = tmp_path / "j.jsonl"
+    compare([Alternating()], two_problems(), journal=path, quiet=True)
+    file = path.stat().st_ino
+    assert len(Journal.open(path, {}).records) == 2
+    assert path.stat().st_ino == file
+    Journal.open(path, {"another": 5})
+    assert path.stat().st_ino != file, "a new placer joins the header"
 
 
 def test_nothing_to_compare_and_equal_names_are_refused(four_ops_two_devices: Toy) -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import training.problems
 from envs.simulator import Simulator
 from evaluation.record import Record
-from evaluation.statistics import Estimate
+from evaluation.statistics import Estimate, crossed
 from evaluation.studies import decides_pieces, decides_problems
 from evaluation.studies.decides import main, study
 from evaluation.studies.decides_document import document, save_document
@@ -31,7 +31,7 @@ from evaluation.studies.decides_pieces import (
     passes_name,
 )  # fmt: skip
 from evaluation.studies.decides_problems import held_out_problems, training_problems
-from evaluation.studies.decides_results import Results, crossed, verdict
+from evaluation.studies.decides_results import Results, verdict
 from evaluation.studies.decides_variants import BASE, VARIANTS, Settings, base_recipe, recipe_of
 from graphs.errors import InputError
 from graphs.op_graph import OpGraph

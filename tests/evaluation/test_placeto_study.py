@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from evaluation.record import Record
+from evaluation.statistics import until
 from evaluation.studies import placeto_pieces
-from evaluation.studies.placeto_document import Results, document, ended, save_document, until
+from evaluation.studies.placeto_document import Results, document, ended, save_document
 from evaluation.studies.placeto_generalisation import study
 from evaluation.studies.placeto_pieces import (
     OF_A_SEED,

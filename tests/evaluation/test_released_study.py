@@ -11,6 +11,7 @@ import pytest
 from evaluation.compare import Work
 from evaluation.record import Failure, Record
 from evaluation.studies import released, released_parts
+from evaluation.studies.journals import suite_problems
 from evaluation.studies.released import study
 from evaluation.studies.released_document import document, save_document
 from evaluation.studies.released_parts import (
@@ -27,7 +28,6 @@ from evaluation.studies.released_parts import (
     budgets,
     profile_problems,
     records_of,
-    suite_problems,
 )
 from evaluation.studies.released_results import BEST_CHEAP, LONG_SEARCH, Entry, Part, is_kept_aside
 from evaluation.studies.released_targets import TARGETS, Target
@@ -195,7 +195,7 @@ def test_budgets_are_few_everywhere_and_those_of_the_curves_in_journals_of_their
 
 def test_a_problem_is_known_by_name_before_its_model_is_captured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(SUITES, "small", lambda: (("layered:seed=0", "p100:devices=2"),))
-    problems = suite_problems("small")
+    problems = suite_problems("small", 64)
     assert [(name, make().name) for name, make in problems.items()] == [("layered:seed=0@p100:devices=2",) * 2]
     assert problems["layered:seed=0@p100:devices=2"]().graph.num_units == 64
 
@@ -224,7 +224,7 @@ def tiny(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[str, str
     release(monkeypatch, tmp_path)
     problems = [Problem(random_graph(6 + i, i), toy_cluster(2, memory=1e4)) for i in range(2)]
     named = {problem.name: partial(_given, problem) for problem in problems}
-    monkeypatch.setattr(released, "suite_problems", lambda part: named)
+    monkeypatch.setattr(released, "suite_problems", lambda part, groups: named)
     monkeypatch.setattr(released_parts, "CHEAP", ("heft", "single_device"))
     noted: list[tuple[str, str, int]] = []
     do = Work.do

@@ -1,0 +1,70 @@
+"""What studies that compare placers share: the problems of suites, and comparisons that go on where they stopped."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from functools import cache, partial
+from pathlib import Path
+
+from tqdm import tqdm
+
+from evaluation.compare import compare
+from evaluation.journal import Journal
+from evaluation.record import Failure
+from evaluation.trained import load_placer
+from graphs.errors import InputError
+from graphs.load import load_cluster, load_graph
+from graphs.problem import Problem
+from graphs.suites import suite_specs
+from placers import default
+from placers.policies.policy_file import WEIGHTS
+
+Problems = Mapping[str, Callable[[], Problem]]  # by name; made only where something is left to be done
+
+
+def suite_problems(suite: str, groups: int) -> Problems:
+    """The problems of a suite in so many op groups at most; each model is captured once.
+
+    Raises InputError for an unknown suite.
+    """
+    captured = cache(partial(load_graph, groups=groups))
+
+    def problem(graph: str, cluster: str) -> Problem:
+        return Problem(captured(graph), load_cluster(cluster))
+
+    return {f"{graph}@{cluster}": partial(problem, graph, cluster) for graph, cluster in suite_specs(suite)}
+
+
+def do_what_is_left(
+    journal: Path, allowed: Mapping[str, int], problems: Problems, *, about: str, seeds: int = 1, workers: int = 1
+) -> list[Failure]:
+    """Do what a journal does not hold yet; who failed is tried again each time, and returned.
+
+    `allowed` says who places, by spec, and how much each may simulate; a progress bar says what it is `about`.
+    """
+    done = {record.key for record in Journal.open(journal, allowed).records}
+    wanted = {name: [(name, placer, seed) for placer in allowed for seed in range(seeds)] for name in problems}
+    left = [name for name, keys in wanted.items() if not done.issuperset(keys)]
+    if not left:
+        return []
+    bar = tqdm(left, desc=f"problems of {about}", leave=False, disable=None)
+    comparison = compare(
+        [load_placer(placer) for placer in allowed], [problems[name]() for name in bar],
+        budgets=allowed, seeds=range(seeds), workers=workers, journal=journal,
+    )  # fmt: skip
+    return list(comparison.failures)
+
+
+def check_policy(out: Path) -> None:
+    """Make a study's folder, all of whose journals are of one released policy.
+
+    Raises InputError if the folder is of another policy than the one that is released now, or there is none.
+    """
+    default.build()  # refused here if there is none
+    out.mkdir(parents=True, exist_ok=True)
+    digest = hashlib.sha256((default.RELEASED / WEIGHTS).read_bytes()).hexdigest()
+    kept = out / "policy.sha256"
+    if kept.exists() and kept.read_text().strip() != digest:
+        raise InputError(f"{out} is of another policy than {default.RELEASED}; choose another --out")
+    kept.write_text(f"{digest}\n")
