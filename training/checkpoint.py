@@ -40,7 +40,7 @@ def restore_trainer(folder: Path, trainer: PpoTrainer) -> None:
     Raises InputError if the file is missing or damaged, of another version, seed, or network.
     """
     path = folder / TRAINER
-    tensors, counters = read_state(folder, "--resume")
+    tensors, counters = read_state(folder)
     for key, ours in (("version", VERSION), ("seed", str(trainer.seed))):
         if counters.get(key) != ours:
             raise InputError(f"{path}: written with {key} {counters.get(key)}, this run has {key} {ours}")
@@ -85,14 +85,11 @@ def write_state(folder: Path, tensors: dict[str, torch.Tensor], counters: dict[s
     fresh.replace(folder / TRAINER)
 
 
-def read_state(folder: Path, flag: str) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
-    """What `write_state` wrote; `flag` is how the user asked to resume.
-
-    Raises InputError if the file is missing or damaged.
-    """
+def read_state(folder: Path) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
+    """What `write_state` wrote. Raises InputError if the file is missing or damaged."""
     path = folder / TRAINER
     if not path.is_file():
-        raise InputError(f"{folder} holds no run to resume ({TRAINER} is missing); start one without {flag}")
+        raise InputError(f"{folder} holds no run to resume ({TRAINER} is missing); start one without --resume")
     try:
         with safe_open(path, "pt") as file:
             counters = file.metadata()

@@ -39,7 +39,7 @@ def restore_reinforce(folder: Path, trainer: ReinforceTrainer) -> None:
     Raises InputError if the file is missing, damaged, or of another version, seed, policy, problems or settings.
     """
     path = folder / TRAINER
-    tensors, counters = read_state(folder, "--resume")
+    tensors, counters = read_state(folder)
     if counters.get("version") != VERSION or counters.get("of") != _fingerprint(trainer):
         raise InputError(f"{path}: is of another seed, policy, problems, rules or settings than this run")
     restore_learner(path, tensors, trainer.policy, trainer.optimizer)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -86,47 +87,20 @@ def _trainer(recipe: Recipe, policy: Any, problems: Sequence[Problem], seed: int
     return ReinforceTrainer(policy, problems, recipe.reinforce, rules=rules, seed=seed)
 
 
-def _imitate(trainer: Trainer, folder: RunFolder) -> None:
-    """What comes before PPO, if the recipe asks for it."""
-    if not isinstance(trainer, PpoTrainer) or trainer.imitated >= trainer.imitation.updates:
-        return
-    updates = trainer.imitation.updates
-    bar = tqdm(total=updates, initial=trainer.imitated, desc="imitating what search finds", unit="update", disable=None)
-    with Interrupts() as interrupts, bar:
-        while trainer.imitated < updates and not interrupts.requested:
-            bar.set_postfix_str(f"log-probability per unit {trainer.imitate():.2f}", refresh=False)
-            bar.update()
-            if trainer.imitated % CHECKPOINT_EVERY == 0:
-                _save(folder, trainer)
-    _save(folder, trainer)
-    if trainer.imitated < updates:
-        raise KeyboardInterrupt(
-            f"stopped after update {trainer.imitated} of {updates} of imitation; saved in {folder.path}"
-        )
-
-
-def _save(folder: RunFolder, trainer: Trainer) -> None:
-    """Write everything the trainer needs to go on."""
-    if isinstance(trainer, ReinforceTrainer):
-        save_reinforce(folder.path, trainer)
-    else:
-        save_trainer(folder.path, trainer)
-
-
 def _run(trainer: Trainer, recipe: Recipe, folder: RunFolder) -> None:
+    """All updates that are left, imitation first; the policy is saved at the end, or when the run is stopped."""
     torch.set_num_threads(1)  # on matrices this small, two threads took 0.14 s an update and one 0.08 s
-    _imitate(trainer, folder)
-    updates = trainer.settings.updates
-    bar = tqdm(total=updates, initial=trainer.updates, desc="training", unit="update", disable=None)
-    with Interrupts() as interrupts, folder.metrics() as metrics, bar:
-        while trainer.updates < updates and not interrupts.requested:
+    if isinstance(trainer, PpoTrainer):
+        _imitate(trainer, folder)
+    with folder.metrics() as metrics:
+
+        def improve() -> str:
             line = trainer.update()
             metrics.write(line.update, line.to_record())
-            bar.set_postfix_str(f"step/bound {line.step_over_bound:.2f}, fitting {line.fitting:.0%}", refresh=False)
-            bar.update()
-            if trainer.updates % CHECKPOINT_EVERY == 0:
-                _save(folder, trainer)
-    _save(folder, trainer)
+            return f"step/bound {line.step_over_bound:.2f}, fitting {line.fitting:.0%}"
+
+        goal = trainer.settings.updates
+        _go_on("training", lambda: trainer.updates, goal, improve, partial(_save, folder, trainer))
     meta = Meta(
         placer=recipe.placer,
         network=recipe.network,
@@ -137,5 +111,42 @@ def _run(trainer: Trainer, recipe: Recipe, folder: RunFolder) -> None:
         versions=library_versions(),
     )
     folder.save_policy(trainer.policy.state_dict(), meta)
-    if trainer.updates < updates:
-        raise KeyboardInterrupt(f"stopped after update {trainer.updates} of {updates}; saved in {folder.path}")
+    if trainer.updates < goal:
+        raise KeyboardInterrupt(f"stopped after update {trainer.updates} of {goal}; saved in {folder.path}")
+
+
+def _imitate(trainer: PpoTrainer, folder: RunFolder) -> None:
+    """What comes before PPO, if the recipe asks for it."""
+    goal = trainer.imitation.updates
+    if trainer.imitated >= goal:
+        return
+
+    def imitate() -> str:
+        return f"log-probability per unit {trainer.imitate():.2f}"
+
+    save = partial(_save, folder, trainer)
+    _go_on("imitating what search finds", lambda: trainer.imitated, goal, imitate, save)
+    if trainer.imitated < goal:
+        raise KeyboardInterrupt(
+            f"stopped after update {trainer.imitated} of {goal} of imitation; saved in {folder.path}"
+        )
+
+
+def _go_on(what: str, done: Callable[[], int], goal: int, improve: Callable[[], str], save: Callable[[], None]) -> None:
+    """Improve until the goal is reached or the user interrupts, and save now and then, and at the end."""
+    bar = tqdm(total=goal, initial=done(), desc=what, unit="update", disable=None)
+    with Interrupts() as interrupts, bar:
+        while done() < goal and not interrupts.requested:
+            bar.set_postfix_str(improve(), refresh=False)
+            bar.update()
+            if done() % CHECKPOINT_EVERY == 0:
+                save()
+    save()
+
+
+def _save(folder: RunFolder, trainer: Trainer) -> None:
+    """Write everything the trainer needs to go on."""
+    if isinstance(trainer, ReinforceTrainer):
+        save_reinforce(folder.path, trainer)
+    else:
+        save_trainer(folder.path, trainer)
