@@ -19,17 +19,19 @@ from placers.colocrl import ColocRl
 from placers.gdp import Gdp
 from placers.hdp import Hdp
 from placers.placeto import Placeto
+from placers.policies.one_shot import OneShotPolicy
 from placers.policies.placeto import PlacetoPolicy
 from placers.policies.sequential import SequentialPolicy
 from placers.sequential import Sequential
 from training.ppo import PpoTrainer
-from training.recipe import Ppo, Reinforce
+from training.recipe import Imitation, Ppo, Reinforce
 from training.reinforce import Field, ReinforceTrainer
 from training.rollouts import Arena
 
 SAMPLES = 16  # placements per update: few, so that a small budget makes many improvements (our choice)
 EPOCHS = 4
 LEARNING_RATE = 5e-4
+SELF_IMITATION = 1.0  # weight, at the start, of the likelihood of the best placement so far, falling to 0
 LEAST_EPISODES = 8  # of Placeto's that a budget must allow, simulated at every step
 MOST_VISITS = 20_000  # of units, in episodes simulated at their end: a minute or two
 
@@ -101,8 +103,8 @@ def _by_ppo(policy: Any, problem: Problem, opening: Ints, simulations: int, seed
     arena = Arena(problem)
     arena.simulate(opening[None])
     updates = simulations // SAMPLES
-    settings = _sequential_settings if isinstance(policy, SequentialPolicy) else _settings
-    return PpoTrainer(policy, [arena], settings(max(updates, 1)), seed), arena, updates
+    settings, imitation = _course(policy, max(updates, 1))
+    return PpoTrainer(policy, [arena], settings, seed, imitation), arena, updates
 
 
 def _by_reinforce(
@@ -127,11 +129,24 @@ def _reinforce_settings(updates: int) -> Reinforce:
     return Reinforce(updates=updates, relative=True, entropy=0.1, final_entropy=0.02)
 
 
+def _course(policy: Any, updates: int) -> tuple[Ppo, Imitation]:
+    """How a kind of policy is tuned: at rates, and with or without self-imitation, that were best for it."""
+    if isinstance(policy, SequentialPolicy):
+        return _sequential_settings(updates), Imitation()
+    settings = _one_shot_settings if isinstance(policy, OneShotPolicy) else _settings
+    return settings(updates), Imitation(weight=SELF_IMITATION)
+
+
 def _settings(updates: int) -> Ppo:
     return Ppo(
         updates=updates, problems_per_update=1, samples=SAMPLES, epochs=EPOCHS,
         learning_rate=LEARNING_RATE, final_learning_rate=LEARNING_RATE / 5, entropy=0.003, final_entropy=0.0005,
     )  # fmt: skip
+
+
+def _one_shot_settings(updates: int) -> Ppo:
+    """Faster: an untrained policy draws every unit by itself, and has to be nearly certain before a sample is good."""
+    return replace(_settings(updates), learning_rate=4e-3, final_learning_rate=8e-4)
 
 
 def _sequential_settings(updates: int) -> Ppo:

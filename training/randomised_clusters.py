@@ -14,6 +14,8 @@ from graphs.cluster import Cluster
 LEAST_MEMORY = 0.6  # of what devices have: with less, most training graphs fit nowhere
 UNEQUAL = 2.0  # by which a device's own speed and memory are at most multiplied or divided beside that
 SLOWEST = 32.0  # times as slow as the others is a slow device at most, as a processor is beside accelerators
+ROOMY = 16.0  # times the memory is what it has beside that
+TIGHT = 16.0  # times less memory is what the others may then have
 
 
 def randomised(
@@ -22,21 +24,26 @@ def randomised(
     """A copy whose compute speed, memory and bandwidth are multiplied by a factor each, the same for all devices.
 
     The logarithm of a factor is uniform between those of 1 / spread and spread; memory loses no more than 40%. With
-    `unequal` each device has two factors of its own beside, of speed and of memory, drawn alike between 1/2 and 2; and
-    a share `slow` of the devices, but never all, is slower by one more factor, drawn alike between 1 and 32.
+    `unequal` each device has two factors of its own beside, of speed and of memory, drawn alike between 1/2 and 2. Each
+    device is then slow with probability `slow`, but one: by a factor drawn alike from 1 to 32, with 16 times the
+    memory, beside which all others lose memory, by a common factor from 1 to 16.
     """
     speed, memory, bandwidth = np.exp(rng.uniform(-1, 1, 3) * np.log(spread))
     own = np.exp(rng.uniform(-1, 1, (len(cluster), 2)) * np.log(UNEQUAL)) if unequal else np.ones((len(cluster), 2))
+    least = LEAST_MEMORY
     if unequal and slow > 0:
         slowed = rng.random(len(cluster)) < slow
         slowed[rng.integers(len(cluster))] = False
-        own[slowed, 0] /= SLOWEST ** rng.random(np.count_nonzero(slowed))
+        if slowed.any():
+            own[slowed] *= np.stack([SLOWEST ** -rng.random(slowed.sum()), np.full(slowed.sum(), ROOMY)], axis=1)
+            own[~slowed, 1] /= TIGHT ** rng.random()
+            least = 0.0  # what fits nowhere else goes to the slow ones
     devices = tuple(
         replace(
             device,
             flops_per_second=device.flops_per_second * speed * faster,
             bytes_per_second=device.bytes_per_second * speed * faster,
-            memory_bytes=device.memory_bytes * max(memory * larger, LEAST_MEMORY),
+            memory_bytes=device.memory_bytes * max(memory * larger, least),
         )
         for device, (faster, larger) in zip(cluster.devices, own, strict=True)
     )

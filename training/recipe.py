@@ -27,7 +27,7 @@ class ProblemSet(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     randomised: Annotated[int, msgspec.Meta(ge=0)] = 0  # copies of each training cluster with other speeds and memory
     spread: Annotated[float, msgspec.Meta(ge=1)] = 5.0  # by which those are at most multiplied or divided
     unequal: Share = 0.0  # of those copies, with devices that differ from each other
-    slow: Share = 0.0  # of the devices of those, slow as processors
+    slow: Share = 0.0  # of the devices of those, slow and with much memory as processors, the others with less
     forward: Share = 0.0  # of the training problems, the forward pass alone, as in inference
     measured: Share = 0.0  # of the training problems, ops of each kind take other times, as on another machine
     groups: tuple[Positive, ...] = (64,)  # into which training graphs are tied, each graph into all of these

@@ -7,7 +7,7 @@ from envs.cost_models import costs_of
 from graphs.load import load_cluster, load_graph
 from graphs.problem import Problem
 from training.problems import load_problems
-from training.randomised_clusters import LEAST_MEMORY, randomised
+from training.randomised_clusters import LEAST_MEMORY, ROOMY, TIGHT, randomised
 from training.randomised_costs import FACTOR, with_other_times
 from training.recipe import ProblemSet
 
@@ -69,7 +69,12 @@ def test_slow_devices_are_slower_and_never_all() -> None:
     assert (speeds >= 1 / 64).all()
     assert (speeds.min(axis=1) < 0.2).mean() > 0.5
     assert (speeds.max(axis=1) >= 0.5).all()
-    assert len(randomised(cluster, 1.0, rng, slow=1.0).devices) == 4
+    copies = [randomised(cluster, 1.0, rng, unequal=True, slow=1.0) for _ in range(50)]
+    shares = np.array([np.sort(copy.memory_bytes / cluster.memory_bytes) for copy in copies])
+    assert (shares[:, 1:] >= ROOMY / 2).all(), "three of the four are slow, and have much"
+    assert (shares[:, 0] >= 0.5 / TIGHT).all()
+    assert shares[:, 0].min() < 0.2
+    assert shares[:, 0].max() > 1
     assert {d.flops_per_second for d in randomised(cluster, 1.0, rng, slow=1.0).devices} == {
         cluster.devices[0].flops_per_second
     }, "only unequal copies have slow devices"

@@ -20,6 +20,7 @@ from placers.policies.sequential import new_sequential
 from placers.searching.interrupts import Interrupts
 from placers.sequential import Sequential
 from tests.oracle.toys import Toy, random_graph, toy_cluster, toy_graph
+from training import finetune
 from training.advantage import NOT_FITTING, rewards, standardised
 from training.checkpoint import TRAINER
 from training.finetune import FineTuned, FineTuner
@@ -105,6 +106,22 @@ def test_finetuning_finds_the_known_optimum_and_leaves_its_start_alone(placer: s
     assert results[0].history[-1] == (193, four_ops_two_devices.best_seconds)
     assert torch.equal(before, weights(start))
     assert not torch.equal(before, torch.cat([v.flatten() for v in results[0].policy.state_dict().values()]))
+
+
+def test_finetuning_makes_the_best_placement_that_was_tried_likelier(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = Problem(random_graph(20, seed=1), toy_cluster(3))
+    results: list[FineTuned] = []
+
+    def likelihood() -> float:
+        best = FineTuner(untrained("gdp"), on_tuned=results.append).place(problem, budget=300)
+        policy: Any = results[-1].policy
+        batch = policy.stack([Arena(problem).view(policy)])
+        shown = policy.actions_of(batch, [best.per_unit(problem)])
+        return float(policy.score(batch, shown).log_probability.detach().sum())
+
+    tuned = likelihood()
+    monkeypatch.setattr(finetune, "SELF_IMITATION", 0.0)
+    assert tuned > likelihood()
 
 
 @pytest.mark.parametrize("placer", ["gdp", "sequential"])
