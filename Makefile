@@ -43,10 +43,11 @@ rivals: setup  ## every placer on GDP's and Placeto's problems, 20,000 simulatio
 learned: setup  ## GDP, HDP, ColocRL, Placeto and the released policy on the same, learning on each: hours; it goes on, too
 	$(BIN)/python -m evaluation.studies.learned --out runs/studies/learned --budget 1000 --seeds 3 --workers 2
 
-study: setup  ## the released policy beside all others, what decides, Placeto's generalisation: hours; it goes on, too
+study: setup  ## the released policy beside all others, what decides, generalisation, luck of training: hours; it goes on, too
 	$(BIN)/python -m evaluation.studies.released --out runs/studies/released --workers 2
 	$(BIN)/python -m evaluation.studies.decides --out runs/studies/decides --seeds 3
 	$(BIN)/python -m evaluation.studies.placeto_generalisation --out runs/studies/placeto
+	$(BIN)/python -m evaluation.studies.trainings --out runs/studies/trainings --seeds 3 --workers 2
 
 clean:
 	rm -rf .venv runs .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -28,11 +28,9 @@ SIZE, PIECES = "settings.json", "pieces"
 
 def do_pieces(out: Path, size: object, works: Mapping[str, Callable[[], msgspec.Struct]]) -> None:
     """Do what is not done yet of a study of this size, by file name. Raises InputError if `out` is of another size."""
-    pieces, kept = out / PIECES, out / SIZE
-    pieces.mkdir(parents=True, exist_ok=True)
-    if kept.exists() and msgspec.json.decode(kept.read_bytes(), type=type(size)) != size:
-        raise InputError(f"{kept} is of a study of another size than this one; choose another --out")
-    kept.write_bytes(msgspec.json.format(msgspec.json.encode(size)))
+    keep_size(out, size)
+    pieces = out / PIECES
+    pieces.mkdir(exist_ok=True)
     left = [name for name in works if not (pieces / name).exists()]
     with tqdm(total=len(works), initial=len(works) - len(left), desc="study", unit="piece", disable=None) as bar:
         for name in left:
@@ -44,11 +42,27 @@ def do_pieces(out: Path, size: object, works: Mapping[str, Callable[[], msgspec.
             bar.update()
 
 
-def load_pieces(out: Path, size: type[Size], piece: type[Kept]) -> tuple[Size, list[Kept]]:
-    """What a study has done so far. Raises InputError for a folder without one, or a damaged piece."""
+def keep_size(out: Path, size: object) -> None:
+    """Make a study's folder, or go on with one. Raises InputError if `out` is of another size."""
+    out.mkdir(parents=True, exist_ok=True)
+    if (out / SIZE).exists() and load_size(out, type(size)) != size:
+        raise InputError(f"{out / SIZE} is of a study of another size than this one; choose another --out")
+    (out / SIZE).write_bytes(msgspec.json.format(msgspec.json.encode(size)))
+
+
+def load_size(out: Path, size: type[Size]) -> Size:
+    """The size of the study in a folder. Raises InputError for a folder without one, or with another study."""
     if not (out / SIZE).is_file():
         raise InputError(f"{out} holds no study ({SIZE} is missing)")
-    settings = msgspec.json.decode((out / SIZE).read_bytes(), type=size)
+    try:
+        return msgspec.json.decode((out / SIZE).read_bytes(), type=size)
+    except (msgspec.ValidationError, msgspec.DecodeError) as error:
+        raise InputError(f"{out / SIZE} is of another study than this one, or damaged: {error}") from error
+
+
+def load_pieces(out: Path, size: type[Size], piece: type[Kept]) -> tuple[Size, list[Kept]]:
+    """What a study has done so far. Raises InputError for a folder without one, or a damaged piece."""
+    settings = load_size(out, size)
     pieces = []
     for path in sorted((out / PIECES).glob("*.json")):
         try:
@@ -68,7 +82,7 @@ def trained(recipe: Recipe, problems: Sequence[Problem], folder: Path, seed: int
 
 def run(study: Callable[..., Path], name: str, about: str) -> None:
     """A study's command line; errors of input in a sentence, exit code 2, and 130 if interrupted."""
-    app = cyclopts.App(name=name, help=about, result_action="return_value")
+    app = cyclopts.App(name=name, help=about, result_action="return_value", suppress_keyboard_interrupt=False)
     app.default(study)
     try:
         path = app(sys.argv[1:])

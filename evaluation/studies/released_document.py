@@ -131,9 +131,8 @@ def _targets(parts: Mapping[str, Part]) -> list[str]:
     rows = []
     for target in TARGETS:
         against = target.measured(parts)
-        bound = f"{'≤' if target.may_equal else '<'} {target.most:.2f}"
         unfit = f", does not fit on {against.unfit}" if against and against.unfit else ""
-        rows.append([target.asked, bound, cell(against) + unfit, target.verdict(against)])
+        rows.append([target.asked, target.bound, cell(against) + unfit, target.verdict(against)])
     return table(("asked for", "ratio", "measured", ""), rows)
 
 

@@ -24,6 +24,11 @@ class Target:
     may_equal: bool = False  # whether exactly the most will do
     trained: bool = False  # only on families that the policy was trained on
 
+    @property
+    def bound(self) -> str:
+        """As "≤ 0.84"."""
+        return f"{'≤' if self.may_equal else '<'} {self.most:.2f}"
+
     def measured(self, parts: Mapping[str, Part]) -> Against | None:
         """The ratio, if anything of it is done."""
         if (part := parts.get(self.part)) is None:

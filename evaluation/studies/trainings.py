@@ -1,0 +1,140 @@
+"""The study of trainings: how much of the released policy is luck of its seed, and what one cluster alone would give.
+
+    python -m evaluation.studies.trainings --out runs/studies/trainings --seeds 3 --specialist-seeds 1 --workers 2
+
+Ctrl-C stops it, and the same command goes on. The parts can be done by separate commands, one after another; the
+document is written of all that the folder holds. It needs the released policy (`placers/released`), and trains its
+recipe again and again: a day of a core and more.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Annotated
+
+import cyclopts
+import torch
+
+from evaluation.record import Failure
+from evaluation.studies.journals import check_policy
+from evaluation.studies.pieces import keep_size, load_size, run
+from evaluation.studies.released_parts import PROFILES
+from evaluation.studies.trainings_document import save_document
+from evaluation.studies.trainings_places import Places, place, place_cheaply, seed_places, special_places
+from evaluation.studies.trainings_results import load_results
+from evaluation.studies.trainings_runs import (
+    CLUSTERS,
+    Settings,
+    Training,
+    done_one_by_one,
+    of_seed,
+    released,
+    specialist,
+)  # fmt: skip
+from graphs import by_name
+from graphs.errors import InputError
+from training.recipe import load_recipe
+
+RECIPE = "released"
+SEEDS, SPECIALISTS = PARTS = ("seeds", "specialists")
+Works = Sequence[tuple[Training, Places]]  # each training, and what its policy places
+
+
+def study(
+    *,
+    parts: str = ",".join(PARTS),
+    seeds: int = 3,
+    specialist_seeds: int = 1,
+    specialist_updates: int = 2000,
+    out: Path = Path("runs/studies/trainings"),
+    data: Path = Path("../shared/data"),
+    workers: int = 1,
+    document: Path | None = None,
+    write_only: Annotated[bool, cyclopts.Parameter(negative="")] = False,
+) -> Path:
+    """Train the released recipe with other seeds and for single clusters, and compare what its policies place.
+
+    Args:
+        parts: seeds, specialists, with a comma between them.
+        seeds: how many seeds to train the recipe with, the released policy's among them.
+        specialist_seeds: how many seeds to train a specialist of each cluster with.
+        specialist_updates: how many updates each specialist has, of PPO.
+        out: the folder that keeps what is done.
+        data: the folder with the profiles of PipeDream, DAPPLE and "Efficient Algorithms for Device Placement".
+        workers: how many processes to share the work among.
+        document: a folder for the document; without it, `out`.
+        write_only: write the document from what is done, and do nothing else.
+
+    """
+    chosen = [name for name in parts.split(",") if name]
+    for name in chosen:
+        if name not in PARTS:
+            raise InputError(by_name.unknown("part of the study", name, PARTS))
+    if not chosen or min(seeds, specialist_seeds, specialist_updates) < 1:
+        raise InputError("a study needs at least one part, one seed of each, and one update")
+    settings = Settings(load_recipe(RECIPE), specialist_updates)
+    if write_only:
+        settings = load_size(out, Settings)
+    keep_size(out, settings)
+    check_policy(out)
+    if not write_only:
+        torch.set_num_threads(1)  # as in training: the matrices are small
+        works: list[tuple[Training, Places]] = []
+        if SEEDS in chosen:
+            works += _seeds(settings, out, data, seeds, workers)
+        if SPECIALISTS in chosen:
+            works += _specialists(settings, out, specialist_seeds)
+        for failure in _done(works, out, workers):
+            _tell(failure)
+    results = load_results(out, settings, seeds, specialist_seeds)
+    if results.is_empty:
+        raise InputError(f"{out}: nothing is done yet of {parts}")
+    command = ["python", "-m", "evaluation.studies.trainings", "--seeds", str(seeds)]
+    command += ["--specialist-seeds", str(specialist_seeds), "--specialist-updates", str(settings.specialist_updates)]
+    return save_document(results, settings, out, document or out, shlex.join(command))
+
+
+def _seeds(settings: Settings, out: Path, data: Path, seeds: int, workers: int) -> Works:
+    """The recipe's trainings, once the cheap placers have placed what their policies are going to place."""
+    places = seed_places(data)
+    if PROFILES not in places:
+        print(f"there are no profiles in {data}: they are left out; --data names another folder", file=sys.stderr)
+    for failure in place_cheaply(out, places, workers):
+        _tell(failure)
+    return [(of_seed(settings, seed, out), places) for seed in range(seeds)]
+
+
+def _specialists(settings: Settings, out: Path, seeds: int) -> Works:
+    """The specialists' trainings, all clusters once before any twice, and the released policy on all clusters."""
+    wanted = [(seed, cluster) for seed in range(seeds) for cluster in CLUSTERS]
+    own = [(specialist(settings, cluster, seed, out), special_places(cluster)) for seed, cluster in wanted]
+    return [(released(), special_places(*CLUSTERS)), *own]
+
+
+def _done(works: Works, out: Path, workers: int) -> list[Failure]:
+    """Train, and place whenever a training is done; what failed of the latter."""
+    places = {training.name: places for training, places in works}
+    failures: list[Failure] = []
+    with closing(done_one_by_one([training for training, _ in works], workers)) as trainings:
+        for training in trainings:
+            failures += place(out, places[training.name], training)
+    return failures
+
+
+def _tell(failure: Failure) -> None:
+    print(f"{failure.placer} on {failure.problem}: {failure.reason}", file=sys.stderr)
+
+
+def main() -> None:
+    """The command line."""
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # of workers: several with a thread per core each take far longer
+    run(study, "trainings", __doc__)
+
+
+if __name__ == "__main__":
+    main()
