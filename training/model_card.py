@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from placers.policies.policy_file import Meta
-from training.recipe import Recipe
+from training.recipe import ProblemSet, Recipe
 
 
 def model_card(meta: Meta, recipe: Recipe, folder: Path) -> str:
@@ -25,6 +25,7 @@ def model_card(meta: Meta, recipe: Recipe, folder: Path) -> str:
             f"- Network: `{meta.network}`, seed {meta.seed}. {_how(meta, recipe)}",
             f"- Trained on: the graphs under `TRAIN` of {', '.join(learned.families)} (`graphs/families/`), tied into",
             f"  {_listed(learned.groups)} groups, on {', '.join(learned.clusters)}{copies}{kept}.",
+            *_variety(learned),
             f"- To be judged on: the graphs under `TEST` of the same families, on {', '.join(learned.test_clusters)};",
             "  training saw none of them. Families that are not listed above were not seen at all.",
             "- Step times are those of `envs/simulator.py` under the roofline cost model; memory counts weights, their",
@@ -36,6 +37,17 @@ def model_card(meta: Meta, recipe: Recipe, folder: Path) -> str:
             "",
         )
     )
+
+
+def _variety(learned: ProblemSet) -> list[str]:
+    """A line about what else varies, if anything does."""
+    told = (
+        (learned.unequal if learned.randomised else 0, "of the copies have unequal devices"),
+        (learned.forward, "of the problems are forward passes alone"),
+        (learned.measured, "take times that no roofline gives"),
+    )
+    varied = [f"{share:.0%} {what}" for share, what in told if share]
+    return [f"  Of all this, at random, {'; '.join(varied)}."] if varied else []
 
 
 def _how(meta: Meta, recipe: Recipe) -> str:

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from envs.simulator import Simulator
 from graphs.errors import InputError
@@ -96,11 +97,13 @@ def test_problems_of_which_nothing_is_known_and_policies_that_cannot_be_shown_an
 def test_the_model_card_says_what_was_learned_from_and_how() -> None:
     recipe = load_recipe("released")
     meta = Meta(placer="sequential", network=recipe.network, seed=3, updates=8000, simulations=1234567)
+    recipe = replace(recipe, problems=replace(recipe.problems, unequal=0.4, forward=0.15, measured=0.0))
     card = model_card(meta, recipe, Path("some/folder"))
     for sentence in (
         "First 1,500 updates of imitation of what search found, then 8,000 updates by PPO; 1,234,567 simulations",
         "amoebanet, bert, cifar10",
         "40, 64 or 96 groups, on p100:devices=2, p100:devices=3",
+        "at random, 40% of the copies have unequal devices; 15% of the problems are forward passes alone.",
         "--placer sequential:checkpoint=some/folder",
     ):
         assert sentence in card
