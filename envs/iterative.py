@@ -38,12 +38,23 @@ class Rules:
     memory_gib: float | None = None
     penalty_per_gb: float = PENALTY_PER_GB
     longest_seconds: float = LONGEST_SECONDS
+    every: int = 1  # steps from one simulation to the next, of a reward for improvement; for who plays many episodes
 
     def __post_init__(self) -> None:
         for what, given, known in (("start", self.start, STARTS), ("order", self.order, ORDERS)):
             if given not in known:
                 raise InputError(unknown(what, given, known))
+        if self.every < 1:
+            raise InputError(f"every is {self.every}; expected 1 or more steps from one simulation to the next")
         find_reward(self.reward, Penalty(0.0))  # an unknown name is an error now, not at the first step
+
+    def due(self, episode: Episode) -> bool:
+        """Whether the episode's placement is to be simulated as it stands: at its start, every so often, at its end."""
+        return episode.ended or (self.reward == "improvement" and episode.steps % self.every == 0)
+
+    def simulations(self, units: int) -> int:
+        """How many simulations an episode over so many units takes."""
+        return 1 + -(-units // self.every) if self.reward == "improvement" else 1
 
     def penalty(self, problem: Problem) -> Penalty:
         """What memory costs; the threshold is that of the smallest device unless it is given."""
@@ -56,7 +67,8 @@ class Episode:
     """One way through a problem: `place` moves the current unit; `settle` tells what the placement now costs, and pays.
 
     Whoever plays it simulates the placement before the first step and after each, so that many episodes may be
-    simulated together. For a reward that comes last the last of these is enough.
+    simulated together. For a reward that comes last the last of these is enough. Improvements may be paid for several
+    steps at once (`Rules.every`): they add up to the same.
     """
 
     def __init__(self, progress: Progress, visits: Ints, reward: Reward) -> None:

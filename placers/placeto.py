@@ -19,6 +19,7 @@ from placers.policies.placeto_states import Kinship
 from placers.policies.policy_file import load_as
 
 LEARNED = True  # means nothing before it is trained
+UNTRAINED = "placeto:width=8,rounds=4,mean=true,explore=0.05"  # sums make an untrained policy certain of one device
 MOST_EPISODES = 16  # what is left of a budget is spent on what they passed through
 
 
@@ -60,7 +61,7 @@ def build(*, checkpoint: str = "", samples: int = 0) -> Placeto:
     """Placeto with the policy in a checkpoint folder, or an untrained one for any number of devices."""
     knobs = [f"checkpoint={checkpoint}"] * bool(checkpoint) + [f"samples={samples}"] * bool(samples)
     name = ":".join([NAME, ",".join(knobs)] if knobs else [NAME])
-    policy = load_as(Path(checkpoint), NAME, new_placeto)[0] if checkpoint else new_placeto(NAME, seed=0)
+    policy = load_as(Path(checkpoint), NAME, new_placeto)[0] if checkpoint else new_placeto(UNTRAINED, seed=0)
     return Placeto(policy, name, samples)
 
 

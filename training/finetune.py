@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from math import isqrt
 from typing import Any
 
 import numpy as np
@@ -31,9 +32,8 @@ from training.rollouts import Arena
 SAMPLES = 16  # placements per update: few, so that a small budget makes many improvements (our choice)
 EPOCHS = 4
 LEARNING_RATE = 5e-4
-SELF_IMITATION = 1.0  # weight, at the start, of the likelihood of the best placement so far, falling to 0
-LEAST_EPISODES = 8  # of Placeto's that a budget must allow, simulated at every step
-MOST_VISITS = 20_000  # of units, in episodes simulated at their end: a minute or two
+SELF_IMITATION = 1.0  # weight of the likelihood of the best placement so far (Oh et al. 2018), falling to 0; ours
+EPISODES, EVERY = 4, 8  # of Placeto's side by side, and their steps from one simulation to the next
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,53 +102,67 @@ def _by_ppo(policy: Any, problem: Problem, opening: Ints, simulations: int, seed
     """
     arena = Arena(problem)
     arena.simulate(opening[None])
-    updates = simulations // SAMPLES
-    settings, imitation = _course(policy, max(updates, 1))
-    return PpoTrainer(policy, [arena], settings, seed, imitation), arena, updates
+    settings, imitation = _course(policy, simulations)
+    return PpoTrainer(policy, [arena], settings, seed, imitation), arena, simulations // settings.samples
 
 
 def _by_reinforce(
     policy: Any, problem: Problem, opening: Ints, simulations: int, seed: int
 ) -> tuple[ReinforceTrainer, Field, int]:
-    """The same for Placeto's MDP, an episode per update, each beginning where the best one has come to.
+    """The same for Placeto's MDP, some episodes per update, which begin where the best one has come to.
 
-    Improvements are simulated at every step; a budget for a few such episodes only buys more of those that are paid
-    at their end, which take one simulation each, and not all of the budget where that would take hours.
+    The first of them know the opening and the arbitrary start of the paper, all units on one device.
     """
-    steps = problem.graph.num_units + 1
-    every_step = simulations >= LEAST_EPISODES * steps
-    updates = simulations // steps if every_step else min(simulations, MOST_VISITS // steps)
-    rules = Rules("improvement" if every_step else "terminal", "best", policy.shape.order)
-    trainer = ReinforceTrainer(policy, [problem], _reinforce_settings(max(updates, 1)), rules=rules, seed=seed)
-    trainer.note(0, opening, trainer.fields[0].scene.simulator.run(opening))
-    return trainer, trainer.fields[0], updates
+    rules = Rules("improvement", "best", policy.shape.order, every=EVERY)
+    per_episode = rules.simulations(problem.graph.num_units)
+    left = max(0, simulations - 1)
+    episodes = max(1, min(EPISODES, left // per_episode))
+    updates = left // (episodes * per_episode)
+    trainer = ReinforceTrainer(policy, [problem], _reinforce_settings(updates, episodes), rules=rules, seed=seed)
+    field = trainer.fields[0]
+    trainer.note(0, opening, field.scene.simulator.run(opening))
+    if simulations:
+        together = np.full_like(opening, field.scene.fastest_device())
+        trainer.note(0, together, field.scene.simulator.run(together))
+        trainer.simulations += 1
+    return trainer, field, updates
 
 
-def _reinforce_settings(updates: int) -> Reinforce:
-    """With a bonus for entropy that a policy, nearly certain after its training, needs to try anything new."""
-    return Reinforce(updates=updates, relative=True, entropy=0.1, final_entropy=0.02)
+def _reinforce_settings(updates: int, episodes: int) -> Reinforce:
+    """Many small improvements: a budget buys few episodes, and a policy learns four times from each quarter of one."""
+    return Reinforce(
+        updates=max(1, updates), episodes=episodes, baseline_updates=1 if episodes > 1 else 10, steps=32, epochs=4,
+        learning_rate=3e-3, final_learning_rate=1e-3, entropy=0.03, final_entropy=0.01, gradient_norm=40.0,
+        relative=True, normalised=True,
+    )  # fmt: skip
 
 
-def _course(policy: Any, updates: int) -> tuple[Ppo, Imitation]:
-    """How a kind of policy is tuned: at rates, and with or without self-imitation, that were best for it."""
+def _course(policy: Any, simulations: int) -> tuple[Ppo, Imitation]:
+    """The settings of a kind of policy; all imitate themselves but the decoder, for which that was not tried."""
     if isinstance(policy, SequentialPolicy):
-        return _sequential_settings(updates), Imitation()
+        return _sequential_settings(simulations), Imitation()
     settings = _one_shot_settings if isinstance(policy, OneShotPolicy) else _settings
-    return settings(updates), Imitation(weight=SELF_IMITATION)
+    return settings(simulations), Imitation(weight=SELF_IMITATION)
 
 
-def _settings(updates: int) -> Ppo:
+def _settings(simulations: int, samples: int = SAMPLES) -> Ppo:
+    """Those of ColocRL and HDP; for HDP rates from 1e-4 to 4e-3 were tried."""
     return Ppo(
-        updates=updates, problems_per_update=1, samples=SAMPLES, epochs=EPOCHS,
+        updates=max(1, simulations // samples), problems_per_update=1, samples=samples, epochs=EPOCHS,
         learning_rate=LEARNING_RATE, final_learning_rate=LEARNING_RATE / 5, entropy=0.003, final_entropy=0.0005,
     )  # fmt: skip
 
 
-def _one_shot_settings(updates: int) -> Ppo:
-    """Faster: an untrained policy draws every unit by itself, and has to be nearly certain before a sample is good."""
-    return replace(_settings(updates), learning_rate=4e-3, final_learning_rate=8e-4)
+def _one_shot_settings(simulations: int) -> Ppo:
+    """Faster: GDP draws every unit by itself, and must be nearly certain of most before its samples are any good.
+
+    A larger budget buys more updates and more samples in each, lest it is certain long before the end.
+    """
+    samples = max(SAMPLES, isqrt(simulations // 4))
+    return replace(_settings(simulations, samples), learning_rate=4e-3, final_learning_rate=8e-4)
 
 
-def _sequential_settings(updates: int) -> Ppo:
+def _sequential_settings(simulations: int) -> Ppo:
     """Bolder: a trained decoder is nearly certain everywhere, and would otherwise try the same placement again."""
-    return replace(_settings(updates), learning_rate=1e-3, final_learning_rate=1e-3, entropy=0.06, final_entropy=0.02)
+    settings = _settings(simulations)
+    return replace(settings, learning_rate=1e-3, final_learning_rate=1e-3, entropy=0.06, final_entropy=0.02)

@@ -16,9 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from graphs.errors import InputError
 from placers.annealing import Annealing
-from training.rollouts import Arena
+from training.rollouts import Arena, Policy
 
 FORBIDDEN = -1e6  # log-probability below which the policy may not choose what it is shown
 
@@ -37,15 +36,8 @@ class Shown:
     counted: Tensor  # (problems, columns) bool: what is decided, of problems of which a placement is known
 
     @classmethod
-    def to(cls, policy: Any, batch: Any, arenas: Sequence[Arena]) -> Shown:
-        """What the policy is to imitate in a batch of these arenas' problems.
-
-        Raises InputError for a policy that cannot be shown placements.
-        """
-        if not hasattr(policy, "actions_of"):
-            raise InputError(
-                f"imitation is for the sequential decoder; {type(policy).__name__} cannot be shown placements"
-            )
+    def to(cls, policy: Policy, batch: Any, arenas: Sequence[Arena]) -> Shown:
+        """What the policy is to imitate in a batch of these arenas' problems."""
         known = [arena.best_placement for arena in arenas]
         nothing = [np.zeros(arena.problem.graph.num_units, np.int64) for arena in arenas]
         actions = policy.actions_of(batch, [n if k is None else k for k, n in zip(known, nothing, strict=True)])

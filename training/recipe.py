@@ -77,6 +77,10 @@ class Reinforce(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     entropy: Annotated[float, msgspec.Meta(ge=0)] = 0.1  # bonus per nat and step, at the start (ours)
     final_entropy: Annotated[float, msgspec.Meta(ge=0)] = 0.0  # at the end, linearly
     gradient_norm: Rate = 1.25  # larger gradients are scaled down to this
+    steps: Annotated[int, msgspec.Meta(ge=0)] = 0  # of the episodes, after each of which it learns; 0: whole episodes
+    epochs: Positive = 1  # passes over these steps; after the first the ratio of probabilities is clipped, as in PPO
+    clip: Share = 0.2  # of that ratio
+    normalised: bool = False  # advantages by their standard deviation, so that the entropy bonus means the same (ours)
     relative: bool = False  # returns in units of the problem's lower bound, so that 20 ms and 2 s count alike (ours)
 
 
@@ -91,6 +95,7 @@ class EpisodeRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     memory_gib: Annotated[float, msgspec.Meta(gt=0)] | None = None  # of a device, beyond which memory costs; its own
     penalty_per_gb: Annotated[float, msgspec.Meta(ge=0)] = 2.0  # seconds
     longest_seconds: Rate = 10.0  # to which penalised seconds are clipped
+    every: Positive = 1  # steps from one simulation to the next, of the improvement reward; more take fewer (ours)
 
 
 SECTIONS = {"ppo": Ppo(), "imitation": Imitation(), "reinforce": Reinforce(), "rules": EpisodeRules()}
@@ -103,7 +108,7 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     network: str = "graphsage_transformer"  # spec of a file in placers/networks; of the others, "hdp:devices=2"
     problems: ProblemSet = ProblemSet()
     ppo: Ppo = Ppo()
-    imitation: Imitation = Imitation()  # of the sequential decoder, which alone can be shown placements
+    imitation: Imitation = Imitation()
     reinforce: Reinforce = Reinforce()  # of Placeto, in place of ppo
     rules: EpisodeRules = EpisodeRules()  # of Placeto
 
@@ -115,9 +120,7 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     @property
     def _unused(self) -> tuple[str, ...]:
         """Sections of other placers."""
-        if self.placer == "placeto":
-            return ("ppo", "imitation")
-        return ("reinforce", "rules") if self.placer == "sequential" else ("reinforce", "rules", "imitation")
+        return ("ppo", "imitation") if self.placer == "placeto" else ("reinforce", "rules")
 
     def to_toml(self) -> str:
         """The file that `load_recipe` reads."""

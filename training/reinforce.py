@@ -3,17 +3,20 @@
 The return of step t is compared with the mean return of step t over the last ten episodes of the same problem, the
 current one among them. The gradients of all steps of an episode make one update, to Adam, with their norm clipped.
 Learning rate and entropy bonus fall linearly. Left open there and chosen here: how the bonus starts and ends, and one
-baseline for each problem.
+baseline for each problem. Ours to switch on: to learn from pieces of an episode while it goes on (`steps`), each paid
+what it gains by itself, and several times from each piece, as PPO does (`epochs`).
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator, Sequence
+from collections import defaultdict, deque
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import islice
 
 import numpy as np
 import torch
+from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
 
 from envs.bounds import lower_bound
@@ -56,20 +59,29 @@ class Field:
     scene: Scene
     kinship: Kinship
     bound: float  # seconds
-    returns: deque[Floats] = field(default_factory=deque)  # of the latest updates: (units,) mean over their episodes
+    returns: deque[Floats] = field(default_factory=deque)  # of earlier updates: (units,) mean over their episodes
     best_seconds: float = np.inf  # of the placements that fit, since the trainer was made
     best_placement: Ints | None = None  # (units,)
 
     @classmethod
     def of(cls, problem: Problem, updates: int) -> Field:
-        """A field that remembers the returns of so many updates."""
+        """A field whose baseline averages over so many updates, the current one among them."""
         scene = Scene.of(problem)
-        return cls(scene, Kinship.of(scene), max(lower_bound(problem), 1e-9), deque(maxlen=updates))
+        return cls(scene, Kinship.of(scene), max(lower_bound(problem), 1e-9), deque(maxlen=updates - 1))
 
     def note(self, placement: Ints, outcome: Outcome) -> None:
         """Remember a placement, (units,), if it fits and none that does was faster."""
         if outcome.fits and outcome.step_seconds < self.best_seconds:
             self.best_seconds, self.best_placement = outcome.step_seconds, placement.copy()
+
+
+@dataclass(eq=False)
+class Piece:
+    """Some steps of several episodes side by side, and what they paid."""
+
+    start: int  # the first step's number
+    turns: list[list[Turn]] = field(default_factory=list)  # step by step
+    rewards: dict[int, list[float]] = field(default_factory=lambda: defaultdict(list))  # of each episode that moved
 
 
 class ReinforceTrainer:
@@ -112,11 +124,20 @@ class ReinforceTrainer:
         bonus = settings.entropy + (settings.final_entropy - settings.entropy) * progress
         for group in self.optimizer.param_groups:
             group["lr"] = rate
-        episodes, turns, rewards = self._play()
-        advantages, first = self._advantages(episodes, rewards)
-        entropy, norm = self._improve(turns, advantages, bonus)
+        episodes, course = self._begin()
+        gained: dict[int, list[Floats]] = {episode.progress.index: [] for episode in episodes}
+        first = 0.0
+        learned: list[tuple[float, float]] = []
+        while (piece := self._play(episodes, course)).turns:
+            returns = self._returns(episodes, piece)
+            advantages = self._advantages(piece, returns, gained)
+            first = first if learned else float(np.mean([each[0] for each in returns.values()]))
+            learned.append(self._improve(piece, advantages, bonus))
+        for index, means in gained.items():
+            self.fields[index].returns.append(np.concatenate(means))
         self.updates += 1
         fits, over_bound = self._judge(episodes)
+        entropy, norm = np.mean(learned, axis=0).tolist()
         return ReinforceMetrics(self.updates, self.simulations, first, over_bound, fits, entropy, norm, rate)
 
     def note(self, index: int, placement: Ints, outcome: Outcome) -> None:
@@ -124,27 +145,27 @@ class ReinforceTrainer:
         self.fields[index].note(placement, outcome)
         self.mdp.note(self.fields[index].scene, placement, outcome)
 
-    def _play(self) -> tuple[list[Episode], list[list[Turn]], list[list[float]]]:
-        """Episodes played to their ends; what was decided, step by step; the rewards of each episode."""
+    def _begin(self) -> tuple[list[Episode], Iterator[list[Turn]]]:
+        """Episodes before their first step, and their steps to come."""
         seeds = np.random.SeedSequence((self.seed, self.updates)).generate_state(2, np.uint64)
         rng = np.random.default_rng(seeds[0])
         generator = torch.Generator().manual_seed(int(seeds[1] >> 1))
         count = min(self.settings.problems_per_update, len(self.fields))
         chosen = rng.choice(len(self.fields), count, replace=False).repeat(self.settings.episodes)
         episodes = [self.mdp.begin(int(i), self.fields[i].scene, rng) for i in chosen]
-        every_step = self.mdp.rules.reward == "improvement"
-        if every_step:
-            self._settle(episodes)
-        turns: list[list[Turn]] = []
-        rewards: list[list[float]] = [[] for _ in episodes]
-        for now in play(self.policy, episodes, self._kinships, generator):
-            turns.append(now)
-            moved = [turn.episode for turn in now]
-            judged = [i for i in moved if every_step or episodes[i].ended]
+        self._settle([episode for episode in episodes if self.mdp.rules.due(episode)])
+        return episodes, play(self.policy, episodes, self._kinships, generator)
+
+    def _play(self, episodes: list[Episode], course: Iterator[list[Turn]]) -> Piece:
+        """As many steps of the course as the policy is to learn from at once; none if all episodes have ended."""
+        piece = Piece(max(episode.steps for episode in episodes))
+        for now in islice(course, self.settings.steps or None):
+            piece.turns.append(now)
+            judged = [turn.episode for turn in now if self.mdp.rules.due(episodes[turn.episode])]
             paid = dict(zip(judged, self._settle([episodes[i] for i in judged]), strict=True))
-            for i in moved:
-                rewards[i].append(paid.get(i, 0.0))
-        return episodes, turns, rewards
+            for turn in now:
+                piece.rewards[turn.episode].append(paid.get(turn.episode, 0.0))
+        return piece
 
     def _settle(self, episodes: Sequence[Episode]) -> list[float]:
         """Simulate the episodes' placements; their rewards."""
@@ -154,38 +175,53 @@ class ReinforceTrainer:
             self.note(episode.progress.index, episode.progress.placement, outcome)
         return [episode.settle(outcome) for episode, outcome in zip(episodes, outcomes, strict=True)]
 
-    def _advantages(
-        self, episodes: Sequence[Episode], rewards: Sequence[Sequence[float]]
-    ) -> tuple[list[Floats], float]:
-        """(units,) return less baseline of each episode's steps, and the mean return of the first steps."""
-        returns = []
-        for episode, paid in zip(episodes, rewards, strict=True):
-            scale = self.fields[episode.progress.index].bound if self.settings.relative else 1.0
-            returns.append(returns_of(np.array(paid) / scale, self.settings.discount))
-        per_field: dict[int, list[Floats]] = {}
-        for episode, each in zip(episodes, returns, strict=True):
-            per_field.setdefault(episode.progress.index, []).append(each)
-        for index, gained in per_field.items():
-            self.fields[index].returns.append(np.mean(gained, axis=0))
-        baselines = {index: np.mean(self.fields[index].returns, axis=0) for index in per_field}
-        advantages = [each - baselines[episode.progress.index] for episode, each in zip(episodes, returns, strict=True)]
-        return advantages, float(np.mean([each[0] for each in returns]))
+    def _returns(self, episodes: Sequence[Episode], piece: Piece) -> dict[int, Floats]:
+        """Of each episode that moved, (steps,) what the piece still pays, in seconds or lower bounds."""
+        returns = {}
+        for i, paid in piece.rewards.items():
+            scale = self.fields[episodes[i].progress.index].bound if self.settings.relative else 1.0
+            returns[i] = returns_of(np.array(paid) / scale, self.settings.discount)
+        return returns
 
-    def _improve(self, turns: list[list[Turn]], advantages: list[Floats], bonus: float) -> tuple[float, float]:
-        """One step of Adam; the mean entropy, and the norm of the gradient before it was clipped."""
-        self.optimizer.zero_grad()
-        entropies, decisions = 0.0, sum(len(now) for now in turns)
-        for some in _portions(turns):
-            states = [turn.state for _, turn in some]
-            seen = self.policy.see(states, [self._kinships[state.scene] for state in states])
-            log_probability, entropy = self.policy.score(seen, torch.tensor([turn.device for _, turn in some]))
-            advantage = torch.tensor([advantages[turn.episode][step] for step, turn in some], dtype=torch.float32)
-            gain = (advantage * log_probability + bonus * entropy).sum() / len(advantages)
-            (-gain).backward()  # type: ignore[no-untyped-call]
-            entropies += float(entropy.detach().sum())
-        norm = clip_grad_norm_(self.policy.parameters(), self.settings.gradient_norm)
-        self.optimizer.step()
-        return entropies / decisions, float(norm)
+    def _advantages(
+        self, piece: Piece, returns: Mapping[int, Floats], gained: dict[int, list[Floats]]
+    ) -> dict[int, Floats]:
+        """Returns less baseline; puts each problem's mean returns behind those of the pieces before."""
+        problem_of = {turn.episode: turn.state.index for turn in piece.turns[0]}
+        baselines = {}
+        for index in set(problem_of.values()):
+            mean = np.mean([each for i, each in returns.items() if problem_of[i] == index], axis=0)
+            gained[index].append(mean)
+            earlier = [known[piece.start : piece.start + len(mean)] for known in self.fields[index].returns]
+            baselines[index] = np.mean([*earlier, mean], axis=0)
+        advantages = {i: each - baselines[problem_of[i]] for i, each in returns.items()}
+        if not self.settings.normalised:
+            return advantages
+        deviation = float(np.concatenate(list(advantages.values())).std())
+        return {i: each / max(deviation, 1e-8) for i, each in advantages.items()}
+
+    def _improve(self, piece: Piece, advantages: Mapping[int, Floats], bonus: float) -> tuple[float, float]:
+        """A step of Adam per epoch; mean entropy, and norm of the gradient before it was clipped, of the first."""
+        portions = list(_portions(piece.turns))
+        before: list[Tensor] = []  # log-probabilities of the decisions, by portion
+        found: list[tuple[float, float]] = []
+        for _ in range(self.settings.epochs):
+            self.optimizer.zero_grad()
+            entropies = 0.0
+            for number, some in enumerate(portions):
+                states = [turn.state for _, turn in some]
+                seen = self.policy.see(states, [self._kinships[state.scene] for state in states])
+                log_probability, entropy = self.policy.score(seen, torch.tensor([turn.device for _, turn in some]))
+                if len(before) == number:
+                    before.append(log_probability.detach())
+                advantage = torch.tensor([advantages[turn.episode][step] for step, turn in some], dtype=torch.float32)
+                gain = surrogate(log_probability - before[number], advantage, self.settings.clip) + bonus * entropy
+                (-gain.sum() / len(advantages)).backward()  # type: ignore[no-untyped-call]
+                entropies += float(entropy.detach().sum())
+            norm = clip_grad_norm_(self.policy.parameters(), self.settings.gradient_norm)
+            self.optimizer.step()
+            found.append((entropies / sum(len(some) for some in portions), float(norm)))
+        return found[0]
 
     def _judge(self, episodes: Sequence[Episode]) -> tuple[float, float]:
         """The share of final placements that fit, and their step times over the lower bound."""
@@ -193,6 +229,12 @@ class ReinforceTrainer:
         fits = [outcome.fits for outcome, _ in ends if outcome is not None]
         logs = [np.log(outcome.step_seconds / bound) for outcome, bound in ends if outcome is not None and outcome.fits]
         return float(np.mean(fits)), float(np.exp(np.mean(logs))) if logs else float("nan")
+
+
+def surrogate(log_ratio: Tensor, advantage: Tensor, clip: float) -> Tensor:
+    """PPO's clipped objective of each decision; where the ratio is still 1 its gradient is REINFORCE's."""
+    ratio = log_ratio.exp()
+    return torch.minimum(ratio * advantage, ratio.clamp(1.0 - clip, 1.0 + clip) * advantage)
 
 
 def returns_of(rewards: Floats, discount: float) -> Floats:

@@ -39,6 +39,10 @@ class Policy(Protocol):
         """Log-probabilities and entropy of actions (problems, samples, columns), differentiable."""
         ...
 
+    def actions_of(self, batch: Any, placements: Sequence[Ints]) -> Tensor:
+        """(problems, 1, columns) actions that lead to placements, (units,) each."""
+        ...
+
     def parameters(self) -> Iterator[nn.Parameter]:
         """As of a module."""
         ...

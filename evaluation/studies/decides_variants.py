@@ -88,7 +88,7 @@ def _imitation_before(recipe: Recipe) -> Recipe:
 
 
 def _one_shot(network: str) -> Callable[[Recipe], Recipe]:
-    """GDP's policy, which cannot be shown placements."""
+    """GDP's policy, which imitates nobody."""
     return lambda recipe: replace(recipe, placer="gdp", network=network, imitation=Imitation())
 
 

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from envs.cost_models import Costs
 from graphs.op_graph import Ints
 from graphs.problem import Problem
-from placers.policies.one_shot import Scores
+from placers.policies.one_shot import Scores, as_columns
 from placers.policies.op_sequence import TYPES, OpSequence, Sequences
 from placers.policies.recurrent import Memory, Seq2Seq
 from placers.policies.recurrent_spec import Above0, Even, Size, check_devices, shape_of
@@ -92,6 +92,10 @@ class ColocRlPolicy(nn.Module):
         drawn = self.network.draw(self._encode(batch).repeated(samples), generator, first)
         devices, log_probability = (batch.sequences.by_unit(values.view(shape)) for values in drawn)
         return devices, log_probability
+
+    def actions_of(self, batch: ColocRlBatch, placements: Sequence[Ints]) -> Tensor:
+        """(problems, 1, units) the actions that are these placements, (units,) each."""
+        return as_columns(placements, batch.unit_mask.shape[1])
 
     def score(self, batch: ColocRlBatch, placements: Tensor) -> Scores:
         """Log-probabilities and entropy of placements (problems, samples, units), differentiable."""

@@ -21,7 +21,7 @@ from envs.cost_models import Costs
 from graphs.op_graph import Ints
 from graphs.problem import Problem
 from placers.policies.hdp_grouper import Grouper, describe_groups, neighbours_of
-from placers.policies.one_shot import Scores
+from placers.policies.one_shot import Scores, as_columns
 from placers.policies.op_sequence import TYPES, OpSequence, Sequences
 from placers.policies.recurrent import Memory, Seq2Seq
 from placers.policies.recurrent_spec import Above0, Even, Size, check_devices, shape_of
@@ -110,6 +110,24 @@ class HdpPolicy(nn.Module):
         grouping = self._of_grouping(batch, table, assigned)
         log_probability = torch.cat([torch.zeros_like(grouping), grouping, chosen], 2)
         return torch.cat([of_units, assigned, devices], 2), log_probability
+
+    @torch.no_grad()
+    def actions_of(self, batch: HdpBatch, placements: Sequence[Ints]) -> Tensor:
+        """(problems, 1, 2 * units + groups) likely actions that lead to placements, (units,) each (ours).
+
+        A group has the device whose ops, on average, are likeliest to be in it, and an op joins the likeliest group of
+        its device. A device without a group is missed: its ops are elsewhere.
+        """
+        ops = batch.sequences
+        wanted = ops.by_position(as_columns(placements, ops.mask.shape[1]))[:, 0]
+        table = self.grouper(ops, batch.neighbours)
+        on_device = nn.functional.one_hot(wanted, self.shape.devices) * ops.mask[..., None]
+        share = on_device / on_device.sum(1, keepdim=True).clamp(min=1)
+        devices = (table.exp().transpose(1, 2) @ share).argmax(-1)
+        elsewhere = devices[:, None] != wanted[..., None]
+        assigned = (table - 1e6 * elsewhere).argmax(-1) * ops.mask
+        of_units = ops.by_unit(devices.gather(1, assigned)[:, None])[:, 0] * ops.mask
+        return torch.cat([of_units, assigned, devices], 1)[:, None]
 
     def score(self, batch: HdpBatch, placements: Tensor) -> Scores:
         """Log-probabilities and entropy of actions (problems, samples, 2 * units + groups), differentiable.

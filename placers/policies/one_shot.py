@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from envs.cost_models import Costs
+from graphs.op_graph import Ints
 from graphs.problem import Problem
 from placers.policies.batch import Batch
 from placers.policies.features import Observation, observe
@@ -52,6 +53,10 @@ class OneShotPolicy(nn.Module):
         drawn = torch.multinomial(probabilities.flatten(0, 1), samples, replacement=True, generator=generator)
         return drawn.view(*probabilities.shape[:2], samples).transpose(1, 2)
 
+    def actions_of(self, batch: Batch, placements: Sequence[Ints]) -> Tensor:
+        """(problems, 1, units) the actions that are these placements, (units,) each."""
+        return as_columns(placements, batch.unit_mask.shape[1])
+
     def score(self, batch: Batch, placements: Tensor) -> Scores:
         """Log-probabilities and entropy of placements (problems, samples, units), differentiable."""
         log_probabilities = self.logits(batch).log_softmax(-1)
@@ -60,3 +65,11 @@ class OneShotPolicy(nn.Module):
         finite = log_probabilities.masked_fill(torch.isinf(log_probabilities), 0.0)
         entropy = -(finite.exp() * finite * batch.device_mask[:, None, :]).sum(-1)
         return Scores(chosen * batch.unit_mask[:, None, :], entropy * batch.unit_mask)
+
+
+def as_columns(placements: Sequence[Ints], units: int) -> Tensor:
+    """(problems, 1, units) placements, (their own units,) each, side by side; 0 where padded."""
+    columns = torch.zeros(len(placements), 1, units, dtype=torch.int64)
+    for row, placement in zip(columns[:, 0], placements, strict=True):
+        row[: len(placement)] = torch.from_numpy(placement)
+    return columns

@@ -31,6 +31,7 @@ class Shape(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     rounds: Size = 8  # of messages
     order: Literal["topological", "random", "given"] = "topological"  # in which units are visited
     mean: bool = False  # average where Placeto adds up
+    explore: Annotated[float, msgspec.Meta(ge=0, lt=1)] = 0.0  # share of its draws that are uniform (ours)
 
     @property
     def features(self) -> str:
@@ -62,10 +63,10 @@ class PlacetoPolicy(nn.Module):
     def logits(self, states: States) -> Tensor:
         """(states, devices); -inf beyond the devices of a state's cluster."""
         scores: Tensor = self.network(states)
-        if self.shape.devices:
-            return scores
-        shape = int(states.state[-1]) + 1, int(states.device.max()) + 1
-        return scores.new_full(shape, -torch.inf).index_put((states.state, states.device), scores[:, 0])
+        if not self.shape.devices:
+            shape = int(states.state[-1]) + 1, int(states.device.max()) + 1
+            scores = scores.new_full(shape, -torch.inf).index_put((states.state, states.device), scores[:, 0])
+        return _mixed(scores, self.shape.explore) if self.shape.explore else scores
 
     @torch.no_grad()
     def act(self, states: States, generator: torch.Generator, *, greedy: Tensor | None = None) -> Tensor:
@@ -89,6 +90,14 @@ class Turn:
     episode: int
     state: Progress  # as it was decided upon
     device: int
+
+
+def _mixed(logits: Tensor, share: float) -> Tensor:
+    """Log-probabilities, (states, devices), with a share of them uniform: nothing ever becomes certain."""
+    exists = ~torch.isinf(logits)
+    uniform = exists / exists.sum(-1, keepdim=True)
+    mixed = (1.0 - share) * logits.softmax(-1) + share * uniform
+    return mixed.where(exists, torch.ones_like(mixed)).log().masked_fill(~exists, -torch.inf)
 
 
 def new_placeto(network: Shape | str, seed: int) -> PlacetoPolicy:

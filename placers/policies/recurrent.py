@@ -14,11 +14,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
-from torch.utils.checkpoint import checkpoint
 
-MOST_ATTENTION = (
-    2**24
-)  # numbers that attention may hold at a time; beyond, it is computed in parts, and again backwards
+from placers.policies.additive_attention import additive_scores
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,17 +89,11 @@ class Seq2Seq(nn.Module):
         begin = torch.full_like(devices[:, :1], self.before.num_embeddings - 1)
         inputs = self.before(torch.cat([begin, devices[:, :-1]], 1))
         outputs, _ = self.decoder(inputs, (memory.hidden[None], memory.cell[None]))
-        steps = max(1, MOST_ATTENTION // memory.states.numel())
-        if steps >= outputs.shape[1]:
-            return self._log_probabilities(outputs, memory)
-        parts = [
-            checkpoint(self._log_probabilities, part, memory, use_reentrant=False) for part in outputs.split(steps, 1)
-        ]
-        return torch.cat(parts, 1)
+        return self._log_probabilities(outputs, memory)
 
     def _log_probabilities(self, outputs: Tensor, memory: Memory) -> Tensor:
         """(rows, steps, devices) from the decoder's outputs (rows, steps, hidden)."""
-        match = self.weigh(torch.tanh(self.query(outputs)[:, :, None] + memory.states[:, None])).squeeze(-1)
+        match = additive_scores(self.query(outputs), memory.states, self.weigh.weight[0])
         attention = match.masked_fill(~memory.mask[:, None], -torch.inf).softmax(-1)
         logits = self.out(torch.cat([outputs, attention @ memory.states], -1))
         return (self.bound * torch.tanh(logits / self.temperature)).log_softmax(-1)

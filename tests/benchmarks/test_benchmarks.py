@@ -3,7 +3,7 @@
 import numpy as np
 
 from envs.simulator import Simulator
-from tests.benchmarks import retiming, simulator_speed
+from tests.benchmarks import environment_share, retiming, simulator_speed
 from tests.benchmarks.figures import at_least, at_most, reported
 from tests.benchmarks.given_order import GivenOrder
 from tests.benchmarks.workloads import placements, problem
@@ -36,3 +36,9 @@ def test_every_size_is_held_against_both_peers() -> None:
 def test_the_share_that_a_move_can_change_is_no_smaller_than_what_it_does() -> None:
     can, does = retiming.measure(ops=60, plans=3)
     assert 0 < does.value <= can.value < 1
+
+
+def test_the_environment_is_a_part_of_a_training_step() -> None:
+    (figure,) = environment_share.measure(sizes=(6,), graphs=[problem(12).graph])
+    assert figure.bound == "<= 20"
+    assert 0 < figure.value < 100

@@ -155,6 +155,17 @@ def test_without_a_number_of_devices_it_serves_clusters_side_by_side_and_does_no
     torch.testing.assert_close(policy.logits(seen_by(policy, states))[1], logits[1].flip(0))
 
 
+@pytest.mark.parametrize("devices", [0, 3])
+def test_a_share_of_the_draws_is_uniform_over_the_cluster_s_devices(devices: int) -> None:
+    states = some_states(a_scene(5, 3), a_scene(7, 3))
+    plain, mixed = (new_placeto(Shape(devices=devices, explore=share), seed=1) for share in (0.0, 0.3))
+    before, after = (policy.logits(seen_by(policy, states)).softmax(-1) for policy in (plain, mixed))
+    torch.testing.assert_close(after, 0.7 * before + 0.3 / 3)
+    chosen, _ = mixed.score(seen_by(mixed, states), torch.tensor([1, 2]))
+    chosen.sum().backward()  # type: ignore[no-untyped-call]
+    assert all(torch.isfinite(value.grad).all() for value in mixed.parameters() if value.grad is not None)
+
+
 def test_a_policy_for_some_number_of_devices_refuses_another() -> None:
     with pytest.raises(InputError, match=r"for 3 devices, cluster 'toy2' has 2.*devices=0"):
         Placeto(new_placeto(SHAPES[0], seed=0)).place(Problem(random_graph(4, 0), toy_cluster(2)))

@@ -67,6 +67,14 @@ def test_samples_follow_the_probabilities() -> None:
     torch.testing.assert_close(frequency, policy.logits(batch)[0].softmax(-1).double(), atol=0.02, rtol=0)
 
 
+def test_actions_can_be_made_of_placements() -> None:
+    policy = new_policy(NETWORK, seed=1)
+    batch = Batch.of([seen(random_graph(5, seed=0), toy_cluster(3)), seen(random_graph(3, seed=1), toy_cluster(2))])
+    actions = policy.actions_of(batch, [np.array([2, 0, 1, 1, 2]), np.array([1, 0, 1])])
+    assert actions.tolist() == [[[2, 0, 1, 1, 2]], [[1, 0, 1, 0, 0]]]
+    assert torch.isfinite(policy.score(batch, actions).log_probability).all()
+
+
 def test_scores_are_those_of_the_distribution() -> None:
     policy = new_policy(NETWORK, seed=1)
     batch = Batch.of([seen(random_graph(5, seed=0), toy_cluster(3)), seen(random_graph(3, seed=1), toy_cluster(2))])

@@ -18,7 +18,7 @@ from placers.colocrl import ColocRl
 from placers.colocrl import build as build_colocrl
 from placers.hdp import Hdp
 from placers.hdp import build as build_hdp
-from placers.policies import recurrent
+from placers.policies import additive_attention, recurrent
 from placers.policies.colocrl import ColocRlBatch, new_colocrl
 from placers.policies.hdp import new_hdp
 from placers.policies.hdp_grouper import SLOTS, describe_groups, neighbours_of
@@ -65,6 +65,26 @@ def test_scores_are_those_of_what_was_drawn(name: str, seed: int, ops: int) -> N
     assert (scores.log_probability <= 0).all()
     assert not scores.log_probability.masked_select(~batch.unit_mask[:, None]).any()
     assert not scores.entropy.masked_select(~batch.unit_mask).any()
+
+
+@pytest.mark.parametrize("name", SPECS)
+@settings(max_examples=10, deadline=None)
+@given(st.integers(0, 10_000))
+def test_actions_can_be_made_of_placements(name: str, seed: int) -> None:
+    policy, graphs = new(name, seed), [random_graph(ops, seed=seed) for ops in (12, 7)]
+    batch = batch_of(policy, *graphs)
+    used = np.random.default_rng(seed).permutation(3)[:2]  # two devices: HDP has a group for each, if not for three
+    placements = [np.random.default_rng(seed).choice(used, size=len(graph)) for graph in graphs]
+    actions = policy.actions_of(batch, placements)
+    for row, placement in zip(actions[:, 0], placements, strict=True):
+        assert row[: len(placement)].tolist() == placement.tolist()
+        assert not row[len(placement) : 12].any(), "padded units"
+    scores = policy.score(batch, actions)
+    assert torch.isfinite(scores.log_probability).all()
+    if name != "colocrl":
+        devices = actions[:, 0, 24:].gather(1, actions[:, 0, 12:24])
+        by_unit = batch.sequences.by_unit(devices[:, None])[:, 0] * batch.sequences.mask
+        assert torch.equal(by_unit, actions[:, 0, :12]), "units are where their groups are"
 
 
 @pytest.mark.parametrize("name", SPECS)
@@ -117,21 +137,37 @@ def test_drawing_follows_the_probabilities(name: str) -> None:
     assert whole[:, -1].exp().sum() <= 1 + 1e-4, "what was drawn has no more probability than all"
 
 
-def test_attention_in_parts_is_attention(monkeypatch: pytest.MonkeyPatch) -> None:
-    policy = new("colocrl")
-    batch = batch_of(policy, random_graph(20, seed=0))
-    actions = policy.act(batch, 3, draw())
+SIZES = st.tuples(*[st.integers(1, 6)] * 4)  # rows, queries, keys, width
 
-    def scored() -> tuple[torch.Tensor, torch.Tensor]:
-        policy.zero_grad()
-        log_probability = policy.score(batch, actions).log_probability
-        log_probability.sum().backward()
-        return log_probability, policy.network.key.weight.grad.clone()
 
-    whole = scored()
-    monkeypatch.setattr(recurrent, "MOST_ATTENTION", 3 * 20 * 16 * 6)
-    for part, of_whole in zip(scored(), whole, strict=True):
-        torch.testing.assert_close(part, of_whole, atol=1e-5, rtol=1e-4)
+@settings(deadline=None)
+@given(SIZES, st.integers(1, 200), st.integers(0, 1000))
+def test_attention_in_parts_is_attention(sizes: tuple[int, int, int, int], part: int, seed: int) -> None:
+    rows, queries, keys, width = sizes
+    shapes = (rows, queries, width), (rows, keys, width), (width,)
+    inputs = [3 * torch.randn(shape, generator=draw(seed), dtype=torch.float64).requires_grad_() for shape in shapes]
+
+    def plain(queries: torch.Tensor, keys: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(queries[:, :, None] + keys[:, None]) @ weights
+
+    expected = plain(*inputs)
+    wanted = torch.randn(expected.shape, generator=draw(seed), dtype=torch.float64)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(additive_attention, "PART", part)
+        scores = additive_attention.additive_scores(*inputs)
+        torch.testing.assert_close(scores, expected)
+        found = torch.autograd.grad(scores, inputs, wanted)
+    for one, other in zip(found, torch.autograd.grad(expected, inputs, wanted), strict=True):
+        torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize(("query", "key", "expected"), [(90, 90, 1), (-90, -90, -1), (90, -20, 1), (39, -39, 0)])
+def test_attention_survives_large_queries_and_keys(query: float, key: float, expected: float) -> None:
+    queries, keys = inputs = [torch.full((1, 1, 1), float(value)).requires_grad_() for value in (query, key)]
+    score = additive_attention.additive_scores(queries, keys, torch.ones(1))
+    torch.testing.assert_close(score.flatten(), torch.tensor([float(expected)]))
+    gradient = torch.autograd.grad(score.sum(), inputs)
+    torch.testing.assert_close(torch.stack(gradient).flatten(), torch.full((2,), 1.0 - expected**2))
 
 
 def test_the_decoder_knows_what_it_chose_before() -> None:

@@ -14,6 +14,7 @@ from graphs.errors import InputError
 from graphs.problem import Problem
 from placers.placeto import Placeto, build
 from placers.policies.placeto import new_placeto
+from placers.single_device import SingleDevice
 from tests.oracle.toys import Toy, random_graph, toy_cluster
 from training.checkpoint import TRAINER
 from training.finetune import FineTuned, FineTuner
@@ -156,6 +157,13 @@ def test_finetuning_finds_the_known_optimum_and_leaves_its_start_alone(four_ops_
     assert 195 < plan.simulations <= 200, "episodes of four steps, each simulated, and so are their starts"
     assert torch.equal(before, weights(start))
     assert not torch.equal(before, weights(Placeto(tuned.policy)))  # type: ignore[arg-type]
+
+
+def test_finetuning_knows_the_placement_with_all_units_together() -> None:
+    problem = problems()[0]
+    plan = FineTuner(build()).place(problem, budget=2)
+    assert plan.simulations == 2, "the opening and all on the fastest device"
+    assert simulate(problem, plan).step_seconds <= simulate(problem, SingleDevice().place(problem)).step_seconds
 
 
 @pytest.mark.parametrize("network", ["placeto:rounds=2", "placeto:devices=3,rounds=2"])

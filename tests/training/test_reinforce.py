@@ -8,13 +8,14 @@ from envs.iterative import PlacetoEnv, Rules
 from envs.simulator import Outcome, simulate
 from graphs.cluster import Cluster, Device
 from graphs.errors import InputError
+from graphs.op_graph import Floats
 from graphs.problem import Problem
 from placers.placeto import Placeto
 from placers.policies.placeto import Shape, new_placeto
 from tests.oracle.toys import Toy, random_graph, toy_cluster, toy_graph
 from training import reinforce
 from training.recipe import Reinforce
-from training.reinforce import ReinforceTrainer, returns_of
+from training.reinforce import ReinforceTrainer, returns_of, surrogate
 
 SMALL = Shape(rounds=2)
 
@@ -48,24 +49,74 @@ def test_a_baseline_is_the_mean_return_of_each_step_over_the_latest_episodes() -
     )
     seen = []
     for _ in range(4):
-        episodes, _, rewards = trainer._play()
-        returns = np.array([returns_of(np.array(paid), 0.5) for paid in rewards])
-        advantages, first = trainer._advantages(episodes, rewards)
+        piece = trainer._play(*trainer._begin())
+        returns = np.array([returns_of(np.array(paid), 0.5) for paid in piece.rewards.values()])
+        gained: dict[int, list[Floats]] = {0: []}
+        advantages = trainer._advantages(piece, dict(enumerate(returns)), gained)
+        trainer.fields[0].returns.extend(gained[0])
         trainer.updates += 1  # other draws
         seen.append(returns.mean(axis=0))
-        assert first == pytest.approx(returns[:, 0].mean())
-        np.testing.assert_allclose(advantages, returns - np.mean(seen[-2:], axis=0))
+        np.testing.assert_allclose(gained[0], [seen[-1]])
+        np.testing.assert_allclose(list(advantages.values()), returns - np.mean(seen[-2:], axis=0))
+
+
+def test_pieces_of_episodes_have_the_baselines_of_their_own_steps() -> None:
+    given = settings(9, episodes=2, baseline_updates=2, steps=3, normalised=True)
+    trainer = ReinforceTrainer(new_placeto(SMALL, 0), [problems()[0]], given)
+    trainer.fields[0].returns.append(np.array([1.0, 2.0, 3.0, 8.0]))
+    episodes, course = trainer._begin()
+    trainer._play(episodes, course)
+    piece = trainer._play(episodes, course)
+    assert (piece.start, len(piece.turns)) == (3, 1), "four steps are a piece of three and one of one"
+    advantages = trainer._advantages(piece, {0: np.array([4.0]), 1: np.array([0.0])}, {0: []})
+    # less the mean of 8 and (4 + 0) / 2 that is -1 and -5, whose standard deviation is 2
+    assert {i: each.tolist() for i, each in advantages.items()} == {0: [-0.5], 1: [-2.5]}
+    assert not trainer._play(episodes, course).turns
+
+
+def test_an_update_learns_after_every_piece_and_remembers_whole_episodes() -> None:
+    trainer = ReinforceTrainer(new_placeto(SMALL, 0), problems()[:2], settings(9, episodes=2, steps=4, epochs=3))
+    trainer.update()
+    steps = next(iter(trainer.optimizer.state.values()))["step"]
+    assert steps == 2 * 3, "six steps at most are two pieces, three epochs each"
+    assert [len(each) for field in trainer.fields for each in field.returns] == [4, 6]
+
+
+def test_a_later_epoch_stops_where_the_ratio_has_left_the_clip() -> None:
+    log_ratio = torch.log(torch.tensor([1.0, 1.5, 1.5, 0.5, 0.5])).requires_grad_()
+    gain = surrogate(log_ratio, torch.tensor([2.0, 2.0, -2.0, 2.0, -2.0]), 0.2)
+    assert gain.tolist() == pytest.approx([2.0, 2.4, -3.0, 1.0, -1.6])
+    gain.sum().backward()  # type: ignore[no-untyped-call]
+    assert log_ratio.grad is not None
+    assert log_ratio.grad.tolist() == pytest.approx([2.0, 0.0, -3.0, 1.0, 0.0])
+
+
+@pytest.mark.parametrize(("every", "simulations"), [(1, 7), (2, 4), (4, 3), (6, 2), (9, 2)])
+def test_improvements_paid_for_several_steps_at_once_add_up_to_the_same(every: int, simulations: int) -> None:
+    problem = problems()[1]
+    rules = Rules("improvement", every=every, longest_seconds=1e3)
+    trainer = ReinforceTrainer(new_placeto(SMALL, 0), [problem], settings(1), rules=rules)
+    episodes, course = trainer._begin()
+    start = episodes[0].outcome
+    piece = trainer._play(episodes, course)
+    end = episodes[0].outcome
+    assert start is not None
+    assert end is not None
+    assert trainer.simulations == simulations == rules.simulations(6)
+    assert sum(piece.rewards[0]) == pytest.approx(start.step_seconds - end.step_seconds)
+    assert [i for i, paid in enumerate(piece.rewards[0], 1) if paid and i % every and i < 6] == []
 
 
 @pytest.mark.parametrize("reward", ["improvement", "terminal"])
 def test_rewards_are_those_of_the_environment(reward: str) -> None:
     problem = problems()[1]
     trainer = ReinforceTrainer(new_placeto(SMALL, 0), [problem], settings(1), rules=Rules(reward=reward))
-    episodes, turns, rewards = trainer._play()
+    episodes, course = trainer._begin()
+    piece = trainer._play(episodes, course)
     env = PlacetoEnv(problem, reward=reward)
-    env.reset(seed=0, options={"placement": turns[0][0].state.placement})
-    expected = [env.step(turn.device)[1] for now in turns for turn in now if turn.episode == 0]
-    assert rewards[0] == pytest.approx(expected)
+    env.reset(seed=0, options={"placement": piece.turns[0][0].state.placement})
+    expected = [env.step(turn.device)[1] for now in piece.turns for turn in now if turn.episode == 0]
+    assert piece.rewards[0] == pytest.approx(expected)
     units = len(expected)
     assert trainer.simulations == len(episodes) * (units + 1 if reward == "improvement" else 1)
 
@@ -145,6 +196,8 @@ def test_rates_and_bonus_fall_linearly() -> None:
 def test_a_policy_needs_problems_of_its_number_of_devices() -> None:
     with pytest.raises(InputError, match="at least one problem"):
         ReinforceTrainer(new_placeto(SMALL, 0), [])
+    with pytest.raises(InputError, match="every is 0; expected 1 or more"):
+        Rules(every=0)
     with pytest.raises(InputError, match="for 3 devices, cluster 'unequal' has 2"):
         ReinforceTrainer(new_placeto(Shape(devices=3), 0), [bandit()])
 

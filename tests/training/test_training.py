@@ -108,6 +108,16 @@ def test_finetuning_finds_the_known_optimum_and_leaves_its_start_alone(placer: s
     assert not torch.equal(before, torch.cat([v.flatten() for v in results[0].policy.state_dict().values()]))
 
 
+@pytest.mark.parametrize(
+    ("placer", "budget", "samples"), [("gdp", 200, 16), ("gdp", 2000, 22), ("sequential", 200, 16)]
+)
+def test_of_a_larger_budget_gdp_makes_larger_updates_too(placer: str, budget: int, samples: int) -> None:
+    tuned = FineTuner(untrained(placer)).tune(problems()[0], simulations=budget)
+    spent = [simulations for simulations, _ in tuned.history]
+    assert set(np.diff(spent)) == {samples}
+    assert budget - samples < spent[-1] <= budget
+
+
 def test_finetuning_makes_the_best_placement_that_was_tried_likelier(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = Problem(random_graph(20, seed=1), toy_cluster(3))
     results: list[FineTuned] = []
