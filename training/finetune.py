@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from math import isqrt
+from math import ceil, isqrt
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from placers.colocrl import ColocRl
 from placers.gdp import Gdp
 from placers.hdp import Hdp
 from placers.placeto import Placeto
+from placers.policies.colocrl import ColocRlPolicy
 from placers.policies.one_shot import OneShotPolicy
 from placers.policies.placeto import PlacetoPolicy
 from placers.policies.sequential import SequentialPolicy
@@ -33,7 +34,15 @@ SAMPLES = 16  # placements per update: few, so that a small budget makes many im
 EPOCHS = 4
 LEARNING_RATE = 5e-4
 SELF_IMITATION = 1.0  # weight of the likelihood of the best placement so far (Oh et al. 2018), falling to 0; ours
-EPISODES, EVERY = 4, 8  # of Placeto's side by side, and their steps from one simulation to the next
+EPISODES = 4  # of Placeto's side by side
+EVERY, MOST = 4, 32  # their steps from one simulation to the next; more where an episode would take so many
+
+# Of Placeto: a policy learns from each half of an episode, and soon leaves most units of the best placement where they
+# are, so that a budget buys hundreds of episodes.
+REINFORCE = Reinforce(
+    episodes=EPISODES, baseline_updates=1, steps=32, epochs=2, learning_rate=3e-3, final_learning_rate=1e-3,
+    entropy=0.03, final_entropy=0.01, gradient_norm=40.0, imitation=SELF_IMITATION, relative=True, normalised=True,
+)  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,11 +85,10 @@ class FineTuner:
         if simulations > 0:
             spent += 1  # the plan to beat
             course = _by_reinforce if isinstance(policy, PlacetoPolicy) else _by_ppo
-            trainer, best, updates = course(policy, problem, chosen, simulations - spent, seed)
+            best, progress = course(policy, problem, chosen, simulations - spent, seed)
             history.append((spent, best.best_seconds))
-            for _ in range(updates):
-                history.append((spent + trainer.update().simulations, best.best_seconds))
-            spent += trainer.simulations
+            history.extend((spent + simulated, best.best_seconds) for simulated in progress)
+            spent = history[-1][0]
             chosen = chosen if best.best_placement is None else best.best_placement
         plan = Plan.of_units(problem, chosen, placer=self.name, seed=seed, simulations=spent)
         return FineTuned(policy, plan.with_curve(_improvements(history)), tuple(history))
@@ -95,62 +103,80 @@ def _improvements(history: Sequence[tuple[int, float]]) -> Iterator[tuple[int, f
             yield simulations, seconds
 
 
-def _by_ppo(policy: Any, problem: Problem, opening: Ints, simulations: int, seed: int) -> tuple[PpoTrainer, Arena, int]:
-    """A trainer on one problem, what keeps its best placement, and how many updates so many simulations allow.
+def _by_ppo(policy: Any, problem: Problem, opening: Ints, simulations: int, seed: int) -> tuple[Arena, Iterator[int]]:
+    """What keeps the best placement of a problem, and the updates, which yield the simulations taken so far.
 
     The opening, (units,), is simulated before these.
     """
     arena = Arena(problem)
     arena.simulate(opening[None])
     settings, imitation = _course(policy, simulations)
-    return PpoTrainer(policy, [arena], settings, seed, imitation), arena, simulations // settings.samples
+    trainer = PpoTrainer(policy, [arena], settings, seed, imitation)
+    return arena, (trainer.update().simulations for _ in range(simulations // settings.samples))
 
 
 def _by_reinforce(
     policy: Any, problem: Problem, opening: Ints, simulations: int, seed: int
-) -> tuple[ReinforceTrainer, Field, int]:
+) -> tuple[Field, Iterator[int]]:
     """The same for Placeto's MDP, some episodes per update, which begin where the best one has come to.
 
     The first of them know the opening and the arbitrary start of the paper, all units on one device.
     """
-    rules = Rules("improvement", "best", policy.shape.order, every=EVERY)
-    per_episode = rules.simulations(problem.graph.num_units)
-    left = max(0, simulations - 1)
-    episodes = max(1, min(EPISODES, left // per_episode))
-    updates = left // (episodes * per_episode)
-    trainer = ReinforceTrainer(policy, [problem], _reinforce_settings(updates, episodes), rules=rules, seed=seed)
+    every = max(EVERY, ceil(problem.graph.num_units / MOST))
+    rules = Rules("improvement", "best", policy.shape.order, every=every)
+    trainer = ReinforceTrainer(policy, [problem], REINFORCE, rules=rules, seed=seed, remember=True)
     field = trainer.fields[0]
     trainer.note(0, opening, field.scene.simulator.run(opening))
+    return field, _episodes(trainer, simulations)
+
+
+def _episodes(trainer: ReinforceTrainer, simulations: int) -> Iterator[int]:
+    """Updates until so many simulations may be exceeded by the next; yields those taken so far.
+
+    An episode that ends where it began takes none. Lest a policy that moves nothing goes on for ever, each counts as
+    one when it comes to how many updates there are.
+    """
+    field = trainer.fields[0]
     if simulations:
-        together = np.full_like(opening, field.scene.fastest_device())
+        together = np.full(field.scene.problem.graph.num_units, field.scene.fastest_device())
         trainer.note(0, together, field.scene.simulator.run(together))
         trainer.simulations += 1
-    return trainer, field, updates
-
-
-def _reinforce_settings(updates: int, episodes: int) -> Reinforce:
-    """Many small improvements: a budget buys few episodes, and a policy learns four times from each quarter of one."""
-    return Reinforce(
-        updates=max(1, updates), episodes=episodes, baseline_updates=1 if episodes > 1 else 10, steps=32, epochs=4,
-        learning_rate=3e-3, final_learning_rate=1e-3, entropy=0.03, final_entropy=0.01, gradient_norm=40.0,
-        relative=True, normalised=True,
-    )  # fmt: skip
+        yield trainer.simulations
+    at_most = trainer.mdp.rules.simulations(field.scene.problem.graph.num_units)
+    for _ in range(simulations // EPISODES):
+        count = min(EPISODES, (simulations - trainer.simulations) // at_most)
+        if count == 0:
+            return
+        before = trainer.simulations
+        trainer.update(count=count, progress=before / simulations)
+        if trainer.simulations > before:
+            yield trainer.simulations
 
 
 def _course(policy: Any, simulations: int) -> tuple[Ppo, Imitation]:
-    """The settings of a kind of policy; all imitate themselves but the decoder, for which that was not tried."""
+    """The settings of a kind of policy; GDP and HDP imitate themselves.
+
+    ColocRL is better without, and for the decoder that was not tried.
+    """
     if isinstance(policy, SequentialPolicy):
         return _sequential_settings(simulations), Imitation()
+    if isinstance(policy, ColocRlPolicy):
+        return _colocrl_settings(simulations), Imitation()
     settings = _one_shot_settings if isinstance(policy, OneShotPolicy) else _settings
     return settings(simulations), Imitation(weight=SELF_IMITATION)
 
 
 def _settings(simulations: int, samples: int = SAMPLES) -> Ppo:
-    """Those of ColocRL and HDP; for HDP rates from 1e-4 to 4e-3 were tried."""
+    """Those of HDP, for which rates from 1e-4 to 4e-3 were tried, and what the others depart from."""
     return Ppo(
         updates=max(1, simulations // samples), problems_per_update=1, samples=samples, epochs=EPOCHS,
         learning_rate=LEARNING_RATE, final_learning_rate=LEARNING_RATE / 5, entropy=0.003, final_entropy=0.0005,
     )  # fmt: skip
+
+
+def _colocrl_settings(simulations: int) -> Ppo:
+    """Somewhat faster; rates from 5e-4 to 2e-3, samples of 8, and self-imitation were tried on Placeto's graphs."""
+    return replace(_settings(simulations), learning_rate=1e-3, final_learning_rate=2e-4)
 
 
 def _one_shot_settings(simulations: int) -> Ppo:

@@ -81,6 +81,7 @@ class Reinforce(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     epochs: Positive = 1  # passes over these steps; after the first the ratio of probabilities is clipped, as in PPO
     clip: Share = 0.2  # of that ratio
     normalised: bool = False  # advantages by their standard deviation, so that the entropy bonus means the same (ours)
+    imitation: Annotated[float, msgspec.Meta(ge=0)] = 0.0  # weight of the best known device; falls linearly to 0 (ours)
     relative: bool = False  # returns in units of the problem's lower bound, so that 20 ms and 2 s count alike (ours)
 
 

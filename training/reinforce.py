@@ -3,8 +3,13 @@
 The return of step t is compared with the mean return of step t over the last ten episodes of the same problem, the
 current one among them. The gradients of all steps of an episode make one update, to Adam, with their norm clipped.
 Learning rate and entropy bonus fall linearly. Left open there and chosen here: how the bonus starts and ends, and one
-baseline for each problem. Ours to switch on: to learn from pieces of an episode while it goes on (`steps`), each paid
-what it gains by itself, and several times from each piece, as PPO does (`epochs`).
+baseline for each problem.
+
+Ours to switch on: to learn from pieces of an episode while it goes on (`steps`), each paid what it gains by itself, and
+several times from each piece, as PPO does (`epochs`); beside that to imitate the best placement known, which makes its
+device of the current unit likelier in every state that was visited (`imitation`; Oh et al. 2018, "Self-Imitation
+Learning"); and to simulate no placement twice (`remember`). A policy whose episodes start at the best placement so
+learns to leave most units where they are, and steps that do cost no simulation.
 """
 
 from __future__ import annotations
@@ -21,6 +26,7 @@ from torch.nn.utils import clip_grad_norm_
 
 from envs.bounds import lower_bound
 from envs.iterative import Episode, Mdp, Rules
+from envs.observations import Progress
 from envs.simulator import Outcome
 from envs.stage import Scene
 from envs.vector import simulate_together
@@ -62,6 +68,7 @@ class Field:
     returns: deque[Floats] = field(default_factory=deque)  # of earlier updates: (units,) mean over their episodes
     best_seconds: float = np.inf  # of the placements that fit, since the trainer was made
     best_placement: Ints | None = None  # (units,)
+    known: dict[bytes, Outcome] = field(default_factory=dict)  # of placements (units,), if they are remembered
 
     @classmethod
     def of(cls, problem: Problem, updates: int) -> Field:
@@ -88,9 +95,10 @@ class ReinforceTrainer:
     """A policy, its optimizer, and the problems it learns from, of any sizes.
 
     Each update draws from generators seeded by (seed, update), so that a run resumed from a checkpoint goes on as if
-    it had never stopped. `mdp.best` holds the placement of least rho seen of each problem, `fields` the fastest that
-    fits, which may be another: rho forgives a little too much memory for much time. Raises InputError without problems,
-    or for a policy that is for another number of devices.
+    it had never stopped, unless it is to `remember` what placements cost, which is not saved. `mdp.best` holds the
+    placement of least rho seen of each problem, `fields` the fastest that fits, which may be another: rho forgives a
+    little too much memory for much time. Raises InputError without problems, or for a policy that is for another number
+    of devices.
     """
 
     def __init__(
@@ -101,6 +109,7 @@ class ReinforceTrainer:
         *,
         rules: Rules | None = None,
         seed: int = 0,
+        remember: bool = False,
     ) -> None:
         if not problems:
             raise InputError("training needs at least one problem")
@@ -110,21 +119,27 @@ class ReinforceTrainer:
         self.settings = settings or Reinforce()
         self.mdp = Mdp(rules or Rules())
         self.seed = seed
+        self.remember = remember
         self.fields = [Field.of(problem, self.settings.baseline_updates) for problem in problems]
         self._kinships = {each.scene: each.kinship for each in self.fields}
         self.updates = 0
         self.simulations = 0
         self.optimizer = torch.optim.Adam(policy.parameters(), self.settings.learning_rate)
 
-    def update(self) -> ReinforceMetrics:
-        """Play episodes and improve the policy once."""
+    def update(self, *, count: int = 0, progress: float | None = None) -> ReinforceMetrics:
+        """Play episodes and improve the policy once.
+
+        - `count`: Episodes of each problem; as many as the settings say if it is 0.
+        - `progress`: Share of the run that is over; by the number of updates unless it is given.
+        """
         settings = self.settings
-        progress = min(self.updates / max(settings.updates - 1, 1), 1.0)
+        progress = min(self.updates / max(settings.updates - 1, 1), 1.0) if progress is None else progress
         rate = settings.learning_rate + (settings.final_learning_rate - settings.learning_rate) * progress
         bonus = settings.entropy + (settings.final_entropy - settings.entropy) * progress
+        weight = settings.imitation * (1.0 - progress)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
-        episodes, course = self._begin()
+        episodes, course = self._begin(count)
         gained: dict[int, list[Floats]] = {episode.progress.index: [] for episode in episodes}
         first = 0.0
         learned: list[tuple[float, float]] = []
@@ -132,7 +147,7 @@ class ReinforceTrainer:
             returns = self._returns(episodes, piece)
             advantages = self._advantages(piece, returns, gained)
             first = first if learned else float(np.mean([each[0] for each in returns.values()]))
-            learned.append(self._improve(piece, advantages, bonus))
+            learned.append(self._improve(piece, advantages, bonus, weight))
         for index, means in gained.items():
             self.fields[index].returns.append(np.concatenate(means))
         self.updates += 1
@@ -141,17 +156,19 @@ class ReinforceTrainer:
         return ReinforceMetrics(self.updates, self.simulations, first, over_bound, fits, entropy, norm, rate)
 
     def note(self, index: int, placement: Ints, outcome: Outcome) -> None:
-        """Remember a simulated placement, (units,), of one of the problems if it is the best so far."""
+        """Take a simulated placement, (units,), of one of the problems, and keep it if it is the best so far."""
+        if self.remember:
+            self.fields[index].known[placement.tobytes()] = outcome
         self.fields[index].note(placement, outcome)
         self.mdp.note(self.fields[index].scene, placement, outcome)
 
-    def _begin(self) -> tuple[list[Episode], Iterator[list[Turn]]]:
-        """Episodes before their first step, and their steps to come."""
+    def _begin(self, count: int = 0) -> tuple[list[Episode], Iterator[list[Turn]]]:
+        """Episodes before their first step, `count` of each problem or as the settings say, and their steps to come."""
         seeds = np.random.SeedSequence((self.seed, self.updates)).generate_state(2, np.uint64)
         rng = np.random.default_rng(seeds[0])
         generator = torch.Generator().manual_seed(int(seeds[1] >> 1))
-        count = min(self.settings.problems_per_update, len(self.fields))
-        chosen = rng.choice(len(self.fields), count, replace=False).repeat(self.settings.episodes)
+        problems = min(self.settings.problems_per_update, len(self.fields))
+        chosen = rng.choice(len(self.fields), problems, replace=False).repeat(count or self.settings.episodes)
         episodes = [self.mdp.begin(int(i), self.fields[i].scene, rng) for i in chosen]
         self._settle([episode for episode in episodes if self.mdp.rules.due(episode)])
         return episodes, play(self.policy, episodes, self._kinships, generator)
@@ -168,12 +185,23 @@ class ReinforceTrainer:
         return piece
 
     def _settle(self, episodes: Sequence[Episode]) -> list[float]:
-        """Simulate the episodes' placements; their rewards."""
-        outcomes = simulate_together(episodes)
-        self.simulations += len(episodes)
+        """Tell the episodes what their placements cost; their rewards."""
+        outcomes = self._outcomes(episodes)
         for episode, outcome in zip(episodes, outcomes, strict=True):
             self.note(episode.progress.index, episode.progress.placement, outcome)
         return [episode.settle(outcome) for episode, outcome in zip(episodes, outcomes, strict=True)]
+
+    def _outcomes(self, episodes: Sequence[Episode]) -> list[Outcome]:
+        """What the episodes' placements cost, by simulation unless it is known."""
+        if not self.remember:
+            self.simulations += len(episodes)
+            return simulate_together(episodes)
+        at = [(episode.progress.index, episode.progress.placement.tobytes()) for episode in episodes]
+        new = {(i, key): each for (i, key), each in zip(at, episodes, strict=True) if key not in self.fields[i].known}
+        self.simulations += len(new)
+        for (i, key), outcome in zip(new, simulate_together(list(new.values())), strict=True):
+            self.fields[i].known[key] = outcome
+        return [self.fields[i].known[key] for i, key in at]
 
     def _returns(self, episodes: Sequence[Episode], piece: Piece) -> dict[int, Floats]:
         """Of each episode that moved, (steps,) what the piece still pays, in seconds or lower bounds."""
@@ -200,7 +228,9 @@ class ReinforceTrainer:
         deviation = float(np.concatenate(list(advantages.values())).std())
         return {i: each / max(deviation, 1e-8) for i, each in advantages.items()}
 
-    def _improve(self, piece: Piece, advantages: Mapping[int, Floats], bonus: float) -> tuple[float, float]:
+    def _improve(
+        self, piece: Piece, advantages: Mapping[int, Floats], bonus: float, weight: float
+    ) -> tuple[float, float]:
         """A step of Adam per epoch; mean entropy, and norm of the gradient before it was clipped, of the first."""
         portions = list(_portions(piece.turns))
         before: list[Tensor] = []  # log-probabilities of the decisions, by portion
@@ -211,17 +241,27 @@ class ReinforceTrainer:
             for number, some in enumerate(portions):
                 states = [turn.state for _, turn in some]
                 seen = self.policy.see(states, [self._kinships[state.scene] for state in states])
-                log_probability, entropy = self.policy.score(seen, torch.tensor([turn.device for _, turn in some]))
+                shown, counted = self._shown(states)
+                devices = torch.stack([torch.tensor([turn.device for _, turn in some]), shown], dim=1)
+                log_probabilities, entropy = self.policy.score(seen, devices)
+                log_probability, likelihood = log_probabilities.unbind(1)
                 if len(before) == number:
                     before.append(log_probability.detach())
                 advantage = torch.tensor([advantages[turn.episode][step] for step, turn in some], dtype=torch.float32)
                 gain = surrogate(log_probability - before[number], advantage, self.settings.clip) + bonus * entropy
+                gain = gain + (weight * likelihood).where(counted, 0.0)
                 (-gain.sum() / len(advantages)).backward()  # type: ignore[no-untyped-call]
                 entropies += float(entropy.detach().sum())
             norm = clip_grad_norm_(self.policy.parameters(), self.settings.gradient_norm)
             self.optimizer.step()
             found.append((entropies / sum(len(some) for some in portions), float(norm)))
         return found[0]
+
+    def _shown(self, states: Sequence[Progress]) -> tuple[Tensor, Tensor]:
+        """(states,) the current unit's device in the best placement known, and (states,) bool, whether one is known."""
+        best = [self.mdp.best.get(state.scene) for state in states]
+        devices = [0 if one is None else int(one[1][state.current]) for one, state in zip(best, states, strict=True)]
+        return torch.tensor(devices), torch.tensor([one is not None for one in best])
 
     def _judge(self, episodes: Sequence[Episode]) -> tuple[float, float]:
         """The share of final placements that fit, and their step times over the lower bound."""

@@ -76,9 +76,9 @@ class PlacetoPolicy(nn.Module):
         return drawn if greedy is None else torch.where(greedy, logits.argmax(-1), drawn)
 
     def score(self, states: States, devices: Tensor) -> tuple[Tensor, Tensor]:
-        """Log-probability of each state's device, (states,), and the distribution's entropy in nats, (states,)."""
+        """Log-probabilities of devices, (states,) or several for each state; and its entropy in nats, (states,)."""
         log_probabilities = self.logits(states).log_softmax(-1)
-        chosen = log_probabilities.gather(-1, devices[:, None])[:, 0]
+        chosen = log_probabilities.gather(-1, devices.view(len(devices), -1)).view_as(devices)
         finite = log_probabilities.masked_fill(torch.isinf(log_probabilities), 0.0)
         return chosen, -(log_probabilities.exp() * finite).sum(-1)
 

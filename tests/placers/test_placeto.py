@@ -151,6 +151,10 @@ def test_without_a_number_of_devices_it_serves_clusters_side_by_side_and_does_no
         probabilities = logits[row, :count].softmax(-1)
         torch.testing.assert_close(chosen[row], probabilities[device].log())
         torch.testing.assert_close(entropy[row], -(probabilities * probabilities.log()).sum())
+    several, again = policy.score(seen_by(policy, states), torch.tensor([[1, 0], [3, 2]]))
+    torch.testing.assert_close(several[:, 0], chosen)
+    torch.testing.assert_close(several[:, 1], torch.stack([logits[0].softmax(-1)[0], logits[1].softmax(-1)[2]]).log())
+    torch.testing.assert_close(again, entropy)
     states[1].placement = 3 - states[1].placement  # equal devices, numbered from the other end
     torch.testing.assert_close(policy.logits(seen_by(policy, states))[1], logits[1].flip(0))
 

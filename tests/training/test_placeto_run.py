@@ -154,7 +154,7 @@ def test_finetuning_finds_the_known_optimum_and_leaves_its_start_alone(four_ops_
     assert tuned.history[-1] == (plan.simulations, four_ops_two_devices.best_seconds)
     assert plan.curve[-1][1] == four_ops_two_devices.best_seconds
     assert [seconds for _, seconds in plan.curve] == sorted({seconds for _, seconds in plan.curve}, reverse=True)
-    assert 195 < plan.simulations <= 200, "episodes of four steps, each simulated, and so are their starts"
+    assert plan.simulations <= 16 + 1 + 1 + 2**4, "samples, the two starts, and no placement is simulated twice"
     assert torch.equal(before, weights(start))
     assert not torch.equal(before, weights(Placeto(tuned.policy)))  # type: ignore[arg-type]
 

@@ -172,6 +172,63 @@ def test_the_entropy_bonus_makes_it_undecided_where_nothing_else_is_to_be_learne
     assert ends[1][1] == pytest.approx(np.log(2), abs=1e-2)
 
 
+def test_a_placement_that_is_remembered_is_not_simulated_again() -> None:
+    counts = []
+    for remember in (False, True):
+        given, rules = settings(3, episodes=8), Rules("improvement", every=1)
+        trainer = ReinforceTrainer(new_placeto(SMALL, 0), [bandit()], given, rules=rules, remember=remember)
+        paid = [dict(trainer._play(*trainer._begin()).rewards)]
+        lines = [trainer.update() for _ in range(3)]
+        counts.append((trainer.simulations, paid, [line.first_return for line in lines]))
+    (always, _, _), (once, _, _) = counts
+    assert (always, once) == (4 * 8 * 2, 2), "a start and a step, of eight episodes; or both devices once"
+    assert counts[0][1:] == counts[1][1:], "they are paid the same"
+
+
+def test_what_is_noted_need_not_be_simulated() -> None:
+    given, rules = settings(1, episodes=4), Rules("terminal", start="best")
+    trainer = ReinforceTrainer(new_placeto(SMALL, 0), [bandit()], given, rules=rules, remember=True)
+    for device, seconds in ((0, 4.0), (1, 1.0)):
+        trainer.note(0, np.array([device]), Outcome(seconds, np.array([0.0, 0.0]), fits=True))
+    trainer.update(count=9)
+    assert trainer.simulations == 0
+
+
+def indifferent(imitation: float, updates: int = 9) -> ReinforceTrainer:
+    """A policy for two equal devices that is told of a faster placement, on the second one, than there can be."""
+    equal = Problem(toy_graph([1], []), toy_cluster(2))
+    given = settings(updates, entropy=0.0, imitation=imitation, learning_rate=1e-2, gradient_norm=1e3)
+    trainer = ReinforceTrainer(new_placeto(Shape(devices=2), 0), [equal], given, rules=Rules(reward="terminal"))
+    trainer.note(0, np.array([1]), Outcome(0.5, np.array([0.0, 0.0]), fits=True))
+    return trainer
+
+
+def test_the_best_placement_known_is_imitated() -> None:
+    for imitation, follows in ((0.0, False), (1.0, True)):
+        trainer = indifferent(imitation, updates=40)
+        lines = [trainer.update() for _ in range(40)]
+        assert (lines[-1].entropy < 0.3) == follows
+        if follows:
+            plan = Placeto(trainer.policy).place(trainer.fields[0].scene.problem)
+            assert plan.per_unit(trainer.fields[0].scene.problem).tolist() == [1]
+
+
+def test_imitation_fades_linearly_to_nothing() -> None:
+    norms = [indifferent(1.0).update(progress=progress).gradient_norm for progress in (0.0, 0.75, 1.0)]
+    assert norms[0] > 0.0
+    assert norms == pytest.approx([norms[0], norms[0] / 4, 0.0], rel=1e-4, abs=1e-9)
+
+
+def test_nothing_is_imitated_before_a_placement_is_known() -> None:
+    trainer = ReinforceTrainer(new_placeto(SMALL, 0), problems()[:2], settings(1), rules=Rules("terminal"))
+    trainer.note(1, np.array([1, 0, 1, 0, 1, 0]), Outcome(1.0, np.array([0.0, 0.0]), fits=True))
+    episodes, _ = trainer._begin()
+    states = [episode.progress for episode in sorted(episodes, key=lambda each: each.progress.index)]
+    states[1].current = 2
+    devices, counted = trainer._shown(states)
+    assert (devices[1].item(), counted.tolist()) == (1, [False, True])
+
+
 def test_relative_returns_are_in_units_of_the_lower_bound() -> None:
     for relative, scale in ((False, 1.0), (True, 1 / 3)):  # three ops of 1 s at best, one after the other
         given = settings(1, relative=relative)
