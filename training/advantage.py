@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from envs.simulator import Outcomes
 from graphs.op_graph import Bools, Floats
@@ -50,3 +52,9 @@ class MovingAverage:
         before = mean if np.isnan(self.value) else self.value
         self.value = DECAY * before + (1 - DECAY) * mean
         return np.where(counted, values - before, 0.0)
+
+
+def surrogate(log_ratio: Tensor, advantage: Tensor, clip: float) -> Tensor:
+    """PPO's clipped objective of each decision; where the ratio is still 1 its gradient is REINFORCE's."""
+    ratio = log_ratio.exp()
+    return torch.minimum(ratio * advantage, ratio.clamp(1.0 - clip, 1.0 + clip) * advantage)

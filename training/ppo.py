@@ -21,7 +21,7 @@ from torch.nn.utils import clip_grad_norm_
 
 from envs.simulator import Outcomes
 from graphs.op_graph import Floats, Ints
-from training.advantage import rewards, standardised
+from training.advantage import rewards, standardised, surrogate
 from training.imitation import Shown, search
 from training.recipe import Imitation, Ppo
 from training.rollouts import Arena, Policy, Rollouts
@@ -142,21 +142,18 @@ class PpoTrainer:
             scores = self.policy.score(rollouts.batch, actions)
             log_probability = scores.log_probability[:, :samples]
             before = log_probability.detach() if before is None else before  # the policy that drew them is the first
-            ratio = (log_probability - before).exp()
-            objective, clipped = self._objective(ratio, rollouts)
+            objective, clipped = self._objective(log_probability - before, rollouts)
             entropy = scores.entropy.sum() / rollouts.batch.unit_mask.sum()
             imitated = 0.0 if shown is None else weight * shown.likelihood(scores.log_probability[:, samples])
             self._step(-objective - bonus * entropy - imitated)
         return float(entropy.detach()), clipped
 
-    def _objective(self, ratio: Tensor, rollouts: Rollouts) -> tuple[Tensor, float]:
-        """PPO's clipped objective per unit of probability ratios like the actions; and the share that is clipped."""
+    def _objective(self, log_ratio: Tensor, rollouts: Rollouts) -> tuple[Tensor, float]:
+        """PPO's clipped objective per unit, of log-ratios of probability like the actions; and the share clipped."""
         mask: Tensor = rollouts.batch.unit_mask[:, None, :]
-        advantages = rollouts.advantages[:, :, None]
-        bounded = ratio.clamp(1 - self.settings.clip, 1 + self.settings.clip)
-        gain = torch.minimum(ratio * advantages, bounded * advantages) * mask
+        gain = surrogate(log_ratio, rollouts.advantages[:, :, None], self.settings.clip) * mask
         units = mask.sum()
-        outside = ((ratio != bounded) & mask).sum() / (units * ratio.shape[1])
+        outside = (((log_ratio.exp() - 1).abs() > self.settings.clip) & mask).sum() / (units * log_ratio.shape[1])
         return gain.mean(dim=1).sum() / units, float(outside)
 
     def _step(self, loss: Tensor) -> None:

@@ -35,6 +35,7 @@ from graphs.op_graph import Floats, Ints
 from graphs.problem import Problem
 from placers.policies.placeto import PlacetoPolicy, Turn, play
 from placers.policies.placeto_states import Kinship
+from training.advantage import surrogate
 from training.recipe import Reinforce
 
 NODES_AT_ONCE = 20_000  # units of the states whose gradient is taken together: some 100 MB, or that for each device
@@ -269,12 +270,6 @@ class ReinforceTrainer:
         fits = [outcome.fits for outcome, _ in ends if outcome is not None]
         logs = [np.log(outcome.step_seconds / bound) for outcome, bound in ends if outcome is not None and outcome.fits]
         return float(np.mean(fits)), float(np.exp(np.mean(logs))) if logs else float("nan")
-
-
-def surrogate(log_ratio: Tensor, advantage: Tensor, clip: float) -> Tensor:
-    """PPO's clipped objective of each decision; where the ratio is still 1 its gradient is REINFORCE's."""
-    ratio = log_ratio.exp()
-    return torch.minimum(ratio * advantage, ratio.clamp(1.0 - clip, 1.0 + clip) * advantage)
 
 
 def returns_of(rewards: Floats, discount: float) -> Floats:

@@ -24,7 +24,7 @@ from placers.policies.hdp_grouper import Grouper, describe_groups, neighbours_of
 from placers.policies.one_shot import Scores, as_columns
 from placers.policies.op_sequence import TYPES, OpSequence, Sequences
 from placers.policies.recurrent import Memory, Seq2Seq
-from placers.policies.recurrent_spec import Above0, Even, Size, check_devices, shape_of
+from placers.policies.shapes import Above0, Even, Size, check_devices, shape_of
 
 NAME = "hdp"
 MOST_GROUPS, GROUPS_PER_DEVICE = 256, 20

@@ -17,7 +17,7 @@ from graphs.cluster import Cluster
 from graphs.errors import InputError
 from placers.policies.placeto_network import PlacetoNetwork
 from placers.policies.placeto_states import Kinship, States
-from placers.policies.recurrent_spec import Size, shape_of
+from placers.policies.shapes import Size, shape_of
 
 NAME = "placeto"
 Count = Annotated[int, msgspec.Meta(ge=0)]

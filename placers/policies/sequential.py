@@ -21,11 +21,11 @@ from graphs.problem import Problem
 from placers.policies.batch import Batch
 from placers.policies.features import Observation, observe
 from placers.policies.one_shot import Scores
-from placers.policies.recurrent_spec import Size, shape_of
 from placers.policies.sequential_board import Board, renamed_by_use
 from placers.policies.sequential_encoder import Encoder
 from placers.policies.sequential_rollout import roll_out
 from placers.policies.sequential_state import FEATURES, GIVEN, GREEDY, SAMPLED, Choices, Head, Record, State
+from placers.policies.shapes import Size, shape_of
 
 NAME = "sequential"
 EARLIER_PASSES = 3  # at most, in training

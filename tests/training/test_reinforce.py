@@ -14,8 +14,9 @@ from placers.placeto import Placeto
 from placers.policies.placeto import Shape, new_placeto
 from tests.oracle.toys import Toy, random_graph, toy_cluster, toy_graph
 from training import reinforce
+from training.advantage import surrogate
 from training.recipe import Reinforce
-from training.reinforce import ReinforceTrainer, returns_of, surrogate
+from training.reinforce import ReinforceTrainer, returns_of
 
 SMALL = Shape(rounds=2)
 

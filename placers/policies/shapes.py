@@ -1,4 +1,4 @@
-"""Specs of recurrent policies, "colocrl:devices=2,hidden=64": what a policy is made of, and whom it is for."""
+"""Shapes: what a policy is made of, told by a spec such as "colocrl:devices=2,hidden=64"; and whom it is for."""
 
 from __future__ import annotations
 
