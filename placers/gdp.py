@@ -14,7 +14,7 @@ from placers.policies.batch import Batch
 from placers.policies.decoding import candidates
 from placers.policies.features import observe
 from placers.policies.one_shot import OneShotPolicy
-from placers.policies.policy_file import load_policy, new_policy
+from placers.policies.policy_file import load_policy, new_policy, spec_of
 from placers.searching.held_memory import HeldMemory
 
 LEARNED = True  # means nothing before it is trained
@@ -42,7 +42,5 @@ class Gdp:
 
 def build(*, checkpoint: str = "", network: str = "graphsage_transformer", samples: int = 0) -> Gdp:
     """GDP with the policy in a checkpoint folder, or an untrained one."""
-    knobs = [f"checkpoint={checkpoint}"] * bool(checkpoint) + [f"samples={samples}"] * bool(samples)
-    name = ":".join(["gdp", ",".join(knobs)] if knobs else ["gdp"])
     policy = load_policy(Path(checkpoint))[0] if checkpoint else new_policy(network, seed=0)
-    return Gdp(policy, name, samples)
+    return Gdp(policy, spec_of("gdp", checkpoint=checkpoint, samples=samples), samples)

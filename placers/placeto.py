@@ -16,7 +16,7 @@ from graphs.op_graph import Ints
 from graphs.problem import Problem
 from placers.policies.placeto import NAME, PlacetoPolicy, new_placeto, play
 from placers.policies.placeto_states import Kinship
-from placers.policies.policy_file import load_as
+from placers.policies.policy_file import load_as, spec_of
 
 LEARNED = True  # means nothing before it is trained
 UNTRAINED = "placeto:width=8,rounds=4,mean=true,explore=0.05"  # sums make an untrained policy certain of one device
@@ -57,12 +57,10 @@ class Placeto:
         return [[episode.progress.placement.copy() for episode in episodes] for _ in turns]
 
 
-def build(*, checkpoint: str = "", samples: int = 0) -> Placeto:
+def build(*, checkpoint: str = "", network: str = UNTRAINED, samples: int = 0) -> Placeto:
     """Placeto with the policy in a checkpoint folder, or an untrained one for any number of devices."""
-    knobs = [f"checkpoint={checkpoint}"] * bool(checkpoint) + [f"samples={samples}"] * bool(samples)
-    name = ":".join([NAME, ",".join(knobs)] if knobs else [NAME])
-    policy = load_as(Path(checkpoint), NAME, new_placeto)[0] if checkpoint else new_placeto(UNTRAINED, seed=0)
-    return Placeto(policy, name, samples)
+    policy = load_as(Path(checkpoint), NAME, new_placeto)[0] if checkpoint else new_placeto(network, seed=0)
+    return Placeto(policy, spec_of(NAME, checkpoint=checkpoint, samples=samples), samples)
 
 
 def _distinct(placements: list[Ints]) -> list[Ints]:

@@ -15,7 +15,7 @@ import numpy as np
 from envs.plan import Plan
 from envs.simulator import Simulator
 from graphs.problem import Problem
-from placers.policies.policy_file import load_as
+from placers.policies.policy_file import load_as, spec_of
 from placers.policies.sequential import NAME, SequentialPolicy, new_sequential
 
 LEARNED = True  # means nothing before it is trained
@@ -46,7 +46,5 @@ class Sequential:
 
 def build(*, checkpoint: str = "", network: str = NAME, samples: int = 0) -> Sequential:
     """The sequential decoder with the policy in a checkpoint folder, or an untrained one."""
-    knobs = [f"checkpoint={checkpoint}"] * bool(checkpoint) + [f"samples={samples}"] * bool(samples)
-    name = ":".join([NAME, ",".join(knobs)] if knobs else [NAME])
     policy = load_as(Path(checkpoint), NAME, new_sequential)[0] if checkpoint else new_sequential(network, seed=0)
-    return Sequential(policy, name, samples)
+    return Sequential(policy, spec_of(NAME, checkpoint=checkpoint, samples=samples), samples)

@@ -65,6 +65,8 @@ def document(suites: Sequence[Results], command: str, *, budget: int, groups: in
         "",
         f"Everyone may simulate {budget:,} placements of a problem; {seeds} seed{'s' * (seeds > 1)}; at most {groups} "
         "op groups a graph.",
+        "On one problem all learn by PPO, with settings of their own; GDP, HDP and Placeto imitate the best placement",
+        "that they know beside that. Placeto pays once for a placement that it comes back to, the others every time.",
         "Ratios are of step times, below 1 is faster: geometric means over the seeds and problems where both plans",
         "fit, with 95% intervals in [brackets], for which seeds and problems are drawn anew. Faster than the expert is",
         "who takes less time by more than a tenth of a per cent, in the mean over seeds, or fits where the expert does",

@@ -52,6 +52,12 @@ def new_policy(network: str, seed: int) -> OneShotPolicy:
         return OneShotPolicy(by_name.build("placers.networks", network))
 
 
+def spec_of(placer: str, **knobs: object) -> str:
+    """The spec of a learned placer with the knobs that are given a value."""
+    told = ",".join(f"{knob}={value}" for knob, value in knobs.items() if value)
+    return f"{placer}:{told}" if told else placer
+
+
 def save_policy(folder: Path, weights: dict[str, Tensor], meta: Meta) -> None:
     """Write a policy, given by its `state_dict()`, into a folder, which must exist."""
     save_file(weights, folder / WEIGHTS)

@@ -12,7 +12,7 @@ import torch
 from envs.plan import Plan
 from envs.simulator import Simulator
 from graphs.problem import Problem
-from placers.policies.policy_file import load_as
+from placers.policies.policy_file import load_as, spec_of
 
 HIDDEN = 128  # a quarter of the authors', for speed
 
@@ -36,9 +36,7 @@ class RecurrentPlacer(ABC):
     @classmethod
     def built(cls, checkpoint: str, samples: int, hidden: int) -> Self:
         """With the policy in a checkpoint folder, or an untrained one for any number of devices."""
-        knobs = [f"checkpoint={checkpoint}"] * bool(checkpoint) + [f"samples={samples}"] * bool(samples)
-        knobs += [f"hidden={hidden}"] * (hidden != HIDDEN)
-        name = ":".join([cls.kind, ",".join(knobs)] if knobs else [cls.kind])
+        name = spec_of(cls.kind, checkpoint=checkpoint, samples=samples, hidden=hidden if hidden != HIDDEN else 0)
         return cls(load_as(Path(checkpoint), cls.kind, cls.new)[0] if checkpoint else None, name, samples, hidden)
 
     def policy_for(self, problem: Problem) -> Any:
