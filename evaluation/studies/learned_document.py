@@ -216,11 +216,11 @@ def _draw_curves(figure: Figure, suites: Sequence[Results], budget: int) -> None
         axes.set_xscale("log")
         axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
         axes.xaxis.set_minor_formatter(NullFormatter())
-        axes.set_ylim(top=min(HIGHEST, axes.get_ylim()[1]))
         axes.set_title(results.suite)
         axes.set_xlabel("simulations")
         axes.grid()
         axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.22), fontsize=7)
+    across[0].set_ylim(top=min(HIGHEST, across[0].get_ylim()[1]))  # of all panels, once all is drawn
     across[0].set_ylabel("step time / human expert's")
 
 
