@@ -84,6 +84,9 @@ def training_step(forward: OpGraph) -> OpGraph:
     return _Builder(forward).build()
 
 
+_PER_OP = ("flops", "bytes_accessed", "output_bytes", "phase", "group", "measured_seconds")
+
+
 def forward_pass(step: OpGraph) -> OpGraph:
     """The forward ops of a training step, its loss among them. Raises InputError for a graph that is grouped."""
     if step.members is not None:
@@ -98,8 +101,7 @@ def forward_pass(step: OpGraph) -> OpGraph:
         step,
         names=tuple(step.names[op] for op in kept),
         kinds=tuple(step.kinds[op] for op in kept),
-        **{key: getattr(step, key)[kept] for key in ("flops", "bytes_accessed", "output_bytes", "phase", "group")},
-        measured_seconds=step.measured_seconds[kept],
+        **{key: getattr(step, key)[kept] for key in _PER_OP},
         edges=position[step.edges[inside]],
         control=step.control[inside],
         weight_uses=np.stack([position[uses[:, 0]], uses[:, 1]], axis=1),

@@ -18,8 +18,7 @@ from evaluation.studies.decides_document import save_document
 from evaluation.studies.decides_pieces import RIVALS, do_all, load_all
 from evaluation.studies.decides_results import Results
 from evaluation.studies.decides_variants import BASE, VARIANTS, Settings
-from evaluation.studies.pieces import run
-from graphs import by_name
+from evaluation.studies.pieces import names_in, run
 from graphs.errors import InputError
 
 DEFAULT = Settings()
@@ -45,10 +44,7 @@ def study(
         settings: the size of the study.
 
     """
-    named = [name for name in variants.split(",") if name]
-    for name in named:
-        if name not in VARIANTS:
-            raise InputError(by_name.unknown("variant", name, VARIANTS))
+    named = names_in(variants, "variant", VARIANTS)
     if seeds < 1:
         raise InputError(f"a study needs at least one seed, not {seeds}")
     chosen = [name for name in VARIANTS if name == BASE or name in (named or VARIANTS)]

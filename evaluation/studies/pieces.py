@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -15,6 +15,7 @@ import cyclopts
 import msgspec
 from tqdm import tqdm
 
+from graphs import by_name
 from graphs.errors import InputError
 from graphs.problem import Problem
 from training.checkpoint import TRAINER
@@ -70,6 +71,15 @@ def load_pieces(out: Path, size: type[Size], piece: type[Kept]) -> tuple[Size, l
         except (msgspec.ValidationError, msgspec.DecodeError) as error:
             raise InputError(f"{path} is damaged: {error}; delete it, and the study does it again") from error
     return settings, pieces
+
+
+def names_in(names: str, what: str, known: Collection[str]) -> list[str]:
+    """The names in a text, with commas between them. Raises InputError, saying what is meant, for an unknown one."""
+    found = [name for name in names.split(",") if name]
+    for name in found:
+        if name not in known:
+            raise InputError(by_name.unknown(what, name, known))
+    return found
 
 
 def trained(recipe: Recipe, problems: Sequence[Problem], folder: Path, seed: int) -> Learned:

@@ -14,7 +14,7 @@ from typing import Annotated
 import cyclopts
 import torch
 
-from evaluation.studies.pieces import run
+from evaluation.studies.pieces import names_in, run
 from evaluation.studies.placeto_document import Results, save_document, save_records
 from evaluation.studies.placeto_pieces import Settings, do_all, load_all
 from graphs import by_name
@@ -43,11 +43,7 @@ def study(
         settings: the size of the study.
 
     """
-    chosen = [name for name in families.split(",") if name]
-    known = by_name.names("graphs.families")
-    for name in chosen:
-        if name not in known:
-            raise InputError(by_name.unknown("model family", name, known))
+    chosen = names_in(families, "model family", by_name.names("graphs.families"))
     if not chosen or seeds < 1:
         raise InputError("a study needs at least one family and one seed")
     if not write_only:

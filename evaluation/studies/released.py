@@ -19,11 +19,10 @@ import torch
 
 from evaluation.record import Failure
 from evaluation.studies.journals import suite_problems
-from evaluation.studies.pieces import run
+from evaluation.studies.pieces import names_in, run
 from evaluation.studies.released_document import save_document
 from evaluation.studies.released_parts import GROUPS, PARTS, PROFILES, do_part, profile_problems, records_of
 from evaluation.studies.released_results import Part
-from graphs import by_name
 from graphs.errors import InputError
 
 
@@ -49,15 +48,12 @@ def study(
         write_only: write the document from what is done, and do nothing else.
 
     """
-    chosen = [name for name in parts.split(",") if name]
-    for name in chosen:
-        if name not in PARTS:
-            raise InputError(by_name.unknown("part of the study", name, PARTS))
-    if not chosen or seeds < 1:
+    named = names_in(parts, "part of the study", PARTS)
+    if not named or seeds < 1:
         raise InputError("a study needs at least one part and one seed")
     if not write_only:
         torch.set_num_threads(1)  # as in training: the matrices are small
-        for name in chosen:
+        for name in named:
             for failure in _done(name, out, data, seeds, workers):
                 print(f"{failure.placer} on {failure.problem}: {failure.reason}", file=sys.stderr)
     found = [Part(name, records) for name in PARTS if (records := records_of(name, out))]

@@ -22,7 +22,7 @@ import torch
 
 from evaluation.record import Failure
 from evaluation.studies.journals import check_policy
-from evaluation.studies.pieces import keep_size, load_size, run
+from evaluation.studies.pieces import keep_size, load_size, names_in, run
 from evaluation.studies.released_parts import PROFILES
 from evaluation.studies.trainings_document import save_document
 from evaluation.studies.trainings_places import Places, place, place_cheaply, seed_places, special_places
@@ -36,7 +36,6 @@ from evaluation.studies.trainings_runs import (
     released,
     specialist,
 )  # fmt: skip
-from graphs import by_name
 from graphs.errors import InputError
 from training.recipe import load_recipe
 
@@ -71,11 +70,8 @@ def study(
         write_only: write the document from what is done, and do nothing else.
 
     """
-    chosen = [name for name in parts.split(",") if name]
-    for name in chosen:
-        if name not in PARTS:
-            raise InputError(by_name.unknown("part of the study", name, PARTS))
-    if not chosen or min(seeds, specialist_seeds, specialist_updates) < 1:
+    named = names_in(parts, "part of the study", PARTS)
+    if not named or min(seeds, specialist_seeds, specialist_updates) < 1:
         raise InputError("a study needs at least one part, one seed of each, and one update")
     settings = Settings(load_recipe(RECIPE), specialist_updates)
     if write_only:
@@ -85,9 +81,9 @@ def study(
     if not write_only:
         torch.set_num_threads(1)  # as in training: the matrices are small
         works: list[tuple[Training, Places]] = []
-        if SEEDS in chosen:
+        if SEEDS in named:
             works += _seeds(settings, out, data, seeds, workers)
-        if SPECIALISTS in chosen:
+        if SPECIALISTS in named:
             works += _specialists(settings, out, specialist_seeds)
         for failure in _done(works, out, workers):
             _tell(failure)
