@@ -15,7 +15,8 @@ from envs.plan import Plan
 from envs.simulator import Simulator
 from evaluation.compare import compare
 from evaluation.record import Record
-from evaluation.studies.decides_problems import held_out_problems, training_problems
+from evaluation.studies.captures import training_problems
+from evaluation.studies.decides_problems import held_out_problems
 from evaluation.studies.decides_variants import BASE, Settings, recipe_of
 from evaluation.studies.pieces import do_pieces, load_pieces, trained
 from graphs.errors import InputError

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
-from functools import cache, partial
+from collections.abc import Mapping
 from pathlib import Path
 
 from tqdm import tqdm
@@ -12,28 +11,17 @@ from tqdm import tqdm
 from evaluation.compare import compare
 from evaluation.journal import Journal
 from evaluation.record import Failure
+from evaluation.studies.captures import Problems, problems_of
 from evaluation.trained import load_placer
 from graphs.errors import InputError
-from graphs.load import load_cluster, load_graph
-from graphs.problem import Problem
 from graphs.suites import suite_specs
 from placers import default
 from placers.policies.policy_file import WEIGHTS
 
-Problems = Mapping[str, Callable[[], Problem]]  # by name; made only where something is left to be done
-
 
 def suite_problems(suite: str, groups: int) -> Problems:
-    """The problems of a suite in so many op groups at most; each model is captured once.
-
-    Raises InputError for an unknown suite.
-    """
-    captured = cache(partial(load_graph, groups=groups))
-
-    def problem(graph: str, cluster: str) -> Problem:
-        return Problem(captured(graph), load_cluster(cluster))
-
-    return {f"{graph}@{cluster}": partial(problem, graph, cluster) for graph, cluster in suite_specs(suite)}
+    """The problems of a suite in so many op groups at most. Raises InputError for an unknown suite."""
+    return problems_of(suite_specs(suite), groups)
 
 
 def do_what_is_left(

@@ -20,9 +20,10 @@ from tqdm import tqdm
 
 from evaluation.compare import compare
 from evaluation.record import Record
+from evaluation.studies.captures import tied
 from evaluation.studies.pieces import do_pieces, load_pieces, trained
 from graphs.errors import InputError
-from graphs.load import load_cluster, load_graph, split
+from graphs.load import load_cluster, split
 from graphs.problem import Problem
 from placers import Placer
 from placers.colocrl import ColocRl
@@ -250,4 +251,4 @@ def _problems(
 ) -> tuple[Problem, ...]:
     """Some graphs of a split, captured once, on a cluster."""
     specs = tqdm(spread(split([family], which), count), desc=f"capturing {family}", leave=False, disable=None)
-    return tuple(Problem(load_graph(spec, groups=groups), load_cluster(cluster)) for spec in specs)
+    return tuple(Problem(tied(spec, groups), load_cluster(cluster)) for spec in specs)

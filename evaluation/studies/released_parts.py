@@ -14,7 +14,8 @@ from pathlib import Path
 from envs.cost_models import load_cost_model
 from evaluation.journal import Journal
 from evaluation.record import Failure, Record
-from evaluation.studies.journals import Problems, check_policy, do_what_is_left
+from evaluation.studies.captures import Problems
+from evaluation.studies.journals import check_policy, do_what_is_left
 from graphs.formats.msr import is_workload
 from graphs.grouping import tie_ops
 from graphs.load import load_cluster, load_graph, problem_in_file

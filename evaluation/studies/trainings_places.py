@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache, partial
 from pathlib import Path
 
 from evaluation.journal import Journal
 from evaluation.record import Failure, Record
-from evaluation.studies.journals import Problems, do_what_is_left, suite_problems
+from evaluation.studies.captures import Problems, problems_of
+from evaluation.studies.journals import do_what_is_left, suite_problems
 from evaluation.studies.released_parts import CHEAP, GROUPS, PROFILES, profile_problems
 from evaluation.studies.trainings_runs import Training
-from graphs.load import load_cluster, load_graph
-from graphs.op_graph import OpGraph
-from graphs.problem import Problem
 from graphs.suites import heldout
 
 SUITES = ("heldout", "newfamilies", "clusters", PROFILES)  # that every seed places; suites, but for the profiles
@@ -32,8 +29,7 @@ def seed_places(data: Path) -> Places:
 def special_places(*clusters: str) -> Places:
     """The held-out graphs on some clusters."""
     graphs = dict.fromkeys(graph for graph, _ in heldout())
-    pairs = [(graph, cluster) for graph in graphs for cluster in clusters]
-    return {SPECIAL: {f"{graph}@{cluster}": partial(_problem, graph, cluster) for graph, cluster in pairs}}
+    return {SPECIAL: problems_of([(graph, cluster) for graph in graphs for cluster in clusters], GROUPS)}
 
 
 def place(out: Path, places: Places, training: Training) -> list[Failure]:
@@ -67,12 +63,3 @@ def _place(out: Path, places: Places, who: str, allowed: Mapping[str, int], work
 
 def _journal(out: Path, name: str, who: str) -> Path:
     return out / f"{name}-{who}.jsonl"
-
-
-def _problem(graph: str, cluster: str) -> Problem:
-    return Problem(_tied(graph), load_cluster(cluster))
-
-
-@cache
-def _tied(graph: str) -> OpGraph:
-    return load_graph(graph, groups=GROUPS)

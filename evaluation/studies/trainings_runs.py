@@ -8,7 +8,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from evaluation.studies.decides_problems import training_problems
+from evaluation.studies.captures import training_problems
 from evaluation.studies.pieces import trained
 from evaluation.studies.processes import in_processes
 from evaluation.studies.released_parts import BEST, FEW, GREEDY

@@ -15,7 +15,8 @@ import training.problems
 from envs.simulator import Simulator
 from evaluation.record import Record
 from evaluation.statistics import Estimate, crossed
-from evaluation.studies import decides_pieces, decides_problems
+from evaluation.studies import captures, decides_pieces, decides_problems
+from evaluation.studies.captures import training_problems
 from evaluation.studies.decides import main, study
 from evaluation.studies.decides_document import document, save_document
 from evaluation.studies.decides_pieces import (
@@ -30,7 +31,7 @@ from evaluation.studies.decides_pieces import (
     load_all,
     passes_name,
 )  # fmt: skip
-from evaluation.studies.decides_problems import held_out_problems, training_problems
+from evaluation.studies.decides_problems import held_out_problems
 from evaluation.studies.decides_results import Results, verdict
 from evaluation.studies.decides_variants import BASE, VARIANTS, Settings, base_recipe, recipe_of
 from graphs.errors import InputError
@@ -180,11 +181,11 @@ def captured(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
         return random_graph(20 + len(spec) % 7, len(spec))
 
     def forget() -> None:
-        decides_problems._captured.cache_clear()
-        decides_problems._tied.cache_clear()
+        captures.captured.cache_clear()
+        captures.tied.cache_clear()
 
     monkeypatch.setattr(decides_problems, "FAMILIES", ("rnnlm", "layered"))
-    monkeypatch.setattr(decides_problems, "load_graph", load_graph)
+    monkeypatch.setattr(captures, "load_graph", load_graph)
     monkeypatch.setattr(training.problems, "load_graph", load_graph)
     forget()
     yield asked

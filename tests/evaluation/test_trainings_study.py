@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from evaluation.record import Record
-from evaluation.studies import trainings, trainings_places, trainings_results, trainings_runs
+from evaluation.studies import captures, trainings, trainings_places, trainings_results, trainings_runs
 from evaluation.studies.pieces import run
 from evaluation.studies.released_parts import BEST, CHEAP, FEW, GREEDY
 from evaluation.studies.released_results import BEST_CHEAP, Against, Entry, Part
@@ -180,7 +180,7 @@ def test_held_out_graphs_are_placed_on_the_specialists_clusters_under_the_names_
     assert (
         max(sum(name.startswith(f"{family}:") for name in special_names(CLUSTERS[0])) for family in ("ptb", "nmt")) <= 4
     )
-    monkeypatch.setattr(trainings_places, "_tied", lambda spec: replace(random_graph(4, 0), name=spec))
+    monkeypatch.setattr(captures, "tied", lambda spec, groups: replace(random_graph(4, 0), name=spec))
     for problems in special_places(*CLUSTERS).values():
         assert all(make().name == name for name, make in problems.items())
 
@@ -193,7 +193,7 @@ def given(problem: Problem) -> Problem:
     return problem
 
 
-def tied(spec: str) -> OpGraph:
+def tied(spec: str, groups: int) -> OpGraph:
     return replace(random_graph(5, len(spec)), name=spec)
 
 
@@ -219,7 +219,7 @@ def tiny(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
     monkeypatch.setattr(trainings_places, "suite_problems", suite)
     monkeypatch.setattr(trainings_places, "profile_problems", lambda data: {})
     monkeypatch.setattr(trainings_places, "heldout", lambda: (("ptb:a=1", "x"), ("nmt:a=1", "x"), ("ptb:a=1", "y")))
-    monkeypatch.setattr(trainings_places, "_tied", tied)
+    monkeypatch.setattr(captures, "tied", tied)
     for module in (trainings_places, trainings_results):
         monkeypatch.setattr(module, "CHEAP", ("heft", "human_expert"))
     monkeypatch.setattr(Training, "do", noted)
