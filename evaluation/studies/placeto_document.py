@@ -17,12 +17,12 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from evaluation.figures import BLUE, GREEN, GREY, ORANGE, RED, drawn
+from evaluation.figures import BLUE, GREEN, GREY, ORANGE, drawn
 from evaluation.findings import SAME
 from evaluation.record import Record
 from evaluation.statistics import Estimate, bootstrap_interval, estimate, geometric_mean, until
 from evaluation.studies.markdown import estimated, row
-from evaluation.studies.placeto_pieces import PLACETO, RIVALS, RNN, SEARCH, Kind, Piece, Point, Settings
+from evaluation.studies.placeto_pieces import PLACETO, PPO, RIVALS, RNN, SEARCH, Kind, Piece, Point, Settings
 from graphs.op_graph import Floats
 
 NEAR = 1.05  # of the best known: what counts as found
@@ -32,6 +32,8 @@ METHODS: dict[tuple[Kind, str], str] = {
     ("random", "random"): "random placement",
     ("placeto", PLACETO): "Placeto, zero-shot",
     ("placeto", f"{PLACETO}+finetuned"): "Placeto, fine-tuned",
+    ("ppo", PPO): "Placeto by PPO, zero-shot",
+    ("ppo", f"{PPO}+finetuned"): "Placeto by PPO, fine-tuned",
     ("rnn", RNN): "RNN, zero-shot",
     ("rnn", f"{RNN}+finetuned"): "RNN, fine-tuned",
     ("terminal", "terminal"): "Placeto with terminal rewards, zero-shot",
@@ -40,7 +42,9 @@ CLASSICAL: dict[tuple[Kind, str], str] = {
     **{("rivals", name): name.replace("_", " ") for name in RIVALS},
     ("reference", SEARCH): f"{SEARCH}, long",
 }
-DRAWN = dict(zip(list(METHODS.values())[:5], (GREY, GREEN, BLUE, ORANGE, RED), strict=True))
+TUNED = ("", "+finetuned")  # behind a name: as it was trained, and after fine-tuning
+TRAINED: dict[Kind, str] = {"placeto": PLACETO, "ppo": PPO, "rnn": RNN}  # judged zero-shot and fine-tuned
+COLOURS: dict[Kind, str] = {"random": GREY, "placeto": BLUE, "ppo": GREEN, "rnn": ORANGE}
 
 
 @dataclass(frozen=True)
@@ -78,6 +82,15 @@ class Results:
         strata = []
         for family in families:
             seeds = [each[np.isfinite(each)] for each in self.ratios(family, kind, placer)]
+            strata.append(np.array([geometric_mean(each) for each in seeds if len(each)]))
+        return estimate([stratum for stratum in strata if len(stratum)])
+
+    def lag(self, families: Sequence[str], kind: Kind) -> Estimate:
+        """Zero-shot step times over those after fine-tuning on the same graph; an interval like that of `standing`."""
+        strata = []
+        for family in families:
+            pairs = zip(*(self.ratios(family, kind, f"{TRAINED[kind]}{ending}") for ending in TUNED), strict=True)
+            seeds = [(before / after)[np.isfinite(before) & np.isfinite(after)] for before, after in pairs]
             strata.append(np.array([geometric_mean(each) for each in seeds if len(each)]))
         return estimate([stratum for stratum in strata if len(stratum)])
 
@@ -153,10 +166,17 @@ def document(results: Results, command: str) -> str:
             f"Fine-tuned ones may simulate {tuned} placements of the graph, and so may the classical ones; the long",
             f"annealing {results.settings.reference_simulations:,}; zero-shot and random placements are not simulated.",
             *_efforts(results),
-            "Both are trained by REINFORCE; on a single graph both learn by PPO. There Placeto imitates the best",
-            "placement that it knows beside that, and pays once for a placement that it comes back to.",
+            "Both are trained by REINFORCE as published, Placeto also by PPO with our settings (`placeto_ppo`), which",
+            "imitate the best placement known of each graph. On a single graph both learn by PPO; there, too, Placeto",
+            "imitates its best, and it pays once for a placement that it comes back to.",
             "",
             "![Cumulative distributions of step time over the best known](placeto_distributions.png)",
+            "",
+            "## Is the policy, unchanged, as good as one optimised on the graph?",
+            "",
+            *_lags(results),
+            "",
+            "Step time zero-shot over that of the same policy fine-tuned on the graph; asked for is 1.1 or less.",
             "",
             "## Rewards: improvement against terminal",
             "",
@@ -184,9 +204,7 @@ def document(results: Results, command: str) -> str:
 
 def _standings(results: Results) -> list[str]:
     """A row per method, a column per family, and one for all."""
-    columns = {family: [family] for family in results.families}
-    if len(columns) > 1:
-        columns["all"] = results.families
+    columns = _columns(results)
     heads = [*columns, "fit"]
     lines = [row(["", *heads]), row(["---"] + ["---:"] * len(heads))]
     for (kind, placer), label in (METHODS | CLASSICAL).items():
@@ -195,10 +213,26 @@ def _standings(results: Results) -> list[str]:
     return lines
 
 
+def _lags(results: Results) -> list[str]:
+    """A row per training, a column per family, and one for all."""
+    columns = _columns(results)
+    lines = [row(["", *columns]), row(["---"] + ["---:"] * len(columns))]
+    for kind, placer in TRAINED.items():
+        cells = [estimated(results.lag(families, kind)) for families in columns.values()]
+        lines.append(row([METHODS[kind, placer].removesuffix(", zero-shot"), *cells]))
+    return lines
+
+
+def _columns(results: Results) -> dict[str, list[str]]:
+    """The families of each column: one, and all if there are several."""
+    columns = {family: [family] for family in results.families}
+    return columns | {"all": results.families} if len(columns) > 1 else columns
+
+
 def _efforts(results: Results) -> list[str]:
     """How many simulations training took."""
     said = []
-    for kind, label in (("placeto", "Placeto"), ("rnn", "the RNN")):
+    for kind, label in (("placeto", "Placeto"), ("ppo", "Placeto by PPO"), ("rnn", "the RNN")):
         ends = [piece.training[-1] for piece in results.pieces if piece.kind == kind and piece.training]
         if ends:
             simulations, episodes = (np.mean([getattr(end, x) for end in ends]) for x in ("simulations", "episodes"))
@@ -250,14 +284,15 @@ def _scratch(results: Results, records: Sequence[Record]) -> Estimate:
 
 def _sentences(results: Results) -> list[str]:
     """Placeto beside each other method, family by family, whoever wins."""
-    others = {label: key for key, label in (METHODS | CLASSICAL).items() if key[0] != "placeto"}
+    others = {label: key for key, label in (METHODS | CLASSICAL).items() if key[0] not in ("placeto", "ppo")}
+    mine = [(key, label) for key, label in METHODS.items() if key[0] in ("placeto", "ppo")]
     said = []
-    for placer, mine in ((PLACETO, "zero-shot"), (f"{PLACETO}+finetuned", "fine-tuned")):
+    for key, label in mine:
         for family in results.families:
-            own = results.standing([family], "placeto", placer)
+            own = results.standing([family], *key)
             theirs = {label: results.standing([family], *key).value for label, key in others.items()}
             if own.count:
-                said.append(f"- {family}, {mine}: {_compared(own.value, theirs)}.")
+                said.append(f"- {family}, {label}: {_compared(own.value, theirs)}.")
     return [*said, "", "In parentheses: Placeto's step time over theirs."]
 
 
@@ -282,11 +317,13 @@ def _distributions(figure: Figure, results: Results) -> None:
     panels = figure.subplots(1, len(results.families), sharey=True, squeeze=False)[0]
     for axes, family in zip(panels, results.families, strict=True):
         for (kind, placer), label in METHODS.items():
-            if label in DRAWN and (seeds := results.ratios(family, kind, placer)):
+            if kind in COLOURS and (seeds := results.ratios(family, kind, placer)):
                 ratios = np.concatenate(seeds)
                 finite = np.sort(ratios[np.isfinite(ratios)])
                 share = np.arange(1, len(finite) + 1) / len(ratios)
-                axes.step(np.append(1.0, finite), np.append(0.0, share), where="post", color=DRAWN[label], label=label)
+                x, y = np.append(1.0, finite), np.append(0.0, share)
+                style = "--" if label.endswith("zero-shot") else "-"
+                axes.step(x, y, where="post", color=COLOURS[kind], linestyle=style, label=label)
         axes.set_title(family)
         axes.set_xlabel("step time / best known")
         axes.grid()

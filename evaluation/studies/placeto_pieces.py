@@ -33,9 +33,9 @@ from placers.policies.placeto import new_placeto
 from training.finetune import FineTuner
 from training.recipe import ProblemSet, Recipe, Reinforce, load_recipe
 
-Kind = Literal["reference", "rivals", "random", "placeto", "terminal", "rnn", "scratch"]
-OF_A_SEED: tuple[Kind, ...] = ("rivals", "random", "placeto", "terminal", "rnn", "scratch")
-PLACETO, RNN = "placeto", "rnn"  # the placers' names in records; fine-tuned ones end with "+finetuned"
+Kind = Literal["reference", "rivals", "random", "placeto", "ppo", "terminal", "rnn", "scratch"]
+OF_A_SEED: tuple[Kind, ...] = ("rivals", "random", "placeto", "ppo", "terminal", "rnn", "scratch")
+PLACETO, PPO, RNN = "placeto", "ppo", "rnn"  # the placers' names in records; fine-tuned ones end with "+finetuned"
 SEARCH = "annealing"
 RIVALS = ("single_device", "human_expert", "metis", SEARCH)
 
@@ -54,6 +54,8 @@ class Settings:
     """Of each family, spread over its test split."""
     updates: int = 250
     """Of Placeto's training, an episode on each of 4 graphs in each."""
+    ppo_updates: int = 300
+    """Of its training by PPO, 8 episodes on each of 4 graphs in each."""
     rnn_updates: int = 250
     """Of the RNN's training, 8 placements of each of 4 graphs in each."""
     rnn_hidden: int = 64
@@ -144,6 +146,12 @@ class Workshop:
         assert isinstance(placer, Placeto)
         return self._judged(replace(placer, name=PLACETO, samples=1)), training
 
+    def ppo(self) -> Given:
+        """The same policy, trained by PPO."""
+        placer, training = self._trained(self._ppo_recipe(), PPO)
+        assert isinstance(placer, Placeto)
+        return self._judged(replace(placer, name=PPO, samples=1)), training
+
     def terminal(self) -> Given:
         """The same training with all reward at the end of an episode; zero-shot."""
         given = self._placeto_recipe()
@@ -195,9 +203,15 @@ class Workshop:
         return placer, tuple(_points(lines, each))
 
     def _placeto_recipe(self) -> Recipe:
-        given = load_recipe("placeto")
         network = f"placeto:devices={len(load_cluster(self.settings.cluster))}"
-        reinforce = changed(given.reinforce, updates=self.settings.updates)
+        return self._sized("placeto", network, self.settings.updates)
+
+    def _ppo_recipe(self) -> Recipe:
+        return self._sized("placeto_ppo", load_recipe("placeto_ppo").network, self.settings.ppo_updates)
+
+    def _sized(self, recipe: str, network: str, updates: int) -> Recipe:
+        given = load_recipe(recipe)
+        reinforce = changed(given.reinforce, updates=updates)
         return changed(given, network=network, problems=self._problem_set(), reinforce=reinforce)
 
     def _rnn_recipe(self) -> Recipe:
@@ -227,6 +241,7 @@ _WORK: dict[Kind, Callable[[Workshop], Given]] = {
     "rivals": Workshop.rivals,
     "random": Workshop.random,
     "placeto": Workshop.placeto,
+    "ppo": Workshop.ppo,
     "terminal": Workshop.terminal,
     "rnn": Workshop.rnn,
     "scratch": Workshop.scratch,

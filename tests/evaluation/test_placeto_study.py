@@ -17,6 +17,7 @@ from evaluation.studies.placeto_generalisation import study
 from evaluation.studies.placeto_pieces import (
     OF_A_SEED,
     PLACETO,
+    PPO,
     RNN,
     Kind,
     Piece,
@@ -33,8 +34,8 @@ from tests.oracle.toys import random_graph, toy_cluster
 
 TUNED = f"{PLACETO}+finetuned"
 TINY = Settings(
-    groups=4, train_graphs=2, test_graphs=2, updates=3, rnn_updates=2, rnn_hidden=8, simulations=45, scratch_graphs=1,
-    scratch_simulations=60, reference_simulations=20,
+    groups=4, train_graphs=2, test_graphs=2, updates=3, ppo_updates=2, rnn_updates=2, rnn_hidden=8, simulations=45,
+    scratch_graphs=1, scratch_simulations=60, reference_simulations=20,
 )  # fmt: skip
 
 
@@ -106,8 +107,10 @@ def test_the_document_says_who_is_faster() -> None:
     assert "| ptb | terminal | 80 | 80 | 0.205 | 0.205 |" in text
     assert "| ptb | Placeto | 1.040 | 8 | 2 of 2 | 8 |" in text
     assert "| ptb | RNN | 1.500 | 8 | 0 of 2 | - |" in text
-    assert "- ptb, zero-shot: slower than annealing, long (2.00); faster than random placement (0.71)." in text
-    assert "- ptb, fine-tuned: faster than random placement (0.25), annealing, long (0.71)." in text
+    assert "- ptb, Placeto, zero-shot: slower than annealing, long (2.00); faster than random placement (0.71)." in text
+    assert "- ptb, Placeto, fine-tuned: faster than random placement (0.25), annealing, long (0.71)." in text
+    assert "| Placeto | 2.828 [2.000, 4.000] |" in text, "zero-shot over fine-tuned"
+    assert "| RNN | - |" in text
     assert "Simulations of each training: Placeto 800 (80 placements to their end)." in text
     assert "    python -m study\n" in text
 
@@ -160,6 +163,8 @@ def test_a_study_goes_on_where_it_was_stopped_and_writes_its_document(
     assert {r.simulations for r in by_kind["placeto"].records if r.placer == PLACETO} == {0}, "zero-shot"
     episodes = [point.episodes for point in by_kind["placeto"].training]
     assert episodes == [2, 4, 6], "an episode on each of two graphs in each update"
+    assert [point.episodes for point in by_kind["ppo"].training] == [16, 32]
+    assert {r.placer for r in by_kind["ppo"].records} == {PPO, f"{PPO}+finetuned"}
     improvement, terminal = (by_kind[kind].training[-1].simulations for kind in ("placeto", "terminal"))
     assert (improvement, terminal) == (3 * (4 + 5 + 2), 6), "every step and the start, or the end alone"
     assert [p.episodes for p in by_kind["rnn"].training] == [16, 32]
@@ -169,7 +174,7 @@ def test_a_study_goes_on_where_it_was_stopped_and_writes_its_document(
     for plot in re.findall(r"\((placeto_\w+\.png)\)", text):
         assert 0 < (tmp_path / plot).stat().st_size < 100_000
     kept = json.loads((tmp_path / "placeto_records.json").read_text())
-    assert len(kept["pieces"]) == 7
+    assert len(kept["pieces"]) == 8
 
 
 def test_a_folder_is_of_one_study(tmp_path: Path) -> None:
