@@ -25,6 +25,7 @@ from training.advantage import rewards, standardised, surrogate
 from training.imitation import Shown, search
 from training.recipe import Imitation, Ppo
 from training.rollouts import Arena, Policy, Rollouts
+from training.schedule import between, share_done
 
 FIRST_SHARE = 0.2  # of the problems, of the smallest graphs, with which a curriculum begins
 IMITATING = 1 << 32  # beside the seed, tells its random numbers from those of PPO's updates
@@ -90,12 +91,12 @@ class PpoTrainer:
 
     def update(self) -> Metrics:
         """Sample placements, simulate them, improve the policy."""
-        progress = min(self.updates / max(self.settings.updates - 1, 1), 1.0)
-        rate = _between(self.settings.learning_rate, self.settings.final_learning_rate, progress)
-        bonus = _between(self.settings.entropy, self.settings.final_entropy, progress)
+        progress = share_done(self.updates, self.settings.updates)
+        rate = between(self.settings.learning_rate, self.settings.final_learning_rate, progress)
+        bonus = between(self.settings.entropy, self.settings.final_entropy, progress)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
-        weight = _between(self.imitation.weight, 0.0, progress)
+        weight = between(self.imitation.weight, 0.0, progress)
         chosen, generator = self._chosen((self.seed, self.updates))
         rollouts = Rollouts.collect(self.policy, chosen, self.settings.samples, generator, self.advantages)
         shown = Shown.to(self.policy, rollouts.batch, chosen) if weight else None
@@ -118,7 +119,7 @@ class PpoTrainer:
         lasts = self.settings.curriculum * self.settings.updates
         if self.updates >= lasts:
             return np.arange(len(self.arenas))
-        share = _between(FIRST_SHARE, 1.0, self.updates / lasts)
+        share = between(FIRST_SHARE, 1.0, self.updates / lasts)
         by_size = np.argsort([len(arena.problem.graph) for arena in self.arenas], kind="stable")
         return by_size[: max(1, round(share * len(self.arenas)))]
 
@@ -161,7 +162,3 @@ class PpoTrainer:
         loss.backward()  # type: ignore[no-untyped-call]
         clip_grad_norm_(self.policy.parameters(), self.settings.gradient_norm)
         self.optimizer.step()
-
-
-def _between(start: float, end: float, progress: float) -> float:
-    return start + (end - start) * progress

@@ -37,6 +37,7 @@ from placers.policies.placeto import PlacetoPolicy, Turn, play
 from placers.policies.placeto_states import Kinship
 from training.advantage import surrogate
 from training.recipe import Reinforce
+from training.schedule import between, share_done
 
 NODES_AT_ONCE = 20_000  # units of the states whose gradient is taken together: some 100 MB, or that for each device
 
@@ -134,10 +135,10 @@ class ReinforceTrainer:
         - `progress`: Share of the run that is over; by the number of updates unless it is given.
         """
         settings = self.settings
-        progress = min(self.updates / max(settings.updates - 1, 1), 1.0) if progress is None else progress
-        rate = settings.learning_rate + (settings.final_learning_rate - settings.learning_rate) * progress
-        bonus = settings.entropy + (settings.final_entropy - settings.entropy) * progress
-        weight = settings.imitation * (1.0 - progress)
+        progress = share_done(self.updates, settings.updates) if progress is None else progress
+        rate = between(settings.learning_rate, settings.final_learning_rate, progress)
+        bonus = between(settings.entropy, settings.final_entropy, progress)
+        weight = between(settings.imitation, 0.0, progress)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         episodes, course = self._begin(count)
