@@ -325,6 +325,9 @@ def _distributions(figure: Figure, results: Results) -> None:
                 style = "--" if label.endswith("zero-shot") else "-"
                 axes.step(x, y, where="post", color=COLOURS[kind], linestyle=style, label=label)
         axes.set_title(family)
+        axes.set_xscale("log")
+        axes.set_xticks([1, 1.5, 2, 3, 5], ["1", "1.5", "2", "3", "5"], minor=False)
+        axes.minorticks_off()
         axes.set_xlabel("step time / best known")
         axes.grid()
     panels[0].set_ylabel("share of graphs and seeds")
