@@ -107,6 +107,7 @@ VARIANTS: dict[str, Variant] = {
     "imitation_before": Variant("imitation before PPO only, not beside it", _imitation_before),
     "gdp": Variant("one-shot (GDP), no imitation", _one_shot("graphsage_transformer")),
     "gdp_alike": Variant("one-shot (GDP) without superposition", _one_shot("graphsage_transformer:superposition=no")),
+    "gdp_segments": Variant("one-shot (GDP) in segments of 16 units", _one_shot("graphsage_transformer:segment=16")),
     "samples_4": Variant("4 samples per problem", _ppo(samples=4)),
     "entropy_0": Variant("no entropy bonus", _entropy(0.0)),
     "entropy_x5": Variant("entropy bonus five times larger", _entropy(5.0)),
