@@ -147,7 +147,7 @@ class Workshop:
         return self._judged(replace(placer, name=PLACETO, samples=1)), training
 
     def ppo(self) -> Given:
-        """The same policy, trained by PPO."""
+        """Placeto trained by PPO, which averages where the published one adds up, and serves any number of devices."""
         placer, training = self._trained(self._ppo_recipe(), PPO)
         assert isinstance(placer, Placeto)
         return self._judged(replace(placer, name=PPO, samples=1)), training
