@@ -168,7 +168,7 @@ def document(results: Results, command: str) -> str:
             *_efforts(results),
             "Both are trained by REINFORCE as published. Placeto by PPO is our recipe (`placeto_ppo`): more episodes,",
             "a network of averages, and imitation of the best placement known of each graph. On a single graph all",
-            "learn by PPO; there, too, Placeto imitates its best, and it pays once for a placement that it comes back to.",
+            "learn by PPO; Placeto imitates its best there, too, and pays once for a placement that it comes back to.",
             "",
             "![Cumulative distributions of step time over the best known](placeto_distributions.png)",
             "",
