@@ -160,7 +160,8 @@ def test_a_variant_is_one_change_of_the_base_that_a_run_folder_can_hold(variant:
     recipe, base = recipe_of(variant, Settings()), base_recipe(Settings())
     sections = [name for name in ("problems", "ppo", "imitation") if getattr(recipe, name) != getattr(base, name)]
     sections += ["network"] * ((recipe.placer, recipe.network) != (base.placer, base.network))
-    expected = {BASE: 0, "gdp": 2, "gdp_alike": 2, "gdp_segments": 2, "imitation_alone": 2}  # GDP cannot imitate; nothing is beside no PPO
+    # GDP cannot imitate; nothing is beside no PPO
+    expected = {BASE: 0, "gdp": 2, "gdp_alike": 2, "gdp_segments": 2, "imitation_alone": 2}
     assert len(sections) == expected.get(variant, 1)
     (tmp_path / "config.toml").write_text(recipe.to_toml())
     assert load_recipe(str(tmp_path / "config.toml")) == recipe
