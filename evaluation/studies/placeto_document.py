@@ -44,6 +44,7 @@ CLASSICAL: dict[tuple[Kind, str], str] = {
 }
 TUNED = ("", "+finetuned")  # behind a name: as it was trained, and after fine-tuning
 TRAINED: dict[Kind, str] = {"placeto": PLACETO, "ppo": PPO, "rnn": RNN}  # judged zero-shot and fine-tuned
+OWN: tuple[Kind, ...] = ("placeto", "ppo")  # trainings of Placeto
 COLOURS: dict[Kind, str] = {"random": GREY, "placeto": BLUE, "ppo": GREEN, "rnn": ORANGE}
 
 
@@ -284,15 +285,16 @@ def _scratch(results: Results, records: Sequence[Record]) -> Estimate:
 
 def _sentences(results: Results) -> list[str]:
     """Placeto beside each other method, family by family, whoever wins."""
-    others = {label: key for key, label in (METHODS | CLASSICAL).items() if key[0] not in ("placeto", "ppo")}
-    mine = [(key, label) for key, label in METHODS.items() if key[0] in ("placeto", "ppo")]
+    methods = METHODS | CLASSICAL
+    mine = [key for key in methods if key[0] in OWN]
+    others = [key for key in methods if key[0] not in OWN]
     said = []
-    for key, label in mine:
+    for key in mine:
         for family in results.families:
             own = results.standing([family], *key)
-            theirs = {label: results.standing([family], *key).value for label, key in others.items()}
+            theirs = {methods[other]: results.standing([family], *other).value for other in others}
             if own.count:
-                said.append(f"- {family}, {label}: {_compared(own.value, theirs)}.")
+                said.append(f"- {family}, {methods[key]}: {_compared(own.value, theirs)}.")
     return [*said, "", "In parentheses: Placeto's step time over theirs."]
 
 
