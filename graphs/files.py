@@ -1,0 +1,47 @@
+"""Files that are written: each is replaced in one step, or not at all."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from graphs.errors import InputError
+
+
+def write_whole(path: Path, content: bytes | str) -> None:
+    """Write a file, all of it or nothing: whatever stops the writing leaves what was there before.
+
+    Raises InputError, naming the file, if it cannot be written, as on a full disk.
+    """
+    encoded = content.encode() if isinstance(content, str) else content
+    replace_whole(path, lambda unfinished: unfinished.write_bytes(encoded))
+
+
+def replace_whole(path: Path, write: Callable[[Path], object]) -> None:
+    """The same for what writes to a path by itself: `write` gets the name of a new file in the same folder.
+
+    The file is new, with the permissions of any new file, and takes the place of `path` once it is complete.
+    """
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}.unfinished")
+    try:
+        write(unfinished)
+        unfinished.replace(path)
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror or error}") from error
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def check_writable(*files: Path | str | None) -> None:
+    """Raise InputError for a file that cannot be written, before the work that its loss would waste."""
+    for file in files:
+        if file is None:
+            continue
+        path = Path(file)
+        if not path.parent.is_dir():
+            raise InputError(f"cannot write {path}: the folder {path.parent} does not exist")
+        if path.is_dir():
+            raise InputError(f"cannot write {path}: it is a folder; name a file")
+        if not os.access(path if path.exists() else path.parent, os.W_OK):
+            raise InputError(f"cannot write {path}: permission denied")
