@@ -14,12 +14,9 @@
 
 from __future__ import annotations
 
-import importlib.util
-import inspect
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -30,9 +27,9 @@ from torch.fx import Node
 from torch.utils._pytree import tree_leaves, tree_map_only
 from torch.utils.flop_counter import flop_registry, sdpa_flop_count
 
-from graphs.by_name import unknown
 from graphs.errors import InputError
 from graphs.op_graph import OpGraph
+from graphs.user_code import user_callable
 
 aten = torch.ops.aten
 
@@ -89,7 +86,7 @@ def capture_file(what: str) -> OpGraph:
 
     The callable takes no arguments and returns (module, args) or (module, args, kwargs). A model that is too large
     for memory can be made `with torch.device("meta")` there.
-    Raises InputError for a missing file or callable, or another result.
+    Raises InputError for a missing file or callable, or another result; UserCodeError for what the user's code raises.
     """
     return walk_file(what).build()
 
@@ -97,32 +94,11 @@ def capture_file(what: str) -> OpGraph:
 def walk_file(what: str) -> Builder:
     """As `capture_file`, with what each node of the traced module stands for."""
     path, _, function = what.rpartition(":")
-    made = _function(_import(Path(path)), path, function)()
+    made = user_callable(what)()
     if not isinstance(made, tuple) or len(made) not in (2, 3) or not isinstance(made[0], nn.Module):
         raise InputError(f"{what}: expected (module, args) or (module, args, kwargs), got {_described(made)}")
     args = made[1] if isinstance(made[1], (tuple, list)) else (made[1],)
     return walk(made[0], args, made[2] if len(made) == 3 else None, name=f"{Path(path).stem}:{function}")
-
-
-def _import(path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"_captured_{path.stem}", path)
-    if not path.is_file() or spec is None or spec.loader is None:
-        raise InputError(f"{path}: no such Python file; expected path/to/file.py:callable")
-    module = importlib.util.module_from_spec(spec)
-    try:
-        spec.loader.exec_module(module)
-    except Exception as error:  # the user's own code
-        raise InputError(f"{path}: importing it failed: {type(error).__name__}: {error}") from error
-    return module
-
-
-def _function(module: ModuleType, path: str, name: str) -> Callable[[], object]:
-    own = {key: value for key, value in vars(module).items() if inspect.isfunction(value) or inspect.isclass(value)}
-    existing = [key for key, value in own.items() if value.__module__ == module.__name__]
-    found = getattr(module, name, None)
-    if not callable(found):
-        raise InputError(f"{path}: {unknown('callable', name, existing)}")
-    return found  # type: ignore[no-any-return]  # whatever it returns is looked at by the caller
 
 
 def _described(made: object) -> str:

@@ -7,6 +7,10 @@ class InputError(ValueError):
     exit_code = 2
 
 
+class UserCodeError(InputError):
+    """Code in a user's own file raised an error; the message gives its line, type and message."""
+
+
 class DoesNotFitError(RuntimeError):
     """No plan fits the devices' memory; the message says what is needed and what there is."""
 

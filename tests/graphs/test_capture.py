@@ -168,7 +168,7 @@ def test_a_users_file() -> None:
     ("what", "sentence"),
     [
         ("nowhere.py:model", r"nowhere\.py: no such Python file"),
-        (f"{USER_FILE}:two_tower", "unknown callable 'two_tower'; did you mean 'two_towers'.*module_only"),
+        (f"{USER_FILE}:two_tower", "no callable 'two_tower' in it; there are: .*two_towers, .*module_only"),
         (f"{USER_FILE}:module_only", r"expected \(module, args\) or \(module, args, kwargs\), got Linear"),
         (f"{USER_FILE}:branching", "PyTorch cannot trace this module: .*must not depend on the values of tensors"),
     ],
