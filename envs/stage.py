@@ -14,6 +14,7 @@ from graphs.cluster import Cluster
 from graphs.errors import InputError
 from graphs.op_graph import Bools, Floats, Ints, OpGraph
 from graphs.problem import Problem
+from graphs.torch_threads import limit_torch_threads
 
 RENDERING: dict[str, Any] = {"render_modes": ["ansi", "rgb_array"], "render_fps": 10}  # gymnasium's metadata
 
@@ -80,12 +81,14 @@ class Stage:
         self.devices = counts.pop()
         self.units = max(scene.problem.graph.num_units for scene in self.scenes)
         self.edges = max(len(scene.edges) for scene in self.scenes)
+        limit_torch_threads()  # for whoever decides in this environment
 
     def choose(self, rng: np.random.Generator, options: Mapping[str, Any] | None) -> tuple[int, Scene]:
         """The scene that the options of a reset ask for, {"problem": index} or {"graph": graph}, else a random one.
 
         A graph that is not among the environment's own has index -1 and stands on the first problem's cluster.
         """
+        limit_torch_threads()  # torch may have been imported since
         options = options or {}
         strange = options.keys() - {"problem", "graph"}
         if strange:

@@ -10,6 +10,7 @@ import torch
 from envs.plan import Plan
 from envs.simulator import Simulator
 from graphs.problem import Problem
+from graphs.torch_threads import limit_torch_threads
 from placers.policies.batch import Batch
 from placers.policies.decoding import candidates
 from placers.policies.features import observe
@@ -30,6 +31,7 @@ class Gdp:
 
     def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> Plan:
         """The most likely placement, unsimulated, if there is but one to choose from; else the best by simulation."""
+        limit_torch_threads()
         simulator = Simulator(problem)
         with torch.no_grad():
             logits = self.policy.logits(Batch.of([observe(problem, simulator.costs)]))[0]

@@ -14,6 +14,7 @@ from envs.simulator import Simulator
 from envs.stage import Scene
 from graphs.op_graph import Ints
 from graphs.problem import Problem
+from graphs.torch_threads import limit_torch_threads
 from placers.policies.placeto import NAME, PlacetoPolicy, new_placeto, play
 from placers.policies.placeto_states import Kinship
 from placers.policies.policy_file import load_as, spec_of
@@ -37,6 +38,7 @@ class Placeto:
         The ends of all episodes come first, then what they passed through, the latest first. Episodes start with all
         units on the fastest device. Raises InputError if the policy is for another number of devices.
         """
+        limit_torch_threads()
         self.policy.check(problem.cluster)
         scene = Scene.of(problem)
         choices = max(1, min(self.samples or budget, budget))

@@ -15,6 +15,7 @@ import numpy as np
 from envs.plan import Plan
 from envs.simulator import Simulator
 from graphs.problem import Problem
+from graphs.torch_threads import limit_torch_threads
 from placers.policies.policy_file import load_as, spec_of
 from placers.policies.sequential import NAME, SequentialPolicy, new_sequential
 
@@ -34,6 +35,7 @@ class Sequential:
 
     def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> Plan:
         """The greedy placement, unsimulated, if there is but one to choose from; else the best by simulation."""
+        limit_torch_threads()
         simulator = Simulator(problem)
         batch = self.policy.stack([self.policy.view(problem, simulator.costs)])
         choices = max(1, min(self.samples or budget, budget))

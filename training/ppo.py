@@ -21,6 +21,7 @@ from torch.nn.utils import clip_grad_norm_
 
 from envs.simulator import Outcomes
 from graphs.op_graph import Floats, Ints
+from graphs.torch_threads import limit_torch_threads
 from training.advantage import rewards, standardised, surrogate
 from training.imitation import Shown, search
 from training.recipe import Imitation, Ppo
@@ -58,6 +59,7 @@ class PpoTrainer:
     def __init__(
         self, policy: Policy, arenas: Sequence[Arena], settings: Ppo, seed: int, imitation: Imitation | None = None
     ) -> None:
+        limit_torch_threads()
         self.policy = policy
         self.arenas = list(arenas)
         for arena in self.arenas:

@@ -33,6 +33,7 @@ from envs.vector import simulate_together
 from graphs.errors import InputError
 from graphs.op_graph import Floats, Ints
 from graphs.problem import Problem
+from graphs.torch_threads import limit_torch_threads
 from placers.policies.placeto import PlacetoPolicy, Turn, play
 from placers.policies.placeto_states import Kinship
 from training.advantage import surrogate
@@ -117,6 +118,7 @@ class ReinforceTrainer:
             raise InputError("training needs at least one problem")
         for problem in problems:
             policy.check(problem.cluster)
+        limit_torch_threads()
         self.policy = policy
         self.settings = settings or Reinforce()
         self.mdp = Mdp(rules or Rules())

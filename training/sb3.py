@@ -29,6 +29,7 @@ from envs.one_shot import GdpEnv
 from envs.stage import Scene
 from graphs.by_name import unknown
 from graphs.errors import InputError
+from graphs.torch_threads import limit_torch_threads
 from placers.policies.placeto_network import PlacetoEncoder
 from placers.policies.placeto_states import Kinship, States
 
@@ -185,6 +186,7 @@ def policy_kwargs(
     `network` is "light", our own of 32 columns and 4 rounds, or "placeto", the published one, of as many columns as
     features and 8 rounds, for Placeto's environment. Raises InputError for another environment or network.
     """
+    limit_torch_threads()
     inner = env.unwrapped
     if not isinstance(inner, PlacetoEnv | GdpEnv) or "problem" not in getattr(inner.observation_space, "spaces", {}):
         raise InputError(f"expected an environment of Placeto or GDP with obs='ids', got {env}")

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Annotated
 
 import cyclopts
-import torch
 
 from evaluation.studies.decides_document import save_document
 from evaluation.studies.decides_pieces import RIVALS, do_all, load_all
@@ -49,7 +48,6 @@ def study(
         raise InputError(f"a study needs at least one seed, not {seeds}")
     chosen = [name for name in VARIANTS if name == BASE or name in (named or VARIANTS)]
     if not write_only:
-        torch.set_num_threads(1)  # as in training: the matrices are small
         do_all(out, settings, chosen, seeds)
     kept, pieces = load_all(out)
     asked = [piece for piece in pieces if piece.variant in (RIVALS, *chosen) and piece.seed < seeds]

@@ -8,7 +8,6 @@ for. It needs the released policy (`placers/released`).
 
 from __future__ import annotations
 
-import os
 import shlex
 import sys
 from collections.abc import Mapping
@@ -17,7 +16,6 @@ from typing import Annotated
 
 import cyclopts
 import msgspec
-import torch
 
 from evaluation.journal import Journal
 from evaluation.record import Failure
@@ -66,7 +64,6 @@ def study(
     if not chosen or not allowed or seeds < 1:
         raise InputError("a study needs at least one suite, one placer and one seed")
     if not write_only:
-        torch.set_num_threads(1)  # as in training: the matrices are small
         check_policy(out)
         for suite in chosen:
             for failure in _do(suite, out, allowed, groups=groups, seeds=seeds, workers=workers):
@@ -111,7 +108,6 @@ def _failures(journal: Path) -> list[Failure]:
 
 def main() -> None:
     """The command line."""
-    os.environ.setdefault("OMP_NUM_THREADS", "1")  # of workers: several with a thread per core each take far longer
     run(study, "learned", __doc__)
 
 

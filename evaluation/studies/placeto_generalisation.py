@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Annotated
 
 import cyclopts
-import torch
 
 from evaluation.studies.pieces import names_in, run
 from evaluation.studies.placeto_document import Results, save_document, save_records
@@ -47,7 +46,6 @@ def study(
     if not chosen or seeds < 1:
         raise InputError("a study needs at least one family and one seed")
     if not write_only:
-        torch.set_num_threads(1)  # as in training: the matrices are small
         do_all(out, settings, chosen, seeds)
     kept, pieces = load_all(out)
     asked = [piece for piece in pieces if piece.family in chosen and piece.seed < seeds]

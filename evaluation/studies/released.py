@@ -8,14 +8,12 @@ document is written of all that the folder holds. It needs the released policy (
 
 from __future__ import annotations
 
-import os
 import shlex
 import sys
 from pathlib import Path
 from typing import Annotated
 
 import cyclopts
-import torch
 
 from evaluation.record import Failure
 from evaluation.studies.journals import suite_problems
@@ -52,7 +50,6 @@ def study(
     if not named or seeds < 1:
         raise InputError("a study needs at least one part and one seed")
     if not write_only:
-        torch.set_num_threads(1)  # as in training: the matrices are small
         for name in named:
             for failure in _done(name, out, data, seeds, workers):
                 print(f"{failure.placer} on {failure.problem}: {failure.reason}", file=sys.stderr)
@@ -75,7 +72,6 @@ def _done(part: str, out: Path, data: Path, seeds: int, workers: int) -> list[Fa
 
 def main() -> None:
     """The command line."""
-    os.environ.setdefault("OMP_NUM_THREADS", "1")  # of workers: several with a thread per core each take far longer
     run(study, "released", __doc__)
 
 

@@ -9,7 +9,6 @@ recipe again and again: a day of a core and more.
 
 from __future__ import annotations
 
-import os
 import shlex
 import sys
 from collections.abc import Sequence
@@ -18,7 +17,6 @@ from pathlib import Path
 from typing import Annotated
 
 import cyclopts
-import torch
 
 from evaluation.record import Failure
 from evaluation.studies.journals import check_policy
@@ -79,7 +77,6 @@ def study(
     keep_size(out, settings)
     check_policy(out)
     if not write_only:
-        torch.set_num_threads(1)  # as in training: the matrices are small
         works: list[tuple[Training, Places]] = []
         if SEEDS in named:
             works += _seeds(settings, out, data, seeds, workers)
@@ -128,7 +125,6 @@ def _tell(failure: Failure) -> None:
 
 def main() -> None:
     """The command line."""
-    os.environ.setdefault("OMP_NUM_THREADS", "1")  # of workers: several with a thread per core each take far longer
     run(study, "trainings", __doc__)
 
 

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from graphs import by_name
 from graphs.errors import InputError
+from graphs.torch_threads import limit_torch_threads
 from placers.policies.features import DEVICE_FEATURES, PAIR_FEATURES, UNIT_FEATURES
 from placers.policies.one_shot import OneShotPolicy
 from placers.policies.sequential_state import FEATURES
@@ -97,6 +98,7 @@ def load_policy(folder: Path) -> tuple[OneShotPolicy, Meta]:
 
 def load_as(folder: Path, placer: str, new: Callable[[str, int], P]) -> tuple[P, Meta]:
     """The policy of a folder that a placer is to act with, made anew by `new`. Raises InputError as `load_policy`."""
+    limit_torch_threads()
     meta = load_meta(folder)
     if meta.placer != placer:
         raise InputError(

@@ -12,6 +12,7 @@ import torch
 from envs.plan import Plan
 from envs.simulator import Simulator
 from graphs.problem import Problem
+from graphs.torch_threads import limit_torch_threads
 from placers.policies.policy_file import load_as, spec_of
 
 HIDDEN = 128  # a quarter of the authors', for speed
@@ -49,6 +50,7 @@ class RecurrentPlacer(ABC):
 
         Raises InputError if the policy is for another number of devices.
         """
+        limit_torch_threads()
         simulator = Simulator(problem)
         policy = self.policy_for(problem)
         batch = policy.stack([policy.view(problem, simulator.costs)])
