@@ -48,8 +48,11 @@ class Plan:
         seed: int = 0,
         simulations: int = 0,
     ) -> Plan:
-        """Plan from one device per unit of the problem's graph, (units,): tied ops share a device by construction."""
-        per_op = np.asarray(placement, np.int64)[problem.graph.units]
+        """Plan from one device per unit of the problem's graph, (units,): tied ops share a device by construction.
+
+        A unit on a device that the graph forbids is moved to one that it allows (`Problem.made_allowed`).
+        """
+        per_op = problem.made_allowed(np.asarray(placement, np.int64))[problem.graph.units]
         return cls.of(per_op, placer=placer, seed=seed, simulations=simulations)
 
     def with_curve(self, curve: Iterable[tuple[int, float]]) -> Plan:
@@ -68,7 +71,10 @@ class Plan:
         return devices
 
     def check(self, problem: Problem) -> None:
-        """Raise InputError if this is not a plan for this problem: other ops, unknown devices, tied ops apart."""
+        """Raise InputError if this is not a plan for this problem.
+
+        That is for other ops, unknown devices, tied ops apart, and ops where the graph forbids them.
+        """
         graph, cluster = problem.graph, problem.cluster
         if len(self.devices) != len(graph):
             raise InputError(
@@ -90,3 +96,12 @@ class Plan:
                 f"op {graph.names[op]!r} must share a device with {graph.names[anchor]!r}, but they are on "
                 f"{cluster.devices[placement[op]].name!r} and {cluster.devices[placement[anchor]].name!r}"
             )
+        if problem.allowed is not None:
+            forbidden = np.flatnonzero(~problem.allowed[graph.units, placement])
+            if len(forbidden):
+                op = int(forbidden[0])
+                may = np.flatnonzero(problem.allowed[graph.units[op]])
+                raise InputError(
+                    f"op {graph.names[op]!r} is placed on {cluster.devices[placement[op]].name!r}; the graph allows "
+                    f"{', '.join(cluster.devices[device].name for device in may)}"
+                )

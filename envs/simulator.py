@@ -10,7 +10,7 @@ from itertools import repeat
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.cost_models import CostModel, Costs, costs_of
+from envs.cost_models import CostModel, Costs, check_costs, costs_of
 from envs.engine import TENSORS, Run, time_placements
 from envs.lowering import Blueprint, Indices, static_bytes
 from envs.plan import Plan
@@ -62,7 +62,7 @@ class Simulator:
         self.problem = problem
         self.costs: Costs = costs_of(problem, cost_model)
         self.simulations = 0  # how many placements it has timed
-        _check_costs(problem, self.costs)
+        check_costs(problem, self.costs)
         self._blueprint = Blueprint.of(problem, self.costs.op_seconds, _priorities(problem.graph, self.costs, priority))
         self._runs = [Run.room_for(self._blueprint)]  # one per thread
         self._memory_bytes = problem.cluster.memory_bytes
@@ -180,16 +180,3 @@ def _priorities(graph: OpGraph, costs: Costs, priority: str | Floats | Ints) -> 
             f"got {np.isnan(given).sum()} NaN in an array of shape {given.shape}"
         )
     return given
-
-
-def _check_costs(problem: Problem, costs: Costs) -> None:
-    expected = (len(problem.graph), len(problem.cluster))
-    if costs.op_seconds.shape != expected:
-        raise InputError(f"{problem.name}: op_seconds has shape {costs.op_seconds.shape}, expected {expected}")
-    bad = np.argwhere(~((costs.op_seconds >= 0) & np.isfinite(costs.op_seconds)))
-    if len(bad):
-        op, device = bad[0]
-        raise InputError(
-            f"{problem.name}: op {problem.graph.names[op]!r} takes {costs.op_seconds[op, device]} seconds on "
-            f"{problem.cluster.devices[device].name!r}; expected a finite number >= 0"
-        )

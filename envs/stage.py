@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from envs.cost_models import CostModel
+from envs.cost_models import CostModel, timed
 from envs.simulator import Outcome, Simulator
 from graphs.cluster import Cluster
 from graphs.errors import InputError
@@ -43,6 +43,8 @@ class Scene:
         edges, edge_bytes, sent = _traffic(graph)
         features = np.column_stack([_of_largest(seconds), _of_largest(sent), _of_largest(static)])
         can_hold = static[:, None] <= problem.cluster.memory_bytes
+        if problem.allowed is not None:
+            can_hold = (can_hold | ~(can_hold & problem.allowed).any(axis=1, keepdims=True)) & problem.allowed
         return cls(problem, simulator, np.argsort(first), features, edges, _of_largest(edge_bytes), can_hold)
 
     def allowed(self, unit: int) -> Bools:
@@ -71,7 +73,7 @@ class Stage:
         priority: str,
     ) -> None:
         self._cost_model, self._priority = cost_model, priority
-        self.scenes = [Scene.of(p, cost_model, priority) for p in _problems(problems, graph, cluster)]
+        self.scenes = [Scene.of(p, cost_model, priority) for p in _problems(problems, graph, cluster, cost_model)]
         counts = {len(scene.problem.cluster) for scene in self.scenes}
         if len(counts) > 1:
             raise InputError(
@@ -136,6 +138,7 @@ def _problems(
     problems: Problem | Sequence[Problem] | None,
     graph: OpGraph | str | Sequence[OpGraph | str] | None,
     cluster: Cluster | str | None,
+    cost_model: CostModel | None,
 ) -> list[Problem]:
     if problems is not None and graph is None and cluster is None:
         found = [problems] if isinstance(problems, Problem) else list(problems)
@@ -143,6 +146,7 @@ def _problems(
         graphs = [graph] if isinstance(graph, OpGraph | str) else list(graph)
         where = _load_cluster(cluster)
         found = [Problem(_load_graph(what), where) for what in graphs]
+        found = [timed(problem) for problem in found] if cost_model is None else found
     else:
         raise InputError("an environment needs either problems=, or graph= and cluster=")
     if not found:

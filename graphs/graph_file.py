@@ -7,6 +7,11 @@
 
 Costs are in FLOP and bytes, and zero if left out. An op is named by its name or by its position in `nodes`; `control`
 holds the positions of the edges that only order their ops. A grouped graph carries its members.
+
+A node may say more: `"measured_seconds": 0.002` on any device, or by name or kind of device, `{"gpu": 0.002, "cpu:0":
+0.03}`; `"devices": ["gpu"]`, the names or kinds of the only devices where the op may run; `"transfer_bytes"`, what
+a transfer of its output moves, if not `output_bytes`, which is what the output occupies. An edge may have a message of
+its own, `["a", "b", 4096]`, of so many bytes, in place of its producer's output.
 """
 
 from __future__ import annotations
@@ -14,7 +19,7 @@ from __future__ import annotations
 import gzip
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 import numpy as np
@@ -22,14 +27,16 @@ import numpy as np
 from graphs.by_name import unknown
 from graphs.documents import read_document
 from graphs.errors import InputError
-from graphs.op_graph import Bools, Ints, OpGraph
+from graphs.op_graph import Bools, Floats, Ints, OpGraph
 
 VERSION = 1
 ENDINGS = (".graph.json", ".graph.json.gz")
+ANY = "any"  # the key of a time that holds on any device, where an op has others as well
 
 Amount = Annotated[float, msgspec.Meta(ge=0)]
 Position = Annotated[int, msgspec.Meta(ge=0)]
 OpRef = Position | str
+EdgeEntry = Annotated[list[Position | Amount | str], msgspec.Meta(min_length=2, max_length=3)]
 PhaseName = Literal["forward", "backward", "update", "refresh"]
 PHASES: tuple[PhaseName, ...] = ("forward", "backward", "update", "refresh")  # by number
 
@@ -45,7 +52,9 @@ class Node(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
     phase: PhaseName = "forward"
     mirror: OpRef | None = None  # the op whose device this one shares
     group: Position | None = None  # ops of one group share a device
-    measured_seconds: Amount | None = None
+    measured_seconds: Amount | dict[str, Amount] | None = None  # on any device, or by name or kind of device
+    devices: list[str] = []  # names or kinds of those where the op may run; anywhere if empty
+    transfer_bytes: Amount | None = None  # what a transfer of the output moves; output_bytes if left out
 
 
 class GraphFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
@@ -55,7 +64,7 @@ class GraphFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
     version: int
     name: str
     nodes: list[Node]
-    edges: list[tuple[OpRef, OpRef]] = []  # producer, consumer
+    edges: list[EdgeEntry] = []  # producer, consumer and, of an edge with a message of its own, its bytes
     control: list[Position] = []  # positions in `edges`
     weights: list[Amount] = []  # bytes
     weight_uses: list[tuple[OpRef, Position]] = []  # op, weight
@@ -91,28 +100,46 @@ def load_graph_file(path: Path) -> OpGraph:
 def _content(graph: OpGraph) -> GraphFile:
     columns = zip(
         graph.names, graph.kinds, graph.flops.tolist(), graph.bytes_accessed.tolist(), graph.output_bytes.tolist(),
-        graph.phase.tolist(), graph.mirror.tolist(), graph.group.tolist(), graph.measured_seconds.tolist(), strict=True,
+        graph.phase.tolist(), graph.mirror.tolist(), graph.group.tolist(), _measured(graph),
+        graph.devices or ((),) * len(graph), graph.transfer_bytes.tolist() or [None] * len(graph), strict=True,
     )  # fmt: skip
     nodes = [
         Node(
             name=name, kind=kind, flops=flops, bytes_accessed=accessed, output_bytes=output,
             phase=PHASES[phase], mirror=None if mirror < 0 else graph.names[mirror],
-            group=None if group < 0 else group, measured_seconds=None if np.isnan(seconds) else seconds,
+            group=None if group < 0 else group, measured_seconds=seconds, devices=list(devices), transfer_bytes=sent,
         )
-        for name, kind, flops, accessed, output, phase, mirror, group, seconds in columns
+        for name, kind, flops, accessed, output, phase, mirror, group, seconds, devices, sent in columns
     ]  # fmt: skip
     return GraphFile(
         schema="placelab.graph",
         version=VERSION,
         name=graph.name,
         nodes=nodes,
-        edges=graph.edges.tolist(),
+        edges=[[*ends, *size] for ends, size in zip(graph.edges.tolist(), _messages(graph), strict=True)],
         control=np.flatnonzero(graph.control).tolist(),
         weights=graph.weights.tolist(),
         weight_uses=graph.weight_uses.tolist(),
         members=None if graph.members is None else _content(graph.members),
         member_of=graph.member_of.tolist(),
     )
+
+
+def _measured(graph: OpGraph) -> list[float | dict[str, float] | None]:
+    """(ops,) the measured seconds of each op, as a file holds them; `ANY` is the key of those on any device."""
+    columns = {ANY: graph.measured_seconds, **graph.measured_on}
+    found: list[float | dict[str, float] | None] = []
+    for op in range(len(graph)):
+        known = {device: float(seconds[op]) for device, seconds in columns.items() if not np.isnan(seconds[op])}
+        found.append(known.get(ANY) if known.keys() <= {ANY} else known)
+    return found
+
+
+def _messages(graph: OpGraph) -> list[list[float]]:
+    """(edges,) the bytes of each edge's own message, if it has one."""
+    if not len(graph.edge_bytes):
+        return [[]] * len(graph.edges)
+    return [[] if np.isnan(size) else [size] for size in graph.edge_bytes.tolist()]
 
 
 def _graph(content: GraphFile) -> OpGraph:
@@ -130,17 +157,53 @@ def _graph(content: GraphFile) -> OpGraph:
         flops=np.array([node.flops for node in nodes]),
         bytes_accessed=np.array([node.bytes_accessed for node in nodes]),
         output_bytes=np.array([node.output_bytes for node in nodes]),
-        edges=_ops([(f"edges[{i}]", edge) for i, edge in enumerate(content.edges)], index, width=2),
+        edges=_ops([(f"edges[{i}]", edge[:2]) for i, edge in enumerate(content.edges)], index, width=2),
         control=_control(content),
         weights=np.array(content.weights),
         weight_uses=np.column_stack([users, used]),
         phase=np.array([PHASES.index(node.phase) for node in nodes], np.int64),
         mirror=mirror,
         group=np.array([-1 if node.group is None else node.group for node in nodes], np.int64),
-        measured_seconds=np.array([node.measured_seconds for node in nodes], np.float64),  # None becomes NaN
+        **_times_in(nodes),
+        devices=tuple(tuple(node.devices) for node in nodes) if any(node.devices for node in nodes) else (),
+        transfer_bytes=_transfer_bytes(nodes),
+        edge_bytes=_edge_bytes(content),
         members=None if content.members is None else _graph(content.members),
         member_of=np.array(content.member_of, np.int64),
     )
+
+
+def _times_in(nodes: Sequence[Node]) -> dict[str, Any]:
+    """The measured seconds of the ops: on any device, and on each that some op names."""
+    known = [node.measured_seconds if isinstance(node.measured_seconds, dict) else {ANY: node.measured_seconds}
+             for node in nodes]  # fmt: skip
+    devices = sorted({device for each in known for device in each} - {ANY})
+
+    def column(device: str) -> Floats:
+        return np.array([each.get(device) for each in known], np.float64)  # None becomes NaN
+
+    return {"measured_seconds": column(ANY), "measured_on": {device: column(device) for device in devices}}
+
+
+def _transfer_bytes(nodes: Sequence[Node]) -> Floats:
+    """(ops,) what a transfer of each output moves; none where every output moves as a whole."""
+    if all(node.transfer_bytes is None for node in nodes):
+        return np.zeros(0)
+    sent = (node.output_bytes if node.transfer_bytes is None else node.transfer_bytes for node in nodes)
+    return np.array(list(sent), np.float64)
+
+
+def _edge_bytes(content: GraphFile) -> Floats:
+    """(edges,) the bytes of each edge's own message, or NaN; none where no edge has one."""
+    own = np.full(len(content.edges), np.nan)
+    for i, edge in enumerate(content.edges):
+        if len(edge) == 2:
+            continue
+        if isinstance(edge[2], str) or i in content.control:
+            expected = "no bytes on a control edge" if i in content.control else "bytes, a number >= 0"
+            raise InputError(f"edges[{i}][2]: expected {expected}, got {edge[2]!r}")
+        own[i] = edge[2]
+    return np.zeros(0) if np.isnan(own).all() else own
 
 
 def _control(content: GraphFile) -> Bools:
@@ -152,14 +215,14 @@ def _control(content: GraphFile) -> Bools:
     return control
 
 
-def _ops(places: Sequence[tuple[str, Sequence[OpRef]]], index: Mapping[str, int], width: int = 1) -> Ints:
+def _ops(places: Sequence[tuple[str, Sequence[float | str]]], index: Mapping[str, int], width: int = 1) -> Ints:
     """(places, width) positions of the ops named at each place of the file. Raises InputError for one unknown."""
     ops = np.zeros((len(places), width), np.int64)
     for row, (place, names) in enumerate(places):
         for column, name in enumerate(names):
             if isinstance(name, str) and name not in index:
                 raise InputError(f"{place}: {unknown('op', name, index)}")
-            if isinstance(name, int) and name >= len(index):
+            if not isinstance(name, str) and (name != int(name) or name >= len(index)):
                 raise InputError(f"{place}: there is no op {name}; there are {len(index)} ops")
             ops[row, column] = index[name] if isinstance(name, str) else name
     return ops

@@ -30,6 +30,9 @@ class Phase(IntEnum):
     REFRESH = 3  # further users of an updated weight receive its new value
 
 
+_COSTS = ("flops", "bytes_accessed", "output_bytes")
+
+
 def _no_ints() -> Ints:
     return np.zeros(0, np.int64)
 
@@ -59,7 +62,11 @@ class OpGraph:
     phase: Ints = field(default_factory=_no_ints)  # (ops,) a Phase
     mirror: Ints = field(default_factory=_no_ints)  # (ops,) forward op whose device this op shares, or -1
     group: Ints = field(default_factory=_no_ints)  # (ops,) co-location group, or -1
-    measured_seconds: Floats = field(default_factory=_no_floats)  # (ops,) as profiled, or NaN
+    measured_seconds: Floats = field(default_factory=_no_floats)  # (ops,) as profiled on any device, or NaN
+    measured_on: dict[str, Floats] = field(default_factory=dict)  # name or kind of device -> (ops,) seconds, or NaN
+    devices: tuple[tuple[str, ...], ...] = ()  # (ops,) names or kinds of devices an op may run on; () anywhere
+    transfer_bytes: Floats = field(default_factory=_no_floats)  # (ops,) what a transfer moves, if not output_bytes
+    edge_bytes: Floats = field(default_factory=_no_floats)  # (edges,) bytes of an edge's own message, or NaN
     members: OpGraph | None = None  # the ops that a grouped graph was made of
     member_of: Ints = field(default_factory=_no_ints)  # (member ops,) the op group of each member
 
@@ -70,8 +77,10 @@ class OpGraph:
         self._fill("mirror", np.full(ops, -1, np.int64))
         self._fill("group", np.full(ops, -1, np.int64))
         self._fill("measured_seconds", np.full(ops, np.nan))
-        for key in ("flops", "bytes_accessed", "output_bytes", "weights", "measured_seconds"):
+        for key in (*_COSTS, "weights", "measured_seconds", "transfer_bytes", "edge_bytes"):
             object.__setattr__(self, key, _frozen(getattr(self, key), np.float64))
+        measured_on = {key: _frozen(seconds, np.float64) for key, seconds in sorted(self.measured_on.items())}
+        object.__setattr__(self, "measured_on", measured_on)
         for key in ("edges", "weight_uses"):
             object.__setattr__(self, key, _frozen(np.reshape(getattr(self, key), (-1, 2)), np.int64))
         for key in ("phase", "mirror", "group", "member_of"):
@@ -104,6 +113,25 @@ class OpGraph:
         total = np.zeros(len(self))
         np.add.at(total, self.weight_uses[:, 0], self.weights[self.weight_uses[:, 1]])
         return _frozen(total, np.float64)
+
+    @cached_property
+    def sent_bytes(self) -> Floats:
+        """(ops,) bytes that a transfer of each output moves: those of the output, unless the graph says otherwise."""
+        return self.transfer_bytes if len(self.transfer_bytes) else self.output_bytes
+
+    @cached_property
+    def has_message(self) -> Bools:
+        """(edges,) whether an edge carries a message of its own, and not the output of its producer."""
+        own = ~np.isnan(self.edge_bytes) if len(self.edge_bytes) else np.zeros(len(self.edges), np.bool_)
+        return _frozen(own & ~self.control, np.bool_)
+
+    @cached_property
+    def carried_bytes(self) -> Floats:
+        """(edges,) bytes that cross if the two ends of each edge are on different devices; none for a control edge."""
+        sent = np.where(self.control, 0.0, self.sent_bytes[self.edges[:, 0]])
+        if len(self.edge_bytes):
+            sent = np.where(self.has_message, self.edge_bytes, sent)
+        return _frozen(sent, np.float64)
 
     @cached_property
     def is_training(self) -> bool:
@@ -154,6 +182,13 @@ class OpGraph:
             digest.update(getattr(self, key).tobytes())
         if self.members is not None:
             digest.update(self.members.fingerprint.encode())
+        for key in ("transfer_bytes", "edge_bytes"):  # what few graphs say changes nothing for the others
+            if len(getattr(self, key)):
+                digest.update(f"{key} ".encode() + getattr(self, key).tobytes())
+        for device, seconds in self.measured_on.items():
+            digest.update(f"on {device} ".encode() + seconds.tobytes())
+        if self.devices:
+            digest.update(repr(self.devices).encode())
         return digest.hexdigest()[:16]
 
     def adjacency(self) -> csr_array:
@@ -170,29 +205,38 @@ class OpGraph:
         if len(set(self.names)) < ops:
             twice = next(name for i, name in enumerate(self.names) if name in self.names[:i])
             raise InputError(f"graph {self.name!r}: two ops are called {twice!r}; op names must be unique")
-        for key in (
-            "kinds",
-            "flops",
-            "bytes_accessed",
-            "output_bytes",
-            "phase",
-            "mirror",
-            "group",
-            "measured_seconds",
-        ):
-            if len(getattr(self, key)) != ops:
-                raise InputError(f"graph {self.name!r}: {key} has {len(getattr(self, key))} entries for {ops} ops")
-        for key in ("flops", "bytes_accessed", "output_bytes"):
+        self._check_lengths()
+        for key in _COSTS:
             self._check_costs(key, getattr(self, key), self.names)
+        self._check_costs("transfer_bytes", self.transfer_bytes, self.names)
         self._check_costs("bytes", self.weights, tuple(f"weight {i}" for i in range(len(self.weights))))
-        measured = self.measured_seconds[~np.isnan(self.measured_seconds)]
-        if (measured < 0).any():
-            raise InputError(f"graph {self.name!r}: measured_seconds must be >= 0, got {measured.min()}")
+        for key, values in (
+            ("measured_seconds", self.measured_seconds),
+            ("edge_bytes", self.edge_bytes),
+            *((f"measured_seconds on {device!r}", seconds) for device, seconds in self.measured_on.items()),
+        ):
+            bad = values[(values < 0) | np.isinf(values)]
+            if bad.size:
+                raise InputError(f"graph {self.name!r}: {key} must be finite and >= 0, got {bad[0]}")
         self._check_references()
         if len(order := _topological_order(ops, self.edges)) < ops:
             stuck = sorted(set(range(ops)) - set(order.tolist()))
             cycle = " -> ".join(self.names[i] for i in _some_cycle(self.edges, stuck))
             raise InputError(f"graph {self.name!r} is cyclic: {cycle}; remove one of these edges")
+
+    def _check_lengths(self) -> None:
+        ops = len(self.names)
+        per_op = ("kinds", *_COSTS, "phase", "mirror", "group", "measured_seconds")
+        given = [key for key in ("devices", "transfer_bytes") if len(getattr(self, key))]
+        lengths = {key: len(getattr(self, key)) for key in (*per_op, *given)}
+        lengths |= {f"measured_seconds on {device!r}": len(seconds) for device, seconds in self.measured_on.items()}
+        for key, length in lengths.items():
+            if length != ops:
+                raise InputError(f"graph {self.name!r}: {key} has {length} entries for {ops} ops")
+        if len(self.edge_bytes) not in (0, len(self.edges)):
+            raise InputError(
+                f"graph {self.name!r}: edge_bytes has {len(self.edge_bytes)} entries for {len(self.edges)} edges"
+            )
 
     def _check_costs(self, key: str, values: Floats, owners: tuple[str, ...]) -> None:
         bad = np.flatnonzero(~(values >= 0) | np.isinf(values))

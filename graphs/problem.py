@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal, get_args
+
+import numpy as np
 
 from graphs.cluster import Cluster
 from graphs.errors import InputError
-from graphs.op_graph import Floats, OpGraph
+from graphs.op_graph import Bools, Floats, Ints, OpGraph
 
 # bytes per parameter byte while training: itself, its gradient, and the optimizer's state; "none" for weights that
 # say already what all of it takes
@@ -28,7 +31,8 @@ class Problem:
     graph: OpGraph
     cluster: Cluster
     optimizer: str = "adam"  # a key of OPTIMIZER_BYTES; read only if the graph is a training step
-    op_seconds: Floats | None = None  # (ops, devices) what ops cost, if not what the roofline says
+    op_seconds: Floats | None = None  # (ops, devices) what ops cost, if not what follows from the graph
+    timed_by: str = ""  # where op_seconds come from, for reports: the spec of a cost model
     objective: Objective = "step-time"
 
     def __post_init__(self) -> None:
@@ -36,6 +40,8 @@ class Problem:
             raise InputError(f"unknown optimizer {self.optimizer!r}; there are {', '.join(OPTIMIZER_BYTES)}")
         if self.objective not in OBJECTIVES:
             raise InputError(f"unknown objective {self.objective!r}; there are {', '.join(OBJECTIVES)}")
+        if self.graph.devices:
+            self._check_allowed()
 
     @property
     def name(self) -> str:
@@ -46,3 +52,44 @@ class Problem:
     def bytes_per_weight_byte(self) -> float:
         """What one byte of parameters occupies: itself and, in training, its gradient and optimizer state."""
         return OPTIMIZER_BYTES[self.optimizer] if self.graph.is_training else 1.0
+
+    @cached_property
+    def allowed(self) -> Bools | None:
+        """(units, devices) where each unit may run, its ops all being allowed there; None if all may run anywhere."""
+        if not self.graph.devices:
+            return None
+        per_op = [
+            [not names or device.name in names or device.kind in names for device in self.cluster.devices]
+            for names in self.graph.devices
+        ]
+        allowed = np.ones((self.graph.num_units, len(self.cluster)), np.bool_)
+        np.logical_and.at(allowed, self.graph.units, np.array(per_op))
+        return allowed
+
+    def made_allowed(self, placement: Ints) -> Ints:
+        """(units,) a placement (units,) with each unit that may not run where it is moved to where it may.
+
+        That is the device which takes least time for it, or the first, if the problem does not say how long ops take.
+        """
+        if self.allowed is None:
+            return placement
+        seconds = np.zeros(self.allowed.shape)
+        if self.op_seconds is not None:
+            np.add.at(seconds, self.graph.units, self.op_seconds)
+        nearest = np.where(self.allowed, seconds, np.inf).argmin(axis=1)
+        kept = self.allowed[np.arange(len(placement)), placement]
+        return np.where(kept, placement, nearest)
+
+    def _check_allowed(self) -> None:
+        """Raise InputError for a unit that may run on no device of the cluster."""
+        assert self.allowed is not None
+        nowhere = np.flatnonzero(~self.allowed.any(axis=1))
+        if len(nowhere) == 0:
+            return
+        ops = np.flatnonzero(self.graph.units == nowhere[0])
+        bound = [op for op in ops.tolist() if self.graph.devices[op]]
+        names = "; ".join(f"{self.graph.names[op]!r} only on {', '.join(self.graph.devices[op])}" for op in bound[:3])
+        raise InputError(
+            f"graph {self.graph.name!r} has ops that cluster {self.cluster.name!r} has no device for: {names}; it has "
+            f"{', '.join(device.name for device in self.cluster.devices[:8])}. Ops that are tied share a device"
+        )

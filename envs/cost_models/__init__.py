@@ -1,13 +1,23 @@
-"""Cost models: how long each op takes on each device. An extension folder: one file, one cost model."""
+"""Cost models: how long each op takes on each device. An extension folder: one file, one cost model.
+
+Which one times a graph follows from what the graph knows, unless it is named: measured times are used where a graph has
+them and no FLOPs, and otherwise the roofline model. A graph that has both is refused.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
+import numpy as np
+
 from graphs import by_name
-from graphs.op_graph import Floats
+from graphs.errors import InputError
+from graphs.op_graph import Floats, OpGraph
 from graphs.problem import Problem
+
+AUTO = "auto"  # the cost model that follows from the graph
+FORBIDDEN = 1e3  # times all work together: what an op takes on a device that the graph forbids
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,12 +36,84 @@ class CostModel(Protocol):
 
 
 def costs_of(problem: Problem, cost_model: CostModel | None = None) -> Costs:
-    """What ops cost by a cost model; without one, as the problem says, and if it does not, by the roofline at peak."""
+    """What ops cost by a cost model; without one, as the problem says, and if it does not, as follows from its graph.
+
+    Raises InputError for a graph from which it does not follow, and as the cost model does.
+    """
     if cost_model is None and problem.op_seconds is not None:
         return Costs(problem.op_seconds)
-    from envs.cost_models.roofline import Roofline  # which imports this package
+    costs = (cost_model or load_cost_model(cost_model_of(problem.graph))).costs(problem)
+    return _where_allowed(problem, costs)
 
-    return (cost_model or Roofline()).costs(problem)
+
+def timed(problem: Problem, what: CostModel | str = AUTO) -> Problem:
+    """The problem with what its ops cost by a cost model, given as an object or as text.
+
+    `AUTO` is the one that follows from the graph. Raises InputError as `costs_of` does, and if all ops take no time.
+    """
+    spec = cost_model_of(problem.graph) if what == AUTO else what
+    costs = costs_of(problem, load_cost_model(spec))
+    check_costs(problem, costs)
+    if not costs.op_seconds.any():
+        raise InputError(
+            f"all ops of {problem.name} take 0 s by cost model {spec!r}; give them FLOPs and bytes, or measured times: "
+            "measured_seconds in the graph, or --cost-model recorded:file=FILE"
+        )
+    name = spec if isinstance(spec, str) else str(getattr(spec, "name", type(spec).__name__))
+    return replace(problem, op_seconds=costs.op_seconds, timed_by=name)
+
+
+def timing(problem: Problem) -> str:
+    """What times the ops of a problem, for reports: the spec of a cost model, or that the times were given."""
+    if problem.timed_by:
+        return problem.timed_by
+    return cost_model_of(problem.graph) if problem.op_seconds is None else "given times"
+
+
+def cost_model_of(graph: OpGraph) -> str:
+    """The name of the cost model that follows from what a graph knows: "recorded" or "roofline".
+
+    Raises InputError, with the remedy, for a graph with measured times of some ops and FLOPs or bytes of others, or
+    with both of the same ops.
+    """
+    finest = graph if graph.members is None else graph.members
+    measured = ~np.isnan([finest.measured_seconds, *finest.measured_on.values()]).all(axis=0)
+    if not measured.any():
+        return "roofline"
+    counted = (finest.flops > 0) | ((finest.bytes_accessed > 0) & ~measured)
+    if not counted.any():
+        return "recorded"
+    raise InputError(
+        f"graph {graph.name!r} has measured times of {measured.sum()} of its {len(finest)} ops, and FLOPs or bytes of "
+        f"{counted.sum()}; say which count: --cost-model recorded for the measured times, "
+        "recorded:otherwise=roofline to time the other ops by FLOPs and bytes, or roofline for those alone"
+    )
+
+
+def check_costs(problem: Problem, costs: Costs) -> None:
+    """Raise InputError for costs of another problem, and for seconds that are negative or not finite."""
+    expected = (len(problem.graph), len(problem.cluster))
+    if costs.op_seconds.shape != expected:
+        raise InputError(f"{problem.name}: op_seconds has shape {costs.op_seconds.shape}, expected {expected}")
+    bad = np.argwhere(~((costs.op_seconds >= 0) & np.isfinite(costs.op_seconds)))
+    if len(bad):
+        op, device = bad[0]
+        raise InputError(
+            f"{problem.name}: op {problem.graph.names[op]!r} takes {costs.op_seconds[op, device]} seconds on "
+            f"{problem.cluster.devices[device].name!r}; expected a finite number >= 0"
+        )
+
+
+def _where_allowed(problem: Problem, costs: Costs) -> Costs:
+    """The costs, but far more than all work together on devices that the graph forbids to an op.
+
+    So what compares devices by their seconds keeps away from those, as searches and list schedulers do.
+    """
+    if problem.allowed is None:
+        return costs
+    forbidden = ~problem.allowed[problem.graph.units]
+    seconds = np.where(forbidden, FORBIDDEN * (costs.op_seconds.sum() + 1.0), costs.op_seconds)
+    return Costs(seconds)
 
 
 def load_cost_model(what: CostModel | str) -> CostModel:
@@ -41,5 +123,7 @@ def load_cost_model(what: CostModel | str) -> CostModel:
     """
     if not isinstance(what, str):
         return what
+    if what == AUTO:
+        raise InputError("which cost model 'auto' is follows from a graph; give one by name, or use `timed`")
     cost_model: CostModel = by_name.build("envs.cost_models", what)
     return cost_model

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+
+import numpy as np
 
 from envs.cost_models import Costs
 from envs.op_costs.op_times import Times, known_seconds
 from envs.op_costs.times_file import load_times
+from graphs.cluster import Device
 from graphs.errors import InputError
 from graphs.op_graph import Floats, OpGraph
 from graphs.problem import Problem
@@ -22,11 +26,12 @@ IN_GRAPH = "measured_seconds"
 class Recorded:
     """Times that someone measured elsewhere; the launch hold of the cluster follows each op that takes time.
 
-    Without a file, the graph's own `measured_seconds`, which hold on any device: only for devices of one kind.
+    Without a file, those in the graph: its times by name or kind of device, and for what these leave open its times
+    on any device, which hold only where the cluster's devices are alike.
     """
 
     source: str  # what a refusal calls the times
-    times: Mapping[str, Times] | None = None  # by kind of device; None for those in the graph
+    times: Mapping[str, Times] | None = None  # by name or kind of device; None: those in the graph
     otherwise: str = "refuse"
 
     def costs(self, problem: Problem) -> Costs:
@@ -41,19 +46,41 @@ class Recorded:
 
 
 def build(*, file: str = "", otherwise: str = "refuse") -> Recorded:
-    """Times in a file (`envs/times_file.py`), or without one in the graph; of an unknown op "refuse" or "roofline"."""
+    """Times in a file (`envs/op_costs/times_file.py`), or in the graph; of an unknown op "refuse" or "roofline"."""
     return Recorded(file or IN_GRAPH, load_times(Path(file)) if file else None, otherwise)
 
 
 def _in_graph(problem: Problem) -> dict[str, Times]:
+    """The times in the graph, by name of device.
+
+    Those on the device itself, or else on its kind, or else on any device. A time on any device holds where the
+    devices are alike, or where the op has times of its own on others. Raises InputError where it is all there is.
+    """
+    graph, devices = problem.graph, problem.cluster.devices
+    alike = len({(device.kind, device.flops_per_second, device.bytes_per_second) for device in devices}) == 1
+    unknown = np.full(len(graph), np.nan)
+    distinguished = ~np.isnan([unknown, *graph.measured_on.values()]).all(axis=0)
+    general = np.where(alike | distinguished, graph.measured_seconds, np.nan)
+    times: dict[str, Times] = {}
+    for device in devices:
+        seconds = graph.measured_on.get(device.name, unknown)
+        for other in (graph.measured_on.get(device.kind, unknown), general):
+            seconds = np.where(np.isnan(seconds), other, seconds)
+        if not alike and (np.isnan(seconds) & ~np.isnan(graph.measured_seconds)).any():
+            raise _hold_on_one_kind(problem, device)
+        times[device.name] = partial(_known, seconds)
+    return times
+
+
+def _known(seconds: Floats, _graph: OpGraph) -> Floats:
+    return seconds
+
+
+def _hold_on_one_kind(problem: Problem, device: Device) -> InputError:
     kinds = sorted({device.kind for device in problem.cluster.devices})
-    if len(kinds) > 1:
-        raise InputError(
-            f"the {IN_GRAPH} of {problem.graph.name!r} hold on one kind of device, but {problem.cluster.name!r} has "
-            f"{' and '.join(kinds)}; give the times of each in a file, recorded:file=FILE"
-        )
-    return {kinds[0]: _measured}
-
-
-def _measured(graph: OpGraph) -> Floats:
-    return graph.measured_seconds
+    has = " and ".join(kinds) if len(kinds) > 1 else f"{kinds[0]}s of different speeds"
+    return InputError(
+        f"the {IN_GRAPH} of {problem.graph.name!r} hold on one kind of device, but {problem.cluster.name!r} has {has}; "
+        f'give the times by device in the graph, "{IN_GRAPH}": {{"{device.name}": 0.001, ...}}, or in a file, '
+        "recorded:file=FILE"
+    )

@@ -46,5 +46,5 @@ class Roofline:
 
 
 def build(*, efficiency: str = PEAK) -> Roofline:
-    """Share of the peak speeds that ops reach: "peak" (all of it), "typical", or a file (`envs/efficiency_file.py`)."""
+    """Share of the peak speeds that ops reach: "peak", "typical", or a file (`envs/op_costs/efficiency_file.py`)."""
     return Roofline(None if efficiency == PEAK else load_efficiencies(efficiency))

@@ -48,7 +48,7 @@ def known_seconds(
     otherwise: str = "refuse",
     with_launch: bool = False,
 ) -> Floats:
-    """(ops, devices) seconds from those on each kind of device ("cpu", "gpu").
+    """(ops, devices) seconds from those on devices by name ("gpu:0") or by kind ("cpu", "gpu"); the name counts first.
 
     Times `with_launch` lose the cluster's `launch_seconds`, which the simulator adds after each op that takes time.
     `otherwise` says what becomes of unknown ones: with "roofline" they are the roofline's at peak. Raises InputError,
@@ -71,19 +71,21 @@ def known_seconds(
 
 def _by_device(graph: OpGraph, cluster: Cluster, times: Mapping[str, Times], with_launch: bool) -> Floats:
     seconds = np.full((len(graph), len(cluster)), np.nan)
-    of_kind = {kind: times[kind](graph) for kind in {device.kind for device in cluster.devices} & times.keys()}
+    named = {key for device in cluster.devices for key in (device.kind, device.name)}
+    of = {key: times[key](graph) for key in sorted(named & times.keys())}
     for column, device in enumerate(cluster.devices):
-        if device.kind in of_kind:
-            taken = of_kind[device.kind]
-            launched = np.where(taken == 0, 0.0, np.fmax(taken - device.launch_seconds, SHORTEST))
-            seconds[:, column] = np.where(np.isnan(taken) | (not with_launch), taken, launched)
+        taken = of.get(device.name, np.full(len(graph), np.nan))
+        if device.kind in of:
+            taken = np.where(np.isnan(taken), of[device.kind], taken)
+        launched = np.where(taken == 0, 0.0, np.fmax(taken - device.launch_seconds, SHORTEST))
+        seconds[:, column] = np.where(np.isnan(taken) | (not with_launch), taken, launched)
     return seconds
 
 
 def _missing(graph: OpGraph, cluster: Cluster, seconds: Floats, times: Mapping[str, Times], source: str) -> str:
     column = int(np.isnan(seconds).any(axis=0).argmax())
-    kind = cluster.devices[column].kind
-    if kind not in times:
+    device, kind = cluster.devices[column], cluster.devices[column].kind
+    if not {device.name, kind} & times.keys():
         known = ", ".join(f"{each!r}" for each in sorted(times)) or "none"
         return f"{source} holds no times on {kind!r} devices, of which {cluster.name!r} has some; it knows {known}"
     ops = np.flatnonzero(np.isnan(seconds[:, column]))

@@ -1,4 +1,4 @@
-"""Recorded times: seconds of ops per kind of device, in a TOML or JSON file that people write.
+"""Recorded times: seconds of ops per kind of device, or per device, in a TOML or JSON file that people write.
 
     {"schema": "placelab.times", "version": 1,
      "ops": [{"name": "layers.0/addmm", "seconds": {"gpu": 1.2e-4, "cpu": 3.1e-3}},
@@ -6,7 +6,8 @@
              {"kind": "aten.add", "seconds": {"gpu": 5e-6}}]}
 
 An entry speaks of the op with its name, or of all ops of its kind with its costs (FLOP and bytes, as `placelab
-capture` writes them), or of all ops of its kind. The most specific entry that knows the device's kind holds.
+capture` writes them), or of all ops of its kind. Seconds are by the kind of device, or by a device's name ("gpu:0"),
+which counts first. The most specific entry that knows the device holds.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ Key = str | OpCost | tuple[str]  # a name, a kind with costs, or a kind
 class RecordedOp(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """How long an op, or all ops alike, take."""
 
-    seconds: dict[str, Amount]  # kind of device -> seconds, without the launch hold that follows an op
+    seconds: dict[str, Amount]  # kind or name of device -> seconds, without the launch hold after an op
     name: str | None = None
     kind: str | None = None
     flops: Amount | None = None
@@ -56,12 +57,12 @@ class TimesFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
 
 
 def load_times(path: Path) -> dict[str, Times]:
-    """For each kind of device in the file, the times on it.
+    """For each kind or name of a device in the file, the times on it.
 
     Raises InputError, naming the file and the place in it, if it is missing or damaged, or if an entry names
     nothing, both an op and a kind, or what another entry names.
     """
-    remedy = "envs/times_file.py shows what such a file holds"
+    remedy = "envs/op_costs/times_file.py shows what such a file holds"
     content = read_document(path, TimesFile, version=VERSION, remedy=remedy)
     first: dict[Key, int] = {}
     tables: dict[str, dict[Key, float]] = {}

@@ -186,12 +186,13 @@ def _read(graph: GraphProto) -> OpGraph:
     _check_positions("weight_uses", [use[0] for use in sorted(uses)])
     by_position = np.array(sorted(edges), np.int64).reshape(-1, 4)
     members = nodes[MEMBERS][0] if nodes[MEMBERS] else None
+    columns: dict[str, Any] = {key: np.array([node.number(key) for node in ops]) for key in _COSTS}
+    columns |= {key: np.array([node.integer(key, neutral) for node in ops]) for key, neutral in _NUMBERS.items()}
     return OpGraph(
         graph.name,
         tuple(node.proto.name for node in ops),
         tuple(node.proto.op_type for node in ops),
-        **{key: np.array([node.number(key) for node in ops]) for key in _COSTS},
-        **{key: np.array([node.integer(key, neutral) for node in ops]) for key, neutral in _NUMBERS.items()},
+        **columns,
         measured_seconds=np.array([node.number("measured_seconds", math.nan) for node in ops]),
         edges=by_position[:, 1:3],
         control=by_position[:, 3] != 0,

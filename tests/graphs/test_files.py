@@ -33,7 +33,7 @@ def test_what_stops_the_writing_leaves_what_was_there(tmp_path: Path) -> None:
 
 def test_a_place_that_cannot_be_written_is_refused_before_the_work(tmp_path: Path) -> None:
     check_writable(None, tmp_path / "new.json", str(tmp_path / "other.json"))
-    with pytest.raises(InputError, match="folder .* does not exist"):
+    with pytest.raises(InputError, match=r"folder .* does not exist"):
         check_writable(tmp_path / "nowhere" / "a.json")
     with pytest.raises(InputError, match="it is a folder"):
         check_writable(tmp_path)
