@@ -22,6 +22,9 @@ from graphs.problem import Problem
 
 Placements = NDArray[np.integer] | Sequence[int] | Sequence[Sequence[int]]
 
+RULES = 1
+"""The version of the simulator's rules: raise it whenever a rule changes what any placement takes, in seconds or bytes."""
+
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
