@@ -23,7 +23,7 @@ from graphs.problem import Problem
 Placements = NDArray[np.integer] | Sequence[int] | Sequence[Sequence[int]]
 
 RULES = 1
-"""The version of the simulator's rules: raise it whenever a rule changes what any placement takes, in seconds or bytes."""
+"""Version of the simulator's rules: raise it whenever a rule changes what a placement takes, in time or memory."""
 
 
 @dataclass(frozen=True, eq=False)
