@@ -35,14 +35,14 @@ def coarsen(edges: Ints, traffic: Floats, size: Floats, count: int) -> Ints:
     while len(dag) > count:
         before = len(dag)
         for turn in range(4):
-            level = _levels(dag, from_sources=turn % 2 == 0)
+            level = levels(dag.edges, len(dag), from_sources=turn % 2 == 0)
             dag, label = _after(_neighbours(dag, level, turn // 2, limit, waits, len(dag) - count), dag, label)
         if before - len(dag) >= FEW * before:
             waits = True
         elif waits:
             waits = False
         else:
-            level = _levels(dag, from_sources=True)
+            level = levels(dag.edges, len(dag))
             dag, label = _after(_siblings(dag, level, limit, len(dag) - count), dag, label)
             limit *= RELAXED
     return label
@@ -51,6 +51,25 @@ def coarsen(edges: Ints, traffic: Floats, size: Floats, count: int) -> Ints:
 def summed(label: Ints, values: Floats, count: int = 0) -> Floats:
     """(labels,) sum of the values, (n,), that have each label, (n,); `count` labels at least."""
     return np.asarray(np.bincount(label, values, minlength=count), np.float64)
+
+
+def levels(edges: Ints, nodes: int, *, from_sources: bool = True) -> Ints:
+    """(nodes,) levels that grow along every edge, (edges, 2): as near as possible to the sources, or to the sinks."""
+    following: list[list[int]] = [[] for _ in range(nodes)]
+    waiting = [0] * nodes
+    for source, target in (edges if from_sources else edges[:, ::-1]).tolist():
+        following[source].append(target)
+        waiting[target] += 1
+    level = [0] * nodes
+    ready = [node for node, count in enumerate(waiting) if count == 0]
+    for node in ready:
+        for target in following[node]:
+            level[target] = max(level[target], level[node] + 1)
+            waiting[target] -= 1
+            if waiting[target] == 0:
+                ready.append(target)
+    found = np.array(level)
+    return found if from_sources else found.max() - found
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,26 +106,6 @@ def _after(pairs: Pairs, dag: _Dag, label: Ints) -> tuple[_Dag, Ints]:
         joined[u] = joined[v] = min(u, v)
     _, joined = np.unique(joined, return_inverse=True)
     return _Dag.of(joined[dag.edges], dag.traffic, summed(joined, dag.size)), joined[label]
-
-
-def _levels(dag: _Dag, *, from_sources: bool) -> Ints:
-    """(nodes,) levels that grow along every edge: as near as possible to the sources, or to the sinks."""
-    edges = (dag.edges if from_sources else dag.edges[:, ::-1]).tolist()
-    following: list[list[int]] = [[] for _ in range(len(dag))]
-    waiting = [0] * len(dag)
-    for source, target in edges:
-        following[source].append(target)
-        waiting[target] += 1
-    level = [0] * len(dag)
-    ready = [node for node, count in enumerate(waiting) if count == 0]
-    for node in ready:
-        for target in following[node]:
-            level[target] = max(level[target], level[node] + 1)
-            waiting[target] -= 1
-            if waiting[target] == 0:
-                ready.append(target)
-    levels = np.array(level)
-    return levels if from_sources else levels.max() - levels
 
 
 def _neighbours(dag: _Dag, level: Ints, parity: int, limit: float, waits: bool, most: int) -> Pairs:

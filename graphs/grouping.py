@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -11,11 +12,13 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from graphs.coarsening import coarsen, summed
+from graphs.coarsening import LARGEST, coarsen, levels, summed
 from graphs.errors import InputError
 from graphs.op_graph import Bools, Floats, Ints, OpGraph, Phase
 
 PARCEL = "parcel"
+
+_log = logging.getLogger("placelab")
 
 # The device on which sizes are compared, of the order of a P100; only the ratio of its speeds matters.
 _FLOPS_PER_SECOND = 10e12
@@ -26,9 +29,13 @@ def tie_ops(graph: OpGraph, groups: int) -> OpGraph:
     """The same ops, tied into op groups: `groups` units to place, or as many as there are if those are fewer.
 
     What `group_ops` merges is here only placed together, so that a simulation stays exact to the op: an op group that
-    is merged cannot send its first output before its last op has run. Raises InputError for less than one group.
+    is merged cannot send its first output before its last op has run. The forward edges between op groups form no
+    cycle, unless those between units do and joining them would leave too few groups. Raises InputError for less than
+    one group.
     """
-    return replace(graph, group=_op_groups(graph, groups))
+    _check(graph, groups)
+    edges = _UnitEdges.of(graph)
+    return replace(graph, group=_clusters(graph, edges, _joined_on_cycles(graph, edges, groups), groups))
 
 
 def group_ops(graph: OpGraph, groups: int) -> OpGraph:
@@ -37,10 +44,20 @@ def group_ops(graph: OpGraph, groups: int) -> OpGraph:
     An op group is one op per phase, with the summed costs of its members, and its parcels: free ops of kind "parcel",
     each with the outputs that go to the same other op groups. All are tied together. Without parcels a consumer on
     another device would receive all that the group puts out, and what is saved for the backward pass along with it.
-    Units that can only run interleaved, because of how they are tied, count as one. Of a graph that is grouped
-    already, the members stay the finest ops. Raises InputError for less than one group.
+    Units that can only run interleaved, because of how they are tied, count as one; that this leaves fewer than asked
+    for is logged. Of a graph that is grouped already, the members stay the finest ops. Raises InputError for less than
+    one group.
     """
-    return _coarse(graph, _op_groups(graph, groups))
+    _check(graph, groups)
+    edges = _UnitEdges.of(graph)
+    label = _components(edges.ends, graph.num_units)
+    left = int(label.max()) + 1
+    if left < min(groups, graph.num_units):
+        _log.warning(
+            "graph %r: asked for %d op groups, made %d: its %d units are tied so that they can only run interleaved",
+            *(graph.name, groups, left, graph.num_units),
+        )
+    return _coarse(graph, _clusters(graph, edges, label, groups))
 
 
 def expand(coarse: OpGraph, placement: NDArray[np.integer]) -> Ints:
@@ -50,40 +67,99 @@ def expand(coarse: OpGraph, placement: NDArray[np.integer]) -> Ints:
     return np.asarray(placement, np.int64)[coarse.member_of]
 
 
-def _op_groups(graph: OpGraph, groups: int) -> Ints:
-    """(ops,) the op group of each op."""
+def _check(graph: OpGraph, groups: int) -> None:
     if groups < 1:
-        raise InputError(f"cannot make {groups} op groups of graph {graph.name!r}; ask for at least 1")
-    edges, carried = _unit_edges(graph)
-    units = _untangled(edges, graph.num_units)
-    of_op = units[graph.units]
-    clusters = coarsen(units[edges], carried, _sizes(graph, of_op), groups)
-    return _by_first(clusters[of_op])
+        raise InputError(
+            f"cannot make {groups} op groups of graph {graph.name!r}; ask for at least 1, or leave every op a unit "
+            "with --groups none (groups=None in Python)"
+        )
 
 
 # ---- what is merged ------------------------------------------------------------------------------------------
 
 
-def _unit_edges(graph: OpGraph) -> tuple[Ints, Floats]:
-    """(edges, 2) from unit to unit, in the order of the forward pass, and the bytes that each carries, (edges,).
+@dataclass(frozen=True, eq=False)
+class _UnitEdges:
+    """Edges between units, in the order of the forward pass as far as that is known.
 
-    Phases follow each other, so only an edge within a phase can be part of a cycle; the backward pass runs against
-    the order of the forward pass.
+    Phases follow each other, so only an edge within a phase can be part of a cycle. The backward pass is taken to run
+    against the order of the forward pass; where that makes a cycle, edges are turned later.
     """
-    phases = graph.phase[graph.edges]
-    within = phases[:, 0] == phases[:, 1]
-    edges = graph.edges[within]
-    carried = np.where(graph.control[within], 0.0, graph.output_bytes[edges[:, 0]])
-    backward = phases[within, 0] == Phase.BACKWARD
-    units = graph.units[np.where(backward[:, None], edges[:, ::-1], edges)]
-    apart = units[:, 0] != units[:, 1]
-    return units[apart], carried[apart]
+
+    ends: Ints  # (edges, 2) units
+    carried: Floats  # (edges,) bytes
+    is_forward: Bools  # (edges,)
+
+    @classmethod
+    def of(cls, graph: OpGraph) -> _UnitEdges:
+        phases = graph.phase[graph.edges]
+        within = phases[:, 0] == phases[:, 1]
+        edges, phase = graph.edges[within], phases[within, 0]
+        carried = np.where(graph.control[within], 0.0, graph.output_bytes[edges[:, 0]])
+        units = graph.units[np.where((phase == Phase.BACKWARD)[:, None], edges[:, ::-1], edges)]
+        apart = units[:, 0] != units[:, 1]
+        return cls(units[apart], carried[apart], phase[apart] == Phase.FORWARD)
 
 
-def _untangled(edges: Ints, units: int) -> Ints:
-    """(units,) for each unit a number, that is the same for units on a common cycle."""
+def _clusters(graph: OpGraph, edges: _UnitEdges, label: Ints, groups: int) -> Ints:
+    """(ops,) the op group of each op, where units of one label, (units,), are in one group."""
+    of_op = label[graph.units]
+    ends = _along_the_forward_pass(graph, label[edges.ends], edges.is_forward, of_op)
+    return _by_first(coarsen(ends, edges.carried, _sizes(graph, of_op), groups)[of_op])
+
+
+def _joined_on_cycles(graph: OpGraph, edges: _UnitEdges, groups: int) -> Ints:
+    """(units,) labels: units on a common cycle share one, as long as enough labels are left for the groups asked for.
+
+    Units on a cycle of forward edges can only run interleaved. Other cycles arise where the backward pass runs
+    otherwise than against the forward pass, and may hold the whole graph: those that would be too large stay apart.
+    """
+    size, least = _sizes(graph, graph.units), min(groups, graph.num_units)
+    size = size if size.any() else np.ones(len(size))
+    label = _merged(edges.ends[edges.is_forward], np.arange(len(size)), size, np.inf, least)
+    return _merged(edges.ends, label, size, LARGEST * size.sum() / groups, least)
+
+
+def _merged(edges: Ints, label: Ints, size: Floats, limit: float, least: int) -> Ints:
+    """(units,) labels after labels on a common cycle became one, those of few first, while `least` labels are left.
+
+    What joins the largest label of a cycle is at most `limit` in size; `size` is (units,).
+    """
+    component = _components(label[edges], int(label.max()) + 1)  # (labels,)
+    label_size = summed(label, size)
+    largest = np.zeros(int(component.max()) + 1)
+    np.maximum.at(largest, component, label_size)
+    fits = summed(component, label_size) - largest <= limit
+    count = np.bincount(component)
+    order = np.argsort(np.where(fits, count, len(label) + 1), kind="stable")
+    left = len(component) - np.cumsum(count[order] - 1)
+    fits[order[left < least]] = False
+    return _by_first(np.where(fits[component], component, len(count) + np.arange(len(component)))[label])
+
+
+def _along_the_forward_pass(graph: OpGraph, ends: Ints, is_forward: Bools, of_op: Ints) -> Ints:
+    """(edges, 2) the same edges without cycles: those on one are turned to follow an order of the forward pass.
+
+    It orders nodes by their level in the forward pass, then by their first op, so that of the forward edges only those
+    between nodes that run interleaved are turned. `of_op`, (ops,), is the node of each op.
+    """
+    nodes = int(of_op.max()) + 1
+    component = _components(ends, nodes)
+    interleaved = _components(ends[is_forward], nodes)
+    condensed = interleaved[ends[is_forward]]
+    level = levels(condensed[condensed[:, 0] != condensed[:, 1]], int(interleaved.max()) + 1)[interleaved]
+    _, first = np.unique(of_op[graph.topological_order], return_index=True)
+    rank = np.empty(nodes, np.int64)
+    rank[np.lexsort((first, level))] = np.arange(nodes)
+    on_cycle = component[ends[:, 0]] == component[ends[:, 1]]
+    against = rank[ends[:, 0]] > rank[ends[:, 1]]
+    return np.where((on_cycle & against)[:, None], ends[:, ::-1], ends)
+
+
+def _components(edges: Ints, nodes: int) -> Ints:
+    """(nodes,) for each node a number, that is the same for nodes on a common cycle."""
     ones = np.ones(len(edges))
-    matrix = coo_array((ones, (edges[:, 0], edges[:, 1])), shape=(units, units))
+    matrix = coo_array((ones, (edges[:, 0], edges[:, 1])), shape=(nodes, nodes))
     _, label = connected_components(matrix, directed=True, connection="strong")
     return _by_first(label)
 

@@ -42,6 +42,7 @@ def check(graph: OpGraph, groups: int) -> None:
     coarse = group_ops(graph, groups)  # acyclic, or the graph would refuse to be made
     assert coarse.num_units == min(groups, graph.num_units)
     assert coarse.members is graph
+    assert (tie_ops(graph, groups).units == coarse.units[coarse.member_of]).all()
     for key in ("flops", "bytes_accessed"):
         assert np.isclose(getattr(coarse, key).sum(), getattr(graph, key).sum(), rtol=1e-12)
     assert (coarse.weights == graph.weights).all()

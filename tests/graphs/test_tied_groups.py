@@ -1,0 +1,190 @@
+"""Tied op groups: as many as asked for, whichever way the backward edges run, and acyclic in the forward pass."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from envs.simulator import Simulator
+from graphs.errors import InputError
+from graphs.grouping import group_ops, tie_ops
+from graphs.load import load_graph
+from graphs.op_graph import OpGraph, Phase
+from graphs.problem import Problem
+from tests.oracle.toys import random_graph, toy_cluster, toy_graph
+
+WORKLOADS = Path(__file__).parents[3] / "shared" / "data" / "msr" / "throughput"
+TRAINING = {  # training workloads whose backward edges run as the forward ones do, with their units
+    "layer_bert24_training": 32,
+    "layer_gnmt_training": 96,
+    "layer_inceptionv3_training": 326,
+}
+Direction = Literal["against", "along", "mixed"]
+
+
+def step(forward: OpGraph, direction: Direction, seed: int, *, orphans: float = 0.0, cross: int = 0) -> OpGraph:
+    """A backward op for each forward op, its edges running against the forward ones, along them, or either way.
+
+    A share of the backward ops are `orphans`, tied to nothing; `cross` further edges lead from the forward to the
+    backward pass.
+    """
+    rng, ops = np.random.default_rng(seed), len(forward)
+    place = {"against": -np.arange(ops), "along": np.arange(ops), "mixed": rng.permutation(ops)}[direction]
+    swapped = place[forward.edges[:, 0]] > place[forward.edges[:, 1]]
+    backward = ops + np.where(swapped[:, None], forward.edges[:, ::-1], forward.edges)
+    saved = np.column_stack([rng.integers(0, ops, cross), ops + rng.integers(0, ops, cross)])
+    edges = np.concatenate([forward.edges, backward, saved])
+    mirror = np.where(rng.random(ops) < orphans, -1, np.arange(ops))
+    return OpGraph(
+        forward.name,
+        (*forward.names, *(f"{name}.grad" for name in forward.names)),
+        forward.kinds * 2,
+        flops=np.tile(forward.flops, 2),
+        bytes_accessed=np.tile(forward.bytes_accessed, 2),
+        output_bytes=np.tile(forward.output_bytes, 2),
+        edges=edges,
+        phase=np.repeat([Phase.FORWARD, Phase.BACKWARD], ops),
+        mirror=np.concatenate([np.full(ops, -1), mirror]),
+    )
+
+
+def tied_at_random(graph: OpGraph, share: float, ties: int, seed: int) -> OpGraph:
+    """Some ops, of any phase, in one of a few co-location groups."""
+    rng, ops = np.random.default_rng(seed), len(graph)
+    return replace(graph, group=np.where(rng.random(ops) < share, rng.integers(0, ties, ops), -1))
+
+
+def is_acyclic(edges: np.ndarray, nodes: int) -> bool:
+    awaited = np.bincount(edges[:, 1], minlength=nodes)
+    ready = np.flatnonzero(awaited == 0).tolist()
+    for node in ready:
+        for reader in edges[edges[:, 0] == node, 1].tolist():
+            awaited[reader] -= 1
+            if not awaited[reader]:
+                ready.append(reader)
+    return len(ready) == nodes
+
+
+def forward_edges(graph: OpGraph) -> np.ndarray:
+    """(edges, 2) between different units."""
+    between = graph.units[graph.edges[(graph.phase[graph.edges] == Phase.FORWARD).all(axis=1)]]
+    return np.asarray(between[between[:, 0] != between[:, 1]])
+
+
+def check(graph: OpGraph, groups: int) -> None:
+    tied = tie_ops(graph, groups)
+    assert tied.num_units == min(groups, graph.num_units)
+    _, first, unit = np.unique(graph.units, return_index=True, return_inverse=True)
+    assert (tied.units == tied.units[first[unit]]).all()  # no unit is taken apart
+    if is_acyclic(forward_edges(graph), graph.num_units):
+        assert is_acyclic(forward_edges(tied), tied.num_units)
+    assert tie_ops(tied, max(groups // 2, 1)).num_units == min(max(groups // 2, 1), tied.num_units)
+
+
+directions = st.sampled_from(["against", "along", "mixed"])
+
+
+@given(
+    st.integers(1, 40), st.integers(0, 999), directions, st.sampled_from([0.0, 0.3, 1.0]), st.integers(0, 20),
+    st.integers(1, 50),
+)  # fmt: skip
+def test_as_many_groups_as_asked_for_whichever_way_the_backward_edges_run(
+    ops: int, seed: int, direction: Direction, orphans: float, cross: int, groups: int
+) -> None:
+    check(step(random_graph(ops, seed, weights=False), direction, seed, orphans=orphans, cross=cross), groups)
+
+
+@given(
+    st.integers(1, 40), st.integers(0, 999), directions, st.sampled_from([0.1, 0.5, 1.0]), st.integers(1, 12),
+    st.integers(1, 50),
+)  # fmt: skip
+def test_as_many_groups_as_asked_for_however_ops_are_tied(
+    ops: int, seed: int, direction: Direction, share: float, ties: int, groups: int
+) -> None:
+    forward = random_graph(ops, seed, weights=False)
+    check(tied_at_random(forward, share, ties, seed), groups)
+    check(tied_at_random(step(forward, direction, seed, orphans=0.2, cross=3), share, ties, seed), groups)
+
+
+@given(st.integers(1, 40), st.integers(0, 999), st.integers(1, 50))
+def test_backward_edges_only_tell_what_is_near(ops: int, seed: int, groups: int) -> None:
+    """With outputs of one size, it makes no difference to the groups whether they run against the forward edges."""
+    forward = replace(random_graph(ops, seed, weights=False), output_bytes=np.ones(ops))
+    against, along = (tie_ops(step(forward, way, seed), groups) for way in ("against", "along"))
+    assert against.units.tolist() == along.units.tolist()
+
+
+def test_a_small_cycle_is_joined_while_enough_units_are_left() -> None:
+    """Ops 2 and 3 run interleaved with 4: five units, or six if they stay apart."""
+    edges = [(0, 1), (1, 2), (2, 3), (3, 4), (4, 5), (5, 6)]
+    graph = toy_graph([9, 9, 1, 1, 1, 9, 9], edges, group=[-1, -1, 0, -1, 0, -1, -1])
+    assert graph.num_units == 6
+    assert tie_ops(graph, 5).units.tolist() == [0, 1, 2, 2, 2, 3, 4]
+    assert tie_ops(graph, 6).units.tolist() == graph.units.tolist()
+
+
+def test_a_large_cycle_that_only_the_backward_pass_makes_does_not_swallow_the_graph() -> None:
+    """Half of a chain has backward edges along it: even if the other half is groups enough, it is not one group."""
+    chain = [(op, op + 1) for op in range(39)]
+    against = [(40 + v, 40 + u) for u, v in chain[:19]]
+    along = [(40 + u, 40 + v) for u, v in chain[20:]]
+    graph = OpGraph(
+        "half", tuple(f"op{i}" for i in range(80)), ("any",) * 80, np.ones(80), np.zeros(80), np.ones(80),
+        np.array([*chain, *against, *along]), phase=np.repeat([Phase.FORWARD, Phase.BACKWARD], 40),
+        mirror=np.concatenate([np.full(40, -1), np.arange(40)]),
+    )  # fmt: skip
+    tied = tie_ops(graph, 8)
+    assert np.bincount(tied.units).max() <= 2 * 8  # forward and backward ops, one and a half times the average
+    assert is_acyclic(forward_edges(tied), 8)
+
+
+@pytest.mark.parametrize("name", TRAINING)
+@pytest.mark.parametrize("groups", [8, 64, 1000])
+def test_a_training_workload_is_as_many_groups_as_asked_for(name: str, groups: int) -> None:
+    path = WORKLOADS / f"{name}.json"
+    if not path.is_file():
+        pytest.skip(f"{name} is not at hand")
+    graph = load_graph(str(path))
+    assert graph.num_units == TRAINING[name]
+    check(graph, groups)
+
+
+def test_groups_of_a_training_workload_can_share_its_memory() -> None:
+    path = WORKLOADS / "layer_inceptionv3_training.json"
+    if not path.is_file():
+        pytest.skip("layer_inceptionv3_training is not at hand")
+    graph = load_graph(str(path), groups=64)
+    weight = np.bincount(graph.units, weights=graph.weight_bytes)
+    assert weight.max() <= 0.05 * weight.sum()
+
+
+def test_units_that_run_interleaved_are_simulated_apart() -> None:
+    tangled = toy_graph([1, 1, 1, 1], [(0, 1), (1, 2), (2, 3)], group=[0, 1, 0, 1])
+    tied = tie_ops(tangled, 2)
+    assert tied.num_units == 2
+    assert Simulator(Problem(tied, toy_cluster(2))).run([0, 1]).step_seconds == 7.0  # four ops, three transfers
+
+
+def test_merging_fewer_groups_than_asked_for_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    tangled = toy_graph([1, 1, 1, 1], [(0, 1), (1, 2), (2, 3)], group=[0, 1, 0, 1])
+    with caplog.at_level(logging.WARNING, "placelab"):
+        assert group_ops(tangled, 4).num_units == 1
+        assert group_ops(tangled, 1).num_units == 1
+    assert caplog.messages == [
+        "graph 'toy': asked for 4 op groups, made 1: its 2 units are tied so that they can only run interleaved"
+    ]
+
+
+@pytest.mark.parametrize("groups", [0, -3])
+def test_less_than_one_group_is_refused_with_what_to_say_instead(groups: int) -> None:
+    graph = toy_graph([1, 1], [(0, 1)])
+    with pytest.raises(InputError, match=rf"cannot make {groups} op groups of graph 'toy'.*--groups none"):
+        tie_ops(graph, groups)
+    assert load_graph(graph, groups=None).num_units == 2
