@@ -14,7 +14,7 @@
 
 from __future__ import annotations
 
-import warnings
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -29,14 +29,14 @@ from torch.utils.flop_counter import flop_registry, sdpa_flop_count
 
 from graphs.errors import InputError
 from graphs.op_graph import OpGraph
-from graphs.user_code import user_callable
+from graphs.tracing import trace
+from graphs.user_code import neighbours, user_callable, users_line
 
 aten = torch.ops.aten
 
-# Devices run each of these as one kernel; PyTorch would take them apart into many ops.
-_KEPT_WHOLE = (aten.scaled_dot_product_attention.default, aten.nll_loss_forward.default, aten.silu.default)
 # Every row is multiplied by its group's matrix, as in mixtures of experts. PyTorch's counter may not know these.
 _GROUPED_PRODUCTS = {"aten._grouped_mm", "transformers.grouped_mm_fallback"}
+_FRAME = re.compile(r'File "(.+?)", line (\d+)')  # of a node's stack trace
 # These read as much of their first operand as they write.
 _LOOK_UPS = {aten.embedding, aten.gather, aten.index, aten.index_select, aten.nll_loss_forward}
 
@@ -47,7 +47,8 @@ def capture(
     """The forward pass of `module(*args, **kwargs)` as an op graph.
 
     Nothing is computed; on the meta device (`with torch.device("meta")`) nothing is allocated either.
-    Raises InputError, with PyTorch's reason, for a module that cannot be traced, or whose sizes depend on data.
+    Raises InputError for a module that cannot be traced, or whose sizes depend on data; UserCodeError for one that
+    fails on these inputs.
     """
     return walk(module, args, kwargs, name=name).build()
 
@@ -56,36 +57,15 @@ def walk(
     module: nn.Module, args: Sequence[object], kwargs: Mapping[str, object] | None = None, *, name: str
 ) -> Builder:
     """The traced module with what each of its nodes stands for; raises as `capture` does."""
-    try:
-        program = _trace(module, tuple(args), dict(kwargs or {}))
-    except Exception as error:  # whatever the module's own code or the tracer raises
-        reason = (str(error).strip() or type(error).__name__).partition("\n")[0]
-        remedy = (
-            "its control flow and sizes must not depend on the values of tensors, and its example inputs must be on "
-            "its device"
-        )
-        if "in output, which is not a known type" in reason:  # a cache of keys and values, most often
-            remedy = "it must return tensors, or tuples, lists and dicts of them; transformers' models: use_cache=False"
-        raise InputError(f"{name}: PyTorch cannot trace this module: {reason}; {remedy}") from error
-    return Builder(program, module, name)
-
-
-def _trace(module: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]) -> ExportedProgram:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # PyTorch's, about its own insides
-        program = torch.export.export(module, args, kwargs, strict=False)
-        decompositions = torch.export.default_decompositions()
-        for op in _KEPT_WHOLE:
-            decompositions.pop(op, None)  # type: ignore[no-untyped-call]
-        decomposed: ExportedProgram = program.run_decompositions(decompositions)
-        return decomposed
+    return Builder(trace(module, tuple(args), dict(kwargs or {}), name=name), module, name)
 
 
 def capture_file(what: str) -> OpGraph:
     """The forward pass of a module made by a user's function, given as "path/to/file.py:callable".
 
-    The callable takes no arguments and returns (module, args) or (module, args, kwargs). A model that is too large
-    for memory can be made `with torch.device("meta")` there.
+    The callable takes no arguments and returns (module, args), (module, kwargs) or (module, args, kwargs): a tuple of
+    positional inputs, a dict of keyword inputs. A single tensor may stand alone. A model that is too large for memory
+    can be made `with torch.device("meta")` there.
     Raises InputError for a missing file or callable, or another result; UserCodeError for what the user's code raises.
     """
     return walk_file(what).build()
@@ -93,12 +73,22 @@ def capture_file(what: str) -> OpGraph:
 
 def walk_file(what: str) -> Builder:
     """As `capture_file`, with what each node of the traced module stands for."""
-    path, _, function = what.rpartition(":")
+    text, _, function = what.rpartition(":")
+    path = Path(text)
     made = user_callable(what)()
     if not isinstance(made, tuple) or len(made) not in (2, 3) or not isinstance(made[0], nn.Module):
-        raise InputError(f"{what}: expected (module, args) or (module, args, kwargs), got {_described(made)}")
-    args = made[1] if isinstance(made[1], (tuple, list)) else (made[1],)
-    return walk(made[0], args, made[2] if len(made) == 3 else None, name=f"{Path(path).stem}:{function}")
+        raise InputError(
+            f"{what}: expected (module, args), (module, kwargs) or (module, args, kwargs), got {_described(made)}"
+        )
+    module, inputs = made[0], made[1]
+    kwargs = made[2] if len(made) == 3 else {}
+    if len(made) == 2 and isinstance(inputs, Mapping):  # what tokenizers return
+        inputs, kwargs = (), inputs
+    if not isinstance(kwargs, Mapping) or not all(isinstance(key, str) for key in kwargs):
+        raise InputError(f"{what}: expected keyword inputs as a dict by name, got {_described(kwargs)}")
+    args = inputs if isinstance(inputs, (tuple, list)) else (inputs,)
+    with neighbours(path):
+        return walk(module, args, kwargs, name=f"{path.stem}:{function}")
 
 
 def _described(made: object) -> str:
@@ -130,6 +120,10 @@ class Builder:
         for node in self.program.graph.nodes:
             if node in self.live and node.op == "call_function":
                 self._visit(node)
+        if not self.names:
+            raise InputError(
+                f"{self.name}: the module returns no tensor that it computes; return its outputs or its loss"
+            )
         costs = np.array(self.costs).reshape(-1, 3)
         return OpGraph(
             self.name,
@@ -146,7 +140,9 @@ class Builder:
 
     def _visit(self, node: Node) -> None:
         if not all(isinstance(size, int) for tensor in _tensors(node) for size in tensor.shape):
-            raise InputError(f"{self.name}: the size of the output of {_name(node)!r} depends on data; pad it")
+            line = users_line(_FRAME.findall(node.meta.get("stack_trace") or ""), libraries=True)
+            at = f" at {line}" if line else ""
+            raise InputError(f"{self.name}: the size of the output of {_name(node)!r}{at} depends on data; pad it")
         base = _viewed(node)
         if base is None:
             if _tensors(node):

@@ -254,7 +254,10 @@ def _with_loss(forward: OpGraph) -> OpGraph:
     has_consumer[forward.edges[~forward.control, 0]] = True
     sinks = np.flatnonzero(~has_consumer & _needs_grad(forward))
     if len(sinks) == 0:
-        raise InputError(f"graph {forward.name!r} has no weight to train; take its forward pass alone (training=False)")
+        raise InputError(
+            f"graph {forward.name!r} has no weight to train; capture its forward pass alone, with --no-training "
+            "(in Python, training=False)"
+        )
     loss = len(forward)
     return replace(
         forward,

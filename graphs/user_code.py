@@ -10,7 +10,7 @@ import functools
 import sys
 import sysconfig
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from types import ModuleType
@@ -20,7 +20,7 @@ from graphs.errors import DoesNotFitError, InputError, UserCodeError
 
 _PROJECT = Path(__file__).resolve().parent.parent
 _FLOORS = [_PROJECT / floor for floor in ("graphs", "envs", "placers", "training", "evaluation")]
-_LIBRARIES = [Path(sysconfig.get_path(kind)).resolve() for kind in ("stdlib", "purelib", "platlib")]
+_STDLIB = Path(sysconfig.get_path("stdlib")).resolve()
 _neighbours: dict[str, Path] = {}  # modules that users' files imported from their own folder -> that folder
 
 
@@ -81,28 +81,36 @@ def neighbours(path: Path) -> Iterator[None]:
         if str(folder) in sys.path:
             sys.path.remove(str(folder))
         for name in sys.modules.keys() - before:
-            if _is_users(getattr(sys.modules[name], "__file__", None) or "", folder):
+            file = getattr(sys.modules[name], "__file__", None)
+            if file and Path(file).resolve().is_relative_to(folder) and _is_users(file):
                 _neighbours[name] = folder
 
 
-def users_line(error: BaseException, path: Path) -> str:
-    """Where the user's own code was when an error was raised, "path/to/file.py:12"; the file alone if nowhere in it.
+def users_line(frames: Iterable[tuple[str, int | None]], *, libraries: bool = False) -> str:
+    """The innermost of the (file, line)s that is in a user's own code, "path/to/file.py:12"; "" if there is none.
 
-    The innermost frame in the user's file, or in another file of its folder that is not an installed package.
+    With `libraries`, the innermost one in an installed package other than torch stands in for it.
     """
-    folder = path.resolve().parent
-    frames = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
-    if isinstance(error, SyntaxError) and error.filename:
-        frames.append((error.filename, error.lineno))
-    own = [(Path(file).resolve(), line) for file, line in frames if _is_users(file, folder)]
+    outside = [(file, line) for file, line in frames if file and not file.startswith("<")]  # such as "<string>"
+    own = [(file, line) for file, line in outside if _is_users(file)]
+    if not own and libraries:
+        own = [(file, line) for file, line in outside if _is_installed(file) and "/torch/" not in file]
     if not own:
-        return str(path)
-    file, line = own[-1]
-    return f"{path.parent / file.relative_to(folder)}:{line}" if line else str(path)
+        return ""
+    file, line = Path(own[-1][0]).resolve(), own[-1][1]
+    shown = file.relative_to(Path.cwd()) if file.is_relative_to(Path.cwd()) else file
+    return f"{shown}:{line}" if line else str(shown)
+
+
+def frames_of(error: BaseException) -> list[tuple[str, int | None]]:
+    """The (file, line)s that an error passed through, from the outermost to the innermost."""
+    frames = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
+    syntax = [(error.filename, error.lineno)] if isinstance(error, SyntaxError) and error.filename else []
+    return [*frames, *syntax]
 
 
 def _sentence(error: BaseException, path: Path) -> str:
-    where = users_line(error, path)
+    where = users_line(frames_of(error)) or str(path)
     if isinstance(error, SyntaxError):
         if "(unicode error)" in (error.msg or ""):
             return f"{where}: the file is not UTF-8 text"
@@ -123,8 +131,10 @@ def _imported(path: Path) -> ModuleType:
     return module
 
 
-def _is_users(file: str, folder: Path) -> bool:
-    if not file or file.startswith("<"):  # "<string>", "<frozen importlib._bootstrap>"
-        return False
+def _is_users(file: str) -> bool:
     path = Path(file).resolve()
-    return path.is_relative_to(folder) and not any(path.is_relative_to(other) for other in (*_FLOORS, *_LIBRARIES))
+    return not _is_installed(file) and not any(path.is_relative_to(other) for other in (_STDLIB, *_FLOORS))
+
+
+def _is_installed(file: str) -> bool:
+    return not {"site-packages", "dist-packages"}.isdisjoint(Path(file).parts)

@@ -9,6 +9,7 @@ from torch.nn import functional as F
 
 from graphs.capture import capture, capture_file
 from graphs.errors import InputError
+from graphs.load import load_graph
 from graphs.op_graph import OpGraph
 
 USER_FILE = Path(__file__).parents[1] / "fixtures" / "user_module.py"
@@ -169,15 +170,29 @@ def test_a_users_file() -> None:
     [
         ("nowhere.py:model", r"nowhere\.py: no such Python file"),
         (f"{USER_FILE}:two_tower", "no callable 'two_tower' in it; there are: .*two_towers, .*module_only"),
-        (f"{USER_FILE}:module_only", r"expected \(module, args\) or \(module, args, kwargs\), got Linear"),
-        (f"{USER_FILE}:branching", "PyTorch cannot trace this module: .*must not depend on the values of tensors"),
+        (f"{USER_FILE}:module_only", r"expected \(module, args\), \(module, kwargs\) or .*, got Linear"),
+        (f"{USER_FILE}:keywords_as_list", "expected keyword inputs as a dict by name, got list"),
     ],
 )
-def test_what_cannot_be_captured_is_explained(what: str, sentence: str) -> None:
+def test_what_is_no_module_with_inputs_is_refused(what: str, sentence: str) -> None:
     with pytest.raises(InputError, match=sentence):
         capture_file(what)
 
 
-def test_a_size_that_depends_on_data_is_refused() -> None:
-    with pytest.raises(InputError, match=r"size of the output of .* depends on data"):
-        of(Function(lambda m, x: x[x > 0].sum() + m.w.sum()), torch.zeros(4))
+def test_a_dict_of_inputs_gives_them_by_keyword() -> None:
+    graph = capture_file(f"{USER_FILE}:two_towers")
+    assert capture_file(f"{USER_FILE}:by_keyword").kinds == graph.kinds
+    assert capture_file(f"{USER_FILE}:as_a_tokenizer_returns_them").kinds == graph.kinds
+    assert len(capture_file(f"{USER_FILE}:one_input_that_is_a_dict")) == 1
+
+
+def test_a_model_without_weights_is_captured_without_its_training_step() -> None:
+    what = f"{USER_FILE}:without_weights"
+    with pytest.raises(InputError, match=r"no weight to train.* --no-training"):
+        load_graph(what)
+    assert len(load_graph(what, training=False)) == 1
+
+
+def test_a_module_that_returns_nothing_is_refused() -> None:
+    with pytest.raises(InputError, match="test: the module returns no tensor that it computes"):
+        of(Function(lambda m, x: None), torch.zeros(2))

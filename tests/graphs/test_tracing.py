@@ -1,0 +1,79 @@
+"""What PyTorch cannot trace is explained in one sentence: whose fault, in which line, and the remedy."""
+
+import logging
+import re
+from pathlib import Path
+
+import pytest
+
+from graphs.capture import capture_file
+from graphs.errors import InputError, UserCodeError
+
+FILE = Path(__file__).parents[1] / "fixtures" / "untraceable.py"
+
+
+def lines() -> dict[str, int]:
+    """The number of each line that is named in a comment."""
+    numbered = enumerate(FILE.read_text().splitlines(), 1)
+    return {name: number for number, line in numbered if (name := line.partition("# line: ")[2])}
+
+
+def refused(function: str, kind: type[InputError]) -> str:
+    """The sentence with which it is refused, with "LINE" in place of the file and the line that it names."""
+    with pytest.raises(kind) as caught:
+        capture_file(f"{FILE}:{function}")
+    assert type(caught.value) is kind
+    sentence = str(caught.value)
+    named = re.search(r"\S*untraceable\.py:(\d+)", sentence)
+    if named:
+        assert int(named[1]) == lines()["if_" if function == "inside" else function]
+        sentence = sentence.replace(named[0], "LINE")
+    assert "\n" not in sentence
+    assert sentence.startswith(f"untraceable:{function}: ")
+    return sentence.removeprefix(f"untraceable:{function}: ")
+
+
+@pytest.mark.parametrize("function", ["if_", "inside", "steps"])
+def test_control_flow_that_depends_on_values(function: str) -> None:
+    assert refused(function, InputError) == (
+        "the control flow or a size depends on the value of a tensor at LINE, which is not known during capture; use "
+        "torch.where instead of `if`, and a fixed number of steps or elements"
+    )
+
+
+@pytest.mark.parametrize(
+    ("function", "sentence"),
+    [
+        ("mask", "the size of the output of 'index' at LINE depends on data; pad it"),
+        ("numpy", "PyTorch cannot trace this module: .numpy() is not supported for tensor subclasses at LINE"),
+        ("boxing", "the module returns an object of type Box; it must return tensors, or tuples, lists and dicts"),
+        ("boxed", "the example inputs hold an object of type Box; give tensors, or tuples, lists and dicts of them"),
+        ("elsewhere", "the weights are on meta, the example inputs on cpu; put all on one device"),
+        ("scripted", "PyTorch cannot trace this module: Exporting a ScriptModule is not supported"),
+    ],
+)
+def test_what_the_tracer_cannot_follow(function: str, sentence: str) -> None:
+    assert refused(function, InputError).startswith(sentence)
+
+
+@pytest.mark.parametrize(
+    ("function", "sentence"),
+    [
+        ("reshaped", r"LINE: RuntimeError: .*\[4, 2\] X \[4, 4\] \(in its submodule 'layer', a Linear\)"),
+        ("too_wide", r"RuntimeError: .*\[2, 8\] X \[4, 4\] \(in its submodule '1', a Linear\)"),
+        ("no_indices", "RuntimeError: Expected tensor for argument #1 'indices' .* but got torch.float32 instead"),
+        ("too_many", r"TypeError: Linear.forward\(\) takes 2 positional arguments but 3 were given"),
+        ("raising", "LINE: KeyError: 'mine'"),
+        ("leaving", "LINE: SystemExit: 3"),
+    ],
+)
+def test_a_module_that_fails_on_its_inputs_is_no_matter_of_tracing(function: str, sentence: str) -> None:
+    expected = f"the module fails on its example inputs: {sentence}"
+    assert re.fullmatch(expected, refused(function, UserCodeError))
+
+
+@pytest.mark.parametrize("function", ["if_", "too_wide", "numpy"])
+def test_nothing_of_the_exporters_is_printed(function: str, capfd: pytest.CaptureFixture[str]) -> None:
+    refused(function, UserCodeError if function == "too_wide" else InputError)
+    assert capfd.readouterr() == ("", "")
+    assert not logging.root.manager.disable
