@@ -32,8 +32,8 @@ class Problem:
     cluster: Cluster
     optimizer: str = "adam"  # a key of OPTIMIZER_BYTES; read only if the graph is a training step
     op_seconds: Floats | None = None  # (ops, devices) what ops cost, if not what follows from the graph
-    timed_by: str = ""  # where op_seconds come from, for reports: the spec of a cost model
     objective: Objective = "step-time"
+    timed_by: str = ""  # where op_seconds come from, for reports: the spec of a cost model
 
     def __post_init__(self) -> None:
         if self.optimizer not in OPTIMIZER_BYTES:
