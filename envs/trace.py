@@ -17,6 +17,7 @@ import numpy as np
 
 from envs.timeline import Timeline
 from graphs.errors import InputError
+from graphs.files import write_whole
 from graphs.op_graph import Ints, Phase
 
 ENDINGS = (".json", ".json.gz")
@@ -30,7 +31,7 @@ def save_trace(timeline: Timeline, path: Path) -> None:
     if not path.name.endswith(ENDINGS):
         raise InputError(f"cannot tell what to write to {path}: a trace is {' or '.join(f'*{end}' for end in ENDINGS)}")
     text = msgspec.json.encode({"displayTimeUnit": "ms", "traceEvents": list(trace_events(timeline))})
-    path.write_bytes(gzip.compress(text, mtime=0) if path.suffix == ".gz" else text)
+    write_whole(path, gzip.compress(text, mtime=0) if path.suffix == ".gz" else text)
 
 
 def trace_events(timeline: Timeline) -> Iterator[Event]:

@@ -16,6 +16,7 @@ from evaluation.problem_file import ProblemFile, save_problem
 from evaluation.record import EvaluationFile, Notes, save_evaluation
 from evaluation.trained import finetuned, load_placer
 from graphs import by_name
+from graphs.files import write_whole
 from graphs.load import load_cluster, load_graph
 from graphs.problem import Problem
 from graphs.suites import load_suite
@@ -109,7 +110,7 @@ def finetune(
     folder = run / "finetune"
     folder.mkdir(exist_ok=True)
     lines = [json.dumps({"simulations": count, "best_seconds": seconds}) for count, seconds in tuned.history]
-    (folder / "metrics.jsonl").write_text("".join(f"{line}\n" for line in lines))
+    write_whole(folder / "metrics.jsonl", "".join(f"{line}\n" for line in lines))
     notes = Notes(learned=tuner.name, before=greedy.name)
     save_evaluation(EvaluationFile(notes=notes, records=comparison.records), folder / "evaluation.json")
     placed = Placed.of(problem, tuned.plan)

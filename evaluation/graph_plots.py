@@ -16,6 +16,7 @@ from matplotlib.lines import Line2D
 from evaluation.figures import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, drawn, svg
 from evaluation.timeline_plots import TEMPLATES
 from graphs.errors import InputError
+from graphs.files import write_whole
 from graphs.op_graph import Floats, Ints, OpGraph, Phase
 
 PALETTE = (BLUE, ORANGE, GREEN, PURPLE, RED, "#56b4e9", "#f0e442", "#7a5195")  # the rest is grey
@@ -38,9 +39,9 @@ def save_drawing(graph: OpGraph, path: Path, placement: Ints | None = None, devi
         chart = Markup(svg(paint, height=HEIGHT, description=f"The ops of {graph.name}"))
         facts = f"{len(graph):,} ops, {len(graph.edges):,} edges."
         page = environment.get_template("page.html.j2").render(name=graph.name, facts=facts, charts=[chart])
-        path.write_text(page, encoding="utf-8")
+        write_whole(path, page)
     elif path.suffix in (".png", ".svg"):
-        path.write_bytes(drawn(paint, HEIGHT, path.suffix[1:], facecolor="white", dpi=160))
+        write_whole(path, drawn(paint, HEIGHT, path.suffix[1:], facecolor="white", dpi=160))
     else:
         raise InputError(f"cannot tell what to write to {path}: a drawing is *.png, *.svg or *.html")
 

@@ -18,6 +18,7 @@ from envs.timeline import Timeline
 from evaluation import units
 from evaluation.figures import BLUE, GREEN, GREY, INK, ORANGE, PURPLE, RED, drawn, svg
 from graphs.errors import InputError
+from graphs.files import write_whole
 from graphs.op_graph import Floats, Phase
 
 TEMPLATES = FilePath(__file__).resolve().parent / "templates"
@@ -62,11 +63,11 @@ def save_gantt(timeline: Timeline, path: FilePath) -> None:
         if overflow := timeline.overflow():
             facts += f" It does not fit in memory: {overflow}."
         page = environment.get_template("page.html.j2")
-        path.write_text(page.render(name=timeline.problem.name, facts=facts, charts=charts), encoding="utf-8")
+        write_whole(path, page.render(name=timeline.problem.name, facts=facts, charts=charts))
     elif path.suffix in (".png", ".svg"):
         height = 0.9 + 0.26 * len(_shown(timeline.rows()))
         on_white = {"facecolor": "white", "dpi": 160}
-        path.write_bytes(drawn(lambda figure: _paint_gantt(figure, timeline), height, path.suffix[1:], **on_white))
+        write_whole(path, drawn(lambda figure: _paint_gantt(figure, timeline), height, path.suffix[1:], **on_white))
     else:
         raise InputError(f"cannot tell what to write to {path}: a Gantt chart is *.png, *.svg or *.html")
 

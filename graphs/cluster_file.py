@@ -45,6 +45,7 @@ from graphs.by_name import unknown
 from graphs.cluster import Cluster, Device
 from graphs.documents import read_document
 from graphs.errors import InputError
+from graphs.files import write_whole
 from graphs.op_graph import Bools, Floats, Ints
 from graphs.quantities import parse, written
 from graphs.topology import Level, Shared, joined
@@ -129,9 +130,9 @@ def save_cluster(cluster: Cluster, path: Path) -> None:
         raise InputError(f"{path}: the name of a cluster file ends in {' or '.join(ENDINGS)}")
     content = _content(cluster)
     if path.suffix == ".toml":
-        path.write_bytes(msgspec.toml.encode(content))
+        write_whole(path, msgspec.toml.encode(content))
     else:
-        path.write_bytes(msgspec.json.format(msgspec.json.encode(content), indent=2) + b"\n")
+        write_whole(path, msgspec.json.format(msgspec.json.encode(content), indent=2) + b"\n")
 
 
 def load_cluster_file(path: Path) -> Cluster:

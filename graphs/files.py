@@ -21,12 +21,17 @@ def write_whole(path: Path, content: bytes | str) -> None:
 def replace_whole(path: Path, write: Callable[[Path], object]) -> None:
     """The same for what writes to a path by itself: `write` gets the name of a new file in the same folder.
 
-    The file is new, with the permissions of any new file, and takes the place of `path` once it is complete.
+    The file is new, with the permissions of any new file, and takes the place of `path` once it is complete; where
+    `path` is a link, of what it leads to. What is no file, such as a pipe or /dev/stdout, is written to as it is.
     """
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}.unfinished")
+    target = Path(os.path.realpath(path))
+    unfinished = target.with_name(f".{target.name}.{os.getpid()}.unfinished")
     try:
-        write(unfinished)
-        unfinished.replace(path)
+        if path.exists() and (not path.is_file() or path.is_relative_to("/dev")):
+            write(path)
+        else:
+            write(unfinished)
+            unfinished.replace(target)
     except OSError as error:
         raise InputError(f"cannot write {path}: {error.strerror or error}") from error
     finally:

@@ -27,6 +27,7 @@ import tomli_w
 from graphs.by_name import unknown
 from graphs.documents import read_document
 from graphs.errors import InputError
+from graphs.files import write_whole
 from graphs.op_graph import Floats
 
 VERSION = 1
@@ -87,7 +88,7 @@ def load_efficiencies(what: str) -> Efficiencies:
 def save_efficiencies(efficiencies: Efficiencies, path: Path) -> None:
     """Write a TOML file. Raises InputError for another ending."""
     check_ending(path)
-    path.write_text(tomli_w.dumps(msgspec.to_builtins(efficiencies)))
+    write_whole(path, tomli_w.dumps(msgspec.to_builtins(efficiencies)))
 
 
 def check_ending(path: Path) -> None:

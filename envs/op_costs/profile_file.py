@@ -16,6 +16,7 @@ from envs.op_costs.op_times import OpCost, is_free, op_costs
 from graphs.cluster import Device
 from graphs.documents import read_document
 from graphs.errors import InputError
+from graphs.files import write_whole
 from graphs.op_graph import Floats, OpGraph
 
 VERSION = 1
@@ -114,12 +115,10 @@ def load_profile(path: Path) -> Profile:
 
 
 def save_profile(profile: Profile, path: Path) -> None:
-    """Write a profile, all of it or none: an interruption leaves what was there. Raises InputError for the ending."""
+    """Write a profile. Raises InputError for another ending."""
     check_ending(path)
     encoded = msgspec.json.format(msgspec.json.encode(profile), indent=1) + b"\n"
-    unfinished = path.with_name(f".{path.name}.unfinished")
-    unfinished.write_bytes(gzip.compress(encoded, mtime=0) if path.suffix == ".gz" else encoded)
-    unfinished.replace(path)
+    write_whole(path, gzip.compress(encoded, mtime=0) if path.suffix == ".gz" else encoded)
 
 
 def check_ending(path: Path) -> None:

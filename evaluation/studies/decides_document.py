@@ -16,6 +16,7 @@ from evaluation.studies.decides_problems import UNSEEN
 from evaluation.studies.decides_results import Results, Verdict, verdict
 from evaluation.studies.decides_variants import BASE, CLUSTERS, FAMILIES, GROUPS, VARIANTS, base_recipe
 from evaluation.studies.markdown import estimated, table
+from graphs.files import write_whole
 
 PLOT = "decides_ratios.png"
 SAID: dict[Verdict, str] = {
@@ -30,9 +31,9 @@ def save_document(results: Results, folder: Path, command: str) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     height = 1.0 + 0.32 * len(results.variants)
     plot = drawn(lambda figure: _forest(figure, results), height, "png", dpi=90, facecolor="white")
-    (folder / PLOT).write_bytes(plot)
+    write_whole(folder / PLOT, plot)
     path = folder / "decides.md"
-    path.write_text(document(results, command))
+    write_whole(path, document(results, command))
     return path
 
 

@@ -14,6 +14,7 @@ from evaluation.record import Failure
 from evaluation.studies.captures import Problems, problems_of
 from evaluation.trained import load_placer
 from graphs.errors import InputError
+from graphs.files import write_whole
 from graphs.suites import suite_specs
 from placers import default
 from placers.policies.policy_file import WEIGHTS
@@ -55,4 +56,4 @@ def check_policy(out: Path) -> None:
     kept = out / "policy.sha256"
     if kept.exists() and kept.read_text().strip() != digest:
         raise InputError(f"{out} is of another policy than {default.RELEASED}; choose another --out")
-    kept.write_text(f"{digest}\n")
+    write_whole(kept, f"{digest}\n")

@@ -25,6 +25,7 @@ from evaluation.studies.learned_results import Results
 from evaluation.studies.pieces import run
 from graphs import by_name
 from graphs.errors import InputError
+from graphs.files import write_whole
 
 SUITES = "gdp12,placeto"
 PLACERS = (
@@ -92,7 +93,7 @@ def _do(suite: str, out: Path, allowed: Mapping[str, int], *, groups: int, seeds
     problems = suite_problems(suite, groups)
     failures = do_what_is_left(journal, allowed, problems, about=suite, seeds=seeds, workers=workers)
     others = [failure for failure in _failures(journal) if failure.placer not in allowed]
-    journal.with_suffix(".failures.json").write_bytes(msgspec.json.encode([*others, *failures]))
+    write_whole(journal.with_suffix(".failures.json"), msgspec.json.encode([*others, *failures]))
     return failures
 
 

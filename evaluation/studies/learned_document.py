@@ -21,6 +21,7 @@ from evaluation.studies.learned_claims import CLAIMS, COLOCRL, GDP, HDP, PLACETO
 from evaluation.studies.learned_results import EXPERT, Results
 from evaluation.studies.markdown import estimated, table
 from evaluation.studies.released_results import cluster_of, graph_of
+from graphs.files import write_whole
 from graphs.op_graph import Floats
 from graphs.suites import SUITES
 
@@ -44,10 +45,10 @@ def save_document(suites: Sequence[Results], folder: Path, command: str, *, budg
         def painted(figure: Figure) -> None:
             _draw_curves(figure, drawable, budget)
 
-        (folder / PLOT).write_bytes(drawn(painted, 5.2, "png", dpi=90, facecolor="white"))
+        write_whole(folder / PLOT, drawn(painted, 5.2, "png", dpi=90, facecolor="white"))
     path = folder / "learned.md"
     text = document(suites, command, budget=budget, groups=groups, plot=bool(drawable))
-    path.write_text(text, encoding="utf-8")
+    write_whole(path, text)
     return path
 
 

@@ -17,6 +17,7 @@ from tqdm import tqdm
 
 from graphs import by_name
 from graphs.errors import InputError
+from graphs.files import write_whole
 from graphs.problem import Problem
 from training.checkpoint import TRAINER
 from training.recipe import Recipe
@@ -37,9 +38,7 @@ def do_pieces(out: Path, size: object, works: Mapping[str, Callable[[], msgspec.
         for name in left:
             bar.set_postfix_str(name.removesuffix(".json"))
             piece = works[name]()
-            fresh = pieces / f"{name}.new"
-            fresh.write_bytes(msgspec.json.encode(piece))
-            fresh.replace(pieces / name)
+            write_whole(pieces / name, msgspec.json.encode(piece))
             bar.update()
 
 
@@ -48,7 +47,7 @@ def keep_size(out: Path, size: object) -> None:
     out.mkdir(parents=True, exist_ok=True)
     if (out / SIZE).exists() and load_size(out, type(size)) != size:
         raise InputError(f"{out / SIZE} is of a study of another size than this one; choose another --out")
-    (out / SIZE).write_bytes(msgspec.json.format(msgspec.json.encode(size)))
+    write_whole(out / SIZE, msgspec.json.format(msgspec.json.encode(size)))
 
 
 def load_size(out: Path, size: type[Size]) -> Size:

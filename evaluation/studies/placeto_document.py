@@ -23,6 +23,7 @@ from evaluation.record import Record
 from evaluation.statistics import Estimate, bootstrap_interval, estimate, geometric_mean, until
 from evaluation.studies.markdown import estimated, row
 from evaluation.studies.placeto_pieces import PLACETO, PPO, RIVALS, RNN, SEARCH, Kind, Piece, Point, Settings
+from graphs.files import write_whole
 from graphs.op_graph import Floats
 
 NEAR = 1.05  # of the best known: what counts as found
@@ -126,15 +127,15 @@ def save_document(results: Results, folder: Path, command: str) -> Path:
         def painted(figure: Figure, paint: object = paint) -> None:
             paint(figure, results)  # type: ignore[operator]
 
-        (folder / f"placeto_{name}.png").write_bytes(drawn(painted, height, "png", dpi=90, facecolor="white"))
+        write_whole(folder / f"placeto_{name}.png", drawn(painted, height, "png", dpi=90, facecolor="white"))
     path = folder / "placeto.md"
-    path.write_text(document(results, command))
+    write_whole(path, document(results, command))
     return path
 
 
 def save_records(results: Results, path: Path) -> None:
     """Write the study's size and all that was measured as one JSON document."""
-    path.write_bytes(msgspec.json.encode({"settings": results.settings, "pieces": results.pieces}))
+    write_whole(path, msgspec.json.encode({"settings": results.settings, "pieces": results.pieces}))
 
 
 def document(results: Results, command: str) -> str:

@@ -41,6 +41,7 @@ from evaluation.studies.released_results import (
     is_kept_aside,
 )  # fmt: skip
 from evaluation.studies.released_targets import TARGETS
+from graphs.files import write_whole
 
 OWN = {"greedy": Entry(GREEDY), f"best of {FEW}": Entry(BEST), f"policy and search, {FEW}": Entry(SEARCH)}
 RIVALS = {
@@ -84,9 +85,9 @@ def save_document(parts: Mapping[str, Part], folder: Path, command: str) -> Path
         def painted(figure: Figure) -> None:
             _draw_curves(figure, parts[CURVES], panels)
 
-        (folder / PLOT).write_bytes(drawn(painted, 3.4, "png", dpi=90, facecolor="white"))
+        write_whole(folder / PLOT, drawn(painted, 3.4, "png", dpi=90, facecolor="white"))
     path = folder / "released.md"
-    path.write_text(document(parts, command), encoding="utf-8")
+    write_whole(path, document(parts, command))
     return path
 
 

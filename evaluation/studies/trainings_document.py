@@ -13,6 +13,7 @@ from evaluation.studies.released_results import BEST_CHEAP, Against, Entry
 from evaluation.studies.trainings_places import SPECIAL, SUITES
 from evaluation.studies.trainings_results import SPECIAL_NAMES, WITHIN, ZERO_SHOT, Results, Row
 from evaluation.studies.trainings_runs import CLUSTERS, Settings, is_released, released, specialised, specialist
+from graphs.files import write_whole
 from graphs.suites import OTHER_CLUSTERS
 from placers.policies.policy_file import load_meta
 from training.recipe import Recipe
@@ -28,7 +29,7 @@ def save_document(results: Results, settings: Settings, out: Path, folder: Path,
     """Write `trainings.md` into a folder, of what the study's folder `out` holds."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "trainings.md"
-    path.write_text(document(results, settings, out, command), encoding="utf-8")
+    write_whole(path, document(results, settings, out, command))
     return path
 
 

@@ -37,3 +37,20 @@ def test_a_place_that_cannot_be_written_is_refused_before_the_work(tmp_path: Pat
         check_writable(tmp_path / "nowhere" / "a.json")
     with pytest.raises(InputError, match="it is a folder"):
         check_writable(tmp_path)
+
+
+def test_a_link_stays_a_link_and_what_is_no_file_stays_what_it_is(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there" / "a.txt").write_text("before")
+    (tmp_path / "link.txt").symlink_to(tmp_path / "there" / "a.txt")
+    write_whole(tmp_path / "link.txt", "after")
+    assert (tmp_path / "link.txt").is_symlink()
+    assert (tmp_path / "there" / "a.txt").read_text() == "after"
+    write_whole(Path("/dev/null"), "nowhere")
+    assert Path("/dev/null").is_char_device()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+def test_a_full_disk_names_the_file() -> None:
+    with pytest.raises(InputError, match=r"^cannot write /dev/full: No space left on device$"):
+        write_whole(Path("/dev/full"), "x" * 100_000)
