@@ -19,7 +19,9 @@ import numpy as np
 
 from envs.plan import Plan
 from graphs.by_name import unknown
+from graphs.documents import read_document
 from graphs.errors import InputError
+from graphs.files import write_whole
 from graphs.op_graph import Floats, OpGraph
 from graphs.problem import Problem
 
@@ -88,7 +90,7 @@ def save_plan(plan: Plan, problem: Problem, predicted: Prediction, path: Path) -
         predicted=Predicted(predicted.step_seconds, dict(zip(devices, predicted.peak_bytes.tolist(), strict=True))),
         placement=_compact([graph.names[op] for op in leaders], [devices[plan.devices[op][0]] for op in leaders]),
     )
-    path.write_bytes(msgspec.json.format(msgspec.json.encode(content), indent=2) + b"\n")
+    write_whole(path, msgspec.json.format(msgspec.json.encode(content), indent=2) + b"\n")
 
 
 def load_plan(path: Path, problem: Problem) -> Plan:
@@ -97,7 +99,7 @@ def load_plan(path: Path, problem: Problem) -> Plan:
     Raises InputError, naming the file, if it is missing, damaged, or of another version; if it was made for another
     graph or cluster; if it names an unknown device or op, or leaves an op without a device.
     """
-    content = _read(path)
+    content = read_document(path, PlanFile, version=VERSION, remedy=f"`placelab place GRAPH --out {path}` writes one")
     graph, cluster = problem.graph, problem.cluster
     _same("graph", content.graph, Identity(graph.name, graph.fingerprint), path)
     _same("cluster", content.cluster, Identity(cluster.name, cluster.fingerprint), path)
@@ -109,22 +111,6 @@ def load_plan(path: Path, problem: Problem) -> Plan:
     _check_entries(content.placement, leaders, graph, path)
     per_unit = [index[_covering(content.placement, name, path)] for name in leaders]
     return Plan.of_units(problem, per_unit, placer=content.placer, seed=content.seed, simulations=content.simulations)
-
-
-def _read(path: Path) -> PlanFile:
-    try:
-        raw = path.read_bytes()
-    except FileNotFoundError:
-        raise InputError(f"plan file {path} does not exist; `placelab place GRAPH --out {path}` writes one") from None
-    except OSError as error:
-        raise InputError(f"plan file {path} cannot be read: {error.strerror}") from error
-    try:
-        head = msgspec.json.decode(raw)
-        if isinstance(head, dict) and head.get("version", VERSION) != VERSION:
-            raise InputError(f"{path}: written as version {head['version']}, this placelab reads version {VERSION}")
-        return msgspec.convert(head, PlanFile)
-    except (msgspec.ValidationError, msgspec.DecodeError) as error:
-        raise InputError(f"{path}: {error}") from error
 
 
 def _same(what: str, theirs: Identity, given: Identity, path: Path) -> None:

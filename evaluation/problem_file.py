@@ -6,7 +6,8 @@ from pathlib import Path
 
 import msgspec
 
-from graphs.errors import InputError
+from graphs.documents import read_document
+from graphs.files import write_whole
 from graphs.load import load_cluster, load_graph
 from graphs.problem import Problem
 
@@ -22,13 +23,10 @@ class ProblemFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
 def save_problem(content: ProblemFile, path: Path) -> None:
     """Write the specs as JSON."""
-    path.write_bytes(msgspec.json.format(msgspec.json.encode(content), indent=2) + b"\n")
+    write_whole(path, msgspec.json.format(msgspec.json.encode(content), indent=2) + b"\n")
 
 
 def load_problem(path: Path) -> Problem:
     """Build the problem. Raises InputError, naming file and field, if it is damaged or names what does not exist."""
-    try:
-        spec = msgspec.json.decode(path.read_bytes(), type=ProblemFile)
-    except (msgspec.ValidationError, msgspec.DecodeError) as error:
-        raise InputError(f"{path}: {error}") from error
+    spec = read_document(path, ProblemFile, version=1, remedy="`placelab finetune` writes one")
     return Problem(load_graph(spec.graph, groups=spec.groups), load_cluster(spec.cluster), spec.optimizer)

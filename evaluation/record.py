@@ -7,7 +7,8 @@ from typing import Literal
 
 import msgspec
 
-from graphs.errors import InputError
+from graphs.documents import read_document
+from graphs.files import write_whole
 
 VERSION = 1
 
@@ -66,17 +67,10 @@ class EvaluationFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
 
 def save_evaluation(content: EvaluationFile, path: Path) -> None:
     """Write records and notes as JSON."""
-    path.write_bytes(msgspec.json.format(msgspec.json.encode(content), indent=2) + b"\n")
+    write_whole(path, msgspec.json.format(msgspec.json.encode(content), indent=2) + b"\n")
 
 
 def load_evaluation(path: Path) -> EvaluationFile:
     """Read what `save_evaluation` wrote. Raises InputError, naming the file and the field, for anything else."""
-    if not path.is_file():
-        raise InputError(f"evaluation file {path} does not exist; `placelab evaluate {path.parent}` writes it")
-    try:
-        content = msgspec.json.decode(path.read_bytes(), type=EvaluationFile)
-    except (msgspec.ValidationError, msgspec.DecodeError) as error:
-        raise InputError(f"{path}: {error}") from error
-    if content.version != VERSION:
-        raise InputError(f"{path}: written as version {content.version}, this placelab reads version {VERSION}")
-    return content
+    remedy = f"`placelab evaluate {path.parent}` writes it"
+    return read_document(path, EvaluationFile, version=VERSION, remedy=remedy)

@@ -21,7 +21,9 @@ from evaluation.record import EvaluationFile, load_evaluation
 from evaluation.sections import Section, Sheet, device_sheet, problem_sheet, single_sheet, summary_sheet
 from evaluation.tables import plan_sentences, state
 from evaluation.timeline_plots import gantt_chart, memory_curves
+from graphs.documents import read_file
 from graphs.errors import InputError
+from graphs.files import write_whole
 
 TEMPLATES = Path(__file__).resolve().parent / "templates"
 
@@ -49,7 +51,7 @@ def write_report(run: Path) -> Path:
         name=run.resolve().name, facts=_facts(run), command=_text(run / "command.txt"), sections=sections
     )
     path = run / "report.html"
-    path.write_text(page, encoding="utf-8")
+    write_whole(path, page)
     return path
 
 
@@ -217,4 +219,4 @@ def _meta(run: Path) -> dict[str, Any]:
 
 
 def _text(path: Path) -> str:
-    return path.read_text(encoding="utf-8").strip() if path.is_file() else ""
+    return read_file(path, "").decode(errors="replace").strip() if path.is_file() else ""

@@ -27,6 +27,7 @@ import numpy as np
 from graphs.by_name import unknown
 from graphs.documents import read_document
 from graphs.errors import InputError
+from graphs.files import write_whole
 from graphs.op_graph import Bools, Floats, Ints, OpGraph
 
 VERSION = 1
@@ -34,7 +35,7 @@ ENDINGS = (".graph.json", ".graph.json.gz")
 ANY = "any"  # the key of a time that holds on any device, where an op has others as well
 
 Amount = Annotated[float, msgspec.Meta(ge=0)]
-Position = Annotated[int, msgspec.Meta(ge=0)]
+Position = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 OpRef = Position | str
 EdgeEntry = Annotated[list[Position | Amount | str], msgspec.Meta(min_length=2, max_length=3)]
 PhaseName = Literal["forward", "backward", "update", "refresh"]
@@ -78,9 +79,9 @@ def save_graph(graph: OpGraph, path: Path) -> None:
         raise InputError(f"{path}: the name of a graph file ends in {' or '.join(ENDINGS)}")
     encoded = msgspec.json.encode(_content(graph))
     if path.suffix == ".gz":
-        path.write_bytes(gzip.compress(encoded, mtime=0))
+        write_whole(path, gzip.compress(encoded, mtime=0))
     else:
-        path.write_bytes(msgspec.json.format(encoded, indent=1) + b"\n")
+        write_whole(path, msgspec.json.format(encoded, indent=1) + b"\n")
 
 
 def load_graph_file(path: Path) -> OpGraph:
@@ -144,7 +145,12 @@ def _messages(graph: OpGraph) -> list[list[float]]:
 
 def _graph(content: GraphFile) -> OpGraph:
     nodes = content.nodes
-    index = {node.name: position for position, node in enumerate(nodes)}
+    index: dict[str, int] = {}
+    for position, node in enumerate(nodes):
+        if index.setdefault(node.name, position) != position:
+            raise InputError(
+                f"nodes[{position}].name: {node.name!r} is nodes[{index[node.name]}] already; op names must be unique"
+            )
     tied = [(i, node.mirror) for i, node in enumerate(nodes) if node.mirror is not None]
     mirror = np.full(len(nodes), -1)
     mirror[[i for i, _ in tied]] = _ops([(f"nodes[{i}].mirror", [op]) for i, op in tied], index)[:, 0]

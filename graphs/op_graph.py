@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cached_property
@@ -19,6 +20,9 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 Scalar = TypeVar("Scalar", bound=np.generic)
+
+MOST_FLOPS = 1e24  # of an op: far beyond any machine, and the sums of such are still finite
+MOST = 1e18  # bytes, or seconds
 
 
 class Phase(IntEnum):
@@ -46,7 +50,7 @@ class OpGraph:
     """A directed acyclic graph of ops, each with one output tensor; arrays are read-only and in op order.
 
     Optional arrays may be left empty: they are then filled with their neutral value.
-    Raises InputError, naming the op, for a cycle, an edge to nowhere, or a cost that is negative or NaN.
+    Raises InputError, naming the op, for a cycle, an edge to nowhere, or a cost that is negative, NaN or beyond `MOST`.
     """
 
     name: str
@@ -203,21 +207,18 @@ class OpGraph:
         if ops == 0:
             raise InputError(f"graph {self.name!r} has no ops; a graph needs at least one")
         if len(set(self.names)) < ops:
-            twice = next(name for i, name in enumerate(self.names) if name in self.names[:i])
+            [(twice, _)] = Counter(self.names).most_common(1)
             raise InputError(f"graph {self.name!r}: two ops are called {twice!r}; op names must be unique")
         self._check_lengths()
         for key in _COSTS:
             self._check_costs(key, getattr(self, key), self.names)
         self._check_costs("transfer_bytes", self.transfer_bytes, self.names)
         self._check_costs("bytes", self.weights, tuple(f"weight {i}" for i in range(len(self.weights))))
-        for key, values in (
-            ("measured_seconds", self.measured_seconds),
-            ("edge_bytes", self.edge_bytes),
-            *((f"measured_seconds on {device!r}", seconds) for device, seconds in self.measured_on.items()),
-        ):
-            bad = values[(values < 0) | np.isinf(values)]
-            if bad.size:
-                raise InputError(f"graph {self.name!r}: {key} must be finite and >= 0, got {bad[0]}")
+        messages = tuple(f"edge {i}" for i in range(len(self.edge_bytes)))
+        self._check_costs("measured_seconds", self.measured_seconds, self.names, missing=True)
+        self._check_costs("edge_bytes", self.edge_bytes, messages, missing=True)
+        for device, seconds in self.measured_on.items():
+            self._check_costs(f"measured_seconds on {device!r}", seconds, self.names, missing=True)
         self._check_references()
         if len(order := _topological_order(ops, self.edges)) < ops:
             stuck = sorted(set(range(ops)) - set(order.tolist()))
@@ -238,11 +239,13 @@ class OpGraph:
                 f"graph {self.name!r}: edge_bytes has {len(self.edge_bytes)} entries for {len(self.edges)} edges"
             )
 
-    def _check_costs(self, key: str, values: Floats, owners: tuple[str, ...]) -> None:
-        bad = np.flatnonzero(~(values >= 0) | np.isinf(values))
+    def _check_costs(self, key: str, values: Floats, owners: tuple[str, ...], *, missing: bool = False) -> None:
+        most = MOST_FLOPS if key == "flops" else MOST
+        bad = np.flatnonzero(~((values >= 0) & (values <= most) | (missing & np.isnan(values))))
         if len(bad):
             raise InputError(
-                f"graph {self.name!r}: {key} of {owners[bad[0]]!r} is {values[bad[0]]}; expected a finite number >= 0"
+                f"graph {self.name!r}: {key} of {owners[bad[0]]!r} is {values[bad[0]]}; expected a finite number >= 0, "
+                f"at most {most:g}"
             )
 
     def _check_references(self) -> None:
@@ -253,6 +256,7 @@ class OpGraph:
             ("weight_uses", self.weight_uses[:, 0], 0, ops),
             ("weight_uses", self.weight_uses[:, 1], 0, len(self.weights)),
             ("phase", self.phase, 0, len(Phase)),
+            ("member_of", self.member_of, 0, ops),
         ):
             outside = values[(values < low) | (values >= high)]
             if outside.size:
@@ -263,6 +267,8 @@ class OpGraph:
             raise InputError(
                 f"graph {self.name!r}: control has {len(self.control)} entries for {len(self.edges)} edges"
             )
+        if self.members is not None and self.members.members is not None:
+            raise InputError(f"graph {self.name!r}: the members of a grouped graph have members; expected single ops")
         if self.members is not None and len(self.member_of) != len(self.members):
             raise InputError(
                 f"graph {self.name!r}: member_of has {len(self.member_of)} entries for {len(self.members)} member ops"

@@ -15,8 +15,9 @@ import msgspec
 import numpy as np
 
 from graphs.cluster import Cluster, Device
-from graphs.documents import read_document
+from graphs.documents import read_document, read_file
 from graphs.errors import InputError
+from graphs.files import write_whole
 from graphs.op_graph import Floats, OpGraph, Phase
 from graphs.problem import Problem
 
@@ -125,8 +126,8 @@ class Probe(msgspec.Struct, frozen=True):
 def is_workload(path: Path) -> bool:
     """Whether a file is a workload, though perhaps a damaged one; false for what cannot be read."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Probe).maxFPGAs is not None
-    except (OSError, msgspec.DecodeError):
+        return path.suffix == ".json" and msgspec.json.decode(read_file(path, ""), type=Probe).maxFPGAs is not None
+    except (ValueError, RecursionError):  # the reader that takes it for something else says what is wrong with it
         return False
 
 
@@ -153,4 +154,4 @@ def load_workload(path: Path) -> Workload:
 
 def save_workload(content: Workload, path: Path) -> None:
     """Write what `load_workload` reads."""
-    path.write_bytes(msgspec.json.encode(content))
+    write_whole(path, msgspec.json.encode(content))

@@ -24,7 +24,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from graphs.documents import read_file
 from graphs.errors import InputError
+from graphs.files import write_whole
 from graphs.op_graph import OpGraph
 
 if TYPE_CHECKING:
@@ -65,7 +67,7 @@ def save_onnx(graph: OpGraph, path: Path) -> None:
 
     domains = [helper.make_opsetid(domain, VERSION) for domain in (DOMAIN, WEIGHTS, MEMBERS)]
     model = helper.make_model(_written(graph), producer_name="placelab", opset_imports=domains)
-    path.write_bytes(model.SerializeToString(deterministic=True))
+    write_whole(path, model.SerializeToString(deterministic=True))
 
 
 def _require_onnx(path: Path) -> None:
@@ -75,15 +77,24 @@ def _require_onnx(path: Path) -> None:
         raise InputError(f"{path}: ONNX files need the package onnx: pip install placelab[onnx]") from error
 
 
+def _check_texts(path: Path, graph: GraphProto) -> None:
+    """Protobuf gives names that are not UTF-8 as bytes, without a word."""
+    texts: list[str | bytes] = [graph.name]
+    for node in graph.node:
+        texts += [node.name, node.op_type, node.domain, *node.input, *node.output]
+        for attribute in node.attribute:
+            texts.append(attribute.name)
+            for inner in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
+                _check_texts(path, inner)
+    damaged = next((text for text in texts if isinstance(text, bytes)), None)
+    if damaged is not None:
+        raise InputError(f"{path} is damaged: {damaged!r} is a name and no text")
+
+
 def _parsed(path: Path) -> ModelProto:
     from onnx import ModelProto
 
-    try:
-        raw = path.read_bytes()
-    except FileNotFoundError:
-        raise InputError(f"{path} does not exist; torch.onnx.export writes one, and save_onnx") from None
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror}") from error
+    raw = read_file(path, "torch.onnx.export writes one, and save_onnx")
     model = ModelProto()
     try:
         model.ParseFromString(raw)
@@ -91,6 +102,7 @@ def _parsed(path: Path) -> ModelProto:
         raise InputError(f"{path} is damaged: it is no ONNX model ({error})") from error
     if not model.graph.node:
         raise InputError(f"{path} holds no ONNX model with any nodes")
+    _check_texts(path, model.graph)
     return model
 
 

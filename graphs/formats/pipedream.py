@@ -3,8 +3,9 @@
     node1 -- ReLU -- forward_compute_time=2.2, backward_compute_time=4.1, activation_size=9.0, parameter_size=0.0
     <tab>node1 -- node2
 
-Times are in milliseconds, sizes in bytes; a layer with several outputs has a list of them, `[8.0; 4.0]`. Source:
-Narayanan et al. (2019), profiler of github.com/msr-fiddle/pipedream; Fan et al. (2021) use the same form.
+An edge begins with white space, of any kind in DAPPLE's files. Times are in milliseconds, sizes in bytes; a layer with
+several outputs has a list of them, `[8.0; 4.0]`. Source: Narayanan et al. (2019), profiler of
+github.com/msr-fiddle/pipedream; Fan et al. (2021) use the same form.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from pathlib import Path
 
 import numpy as np
 
+from graphs.documents import read_file
 from graphs.errors import InputError
+from graphs.files import write_whole
 from graphs.op_graph import Ints, OpGraph, Phase
 
 _LAYER = re.compile(
@@ -24,7 +27,7 @@ _LAYER = re.compile(
     r"backward_compute_time=(?P<backward>[^,]+), activation_size=(?P<activation>[^,]+), "
     r"parameter_size=(?P<parameters>[^,]+?)(?:, stage_id=(?P<stage>\d+))?"
 )
-_EDGE = re.compile(r"\t(?P<producer>\S+) -- (?P<consumer>\S+)")
+_EDGE = re.compile(r"[ \t]+(?P<producer>\S+) -- (?P<consumer>\S+)")
 
 
 @dataclass(frozen=True)
@@ -92,15 +95,10 @@ class LayerProfile:
 
 def load_layer_profile(path: Path) -> LayerProfile:
     """Read a profile. Raises InputError, naming the line, for a file that is missing or is not one."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise InputError(f"{path} does not exist; PipeDream's profiler writes it as graph.txt") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} cannot be read: {error}") from error
+    text = _text(path)
     layers: dict[str, Layer] = {}
     edges: list[tuple[str, str]] = []
-    for number, line in enumerate(text.split("\n"), start=1):
+    for number, line in enumerate(map(str.rstrip, text.split("\n")), start=1):
         if edge := _EDGE.fullmatch(line):
             edges.append((edge["producer"], edge["consumer"]))
         elif match := _LAYER.fullmatch(line):
@@ -122,7 +120,15 @@ def load_layer_profile(path: Path) -> LayerProfile:
 def save_layer_profile(profile: LayerProfile, path: Path) -> None:
     """Write what `load_layer_profile` reads."""
     lines = [_line(layer) for layer in profile.layers] + [f"\t{u} -- {v}" for u, v in profile.edges]
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    write_whole(path, "\n".join(lines) + "\n")
+
+
+def _text(path: Path) -> str:
+    raw = read_file(path, "PipeDream's profiler writes it as graph.txt")
+    try:
+        return raw.decode().replace("\r\n", "\n").replace("\r", "\n")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is damaged: {error}") from error
 
 
 def _pairs(first: Ints, second: Ints) -> Ints:

@@ -105,7 +105,7 @@ def test_a_plan_for_another_graph_or_cluster_is_refused_naming_both(tmp_path: Pa
         ({"": "gpu:9"}, "unknown device 'gpu:9'; did you mean 'gpu:.'"),
         ({"layers.0": "gpu:0"}, "no entry covers op 'head/mm'"),
         ({"": "gpu:0", "layer.0": "gpu:0"}, "unknown op or module 'layer.0'; did you mean 'layers.0'"),
-        ({"": 1}, r"Expected `str`, got `int`"),
+        ({"": 1}, "expected str, got int"),
     ],
 )
 def test_a_wrong_placement_is_refused(tmp_path: Path, placement: dict[str, str], message: str) -> None:
@@ -119,11 +119,11 @@ def test_what_is_not_a_plan_is_refused(tmp_path: Path) -> None:
     path, problem = tmp_path / "a.plan.json", named("a")
     with pytest.raises(InputError, match=r"a\.plan\.json does not exist"):
         load_plan(path, problem)
-    with pytest.raises(InputError, match="unknown field `colour`"):
+    with pytest.raises(InputError, match="unknown field colour"):
         load_plan(written(path, {"": "gpu:0"}, colour="red"), problem)
     with pytest.raises(InputError, match="version 2, this placelab reads version 1"):
         load_plan(written(path, {"": "gpu:0"}, version=2), problem)
-    with pytest.raises(InputError, match=r"\$\.schema"):
+    with pytest.raises(InputError, match=r"a\.plan\.json: schema"):
         load_plan(written(path, {"": "gpu:0"}, schema="placelab.graph"), problem)
     for text in ("{", "[]", "\xff"):
         path.write_bytes(text.encode("latin-1"))

@@ -93,6 +93,11 @@ def test_a_file_written_by_hand(tmp_path: Path) -> None:
         ({"weight_uses": [["a", 3]]}, "weight_uses names 3, which does not exist"),
         ({"edges": [["a", "b"], ["b", "a"]]}, "'small' is cyclic: a -> b -> a|'small' is cyclic: b -> a -> b"),
         ({"control": [1]}, "control: there is no edge 1; there are 1 edges"),
+        ({"version": "1"}, "version: expected the number 1, got '1'"),
+        ({"nodes": [{"name": "a", "kind": "mm"}] * 2}, r"nodes\[1\].name: 'a' is nodes\[0\] already"),
+        ({"weights": [1e308]}, "bytes of 'weight 0' is 1e.308; expected a finite number >= 0, at most 1e.18"),
+        ({"nodes": [{"name": "a", "kind": "mm", "group": 2**70}]}, r"nodes\[0\].group: expected int <= .*, got "),
+        ({"weight_uses": [["a", 2**70]]}, r"weight_uses\[0\]\[1\]: expected int <= .*, got "),
     ],
 )
 def test_a_mistake_is_named(tmp_path: Path, changes: dict[str, object], sentence: str) -> None:

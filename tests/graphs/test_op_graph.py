@@ -16,7 +16,7 @@ def test_a_cycle_is_named() -> None:
 
 
 @pytest.mark.parametrize("key", ["flops", "bytes_accessed", "output_bytes"])
-@pytest.mark.parametrize("value", [-1.0, np.nan, np.inf])
+@pytest.mark.parametrize("value", [-1.0, np.nan, np.inf, 1e308])
 def test_a_senseless_cost_is_named(key: str, value: float) -> None:
     with pytest.raises(InputError, match=f"{key} of 'b' is .*expected a finite number >= 0"):
         replace(toy_graph([1, 1], [(0, 1)]), **{key: np.array([1.0, value])})  # type: ignore[arg-type]
@@ -25,6 +25,21 @@ def test_a_senseless_cost_is_named(key: str, value: float) -> None:
 def test_an_edge_to_nowhere_is_refused() -> None:
     with pytest.raises(InputError, match="edges names 7, which does not exist; expected 0 to 1"):
         toy_graph([1, 1], [(0, 7)])
+
+
+@pytest.mark.parametrize("value", [-1.0, np.inf, 1e308])
+def test_a_senseless_duration_is_named(value: float) -> None:
+    with pytest.raises(InputError, match=r"measured_seconds of 'b' is .*expected a finite number >= 0"):
+        replace(toy_graph([1, 1], [(0, 1)]), measured_seconds=np.array([np.nan, value]))
+
+
+def test_members_are_single_ops_of_op_groups_that_exist() -> None:
+    fine = toy_graph([1, 1], [])
+    coarse = replace(toy_graph([1], []), members=fine, member_of=np.array([0, 0]))
+    with pytest.raises(InputError, match="member_of names 1, which does not exist"):
+        replace(coarse, member_of=np.array([0, 1]))
+    with pytest.raises(InputError, match="the members of a grouped graph have members"):
+        replace(fine, members=coarse, member_of=np.array([0]))
 
 
 def test_two_ops_of_one_name_are_refused() -> None:

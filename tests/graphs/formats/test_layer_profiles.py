@@ -80,6 +80,14 @@ def test_a_mistake_is_named(tmp_path: Path, old: str, new: str, sentence: str) -
         load_layer_profile(path)
 
 
+@pytest.mark.parametrize("indent", [" ", "  ", " \t", "\t\t"])
+def test_an_edge_may_be_indented_by_any_white_space(indent: str, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text(SMALL)
+    (tmp_path / "b.txt").write_text(SMALL.replace("\tnode1 -- node2", f"{indent}node1 -- node2 "))
+    expected = load_layer_profile(tmp_path / "a.txt")
+    assert load_layer_profile(tmp_path / "b.txt") == LayerProfile("b", expected.layers, expected.edges)
+
+
 def test_a_missing_file_and_a_cycle_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="does not exist"):
         load_layer_profile(tmp_path / "none.txt")
