@@ -1,7 +1,8 @@
 """Floor 1, what a placement costs: plans, simulation, cost models, bounds, rewards and Gymnasium environments.
 
-Importing this package registers the environments: `gymnasium.make("envs:Placeto-v0", graph=..., cluster=...)`,
-or many episodes side by side by `gymnasium.make_vec("envs:Placeto-v0", num_envs=16, ...)`.
+Importing this package registers the environments by two ids: "envs:Placeto-v0" moves one op after another
+(`envs.iterative`), "envs:GDP-v0" places all of them at once (`envs.one_shot`). `gymnasium.make("envs:GDP-v0",
+graph=..., cluster=...)` makes one, `gymnasium.make_vec("envs:Placeto-v0", num_envs=16, ...)` many episodes in parallel.
 """
 
 from gymnasium.envs.registration import register

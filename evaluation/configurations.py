@@ -21,7 +21,7 @@ FAMILIES = "graphs.families"
 def configurations(families: Sequence[str] = ()) -> list[tuple[str, float | None]]:
     """The specs of the families' configurations, and the published number of parameters, if one is."""
     found = []
-    for family in families or by_name.names(FAMILIES):
+    for family in families or by_name.built_in(FAMILIES):
         constants = by_name.constants(FAMILIES, family)
         published = constants.get("PARAMETERS", {})
         found += [(f"{family}:{name}", published.get(name)) for name in constants.get("CONFIGURATIONS", {})]

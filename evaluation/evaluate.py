@@ -32,9 +32,9 @@ AS_IN_PAPERS = "metis:default=true"  # the METIS that papers compare with, besid
 
 
 def classical_placers() -> list[str]:
-    """Every placer that needs no training, and is quick enough for any graph."""
+    """Every built-in placer that needs no training, and is quick enough for any graph."""
     left_out = {"LEARNED", "BY_REQUEST"}
-    return [name for name in by_name.names("placers") if not left_out & set(by_name.constants("placers", name))]
+    return [name for name in by_name.built_in("placers") if not left_out & set(by_name.constants("placers", name))]
 
 
 def chosen_placers(given: Sequence[str | Placer], otherwise: Sequence[str]) -> list[Placer]:

@@ -1,78 +1,128 @@
 """The look-up by name: an extension is a file in its folder, and the file's name is its name.
 
-Every extension file has a function `build` whose keywords are its knobs; a spec is a name with knobs,
-`rnnlm:layers=4,steps=40`; the value of a knob that has no default may stand alone, `expert:split.json`. Installed
-packages add theirs through the entry-point group `placelab.<folder>` (`placelab.placers`, `placelab.families`, ...),
-each entry point naming such a module.
+Every extension file has a function `build` whose keywords are its knobs. A spec says what to build:
+
+- `rnnlm:layers=4,steps=40`: a name with knobs; the value of a knob that has no default may stand alone,
+  `expert:split.json`;
+- `path/to/my.py:build`, or `path/to/my.py:build:knob=3,other=x`: a function in a user's own file, and its knobs after
+  a second colon. It returns what the folder's own extensions return.
+
+Installed packages add names through the entry-point group `placelab.<folder>` (`placelab.placers`,
+`placelab.families`, ...), as `graphs.plugins` says; a built-in name wins over theirs.
 """
 
 from __future__ import annotations
 
 import ast
-import difflib
 import importlib
-import inspect
 import re
-from collections.abc import Callable, Iterable
-from importlib.metadata import entry_points
 from pathlib import Path
-from types import ModuleType
-from typing import Any, get_type_hints
+from typing import Any, NamedTuple
 
-from graphs.errors import InputError
+from graphs.errors import DoesNotFitError, InputError
+from graphs.errors import unknown as unknown
+from graphs.knobs import Builder, needed, texts, typed
+from graphs.plugins import plugins
+from graphs.user_code import user_callable
 
 FOLDERS = ("graphs.families", "graphs.clusters", "envs.cost_models", "placers", "placers.networks")
+SIZED = ("graphs.families", "graphs.clusters")  # where whole numbers count layers, devices, ...
 
 _KNOB = re.compile(r"\w+=")
+_OWN = re.compile(r"(?P<function>.+?\.py:\w+)(?::(?P<knobs>.*))?")
 _PROJECT = Path(__file__).resolve().parent.parent
 
 
+class Own(NamedTuple):
+    """A function in a user's own file."""
+
+    file: Path
+    function: str  # "path/to/my.py:build"
+    knobs: str | None  # "knob=3,other=x"
+
+
+def built_in(folder: str) -> tuple[str, ...]:
+    """Names of placelab's own extensions in a folder such as "graphs.families", sorted; imports none of them.
+
+    What is published, such as a suite, is made of these: it must not depend on what else is installed.
+    """
+    return tuple(sorted(_files(folder)))
+
+
 def names(folder: str) -> tuple[str, ...]:
-    """Names of the extensions in a folder such as "graphs.families", sorted; imports none of them."""
-    return tuple(sorted(_files(folder).keys() | _plugins(folder).keys()))
+    """Names of all extensions of a folder, sorted, those of installed packages among them; imports none of them."""
+    return tuple(sorted(_files(folder).keys() | plugins(_kind(folder)).keys()))
 
 
-def module(folder: str, name: str) -> ModuleType:
-    """The extension's module. Raises InputError, with what exists, for an unknown name."""
-    plugins = _plugins(folder)
+def module(folder: str, name: str) -> Any:  # a module, or what a package has in its place
+    """What has the extension's `build`.
+
+    Raises InputError, with what exists, for an unknown name, and for an extension whose package cannot be imported.
+    """
     if name in _files(folder):
         return importlib.import_module(f"{folder}.{name}")
-    if name in plugins:
-        return importlib.import_module(plugins[name])
-    raise InputError(unknown(f"{_singular(folder)}", name, names(folder)))
+    installed = plugins(_kind(folder))
+    if name not in installed:
+        raise InputError(unknown(_singular(folder), name, names(folder)))
+    try:
+        return installed[name].load()
+    except InputError as error:
+        raise InputError(f"{_singular(folder)} {error}") from error
 
 
 def build(folder: str, spec: str) -> Any:  # each folder's contract says what its `build` returns
-    """Build what a spec names. Raises InputError for an unknown or missing knob, or a value of the wrong type."""
-    spec = expanded(folder, spec)
-    name, _, rest = spec.partition(":")
-    builder = module(folder, name).build
-    needed = [knob.name for knob in inspect.signature(builder).parameters.values() if knob.default is knob.empty]
-    if needed and "=" not in rest.partition(",")[0]:
-        if not rest:
-            raise InputError(f"{name!r} needs its knob {needed[0]!r}: {name}:{needed[0].upper()}")
-        spec = f"{name}:{needed[0]}={rest}"
-    return builder(**_typed(spec, builder, parse(spec)[1]))
+    """Build what a spec names. Raises InputError as `check` does, and for knobs that do not go together."""
+    builder, knobs = _found(folder, spec)
+    try:
+        built = builder(**knobs)
+    except (InputError, DoesNotFitError):
+        raise
+    except Exception as error:  # sizes that PyTorch refuses, or code that is not ours
+        raise InputError(f"{spec!r} cannot be built: {type(error).__name__}: {error}") from error
+    if is_built_in(folder, spec):
+        return built
+    return importlib.import_module(folder).checked(spec, built)
+
+
+def check(folder: str, spec: str) -> None:
+    """Check all of a spec that can be checked without building what it names.
+
+    Raises InputError for an unknown name, an unknown or missing knob, or a value that is of the wrong type, not finite,
+    or too small.
+    """
+    _found(folder, spec)
+
+
+def own(spec: str) -> Own | None:
+    """The function of a spec such as "my.py:build:knob=3"; None for a name. Raises InputError for a file alone."""
+    if match := _OWN.fullmatch(spec):
+        return Own(Path(match["function"].rpartition(":")[0]), match["function"], match["knobs"])
+    file = spec.partition(":")[0]
+    if file.endswith(".py"):
+        raise InputError(f"{spec!r}: expected the name of a function after the file, as in {file}:NAME")
+    return None
+
+
+def is_built_in(folder: str, spec: str) -> bool:
+    """Whether a spec names one of placelab's own extensions."""
+    return own(spec) is None and spec.partition(":")[0] in _files(folder)
 
 
 def parse(spec: str) -> tuple[str, dict[str, str]]:
     """Split "name:key=value,key=value" into the name and its knobs, as text."""
-    name, _, rest = spec.partition(":")
-    knobs: dict[str, str] = {}
-    for part in filter(None, rest.split(",")):
-        key, equals, value = part.partition("=")
-        if not equals or not key or not value:
-            raise InputError(f"{spec!r}: expected knobs as key=value,key=value after the colon, got {part!r}")
-        if key in knobs:
-            raise InputError(f"{spec!r}: knob {key!r} is given twice")
-        knobs[key] = value
-    return name, knobs
+    name, colon, rest = spec.partition(":")
+    return name, texts(spec, rest) if colon else {}
 
 
 def specs(text: str) -> list[str]:
-    """Split "metis:seeds=20,balance=memory,heft" into specs: what follows a comma is a knob if it is key=value."""
+    """Split "metis:seeds=20,balance=memory,heft" into specs: what follows a comma is a knob if it is key=value.
+
+    Raises InputError for an empty spec.
+    """
     found: list[str] = []
-    for part in filter(None, text.split(",")):
+    for part in text.split(","):
+        if not part.strip():
+            raise InputError(f"{text!r}: expected a name before, between and after commas; one is empty")
         if found and _KNOB.match(part):
             found[-1] += f",{part}"
         else:
@@ -83,10 +133,10 @@ def specs(text: str) -> list[str]:
 def expanded(folder: str, spec: str) -> str:
     """The spec with the knobs of the configuration that it names: "resnet:resnet-50,batch=32".
 
-    A knob given beside the configuration replaces its value. Raises InputError for an unknown configuration.
+    A knob given in addition to the configuration replaces its value. Raises InputError for an unknown configuration.
     """
     name, _, rest = spec.partition(":")
-    configuration, _, others = rest.partition(",")
+    configuration, comma, others = rest.partition(",")
     if not configuration or "=" in configuration:
         return spec
     known = constants(folder, name).get("CONFIGURATIONS")
@@ -94,7 +144,7 @@ def expanded(folder: str, spec: str) -> str:
         return spec
     if configuration not in known:
         raise InputError(f"{spec!r}: {unknown(f'configuration of {name}', configuration, known)}")
-    knobs = parse(f"{name}:{known[configuration]}")[1] | parse(f"{name}:{others}")[1]
+    knobs = parse(f"{name}:{known[configuration]}")[1] | (texts(spec, others) if comma else {})
     return f"{name}:{','.join(f'{key}={value}' for key, value in knobs.items())}"
 
 
@@ -103,7 +153,8 @@ def constants(folder: str, name: str) -> dict[str, Any]:
     files = _files(folder)
     if name not in files:
         found = module(folder, name)
-        return {**vars(found), "doc": (found.__doc__ or "").strip().partition("\n")[0]}
+        literals = {key: getattr(found, key) for key in dir(found) if key.isupper()}
+        return {"doc": (found.__doc__ or "").strip().partition("\n")[0], **literals}
     tree = ast.parse(files[name].read_text())
     values: dict[str, Any] = {"doc": (ast.get_docstring(tree) or "").partition("\n")[0]}
     for node in tree.body:
@@ -115,12 +166,24 @@ def constants(folder: str, name: str) -> dict[str, Any]:
     return values
 
 
-def unknown(what: str, name: str, existing: Iterable[str]) -> str:
-    """The sentence for an unknown name: what was asked for, the nearest one, and all that exist."""
-    options = list(existing)
-    nearest = difflib.get_close_matches(name, options, n=1)
-    hint = f"; did you mean {nearest[0]!r}?" if nearest else ";"
-    return f"unknown {what} {name!r}{hint} there are: {', '.join(options)}"
+def _found(folder: str, spec: str) -> tuple[Builder, dict[str, object]]:
+    """The builder that a spec names, and the values of its knobs."""
+    if not isinstance(spec, str):
+        raise InputError(f"expected a {_singular(folder)} as text, got {type(spec).__name__}")
+    if mine := own(spec):
+        name, knobs = mine.function, mine.knobs
+        builder: Builder = user_callable(name)
+    else:
+        spec = expanded(folder, spec)
+        name, colon, rest = spec.partition(":")
+        knobs = rest if colon else None
+        builder = module(folder, name).build
+    if (required := needed(builder)) and "=" not in (knobs or "").partition(",")[0]:
+        if not knobs:
+            raise InputError(f"{name!r} needs its knob {required[0]!r}: {name}:{required[0].upper()}")
+        knobs = f"{required[0]}={knobs}"
+    given = {} if knobs is None else texts(spec, knobs)
+    return builder, typed(spec, name, builder, given, sizes=mine is None and folder in SIZED)
 
 
 def _files(folder: str) -> dict[str, Path]:
@@ -128,34 +191,10 @@ def _files(folder: str) -> dict[str, Path]:
     return {path.stem: path for path in directory.glob("*.py") if not path.stem.startswith("_")}
 
 
-def _plugins(folder: str) -> dict[str, str]:
-    return {point.name: point.value for point in entry_points(group=f"placelab.{folder.rpartition('.')[2]}")}
+def _kind(folder: str) -> str:
+    return folder.rpartition(".")[2]
 
 
 def _singular(folder: str) -> str:
-    word = folder.rpartition(".")[2].replace("_", " ")
+    word = _kind(folder).replace("_", " ")
     return f"{word[:-3]}y" if word.endswith("ies") else word.removesuffix("s")
-
-
-def _typed(spec: str, builder: Callable[..., object], texts: dict[str, str]) -> dict[str, object]:
-    hints = get_type_hints(builder)
-    knobs = list(inspect.signature(builder).parameters)
-    values: dict[str, object] = {}
-    for key, text in texts.items():
-        if key not in knobs:
-            name = spec.partition(":")[0]
-            raise InputError(f"{spec!r}: {unknown('knob', key, knobs)}" if knobs else f"{name!r} has no knobs")
-        try:
-            values[key] = _FROM_TEXT[hints[key]](text)
-        except (ValueError, KeyError):
-            kind = getattr(hints[key], "__name__", hints[key])
-            raise InputError(f"{spec!r}: expected {key} to be of type {kind}, got {text!r}") from None
-    return values
-
-
-_FROM_TEXT: dict[object, Callable[[str], object]] = {
-    int: int,
-    float: float,
-    str: str,
-    bool: {"true": True, "yes": True, "false": False, "no": False}.__getitem__,
-}

@@ -11,6 +11,15 @@ from graphs.errors import InputError
 from graphs.op_graph import Bools, Floats, Ints
 
 GIB = 2.0**30
+MOST_DEVICES = 4096  # the matrices of more would fill the memory of a laptop
+
+
+def check_count(name: str, count: int) -> None:
+    """Raise InputError for a number of devices that no cluster can have, before its matrices are allocated."""
+    if count < 1:
+        raise InputError(f"cluster {name!r} has no devices; a cluster needs at least one")
+    if count > MOST_DEVICES:
+        raise InputError(f"cluster {name!r} has {count} devices; at most {MOST_DEVICES} can be simulated")
 
 
 @dataclass(frozen=True)
@@ -54,8 +63,7 @@ class Cluster:
 
     def __post_init__(self) -> None:
         count = len(self.devices)
-        if count == 0:
-            raise InputError(f"cluster {self.name!r} has no devices; a cluster needs at least one")
+        check_count(self.name, count)
         names = [device.name for device in self.devices]
         if len(set(names)) < count:
             raise InputError(f"cluster {self.name!r}: device names must be unique, got {', '.join(names)}")
@@ -155,8 +163,7 @@ class Cluster:
         With `shared_out` the transfers leaving one device share a serial channel (its PCIe lanes); otherwise
         every ordered pair has a channel of its own (NVLink, fully connected).
         """
-        if count < 1:
-            raise InputError(f"cluster {name!r}: a cluster needs at least one device, got {count}")
+        check_count(name, count)
         devices = tuple(
             Device(f"{device.kind}:{i}", device.kind, device.flops_per_second, device.bytes_per_second,
                    device.memory_bytes, device.launch_seconds)

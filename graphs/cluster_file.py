@@ -42,7 +42,7 @@ import msgspec
 import numpy as np
 
 from graphs.by_name import unknown
-from graphs.cluster import Cluster, Device
+from graphs.cluster import Cluster, Device, check_count
 from graphs.documents import read_document
 from graphs.errors import InputError
 from graphs.files import write_whole
@@ -52,7 +52,6 @@ from graphs.topology import Level, Shared, joined
 
 VERSION = 1
 ENDINGS = (".toml", ".json")
-MOST_DEVICES = 4096  # the matrices of more would fill the memory of a laptop
 
 INFINITE = "inf"
 
@@ -167,14 +166,13 @@ def _cluster(content: ClusterFile) -> Cluster:
             _quantity(entry.latency, "seconds", f"levels[{i}].latency"),
             entry.shared,
         )
-        if entry.count * len(cluster) > MOST_DEVICES:
-            raise InputError(f"levels[{i}].count: makes more than {MOST_DEVICES} devices, got {entry.count}")
         cluster = joined(content.name, cluster, level)
     return cluster
 
 
 def _group(content: ClusterFile) -> Cluster:
     """The devices that are listed, without the levels."""
+    check_count(content.name, len(content.devices))
     devices = tuple(_device(entry, f"devices[{i}]") for i, entry in enumerate(content.devices))
     links, pairs = content.links, (len(devices), len(devices))
     bandwidth = np.nan if links.bandwidth is None else _quantity(links.bandwidth, "bytes/s", "links.bandwidth")

@@ -1,4 +1,9 @@
-"""The two ways in which a user's input can be refused, each with its exit code."""
+"""The ways in which a user's input can be refused, each with its exit code; the sentence for an unknown name."""
+
+import difflib
+from collections.abc import Iterable
+
+MOST_NAMED = 30  # names that a sentence lists
 
 
 class InputError(ValueError):
@@ -15,3 +20,13 @@ class DoesNotFitError(RuntimeError):
     """No plan fits the devices' memory; the message says what is needed and what there is."""
 
     exit_code = 3
+
+
+def unknown(what: str, name: str, existing: Iterable[str]) -> str:
+    """The sentence for an unknown name: what was asked for, the nearest one, and what exists, if not too many."""
+    options = list(existing)
+    nearest = difflib.get_close_matches(name, options, n=1)
+    hint = f"; did you mean {nearest[0]!r}?" if nearest else ";"
+    listed = ", ".join(options[:MOST_NAMED]) or "none"
+    more = f", ... and {len(options) - MOST_NAMED} more" if len(options) > MOST_NAMED else ""
+    return f"unknown {what} {name!r}{hint} there are: {listed}{more}"

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import inspect
+import os
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -13,59 +14,122 @@ from graphs.cluster import Cluster
 from graphs.cluster_file import load_cluster_file
 from graphs.errors import InputError
 from graphs.formats.msr import is_workload, load_workload
+from graphs.formats.naming import name_of
 from graphs.formats.onnx import load_onnx
 from graphs.formats.pipedream import load_layer_profile
 from graphs.graph_file import load_graph_file
 from graphs.grouping import tie_ops
+from graphs.knobs import knobs_of
 from graphs.op_graph import OpGraph
 from graphs.problem import Problem
 from graphs.training_step import training_step
 
+Graph = OpGraph | str | os.PathLike[str]  # a graph, or what names one
 GRAPH_FILES = (".json", ".json.gz", ".txt", ".onnx")
 CLUSTER_FILES = (".toml", ".json")
 _COUNTED = re.compile(r"(\w+)x(\d+)")
 
 
-def load_graph(what: OpGraph | str, *, groups: int | None = None, training: bool = True) -> OpGraph:
+def load_graph(what: Graph, *, groups: int | None = None, training: bool = True) -> OpGraph:
     """The graph that is meant by a graph, a graph file, a family spec, or "file.py:callable".
 
     Graph files are our own, layer profiles of PipeDream or DAPPLE (`*.txt`), workloads of "Efficient Algorithms for
     Device Placement" (`*.json`), or ONNX models (`*.onnx`), which are forward passes; "model.onnx:batch=8" gives a
-    size to what the model only names.
+    size to what the model only names. A graph whose file gives it no name is called by the file, or by its folder if
+    the file is called `graph.txt` or the like.
 
     A model is captured as a whole training step, or with `training=False` as its forward pass; a graph and a graph
     file are taken as they are. With `groups`, the ops are then tied into at most that many op groups.
-    Raises InputError for a name that is none of these, and whatever the named thing itself is refused for.
+    Raises InputError as `check_graph` does, and for a model that cannot be captured.
     """
-    graph = what if isinstance(what, OpGraph) else _named(what, training)
+    if groups is not None and (not isinstance(groups, int) or groups < 1):
+        raise InputError(f"cannot make {groups!r} op groups; ask for at least 1, or for none to leave every op a unit")
+    graph = what if isinstance(what, OpGraph) else _named(_text(what), training)
     return graph if groups is None else tie_ops(graph, groups)
 
 
-def load_cluster(what: Cluster | str) -> Cluster:
+def check_graph(what: Graph) -> None:
+    """Check all that can be checked of a graph without capturing a model.
+
+    Raises InputError for a name of nothing, a file that is missing or damaged, and a knob that is unknown or has a
+    wrong value.
+    """
+    if isinstance(what, OpGraph):
+        return
+    text = _text(what)
+    if _in_file(text):
+        _from_file(text)
+    else:
+        _check_model(text)
+
+
+def check_graphs(graphs: Iterable[Graph]) -> None:
+    """Check several graphs as `check_graph` does. Raises InputError, too, for one that is given twice."""
+    graphs = list(graphs)
+    _check_distinct("graph", [graph.name if isinstance(graph, OpGraph) else _text(graph) for graph in graphs])
+    for graph in graphs:
+        check_graph(graph)
+
+
+def load_cluster(what: Cluster | str | os.PathLike[str]) -> Cluster:
     """The cluster that is meant by a cluster, a cluster file, or a spec such as "p100:devices=4", in short "p100x4".
 
-    Raises InputError for a name that is none of these.
+    "file.py:function:knob=3" is a function in a user's file. Raises InputError for a name that is none of these.
     """
     if isinstance(what, Cluster):
         return what
-    if what.endswith(CLUSTER_FILES):
-        return load_cluster_file(Path(what))
-    cluster: Cluster = by_name.build("graphs.clusters", _in_full(what))
+    if not isinstance(what, str | os.PathLike):
+        raise InputError(f"expected a cluster, a cluster file or a preset such as p100x4, got {type(what).__name__}")
+    text = os.fspath(what)
+    if text.endswith(CLUSTER_FILES):
+        return load_cluster_file(Path(text))
+    cluster: Cluster = by_name.build("graphs.clusters", _in_full(text))
     return cluster
 
 
-def problem_in_file(what: str) -> Problem | None:
+def load_clusters(clusters: Iterable[Cluster | str | os.PathLike[str]]) -> list[Cluster]:
+    """Several clusters, as `load_cluster` loads them. Raises InputError, too, for two of one name."""
+    loaded = [load_cluster(what) for what in clusters]
+    _check_distinct("cluster", [cluster.name for cluster in loaded])
+    return loaded
+
+
+def problem_in_file(what: str | os.PathLike[str]) -> Problem | None:
     """The problem in a file that lists devices beside its graph, as workloads do; None for anything else."""
     path = Path(what)
     if path.suffix != ".json" or not is_workload(path):
         return None
-    return load_workload(path).problem(path.stem)
+    return load_workload(path).problem(name_of(path))
 
 
 def split(families: Sequence[str], which: Literal["train", "test"]) -> list[str]:
-    """The specs of the families' training graphs, or of the graphs kept aside for tests, as the families list them."""
-    key = which.upper()
-    return [f"{name}:{knobs}" for name in families for knobs in by_name.constants("graphs.families", name)[key]]
+    """The specs of the families' training graphs, or of the graphs kept aside for tests, as the families list them.
+
+    Raises InputError for an unknown family, and for one that lists none.
+    """
+    key, specs = which.upper(), list[str]()
+    for name in families:
+        listed = by_name.constants("graphs.families", name).get(key)
+        if not listed or not isinstance(listed, tuple | list):
+            raise InputError(f"model family {name!r} has no list {key} of the knobs of its graphs")
+        specs += [f"{name}:{knobs}" for knobs in listed]
+    return specs
+
+
+def _text(what: Graph) -> str:
+    """The text of a path or a spec."""
+    if isinstance(what, str | os.PathLike):
+        return os.fspath(what)
+    raise InputError(
+        f"expected a graph, a graph file, a family such as rnnlm:layers=4 or file.py:callable, got "
+        f"{type(what).__name__}; graphs.capture.capture makes a graph of a torch module"
+    )
+
+
+def _check_distinct(what: str, names: list[str]) -> None:
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice:
+        raise InputError(f"{what} {twice[0]!r} is given twice; give each {what} once, with a name of its own")
 
 
 def _in_full(cluster: str) -> str:
@@ -73,48 +137,71 @@ def _in_full(cluster: str) -> str:
     counted = _COUNTED.fullmatch(cluster)
     if counted is None or cluster in (known := by_name.names("graphs.clusters")) or counted[1] not in known:
         return cluster
-    knobs = inspect.signature(by_name.module("graphs.clusters", counted[1]).build).parameters
+    knobs = knobs_of(by_name.module("graphs.clusters", counted[1]).build)
     return f"{counted[1]}:devices={counted[2]}" if "devices" in knobs else cluster
 
 
 def _named(what: str, training: bool) -> OpGraph:
-    if what.endswith(GRAPH_FILES):
-        return _from_file(Path(what))
-    if ".onnx:" in what:
-        path, _, sizes = what.rpartition(":")
-        return load_onnx(Path(path), sizes=_sizes(what, sizes))
+    if _in_file(what):
+        return _from_file(what)
     forward = _captured(what)
     return training_step(forward) if training else forward
 
 
-def _from_file(path: Path) -> OpGraph:
+def _in_file(what: str) -> bool:
+    return what.endswith(GRAPH_FILES) or ".onnx:" in what
+
+
+def _from_file(what: str) -> OpGraph:
     """Our own files, and those that other systems write."""
+    if ".onnx:" in what:
+        name, _, sizes = what.rpartition(":")
+        return load_onnx(Path(name), sizes=_sizes(what, sizes))
+    path = Path(what)
     if path.suffix == ".txt":
         return load_layer_profile(path).graph()
     if path.suffix == ".onnx":
         return load_onnx(path)
-    return load_workload(path).graph(path.stem) if is_workload(path) else load_graph_file(path)
+    return load_workload(path).graph(name_of(path)) if is_workload(path) else load_graph_file(path)
 
 
 def _sizes(what: str, text: str) -> dict[str, int]:
     """The sizes of named dimensions in "model.onnx:batch=8,tokens=128"."""
     try:
-        return {name: int(size) for name, size in by_name.parse(f":{text}")[1].items()}
+        sizes = {name: int(size) for name, size in by_name.parse(f":{text}")[1].items()}
     except ValueError:
-        raise InputError(f"{what!r}: expected sizes as model.onnx:batch=8, got {text!r}") from None
+        sizes = {}
+    if not sizes or min(sizes.values()) < 1:
+        raise InputError(f"{what!r}: expected sizes as model.onnx:batch=8, got {text!r}")
+    return sizes
 
 
 def _captured(what: str) -> OpGraph:
     """The forward pass of a model. Imports torch, which takes seconds: only here, and only if the name is known."""
-    if ".py:" in what:
+    _check_model(what)
+    if by_name.own(what):
         from graphs.capture import capture_file
 
         return capture_file(what)
-    name, families = what.partition(":")[0], by_name.names("graphs.families")
-    if name not in families:
-        sentence = by_name.unknown("model family", name, families)
-        raise InputError(f"{sentence}; a graph is also given as a *.graph.json file or as file.py:callable")
     from graphs.capture import capture
 
     module, args = by_name.build("graphs.families", what)
     return capture(module, args, name=what)
+
+
+def _check_model(what: str) -> None:
+    """What can be checked of a family spec, or of a function in a user's file, which is not run."""
+    if own := by_name.own(what):
+        if own.knobs is not None:
+            raise InputError(f"{what!r}: the function of a model takes no knobs; give {own.function} alone")
+        if not own.file.is_file():
+            raise InputError(f"{own.file}: no such Python file; expected path/to/file.py:callable")
+        return
+    name, families = what.partition(":")[0], by_name.names("graphs.families")
+    if name not in families:
+        sentence = by_name.unknown("model family", name, families)
+        files = ", ".join(f"*{ending}" for ending in GRAPH_FILES)
+        raise InputError(
+            f"{sentence}; a graph is also given as a file, *.graph.json or {files}, or as file.py:callable"
+        )
+    by_name.check("graphs.families", what)

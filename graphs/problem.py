@@ -19,6 +19,12 @@ Objective = Literal["step-time", "max-load"]
 OBJECTIVES: tuple[Objective, ...] = get_args(Objective)
 
 
+def check_optimizer(name: str) -> None:
+    """Raise InputError for an unknown optimizer."""
+    if name not in OPTIMIZER_BYTES:
+        raise InputError(f"unknown optimizer {name!r}; there are {', '.join(OPTIMIZER_BYTES)}")
+
+
 @dataclass(frozen=True, eq=False)
 class Problem:
     """An op graph to be placed on a cluster, and the optimizer state that its parameters bring along.
@@ -36,8 +42,7 @@ class Problem:
     timed_by: str = ""  # where op_seconds come from, for reports: the spec of a cost model
 
     def __post_init__(self) -> None:
-        if self.optimizer not in OPTIMIZER_BYTES:
-            raise InputError(f"unknown optimizer {self.optimizer!r}; there are {', '.join(OPTIMIZER_BYTES)}")
+        check_optimizer(self.optimizer)
         if self.objective not in OBJECTIVES:
             raise InputError(f"unknown objective {self.objective!r}; there are {', '.join(OBJECTIVES)}")
         if self.graph.devices:

@@ -2,7 +2,8 @@
 
 Two are those of papers: the papers give the models; batch sizes, and the sizes that they leave open, are those of the
 families' configurations. Three ask how far a policy carries, to graphs, families and clusters that it never saw, and a
-last one, of few problems from every family, what more simulations buy.
+last one, of few problems from every family, what more simulations buy. All of them are made of placelab's own families
+and clusters: what is installed in addition changes no suite.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from tqdm import tqdm
 from graphs import by_name
 from graphs.errors import InputError
 from graphs.load import load_cluster, load_graph, split
-from graphs.problem import Problem
+from graphs.problem import Problem, check_optimizer
 
 Pairs = tuple[tuple[str, str], ...]  # specs of a graph and a cluster
 
@@ -58,7 +59,7 @@ def placeto() -> Pairs:
 
 def heldout() -> Pairs:
     """The test graphs of every family that policies are trained on, at most four of each, on two and four P100."""
-    families = [name for name in by_name.names("graphs.families") if name not in KEPT_ASIDE]
+    families = [name for name in by_name.built_in("graphs.families") if name not in KEPT_ASIDE]
     return _crossed(_tests(families), CARDS)
 
 
@@ -74,7 +75,7 @@ def clusters() -> Pairs:
 
 def curves() -> Pairs:
     """Of every family, kept aside or not, the first test graph on four P100 and the second on two."""
-    tests = (split([family], "test") for family in by_name.names("graphs.families"))
+    tests = (split([family], "test") for family in by_name.built_in("graphs.families"))
     return tuple(pair for first, second, *_ in tests for pair in ((first, CARDS[1]), (second, CARDS[0])))
 
 
@@ -84,24 +85,26 @@ SUITES: dict[str, Callable[[], Pairs]] = {
 
 
 def suite_specs(names: str) -> Pairs:
-    """Graph and cluster of each problem of a suite, or of several with commas between them.
+    """Graph and cluster of each problem of a suite, or of several with commas between them; each problem once.
 
-    Raises InputError for an unknown suite.
+    None for an empty text. Raises InputError for an unknown suite.
     """
-    pairs: list[tuple[str, str]] = []
-    for name in filter(None, names.split(",")):
+    pairs: dict[tuple[str, str], None] = {}
+    for name in by_name.specs(names) if names else ():
         if name not in SUITES:
             raise InputError(by_name.unknown("suite", name, SUITES))
-        pairs += SUITES[name]()
+        pairs |= dict.fromkeys(SUITES[name]())
     return tuple(pairs)
 
 
 def load_suite(names: str, *, groups: int | None = 128, optimizer: str = "adam") -> list[Problem]:
     """The problems of a suite or several, their ops tied into op groups. Raises InputError for an unknown suite."""
     pairs = suite_specs(names)
+    check_optimizer(optimizer)
+    clusters = {spec: load_cluster(spec) for spec in dict.fromkeys(cluster for _, cluster in pairs)}
     wanted = tqdm(dict(pairs), desc="capturing models", unit="model", leave=False, disable=None)
     graphs = {spec: load_graph(spec, groups=groups) for spec in wanted}
-    return [Problem(graphs[graph], load_cluster(cluster), optimizer) for graph, cluster in pairs]
+    return [Problem(graphs[graph], clusters[cluster], optimizer) for graph, cluster in pairs]
 
 
 def _tests(families: Iterable[str]) -> list[str]:

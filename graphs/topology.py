@@ -14,7 +14,7 @@ from typing import Literal
 
 import numpy as np
 
-from graphs.cluster import Cluster, Device
+from graphs.cluster import Cluster, Device, check_count
 from graphs.errors import InputError
 
 Shared = Literal["pair", "device", "group"]
@@ -36,10 +36,11 @@ class Level:
 def joined(name: str, group: Cluster, level: Level) -> Cluster:
     """Copies of a group of devices, joined by a level; devices are named "cpu:0", "gpu:0", "gpu:1", ... by kind.
 
-    Raises InputError for a level of less than one copy.
+    Raises InputError for a level of less than one copy, or more devices than can be simulated.
     """
     if level.count < 1:
         raise InputError(f"cluster {name!r}: a level has {level.count} groups or devices; expected at least 1")
+    check_count(name, level.count * len(group))
     size, used = len(group), len(group.gap)
     copy, position = np.divmod(np.arange(level.count * size), size)
     inside, pairs = np.ix_(position, position), (len(copy), len(copy))

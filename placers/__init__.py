@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
 
 from envs.plan import Plan
+from graphs import by_name
+from graphs.errors import InputError
 from graphs.problem import Problem
+from graphs.user_code import user_code
 
 
 class Placer(Protocol):
@@ -23,3 +28,40 @@ class Placer(Protocol):
         did. A plan need not fit the devices' memory: the simulator is the judge of that.
         """
         ...
+
+
+@dataclass(frozen=True)
+class OwnPlacer:
+    """A placer from a user's file, called by the spec that builds it again, whatever it calls itself."""
+
+    name: str  # "my.py:build:knob=3"
+    file: Path
+    placer: Placer
+
+    def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> Plan:
+        """What the user's placer says.
+
+        Raises UserCodeError for what its code raises, InputError for what is no plan for the problem.
+        """
+        with user_code(self.file):
+            plan = self.placer.place(problem, seed=seed, budget=budget)
+        if not isinstance(plan, Plan):
+            raise InputError(f"{self.name!r}: expected an envs.plan.Plan from `place`, got {type(plan).__name__}")
+        plan.check(problem)
+        return replace(plan, placer=self.name, seed=seed)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Another process builds it again: it cannot import the user's file by a name."""
+        return by_name.build, ("placers", self.name)
+
+
+def checked(spec: str, built: Any) -> Placer:
+    """What `build` of a user's file or of another package returned. Raises InputError for what is no placer."""
+    if not callable(getattr(built, "place", None)):
+        raise InputError(f"{spec!r}: expected a placer, with a method `place`, got {type(built).__name__}")
+    if own := by_name.own(spec):
+        return OwnPlacer(spec, own.file, built)
+    if not isinstance(getattr(built, "name", None), str):
+        raise InputError(f"{spec!r}: the placer has no `name`, the spec that builds it again")
+    placer: Placer = built
+    return placer

@@ -7,7 +7,8 @@ them and no FLOPs, and otherwise the roofline model. A graph that has both is re
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Protocol
+from pathlib import Path
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from graphs import by_name
 from graphs.errors import InputError
 from graphs.op_graph import Floats, OpGraph
 from graphs.problem import Problem
+from graphs.user_code import user_code
 
 AUTO = "auto"  # the cost model that follows from the graph
 FORBIDDEN = 1e3  # times all work together: what an op takes on a device that the graph forbids
@@ -127,3 +129,36 @@ def load_cost_model(what: CostModel | str) -> CostModel:
         raise InputError("which cost model 'auto' is follows from a graph; give one by name, or use `timed`")
     cost_model: CostModel = by_name.build("envs.cost_models", what)
     return cost_model
+
+
+@dataclass(frozen=True)
+class OwnCostModel:
+    """A cost model from a user's file."""
+
+    spec: str  # "my.py:build:knob=3"
+    file: Path
+    model: CostModel
+
+    def costs(self, problem: Problem) -> Costs:
+        """What the user's model says.
+
+        Raises UserCodeError for what its code raises, InputError for what are no costs.
+        """
+        with user_code(self.file):
+            found = self.model.costs(problem)
+        if not isinstance(found, Costs):
+            raise InputError(f"{self.spec!r}: expected envs.cost_models.Costs, got {type(found).__name__}")
+        return found
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Another process builds it again: it cannot import the user's file by a name."""
+        return by_name.build, ("envs.cost_models", self.spec)
+
+
+def checked(spec: str, built: Any) -> CostModel:
+    """What `build` of a user's file or of another package returned. Raises InputError for what is no cost model."""
+    if not callable(getattr(built, "costs", None)):
+        raise InputError(f"{spec!r}: expected a cost model, with a method `costs`, got {type(built).__name__}")
+    own = by_name.own(spec)
+    model: CostModel = OwnCostModel(spec, own.file, built) if own else built
+    return model

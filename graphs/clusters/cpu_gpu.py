@@ -6,9 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from graphs.cluster import GIB, Cluster, Device
+from graphs.cluster import GIB, Cluster, Device, check_count
 from graphs.clusters.p100 import P100, PCIE_BANDWIDTH, PCIE_LATENCY
-from graphs.errors import InputError
 
 CONFIGURATIONS = ("gpus=1", "gpus=2")
 
@@ -24,8 +23,7 @@ CPU = Device(
 
 def build(*, gpus: int = 1) -> Cluster:
     """The processor is device 0. The transfers that leave one device share its channel."""
-    if gpus < 1:
-        raise InputError(f"cpu_gpu: gpus is {gpus}; expected at least 1")
+    check_count(f"cpu_gpu:gpus={gpus}", 1 + gpus)
     devices = (CPU, *(replace(P100, name=f"gpu:{i}") for i in range(gpus)))
     pairs = (len(devices), len(devices))
     return Cluster(

@@ -7,3 +7,12 @@ and `CONFIGURATIONS: dict[str, str]`, the knobs of configurations that papers na
 module's output is its loss. Knobs are chosen for devices of 16 GB: some graphs fit on one, others on no less than two
 or four.
 """
+
+from graphs.errors import InputError
+
+
+def checked(spec: str, built: object) -> tuple[object, object]:
+    """What `build` of another package returned. Raises InputError for what is no module with its example inputs."""
+    if not isinstance(built, tuple) or len(built) != 2 or not hasattr(built[0], "named_parameters"):
+        raise InputError(f"{spec!r}: expected (module, example inputs), got {type(built).__name__}")
+    return built

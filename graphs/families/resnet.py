@@ -10,6 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from graphs.errors import InputError
+
 CONFIGURATIONS = {
     "resnet-50": "layers=50,image=224,batch=128",
     "resnet-152": "layers=152,image=224,batch=64",
@@ -50,6 +52,8 @@ def build(
 
     `squeeze` is the factor by which SE blocks shrink the channels; 0 leaves them out.
     """
+    if layers not in PLANS:
+        raise InputError(f"resnet has no {layers} layers; there are: {', '.join(map(str, PLANS))}")
     with torch.device("meta"):
         labels = torch.empty(batch, dtype=torch.long)
         return ResNet(PLANS[layers], widen, groups, squeeze), (torch.empty(batch, 3, image, image), labels)

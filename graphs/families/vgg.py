@@ -6,6 +6,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from graphs.errors import InputError
+
 CONFIGURATIONS = {"vgg-19": "layers=19,image=224,batch=32"}
 PARAMETERS = {"vgg-19": 143.7e6}  # 144 million in table 2; counted in torchvision's documentation
 TRAIN = (
@@ -28,6 +30,8 @@ CLASSES = 1000
 
 def build(*, layers: int = 19, image: int = 224, batch: int = 32) -> tuple[nn.Module, tuple[Tensor, ...]]:
     """The model and its example inputs: images (batch, 3, image, image) and labels (batch,)."""
+    if layers not in PLANS:
+        raise InputError(f"vgg has no {layers} layers; there are: {', '.join(map(str, PLANS))}")
     with torch.device("meta"):
         return Vgg(PLANS[layers], image), (torch.empty(batch, 3, image, image), torch.empty(batch, dtype=torch.long))
 

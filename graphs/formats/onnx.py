@@ -27,6 +27,7 @@ import numpy as np
 from graphs.documents import read_file
 from graphs.errors import InputError
 from graphs.files import write_whole
+from graphs.formats.naming import name_of
 from graphs.op_graph import OpGraph
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def load_onnx(path: Path, *, sizes: Mapping[str, int] | None = None) -> OpGraph:
             return _own_graph(model)
         from graphs.formats.onnx_model import forward_graph
 
-        return forward_graph(model, path.stem, sizes or {})
+        return forward_graph(model, name_of(path), sizes or {})
     except InputError as error:
         raise InputError(f"{path}: {error}") from error
     except UnicodeDecodeError as error:

@@ -20,6 +20,7 @@ import numpy as np
 from graphs.documents import read_file
 from graphs.errors import InputError
 from graphs.files import write_whole
+from graphs.formats.naming import name_of
 from graphs.op_graph import Ints, OpGraph, Phase
 
 _LAYER = re.compile(
@@ -114,7 +115,7 @@ def load_layer_profile(path: Path) -> LayerProfile:
         for end in ends:
             if end not in layers:
                 raise InputError(f"{path}: the edge {' -- '.join(ends)} names a layer that is not there: {end!r}")
-    return LayerProfile(path.stem, tuple(layers.values()), tuple(edges))
+    return LayerProfile(name_of(path), tuple(layers.values()), tuple(edges))
 
 
 def save_layer_profile(profile: LayerProfile, path: Path) -> None:

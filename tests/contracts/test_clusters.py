@@ -11,7 +11,7 @@ from graphs.load import load_cluster
 
 SPECS = [
     f"{name}:{knobs}"
-    for name in by_name.names("graphs.clusters")
+    for name in by_name.built_in("graphs.clusters")
     for knobs in by_name.constants("graphs.clusters", name)["CONFIGURATIONS"]
 ]
 
@@ -23,7 +23,7 @@ def cluster(request: pytest.FixtureRequest) -> Cluster:
 
 
 def test_every_cluster_lists_a_configuration() -> None:
-    assert {spec.partition(":")[0] for spec in SPECS} == set(by_name.names("graphs.clusters"))
+    assert {spec.partition(":")[0] for spec in SPECS} == set(by_name.built_in("graphs.clusters"))
 
 
 @pytest.mark.parametrize("spec", SPECS)
@@ -32,7 +32,7 @@ def test_its_name_is_its_spec(spec: str) -> None:
 
 
 def test_its_first_line_says_what_it_is() -> None:
-    for name in by_name.names("graphs.clusters"):
+    for name in by_name.built_in("graphs.clusters"):
         assert 20 < len(by_name.constants("graphs.clusters", name)["doc"]) < 120
 
 

@@ -12,7 +12,7 @@ from graphs.capture import capture
 from graphs.op_graph import OpGraph, Phase
 from graphs.training_step import training_step
 
-NAMES = by_name.names("graphs.families")
+NAMES = by_name.built_in("graphs.families")
 SMALL = {  # knobs that make each family's configurations quick to capture; `make graphs` captures them in full
     "amoebanet": "layers=3", "bert": "layers=2", "gnmt": "steps=2", "llama": "layers=2", "nasnet": "repeat=1",
     "nmt": "steps=2", "resnet": "image=32,batch=2", "rnnlm": "steps=2", "transformer": "layers=2",

@@ -11,7 +11,7 @@ from placers.policies.features import Observation, observe
 from placers.policies.policy_file import new_policy
 from tests.oracle.toys import random_graph, toy_cluster
 
-NETWORKS = by_name.names("placers.networks")
+NETWORKS = by_name.built_in("placers.networks")
 
 
 def observation(ops: int, devices: int) -> Observation:

@@ -17,7 +17,7 @@ from placers import Placer
 from placers.default import RELEASED
 from tests.oracle.toys import random_graph, toy_cluster, toy_graph
 
-NAMES = by_name.names("placers")
+NAMES = by_name.built_in("placers")
 BUDGETS = (0, 1, 2, 9)
 SPLIT = Path(__file__).parents[1] / "fixtures" / "all_on_the_first.toml"
 GIVEN = {"exact": "exact:work=0.05", "expert": f"expert:{SPLIT}"}  # what takes long at its defaults, or has none

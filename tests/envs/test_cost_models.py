@@ -61,7 +61,7 @@ def test_a_cost_model_is_itself_or_found_by_its_spec() -> None:
         load_cost_model("rooflin")
 
 
-@pytest.mark.parametrize("name", by_name.names("envs.cost_models"))
+@pytest.mark.parametrize("name", by_name.built_in("envs.cost_models"))
 def test_its_first_line_says_what_it_is(name: str) -> None:
     assert 20 < len(by_name.constants("envs.cost_models", name)["doc"]) < 120
 

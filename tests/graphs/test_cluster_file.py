@@ -131,7 +131,7 @@ def test_levels_put_copies_of_the_devices_side_by_side(tmp_path: Path) -> None:
     ("added", "sentence"),
     [
         (LEVELS.replace("count = 2", "count = 0"), r"levels\[0\]"),
-        (LEVELS.replace("count = 2", "count = 100000"), "makes more than 4096 devices"),
+        (LEVELS.replace("count = 2", "count = 100000"), "at most 4096 can be simulated"),
         (LEVELS.replace('"group"', '"rack"'), r"levels\[0\]"),
         ('[[pairs]]\nsource = "gpu:0"\ntarget = "cpu:0"', "'gpu:0' to 'cpu:0' is given twice; keep one of the two"),
         ('[[pairs]]\nsource = "cpu:0"\ntarget = "cpu:0"', "the same device, 'cpu:0'; remove the pair"),

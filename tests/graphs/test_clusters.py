@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphs import by_name
-from graphs.cluster import Device
+from graphs.cluster import Cluster, Device
 from graphs.cluster_file import ClusterFile, cluster_schema, load_cluster_file, save_cluster
 from graphs.errors import InputError
 from graphs.load import load_cluster
@@ -21,7 +21,7 @@ from graphs.topology import Level, hierarchical
 TOY = Device("gpu", "gpu", 1.0, 1.0, 1.0)
 SPECS = [
     f"{name}:{knobs}"
-    for name in by_name.names("graphs.clusters")
+    for name in by_name.built_in("graphs.clusters")
     for knobs in by_name.constants("graphs.clusters", name)["CONFIGURATIONS"]
 ]
 
@@ -84,7 +84,7 @@ def test_a_channel_of_a_hierarchy_has_one_level_and_one_sender(drawn: list[tuple
 
 def test_an_empty_level_and_an_unknown_machine_are_refused() -> None:
     with pytest.raises(InputError, match="a level has 0 groups or devices"):
-        load_cluster("v100_servers:servers=0")
+        hierarchical("toy", TOY, [Level(0, 1.0, 0.0, "pair")])
     with pytest.raises(InputError, match="unknown testbed of DAPPLE 'D'"):
         load_cluster("dapple:testbed=D")
     with pytest.raises(InputError, match="the machine has 8 GPUs"):
@@ -98,3 +98,23 @@ def test_the_schema_names_what_a_file_holds() -> None:
     for struct_field in msgspec.structs.fields(ClusterFile):
         assert f'"{struct_field.name}"' in schema
     assert '"additionalProperties": false' in schema
+
+
+@pytest.mark.parametrize(
+    "spec",
+    ["p100x100000", "p100:devices=4097", "cpu_gpu:gpus=100000", "dgx_h100:servers=99999999999", "p100_switchesx9999"],
+)
+def test_more_devices_than_can_be_simulated_are_refused_before_anything_is_allocated(spec: str) -> None:
+    with pytest.raises(InputError, match=r"cluster '.*' has \d+ devices; at most 4096 can be simulated"):
+        load_cluster(spec)
+
+
+def test_the_limit_holds_on_every_way_to_a_cluster() -> None:
+    with pytest.raises(InputError, match="has 100000 devices"):
+        Cluster.uniform("toy", TOY, 100000, latency=0.0, bandwidth=1.0, shared_out=True)
+    with pytest.raises(InputError, match="has 1000000 devices"):
+        hierarchical("toy", TOY, [Level(1000, 1.0, 0.0, "pair"), Level(1000, 1.0, 0.0, "pair")])
+    with pytest.raises(InputError, match="has 5000 devices"):
+        Cluster("toy", (TOY,) * 5000, np.zeros((1, 1)), np.ones((1, 1)), np.zeros((1, 1), np.int64))
+    with pytest.raises(InputError, match="has no devices"):
+        Cluster.uniform("toy", TOY, 0, latency=0.0, bandwidth=1.0, shared_out=True)

@@ -55,7 +55,7 @@ SPECS = {
 }
 
 
-@pytest.fixture(scope="module", params=by_name.names("graphs.families"))
+@pytest.fixture(scope="module", params=by_name.built_in("graphs.families"))
 def joint(request: pytest.FixtureRequest) -> JointGraph:
     """Each family's in turn."""
     spec = f"{request.param}:{SPECS[request.param]}"

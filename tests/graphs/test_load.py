@@ -2,14 +2,16 @@
 
 import inspect
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
 from graphs import by_name
 from graphs.cluster_file import save_cluster
 from graphs.errors import InputError
 from graphs.graph_file import save_graph
-from graphs.load import load_cluster, load_graph, split
+from graphs.load import check_graph, check_graphs, load_cluster, load_clusters, load_graph, problem_in_file, split
 from tests.oracle.toys import random_graph, toy_cluster
 
 USER_FILE = Path(__file__).parents[1] / "fixtures" / "user_module.py"
@@ -53,11 +55,109 @@ def test_a_users_callable() -> None:
         ("missing.graph.json", r"missing\.graph\.json does not exist"),
         ("missing.json", r"missing\.json does not exist"),
         ("missing.py:model", r"missing\.py: no such Python file"),
+        ("missing.py", r"expected the name of a function after the file, as in missing\.py:NAME"),
+        (f"{USER_FILE}:two_towers:layers=3", "the function of a model takes no knobs"),
+        ("missing.txt", r"missing\.txt does not exist"),
+        ("missing.onnx", r"missing\.onnx does not exist"),
+        ("missing.onnx:batch=0", "expected sizes as"),
+        ("missing.onnx:batch", "expected sizes as"),
+        ("missing.onnx:", "expected sizes as"),
+        ("", "unknown model family ''"),
+        ("rnnlm:", "expected knobs as key=value"),
+        ("rnnlm:layers=2,,steps=3", "expected knobs as key=value"),
+        ("rnnlm:layers=2.5", "expected layers to be of type int, got '2.5'"),
+        ("rnnlm:rnnlm-3", "unknown configuration of rnnlm 'rnnlm-3'; did you mean 'rnnlm-"),
+        ("resnet:layers=0", "expected layers to be at least 1, got 0"),
+        (5, "expected a graph, a graph file, .*, got int"),
+        (torch.nn.Linear(1, 1), r"got Linear; graphs\.capture\.capture makes a graph of a torch module"),
     ],
 )
-def test_what_is_no_graph(what: str, sentence: str) -> None:
-    with pytest.raises(InputError, match=sentence):
-        load_graph(what)
+def test_what_is_no_graph(what: Any, sentence: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("graphs.capture.capture", never)
+    monkeypatch.setattr("graphs.capture.capture_file", never)
+    for refuse in (load_graph, check_graph):
+        with pytest.raises(InputError, match=sentence) as caught:
+            refuse(what)
+        assert "\n" not in str(caught.value)
+
+
+def never(*args: object, **keywords: object) -> None:
+    raise AssertionError("nothing may be captured")
+
+
+@pytest.mark.parametrize("groups", [0, -1, 1.5, "8"])
+def test_wrong_groups_are_refused_before_anything_is_captured(groups: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("graphs.capture.capture", never)
+    with pytest.raises(InputError, match=r"cannot make .* op groups; ask for at least 1"):
+        load_graph(SMALL, groups=groups)
+
+
+def test_all_of_several_graphs_are_checked_and_none_is_captured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("graphs.capture.capture", never)
+    save_graph(random_graph(5, 1), file := tmp_path / "r.graph.json")
+    check_graphs([SMALL, file, random_graph(5, 2), f"{USER_FILE}:two_towers"])
+    with pytest.raises(InputError, match="unknown knob 'layer'"):
+        check_graphs([SMALL, "rnnlm:layer=2"])
+    with pytest.raises(InputError, match=f"graph '{SMALL}' is given twice"):
+        check_graphs([SMALL, file, SMALL])
+    file.write_text(file.read_text().replace('"op3"', "7"))
+    with pytest.raises(InputError, match=r"r\.graph\.json: nodes"):
+        check_graphs([SMALL, file])
+
+
+def test_two_clusters_of_one_name_are_refused() -> None:
+    assert [len(cluster) for cluster in load_clusters(["p100x2", toy_cluster(3)])] == [2, 3]
+    with pytest.raises(InputError, match="cluster 'p100:devices=2' is given twice; give each cluster once"):
+        load_clusters(["p100x2", "v100", "p100:devices=2"])
+
+
+def test_paths_are_taken(tmp_path: Path) -> None:
+    save_graph(random_graph(5, 1), tmp_path / "r.graph.json")
+    save_cluster(toy_cluster(3), tmp_path / "c.toml")
+    assert len(load_graph(tmp_path / "r.graph.json")) == 5
+    assert len(load_cluster(tmp_path / "c.toml")) == 3
+    assert problem_in_file(tmp_path / "r.graph.json") is None
+
+
+PROFILE = "node1 -- ReLU -- forward_compute_time=1, backward_compute_time=1, activation_size=1, parameter_size=0\n"
+
+
+@pytest.mark.parametrize(
+    ("file", "name"),
+    [
+        ("alexnet/graph.txt", "alexnet"),
+        ("alexnet/Profile.txt", "alexnet"),
+        ("alexnet/vgg.txt", "vgg"),
+        ("vgg-19-pbs-32.txt", "vgg-19-pbs-32"),
+        ("alexnet/graph_2.txt", "graph_2"),  # several in one folder have names of their own
+    ],
+)
+def test_a_file_whose_name_says_nothing_is_called_by_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str, name: str
+) -> None:
+    path = tmp_path / file
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(PROFILE)
+    assert load_graph(path).name == name
+    monkeypatch.chdir(path.parent)
+    assert load_graph(path.name).name == name
+
+
+def test_a_graph_file_of_ours_has_the_name_that_it_carries(tmp_path: Path) -> None:
+    save_graph(random_graph(5, 1), tmp_path / "model.graph.json")
+    (tmp_path / "model.graph.json").rename(tmp_path / "graph.json")
+    assert load_graph(tmp_path / "graph.json").name == random_graph(5, 1).name
+
+
+def test_two_profiles_of_the_name_that_the_profiler_gives_can_be_told_apart(tmp_path: Path) -> None:
+    paths = [tmp_path / model / "graph.txt" for model in ("alexnet", "squeezenet1_0")]
+    for path in paths:
+        path.parent.mkdir()
+        path.write_text(PROFILE)
+    check_graphs(paths)
+    assert [load_graph(path).name for path in paths] == ["alexnet", "squeezenet1_0"]
 
 
 def test_clusters(tmp_path: Path) -> None:
@@ -87,7 +187,7 @@ def test_a_name_with_a_number_of_devices_is_short_for_the_knob(short: str, name:
 
 
 def test_every_cluster_with_a_knob_for_devices_has_the_short_form() -> None:
-    for name in by_name.names("graphs.clusters"):
+    for name in by_name.built_in("graphs.clusters"):
         if "devices" in inspect.signature(by_name.module("graphs.clusters", name).build).parameters:
             assert len(load_cluster(f"{name}x3")) % 3 == 0
 
@@ -109,7 +209,7 @@ def test_what_is_short_for_no_cluster(what: str, sentence: str) -> None:
 
 
 def test_a_split_is_what_the_families_list() -> None:
-    families = by_name.names("graphs.families")
+    families = by_name.built_in("graphs.families")
     train, test = split(families, "train"), split(families, "test")
     assert not set(train) & set(test)
     assert split(["rnnlm"], "test") == [f"rnnlm:{k}" for k in by_name.constants("graphs.families", "rnnlm")["TEST"]]

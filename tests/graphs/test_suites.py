@@ -27,7 +27,7 @@ def test_a_suite_names_what_exists_in_full_and_once(name: str) -> None:
     pairs = suite_specs(name)
     assert len(set(pairs)) == len(pairs)
     assert all(load_cluster(cluster).name == cluster for cluster in {cluster for _, cluster in pairs})
-    assert {family(graph) for graph, _ in pairs} <= set(by_name.names("graphs.families"))
+    assert {family(graph) for graph, _ in pairs} <= set(by_name.built_in("graphs.families"))
     assert (SUITES[name].__doc__ or "").endswith(".")
 
 
@@ -38,7 +38,7 @@ def family(graph: str) -> str:
 def test_heldout_has_up_to_four_test_graphs_of_each_family_that_is_trained_on() -> None:
     graphs = dict.fromkeys(graph for graph, _ in suite_specs("heldout"))
     counts = Counter(family(graph) for graph in graphs)
-    assert set(counts) == set(by_name.names("graphs.families")) - set(KEPT_ASIDE)
+    assert set(counts) == set(by_name.built_in("graphs.families")) - set(KEPT_ASIDE)
     assert set(counts.values()) <= {3, 4}, "families weigh alike"
     assert set(graphs) <= set(split(tuple(counts), "test"))
     assert {cluster for _, cluster in suite_specs("heldout")} == {"p100:devices=2", "p100:devices=4"}
@@ -61,7 +61,7 @@ def test_other_clusters_are_none_of_those_of_heldout_and_of_several_kinds() -> N
 def test_curves_has_two_graphs_of_every_family_that_other_suites_have_too() -> None:
     pairs = suite_specs("curves")
     assert len(pairs) == 38
-    families = by_name.names("graphs.families")
+    families = by_name.built_in("graphs.families")
     for name, number in (("p100:devices=4", 0), ("p100:devices=2", 1)):
         graphs = [graph for graph, cluster in pairs if cluster == name]
         assert graphs == [split([family], "test")[number] for family in families]
@@ -89,8 +89,23 @@ def test_a_suite_is_loaded_by_name_with_its_groups(monkeypatch: pytest.MonkeyPat
     assert [problem.graph.num_units for problem in problems] == [16, 16, 16]
     assert [len(problem.cluster) for problem in problems] == [2, 4, 3]
     assert len({id(problem.graph) for problem in problems}) == 1, "captured once"
+    assert len(load_suite("small,other,small", groups=16)) == 3, "each problem once"
+
+
+def test_what_is_wrong_with_a_suite_is_found_before_a_model_is_captured(monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(*args: object, **keywords: object) -> None:
+        raise AssertionError("nothing may be captured")
+
+    monkeypatch.setattr("graphs.suites.load_graph", never)
+    monkeypatch.setitem(SUITES, "small", lambda: (("layered:seed=0", "p100:devices=2"), ("layered", "p1000")))
     with pytest.raises(InputError, match="unknown suite 'gdp'; did you mean 'gdp12'"):
-        load_suite("gdp")
+        load_suite("gdp12,gdp")
+    with pytest.raises(InputError, match="one is empty"):
+        load_suite("gdp12,,placeto")
+    with pytest.raises(InputError, match="unknown cluster 'p1000'"):
+        load_suite("small")
+    with pytest.raises(InputError, match="unknown optimizer 'lamb'"):
+        load_suite("gdp12", optimizer="lamb")
 
 
 def test_a_named_configuration_is_a_spec_and_its_knobs_can_be_replaced() -> None:

@@ -15,7 +15,7 @@ from training.recipe import load_recipe
 def test_its_recipe_is_the_one_among_the_recipes_and_its_curve_is_whole() -> None:
     recipe = load_recipe(str(default.RELEASED / "config.toml"))
     assert recipe == load_recipe("released")
-    assert set(recipe.problems.families) == set(by_name.names("graphs.families")) - set(KEPT_ASIDE)
+    assert set(recipe.problems.families) == set(by_name.built_in("graphs.families")) - set(KEPT_ASIDE)
     meta = load_meta(default.RELEASED)
     assert meta.network == recipe.network
     assert meta.updates == recipe.ppo.updates == len((default.RELEASED / "metrics.jsonl").read_text().splitlines())
