@@ -10,6 +10,7 @@
 - An op that no output depends on is left out.
 - FLOPs are those of PyTorch's FLOP counter: products, convolutions and attention; all else costs memory traffic only.
 - Memory traffic is every tensor read and written, once; of a table that is looked up, only the rows found.
+- A look-up with sparse=True is of a kind of its own, "aten.embedding.sparse": its table's gradient is sparse.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from torch.utils.flop_counter import flop_registry, sdpa_flop_count
 from graphs.errors import InputError
 from graphs.op_graph import OpGraph
 from graphs.tracing import trace
+from graphs.training_step import SPARSE
 from graphs.user_code import neighbours, user_callable, users_line
 
 aten = torch.ops.aten
@@ -250,8 +252,12 @@ def _traffic(node: Node) -> float:
     """Bytes read and written."""
     written = _bytes(_tensors(node))
     read = [_bytes(_tensors(source)) for source in node.all_input_nodes]
-    if getattr(node.target, "overloadpacket", None) in _LOOK_UPS and read:
+    packet = getattr(node.target, "overloadpacket", None)
+    if packet in _LOOK_UPS and read:
         read[0] = min(read[0], written)
+    elif packet is aten._embedding_bag:  # which reads the rows of a bag, and writes their sum
+        table, indices = (argument.meta["val"] for argument in node.args[:2])  # type: ignore[union-attr]  # both nodes
+        read[0] = min(read[0], read[0] / max(table.shape[0], 1) * indices.numel())
     return written + sum(read)
 
 
@@ -277,4 +283,14 @@ def _name(node: Node) -> str:
 
 def _kind(node: Node) -> str:
     target = node.all_input_nodes[0].target if is_getitem(node) else node.target
-    return str(getattr(target, "overloadpacket", target))
+    return str(getattr(target, "overloadpacket", target)) + (SPARSE if _is_sparse(node) else "")
+
+
+def _is_sparse(node: Node) -> bool:
+    """Whether an op looks rows up whose gradient alone it will send."""
+    schema = getattr(node.target, "_schema", None)
+    names = [argument.name for argument in schema.arguments] if schema else []
+    if "sparse" not in names:
+        return False
+    position = names.index("sparse")
+    return bool(node.args[position] if position < len(node.args) else node.kwargs.get("sparse", False))

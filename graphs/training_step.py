@@ -11,7 +11,10 @@ The rules are ours; they follow what PyTorch's autograd does, one op at a time:
 - `X.grad_weight` computes the gradient of all weights that X reads, at the cost of X. Where ops share a weight (a
   recurrent net, unrolled), each adds to the sum that it receives from the next one in forward order. The sum exists
   twice while it is passed on: once as a tensor and once in the room that is set aside for gradients.
-- The gradient of a table that X looks up is dense: all of it is written, however few rows X has read.
+- The gradient of a table that X looks up is dense: all of it is written, however few rows X has read. With sparse=True
+  it holds the rows that X has read, at most all of them, and where they are; several such look-ups of one table append
+  theirs, and a use of another kind makes the sum dense. The update touches these rows alone, as torch.optim.SparseAdam
+  does. The memory that is set aside for the gradient stays as large as the table, which is too much.
 - `X.update` follows the first op that uses a weight, once its gradient is complete, and `X.refresh` brings the new
   value to the others, so that splitting the users of one weight over devices costs the transfers that it must.
 - What autograd saves for the backward pass is an edge from its producer to the op that needs it, and so takes memory
@@ -31,6 +34,9 @@ import numpy as np
 from graphs.errors import InputError
 from graphs.op_graph import OpGraph, Phase
 
+# The end of the kind of a look-up whose table has a sparse gradient.
+SPARSE = ".sparse"
+
 # Adam reads the weight, its gradient and two moments, and writes all but the gradient.
 UPDATE_TRAFFIC = 7.0  # bytes per byte of weight
 
@@ -43,7 +49,7 @@ _PRODUCTS = _LINEAR | {"mul", "div"}
 _OF_TWO = {"mm", "bmm"}  # products that read nothing else
 _ATTENTION = "scaled_dot_product_attention"
 # All of what these read of an op or a weight gets a gradient, though they read as much of it as they write.
-_LOOK_UPS = {"embedding", "gather", "index", "index_select", "nll_loss_forward"}
+_LOOK_UPS = {"embedding", "_embedding_bag", "gather", "index", "index_select", "nll_loss_forward"}
 # These save what says where they read or write, or which operand they take: an op without gradient, or no op at all.
 _SELECTS = {
     "embedding", "gather", "index", "index_add", "index_put", "index_select", "masked_fill", "scatter", "scatter_add",
@@ -127,6 +133,7 @@ class _Builder:
         self.needs_grad = _needs_grad(self.graph)
         self.grad: dict[int, int] = {}  # forward op -> its .grad
         self.grad_weight: dict[int, int] = {}  # forward op -> its .grad_weight
+        self.sparse_bytes: dict[int, float] = {}  # .grad_weight whose output is sparse -> how large that is
         self.names: list[str] = []
         self.kinds: list[str] = []
         self.costs: list[tuple[float, float, float]] = []  # FLOP, bytes accessed, output bytes
@@ -179,7 +186,7 @@ class _Builder:
                 self.grad[op] = self._add_grad(op, arriving)
             if self.weights[op]:
                 earlier = [carried[weight] for weight in self.weights[op] if weight in carried]
-                self.grad_weight[op] = self._add_grad_weight(op, [*arriving, *earlier])
+                self.grad_weight[op] = self._add_grad_weight(op, arriving, earlier)
                 carried.update(dict.fromkeys(self.weights[op], self.grad_weight[op]))
 
     def _add_grad(self, op: int, arriving: list[int]) -> int:
@@ -195,11 +202,20 @@ class _Builder:
         saved = [] if is_free or (self.kind[op] in _LINEAR and self.weights[op]) else self._saved(op)
         return self._add("grad", op, Phase.BACKWARD, costs, [*arriving, *saved])
 
-    def _add_grad_weight(self, op: int, reads: list[int]) -> int:
+    def _add_grad_weight(self, op: int, arriving: list[int], earlier: list[int]) -> int:
+        """The gradient of the weights that an op reads, added to what ops after it have made of the same weights."""
         times = 2.0 if self.kind[op] in _OF_TWO and len(self.weights[op]) == 2 else 1.0
-        weight_bytes = self.graph.weight_bytes[op]
-        costs = *self._backward_cost(op, times, weight_bytes), weight_bytes
-        return self._add("grad_weight", op, Phase.BACKWARD, costs, [*reads, *self._saved(op)])
+        size = float(self.graph.weight_bytes[op])
+        looks_up = self.graph.kinds[op].endswith(SPARSE) and len(self.weights[op]) == 1
+        is_sparse = looks_up and all(other in self.sparse_bytes for other in earlier)
+        if is_sparse:
+            size = float(self.graph.bytes_accessed[op] - self.graph.output_bytes[op])  # rows, and where they are
+            size += sum(self.sparse_bytes[other] for other in earlier)
+        costs = *self._backward_cost(op, times, size), size
+        added = self._add("grad_weight", op, Phase.BACKWARD, costs, [*arriving, *earlier, *self._saved(op)])
+        if is_sparse:
+            self.sparse_bytes[added] = size
+        return added
 
     def _backward_cost(self, op: int, times: float, gradient_bytes: float) -> tuple[float, float]:
         """FLOP and bytes accessed of a gradient of the given size, for an op that is counted so many times."""
@@ -242,9 +258,13 @@ class _Builder:
                 self._add("refresh", op, Phase.REFRESH, (0.0, 0.0, 0.0), awaited)
 
     def _add_update(self, op: int, owned: list[int], shared: list[int]) -> int:
-        """Written in place: only what is sent to other users is an output, beside the memory set aside for it."""
-        traffic = UPDATE_TRAFFIC * self.graph.weights[owned].sum()
-        costs = 0.0, traffic, self.graph.weights[shared].sum()
+        """Written in place: only what is sent to other users is an output, in addition to the memory set aside for it.
+
+        Of a table with a sparse gradient, only the rows that were read are written and sent.
+        """
+        size = float(self.graph.weights[owned].sum())
+        size = min(self.sparse_bytes.get(self.grad_weight[op], size), size)
+        costs = 0.0, UPDATE_TRAFFIC * size, min(float(self.graph.weights[shared].sum()), size)
         return self._add("update", op, Phase.UPDATE, costs, [self.grad_weight[op]])
 
 
@@ -292,7 +312,7 @@ def _needs_grad(graph: OpGraph) -> list[bool]:
 
 def _aten(kind: str) -> str:
     """The name of an ATen operation, "mm" for "aten.mm"; of other kinds nothing is known."""
-    library, _, name = kind.partition(".")
+    library, _, name = kind.removesuffix(SPARSE).partition(".")
     return name if library == "aten" else ""
 
 
