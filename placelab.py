@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from evaluation.summary import GraphSummary
     from graphs.cluster import Cluster
     from graphs.op_graph import OpGraph
-    from graphs.problem import Objective, Problem
+    from graphs.problem import Problem
     from placers import Placer
 
 __all__ = [
@@ -227,7 +227,7 @@ def compare(
     groups: int | None = 64,
     optimizer: str = "adam",
     cost_model: str | CostModel = "roofline",
-    objective: Objective = "step-time",
+    objective: str = "step-time",
     seeds: int = 1,
     workers: int = 1,
     journal: Path | None = None,

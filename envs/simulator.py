@@ -39,7 +39,7 @@ class Outcome:
 class Outcomes:
     """What each of several placements costs."""
 
-    step_seconds: Floats  # (plans,)
+    step_seconds: Floats  # (plans,) of a step, or what another objective has in its place (`envs.objectives`)
     peak_bytes: Floats  # (plans, devices)
     fits: Bools  # (plans,)
 
@@ -77,15 +77,15 @@ class Simulator:
 
     def run_batch(self, placements: Placements, *, threads: int = 1) -> Outcomes:
         """Time each of (plans, units) placements; the same bits as one at a time, on any number of threads."""
-        checked = self._checked(placements)
+        checked = self.checked(placements)
         peak_bytes = np.empty((len(checked), len(self._memory_bytes)))
         seconds = self._time(checked, peak_bytes, threads)
         fits: Bools = np.all(peak_bytes <= self._memory_bytes, axis=1)
         return Outcomes(seconds, peak_bytes, fits)
 
-    def step_seconds(self, placements: Placements, *, threads: int = 1) -> Floats:
+    def seconds(self, placements: Placements, *, threads: int = 1) -> Floats:
         """(plans,) seconds of each of (plans, units) placements; without their memory it takes a quarter less time."""
-        return self._time(self._checked(placements), np.empty((0, len(self._memory_bytes))), threads)
+        return self._time(self.checked(placements), np.empty((0, len(self._memory_bytes))), threads)
 
     def _time(self, placements: Indices, peak_bytes: Floats, threads: int) -> Floats:
         seconds = np.empty(len(placements))
@@ -103,7 +103,7 @@ class Simulator:
 
     def timeline(self, placement: Placements) -> Timeline:
         """Time one placement, (units,) devices, and keep when everything happened."""
-        per_unit = self._checked(np.asarray(placement)[None])[0]
+        per_unit = self.checked(np.asarray(placement)[None])[0]
         outcome = self.run(per_unit)
         static = np.zeros(len(self._memory_bytes))
         static_bytes(self._blueprint, per_unit, self._runs[0].seen, static)
@@ -129,7 +129,8 @@ class Simulator:
         channel = self.problem.cluster.channel[source, destination]
         return Transfers(producer, source, destination, channel, start, finish)
 
-    def _checked(self, placements: Placements) -> Indices:
+    def checked(self, placements: Placements) -> Indices:
+        """(plans, units) placements as they are timed. Raises InputError for what is none of this problem."""
         array = np.asarray(placements)
         graph, devices = self.problem.graph, len(self._memory_bytes)
         if array.ndim != 2 or array.shape[1] != graph.num_units or not np.issubdtype(array.dtype, np.integer):

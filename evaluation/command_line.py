@@ -18,7 +18,6 @@ import cyclopts
 
 from evaluation.listing import Kind
 from graphs.errors import DoesNotFitError, InputError
-from graphs.problem import Objective
 
 # what Python may pass where the command line passes text
 OBJECTS = ("OpGraph", "Cluster", "Placer", "Plan", "CostModel")
@@ -80,7 +79,7 @@ def _as_text(annotation: str) -> Any:
     for kind in OBJECTS:
         annotation = annotation.replace(f" | {kind}", "")
     return eval(
-        annotation, {"Kind": Kind, "Objective": Objective, "Path": Path, "Sequence": list}
+        annotation, {"Kind": Kind, "Path": Path, "Sequence": list}
     )  # our own annotations, read as Python reads them
 
 

@@ -18,7 +18,7 @@ from graphs.errors import InputError
 from graphs.plugins import Plugin, plugins
 from graphs.suites import SUITES, suite_specs
 
-Kind = Literal["all", "families", "suites", "clusters", "placers", "networks", "cost_models", "recipes"]
+Kind = Literal["all", "families", "suites", "clusters", "placers", "networks", "cost_models", "objectives", "recipes"]
 KINDS = [kind for kind in get_args(Kind) if kind != "all"]
 FOLDERS = {folder.rpartition(".")[2]: folder for folder in by_name.FOLDERS}
 RECIPES = Path(__file__).resolve().parent.parent / "training" / "recipes"

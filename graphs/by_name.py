@@ -25,7 +25,7 @@ from graphs.knobs import Builder, needed, texts, typed
 from graphs.plugins import plugins
 from graphs.user_code import user_callable
 
-FOLDERS = ("graphs.families", "graphs.clusters", "envs.cost_models", "placers", "placers.networks")
+FOLDERS = ("graphs.families", "graphs.clusters", "envs.cost_models", "envs.objectives", "placers", "placers.networks")
 SIZED = ("graphs.families", "graphs.clusters")  # where whole numbers count layers, devices, ...
 
 _KNOB = re.compile(r"\w+=")

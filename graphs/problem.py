@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, get_args
 
 import numpy as np
 
+from graphs import by_name
 from graphs.cluster import Cluster
 from graphs.errors import InputError
 from graphs.op_graph import Bools, Floats, Ints, OpGraph
@@ -15,8 +15,7 @@ from graphs.op_graph import Bools, Floats, Ints, OpGraph
 # bytes per parameter byte while training: itself, its gradient, and the optimizer's state; "none" for weights that
 # say already what all of it takes
 OPTIMIZER_BYTES = {"sgd": 2.0, "momentum": 3.0, "adam": 4.0, "none": 1.0}
-Objective = Literal["step-time", "max-load"]
-OBJECTIVES: tuple[Objective, ...] = get_args(Objective)
+STEP_TIME = "step-time"  # the objective that is meant unless another is named
 
 
 def check_optimizer(name: str) -> None:
@@ -29,22 +28,21 @@ def check_optimizer(name: str) -> None:
 class Problem:
     """An op graph to be placed on a cluster, and the optimizer state that its parameters bring along.
 
-    The objective says what a placer that can choose minimises: the simulated step time of one training step, or the
-    load of the busiest device when samples are pipelined (`envs.max_load`). Raises InputError for an unknown
-    optimizer or objective.
+    The objective says what a placer that can choose minimises: the simulated step time of one training step, or
+    another by its spec, such as "max-load", the load of the busiest device when samples are pipelined
+    (`envs.objectives`). Raises InputError for an unknown optimizer or objective.
     """
 
     graph: OpGraph
     cluster: Cluster
     optimizer: str = "adam"  # a key of OPTIMIZER_BYTES; read only if the graph is a training step
     op_seconds: Floats | None = None  # (ops, devices) what ops cost, if not what follows from the graph
-    objective: Objective = "step-time"
+    objective: str = STEP_TIME
     timed_by: str = ""  # where op_seconds come from, for reports: the spec of a cost model
 
     def __post_init__(self) -> None:
         check_optimizer(self.optimizer)
-        if self.objective not in OBJECTIVES:
-            raise InputError(f"unknown objective {self.objective!r}; there are {', '.join(OBJECTIVES)}")
+        object.__setattr__(self, "objective", objective_spec(self.objective))
         if self.graph.devices:
             self._check_allowed()
 
@@ -98,3 +96,17 @@ class Problem:
             f"graph {self.graph.name!r} has ops that cluster {self.cluster.name!r} has no device for: {names}; it has "
             f"{', '.join(device.name for device in self.cluster.devices[:8])}. Ops that are tied share a device"
         )
+
+
+def objective_spec(text: str) -> str:
+    """The spec of an objective as it is written everywhere: "max-load", for "max_load" too.
+
+    Raises InputError for an unknown name; what is in a user's own file is not looked at.
+    """
+    if text == STEP_TIME or by_name.own(text):
+        return text
+    name, colon, knobs = text.partition(":")
+    known = [file.replace("_", "-") for file in by_name.names("envs.objectives")]
+    if name.replace("_", "-") not in known:
+        raise InputError(by_name.unknown("objective", name, known))
+    return f"{name.replace('_', '-')}{colon}{knobs}"

@@ -18,7 +18,7 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from envs.cost_models import Costs
-from envs.max_load import move_seconds
+from envs.max_load import Moved
 from graphs.op_graph import Floats, Ints, Phase
 from graphs.problem import Problem
 
@@ -165,12 +165,12 @@ def _summed(values: Floats, of_op: Ints) -> Floats:
 
 def _nets(problem: Problem, of_op: Ints) -> tuple[tuple[tuple[int, ...], ...], Floats]:
     """Distinct nets of two pieces or more, and the seconds (nets, devices) that moving their outputs takes."""
-    graph, moves = problem.graph, move_seconds(problem)
+    moved = Moved.of(problem)
     pins: dict[int, set[int]] = defaultdict(set)
-    for u, v in graph.edges[~graph.control].tolist():
-        pins[u].update((int(of_op[u]), int(of_op[v])))
+    for output, reader in moved.reads.tolist():
+        pins[output].update((int(of_op[moved.source[output]]), int(of_op[reader])))
     seconds: dict[tuple[int, ...], Floats] = defaultdict(lambda: np.zeros(len(problem.cluster)))
-    for op, pieces in pins.items():
-        if len(pieces) > 1 and moves[op].any():
-            seconds[tuple(sorted(pieces))] += moves[op]
+    for output, pieces in pins.items():
+        if len(pieces) > 1 and moved.seconds[output].any():
+            seconds[tuple(sorted(pieces))] += moved.seconds[output]
     return tuple(seconds), np.array(list(seconds.values())).reshape(-1, len(problem.cluster))

@@ -45,7 +45,7 @@ class Judge:
 
         Most changes of a good placement are above any ceiling that a search would accept.
         """
-        seconds = self.simulator.step_seconds(placements, threads=threads)
+        seconds = self.simulator.seconds(placements, threads=threads)
         self.simulations += len(placements)
         found = np.full(len(placements), np.inf)
         fast = np.flatnonzero(np.log(np.maximum(seconds, 1e-30)) <= ceiling)

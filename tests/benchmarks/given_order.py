@@ -83,7 +83,7 @@ def measure(ops: int = 500, plans: int = 256) -> Iterator[Figure]:
     order = np.argsort(simulator.timeline(drawn[0]).start, kind="stable")
     by_op = np.ascontiguousarray(drawn.T)
     ours, theirs = least_seconds(
-        lambda: simulator.step_seconds(drawn), lambda: recurrence.step_seconds(order, by_op), rounds=7
+        lambda: simulator.seconds(drawn), lambda: recurrence.step_seconds(order, by_op), rounds=7
     )
     yield reported(f"simulator / recurrence in a given order, {ops} ops", ours / theirs)
     moved = np.repeat(drawn[:1], plans, axis=0)
@@ -91,5 +91,5 @@ def measure(ops: int = 500, plans: int = 256) -> Iterator[Figure]:
     moved[np.arange(plans), rng.integers(0, ops, plans)] = rng.integers(0, DEVICES, plans)
     for what, some in (("random placements", drawn), ("one op moved", moved)):
         guess = recurrence.step_seconds(order, np.ascontiguousarray(some.T))
-        agreement = kendalltau(guess, simulator.step_seconds(some)).statistic
+        agreement = kendalltau(guess, simulator.seconds(some)).statistic
         yield reported(f"rank correlation of the two, {what}", float(agreement), "")

@@ -40,8 +40,8 @@ def _against_peers(ops: int, bound: float) -> Iterator[Figure]:
     placetos, simpys, alone, again, with_memory = least_seconds(
         lambda: [placeto.run(placement) for placement in lists[:few]],
         lambda: [simpy_oracle.simulate(case, per_device, placement) for placement in lists[:fewer]],
-        lambda: simulator.step_seconds(drawn),
-        lambda: simulator.step_seconds(same),
+        lambda: simulator.seconds(drawn),
+        lambda: simulator.seconds(same),
         lambda: simulator.run_batch(drawn),
         rounds=7 if ops < 10_000 else 3,
     )

@@ -1,14 +1,18 @@
 """The published cost model of max-load, by hand."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from envs.cost_models import Costs
+from envs.cost_models import Costs, costs_of
 from envs.max_load import device_loads, max_load
 from graphs.cluster import Cluster, Device
 from graphs.errors import InputError
 from graphs.problem import Problem
-from tests.oracle.toys import toy_cluster, toy_graph
+from tests.oracle.toys import random_graph, toy_cluster, toy_graph
 
 # 0 -> 1, 2, 3 and 1 -> 3: op 0 is read by three ops
 EDGES = [(0, 1), (0, 2), (0, 3), (1, 3)]
@@ -21,7 +25,7 @@ def problem(objective: str = "max-load") -> Problem:
     bandwidth = np.array([[1.0, 0.5, 1.0], [0.5, 1.0, 1.0], [1.0, 1.0, 1.0]])
     cluster = Cluster("two and a CPU", devices, np.zeros((3, 3)), bandwidth, np.arange(9).reshape(3, 3))
     graph = toy_graph([1, 1, 1, 1], EDGES, output_bytes=[5.0, 7.0, 11.0, 13.0])
-    return Problem(graph, cluster, op_seconds=SECONDS, objective=objective)  # type: ignore[arg-type]
+    return Problem(graph, cluster, op_seconds=SECONDS, objective=objective)
 
 
 @pytest.mark.parametrize(
@@ -35,10 +39,10 @@ def problem(objective: str = "max-load") -> Problem:
     ],
 )
 def test_loads_of_a_placement(placement: list[int], loads: list[float]) -> None:
-    given = problem()
-    found = device_loads(given, np.array(placement), Costs(SECONDS))
+    asked = problem()
+    found = device_loads(asked, np.array(placement), Costs(SECONDS))
     assert found.tolist() == loads
-    assert max_load(given, np.array(placement), Costs(SECONDS)) == max(loads)
+    assert max_load(asked, np.array(placement), Costs(SECONDS)) == max(loads)
 
 
 def test_without_a_cpu_each_side_pays_half_of_the_way_between_two_accelerators() -> None:
@@ -49,5 +53,25 @@ def test_without_a_cpu_each_side_pays_half_of_the_way_between_two_accelerators()
 
 
 def test_an_unknown_objective_is_named() -> None:
-    with pytest.raises(InputError, match="unknown objective 'fun'; there are step-time, max-load"):
+    with pytest.raises(InputError, match="unknown objective 'fun'; there are: max-load, step-time"):
         problem("fun")
+
+
+def test_an_edge_with_a_message_of_its_own_is_paid_for_in_addition_to_the_output() -> None:
+    graph = replace(problem().graph, edge_bytes=np.array([np.nan, np.nan, np.nan, 2.0]), transfer_bytes=np.full(4, 3.0))
+    asked = replace(problem(), graph=graph)
+    assert device_loads(asked, np.array([0, 0, 0, 1]), Costs(SECONDS)).tolist() == [6 + 3 + 2, 4 + 3 + 2, 0]
+
+
+@settings(deadline=None)
+@given(seed=st.integers(0, 10_000))
+def test_loads_are_added_up_as_published(seed: int) -> None:
+    graph, cluster = random_graph(20, seed), toy_cluster(3)
+    asked = Problem(graph, cluster)
+    costs, placement = costs_of(asked), np.random.default_rng(seed).integers(3, size=20)
+    expected = np.bincount(placement, costs.op_seconds[np.arange(20), placement], minlength=3)
+    moves = graph.output_bytes / cluster.bandwidth[0, 1] / 2 + cluster.latency[0, 1] / 2
+    away = {(u, int(placement[v])) for u, v in graph.edges[~graph.control].tolist() if placement[u] != placement[v]}
+    for op, device in {(u, int(placement[u])) for u, _ in away} | away:
+        expected[device] += moves[op]
+    assert device_loads(asked, placement, costs) == pytest.approx(expected)

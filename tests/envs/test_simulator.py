@@ -56,7 +56,7 @@ def test_threads_and_leaving_out_memory_change_no_bits(threads: int) -> None:
     outcomes = simulator.run_batch(placements, threads=threads)
     assert outcomes.step_seconds.tolist() == alone.step_seconds.tolist()
     assert outcomes.peak_bytes.tolist() == alone.peak_bytes.tolist()
-    assert simulator.step_seconds(placements, threads=threads).tolist() == alone.step_seconds.tolist()
+    assert simulator.seconds(placements, threads=threads).tolist() == alone.step_seconds.tolist()
     assert simulator.simulations == 2 * len(placements)
     assert simulator.timeline(placements[0]).peak_bytes.tolist() == alone.peak_bytes[0].tolist()
 

@@ -1,0 +1,145 @@
+"""Objectives: what a placer makes small. An extension folder: one file, one objective.
+
+Placers that choose among placements ask the evaluator of the problem's objective. The simulator is that of the step
+time; another objective, or a simulator of one's own, is another evaluator.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from envs.cost_models import CostModel, costs_of
+from envs.plan import Plan
+from envs.simulator import Outcomes, Placements
+from graphs import by_name
+from graphs.errors import InputError
+from graphs.op_graph import Floats
+from graphs.problem import STEP_TIME, Problem
+from graphs.user_code import user_code
+
+
+class Evaluator(Protocol):
+    """Evaluates placements of one problem; not to be shared between threads."""
+
+    problem: Problem
+    simulations: int  # how many placements it has evaluated
+
+    def run_batch(self, placements: Placements, *, threads: int = 1) -> Outcomes:
+        """Evaluate each of (plans, units) placements: (plans,) seconds to be made small, and what memory they take."""
+        ...
+
+    def seconds(self, placements: Placements, *, threads: int = 1) -> Floats:
+        """(plans,) the same seconds alone, which may take less time to find."""
+        ...
+
+
+class Objective(Protocol):
+    """What is to be made small."""
+
+    @property
+    def name(self) -> str:
+        """The spec that builds this objective again."""
+        ...
+
+    def evaluator(self, problem: Problem) -> Evaluator:
+        """What evaluates placements of a problem. Raises InputError for a problem that has no such objective."""
+        ...
+
+
+def load_objective(spec: str) -> Objective:
+    """The objective that a spec names, such as "max-load" or "my.py:build".
+
+    Raises InputError for an unknown name or knob, and for what is no objective.
+    """
+    name, colon, knobs = spec.partition(":")
+    file = spec if by_name.own(spec) else f"{name.replace('-', '_')}{colon}{knobs}"
+    objective: Objective = by_name.build("envs.objectives", file)
+    return objective
+
+
+def evaluator_of(problem: Problem) -> Evaluator:
+    """What evaluates placements of a problem, by the problem's objective."""
+    return load_objective(problem.objective).evaluator(problem)
+
+
+def evaluate_objective(problem: Problem, plan: Plan, *, cost_model: CostModel | None = None) -> float | None:
+    """What a problem's objective says of a plan, in seconds; None where that is the step time.
+
+    What ops cost is what the problem says, unless a cost model is given. Raises InputError if the plan is not one for
+    this problem.
+    """
+    if problem.objective == STEP_TIME:
+        return None
+    plan.check(problem)
+    costed = replace(problem, op_seconds=costs_of(problem, cost_model).op_seconds)
+    return float(evaluator_of(costed).seconds(plan.per_unit(problem)[None])[0])
+
+
+@dataclass(frozen=True)
+class OwnObjective:
+    """An objective from a user's file, called by the spec that builds it again."""
+
+    name: str  # "my.py:build:knob=3"
+    file: Path
+    objective: Objective
+
+    def evaluator(self, problem: Problem) -> OwnEvaluator:
+        """What the user's evaluator says. Raises UserCodeError for what its code raises."""
+        with user_code(self.file):
+            return OwnEvaluator(self, problem, self.objective.evaluator(problem))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Another process builds it again: it cannot import the user's file by a name."""
+        return by_name.build, ("envs.objectives", self.name)
+
+
+class OwnEvaluator:
+    """An evaluator from a user's file: its errors are reported as the user's, and what it returns is checked."""
+
+    def __init__(self, objective: OwnObjective, problem: Problem, evaluator: Evaluator) -> None:
+        self.problem = problem
+        self.simulations = 0
+        self._objective, self._evaluator = objective, evaluator
+
+    def run_batch(self, placements: Placements, *, threads: int = 1) -> Outcomes:
+        """What the user's `run_batch` returns. Raises InputError for what are no outcomes, UserCodeError for errors."""
+        with user_code(self._objective.file):
+            outcomes = self._evaluator.run_batch(placements, threads=threads)
+        if not isinstance(outcomes, Outcomes):
+            raise InputError(
+                f"{self._objective.name!r}: expected envs.simulator.Outcomes from `run_batch`, "
+                f"got {type(outcomes).__name__}"
+            )
+        plans, devices = len(placements), len(self.problem.cluster)
+        self._check("step_seconds", outcomes.step_seconds, (plans,))
+        self._check("peak_bytes", outcomes.peak_bytes, (plans, devices))
+        self._check("fits", outcomes.fits, (plans,))
+        self.simulations += plans
+        return outcomes
+
+    def seconds(self, placements: Placements, *, threads: int = 1) -> Floats:
+        """What the user's `seconds` returns. Raises InputError and UserCodeError likewise."""
+        with user_code(self._objective.file):
+            found = self._evaluator.seconds(placements, threads=threads)
+        self._check("seconds", found, (len(placements),))
+        self.simulations += len(placements)
+        return found
+
+    def _check(self, what: str, found: Any, shape: tuple[int, ...]) -> None:
+        if np.shape(found) != shape or not isinstance(found, np.ndarray):
+            raise InputError(f"{self._objective.name!r}: expected {what} as an array of shape {shape}, got {found!r}")
+        if np.isnan(found).any():
+            raise InputError(f"{self._objective.name!r}: {what} of a placement is NaN")
+
+
+def checked(spec: str, built: Any) -> Objective:
+    """What `build` of a user's file or of another package returned. Raises InputError for what is no objective."""
+    if not callable(getattr(built, "evaluator", None)):
+        raise InputError(f"{spec!r}: expected an objective, with a method `evaluator`, got {type(built).__name__}")
+    own = by_name.own(spec)
+    objective: Objective = OwnObjective(spec, own.file, built) if own else built
+    return objective
