@@ -18,20 +18,24 @@ from graphs.op_graph import Bools, Floats, Ints
 
 LARGEST = 1.5  # a merged node is at most so many times the average size, as long as others can be merged
 RELAXED = 1.2  # and so many times that when there are none
+BOUND = 3.0  # but at most so many times the average where constraints keep nodes apart, even if too many are left
 GOOD = 0.5  # a good neighbour is rated at least so much of a node's best
 FEW = 0.02  # four rounds that merge less than this share of the nodes are too few
 
 Pairs = list[tuple[int, int]]
 
 
-def coarsen(edges: Ints, traffic: Floats, size: Floats, count: int) -> Ints:
+def coarsen(edges: Ints, traffic: Floats, size: Floats, count: int, constraint: Ints | None = None) -> Ints:
     """(nodes,) the merged node of each node: `count` of them, or as many as there are nodes if those are fewer.
 
     `edges`, (edges, 2), form an acyclic graph; `traffic`, (edges,), is what they carry; `size`, (nodes,), is >= 0.
+    Nodes are only merged with those of the same `constraint`, (nodes,), so that more than `count` can be left.
     """
     label = np.arange(len(size))
-    dag = _Dag.of(edges, traffic, size)
+    dag = _Dag.of(edges, traffic, size, np.zeros(len(size), np.int64) if constraint is None else constraint)
+    is_constrained = bool((dag.constraint != dag.constraint[0]).any())
     limit, waits = LARGEST * size.sum() / count, True
+    bound = BOUND * size.sum() / count if is_constrained else np.inf
     while len(dag) > count:
         before = len(dag)
         for turn in range(4):
@@ -42,9 +46,12 @@ def coarsen(edges: Ints, traffic: Floats, size: Floats, count: int) -> Ints:
         elif waits:
             waits = False
         else:
-            level = levels(dag.edges, len(dag))
-            dag, label = _after(_siblings(dag, level, limit, len(dag) - count), dag, label)
-            limit *= RELAXED
+            for from_sources in (True, False) if is_constrained else (True,):
+                level = levels(dag.edges, len(dag), from_sources=from_sources)
+                dag, label = _after(_siblings(dag, level, limit, len(dag) - count), dag, label)
+            if len(dag) == before and limit >= bound:
+                break
+            limit = min(limit * RELAXED, bound)
     return label
 
 
@@ -79,12 +86,14 @@ class _Dag:
     edges: Ints  # (edges, 2)
     traffic: Floats  # (edges,)
     size: Floats  # (nodes,)
+    constraint: Ints  # (nodes,)
 
     @classmethod
-    def of(cls, edges: Ints, traffic: Floats, size: Floats) -> _Dag:
+    def of(cls, edges: Ints, traffic: Floats, size: Floats, constraint: Ints) -> _Dag:
         apart = edges[:, 0] != edges[:, 1]
         key, inverse = np.unique(edges[apart, 0] * len(size) + edges[apart, 1], return_inverse=True)
-        return cls(np.column_stack(np.divmod(key, len(size))), summed(inverse, traffic[apart], len(key)), size)
+        ends = np.column_stack(np.divmod(key, len(size)))
+        return cls(ends, summed(inverse, traffic[apart], len(key)), size, constraint)
 
     def __len__(self) -> int:
         return len(self.size)
@@ -104,8 +113,8 @@ def _after(pairs: Pairs, dag: _Dag, label: Ints) -> tuple[_Dag, Ints]:
     joined = np.arange(len(dag))
     for u, v in pairs:
         joined[u] = joined[v] = min(u, v)
-    _, joined = np.unique(joined, return_inverse=True)
-    return _Dag.of(joined[dag.edges], dag.traffic, summed(joined, dag.size)), joined[label]
+    kept, joined = np.unique(joined, return_inverse=True)
+    return _Dag.of(joined[dag.edges], dag.traffic, summed(joined, dag.size), dag.constraint[kept]), joined[label]
 
 
 def _neighbours(dag: _Dag, level: Ints, parity: int, limit: float, waits: bool, most: int) -> Pairs:
@@ -116,7 +125,8 @@ def _neighbours(dag: _Dag, level: Ints, parity: int, limit: float, waits: bool, 
     """
     source, target = dag.edges.T
     adjacent = (level[target] - level[source] == 1) & (level[source] % 2 == parity)
-    small = dag.size[dag.edges].sum(axis=1) <= limit
+    alike = dag.constraint[source] == dag.constraint[target]
+    small = alike & (dag.size[dag.edges].sum(axis=1) <= limit)
     chosen = np.flatnonzero(adjacent & small & (_is_good(dag, small) if waits else True))
     feeds: list[list[int]] = [[] for _ in range(len(dag))]
     fed_by: list[list[int]] = [[] for _ in range(len(dag))]
@@ -155,12 +165,13 @@ def _siblings(dag: _Dag, level: Ints, limit: float, most: int) -> Pairs:
     nearest = np.full(len(dag), -1)
     source, target = dag.edges[np.argsort(dag.traffic, kind="stable")].T
     nearest[source], nearest[target] = target, source
-    order = np.lexsort((dag.size, nearest, level)).tolist()
+    order = np.lexsort((dag.size, nearest, dag.constraint, level)).tolist()
     pairs: Pairs = []
     position = 0
     while position < len(order) - 1 and len(pairs) < most:
         u, v = order[position : position + 2]
-        fits = level[u] == level[v] and dag.size[u] + dag.size[v] <= limit
+        alike = level[u] == level[v] and dag.constraint[u] == dag.constraint[v]
+        fits = alike and dag.size[u] + dag.size[v] <= limit
         if fits:
             pairs.append((u, v))
         position += 2 if fits else 1

@@ -30,12 +30,19 @@ def tie_ops(graph: OpGraph, groups: int) -> OpGraph:
 
     What `group_ops` merges is here only placed together, so that a simulation stays exact to the op: an op group that
     is merged cannot send its first output before its last op has run. The forward edges between op groups form no
-    cycle, unless those between units do and joining them would leave too few groups. Raises InputError for less than
-    one group.
+    cycle, unless those between units do and joining them would leave too few groups. Ops that may run on different
+    devices are not tied; that this leaves more groups than asked for is logged. Raises InputError for less than one
+    group.
     """
     _check(graph, groups)
     edges = _UnitEdges.of(graph)
-    return replace(graph, group=_clusters(graph, edges, _joined_on_cycles(graph, edges, groups), groups))
+    tied = replace(graph, group=_clusters(graph, edges, _joined_on_cycles(graph, edges, groups), groups))
+    if tied.num_units > groups:
+        _log.warning(
+            "graph %r: asked for %d op groups, made %d: ops that may run on different devices are not tied together",
+            *(graph.name, groups, tied.num_units),
+        )
+    return tied
 
 
 def group_ops(graph: OpGraph, groups: int) -> OpGraph:
@@ -95,17 +102,17 @@ class _UnitEdges:
         phases = graph.phase[graph.edges]
         within = phases[:, 0] == phases[:, 1]
         edges, phase = graph.edges[within], phases[within, 0]
-        carried = np.where(graph.control[within], 0.0, graph.output_bytes[edges[:, 0]])
         units = graph.units[np.where((phase == Phase.BACKWARD)[:, None], edges[:, ::-1], edges)]
         apart = units[:, 0] != units[:, 1]
-        return cls(units[apart], carried[apart], phase[apart] == Phase.FORWARD)
+        return cls(units[apart], graph.carried_bytes[within][apart], phase[apart] == Phase.FORWARD)
 
 
 def _clusters(graph: OpGraph, edges: _UnitEdges, label: Ints, groups: int) -> Ints:
     """(ops,) the op group of each op, where units of one label, (units,), are in one group."""
     of_op = label[graph.units]
     ends = _along_the_forward_pass(graph, label[edges.ends], edges.is_forward, of_op)
-    return _by_first(coarsen(ends, edges.carried, _sizes(graph, of_op), groups)[of_op])
+    constraint = _constraints(graph)[np.unique(label, return_index=True)[1]]
+    return _by_first(coarsen(ends, edges.carried, _sizes(graph, of_op), groups, constraint)[of_op])
 
 
 def _joined_on_cycles(graph: OpGraph, edges: _UnitEdges, groups: int) -> Ints:
@@ -116,20 +123,24 @@ def _joined_on_cycles(graph: OpGraph, edges: _UnitEdges, groups: int) -> Ints:
     """
     size, least = _sizes(graph, graph.units), min(groups, graph.num_units)
     size = size if size.any() else np.ones(len(size))
-    label = _merged(edges.ends[edges.is_forward], np.arange(len(size)), size, np.inf, least)
-    return _merged(edges.ends, label, size, LARGEST * size.sum() / groups, least)
+    constraint = _constraints(graph)
+    label = _merged(edges.ends[edges.is_forward], np.arange(len(size)), size, constraint, np.inf, least)
+    return _merged(edges.ends, label, size, constraint, LARGEST * size.sum() / groups, least)
 
 
-def _merged(edges: Ints, label: Ints, size: Floats, limit: float, least: int) -> Ints:
+def _merged(edges: Ints, label: Ints, size: Floats, constraint: Ints, limit: float, least: int) -> Ints:
     """(units,) labels after labels on a common cycle became one, those of few first, while `least` labels are left.
 
-    What joins the largest label of a cycle is at most `limit` in size; `size` is (units,).
+    What joins the largest label of a cycle is at most `limit` in size, and has its constraint; `size` and `constraint`
+    are (units,).
     """
     component = _components(label[edges], int(label.max()) + 1)  # (labels,)
     label_size = summed(label, size)
     largest = np.zeros(int(component.max()) + 1)
     np.maximum.at(largest, component, label_size)
-    fits = summed(component, label_size) - largest <= limit
+    first = np.unique(component[label], return_index=True)[1]
+    differ = np.bincount(component[label], constraint != constraint[first][component[label]]) > 0
+    fits = (summed(component, label_size) - largest <= limit) & ~differ
     count = np.bincount(component)
     order = np.argsort(np.where(fits, count, len(label) + 1), kind="stable")
     left = len(component) - np.cumsum(count[order] - 1)
@@ -154,6 +165,16 @@ def _along_the_forward_pass(graph: OpGraph, ends: Ints, is_forward: Bools, of_op
     on_cycle = component[ends[:, 0]] == component[ends[:, 1]]
     against = rank[ends[:, 0]] > rank[ends[:, 1]]
     return np.where((on_cycle & against)[:, None], ends[:, ::-1], ends)
+
+
+def _constraints(graph: OpGraph) -> Ints:
+    """(units,) a number that is the same for units whose ops may run on the same devices, as far as they are named."""
+    named: list[set[frozenset[str]]] = [set() for _ in range(graph.num_units)]
+    for unit, devices in zip(graph.units.tolist(), graph.devices, strict=False):  # there are none if ops run anywhere
+        if devices:
+            named[unit].add(frozenset(devices))
+    numbers: dict[frozenset[frozenset[str]], int] = {}
+    return np.array([numbers.setdefault(frozenset(each), len(numbers)) for each in named], np.int64)
 
 
 def _components(edges: Ints, nodes: int) -> Ints:

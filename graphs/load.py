@@ -39,11 +39,14 @@ def load_graph(what: Graph, *, groups: int | None = None, training: bool = True)
     the file is called `graph.txt` or the like.
 
     A model is captured as a whole training step, or with `training=False` as its forward pass; a graph and a graph
-    file are taken as they are. With `groups`, the ops are then tied into at most that many op groups.
+    file are taken as they are. With `groups`, the ops are then tied into that many op groups, as `tie_ops` says.
     Raises InputError as `check_graph` does, and for a model that cannot be captured.
     """
     if groups is not None and (not isinstance(groups, int) or groups < 1):
-        raise InputError(f"cannot make {groups!r} op groups; ask for at least 1, or for none to leave every op a unit")
+        raise InputError(
+            f"cannot make {groups!r} op groups; ask for at least 1, or leave every op a unit with --groups none "
+            "(groups=None in Python)"
+        )
     graph = what if isinstance(what, OpGraph) else _named(_text(what), training)
     return graph if groups is None else tie_ops(graph, groups)
 

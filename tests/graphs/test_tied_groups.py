@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -53,6 +53,12 @@ def step(forward: OpGraph, direction: Direction, seed: int, *, orphans: float = 
         phase=np.repeat([Phase.FORWARD, Phase.BACKWARD], ops),
         mirror=np.concatenate([np.full(ops, -1), mirror]),
     )
+
+
+def alike(ops: int, edges: list[tuple[int, int]], **given: Any) -> OpGraph:
+    """Ops of one FLOP with outputs of one byte."""
+    names, ones = tuple(f"op{i}" for i in range(ops)), np.ones(ops)
+    return OpGraph("alike", names, ("any",) * ops, ones, np.zeros(ops), ones, np.array(edges), **given)
 
 
 def tied_at_random(graph: OpGraph, share: float, ties: int, seed: int) -> OpGraph:
@@ -135,11 +141,8 @@ def test_a_large_cycle_that_only_the_backward_pass_makes_does_not_swallow_the_gr
     chain = [(op, op + 1) for op in range(39)]
     against = [(40 + v, 40 + u) for u, v in chain[:19]]
     along = [(40 + u, 40 + v) for u, v in chain[20:]]
-    graph = OpGraph(
-        "half", tuple(f"op{i}" for i in range(80)), ("any",) * 80, np.ones(80), np.zeros(80), np.ones(80),
-        np.array([*chain, *against, *along]), phase=np.repeat([Phase.FORWARD, Phase.BACKWARD], 40),
-        mirror=np.concatenate([np.full(40, -1), np.arange(40)]),
-    )  # fmt: skip
+    phase, mirror = np.repeat([Phase.FORWARD, Phase.BACKWARD], 40), np.concatenate([np.full(40, -1), np.arange(40)])
+    graph = alike(80, [*chain, *against, *along], phase=phase, mirror=mirror)
     tied = tie_ops(graph, 8)
     assert np.bincount(tied.units).max() <= 2 * 8  # forward and backward ops, one and a half times the average
     assert is_acyclic(forward_edges(tied), 8)
@@ -188,3 +191,36 @@ def test_less_than_one_group_is_refused_with_what_to_say_instead(groups: int) ->
     with pytest.raises(InputError, match=rf"cannot make {groups} op groups of graph 'toy'.*--groups none"):
         tie_ops(graph, groups)
     assert load_graph(graph, groups=None).num_units == 2
+
+
+@given(st.integers(1, 40), st.integers(0, 999), st.integers(1, 3), st.sampled_from([0.1, 0.5]), st.integers(1, 50))
+def test_ops_that_may_run_on_different_devices_are_not_tied(
+    ops: int, seed: int, kinds: int, share: float, groups: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    bound = np.where(rng.random(ops) < share, rng.integers(0, kinds, ops), -1).tolist()
+    devices = tuple((f"toy:{number}",) if number >= 0 else () for number in bound)
+    graph = replace(random_graph(ops, seed, weights=False), devices=devices)
+    tied = tie_ops(graph, groups)
+    assert all(len({devices[op] for op in np.flatnonzero(tied.units == unit)}) == 1 for unit in range(tied.num_units))
+    assert min(groups, ops) <= tied.num_units <= max(groups, ops)
+    assert is_acyclic(forward_edges(tied), tied.num_units)
+
+
+def test_bound_ops_do_not_make_the_others_one_group(caplog: pytest.LogCaptureFixture) -> None:
+    """A chain with an op for one device after every third: those on it cannot be merged without a cycle."""
+    devices = tuple(("cpu",) if op % 3 == 2 else () for op in range(60))
+    graph = alike(60, [(op, op + 1) for op in range(59)], devices=devices)
+    with caplog.at_level(logging.WARNING, "placelab"):
+        assert tie_ops(graph, 8).num_units == 40
+    assert caplog.messages == [
+        "graph 'alike': asked for 8 op groups, made 40: ops that may run on different devices are not tied together"
+    ]
+
+
+def test_bound_ops_at_the_ends_of_branches_are_tied_together(caplog: pytest.LogCaptureFixture) -> None:
+    edges = [*((op, op + 1) for op in range(29)), *((op, 30 + op) for op in range(30))]
+    tied = tie_ops(alike(60, edges, devices=((),) * 30 + (("cpu",),) * 30), 16)
+    assert tied.num_units == 16
+    assert np.bincount(tied.units).max() <= 3 * 60 / 16
+    assert not caplog.messages
