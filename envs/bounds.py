@@ -27,18 +27,18 @@ def path_bound(problem: Problem, op_seconds: Floats) -> float:
     offsets, edges = graph.predecessors
     earliest, ready = np.zeros_like(op_seconds, order="C"), np.zeros(len(cluster))
     _fill_earliest(
-        graph.topological_order, offsets, graph.edges[edges, 0], graph.control[edges], op_seconds, graph.output_bytes,
-        cluster.launch_seconds, cluster.latency, cluster.bandwidth, ready, earliest,
+        graph.topological_order, offsets, graph.edges[edges, 0], graph.control[edges], graph.carried_bytes[edges],
+        op_seconds, cluster.launch_seconds, cluster.latency, cluster.bandwidth, ready, earliest,
     )  # fmt: skip
     return float(earliest.min(axis=1).max())
 
 
 @compiled
 def _fill_earliest(
-    order: Ints, offsets: Ints, producers: Ints, control: Bools, op_seconds: Floats, output_bytes: Floats,
+    order: Ints, offsets: Ints, producers: Ints, control: Bools, carried_bytes: Floats, op_seconds: Floats,
     launch_seconds: Floats, latency: Floats, bandwidth: Floats, ready: Floats, earliest: Floats,
 ) -> None:  # fmt: skip
-    """Write `earliest`, (ops, devices); producers are those of the in-edges of each op, `ready` is scratch."""
+    """Write `earliest`, (ops, devices); producers and bytes are those of each op's in-edges, `ready` is scratch."""
     devices = len(ready)
     for op in order:
         ready[:] = 0.0
@@ -51,7 +51,7 @@ def _fill_earliest(
                     if here == there:
                         delay = launch_seconds[here] if op_seconds[producer, here] > 0 else 0.0
                     elif not control[i]:
-                        delay = latency[here, there] + output_bytes[producer] / bandwidth[here, there]
+                        delay = latency[here, there] + carried_bytes[i] / bandwidth[here, there]
                     arrival = min(arrival, earliest[producer, here] + delay)
                 ready[there] = max(ready[there], arrival)
         for device in range(devices):

@@ -51,7 +51,8 @@ class Run(NamedTuple):
     def room_for(cls, blueprint: Blueprint) -> Run:
         """Buffers for any placement."""
         ops, devices = blueprint.op_seconds.shape
-        tasks = ops + min(len(blueprint.inputs), ops * (devices - 1))
+        messages = len(blueprint.outputs) - ops
+        tasks = ops + messages + min(len(blueprint.inputs) - messages, ops * (devices - 1))
         resources = len(blueprint.servers)
 
         def indices(size: int) -> Indices:
@@ -59,10 +60,10 @@ class Run(NamedTuple):
 
         run = cls(
             indices(4), np.zeros(tasks, TASK), np.zeros(resources, RESOURCE), np.zeros(tasks, TENSOR),
-            np.zeros(4 * resources, EVENT), indices(len(blueprint.consumer)), indices(len(blueprint.consumer)),
+            np.zeros(4 * resources, EVENT), indices(len(blueprint.edges)), indices(len(blueprint.edges)),
             indices(resources), indices(devices), indices(devices), np.zeros(devices),
         )  # fmt: skip
-        run.tasks["op"][:ops] = np.arange(ops)
+        run.tasks["op"][:ops] = run.tasks["output"][:ops] = np.arange(ops)
         return run
 
 
@@ -94,7 +95,7 @@ def _begin(blueprint: Blueprint, placement: Indices, run: Run, memory: bool) -> 
     for index in range(len(run.resources)):
         resource = run.resources[index]
         resource.running = IDLE
-        resource.first = resource.sender = resource.transfer = NONE
+        resource.first = resource.sent = resource.transfer = NONE
         if memory and index < devices:
             resource.allocated = False
             resource.held = resource.peak = run.held[index]
@@ -189,18 +190,19 @@ def _end_op(blueprint: Blueprint, run: Run, index: int, here: int, now: float, m
     if memory:
         for i in range(op.in_start, op.in_end):
             read = blueprint.inputs[i]
-            _read(blueprint, run, run.read[read.edge], read.producer, here)
+            _read(blueprint, run, run.read[read.edge], read.output, here)
         run.tensors[index].readers = 0
     for edge in range(op.out_start, op.control_start):
-        consumer = blueprint.consumer[edge]
+        consumer = blueprint.edges[edge].consumer
         there = run.tasks[consumer].destination
         tensor = index
         if there == here:
             _arrive(blueprint, run, consumer, now)
         else:
-            if run.resources[there].sender != index:
-                run.resources[there].sender = index
-                _send(blueprint, run, index, here, there, now, memory)
+            output = blueprint.edges[edge].output
+            if run.resources[there].sent != output:
+                run.resources[there].sent = output
+                _send(blueprint, run, index, output, here, there, now, memory)
             transfer = run.tasks[run.resources[there].transfer]
             run.served[edge] = transfer.arrivals
             transfer.arrivals = edge
@@ -209,9 +211,9 @@ def _end_op(blueprint: Blueprint, run: Run, index: int, here: int, now: float, m
             run.tensors[tensor].readers += 1
             run.read[edge] = tensor
     for edge in range(op.control_start, op.out_end):
-        _arrive(blueprint, run, blueprint.consumer[edge], now)
+        _arrive(blueprint, run, blueprint.edges[edge].consumer, now)
     if memory and run.tensors[index].readers == 0:
-        run.resources[here].held -= op.output_bytes
+        run.resources[here].held -= blueprint.outputs[index].occupied_bytes
 
 
 @inlined
@@ -223,20 +225,23 @@ def _arrive(blueprint: Blueprint, run: Run, op: int, now: float) -> None:
 
 
 @inlined
-def _send(blueprint: Blueprint, run: Run, op: int, here: int, there: int, now: float, memory: bool) -> None:
-    """Queue a transfer, or let a multicast one of this op serve one more device, at the pace of the slowest."""
+def _send(
+    blueprint: Blueprint, run: Run, op: int, output: int, here: int, there: int, now: float, memory: bool
+) -> None:
+    """Queue a transfer, or let a multicast one of this output serve one more device, at the pace of the slowest."""
     link = blueprint.links[here, there]
     channel = run.resources[link.resource]
     multicast = blueprint.servers[link.resource].multicast
-    seconds = link.latency + blueprint.ops[op].output_bytes / link.bandwidth
+    seconds = link.latency + blueprint.outputs[output].moved_bytes / link.bandwidth
     index = channel.transfer
-    if multicast and index != NONE and run.tasks[index].op == op:
+    if multicast and index != NONE and run.tasks[index].output == output:
         run.tasks[index].seconds = max(run.tasks[index].seconds, seconds)
     else:
         index = run.counters[TASKS]
         run.counters[TASKS] += 1
         task = run.tasks[index]
         task.op = op
+        task.output = output
         task.destination = NONE if multicast else there
         task.seconds = seconds
         task.arrivals = NONE
@@ -264,7 +269,7 @@ def _end_transfer(blueprint: Blueprint, run: Run, index: int, now: float, memory
     task = run.tasks[index]
     edge = task.arrivals
     while edge != NONE:
-        _arrive(blueprint, run, blueprint.consumer[edge], now)
+        _arrive(blueprint, run, blueprint.edges[edge].consumer, now)
         edge = run.served[edge]
     if memory:
         _read(blueprint, run, task.op, task.op, run.tasks[task.op].destination)
@@ -275,9 +280,9 @@ def _end_transfer(blueprint: Blueprint, run: Run, index: int, now: float, memory
 
 @inlined
 def _allocate(blueprint: Blueprint, run: Run, index: int, where: int) -> None:
-    """Hold what a starting task writes: an output, or the copies of one."""
+    """Hold what a starting task writes: an output, or the copies of one, or of a message."""
     task = run.tasks[index]
-    size = blueprint.ops[task.op].output_bytes
+    size = blueprint.outputs[task.output].occupied_bytes
     if where < blueprint.op_seconds.shape[1]:
         _hold(run, where, size)
         return
@@ -298,11 +303,15 @@ def _hold(run: Run, where: int, size: float) -> None:
 
 
 @inlined
-def _read(blueprint: Blueprint, run: Run, tensor: int, op: int, where: int) -> None:
-    """One read of a tensor, the output of `op` or a copy of it on a device, has ended: the last one frees it."""
+def _read(blueprint: Blueprint, run: Run, tensor: int, output: int, where: int) -> None:
+    """One read of a tensor on a device has ended: the last one frees it. If it is a copy, it is one of `output`.
+
+    Whoever is on the producer's device reads its output, also over an edge with a message of its own.
+    """
     run.tensors[tensor].readers -= 1
     if run.tensors[tensor].readers == 0:
-        run.resources[where].held -= blueprint.ops[op].output_bytes
+        made = tensor if tensor < len(blueprint.ops) else output
+        run.resources[where].held -= blueprint.outputs[made].occupied_bytes
 
 
 @inlined

@@ -21,11 +21,10 @@ NONE = 2**32 - 1  # no index
 
 OP = np.dtype(
     [
-        ("output_bytes", np.float64),
         ("priority", np.float64),  # the smaller goes first
         ("unit", np.uint32),
         ("inputs", np.uint32),  # in-edges, control edges included
-        ("out_start", np.uint32),  # its out-edges in `consumer`: from here to control_start they carry its output,
+        ("out_start", np.uint32),  # its out-edges: from here to control_start they carry its output, then messages,
         ("control_start", np.uint32),
         ("out_end", np.uint32),  # and from there to here they are control edges
         ("in_start", np.uint32),  # the data edges into it, in `inputs`
@@ -33,18 +32,24 @@ OP = np.dtype(
     ],
     align=True,
 )
-INPUT = np.dtype([("edge", np.uint32), ("producer", np.uint32)])  # a data edge: position in `consumer`, and op
+OUTPUT = np.dtype([("occupied_bytes", np.float64), ("moved_bytes", np.float64)])
+EDGE = np.dtype([("consumer", np.uint32), ("output", np.uint32)])  # op, and what the edge carries
+INPUT = np.dtype([("edge", np.uint32), ("output", np.uint32)])  # a data edge: position in `edges`, and what it carries
 LINK = np.dtype([("latency", np.float64), ("bandwidth", np.float64), ("resource", np.uint32)], align=True)
 SERVER = np.dtype([("hold", np.float64), ("multicast", np.bool_)], align=True)  # seconds a resource rests after a task
 
 
 class Blueprint(NamedTuple):
-    """A problem and its costs. Resource r < devices is a device, the others are channels."""
+    """A problem and its costs. Resource r < devices is a device, the others are channels.
+
+    Output o < ops is that of op o, the others are messages of their own, each of one edge.
+    """
 
     fifo: bool  # first come, first served, whatever the priorities
     ops: Records  # (ops,)
     op_seconds: Floats  # (ops, devices)
-    consumer: Indices  # (edges,) op, by producer
+    outputs: Records  # (outputs,)
+    edges: Records  # (edges,) by producer
     inputs: Records  # (data edges,) by consumer
     links: Records  # (devices, devices)
     servers: Records  # (resources,) devices, then channels
@@ -56,12 +61,11 @@ class Blueprint(NamedTuple):
     def of(cls, problem: Problem, op_seconds: Floats, priority: Floats) -> Blueprint:
         """Arrays of a problem; `priority` is (ops,), or empty for first come, first served."""
         graph, cluster = problem.graph, problem.cluster
-        order = np.lexsort((graph.control, graph.edges[:, 0]))
+        order = np.lexsort((graph.has_message, graph.control, graph.edges[:, 0]))
         producer, consumer = graph.edges[order].T
         data = np.flatnonzero(~graph.control[order])
         in_order = data[np.argsort(consumer[data], kind="stable")]
         ops = np.zeros(len(graph), OP)
-        ops["output_bytes"] = graph.output_bytes
         ops["priority"] = priority if len(priority) else 0.0
         ops["unit"] = graph.units
         ops["inputs"] = np.bincount(consumer, minlength=len(graph))
@@ -71,7 +75,11 @@ class Blueprint(NamedTuple):
         in_start = _starts(consumer[data], len(graph))
         ops["in_start"], ops["in_end"] = in_start[:-1], in_start[1:]
         inputs = np.zeros(len(data), INPUT)
-        inputs["edge"], inputs["producer"] = in_order, producer[in_order]
+        edges = np.zeros(len(order), EDGE)
+        edges["consumer"], edges["output"] = consumer, graph.edge_output[order]
+        inputs["edge"], inputs["output"] = in_order, edges["output"][in_order]
+        outputs = np.zeros(len(graph.moved_bytes), OUTPUT)
+        outputs["occupied_bytes"], outputs["moved_bytes"] = graph.occupied_bytes, graph.moved_bytes
         links = np.zeros(cluster.latency.shape, LINK)
         links["latency"], links["bandwidth"] = cluster.latency, cluster.bandwidth
         links["resource"] = cluster.channel + len(cluster)
@@ -80,7 +88,7 @@ class Blueprint(NamedTuple):
         servers["multicast"][len(cluster) :] = cluster.multicast
         uses = graph.weight_uses[np.argsort(graph.weight_uses[:, 1], kind="stable")]
         return cls(
-            len(priority) == 0, ops, np.array(op_seconds, order="C"), consumer.astype(np.uint32), inputs, links,
+            len(priority) == 0, ops, np.array(op_seconds, order="C"), outputs, edges, inputs, links,
             servers, _starts(uses[:, 1], len(graph.weights)), uses[:, 0].astype(np.uint32),
             graph.weights * problem.bytes_per_weight_byte,
         )  # fmt: skip

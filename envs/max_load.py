@@ -31,13 +31,9 @@ class Moved:
     def of(cls, problem: Problem) -> Moved:
         """What may be moved in a problem."""
         graph = problem.graph
-        own = np.flatnonzero(graph.has_message)
-        index = graph.edges[:, 0].copy()
-        index[own] = len(graph) + np.arange(len(own))
-        reads = np.stack([index, graph.edges[:, 1]], axis=1)[~graph.control]
-        source = np.concatenate([np.arange(len(graph)), graph.edges[own, 0]])
-        size = np.concatenate([graph.sent_bytes, graph.carried_bytes[own]])
-        return cls(source, reads, _move_seconds(problem, size))
+        reads = np.stack([graph.edge_output, graph.edges[:, 1]], axis=1)[~graph.control]
+        source = np.concatenate([np.arange(len(graph)), graph.edges[graph.has_message, 0]])
+        return cls(source, reads, _move_seconds(problem, graph.moved_bytes))
 
 
 class Loads:

@@ -16,7 +16,8 @@ TASK = np.dtype(
         ("seconds", np.float64),
         ("start", np.float64),  # seconds
         ("ready", np.float64),  # seconds
-        ("op", np.uint32),  # the op it computes, or whose output it carries
+        ("op", np.uint32),  # the op it computes, or whose output or message it carries
+        ("output", np.uint32),  # what it makes or carries
         ("destination", np.uint32),  # the device it computes on, or carries to; NONE on a multicast channel
         ("waiting", np.uint32),  # in-edges of an op whose tensor is not there yet
         ("next", np.uint32),  # in the list, or right child in the heap
@@ -31,7 +32,7 @@ RESOURCE = np.dtype(
         ("running", np.uint32),  # task, or what it does instead
         ("first", np.uint32),  # head of the list or root of the heap
         ("last", np.uint32),  # end of the list
-        ("sender", np.uint32),  # of a device, the op whose output was sent to it last
+        ("sent", np.uint32),  # of a device, the output that was sent to it last
         ("transfer", np.uint32),  # of a device, the latest one to it; of a channel, the latest one over it
         ("copy", np.uint32),  # of a device, the latest copy there
         ("allocated", np.bool_),  # of a device, whether something was at this instant
@@ -76,8 +77,12 @@ def _insert_among_equals(tasks: Records, resource: Record, index: int) -> None:
 
 @inlined
 def _before(one: Record, other: Record) -> bool:
-    """Order among tasks that are equally urgent and ready: by op, then by destination."""
-    return bool(one.op < other.op or (one.op == other.op and one.destination < other.destination))
+    """Order among tasks that are equally urgent and ready: by op, then by destination, then by output."""
+    if one.op != other.op:
+        return bool(one.op < other.op)
+    if one.destination != other.destination:
+        return bool(one.destination < other.destination)
+    return bool(one.output < other.output)
 
 
 @inlined

@@ -122,12 +122,12 @@ class Simulator:
         copies = run.tensors[len(per_op) : run.counters[TENSORS]]
         tasks = run.tasks[copies["source"]]
         finish = tasks["start"] + tasks["seconds"]
-        order = np.lexsort((copies["holder"], tasks["op"], finish))
+        order = np.lexsort((tasks["output"], copies["holder"], tasks["op"], finish))
         start, finish = tasks["start"][order], finish[order]
         producer, destination = tasks["op"][order].astype(np.int64), copies["holder"][order].astype(np.int64)
-        source = per_op[producer]
+        output, source = tasks["output"][order].astype(np.int64), per_op[producer]
         channel = self.problem.cluster.channel[source, destination]
-        return Transfers(producer, source, destination, channel, start, finish)
+        return Transfers(producer, output, source, destination, channel, start, finish)
 
     def checked(self, placements: Placements) -> Indices:
         """(plans, units) placements as they are timed. Raises InputError for what is none of this problem."""

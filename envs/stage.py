@@ -184,12 +184,12 @@ def _traffic(graph: OpGraph) -> tuple[Ints, Floats, Floats]:
     """Edges between units (edges, 2), the bytes that each carries (edges,), and those that each unit sends (units,)."""
     between = graph.units[graph.edges]
     leaves = between[:, 0] != between[:, 1]
-    carried = np.where(graph.control, 0.0, graph.output_bytes[graph.edges[:, 0]])
     edges, at = np.unique(between[leaves], axis=0, return_inverse=True)
     edge_bytes, sent = np.zeros(len(edges)), np.zeros(graph.num_units)
-    np.add.at(edge_bytes, at, carried[leaves])
-    senders = np.unique(graph.edges[leaves & ~graph.control, 0])
-    np.add.at(sent, graph.units[senders], graph.output_bytes[senders])
+    np.add.at(edge_bytes, at, graph.carried_bytes[leaves])
+    carrying = np.flatnonzero(leaves & ~graph.control)
+    outputs, first = np.unique(graph.edge_output[carrying], return_index=True)
+    np.add.at(sent, between[carrying[first], 0], graph.moved_bytes[outputs])
     return edges, edge_bytes, sent
 
 

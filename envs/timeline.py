@@ -18,7 +18,8 @@ from graphs.problem import Problem
 class Transfers:
     """The copies that were made, in order of arrival. Copies by one multicast transfer have one start and finish."""
 
-    producer: Ints  # (transfers,) op whose output it is
+    producer: Ints  # (transfers,) op whose output or message it is
+    output: Ints  # (transfers,) what is sent: the output of the producer, by op, or a message (`OpGraph.edge_output`)
     source: Ints  # (transfers,) device
     destination: Ints  # (transfers,) device
     channel: Ints  # (transfers,)
@@ -100,21 +101,22 @@ class Timeline:
     def _held(self, device: int) -> tuple[Floats, Floats, Floats]:
         """From when, until when and with how many bytes each tensor is held on a device; (tensors,) each."""
         graph, moved = self.problem.graph, self.transfers
-        carried = graph.edges[~graph.control]
-        producer, consumer = carried[:, 0], carried[:, 1]
-        reads_here = self.placement[consumer] == device
-        read_until = np.zeros(len(graph))  # by consumers on this device
-        np.maximum.at(read_until, producer[reads_here], self.finish[consumer[reads_here]])
+        reads_here = ~graph.control & (self.placement[graph.edges[:, 1]] == device)
+        producer, consumer = graph.edges[reads_here].T
+        made_here = self.placement[producer] == device
+        read = np.where(made_here, producer, graph.edge_output[reads_here])  # there is no need of a message
+        read_until = np.zeros(len(graph.occupied_bytes))  # by consumers on this device
+        np.maximum.at(read_until, read, self.finish[consumer])
         sent_until = np.zeros(len(graph))
         np.maximum.at(sent_until, moved.producer, moved.finish)
         own = np.flatnonzero(self.placement == device)
         copies = moved.destination == device
-        copied = moved.producer[copies]
+        copied = moved.output[copies]
         end = np.maximum(self.finish[own], np.maximum(read_until[own], sent_until[own]))
         return (
             np.concatenate([self.start[own], moved.start[copies]]),
             np.concatenate([end, read_until[copied]]),
-            graph.output_bytes[np.concatenate([own, copied])],
+            graph.occupied_bytes[np.concatenate([own, copied])],
         )
 
 

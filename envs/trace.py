@@ -67,15 +67,16 @@ def _transfers(timeline: Timeline, track: Ints) -> Iterator[Event]:
     graph, moved = timeline.problem.graph, timeline.transfers
     names = [device.name for device in timeline.problem.cluster.devices]
     shared: dict[tuple[int, int], list[int]] = {}
-    for copy, key in enumerate(zip(track.tolist(), moved.producer.tolist(), strict=True)):
+    for copy, key in enumerate(zip(track.tolist(), moved.output.tolist(), strict=True)):
         shared.setdefault(key, []).append(copy)
     multicast = timeline.problem.cluster.multicast
-    for (channel, producer), copies in shared.items():
+    for (channel, output), copies in shared.items():
+        producer = int(moved.producer[copies[0]])
         for group in [copies] if multicast[moved.channel[copies[0]]] else [[copy] for copy in copies]:
             about = {
                 "from": names[moved.source[group[0]]],
                 "to": [names[moved.destination[copy]] for copy in group],
-                "bytes": float(graph.output_bytes[producer]),
+                "bytes": float(graph.moved_bytes[output]),
             }
             times = float(moved.start[group[0]]), float(moved.finish[group[0]])
             yield _slice(LINKS, channel, graph.names[producer], *times) | {"cat": "transfer", "args": about}
@@ -85,11 +86,11 @@ def _arrows(timeline: Timeline, track: Ints) -> Iterator[Event]:
     """Per copy: from the middle of the op, through the transfer, to the start of the first op that reads it."""
     moved = timeline.transfers
     first = _first_readers(timeline)
-    columns = (moved.producer, moved.source, moved.destination, moved.start)
+    columns = (moved.producer, moved.output, moved.source, moved.destination, moved.start)
     rows = zip(track.tolist(), *(column.tolist() for column in columns), strict=True)
-    for number, (channel, producer, source, destination, start) in enumerate(rows):
+    for number, (channel, producer, output, source, destination, start) in enumerate(rows):
         middle = float(timeline.start[producer] + timeline.finish[producer]) / 2
-        reader = first[producer, destination]
+        reader = first[output, destination]
         arrow = {"cat": "copy", "name": "copy", "id": number}
         yield arrow | {"ph": "s", "pid": DEVICES, "tid": source, "ts": _ticks(middle) / 1e3}
         yield arrow | {"ph": "t", "pid": LINKS, "tid": channel, "ts": _ticks(start) / 1e3}
@@ -99,12 +100,13 @@ def _arrows(timeline: Timeline, track: Ints) -> Iterator[Event]:
 
 
 def _first_readers(timeline: Timeline) -> dict[tuple[int, int], int]:
-    """Of the ops that read a producer's output on a device, the one that starts first."""
+    """Of the ops that read an output, or a message, on a device, the one that starts first."""
     graph = timeline.problem.graph
-    carried = graph.edges[~graph.control]
-    order = np.argsort(-timeline.start[carried[:, 1]], kind="stable")  # the earliest comes last, and stays
-    producers, consumers = carried[order].T
-    keys = zip(producers.tolist(), timeline.placement[consumers].tolist(), strict=True)
+    carrying = np.flatnonzero(~graph.control)
+    starts = timeline.start[graph.edges[carrying, 1]]
+    order = carrying[np.argsort(-starts, kind="stable")]  # the earliest comes last, and stays
+    consumers = graph.edges[order, 1]
+    keys = zip(graph.edge_output[order].tolist(), timeline.placement[consumers].tolist(), strict=True)
     return dict(zip(keys, consumers.tolist(), strict=True))
 
 

@@ -132,10 +132,24 @@ class OpGraph:
     @cached_property
     def carried_bytes(self) -> Floats:
         """(edges,) bytes that cross if the two ends of each edge are on different devices; none for a control edge."""
-        sent = np.where(self.control, 0.0, self.sent_bytes[self.edges[:, 0]])
-        if len(self.edge_bytes):
-            sent = np.where(self.has_message, self.edge_bytes, sent)
-        return _frozen(sent, np.float64)
+        return _frozen(np.where(self.control, 0.0, self.moved_bytes[self.edge_output]), np.float64)
+
+    @cached_property
+    def edge_output(self) -> Ints:
+        """(edges,) what each edge carries: its producer's output, by op, or a message; the k-th is ops + k."""
+        numbers = np.where(self.has_message, len(self) - 1 + np.cumsum(self.has_message), self.edges[:, 0])
+        return _frozen(numbers, np.int64)
+
+    @cached_property
+    def moved_bytes(self) -> Floats:
+        """(ops + messages,) bytes that a transfer of each output, and of each message, moves."""
+        messages = self.edge_bytes[self.has_message] if len(self.edge_bytes) else _no_floats()
+        return _frozen(np.concatenate([self.sent_bytes, messages]), np.float64)
+
+    @cached_property
+    def occupied_bytes(self) -> Floats:
+        """(ops + messages,) bytes that each output and each copy of it, and the copy of each message, occupies."""
+        return _frozen(np.concatenate([self.output_bytes, self.moved_bytes[len(self) :]]), np.float64)
 
     @cached_property
     def is_training(self) -> bool:

@@ -159,7 +159,7 @@ def _all_one_by_one(simulator: Simulator) -> float:
     apart = ~np.eye(len(cluster), dtype=np.bool_)
     ops = simulator.costs.op_seconds.max(axis=1) + cluster.launch_seconds.max()
     slowest = cluster.bandwidth[apart].min(initial=math.inf)
-    sends = cluster.latency[apart].max(initial=0.0) + graph.output_bytes / slowest + cluster.gap.max(initial=0.0)
+    sends = cluster.latency[apart].max(initial=0.0) + graph.moved_bytes / slowest + cluster.gap.max(initial=0.0)
     return float(ops.sum() + len(cluster) * sends.sum())
 
 

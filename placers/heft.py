@@ -47,11 +47,10 @@ class Heft:
 def place_within_memory(problem: Problem, name: str, seed: int, budget: int, scheduler: Scheduler) -> Plan:
     """What a scheduler makes of a problem, again with less memory to fill for as long as it does not fit."""
     simulator, graph = Simulator(problem), problem.graph
-    payload = np.where(graph.control, 0.0, graph.output_bytes[graph.edges[:, 0]])
     held = HeldMemory.of(problem)
     seconds = op_seconds(problem, simulator.costs)
     for share in MEMORY_SHARES[: max(budget, 1)]:
-        placement = scheduler(graph, problem.cluster, seconds, payload, Room(held, share)).placement
+        placement = scheduler(graph, problem.cluster, seconds, graph.carried_bytes, Room(held, share)).placement
         if budget <= 1 or simulator.run(placement).fits:
             break
     return Plan.of_units(problem, placement, placer=name, seed=seed, simulations=simulator.simulations)

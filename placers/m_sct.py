@@ -111,7 +111,7 @@ def favourite_edges(graph: OpGraph, seconds: Floats, transfer: Floats) -> Ints:
     ends = position[graph.units[graph.edges]]
     onward = np.flatnonzero(ends[:, 0] < ends[:, 1])
     # an output goes to a unit once, however many of its ops read it
-    _, first = np.unique(graph.edges[onward, 0] * graph.num_units + ends[onward, 1], return_index=True)
+    _, first = np.unique(graph.edge_output[onward] * graph.num_units + ends[onward, 1], return_index=True)
     sent = onward[first]
     pair, link = np.unique(ends[sent] @ [graph.num_units, 1], return_inverse=True)
     links = np.stack(np.divmod(pair, graph.num_units), axis=1)

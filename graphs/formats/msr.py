@@ -2,7 +2,8 @@
 
 The JSON of github.com/msr-fiddle/dnn-partitioning: nodes with a latency on a CPU and on an accelerator, a size, a
 colour class (nodes of one share a device) and whether they are backward; edges with the time that moves the output
-between an accelerator and host memory. Times are taken to be milliseconds, sizes bytes.
+between an accelerator and host memory. Times are taken to be milliseconds, sizes bytes. Only sizes take memory: what a
+transfer moves is known as a time alone, and occupies nothing.
 """
 
 from __future__ import annotations
@@ -22,7 +23,6 @@ from graphs.op_graph import Floats, OpGraph, Phase
 from graphs.problem import Problem
 
 BYTES_PER_SECOND = 1e9  # of a link of the problem: the file gives times, so that only the product matters
-FORBIDDEN = 1e3  # times all latencies together: what a node takes on an accelerator that cannot run it
 
 
 class Node(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -67,29 +67,36 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
         return seconds
 
     def graph(self, name: str) -> OpGraph:
-        """The nodes as ops, with their accelerator's seconds as measured. Raises InputError for a cycle."""
+        """The nodes as ops, with their seconds on an accelerator and on a CPU. Raises InputError for a cycle."""
         nodes, index = self.nodes, self._index()
         classes = {colour: number for number, colour in enumerate(dict.fromkeys(n.colorClass for n in nodes))}
         held = np.flatnonzero([node.size > 0 for node in nodes])
+        only_on: tuple[tuple[str, ...], ...] = tuple(() if node.supportedOnFpga else ("cpu",) for node in nodes)
         return OpGraph(
             name,
             tuple(f"{node.name}.{node.id}" for node in nodes),
             tuple(node.name.rstrip("0123456789") or "node" for node in nodes),
             flops=np.zeros(len(nodes)),
             bytes_accessed=np.zeros(len(nodes)),
-            output_bytes=self.send_seconds * BYTES_PER_SECOND,
+            output_bytes=np.zeros(len(nodes)),
+            transfer_bytes=self.send_seconds * BYTES_PER_SECOND,
             edges=np.array([(index[e.sourceId], index[e.destId]) for e in self.edges], np.int64).reshape(-1, 2),
             weights=np.array([nodes[i].size for i in held]),
             weight_uses=np.stack([held, np.arange(len(held))], axis=1),
             phase=np.array([Phase.BACKWARD if node.isBackwardNode else Phase.FORWARD for node in nodes]),
             group=np.array([-1 if node.colorClass is None else classes[node.colorClass] for node in nodes]),
-            measured_seconds=np.array([node.fpgaLatency for node in nodes]) / 1e3,
+            measured_on={
+                "gpu": np.array([node.fpgaLatency for node in nodes]) / 1e3,
+                "cpu": np.array([node.cpuLatency for node in nodes]) / 1e3,
+            },
+            devices=only_on if any(only_on) else (),
         )
 
     def problem(self, name: str) -> Problem:
         """The graph on the file's accelerators, "gpu:0", ..., and CPUs.
 
-        A transfer between two accelerators goes through host memory and takes twice as long.
+        A transfer between two accelerators goes through host memory and takes twice as long. Raises InputError for a
+        cycle, and for a node that only a CPU can run if there is none.
         """
         graph = self.graph(name)
         kinds = ["gpu"] * self.maxFPGAs + ["cpu"] * self.maxCPUs
@@ -107,11 +114,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
             bandwidth=np.where(is_gpu[:, None] & is_gpu, BYTES_PER_SECOND / 2, BYTES_PER_SECOND),
             channel=np.arange(len(kinds) ** 2).reshape(pairs.shape),
         )
-        cpu = np.array([node.cpuLatency for node in self.nodes]) / 1e3
-        gpu = np.array([node.fpgaLatency for node in self.nodes]) / 1e3
-        supported = np.array([bool(node.supportedOnFpga) for node in self.nodes])
-        gpu = np.where(supported, gpu, FORBIDDEN * (cpu.sum() + gpu.sum() + 1))
-        return Problem(graph, cluster, "none", op_seconds=np.where(is_gpu, gpu[:, None], cpu[:, None]))
+        return Problem(graph, cluster, "none", timed_by="recorded")
 
     def _index(self) -> dict[int, int]:
         return {node.id: position for position, node in enumerate(self.nodes)}

@@ -138,14 +138,19 @@ class _Span:
 
 
 def _mean_transfer_seconds(problem: Problem) -> Floats:
-    """(ops,) seconds to send each op's output to another device, mean over pairs; 0 where nobody consumes it."""
+    """(ops,) seconds to send each op's output, and its messages, to another device, mean over pairs.
+
+    It is 0 where nobody consumes it.
+    """
     cluster, graph = problem.cluster, problem.graph
     apart = ~np.eye(len(cluster), dtype=np.bool_)
-    consumed = np.bincount(graph.edges[~graph.control, 0], minlength=len(graph)) > 0
     if not apart.any():
         return np.zeros(len(graph))
     per_byte, latency = (1 / cluster.bandwidth[apart]).mean(), cluster.latency[apart].mean()
-    return np.where(consumed, latency + graph.output_bytes * per_byte, 0.0)
+    outputs, first = np.unique(graph.edge_output[~graph.control], return_index=True)
+    sender = graph.edges[~graph.control, 0][first]
+    seconds = latency + graph.moved_bytes[outputs] * per_byte
+    return np.bincount(sender, weights=seconds, minlength=len(graph)).astype(np.float64)
 
 
 def _per_unit(graph: OpGraph, values: Floats) -> Floats:

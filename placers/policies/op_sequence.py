@@ -42,11 +42,11 @@ class OpSequence:
         place = position[graph.units]
         types = np.zeros((len(order), len(TYPES)))
         np.add.at(types, (place[forward], np.array([_type(kind) for kind in graph.kinds])[forward]), 1.0)
-        output_bytes = np.bincount(place[forward], weights=graph.output_bytes[forward], minlength=len(order))
+        sent_bytes = np.bincount(place[forward], weights=graph.sent_bytes[forward], minlength=len(order))
         between = place[graph.edges[forward[graph.edges].all(axis=1)]]
         apart = between[between[:, 0] != between[:, 1]]
         edges, connections = np.unique(apart, axis=0, return_counts=True)
-        return cls(order, types, np.log1p(output_bytes), edges.reshape(-1, 2), connections.astype(np.float64))
+        return cls(order, types, np.log1p(sent_bytes), edges.reshape(-1, 2), connections.astype(np.float64))
 
 
 @dataclass(frozen=True, eq=False)

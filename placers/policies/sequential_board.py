@@ -30,8 +30,8 @@ class Board(NamedTuple):
     input_start: Ints  # (units + 1,) where the inputs of each unit begin, in `inputs`
     inputs: Ints  # (inputs,) ops of other units that feed the unit, each once
     carries: Bools  # (inputs,) whether the input is sent, or only awaited (a control edge)
+    input_bytes: Floats  # (inputs,) that are sent: of the output, and of messages if there are some
     unit: Ints  # (ops,)
-    output_bytes: Floats  # (ops,)
     early: Floats  # (ops,) seconds, the earliest finish without transfers
     op_seconds: Floats  # (ops, devices)
     unit_seconds: Floats  # (units, devices) of all phases
@@ -61,9 +61,8 @@ class Board(NamedTuple):
         """The board of a problem under the given costs; units are placed by "longest_path", or "topological"."""
         graph, cluster = problem.graph, problem.cluster
         seconds = op_seconds(problem, costs)
-        payload = np.where(graph.control, 0.0, graph.output_bytes[graph.edges[:, 0]])
         ranks = np.zeros(graph.num_units)
-        np.maximum.at(ranks, graph.units, upward_ranks(graph, cluster, seconds, payload))
+        np.maximum.at(ranks, graph.units, upward_ranks(graph, cluster, seconds, graph.carried_bytes))
         place = np.empty(len(graph), np.int64)
         place[graph.topological_order] = np.arange(len(graph))
         first = np.full(graph.num_units, len(graph))
@@ -72,7 +71,7 @@ class Board(NamedTuple):
         ops = forward[np.argsort(graph.units[forward], kind="stable")]
         inside = graph.edges[(graph.phase[graph.edges] == Phase.FORWARD).all(axis=1)]
         inside = inside[np.argsort(inside[:, 1], kind="stable")]
-        readers, inputs, carries = _inputs(graph, place)
+        readers, inputs, carries, input_bytes = _inputs(graph, place)
         units = UnitGraph.of(problem, costs)
         link_start, neighbour, links = units.neighbours
         held = HeldMemory.of(problem)
@@ -83,7 +82,7 @@ class Board(NamedTuple):
             np.argsort(first) if order == "topological" else np.lexsort((first, -ranks)),
             starts(graph.units[ops], graph.num_units), ops,
             starts(inside[:, 1], len(graph)), np.ascontiguousarray(inside[:, 0]),
-            starts(readers, graph.num_units), inputs, carries, np.array(graph.units), np.array(graph.output_bytes),
+            starts(readers, graph.num_units), inputs, carries, input_bytes, np.array(graph.units),
             _early(graph, seconds.mean(axis=1)), np.ascontiguousarray(seconds), units.seconds, ranks,
             link_start, neighbour, units.link_bytes[links],
             _summed(units.links.ravel(), np.repeat(units.link_bytes, 2), graph.num_units),
@@ -156,16 +155,19 @@ def _swappable(cluster: Cluster, seconds: Floats, one: int, other: int) -> bool:
     )
 
 
-def _inputs(graph: OpGraph, place: Ints) -> tuple[Ints, Ints, Bools]:
-    """Reading unit, input and whether it carries anything, (inputs,) each; by unit, then in topological order."""
+def _inputs(graph: OpGraph, place: Ints) -> tuple[Ints, Ints, Bools, Floats]:
+    """Reading unit, input, whether it is sent and how many bytes, (inputs,) each; by unit, then topologically."""
     ahead = (graph.phase[graph.edges] == Phase.FORWARD).all(axis=1)
     ahead &= graph.units[graph.edges[:, 0]] != graph.units[graph.edges[:, 1]]
     producer, reader, control = graph.edges[ahead, 0], graph.units[graph.edges[ahead, 1]], graph.control[ahead]
-    order = np.lexsort((control, place[producer], reader))  # of two edges of a pair, the one that carries comes first
-    producer, reader, control = producer[order], reader[order], control[order]
-    fresh = np.ones(len(order), np.bool_)
+    output, carried = graph.edge_output[ahead], graph.carried_bytes[ahead]
+    order = np.lexsort((output, control, place[producer], reader))  # of a pair's edges, those that carry come first
+    producer, reader, control, output = producer[order], reader[order], control[order], output[order]
+    fresh, another = np.ones(len(order), np.bool_), np.ones(len(order), np.bool_)
     fresh[1:] = (np.diff(reader) != 0) | (np.diff(producer) != 0)
-    return reader[fresh], producer[fresh], ~control[fresh]
+    another[1:] = fresh[1:] | (np.diff(output) != 0)  # an output is sent once, each message for itself
+    sent = np.bincount(np.cumsum(fresh) - 1, weights=np.where(another, carried[order], 0.0))
+    return reader[fresh], producer[fresh], ~control[fresh], sent.astype(np.float64)
 
 
 def _early(graph: OpGraph, seconds: Floats) -> Floats:

@@ -80,10 +80,10 @@ def _look(board: Board, state: State, previous: Ints, unit: int) -> None:
         op = board.inputs[i]
         source = state.where[board.unit[op]]
         if source >= 0 and board.carries[i]:
-            state.made[source] += board.output_bytes[op]
+            state.made[source] += board.input_bytes[i]
             for device in range(len(state.there)):
                 if not np.isinf(state.arrival[op, device]):
-                    state.there[device] += board.output_bytes[op]
+                    state.there[device] += board.input_bytes[i]
     for i in range(board.link_start[unit], board.link_start[unit + 1]):
         there = state.where[board.neighbour[i]]
         if there >= 0:
@@ -113,7 +113,7 @@ def _schedule(board: Board, state: State, unit: int, device: int, commit: bool) 
             at = state.arrival[op, source]
             if board.carries[i]:
                 channel = board.channel[source, device]
-                seconds = board.latency[source, device] + board.output_bytes[op] * board.per_byte[source, device]
+                seconds = board.latency[source, device] + board.input_bytes[i] * board.per_byte[source, device]
                 at = max(at, state.free[channel] + (0.0 if commit else state.sent[channel])) + seconds
                 sending += seconds
                 if commit:

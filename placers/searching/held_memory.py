@@ -34,7 +34,7 @@ class HeldMemory:
         weights = np.stack([graph.units[graph.weight_uses[:, 0]], graph.weight_uses[:, 1]], axis=1)
         outputs = np.stack([readers[:, 0], len(graph.weights) + readers[:, 1]], axis=1)
         return cls(
-            np.concatenate([graph.weights * problem.bytes_per_weight_byte, graph.output_bytes[kept]]),
+            np.concatenate([graph.weights * problem.bytes_per_weight_byte, graph.occupied_bytes[kept]]),
             np.unique(np.concatenate([weights, outputs]), axis=0),
             problem.cluster.memory_bytes,
             graph.num_units,
@@ -94,10 +94,14 @@ class Room:
 
 
 def _kept_outputs(graph: OpGraph) -> tuple[Ints, Ints]:
-    """Forward ops whose output a backward op reads, (kept,), and holders (holders, 2): unit, index into kept."""
-    producer, consumer = graph.edges[~graph.control].T
-    crosses = (graph.phase[producer] == Phase.FORWARD) & (graph.phase[consumer] == Phase.BACKWARD)
-    kept, index = np.unique(producer[crosses], return_inverse=True)
-    own = np.stack([graph.units[kept], np.arange(len(kept))], axis=1)
-    read = np.stack([graph.units[consumer[crosses]], index], axis=1)
+    """Outputs of forward ops, and messages, that a backward op reads, (kept,), and who holds them.
+
+    The holders, (holders, 2), are a unit and an index into kept each. A message is held by its reader alone.
+    """
+    phase = graph.phase[graph.edges]
+    crosses = ~graph.control & (phase[:, 0] == Phase.FORWARD) & (phase[:, 1] == Phase.BACKWARD)
+    kept, index = np.unique(graph.edge_output[crosses], return_inverse=True)
+    outputs = kept[kept < len(graph)]  # they come first
+    own = np.stack([graph.units[outputs], np.arange(len(outputs))], axis=1)
+    read = np.stack([graph.units[graph.edges[crosses, 1]], index], axis=1)
     return kept, np.concatenate([own, read])

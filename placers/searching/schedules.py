@@ -112,11 +112,12 @@ class Schedules:
     def _add_edges(self) -> None:
         """Rules 2 and 3: an op waits for its inputs, and an output is sent once to each other device."""
         graph, cluster = self.problem.graph, self.problem.cluster
-        readers: dict[int, list[int]] = defaultdict(list)
-        for (u, v), is_control in zip(graph.edges.tolist(), graph.control.tolist(), strict=True):
+        readers: dict[tuple[int, int], list[int]] = defaultdict(list)  # of an op's output, or of a message
+        columns = (graph.edges, graph.edge_output, graph.control)
+        for (u, v), output, is_control in zip(*(column.tolist() for column in columns), strict=True):
             self.model.add(self._start[v] >= self._end[u])
             if not is_control and graph.units[u] != graph.units[v]:
-                readers[u].append(v)
+                readers[u, output].append(v)
         queues: dict[int, list[cp_model.IntervalVar]] = defaultdict(list)
         for source in self._devices:
             served_together: dict[tuple[int, int], list[int]] = defaultdict(list)
@@ -125,19 +126,21 @@ class Schedules:
                 if there != source:
                     served_together[channel, -1 if cluster.multicast[channel] else there].append(there)
             for (channel, _), destinations in served_together.items():
-                queues[channel] += [self._transfer(u, source, destinations, channel, readers[u]) for u in readers]
+                queues[channel] += [
+                    self._transfer(sent, source, destinations, channel, readers[sent]) for sent in readers
+                ]
         for transfers in queues.values():
             self.model.add_no_overlap(transfers)
 
     def _transfer(
-        self, op: int, source: int, destinations: list[int], channel: int, consumers: list[int]
+        self, sent: tuple[int, int], source: int, destinations: list[int], channel: int, consumers: list[int]
     ) -> cp_model.IntervalVar:
-        """One transfer, if a consumer is on one of the destinations.
+        """One transfer of what is sent, given by its producer and number, if a consumer is on one of the destinations.
 
         A multicast one is as long as the slowest destination needs: here, to each destination as long as that needs.
         """
-        cluster, model = self.problem.cluster, self.model
-        seconds = cluster.latency[source] + self.problem.graph.output_bytes[op] / cluster.bandwidth[source]
+        cluster, model, (op, output) = self.problem.cluster, self.model, sent
+        seconds = cluster.latency[source] + self.problem.graph.moved_bytes[output] / cluster.bandwidth[source]
         held = int(self._floor(seconds[destinations] + cluster.gap[channel]).min())
         start, present = model.new_int_var(0, self._horizon, ""), model.new_bool_var("")
         model.add(start >= self._end[op]).only_enforce_if(present)
@@ -173,10 +176,13 @@ class Schedules:
                 self.model.add(static <= left).only_enforce_if(self._op_on[op][device])
 
     def _working_bytes(self) -> Ints:
-        """(ops,) bytes of each op's output and distinct inputs, at least."""
+        """(ops,) bytes of each op's output and distinct inputs, at least: of an output or the messages in its place."""
         graph = self.problem.graph
         output = np.floor(graph.output_bytes).astype(np.int64)
-        read = np.unique(graph.edges[~graph.control], axis=0)
+        carried = np.floor(graph.occupied_bytes).astype(np.int64)[graph.edge_output]
+        pair, inverse = np.unique(graph.edges[~graph.control], axis=0, return_inverse=True)
+        least = output[pair[:, 0]]
+        np.minimum.at(least, inverse.reshape(-1), carried[~graph.control])
         needed = output.copy()
-        np.add.at(needed, read[:, 1], output[read[:, 0]])
+        np.add.at(needed, pair[:, 1], least)
         return needed

@@ -64,11 +64,12 @@ def unit_order(graph: OpGraph) -> Ints:
 def _links(graph: OpGraph) -> tuple[Ints, Floats]:
     """An output goes to a unit once, however many of the unit's ops read it."""
     units = graph.num_units
-    producer, consumer = graph.edges[~graph.control].T
-    crossing = graph.units[producer] != graph.units[consumer]
-    output, reader = np.divmod(np.unique(producer[crossing] * units + graph.units[consumer[crossing]]), units)
-    source = graph.units[output]
+    sender, receiver = graph.units[graph.edges].T
+    crossing = np.flatnonzero(~graph.control & (sender != receiver))
+    _, first = np.unique(graph.edge_output[crossing] * units + receiver[crossing], return_index=True)
+    sent = crossing[first]
+    source, reader = sender[sent], receiver[sent]
     pair, link = np.unique(np.minimum(source, reader) * units + np.maximum(source, reader), return_inverse=True)
     links = np.stack(np.divmod(pair, units), axis=1)
-    crossing_bytes = np.bincount(link, weights=graph.output_bytes[output], minlength=len(pair))
+    crossing_bytes = np.bincount(link, weights=graph.carried_bytes[sent], minlength=len(pair))
     return links, crossing_bytes.astype(np.float64)

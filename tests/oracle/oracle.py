@@ -8,10 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from graphs.op_graph import Floats
+from graphs.op_graph import Floats, OpGraph
 from graphs.problem import Problem
 
-Name = tuple[object, ...]  # ("op", u), or ("send", u, channel, destination) with destination -1 on a multicast channel
+# ("op", u), or ("send", output, channel, destination): destination is -1 on a multicast channel; an output is ("op", u)
+# or ("message", edge)
+Name = tuple[object, ...]
+Copy = tuple[int, int, int]  # what is copied (op, or number of ops + number of message), its op, the device it is on
 
 
 @dataclass
@@ -23,6 +26,7 @@ class Task:
     hold: float
     order: tuple[float, float]  # priority, op index; the ready time comes in between
     destination: int = -1
+    output: int = -1
     needs: set[Name] = field(default_factory=set)
     ready: float = -1.0
     start: float = -1.0
@@ -33,7 +37,7 @@ class Task:
 class Result:
     start: list[float]
     finish: list[float]
-    copies: dict[tuple[int, int], tuple[float, float]]  # (op, destination) -> start, finish
+    copies: dict[Copy, tuple[float, float]]  # start, finish
     step_seconds: float
     peak_bytes: list[float]
 
@@ -50,6 +54,15 @@ def simulate(
     start, finish = [task.start for task in of_op], [task.finish for task in of_op]
     peak = peaks(problem, placement, start, finish, copies)
     return Result(start, finish, copies, max(finish), peak)  # rule 5
+
+
+def outputs(graph: OpGraph) -> list[int]:
+    """What each edge carries: the output of its producer, or the next message, counted from the number of ops."""
+    found, count = [], len(graph)
+    for (u, _), own in zip(graph.edges.tolist(), graph.has_message.tolist(), strict=True):
+        found.append(count if own else u)
+        count += own
+    return found
 
 
 def priorities(problem: Problem, op_seconds: Sequence[Sequence[float]], priority: str | Floats) -> list[float]:
@@ -70,26 +83,28 @@ def priorities(problem: Problem, op_seconds: Sequence[Sequence[float]], priority
 
 def make_tasks(
     problem: Problem, op_seconds: Sequence[Sequence[float]], placement: Sequence[int], priority: list[float]
-) -> tuple[dict[Name, Task], dict[tuple[int, int], Name]]:
-    """All tasks by name, and the transfer that makes each copy (op, destination): rules 1 to 3."""
+) -> tuple[dict[Name, Task], dict[Copy, Name]]:
+    """All tasks by name, and the transfer that makes each copy: rules 1 to 3."""
     graph, cluster = problem.graph, problem.cluster
     tasks: dict[Name, Task] = {}
-    sender: dict[tuple[int, int], Name] = {}
+    sender: dict[Copy, Name] = {}
     for op, device in enumerate(placement):
         seconds = op_seconds[op][device]
         launch = cluster.devices[device].launch_seconds if seconds > 0 else 0.0
         tasks["op", op] = Task(("device", device), seconds, launch, (priority[op], op))
-    for (u, v), is_control in zip(graph.edges.tolist(), graph.control.tolist(), strict=True):
+    for edge, ((u, v), is_control, output) in enumerate(
+        zip(graph.edges.tolist(), graph.control.tolist(), outputs(graph), strict=True)
+    ):
         source, destination = placement[u], placement[v]
         needed: Name = ("op", u)
         if source != destination and not is_control:
             channel = int(cluster.channel[source, destination])
-            seconds = float(
-                cluster.latency[source, destination] + graph.output_bytes[u] / cluster.bandwidth[source, destination]
-            )
+            size = graph.sent_bytes[u] if output == u else graph.edge_bytes[edge]
+            seconds = float(cluster.latency[source, destination] + size / cluster.bandwidth[source, destination])
             label = -1 if cluster.multicast[channel] else destination
-            needed = sender[u, destination] = ("send", u, channel, label)
-            new = Task(("channel", channel), seconds, float(cluster.gap[channel]), (priority[u], u), label, {("op", u)})
+            needed = sender[output, u, destination] = ("send", output, channel, label)
+            gap = float(cluster.gap[channel])
+            new = Task(("channel", channel), seconds, gap, (priority[u], u), label, output, {("op", u)})
             task = tasks.setdefault(needed, new)
             task.seconds = max(task.seconds, seconds)
         tasks["op", v].needs.add(needed)
@@ -110,7 +125,7 @@ def run(tasks: dict[Name, Task]) -> None:
         for resource in free_at:
             queue = [task for task in waiting if task.resource == resource]
             if queue and free_at[resource] <= now:
-                first = min(queue, key=lambda task: (task.order[0], task.ready, task.order[1], task.destination))
+                first = min(queue, key=lambda t: (t.order[0], t.ready, t.order[1], t.destination, t.output))
                 first.start, first.finish = now, now + first.seconds
                 free_at[resource] = first.finish + first.hold
         # what started now and took no time ends in another round of this instant
@@ -124,19 +139,21 @@ def peaks(
     placement: Sequence[int],
     start: list[float],
     finish: list[float],
-    copies: dict[tuple[int, int], tuple[float, float]],
+    copies: dict[Copy, tuple[float, float]],
 ) -> list[float]:
     """Rule 6: (devices,) bytes. A tensor is held from its begin until just before its end."""
     graph = problem.graph
-    readers = [(u, v) for (u, v), is_control in zip(graph.edges.tolist(), graph.control, strict=True) if not is_control]
+    columns = (graph.edges.tolist(), graph.edge_bytes.tolist() or [0.0] * len(graph.edges), outputs(graph))
+    edges = [edge for edge, is_control in zip(zip(*columns, strict=True), graph.control, strict=True) if not is_control]
+    size = dict(enumerate(graph.output_bytes.tolist())) | {output: own for (u, _), own, output in edges if output != u}
     held: list[tuple[int, float, float, float]] = []  # device, begin, end, bytes
     for u, device in enumerate(placement):
-        local = [finish[v] for w, v in readers if w == u and placement[v] == device]
-        sent = [end for (w, _), (_, end) in copies.items() if w == u]
-        held.append((device, start[u], max([finish[u], *local, *sent]), float(graph.output_bytes[u])))
-    for (u, there), (begin, _) in copies.items():
-        end = max(finish[v] for w, v in readers if w == u and placement[v] == there)
-        held.append((there, begin, end, float(graph.output_bytes[u])))
+        local = [finish[v] for (w, v), _, _ in edges if w == u and placement[v] == device]
+        sent = [end for (_, w, _), (_, end) in copies.items() if w == u]
+        held.append((device, start[u], max([finish[u], *local, *sent]), size[u]))
+    for (output, _, there), (begin, _) in copies.items():
+        end = max(finish[v] for (_, v), _, carried in edges if carried == output and placement[v] == there)
+        held.append((there, begin, end, size[output]))
     result = []
     for device in range(len(problem.cluster)):
         weights = {weight for op, weight in graph.weight_uses.tolist() if placement[op] == device}

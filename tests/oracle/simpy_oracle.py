@@ -19,7 +19,9 @@ from graphs.problem import Problem
 
 LAST_OF_THE_INSTANT = EventPriority(2)  # after SimPy's URGENT and NORMAL, which are 0 and 1
 
-Turn = tuple[float, float, int, int, Event]  # rule 4: priority, ready time, op, destination; and how to call it up
+# rule 4: priority, ready time, op, destination, output; and how to call it up
+Turn = tuple[float, float, int, int, int, Event]
+Copy = tuple[int, int, int]  # what is copied (op, or number of ops + number of message), its op, the device it is on
 
 
 @dataclass(frozen=True)
@@ -28,7 +30,7 @@ class Times:
 
     start: list[float]  # (ops,)
     finish: list[float]  # (ops,)
-    copies: dict[tuple[int, int], tuple[float, float]]  # (op, destination) -> start, finish
+    copies: dict[Copy, tuple[float, float]]  # start, finish
     step_seconds: float
 
 
@@ -47,7 +49,7 @@ class Task:
     server: Server
     seconds: float
     hold: float
-    order: tuple[float, int, int]  # priority, op, destination
+    order: tuple[float, int, int, int]  # priority, op, destination, output
     done: Event
     needs: list[Event] = field(default_factory=list)
     start: float = -1.0
@@ -107,9 +109,9 @@ class Starter:
 def _work(environment: Environment, starter: Starter, task: Task) -> Generator[Event, None, None]:
     """Rules 1 and 3: wait for inputs, wait for the server, occupy it, and hold it."""
     yield from task.needs
-    urgency, op, destination = task.order
+    urgency, op, destination, output = task.order
     turn = environment.event()
-    heappush(task.server.queue, (urgency, environment.now, op, destination, turn))
+    heappush(task.server.queue, (urgency, environment.now, op, destination, output, turn))
     starter.look_at(task.server)
     yield turn
     task.start = environment.now
@@ -128,9 +130,10 @@ def _tasks(
     op_seconds: Sequence[Sequence[float]],
     placement: Sequence[int],
     urgency: Sequence[float],
-) -> tuple[list[Task], dict[tuple[int, int], Task]]:
-    """The ops, and the transfer that brings each copy (op, destination): one for all of them on a multicast channel."""
-    cluster, size = problem.cluster, problem.graph.output_bytes.tolist()
+) -> tuple[list[Task], dict[Copy, Task]]:
+    """The ops, and the transfer that brings each copy: one for all of them on a multicast channel."""
+    cluster, graph = problem.cluster, problem.graph
+    sent, message = graph.sent_bytes.tolist(), graph.edge_bytes.tolist()
     channel, latency, bandwidth = cluster.channel.tolist(), cluster.latency.tolist(), cluster.bandwidth.tolist()
     gap, is_multicast = cluster.gap.tolist(), cluster.multicast.tolist()
     devices, channels = [Server() for _ in cluster.devices], [Server() for _ in gap]
@@ -138,27 +141,29 @@ def _tasks(
     for op, device in enumerate(placement):
         seconds = op_seconds[op][device]
         launch = cluster.devices[device].launch_seconds if seconds > 0 else 0.0
-        ops.append(Task(devices[device], seconds, launch, (urgency[op], op, 0), environment.event()))
-    copies: dict[tuple[int, int], Task] = {}
+        ops.append(Task(devices[device], seconds, launch, (urgency[op], op, 0, op), environment.event()))
+    copies: dict[Copy, Task] = {}
     multicasts: dict[tuple[int, int], Task] = {}
-    for (u, v), is_control in zip(problem.graph.edges.tolist(), problem.graph.control.tolist(), strict=True):
+    last = len(ops) - 1
+    for edge, ((u, v), is_control) in enumerate(zip(graph.edges.tolist(), graph.control.tolist(), strict=True)):
+        last += int(graph.has_message[edge])
+        output, size = (last, message[edge]) if graph.has_message[edge] else (u, sent[u])
         here, there = placement[u], placement[v]
         if is_control or here == there:
             ops[v].needs.append(ops[u].done)
             continue
-        if (u, there) not in copies:
+        if (output, u, there) not in copies:
             along = channel[here][there]
-            seconds = latency[here][there] + size[u] / bandwidth[here][there]
-            shared = multicasts.get((u, along))
+            seconds = latency[here][there] + size / bandwidth[here][there]
+            shared = multicasts.get((output, along))
             if shared:
                 shared.seconds = max(shared.seconds, seconds)
-            send = shared or Task(
-                channels[along], seconds, gap[along], (urgency[u], u, there), environment.event(), [ops[u].done]
-            )
+            order = (urgency[u], u, -1 if is_multicast[along] else there, output)
+            send = shared or Task(channels[along], seconds, gap[along], order, environment.event(), [ops[u].done])
             if is_multicast[along]:
-                multicasts[u, along] = send
-            copies[u, there] = send
-        ops[v].needs.append(copies[u, there].done)
+                multicasts[output, along] = send
+            copies[output, u, there] = send
+        ops[v].needs.append(copies[output, u, there].done)
     return ops, copies
 
 

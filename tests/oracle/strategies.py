@@ -72,6 +72,9 @@ def graphs(draw: st.DrawFn, ops: int) -> OpGraph:
     weights = draw(st.lists(BYTES, max_size=3))
     use = st.tuples(st.integers(0, ops - 1), st.integers(0, max(len(weights) - 1, 0)))
     uses = draw(st.lists(use, max_size=5)) if weights else []
+    sent = draw(st.just([]) | st.lists(BYTES, min_size=ops, max_size=ops))
+    message = st.just(np.nan) | st.integers(0, 4)
+    messages = draw(st.just([]) | st.lists(message, min_size=len(edges), max_size=len(edges)))
     phase = np.zeros(ops, np.int64)
     phase[name[-1]] = draw(st.sampled_from((Phase.FORWARD, Phase.UPDATE)))
     return OpGraph(
@@ -83,6 +86,8 @@ def graphs(draw: st.DrawFn, ops: int) -> OpGraph:
         weight_uses=np.reshape(np.array(uses, np.int64), (-1, 2)),
         phase=phase,
         group=np.array([max(draw(st.integers(-3, 1)), -1) for _ in range(ops)]),
+        transfer_bytes=np.array(sent, np.float64),
+        edge_bytes=np.array(messages, np.float64),
     )  # fmt: skip
 
 

@@ -30,10 +30,10 @@ def test_the_engine_equals_the_oracle(case: Case) -> None:
         expected = simulate(case.problem, case.cost_model.op_seconds.tolist(), case.per_op(plan), case.priority)
         timeline = simulator.timeline(case.placements[plan])
         moved = timeline.transfers
-        copies = zip(moved.producer, moved.destination, moved.start, moved.finish, strict=True)
+        copies = zip(moved.output, moved.producer, moved.destination, moved.start, moved.finish, strict=True)
         assert timeline.start.tolist() == expected.start
         assert timeline.finish.tolist() == expected.finish
-        assert {(u, there): (start, finish) for u, there, start, finish in copies} == expected.copies
+        assert {tuple(copy): (start, finish) for *copy, start, finish in copies} == expected.copies
         assert timeline.step_seconds == outcomes.step_seconds[plan] == expected.step_seconds
         assert timeline.peak_bytes.tolist() == outcomes.peak_bytes[plan].tolist() == expected.peak_bytes
         memory = case.problem.cluster.memory_bytes
@@ -70,12 +70,12 @@ def test_a_device_runs_one_op_at_a_time_and_rests_after_it(case: Case) -> None:
 def test_no_op_starts_before_its_inputs_are_there(case: Case) -> None:
     timeline = simulator_of(case).timeline(case.placements[0])
     graph, moved = case.problem.graph, timeline.transfers
-    arrival = dict(zip(zip(moved.producer, moved.destination, strict=True), moved.finish, strict=True))
-    for (u, v), control in zip(graph.edges, graph.control, strict=True):
+    arrival = dict(zip(zip(moved.output, moved.destination, strict=True), moved.finish, strict=True))
+    for (u, v), control, output in zip(graph.edges, graph.control, graph.edge_output, strict=True):
         present = timeline.finish[u]
         if not control and timeline.placement[u] != timeline.placement[v]:
-            assert arrival[u, timeline.placement[v]] >= present
-            present = arrival[u, timeline.placement[v]]
+            assert arrival[output, timeline.placement[v]] >= present
+            present = arrival[output, timeline.placement[v]]
         assert timeline.start[v] >= present
 
 

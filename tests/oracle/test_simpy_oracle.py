@@ -19,10 +19,10 @@ def test_the_engine_agrees_with_simpy(case: Case) -> None:
         expected = simulate(case.problem, case.cost_model.op_seconds.tolist(), case.per_op(plan), case.priority)
         timeline = simulator.timeline(case.placements[plan])
         moved = timeline.transfers
-        copies = zip(moved.producer, moved.destination, moved.start, moved.finish, strict=True)
+        copies = zip(moved.output, moved.producer, moved.destination, moved.start, moved.finish, strict=True)
         assert timeline.start.tolist() == expected.start
         assert timeline.finish.tolist() == expected.finish
-        assert {(u, there): (start, finish) for u, there, start, finish in copies} == expected.copies
+        assert {tuple(copy): (start, finish) for *copy, start, finish in copies} == expected.copies
         assert timeline.step_seconds == expected.step_seconds
 
 

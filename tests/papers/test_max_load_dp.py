@@ -2,6 +2,7 @@
 
 import csv
 import itertools
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -46,7 +47,7 @@ def load_of(file: str, spec: str) -> float:
     """Milliseconds of a placer's plan for a workload."""
     problem = problem_in_file(str(DATA / file))
     assert problem is not None
-    asked = Problem(problem.graph, problem.cluster, problem.optimizer, problem.op_seconds, "max-load")
+    asked = replace(problem, objective="max-load")
     plan = by_name.build("placers", spec).place(asked)
     return 1e3 * max_load(asked, plan.placement, costs_of(asked))
 

@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from envs.cost_models import costs_of
 from envs.simulator import Simulator
 from graphs.errors import InputError
 from graphs.formats.msr import Workload, load_workload, save_workload
@@ -81,6 +83,48 @@ def test_a_workload_becomes_a_problem(tmp_path: Path) -> None:
     assert timeline.step_seconds == pytest.approx(0.042)
     assert not timeline.fits  # 120 bytes on an accelerator of 100
     assert Simulator(problem).run([2, 0]).step_seconds > 1  # the second op cannot run on an accelerator
+    assert problem.allowed is not None
+    assert problem.allowed.tolist() == [[True, True, True], [False, False, True]]
+    assert costs_of(problem).op_seconds[problem.allowed[graph.units]].tolist() == [
+        0.002, 0.002, 0.02, 0.03, 0.004, 0.004, 0.04
+    ]  # fmt: skip
+    assert problem.timed_by == "recorded"
+
+
+def test_memory_is_what_the_nodes_hold_and_not_what_transfers_move(tmp_path: Path) -> None:
+    path = tmp_path / "w.json"
+    path.write_text(json.dumps(content() | {"maxSizePerFPGA": 120.0}))
+    problem = load_workload(path).problem("w")
+    assert problem.graph.sent_bytes.tolist() == [5e6, 1e6, 0]
+    outcome = Simulator(problem).run([0, 2])
+    assert outcome.peak_bytes.tolist() == [120, 0, 0]
+    assert outcome.fits
+
+
+@pytest.mark.parametrize("name", [name for name in TOTALS if name.startswith("latency/")])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_plan_fits_by_the_rule_of_the_file(name: str, seed: int) -> None:
+    path = DATA / f"{name}.json"
+    if not path.is_file():
+        pytest.skip(f"{name} is not at hand")
+    workload = load_workload(path)
+    problem = workload.problem(name)
+    simulator = Simulator(problem)
+    rng = np.random.default_rng(seed)
+    for accelerators in range(1, workload.maxFPGAs + 1):
+        placement = rng.integers(0, accelerators, problem.graph.num_units)
+        device = placement[problem.graph.units]
+        sums = np.bincount(device, weights=[node.size for node in workload.nodes], minlength=len(problem.cluster))
+        outcome = simulator.run(placement)
+        assert outcome.peak_bytes == pytest.approx(sums, rel=1e-12)
+        assert outcome.fits == (sums[: workload.maxFPGAs] <= workload.maxSizePerFPGA).all()
+
+
+def test_a_node_that_only_a_cpu_can_run_needs_one(tmp_path: Path) -> None:
+    path = tmp_path / "w.json"
+    path.write_text(json.dumps(content() | {"maxCPUs": 0}))
+    with pytest.raises(InputError, match=r"'b2\.2' only on cpu"):
+        load_workload(path).problem("w")
 
 
 def test_foreign_files_are_graphs_by_their_path(tmp_path: Path) -> None:
