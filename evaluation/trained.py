@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from evaluation.comparison import FINETUNED
+from graphs import by_name
 from graphs.errors import InputError
 from placers import Placer
 from placers.policies.trained import placer_of
@@ -17,11 +20,26 @@ if TYPE_CHECKING:
 def load_placer(what: str) -> Placer:
     """The placer that a spec names, or the trained one in a folder; `X+finetuned` fine-tunes X before it answers.
 
+    A kind of policy without a checkpoint, as in `gdp+finetuned`, so learns from scratch.
     Raises InputError for what is none of these, and for X that cannot be fine-tuned.
     """
     if not what.endswith(FINETUNED):
         return placer_of(what)
-    return finetuned(placer_of(what.removesuffix(FINETUNED)))
+    spec = what.removesuffix(FINETUNED)
+    if not _is_untrained(spec):
+        return finetuned(placer_of(spec))
+    start: Any = by_name.build("placers", f"{spec}{',' if ':' in spec else ':'}untrained=yes")
+    named = replace(start, name=start.name.removesuffix("untrained=yes").rstrip(":,"))
+    return replace(finetuned(named), from_scratch=True)
+
+
+def _is_untrained(spec: str) -> bool:
+    """Whether a spec names a kind of policy and no policy: fine-tuning it is learning from scratch."""
+    name, _, _ = spec.partition(":")
+    if name not in by_name.names("placers"):
+        return False
+    knobs = inspect.signature(by_name.module("placers", name).build).parameters
+    return "untrained" in knobs and not {"checkpoint", "untrained"} & by_name.parse(spec)[1].keys()
 
 
 def finetuned(start: Placer, on_tuned: Callable[[FineTuned], None] | None = None) -> FineTuner:

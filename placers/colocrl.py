@@ -20,6 +20,6 @@ class ColocRl(RecurrentPlacer):
     name: str = NAME
 
 
-def build(*, checkpoint: str = "", samples: int = 0, hidden: int = HIDDEN) -> ColocRl:
-    """ColocRL with the policy in a checkpoint folder, for one number of devices, or an untrained one for any."""
-    return ColocRl.built(checkpoint, samples, hidden)
+def build(*, checkpoint: str = "", samples: int = 0, hidden: int = HIDDEN, untrained: bool = False) -> ColocRl:
+    """ColocRL with the policy in a checkpoint folder, for one number of devices; an untrained one only if asked for."""
+    return ColocRl.built(checkpoint, samples, hidden, untrained)

@@ -15,7 +15,7 @@ from placers.policies.batch import Batch
 from placers.policies.decoding import candidates
 from placers.policies.features import observe
 from placers.policies.one_shot import OneShotPolicy
-from placers.policies.policy_file import load_policy, new_policy, spec_of
+from placers.policies.policy_file import check_asked, load_policy, new_policy, spec_of
 from placers.searching.held_memory import HeldMemory
 
 LEARNED = True  # means nothing before it is trained
@@ -42,7 +42,10 @@ class Gdp:
         return Plan.of_units(problem, placements[best], placer=self.name, seed=seed, simulations=simulator.simulations)
 
 
-def build(*, checkpoint: str = "", network: str = "graphsage_transformer", samples: int = 0) -> Gdp:
-    """GDP with the policy in a checkpoint folder, or an untrained one."""
+def build(
+    *, checkpoint: str = "", network: str = "graphsage_transformer", samples: int = 0, untrained: bool = False
+) -> Gdp:
+    """GDP with the policy in a checkpoint folder; an untrained one, over a network, only if that is asked for."""
+    check_asked("gdp", checkpoint, untrained)
     policy = load_policy(Path(checkpoint))[0] if checkpoint else new_policy(network, seed=0)
-    return Gdp(policy, spec_of("gdp", checkpoint=checkpoint, samples=samples), samples)
+    return Gdp(policy, spec_of("gdp", checkpoint=checkpoint, samples=samples, untrained=untrained), samples)

@@ -20,6 +20,6 @@ class Hdp(RecurrentPlacer):
     name: str = NAME
 
 
-def build(*, checkpoint: str = "", samples: int = 0, hidden: int = HIDDEN) -> Hdp:
-    """HDP with the policy in a checkpoint folder, for one number of devices, or an untrained one for any."""
-    return Hdp.built(checkpoint, samples, hidden)
+def build(*, checkpoint: str = "", samples: int = 0, hidden: int = HIDDEN, untrained: bool = False) -> Hdp:
+    """HDP with the policy in a checkpoint folder, for one number of devices; an untrained one only if asked for."""
+    return Hdp.built(checkpoint, samples, hidden, untrained)

@@ -17,7 +17,7 @@ from graphs.problem import Problem
 from graphs.torch_threads import limit_torch_threads
 from placers.policies.placeto import NAME, PlacetoPolicy, new_placeto, play
 from placers.policies.placeto_states import Kinship
-from placers.policies.policy_file import load_as, spec_of
+from placers.policies.policy_file import check_asked, load_as, spec_of
 
 LEARNED = True  # means nothing before it is trained
 UNTRAINED = "placeto:width=8,rounds=4,mean=true,explore=0.05"  # sums make an untrained policy certain of one device
@@ -59,10 +59,11 @@ class Placeto:
         return [[episode.progress.placement.copy() for episode in episodes] for _ in turns]
 
 
-def build(*, checkpoint: str = "", network: str = UNTRAINED, samples: int = 0) -> Placeto:
-    """Placeto with the policy in a checkpoint folder, or an untrained one for any number of devices."""
+def build(*, checkpoint: str = "", network: str = UNTRAINED, samples: int = 0, untrained: bool = False) -> Placeto:
+    """Placeto with the policy in a checkpoint folder; an untrained one, of a shape, only if that is asked for."""
+    check_asked(NAME, checkpoint, untrained)
     policy = load_as(Path(checkpoint), NAME, new_placeto)[0] if checkpoint else new_placeto(network, seed=0)
-    return Placeto(policy, spec_of(NAME, checkpoint=checkpoint, samples=samples), samples)
+    return Placeto(policy, spec_of(NAME, checkpoint=checkpoint, samples=samples, untrained=untrained), samples)
 
 
 def _distinct(placements: list[Ints]) -> list[Ints]:

@@ -16,7 +16,7 @@ from envs.plan import Plan
 from envs.simulator import Simulator
 from graphs.problem import Problem
 from graphs.torch_threads import limit_torch_threads
-from placers.policies.policy_file import load_as, spec_of
+from placers.policies.policy_file import check_asked, load_as, spec_of
 from placers.policies.sequential import NAME, SequentialPolicy, new_sequential
 
 LEARNED = True  # means nothing before it is trained
@@ -46,7 +46,8 @@ class Sequential:
         return Plan.of_units(problem, placements[best], placer=self.name, seed=seed, simulations=simulator.simulations)
 
 
-def build(*, checkpoint: str = "", network: str = NAME, samples: int = 0) -> Sequential:
-    """The sequential decoder with the policy in a checkpoint folder, or an untrained one."""
+def build(*, checkpoint: str = "", network: str = NAME, samples: int = 0, untrained: bool = False) -> Sequential:
+    """The decoder with the policy in a checkpoint folder; an untrained one, of a shape, only if that is asked for."""
+    check_asked(NAME, checkpoint, untrained)
     policy = load_as(Path(checkpoint), NAME, new_sequential)[0] if checkpoint else new_sequential(network, seed=0)
-    return Sequential(policy, spec_of(NAME, checkpoint=checkpoint, samples=samples), samples)
+    return Sequential(policy, spec_of(NAME, checkpoint=checkpoint, samples=samples, untrained=untrained), samples)

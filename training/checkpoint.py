@@ -7,15 +7,18 @@ and need no storage.
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save
 from torch import nn
 
 from graphs.errors import InputError
+from graphs.files import write_whole
+from placers.policies.policy_file import check_weights
 from training.ppo import PpoTrainer
 from training.rollouts import Policy
 
@@ -71,6 +74,7 @@ def restore_learner(
         policy.load_state_dict(below("policy.", tensors))
     except RuntimeError as error:
         raise InputError(f"{path}: holds another network than the recipe's") from error
+    check_weights(path, policy.state_dict())
     state = optimizer.state_dict()
     for key, value in below("adam.", tensors).items():
         index, name = key.split(".")
@@ -79,23 +83,42 @@ def restore_learner(
 
 
 def write_state(folder: Path, tensors: dict[str, torch.Tensor], counters: dict[str, str]) -> None:
-    """Replace the state of a run in one step."""
-    fresh = folder / f"{TRAINER}.new"
-    save_file(tensors, fresh, metadata=counters)
-    fresh.replace(folder / TRAINER)
+    """Replace the state of a run in one step; equal states are equal bytes."""
+    write_whole(folder / TRAINER, _with_sorted_metadata(save(tensors, counters)))
 
 
 def read_state(folder: Path) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
     """What `write_state` wrote. Raises InputError if the file is missing or damaged."""
     path = folder / TRAINER
-    if not path.is_file():
-        raise InputError(f"{folder} holds no run to resume ({TRAINER} is missing); start one without --resume")
     try:
         with safe_open(path, "pt") as file:
-            counters = file.metadata()
+            counters = file.metadata() or {}
         return load_file(path), counters
     except (OSError, SafetensorError) as error:
         raise InputError(f"{path}: damaged ({error}); start the run again in another folder") from error
+
+
+def updates_in(folder: Path) -> int:
+    """How many updates, of imitation or of the trainer, a folder's state holds; 0 without one, 1 if it is damaged."""
+    path = folder / TRAINER
+    if not path.is_file():
+        return 0
+    try:
+        with safe_open(path, "pt") as file:
+            counters = file.metadata() or {}
+        return sum(int(counters.get(name, 0)) for name in ("updates", "imitated"))
+    except (OSError, SafetensorError, ValueError):
+        return 1
+
+
+def _with_sorted_metadata(content: bytes) -> bytes:
+    """A safetensors file with its metadata in order; the library writes them in that of a hash table, by chance."""
+    length = int.from_bytes(content[:8], "little")
+    header = json.loads(content[8 : 8 + length])
+    header["__metadata__"] = dict(sorted(header.get("__metadata__", {}).items()))
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)  # tensors begin at multiples of 8 bytes
+    return len(text).to_bytes(8, "little") + text + content[8 + length :]
 
 
 def below(prefix: str, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:

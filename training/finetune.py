@@ -14,6 +14,7 @@ from torch import nn
 
 from envs.iterative import Rules
 from envs.plan import Plan
+from graphs.errors import InputError
 from graphs.op_graph import Ints
 from graphs.problem import Problem
 from placers.colocrl import ColocRl
@@ -60,6 +61,7 @@ class FineTuner:
 
     start: Gdp | Sequential | ColocRl | Hdp | Placeto
     on_tuned: Callable[[FineTuned], None] | None = None  # receives what `place` found on the way to its plan
+    from_scratch: bool = False  # the start is untrained: without simulations it has nothing to say
 
     @property
     def name(self) -> str:
@@ -67,7 +69,15 @@ class FineTuner:
         return f"{self.start.name}+finetuned"
 
     def place(self, problem: Problem, *, seed: int = 0, budget: int = 1000) -> Plan:
-        """The fastest fitting plan found within the budget; the greedy one if the budget allows no more."""
+        """The fastest fitting plan found within the budget; the greedy one if the budget allows no more.
+
+        Raises InputError if the policy is to learn from scratch and the budget is 0.
+        """
+        if self.from_scratch and budget < 1:
+            raise InputError(
+                f"{self.name!r} learns from scratch by simulating placements, and its budget is 0; "
+                "give it a budget, or a trained policy"
+            )
         tuned = self.tune(problem, seed=seed, simulations=budget)
         if self.on_tuned is not None:
             self.on_tuned(tuned)

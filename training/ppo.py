@@ -17,12 +17,12 @@ from dataclasses import asdict, dataclass
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.utils import clip_grad_norm_
 
 from envs.simulator import Outcomes
 from graphs.op_graph import Floats, Ints
 from graphs.torch_threads import limit_torch_threads
 from training.advantage import rewards, standardised, surrogate
+from training.divergence import descend, stops_where_it_diverges
 from training.imitation import Shown, search
 from training.recipe import Imitation, Ppo
 from training.rollouts import Arena, Policy, Rollouts
@@ -77,8 +77,13 @@ class PpoTrainer:
     def imitate(self) -> float:
         """An update of imitation alone: make the best known placements likelier; returns how likely they were.
 
-        That is the mean log-probability per unit. Problems of which none is known are searched first.
+        That is the mean log-probability per unit. Problems of which none is known are searched first. Raises
+        InputError if the policy diverges.
         """
+        with stops_where_it_diverges(self.imitated + 1, self.optimizer, of="imitation"):
+            return self._imitate()
+
+    def _imitate(self) -> float:
         chosen, _ = self._chosen((self.seed, IMITATING, self.imitated))
         for arena in chosen:
             if arena.best_placement is None:
@@ -92,7 +97,11 @@ class PpoTrainer:
         return float(likelihood.detach())
 
     def update(self) -> Metrics:
-        """Sample placements, simulate them, improve the policy."""
+        """Sample placements, simulate them, improve the policy. Raises InputError if it diverges."""
+        with stops_where_it_diverges(self.updates + 1, self.optimizer):
+            return self._update()
+
+    def _update(self) -> Metrics:
         progress = share_done(self.updates, self.settings.updates)
         rate = between(self.settings.learning_rate, self.settings.final_learning_rate, progress)
         bonus = between(self.settings.entropy, self.settings.final_entropy, progress)
@@ -162,5 +171,4 @@ class PpoTrainer:
     def _step(self, loss: Tensor) -> None:
         self.optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
-        clip_grad_norm_(self.policy.parameters(), self.settings.gradient_norm)
-        self.optimizer.step()
+        descend(self.optimizer, self.settings.gradient_norm)

@@ -9,12 +9,16 @@ import msgspec
 import tomli_w
 
 from graphs import by_name
+from graphs.documents import read_document
 from graphs.errors import InputError
 
 RECIPES = Path(__file__).resolve().parent / "recipes"
+VERSION = 1  # of recipe files, which need not give it
 
 Positive = Annotated[int, msgspec.Meta(ge=1)]
-Rate = Annotated[float, msgspec.Meta(gt=0)]
+LearningRate = Annotated[float, msgspec.Meta(gt=0, le=1)]  # of Adam, which moves every weight by about that much
+Limit = Annotated[float, msgspec.Meta(gt=0)]  # inf: none
+Weight = Annotated[float, msgspec.Meta(ge=0, le=1e9)]  # finite, that is
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 
 
@@ -25,7 +29,7 @@ class ProblemSet(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     clusters: tuple[str, ...] = ("p100:devices=2", "p100:devices=3", "p100:devices=4", "p100:devices=8")
     test_clusters: tuple[str, ...] = ("p100:devices=2", "p100:devices=4")  # for the families' test split
     randomised: Annotated[int, msgspec.Meta(ge=0)] = 0  # copies of each training cluster with other speeds and memory
-    spread: Annotated[float, msgspec.Meta(ge=1)] = 5.0  # by which those are at most multiplied or divided
+    spread: Annotated[float, msgspec.Meta(ge=1, le=1e9)] = 5.0  # by which those are at most multiplied or divided
     unequal: Share = 0.0  # of those copies, with devices that differ from each other
     slow: Share = 0.0  # of the devices of those, slow and with much memory as processors, the others with less
     forward: Share = 0.0  # of the training problems, the forward pass alone, as in inference
@@ -48,12 +52,12 @@ class Ppo(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     baseline: Literal["samples", "moving_average"] = "samples"  # of a problem: the same update's, or earlier ones
     only_fitting_after: Annotated[int, msgspec.Meta(ge=0)] = 0  # updates, of a moving average; 0: all always count
     clip: Share = 0.2  # of the probability ratio of each unit's device
-    learning_rate: Rate = 1e-3  # of AdamW, at the start
-    final_learning_rate: Rate = 1e-4  # at the end, linearly
-    entropy: Annotated[float, msgspec.Meta(ge=0)] = 0.01  # bonus per nat, at the start; falls linearly to final
-    final_entropy: Annotated[float, msgspec.Meta(ge=0)] = 0.0005
-    weight_decay: Annotated[float, msgspec.Meta(ge=0)] = 0.01  # of AdamW
-    gradient_norm: Rate = 1.0  # larger gradients are scaled down to this
+    learning_rate: LearningRate = 1e-3  # of AdamW, at the start
+    final_learning_rate: LearningRate = 1e-4  # at the end, linearly
+    entropy: Weight = 0.01  # bonus per nat, at the start; falls linearly to final
+    final_entropy: Weight = 0.0005
+    weight_decay: Weight = 0.01  # of AdamW
+    gradient_norm: Limit = 1.0  # larger gradients are scaled down to this
 
 
 class Imitation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -61,7 +65,7 @@ class Imitation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
 
     simulations: Annotated[int, msgspec.Meta(ge=0)] = 0  # of annealing, on each training problem; 0: no imitation
     updates: Annotated[int, msgspec.Meta(ge=0)] = 0  # of imitation alone, before PPO
-    weight: Annotated[float, msgspec.Meta(ge=0)] = 0.0  # of the imitated log-probability in PPO; falls linearly to 0
+    weight: Weight = 0.0  # of the imitated log-probability in PPO; falls linearly to 0
 
 
 class Reinforce(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -72,16 +76,16 @@ class Reinforce(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     episodes: Positive = 1  # per problem and update
     baseline_updates: Positive = 10  # over which a problem's returns are averaged
     discount: Share = 1.0
-    learning_rate: Rate = 1e-3  # of Adam, at the start
-    final_learning_rate: Rate = 1e-4  # at the end, linearly
-    entropy: Annotated[float, msgspec.Meta(ge=0)] = 0.1  # bonus per nat and step, at the start (ours)
-    final_entropy: Annotated[float, msgspec.Meta(ge=0)] = 0.0  # at the end, linearly
-    gradient_norm: Rate = 1.25  # larger gradients are scaled down to this
+    learning_rate: LearningRate = 1e-3  # of Adam, at the start
+    final_learning_rate: LearningRate = 1e-4  # at the end, linearly
+    entropy: Weight = 0.1  # bonus per nat and step, at the start (ours)
+    final_entropy: Weight = 0.0  # at the end, linearly
+    gradient_norm: Limit = 1.25  # larger gradients are scaled down to this
     steps: Annotated[int, msgspec.Meta(ge=0)] = 0  # of the episodes, after each of which it learns; 0: whole episodes
     epochs: Positive = 1  # passes over these steps; after the first the ratio of probabilities is clipped, as in PPO
     clip: Share = 0.2  # of that ratio
     normalised: bool = False  # advantages by their standard deviation, so that the entropy bonus means the same (ours)
-    imitation: Annotated[float, msgspec.Meta(ge=0)] = 0.0  # weight of the best known device; falls linearly to 0 (ours)
+    imitation: Weight = 0.0  # weight of the best known device; falls linearly to 0 (ours)
     relative: bool = False  # returns in units of the problem's lower bound, so that 20 ms and 2 s count alike (ours)
 
 
@@ -94,8 +98,8 @@ class EpisodeRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     reward: Literal["improvement", "terminal", "square_root"] = "improvement"
     start: Literal["random", "single", "zero", "best"] = "random"
     memory_gib: Annotated[float, msgspec.Meta(gt=0)] | None = None  # of a device, beyond which memory costs; its own
-    penalty_per_gb: Annotated[float, msgspec.Meta(ge=0)] = 2.0  # seconds
-    longest_seconds: Rate = 10.0  # to which penalised seconds are clipped
+    penalty_per_gb: Weight = 2.0  # seconds
+    longest_seconds: Limit = 10.0  # to which penalised seconds are clipped
     every: Positive = 1  # steps from one simulation to the next, of the improvement reward; more take fewer (ours)
 
 
@@ -143,7 +147,4 @@ def load_recipe(what: str) -> Recipe:
         if what.endswith(".toml"):
             raise InputError(f"recipe file {what} does not exist; recipes by name: {', '.join(recipe_names())}")
         raise InputError(by_name.unknown("recipe", what, recipe_names()))
-    try:
-        return msgspec.toml.decode(path.read_bytes(), type=Recipe)
-    except (msgspec.ValidationError, msgspec.DecodeError) as error:
-        raise InputError(f"{path}: {error}") from error
+    return read_document(path, Recipe, version=VERSION, remedy="`placelab list recipes` names those that come along")

@@ -22,7 +22,6 @@ from itertools import islice
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.utils import clip_grad_norm_
 
 from envs.bounds import lower_bound
 from envs.iterative import Episode, Mdp, Rules
@@ -37,6 +36,7 @@ from graphs.torch_threads import limit_torch_threads
 from placers.policies.placeto import PlacetoPolicy, Turn, play
 from placers.policies.placeto_states import Kinship
 from training.advantage import surrogate
+from training.divergence import descend, stops_where_it_diverges
 from training.recipe import Reinforce
 from training.schedule import between, share_done
 
@@ -135,7 +135,13 @@ class ReinforceTrainer:
 
         - `count`: Episodes of each problem; as many as the settings say if it is 0.
         - `progress`: Share of the run that is over; by the number of updates unless it is given.
+
+        Raises InputError if the policy diverges.
         """
+        with stops_where_it_diverges(self.updates + 1, self.optimizer):
+            return self._update(count, progress)
+
+    def _update(self, count: int, progress: float | None) -> ReinforceMetrics:
         settings = self.settings
         progress = share_done(self.updates, settings.updates) if progress is None else progress
         rate = between(settings.learning_rate, settings.final_learning_rate, progress)
@@ -256,9 +262,8 @@ class ReinforceTrainer:
                 gain = gain + (weight * likelihood).where(counted, 0.0)
                 (-gain.sum() / len(advantages)).backward()  # type: ignore[no-untyped-call]
                 entropies += float(entropy.detach().sum())
-            norm = clip_grad_norm_(self.policy.parameters(), self.settings.gradient_norm)
-            self.optimizer.step()
-            found.append((entropies / sum(len(some) for some in portions), float(norm)))
+            norm = descend(self.optimizer, self.settings.gradient_norm)
+            found.append((entropies / sum(len(some) for some in portions), norm))
         return found[0]
 
     def _shown(self, states: Sequence[Progress]) -> tuple[Tensor, Tensor]:

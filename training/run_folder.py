@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-import json
+import os
+import shutil
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from importlib.metadata import version
 from pathlib import Path
 
 from torch import Tensor
 
 from graphs.errors import InputError
-from placers.policies.policy_file import Meta, save_policy
+from graphs.files import write_whole
+from placers.policies.policy_file import META, Meta, save_policy
+from training.checkpoint import TRAINER, updates_in
+from training.metrics_file import METRICS, TENSORBOARD, Metrics, appended_metrics
 from training.model_card import model_card
 from training.recipe import Recipe, load_recipe
 
 PACKAGES = ("placelab", "torch", "torch-geometric", "numpy", "numba")
+CONFIG = "config.toml"
 
 
 class RunFolder:
@@ -27,68 +31,68 @@ class RunFolder:
 
     @classmethod
     def create(cls, path: Path, recipe: Recipe, command: str) -> RunFolder:
-        """A new run. Raises InputError if the folder holds one already."""
-        check_free(path)
-        path.mkdir(parents=True, exist_ok=True)
-        (path / "config.toml").write_text(recipe.to_toml())
-        (path / "command.txt").write_text(f"{command}\n")
+        """A new run, in place of one that had come to nothing. Raises InputError if the folder cannot be written."""
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            shutil.rmtree(path / TENSORBOARD, ignore_errors=True)
+            for left in (METRICS, TRAINER):
+                (path / left).unlink(missing_ok=True)
+        except OSError as error:
+            raise InputError(f"cannot write {path}: {error.strerror or error}") from error
+        write_whole(path / "command.txt", f"{command}\n")
+        write_whole(path / CONFIG, recipe.to_toml())
         return cls(path)
 
     @classmethod
-    def reopen(cls, path: Path, recipe: Recipe, updates: int) -> RunFolder:
-        """A run to go on with, its metrics cut back to the updates that the checkpoint holds.
+    def reopen(cls, path: Path, updates: int) -> RunFolder:
+        """A run to resume, its metrics cut back to the updates that the checkpoint holds."""
+        metrics = path / METRICS
+        if metrics.exists():
+            lines = metrics.read_text().splitlines(keepends=True)
+            write_whole(metrics, "".join(lines[:updates]))
+        return cls(path)
 
-        Raises InputError if the run was started from another recipe.
-        """
-        if load_recipe(str(path / "config.toml")) != recipe:
-            raise InputError(f"{path} was started from another recipe than this one (see {path / 'config.toml'})")
-        folder = cls(path)
-        if folder.metrics_file.exists():
-            lines = folder.metrics_file.read_text().splitlines(keepends=True)
-            folder.metrics_file.write_text("".join(lines[:updates]))
-        return folder
-
-    @property
-    def metrics_file(self) -> Path:
-        """One JSON object per update."""
-        return self.path / "metrics.jsonl"
-
-    @contextmanager
-    def metrics(self) -> Iterator[MetricsWriter]:
-        """A writer of metrics lines and TensorBoard scalars, closed at the end."""
-        from torch.utils.tensorboard import SummaryWriter  # a second to import
-
-        board = SummaryWriter(str(self.path / "tensorboard"))
-        with self.metrics_file.open("a") as lines:
-            try:
-                yield MetricsWriter(lines, board)
-            finally:
-                board.close()
+    def metrics(self) -> AbstractContextManager[Metrics]:
+        """Where the numbers of updates are appended."""
+        return appended_metrics(self.path)
 
     def save_policy(self, weights: dict[str, Tensor], meta: Meta) -> None:
         """Write a policy, given by its `state_dict()`, its meta and its card."""
         save_policy(self.path, weights, meta)
-        recipe = load_recipe(str(self.path / "config.toml"))
-        (self.path / "card.md").write_text(model_card(meta, recipe, self.path))
+        recipe = load_recipe(str(self.path / CONFIG))
+        write_whole(self.path / "card.md", model_card(meta, recipe, self.path))
 
 
 def check_free(path: Path) -> None:
-    """Raises InputError if a folder holds a run."""
-    if (path / "config.toml").exists():
-        raise InputError(f"{path} holds a run already; go on with --resume, or choose another --out")
+    """Raise InputError if a run cannot be written into a folder, or if a run has already come to something there."""
+    check_writable(path)
+    if (path / META).exists() or updates_in(path) > 0:
+        raise InputError(f"{path} holds a run already; resume it with --resume, or choose another --out")
 
 
-class MetricsWriter:
-    """Writes one record to `metrics.jsonl` and to TensorBoard."""
+def check_resumable(path: Path, recipe: Recipe) -> bool:
+    """Whether a folder holds a state to resume from; a run that was stopped before its first begins from the start.
 
-    def __init__(self, lines: object, board: object) -> None:
-        self._lines, self._board = lines, board
+    Raises InputError for a folder without a run, or with one of another recipe, or if it cannot be written.
+    """
+    check_writable(path)
+    config = path / CONFIG
+    if not config.is_file():
+        raise InputError(f"{path} holds no run to resume ({CONFIG} is missing); start one without --resume")
+    if load_recipe(str(config)) != recipe:
+        raise InputError(f"{path} was started from another recipe than this one (see {config})")
+    if not (path / TRAINER).is_file() and (path / META).exists():
+        raise InputError(f"{path} holds a policy, but no state to resume its training from ({TRAINER} is missing)")
+    return (path / TRAINER).is_file()
 
-    def write(self, step: int, record: Mapping[str, float]) -> None:
-        """Append a record; every number of it becomes a scalar."""
-        print(json.dumps(record), file=self._lines, flush=True)  # type: ignore[call-overload]
-        for key, value in record.items():
-            self._board.add_scalar(key, value, step)  # type: ignore[attr-defined]
+
+def check_writable(path: Path) -> None:
+    """Raise InputError for what cannot be a run folder, before the work that its loss would waste."""
+    nearest = next(each for each in (path, *path.absolute().parents) if each.exists())
+    if not nearest.is_dir():
+        raise InputError(f"cannot write the run to {path}: {nearest} is a file; name a folder")
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        raise InputError(f"cannot write the run to {path}: permission denied in {nearest}")
 
 
 def library_versions() -> dict[str, str]:

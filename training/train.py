@@ -32,7 +32,7 @@ from training.recipe import Recipe, load_recipe
 from training.reinforce import ReinforceTrainer
 from training.reinforce_run import restore_reinforce, save_reinforce
 from training.rollouts import Arena
-from training.run_folder import RunFolder, check_free, library_versions
+from training.run_folder import RunFolder, check_free, check_resumable, library_versions
 
 CHECKPOINT_EVERY = 100  # updates
 Learned = Gdp | Sequential | ColocRl | Hdp | Placeto
@@ -64,16 +64,20 @@ def train(
     recipe = load_recipe(recipe) if isinstance(recipe, str) else recipe
     if recipe.placer not in NEW:
         raise InputError(f"placer {recipe.placer!r} cannot be trained; there are: {', '.join(NEW)}")
+    if seed < 0:
+        raise InputError(f"the seed is {seed}; expected 0 or more")
     if not resume:
         check_free(out)
+    resumes = resume and check_resumable(out, recipe)
     new, placer = NEW[recipe.placer]
     policy = new(recipe.network, seed)
     trainer = _trainer(recipe, policy, problems or load_problems(recipe.problems, seed=seed), seed)
-    if resume:
+    if resumes:
         restore_reinforce(out, trainer) if isinstance(trainer, ReinforceTrainer) else restore_trainer(out, trainer)
-        folder = RunFolder.reopen(out, recipe, trainer.updates)
+        folder = RunFolder.reopen(out, trainer.updates)
     else:
         folder = RunFolder.create(out, recipe, command)
+        _save(folder, trainer)  # so that there is a state to resume from, however early the run is stopped
     _run(trainer, recipe, folder)
     return placer(policy, f"{recipe.placer}:checkpoint={out}")
 

@@ -6,6 +6,7 @@ A piece that is done is a JSON file in the study's folder, and is not done again
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -253,11 +254,11 @@ def spread(specs: Sequence[str], count: int) -> list[str]:
     return [specs[i] for i in np.unique(np.linspace(0, len(specs) - 1, count).round().astype(int))]
 
 
-def _points(lines: Sequence[dict[str, float]], episodes_each: int) -> Iterator[Point]:
+def _points(lines: Sequence[dict[str, float | None]], episodes_each: int) -> Iterator[Point]:
     for count, line in enumerate(lines, start=1):
-        over_bound = line["step_over_bound"]
-        fits = over_bound == over_bound  # NaN otherwise
-        yield Point(count * episodes_each, int(line["simulations"]), over_bound if fits else None)
+        over_bound = line["step_over_bound"]  # null where nothing fits; NaN in older runs
+        there = over_bound is not None and not math.isnan(over_bound)
+        yield Point(count * episodes_each, int(line["simulations"] or 0), over_bound if there else None)
 
 
 @cache

@@ -15,6 +15,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from placers.policies.finite import check_outputs
 from placers.policies.op_sequence import TYPES, OpSequence, Sequences
 
 SLOTS = 20  # numbers about neighbours, two for each: its position, and 1 for a consumer or -1 for a producer
@@ -39,6 +40,7 @@ class Grouper(nn.Module):
             types = ops.types / ops.types.sum(-1, keepdim=True).clamp(min=1.0)
         hidden = self.first(torch.cat([types, ops.sizes[..., None], neighbours], -1))
         logits: Tensor = self.second(hidden if self.released else torch.relu(hidden))
+        check_outputs(logits)
         return logits.log_softmax(-1)
 
 

@@ -13,6 +13,7 @@ from graphs.op_graph import Ints
 from graphs.problem import Problem
 from placers.policies.batch import Batch
 from placers.policies.features import Observation, observe
+from placers.policies.finite import check_outputs
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,8 +43,9 @@ class OneShotPolicy(nn.Module):
         return Batch.of(views)
 
     def logits(self, batch: Batch) -> Tensor:
-        """(problems, units, devices)."""
+        """(problems, units, devices). Raises NotFiniteError if they are no numbers."""
         out: Tensor = self.network(batch)
+        check_outputs(out)
         return out
 
     @torch.no_grad()

@@ -15,6 +15,7 @@ from envs.observations import FEATURES, Progress
 from envs.stage import Scene
 from graphs.cluster import Cluster
 from graphs.errors import InputError
+from placers.policies.finite import check_outputs
 from placers.policies.placeto_network import PlacetoNetwork
 from placers.policies.placeto_states import Kinship, States
 from placers.policies.shapes import Size, shape_of
@@ -63,6 +64,7 @@ class PlacetoPolicy(nn.Module):
     def logits(self, states: States) -> Tensor:
         """(states, devices); -inf beyond the devices of a state's cluster."""
         scores: Tensor = self.network(states)
+        check_outputs(scores)
         if not self.shape.devices:
             shape = int(states.state[-1]) + 1, int(states.device.max()) + 1
             scores = scores.new_full(shape, -torch.inf).index_put((states.state, states.device), scores[:, 0])

@@ -6,20 +6,23 @@ another file version is refused rather than misread.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
 import msgspec
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
 from graphs import by_name
+from graphs.documents import read_document
 from graphs.errors import InputError
+from graphs.files import write_whole
 from graphs.torch_threads import limit_torch_threads
 from placers.policies.features import DEVICE_FEATURES, PAIR_FEATURES, UNIT_FEATURES
+from placers.policies.finite import are_finite
 from placers.policies.one_shot import OneShotPolicy
 from placers.policies.sequential_state import FEATURES
 
@@ -55,14 +58,35 @@ def new_policy(network: str, seed: int) -> OneShotPolicy:
 
 def spec_of(placer: str, **knobs: object) -> str:
     """The spec of a learned placer with the knobs that are given a value."""
-    told = ",".join(f"{knob}={value}" for knob, value in knobs.items() if value)
+    told = ",".join(f"{knob}={'yes' if value is True else value}" for knob, value in knobs.items() if value)
     return f"{placer}:{told}" if told else placer
 
 
+def check_asked(placer: str, checkpoint: str, untrained: bool) -> None:
+    """Raise InputError for a placer without a trained policy, unless an untrained one is asked for in so many words."""
+    if checkpoint and untrained:
+        raise InputError(f"{placer}: give checkpoint={checkpoint} or untrained=yes, and not both")
+    if not checkpoint and not untrained:
+        raise InputError(
+            f"placer {placer!r} has no trained policy; give {placer}:checkpoint=RUN with a run folder of `placelab "
+            f"train`, or take 'default', the policy that comes with placelab; {placer}:untrained=yes places at random"
+        )
+
+
 def save_policy(folder: Path, weights: dict[str, Tensor], meta: Meta) -> None:
-    """Write a policy, given by its `state_dict()`, into a folder, which must exist."""
-    save_file(weights, folder / WEIGHTS)
-    (folder / META).write_bytes(msgspec.json.format(msgspec.json.encode(meta), indent=2))
+    """Write a policy, given by its `state_dict()`, into a folder, which must exist.
+
+    Raises InputError for weights that are not finite numbers, or if the files cannot be written.
+    """
+    check_weights(folder / WEIGHTS, weights)
+    write_whole(folder / WEIGHTS, save(weights))
+    write_whole(folder / META, msgspec.json.format(msgspec.json.encode(meta), indent=2))
+
+
+def check_weights(path: Path, weights: Mapping[str, Tensor]) -> None:
+    """Raise InputError, naming the file, for weights that are not all finite numbers: such a policy has diverged."""
+    if not are_finite(weights.values()):
+        raise InputError(f"{path}: the policy's weights are not finite numbers, its training has diverged; train again")
 
 
 def load_meta(folder: Path) -> Meta:
@@ -72,13 +96,7 @@ def load_meta(folder: Path) -> Meta:
         raise InputError(
             f"{folder} holds no policy ({META} is missing); train one with `placelab train --out {folder}`"
         )
-    try:
-        head = msgspec.json.decode(path.read_bytes())
-        if isinstance(head, dict) and head.get("version") != VERSION:
-            raise InputError(f"{path}: written as version {head.get('version')}, this placelab reads version {VERSION}")
-        meta = msgspec.json.decode(path.read_bytes(), type=Meta)
-    except (msgspec.ValidationError, msgspec.DecodeError) as error:
-        raise InputError(f"{path}: {error}") from error
+    meta = read_document(path, Meta, version=VERSION, remedy="`placelab train` writes it")
     for what, theirs, ours in (
         ("unit", meta.unit_features, UNIT_FEATURES),
         ("device", meta.device_features, DEVICE_FEATURES),
@@ -110,4 +128,5 @@ def load_as(folder: Path, placer: str, new: Callable[[str, int], P]) -> tuple[P,
     except (OSError, SafetensorError, RuntimeError) as error:
         reason = str(error).partition("\n")[0]
         raise InputError(f"{folder / WEIGHTS}: not the weights of {meta.network!r} ({reason})") from error
+    check_weights(folder / WEIGHTS, policy.state_dict())
     return policy, meta

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from placers.policies.additive_attention import additive_scores
+from placers.policies.finite import check_outputs
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,4 +97,5 @@ class Seq2Seq(nn.Module):
         match = additive_scores(self.query(outputs), memory.states, self.weigh.weight[0])
         attention = match.masked_fill(~memory.mask[:, None], -torch.inf).softmax(-1)
         logits = self.out(torch.cat([outputs, attention @ memory.states], -1))
+        check_outputs(logits)
         return (self.bound * torch.tanh(logits / self.temperature)).log_softmax(-1)

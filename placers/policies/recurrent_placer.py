@@ -13,7 +13,7 @@ from envs.plan import Plan
 from envs.simulator import Simulator
 from graphs.problem import Problem
 from graphs.torch_threads import limit_torch_threads
-from placers.policies.policy_file import load_as, spec_of
+from placers.policies.policy_file import check_asked, load_as, spec_of
 
 HIDDEN = 128  # a quarter of the authors', for speed
 
@@ -35,9 +35,14 @@ class RecurrentPlacer(ABC):
         """An untrained policy from a network's spec and a seed."""
 
     @classmethod
-    def built(cls, checkpoint: str, samples: int, hidden: int) -> Self:
-        """With the policy in a checkpoint folder, or an untrained one for any number of devices."""
-        name = spec_of(cls.kind, checkpoint=checkpoint, samples=samples, hidden=hidden if hidden != HIDDEN else 0)
+    def built(cls, checkpoint: str, samples: int, hidden: int, untrained: bool) -> Self:
+        """With the policy in a checkpoint folder, or, if that is asked for, an untrained one for any number of devices.
+
+        Raises InputError without either.
+        """
+        check_asked(cls.kind, checkpoint, untrained)
+        width = hidden if hidden != HIDDEN else 0
+        name = spec_of(cls.kind, checkpoint=checkpoint, samples=samples, hidden=width, untrained=untrained)
         return cls(load_as(Path(checkpoint), cls.kind, cls.new)[0] if checkpoint else None, name, samples, hidden)
 
     def policy_for(self, problem: Problem) -> Any:

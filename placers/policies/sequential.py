@@ -20,6 +20,7 @@ from graphs.op_graph import Floats, Ints
 from graphs.problem import Problem
 from placers.policies.batch import Batch
 from placers.policies.features import Observation, observe
+from placers.policies.finite import check_outputs
 from placers.policies.one_shot import Scores
 from placers.policies.sequential_board import Board, renamed_by_use
 from placers.policies.sequential_encoder import Encoder
@@ -224,6 +225,7 @@ class SequentialPolicy(nn.Module):
             self.skip.weight[0].numpy(),
         )
         roll_out(board, head, choices, State.room_for(board, head), record)
+        check_outputs(torch.from_numpy(record.log_probability))
 
 
 def new_sequential(network: str, seed: int) -> SequentialPolicy:

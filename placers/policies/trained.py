@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 from pathlib import Path
 
 import msgspec
 
 from graphs import by_name
+from graphs.documents import read_document
 from graphs.errors import InputError
 from placers import Placer
 
@@ -23,12 +25,12 @@ def trained(folder: Path, **knobs: int) -> Placer:
     path = Path(folder) / "meta.json"
     if not path.is_file():
         raise InputError(f"{folder} holds no policy (meta.json is missing); `placelab train` makes one")
-    try:
-        kind = msgspec.json.decode(path.read_bytes(), type=_Kind)
-    except (msgspec.ValidationError, msgspec.DecodeError) as error:
-        raise InputError(f"{path} is damaged: {error}") from error
+    kind = read_document(path, _Kind, version=1, remedy="`placelab train` writes it")
     name = kind.placer or kind.schema.rpartition(".")[2]
-    placer: Placer = by_name.module("placers", name).build(checkpoint=str(folder), **knobs)
+    build = by_name.module("placers", name).build
+    if "checkpoint" not in inspect.signature(build).parameters:
+        raise InputError(f"{path}: {name!r} is no placer that acts with a policy")
+    placer: Placer = build(checkpoint=str(folder), **knobs)
     return placer
 
 

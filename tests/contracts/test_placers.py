@@ -20,7 +20,12 @@ from tests.oracle.toys import random_graph, toy_cluster, toy_graph
 NAMES = by_name.built_in("placers")
 BUDGETS = (0, 1, 2, 9)
 SPLIT = Path(__file__).parents[1] / "fixtures" / "all_on_the_first.toml"
-GIVEN = {"exact": "exact:work=0.05", "expert": f"expert:{SPLIT}"}  # what takes long at its defaults, or has none
+POLICIES = ("gdp", "sequential", "colocrl", "hdp", "placeto")  # which only answer untrained if they are asked to
+GIVEN = {
+    "exact": "exact:work=0.05",  # at its default it takes long
+    "expert": f"expert:{SPLIT}",  # which has no default
+    **{name: f"{name}:untrained=yes" for name in POLICIES},
+}
 
 
 def unequal_cluster() -> Cluster:

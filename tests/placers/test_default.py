@@ -1,7 +1,7 @@
 """The released policy is a placer by name, alone, fine-tuned, or at the head of a search."""
 
 import pickle
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +20,7 @@ from placers.policies.trained import placer_of, trained
 from placers.searching.starts import MOST_SAMPLES, STARTS, starts
 from tests.oracle.toys import random_graph, toy_cluster
 from tests.placers.stand_in import release, stand_in
+from training.finetune import FineTuner
 
 PROBLEM = Problem(random_graph(20, seed=1), toy_cluster(3, memory=1e9))
 
@@ -65,11 +66,12 @@ def test_a_name_is_the_placer_even_where_a_folder_is_called_so(monkeypatch: pyte
 @pytest.mark.parametrize("spec", ["default+finetuned", "gdp+finetuned", "sequential:samples=2+finetuned"])
 def test_finetuned_after_a_spec_fine_tunes_it_within_the_budget(spec: str) -> None:
     tuner = load_placer(spec)
+    assert isinstance(tuner, FineTuner)
     assert tuner.name == spec
     plan = tuner.place(PROBLEM, seed=1, budget=40)
     assert plan.placer == spec
     assert 16 < plan.simulations <= 40
-    start = load_placer(spec.removesuffix("+finetuned")).place(PROBLEM, seed=1, budget=1)
+    start = replace(tuner.start, samples=1).place(PROBLEM, seed=1, budget=1)
     assert simulate(PROBLEM, plan).step_seconds <= simulate(PROBLEM, start).step_seconds
 
 

@@ -70,7 +70,7 @@ def test_in_a_cycle_of_groups_a_unit_is_both_before_and_after() -> None:
 def test_a_graph_too_large_to_look_at_for_each_unit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(placeto_states, "MOST_UNITS", 5)
     with pytest.raises(InputError, match=r"'random6' has 6 units.*into 5 groups at most"):
-        build().place(a_scene(6).problem)
+        build(untrained=True).place(a_scene(6).problem)
 
 
 def test_a_node_hears_its_producers_and_consumers_as_far_as_there_are_rounds() -> None:
@@ -215,14 +215,17 @@ def test_without_simulations_it_answers_with_the_end_of_the_greedy_episode() -> 
 
 def test_a_budget_buys_the_best_of_what_episodes_pass_through(four_ops_two_devices: Toy) -> None:
     problem = four_ops_two_devices.problem
-    placer = build()
+    placer = build(untrained=True)
     greedy = placer.place(problem, seed=1)
     assert greedy.simulations == 0
     seconds = [simulate(problem, placer.place(problem, seed=1, budget=budget)).step_seconds for budget in (1, 4, 40)]
     assert seconds == sorted(seconds, reverse=True)
     assert seconds[-1] == four_ops_two_devices.best_seconds, "sixteen placements in all, and some forty draws"
-    assert build(samples=1).place(problem, seed=1, budget=40).placement.tolist() == greedy.placement.tolist()
-    assert [build(samples=count).place(problem, budget=40).simulations for count in (1, 3)] == [0, 3]
+    assert (
+        build(untrained=True, samples=1).place(problem, seed=1, budget=40).placement.tolist()
+        == greedy.placement.tolist()
+    )
+    assert [build(untrained=True, samples=count).place(problem, budget=40).simulations for count in (1, 3)] == [0, 3]
 
 
 @pytest.mark.parametrize("network", ["placeto:devices=3,rounds=3,order=given", "placeto:width=5,mean=true"])

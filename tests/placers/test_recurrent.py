@@ -268,6 +268,6 @@ def test_a_spec_that_describes_no_policy_is_refused(name: str) -> None:
 @pytest.mark.parametrize("name", ["colocrl", "hdp"])
 def test_more_samples_never_choose_worse(name: str) -> None:
     problem = Problem(random_graph(20, seed=3), toy_cluster(3, memory=1000.0))
-    placer = built(name, hidden=16)
+    placer = built(name, hidden=16, untrained=True)
     seconds = [simulate(problem, placer.place(problem, budget=budget)).step_seconds for budget in (1, 8, 64)]
     assert seconds[0] >= seconds[1] >= seconds[2]

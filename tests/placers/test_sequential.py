@@ -224,11 +224,13 @@ def test_large_problems_attend_within_segments(monkeypatch: pytest.MonkeyPatch) 
 def test_more_samples_never_choose_worse() -> None:
     problem = Problem(random_graph(20, seed=3), toy_cluster(3, memory=1000.0))
     seconds = [
-        Simulator(problem).run(build(network=NETWORK).place(problem, budget=budget).placement).step_seconds
+        Simulator(problem)
+        .run(build(network=NETWORK, untrained=True).place(problem, budget=budget).placement)
+        .step_seconds
         for budget in (1, 8, 64)
     ]
     assert seconds[0] >= seconds[-1]
-    assert build(network=NETWORK).place(problem, budget=1).simulations == 0
+    assert build(network=NETWORK, untrained=True).place(problem, budget=1).simulations == 0
 
 
 def test_a_policy_survives_the_disk_and_is_not_taken_for_another(tmp_path: Path) -> None:
@@ -263,4 +265,4 @@ def test_a_policy_survives_the_disk_and_is_not_taken_for_another(tmp_path: Path)
 )
 def test_a_network_that_there_is_not_is_refused(network: str, sentence: str) -> None:
     with pytest.raises(InputError, match=sentence):
-        build(network=network)
+        build(network=network, untrained=True)

@@ -1,0 +1,84 @@
+"""Metrics of a run as they come: lines of JSON in `metrics.jsonl`, and scalars for TensorBoard."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import socket
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from io import FileIO
+from pathlib import Path
+from typing import Protocol
+
+from graphs.errors import InputError
+
+METRICS = "metrics.jsonl"
+TENSORBOARD = "tensorboard"
+
+
+class Metrics(Protocol):
+    """Where the numbers of updates go."""
+
+    def write(self, step: int, record: Mapping[str, float]) -> None:
+        """Append an update's numbers. Raises InputError, naming the file, if it cannot be written."""
+        ...
+
+
+@contextmanager
+def appended_metrics(folder: Path) -> Iterator[Metrics]:
+    """Metrics appended to those in a run folder. Raises InputError, naming the file, if they cannot be written."""
+    board = folder / TENSORBOARD / f"events.out.tfevents.{time.time():.6f}.{socket.gethostname()}.{os.getpid()}.0"
+    with _Lines(folder / METRICS) as lines, _Lines(board) as events:
+        yield _Both(lines, events)
+
+
+class _Both:
+    """JSON lines and TensorBoard's events; the latter without its writer, whose thread fails after the fact."""
+
+    def __init__(self, lines: _Lines, events: _Lines) -> None:
+        from tensorboard.compat.proto.event_pb2 import Event
+        from tensorboard.compat.proto.summary_pb2 import Summary
+        from tensorboard.summary.writer.record_writer import RecordWriter
+
+        self._lines, self._events = lines, RecordWriter(events)
+        self._event, self._summary = Event, Summary
+        self._events.write(Event(wall_time=time.time(), file_version="brain.Event:2").SerializeToString())
+
+    def write(self, step: int, record: Mapping[str, float]) -> None:
+        """Append a record; what is no number, such as a mean of nothing, is null: JSON has no NaN."""
+        numbers = {key: value if math.isfinite(value) else None for key, value in record.items()}
+        self._lines.write(f"{json.dumps(numbers)}\n".encode())
+        values = [self._summary.Value(tag=key, simple_value=value) for key, value in record.items()]
+        event = self._event(wall_time=time.time(), step=step, summary=self._summary(value=values))
+        self._events.write(event.SerializeToString())
+
+
+class _Lines:
+    """A file that is appended to without a buffer, so that it fails where it is written and not where it is closed."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = FileIO(path, "a")
+        except OSError as error:
+            raise self._refused(error) from error
+
+    def __enter__(self) -> _Lines:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def write(self, content: bytes) -> None:
+        try:
+            while content:
+                content = content[self._file.write(content) :]
+        except OSError as error:
+            raise self._refused(error) from error
+
+    def _refused(self, error: OSError) -> InputError:
+        return InputError(f"cannot write {self._path}: {error.strerror or error}")
