@@ -16,3 +16,9 @@ def checked(spec: str, built: object) -> tuple[object, object]:
     if not isinstance(built, tuple) or len(built) != 2 or not hasattr(built[0], "named_parameters"):
         raise InputError(f"{spec!r}: expected (module, example inputs), got {type(built).__name__}")
     return built
+
+
+def check_multiple(family: str, knob: str, value: int, *, of: int, which: str) -> None:
+    """Check a family's own condition on a knob. Raises InputError for a value that is not a multiple of `of`."""
+    if value % of:
+        raise InputError(f"{family}: expected {knob} to be a multiple of {which}, {of}, got {value}")

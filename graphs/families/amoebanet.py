@@ -10,6 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from graphs.families import check_multiple
+
 CONFIGURATIONS = {
     "amoebanet": "layers=18,filters=208,batch=64",
     "amoebanet-18-416": "layers=18,filters=416,batch=32",
@@ -41,12 +43,15 @@ REDUCTION = (
 )  # fmt: skip
 REDUCTION_OUT = (4, 5, 6)
 CLASSES = 1000
+STAGES = 3
 
 
 def build(
     *, layers: int = 18, filters: int = 208, image: int = 224, batch: int = 32
 ) -> tuple[nn.Module, tuple[Tensor, ...]]:
     """The model and its example inputs: images (batch, 3, image, image) and labels (batch,)."""
+    check_multiple("amoebanet", "layers", layers, of=STAGES, which="the stages")
+    check_multiple("amoebanet", "filters", filters, of=8, which="the bottlenecks' factors")
     with torch.device("meta"):
         labels = torch.empty(batch, dtype=torch.long)
         return AmoebaNet(layers, filters), (torch.empty(batch, 3, image, image), labels)
@@ -125,7 +130,7 @@ class AmoebaNet(nn.Module):
         channels = filters // 4
         self.stem = nn.Conv2d(3, channels, 3, 2, padding=1, bias=False)
         self.stem_norm = nn.BatchNorm2d(channels)
-        stage = [False] * (layers // 3)
+        stage = [False] * (layers // STAGES)
         cells, before, last, reduced = [], channels, channels, False
         for reduces in (True, True, *stage, True, *stage, True, *stage):
             channels *= 2 if reduces else 1

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from graphs.families import check_multiple
 from graphs.families.transformer import Attention
 
 CONFIGURATIONS = {
@@ -38,6 +39,7 @@ def build(
     *, layers: int = 12, width: int = 768, heads: int = 12, sequence: int = 128, batch: int = 16
 ) -> tuple[nn.Module, tuple[Tensor, ...]]:
     """The model and its example inputs: tokens, segments and targets, each (batch, sequence)."""
+    check_multiple("bert", "width", width, of=heads, which="heads")
     with torch.device("meta"):
         tokens = torch.empty(batch, sequence, dtype=torch.long)
         return Bert(layers, width, heads, sequence), (tokens, tokens.clone(), tokens.clone())

@@ -6,6 +6,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from graphs.families import check_multiple
+
 CONFIGURATIONS = {
     "llama-7b": "layers=32,width=4096,heads=32,inner=11008,sequence=2048,batch=1",
     "llama-13b": "layers=40,width=5120,heads=40,inner=13824,sequence=2048,batch=1",
@@ -34,6 +36,7 @@ def build(
 
     `inner` is the width of the gated nets.
     """
+    check_multiple("llama", "width", width, of=2 * heads, which="twice heads")
     with torch.device("meta"):
         tokens = torch.empty(batch, sequence, dtype=torch.long)
         return Llama(layers, width, heads, inner, sequence), (tokens, tokens.clone())

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from graphs.families import check_multiple
 from graphs.families.amoebanet import HalveTwice, unit
 
 CONFIGURATIONS = {"nasnet": "repeat=6,filters=168,image=331,batch=16", "nasnet-mobile": "repeat=4,filters=44"}
@@ -33,6 +34,7 @@ def build(
     *, repeat: int = 4, filters: int = 44, image: int = 224, batch: int = 32
 ) -> tuple[nn.Module, tuple[Tensor, ...]]:
     """The model and its example inputs: images (batch, 3, image, image) and labels (batch,)."""
+    check_multiple("nasnet", "filters", filters, of=4, which="the stem's factor")
     with torch.device("meta"):
         labels = torch.empty(batch, dtype=torch.long)
         return NasNet(repeat, filters), (torch.empty(batch, 3, image, image), labels)

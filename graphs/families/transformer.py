@@ -12,6 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from graphs.families import check_multiple
+
 CONFIGURATIONS = {
     "gpt2": "layers=12,width=768,heads=12,sequence=1024,batch=8,vocabulary=50257,tied=true",
     "gpt2-medium": "layers=24,width=1024,heads=16,sequence=1024,batch=4,vocabulary=50257,tied=true",
@@ -50,6 +52,7 @@ def build(
 
     With `tied`, as in GPT-2, the output layer shares the embedding's weights.
     """
+    check_multiple("transformer", "width", width, of=heads, which="heads")
     with torch.device("meta"):
         tokens = torch.empty(batch, sequence, dtype=torch.long)
         module = TransformerLanguageModel(layers, width, heads, sequence, vocabulary)

@@ -10,6 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from graphs.families import check_multiple
+
 CONFIGURATIONS = {
     "transformer-xl-2": "layers=2,width=1024,heads=16,sequence=256,batch=16",
     "transformer-xl-4": "layers=4,width=1024,heads=16,sequence=256,batch=16",
@@ -37,6 +39,7 @@ def build(
 
     The memory holds the inputs of each layer in the segment before: (layers, batch, sequence, width).
     """
+    check_multiple("transformer_xl", "width", width, of=heads, which="heads")
     with torch.device("meta"):
         tokens = torch.empty(batch, sequence, dtype=torch.long)
         memory = torch.empty(layers, batch, sequence, width)

@@ -26,12 +26,15 @@ TEST = (
 PLANS = {11: (1, 1, 2, 2, 2), 13: (2, 2, 2, 2, 2), 16: (2, 2, 3, 3, 3), 19: (2, 2, 4, 4, 4)}  # convolutions a stage
 WIDTHS = (64, 128, 256, 512, 512)
 CLASSES = 1000
+SMALLEST_IMAGE = 32  # five poolings halve it
 
 
 def build(*, layers: int = 19, image: int = 224, batch: int = 32) -> tuple[nn.Module, tuple[Tensor, ...]]:
     """The model and its example inputs: images (batch, 3, image, image) and labels (batch,)."""
     if layers not in PLANS:
         raise InputError(f"vgg has no {layers} layers; there are: {', '.join(map(str, PLANS))}")
+    if image < SMALLEST_IMAGE:
+        raise InputError(f"vgg: expected image to be at least {SMALLEST_IMAGE}, got {image}")
     with torch.device("meta"):
         return Vgg(PLANS[layers], image), (torch.empty(batch, 3, image, image), torch.empty(batch, dtype=torch.long))
 

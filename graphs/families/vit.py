@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from graphs.families import check_multiple
 from graphs.families.transformer import Layer
 
 CONFIGURATIONS = {
@@ -34,6 +35,8 @@ def build(
     *, layers: int = 12, width: int = 768, heads: int = 12, image: int = 224, batch: int = 32
 ) -> tuple[nn.Module, tuple[Tensor, ...]]:
     """The model and its example inputs: images (batch, 3, image, image) and labels (batch,)."""
+    check_multiple("vit", "width", width, of=heads, which="heads")
+    check_multiple("vit", "image", image, of=PATCH, which="the side of a patch")
     with torch.device("meta"):
         labels = torch.empty(batch, dtype=torch.long)
         return VisionTransformer(layers, width, heads, image), (torch.empty(batch, 3, image, image), labels)

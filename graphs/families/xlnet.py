@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from graphs.families import check_multiple
 from graphs.families.transformer_xl import Layer
 
 CONFIGURATIONS = {
@@ -35,6 +36,7 @@ def build(
     *, layers: int = 12, width: int = 768, heads: int = 12, sequence: int = 128, batch: int = 8
 ) -> tuple[nn.Module, tuple[Tensor, ...]]:
     """The model and its example inputs: tokens and targets, each (batch, sequence)."""
+    check_multiple("xlnet", "width", width, of=heads, which="heads")
     with torch.device("meta"):
         tokens = torch.empty(batch, sequence, dtype=torch.long)
         return XLNet(layers, width, heads, sequence), (tokens, tokens.clone())

@@ -41,7 +41,7 @@ SPECS = {
     "inception_v3": "image=139,batch=2",
     "layered": "depth=3,breadth=2,batch=4",
     "llama": "layers=2,width=16,heads=2,inner=24,sequence=8,batch=2",
-    "nasnet": "repeat=0,filters=24,image=32,batch=2",
+    "nasnet": "repeat=1,filters=24,image=32,batch=2",
     "nmt": "steps=2,hidden=8,batch=2,vocabulary=11",
     "ptb": "cell=1,steps=2,hidden=8,batch=2,vocabulary=11",
     "resnet": "layers=26,groups=4,squeeze=4,image=32,batch=2",
