@@ -12,15 +12,13 @@ import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import cyclopts
 
-from evaluation.listing import Kind
+from evaluation.arguments import flag_type
 from graphs.errors import DoesNotFitError, InputError
 
-# what Python may pass where the command line passes text
-OBJECTS = ("OpGraph", "Cluster", "Placer", "Plan", "CostModel")
 JSON_HELP = "    json: print the result as one JSON document.\n"
 
 Verb = Callable[..., object]
@@ -34,7 +32,7 @@ def run(verbs: Mapping[str, Verb], about: str, arguments: Sequence[str] | None =
         help=about,
         result_action="return_value",
         version=_version,
-        default_parameter=cyclopts.Parameter(negative_iterable=()),
+        default_parameter=cyclopts.Parameter(negative_iterable=(), consume_multiple=True),
     )
     for name, verb in verbs.items():
         app.command(_command(verb), name=name)
@@ -48,11 +46,14 @@ def _run(app: cyclopts.App, given: list[str], verbs: Mapping[str, Verb]) -> int:
             _say(_repeat(given, verbs[given[0]]))
         command(*bound.args, **bound.kwargs)
     except cyclopts.CycloptsError as error:
-        return _fail(f"{error} (see placelab {given[0] if given and given[0] in verbs else ''} --help)", 2)
+        verb = f"{given[0]} " if given and given[0] in verbs else ""
+        return _fail(f"{error} (see placelab {verb}--help)", 2)
     except (InputError, DoesNotFitError) as error:
         return _fail(str(error), error.exit_code)
     except OSError as error:
         return _fail(f"{error.filename}: {error.strerror}" if error.filename else str(error), 2)
+    except MemoryError:
+        return _fail("there is not enough memory for this; try a smaller graph, or a cluster of fewer devices", 2)
     except KeyboardInterrupt as stop:
         return _fail(str(stop) or "interrupted", 130)
     return 0
@@ -61,7 +62,7 @@ def _run(app: cyclopts.App, given: list[str], verbs: Mapping[str, Verb]) -> int:
 def _command(verb: Verb) -> Callable[..., None]:
     """The verb with text in place of objects and a flag --json; it prints what the verb returns."""
     signature = inspect.signature(verb)
-    parameters = [p.replace(annotation=_as_text(str(p.annotation))) for p in signature.parameters.values()]
+    parameters = [p.replace(annotation=flag_type(str(p.annotation))) for p in signature.parameters.values()]
     flag = Annotated[bool, cyclopts.Parameter(negative="")]
     json = inspect.Parameter("json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=flag)
 
@@ -72,15 +73,6 @@ def _command(verb: Verb) -> Callable[..., None]:
     command.__signature__ = signature.replace(parameters=[*parameters, json], return_annotation=None)  # type: ignore[attr-defined]
     command.__annotations__ = {p.name: p.annotation for p in [*parameters, json]}
     return command
-
-
-def _as_text(annotation: str) -> Any:
-    """The type of a flag: "str | OpGraph" is given as text."""
-    for kind in OBJECTS:
-        annotation = annotation.replace(f" | {kind}", "")
-    return eval(
-        annotation, {"Kind": Kind, "Path": Path, "Sequence": list}
-    )  # our own annotations, read as Python reads them
 
 
 def _print(result: object, json: bool) -> None:

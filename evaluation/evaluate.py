@@ -37,18 +37,18 @@ def classical_placers() -> list[str]:
     return [name for name in by_name.built_in("placers") if not left_out & set(by_name.constants("placers", name))]
 
 
-def chosen_placers(given: Sequence[str | Placer], otherwise: Sequence[str]) -> list[Placer]:
+def chosen_placers(given: Sequence[str | Path | Placer], otherwise: Sequence[str]) -> list[Placer]:
     """Placers as they are, by spec, or several specs with commas between them; without any, others.
 
     Raises InputError for a spec that names none.
     """
     named = [spec for one in given for spec in (by_name.specs(one) if isinstance(one, str) else [one])]
-    return [load_placer(one) if isinstance(one, str) else one for one in named or otherwise]
+    return [load_placer(one) for one in named or otherwise]
 
 
 def evaluate(
     policy: str | Path = DEFAULT,
-    rivals: Sequence[str | Placer] = (),
+    rivals: Sequence[str | Path | Placer] = (),
     suite: str = "",
     groups: int | None = None,
     *,

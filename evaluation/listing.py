@@ -29,6 +29,7 @@ ELSEWHERE = {  # what may stand where a name stands
     "placers": "or the run folder of a trained one, or file.py:build:knob=3, a function of your own",
     "networks": "or file.py:build:knob=3, a function of your own",
     "cost_models": "or auto, which follows from what the graph knows, or file.py:build:knob=3, a function of your own",
+    "objectives": "or file.py:build:knob=3, a function of your own",
     "recipes": "or a recipe file (*.toml)",
 }
 

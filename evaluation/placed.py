@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -12,8 +13,10 @@ from rich.console import RenderableType
 
 from envs.bounds import lower_bound
 from envs.plan import Plan
+from envs.plan_file import load_plan, save_plan
 from envs.simulator import simulate
 from envs.timeline import Timeline
+from envs.trace import save_trace
 from evaluation.record import Record
 from evaluation.tables import plan_table
 from evaluation.units import memory
@@ -32,8 +35,9 @@ class Placed:
     search_seconds: float = 0.0  # wall clock of the placer
 
     @classmethod
-    def of(cls, problem: Problem, plan: Plan, *, search_seconds: float = 0.0) -> Placed:
-        """Simulate a plan. Raises InputError if it is not one for this problem."""
+    def of(cls, problem: Problem, plan: Plan | Path | str, *, search_seconds: float = 0.0) -> Placed:
+        """Simulate a plan, or that in a file. Raises InputError if it is not one for this problem."""
+        plan = plan if isinstance(plan, Plan) else load_plan(Path(plan), problem)
         return cls(problem, plan, simulate(problem, plan), search_seconds)
 
     @classmethod
@@ -44,6 +48,26 @@ class Placed:
         started = time.perf_counter()
         plan = placer.place(problem, seed=seed, budget=budget)
         return cls.of(problem, plan, search_seconds=time.perf_counter() - started)
+
+    def save(self, path: Path) -> None:
+        """Write the plan."""
+        save_plan(self.plan, self.problem, self.timeline, path)
+
+    def draw(self, trace: Path | None = None, gantt: Path | None = None) -> None:
+        """Write the step as a trace for ui.perfetto.dev, and as a chart."""
+        if trace is not None:
+            save_trace(self.timeline, trace)
+        if gantt is not None:
+            from evaluation.timeline_plots import save_gantt  # with matplotlib, a second to import
+
+            save_gantt(self.timeline, gantt)
+
+    def draw_graph(self, path: Path) -> None:
+        """Write a drawing of the graph, coloured by device."""
+        from evaluation.graph_plots import save_drawing  # with matplotlib
+
+        names = [device.name for device in self.problem.cluster.devices]
+        save_drawing(self.problem.graph, path, self.plan.placement, names)
 
     @cached_property
     def record(self) -> Record:

@@ -45,6 +45,8 @@ def write_report(run: Path) -> Path:
     """
     if not run.is_dir():
         raise InputError(f"run folder {run} does not exist; `placelab train --out {run}` makes one")
+    if not any((run / name).is_file() for name in ("config.toml", "meta.json", "evaluation.json")):
+        raise InputError(f"{run} holds no run of `placelab train`; name the folder that it wrote")
     sections = [_training(run), _zero_shot(run), _tuning(run), _best_plan(run), _provenance(run)]
     environment = Environment(loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined)
     page = environment.get_template("report.html.j2").render(

@@ -31,6 +31,7 @@ class GraphSummary:
     bytes_accessed: float
     weight_bytes: float  # each parameter tensor once
     output_bytes: float
+    measured_ops: int  # with measured times
     critical_path_ops: int  # ops on the longest chain
     largest_outputs: dict[str, float]  # op -> bytes
 
@@ -50,6 +51,7 @@ class GraphSummary:
             bytes_accessed=float(graph.bytes_accessed.sum()),
             weight_bytes=float(graph.weights.sum()),
             output_bytes=float(graph.output_bytes.sum()),
+            measured_ops=int((~np.isnan([graph.measured_seconds, *graph.measured_on.values()]).all(axis=0)).sum()),
             critical_path_ops=int(longest_remaining(graph, np.ones(len(graph))).max()),
             largest_outputs={graph.names[i]: float(graph.output_bytes[i]) for i in largest},
         )
@@ -75,6 +77,8 @@ class GraphSummary:
             ("outputs of all ops", decimal(int(self.output_bytes))),
         ):
             totals.add_row(label, value)
+        if self.measured_ops:
+            totals.add_row("measured times", f"of {self.measured_ops:,} ops")
         tensors = Table("largest outputs", "size", title_justify="left")
         for name, size in self.largest_outputs.items():
             tensors.add_row(name, decimal(int(size)))

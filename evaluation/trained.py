@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from evaluation.comparison import FINETUNED
@@ -17,12 +18,17 @@ if TYPE_CHECKING:
     from training.finetune import FineTuned, FineTuner
 
 
-def load_placer(what: str) -> Placer:
-    """The placer that a spec names, or the trained one in a folder; `X+finetuned` fine-tunes X before it answers.
+def load_placer(what: str | Path | Placer) -> Placer:
+    """The placer that is given, that a spec names, or the trained one in a folder.
+
+    `X+finetuned` fine-tunes X before it answers.
 
     A kind of policy without a checkpoint, as in `gdp+finetuned`, so learns from scratch.
     Raises InputError for what is none of these, and for X that cannot be fine-tuned.
     """
+    if not isinstance(what, str | Path):
+        return what
+    what = str(what)
     if not what.endswith(FINETUNED):
         return placer_of(what)
     spec = what.removesuffix(FINETUNED)

@@ -78,6 +78,15 @@ def walk_file(what: str) -> Builder:
     text, _, function = what.rpartition(":")
     path = Path(text)
     made = user_callable(what)()
+    with neighbours(path):
+        return walk_made(made, what, name=f"{path.stem}:{function}")
+
+
+def walk_made(made: object, what: str, *, name: str) -> Builder:
+    """A module and its example inputs, traced: (module, args), (module, kwargs) or (module, args, kwargs).
+
+    Raises InputError for another object; `what` is what its sentence calls it.
+    """
     if not isinstance(made, tuple) or len(made) not in (2, 3) or not isinstance(made[0], nn.Module):
         raise InputError(
             f"{what}: expected (module, args), (module, kwargs) or (module, args, kwargs), got {_described(made)}"
@@ -89,8 +98,7 @@ def walk_file(what: str) -> Builder:
     if not isinstance(kwargs, Mapping) or not all(isinstance(key, str) for key in kwargs):
         raise InputError(f"{what}: expected keyword inputs as a dict by name, got {_described(kwargs)}")
     args = inputs if isinstance(inputs, (tuple, list)) else (inputs,)
-    with neighbours(path):
-        return walk(module, args, kwargs, name=f"{path.stem}:{function}")
+    return walk(module, args, kwargs, name=name)
 
 
 def _described(made: object) -> str:

@@ -38,15 +38,28 @@ def replace_whole(path: Path, write: Callable[[Path], object]) -> None:
         unfinished.unlink(missing_ok=True)
 
 
-def check_writable(*files: Path | str | None) -> None:
-    """Raise InputError for a file that cannot be written, before the work that its loss would waste."""
+def check_writable(*files: Path | str | None, endings: tuple[str, ...] = ()) -> None:
+    """Raise InputError for a file that cannot be written, before the work that its loss would waste.
+
+    Its name must end in one of the endings, if any are given.
+    """
     for file in files:
         if file is None:
             continue
         path = Path(file)
+        if endings and not path.name.endswith(endings):
+            raise InputError(f"cannot write {path}: its name must end in {' or '.join(endings)}")
         if not path.parent.is_dir():
             raise InputError(f"cannot write {path}: the folder {path.parent} does not exist")
         if path.is_dir():
             raise InputError(f"cannot write {path}: it is a folder; name a file")
         if not os.access(path if path.exists() else path.parent, os.W_OK):
             raise InputError(f"cannot write {path}: permission denied")
+
+
+def check_readable(path: Path, remedy: str) -> None:
+    """Raise InputError for a file that is not there; `remedy` says how one comes by it."""
+    if not path.exists():
+        raise InputError(f"{path} does not exist; {remedy}")
+    if path.is_dir():
+        raise InputError(f"{path} is a folder; name a file")

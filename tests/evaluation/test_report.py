@@ -104,7 +104,14 @@ def test_equal_runs_give_equal_reports(run: Path) -> None:
     assert report(run) == report(run)
 
 
+def test_a_folder_that_is_no_run_gets_no_report(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="holds no run of `placelab train`"):
+        report(tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
 def test_what_is_missing_is_said_in_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "meta.json").write_text("{}")
     said = text(report(tmp_path))
     assert "no training metrics" in said
     assert "Not evaluated yet" in said

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+import placelab
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -13,6 +15,16 @@ def test_the_first_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
     example = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)[0]
     exec(compile(example, "README.md", "exec"), {})
     assert re.fullmatch(r"0\.\d{3} s a step, \[.*\] s busy per device\n", capsys.readouterr().out)
+
+
+def test_the_model_of_ones_own_is_captured_and_placed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    readme = (ROOT / "README.md").read_text()
+    [example] = [block for block in re.findall(r"```python\n(.*?)```", readme, re.DOTALL) if "my_model.py" in block]
+    monkeypatch.chdir(tmp_path)
+    Path("my_model.py").write_text(example)
+    assert placelab.capture("my_model.py:model", out="mine.graph.json").ops_by_phase.keys() >= {"forward", "backward"}
+    placed = placelab.place("mine.graph.json", cluster="v100x4", placer="heft", out="mine.plan.json")
+    assert placed.timeline.step_seconds > 0
 
 
 def test_placetos_policy_trains_under_stable_baselines_and_places_another_graph(

@@ -1,0 +1,132 @@
+"""Every verb takes what its command line takes, and objects and paths as well; what it cannot take is refused first."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import placelab
+from evaluation.arguments import as_declared
+from graphs.errors import InputError
+from graphs.graph_file import save_graph
+from graphs.load import load_cluster
+from placers.heft import Heft
+from tests.oracle.toys import random_graph
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def graph(tmp_path: Path) -> Path:
+    """A small graph in a file."""
+    path = tmp_path / "small.graph.json"
+    save_graph(random_graph(20, seed=1), path)
+    return path
+
+
+def test_text_and_paths_are_the_same(graph: Path, tmp_path: Path) -> None:
+    plan = tmp_path / "a.plan.json"
+    placed = placelab.place(graph, cluster="p100x2", placer="heft", out=str(plan))
+    again = placelab.place(str(graph), cluster=load_cluster("p100x2"), placer=Heft(), out=tmp_path / "b.plan.json")
+    assert placed.plan.devices == again.plan.devices
+    assert plan.read_bytes() == (tmp_path / "b.plan.json").read_bytes()
+    trace, gantt = tmp_path / "t.json", tmp_path / "g.svg"
+    simulated = placelab.simulate(graph, str(plan), cluster="p100x2", trace=str(trace), gantt=gantt)
+    assert simulated.timeline.step_seconds == placed.timeline.step_seconds
+    assert trace.exists()
+    assert gantt.exists()
+    assert placelab.show(graph, draw=str(tmp_path / "d.svg")).ops == 20
+    assert placelab.capture("layered", out=str(tmp_path / "l.graph.json")).ops > 0
+
+
+def test_text_is_a_list_with_commas(graph: Path, tmp_path: Path) -> None:
+    journal = str(tmp_path / "journal.jsonl")
+    found = placelab.compare(str(graph), placers="metis,heft", clusters="p100x2,v100x2", journal=journal)
+    assert found.placers == ("metis", "heft")
+    assert len(found.problems) == 2
+    again = placelab.compare([graph], placers=["metis:seeds=2", Heft()], clusters=[load_cluster("p100x2")])
+    assert again.placers == ("metis:seeds=2", "heft")
+
+
+def test_a_module_with_its_inputs_is_a_graph() -> None:
+    model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))
+    summary = placelab.capture((model, (torch.zeros(2, 8),)))
+    assert summary.ops_by_phase["forward"] > 3
+    assert placelab.capture((model, torch.zeros(2, 8)), training=False).ops_by_phase.keys() == {"forward"}
+    with pytest.raises(InputError, match=r"give \(module, example inputs\)"):
+        placelab.place(model)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("keywords", "sentence"),
+    [
+        ({"budget": 1.5}, "budget is 1.5; expected a whole number >= 0"),
+        ({"budget": -1}, "budget is -1; expected a whole number >= 0"),
+        ({"budget": "many"}, "budget is 'many'"),
+        ({"budget": True}, "budget is True"),
+        ({"seed": None}, "seed is None"),
+        ({"seed": -1}, "seed is -1; expected a whole number >= 0"),
+        ({"groups": 0}, "groups is 0; expected at least 1, or `none`"),
+        ({"groups": -4}, "groups is -4"),
+        ({"cluster": 3}, "cluster: expected a cluster file, a preset such as p100x4, or a Cluster; got 3"),
+        ({"placer": 3}, "placer: expected the spec of a placer"),
+        ({"cost_model": 3}, "cost_model: expected the spec of a cost model"),
+        ({"cost_model": "rooflin"}, "unknown cost model 'rooflin'"),
+        ({"optimizer": "adamw"}, "unknown optimizer 'adamw'"),
+        ({"objective": "tim"}, "unknown objective 'tim'"),
+        ({"out": 3}, "out: expected a file"),
+        ({"out": ""}, "out: expected a file"),
+        ({"out": "x.txt"}, "must end in .plan.json"),
+    ],
+)
+def test_what_cannot_be_taken_is_refused_first(
+    keywords: dict[str, Any], sentence: str, graph: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def searched(*_: object, **__: object) -> None:
+        pytest.fail("placed before it was refused")
+
+    monkeypatch.setattr(Heft, "place", searched)
+    with pytest.raises(InputError) as refused:
+        placelab.place(graph, **{"placer": "heft", **keywords})
+    assert sentence in str(refused.value)
+
+
+def test_numbers_are_taken_as_text(graph: Path) -> None:
+    placed = placelab.place(graph, placer="random", budget="5", seed="3", groups="none")  # type: ignore[arg-type]
+    assert (placed.plan.simulations, placed.plan.seed) == (5, 3)
+
+
+@pytest.mark.parametrize("wrong", [3, object(), ("a", "b"), 1.5])
+def test_no_graph_at_all(wrong: Any) -> None:
+    with pytest.raises(InputError, match="graph: expected a graph file, a family spec"):
+        placelab.place(wrong)
+
+
+def test_an_empty_entry_of_a_list_is_refused() -> None:
+    with pytest.raises(InputError, match="empty"):
+        as_declared("placers", ["metis", ""], "Sequence[PlacerLike]")
+
+
+@pytest.mark.parametrize("package", ["graphs", "envs", "evaluation"])
+def test_a_folder_that_hides_a_package_is_named(package: str, tmp_path: Path) -> None:
+    (tmp_path / package).mkdir()
+    (tmp_path / package / "__init__.py").touch()
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])}
+    command = [sys.executable, "-c", "import placelab"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    last = done.stderr.strip().splitlines()[-1]
+    assert f"placelab's package {package!r} is hidden by {tmp_path / package}" in last
+    script = tmp_path / "placelab"
+    script.write_text("import placelab\nplacelab.main()\n")
+    done = subprocess.run(
+        [sys.executable, "-P", str(script), "list"],
+        cwd=tmp_path, env=environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert done.stderr.startswith("placelab: placelab's package")
+    assert len(done.stderr.strip().splitlines()) == 1
