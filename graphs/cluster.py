@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from graphs.errors import InputError
-from graphs.op_graph import Bools, Floats, Ints
+from graphs.op_graph import MOST, Bools, Floats, Ints
 
 GIB = 2.0**30
+LEAST = 1 / MOST  # of a speed: so that what an op or a transfer takes is still a finite number
 MOST_DEVICES = 4096  # the matrices of more would fill the memory of a laptop
 
 
@@ -35,10 +36,14 @@ class Device:
 
     def __post_init__(self) -> None:
         for key, good, expected in (
-            ("flops_per_second", 0 < self.flops_per_second < np.inf, "a number > 0"),
-            ("bytes_per_second", 0 < self.bytes_per_second < np.inf, "a number > 0"),
-            ("memory_bytes", self.memory_bytes >= 0, "a number >= 0"),
-            ("launch_seconds", 0 <= self.launch_seconds < np.inf, "a number >= 0"),
+            ("flops_per_second", LEAST <= self.flops_per_second < np.inf, f"a number > 0, from {LEAST:g}"),
+            ("bytes_per_second", LEAST <= self.bytes_per_second < np.inf, f"a number > 0, from {LEAST:g}"),
+            (
+                "memory_bytes",
+                0 <= self.memory_bytes <= MOST or self.memory_bytes == np.inf,
+                f"a number >= 0, to {MOST:g}",
+            ),
+            ("launch_seconds", 0 <= self.launch_seconds <= MOST, f"a number >= 0, to {MOST:g}"),
         ):
             if not good:
                 raise InputError(f"device {self.name!r}: {key} is {getattr(self, key)}; expected {expected}")
@@ -74,19 +79,24 @@ class Cluster:
             matrix.flags.writeable = False
             object.__setattr__(self, key, matrix)
         self._check_pairs()
-        channels = int(self.channel[self._pairs].max(initial=-1)) + 1
+        self._fill_channels()
+        if not ((self.gap >= 0) & (self.gap <= MOST)).all():
+            raise InputError(f"cluster {self.name!r}: gap must be >= 0 on every channel, got {self.gap.tolist()}")
+
+    def _fill_channels(self) -> None:
+        """Gap and multicast of every channel; those that no pair uses may be left out."""
+        used = int(self.channel[self._pairs].max(initial=-1)) + 1
+        channels = max(used, np.size(self.gap), np.size(self.multicast))
         for key, kind in (("gap", np.float64), ("multicast", np.bool_)):
             given = np.array(getattr(self, key), dtype=kind)
-            values = given if given.size else np.zeros(channels, kind)
-            if values.ndim != 1 or len(values) < channels:
+            if given.ndim != 1 or 0 < len(given) < used:
                 raise InputError(
-                    f"cluster {self.name!r}: {key} has shape {values.shape}, expected one entry for each of "
-                    f"{channels} channels"
+                    f"cluster {self.name!r}: {key} has shape {given.shape}, expected one entry for each of "
+                    f"{used} channels"
                 )
+            values = np.concatenate([given, np.zeros(channels - len(given), kind)])
             values.flags.writeable = False
             object.__setattr__(self, key, values)
-        if not ((self.gap >= 0) & (self.gap < np.inf)).all():
-            raise InputError(f"cluster {self.name!r}: gap must be >= 0 on every channel, got {self.gap.tolist()}")
 
     def __len__(self) -> int:
         return len(self.devices)
@@ -101,8 +111,8 @@ class Cluster:
     def _check_pairs(self) -> None:
         most = max(len(self.devices) ** 2, np.size(self.gap), np.size(self.multicast))  # more would be a slip
         for key, good, expected in (
-            ("latency", (self.latency >= 0) & (self.latency < np.inf), "seconds >= 0"),
-            ("bandwidth", self.bandwidth > 0, "bytes/s > 0"),
+            ("latency", (self.latency >= 0) & (self.latency <= MOST), f"seconds >= 0, to {MOST:g}"),
+            ("bandwidth", self.bandwidth >= LEAST, f"bytes/s > 0, from {LEAST:g}"),
             ("channel", (self.channel >= 0) & (self.channel < most), f"a number from 0 to {most - 1}"),
         ):
             bad = np.argwhere(self._pairs & ~good)

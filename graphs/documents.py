@@ -86,7 +86,7 @@ def _parsed(path: Path, raw: bytes) -> Any:  # whatever the file holds
     except RecursionError:
         raise InputError(f"{path} is damaged: {_TOO_DEEP}") from None
     except ValueError as error:  # bytes that are no text, text that is no TOML or JSON, numbers of thousands of digits
-        raise InputError(f"{path} is damaged: {error}") from error
+        raise InputError(f"{path} is damaged: {str(error).partition('; use sys.')[0]}") from error
 
 
 def _of_json(raw: bytes) -> Any:

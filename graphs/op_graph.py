@@ -23,6 +23,7 @@ Scalar = TypeVar("Scalar", bound=np.generic)
 
 MOST_FLOPS = 1e24  # of an op: far beyond any machine, and the sums of such are still finite
 MOST = 1e18  # bytes, or seconds
+MOST_LEVELS = 16  # of groups of groups
 
 
 class Phase(IntEnum):
@@ -281,8 +282,11 @@ class OpGraph:
             raise InputError(
                 f"graph {self.name!r}: control has {len(self.control)} entries for {len(self.edges)} edges"
             )
-        if self.members is not None and self.members.members is not None:
-            raise InputError(f"graph {self.name!r}: the members of a grouped graph have members; expected single ops")
+        levels, inner = 0, self.members
+        while inner is not None:
+            levels, inner = levels + 1, inner.members
+        if levels > MOST_LEVELS:
+            raise InputError(f"graph {self.name!r}: its members have members more than {MOST_LEVELS} levels deep")
         if self.members is not None and len(self.member_of) != len(self.members):
             raise InputError(
                 f"graph {self.name!r}: member_of has {len(self.member_of)} entries for {len(self.members)} member ops"

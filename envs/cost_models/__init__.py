@@ -19,6 +19,7 @@ from graphs.problem import Problem
 from graphs.user_code import user_code
 
 AUTO = "auto"  # the cost model that follows from the graph
+LONGEST = 1e30  # seconds of an op: the sums of such are still finite
 FORBIDDEN = 1e3  # times all work together: what an op takes on a device that the graph forbids
 
 
@@ -97,12 +98,12 @@ def check_costs(problem: Problem, costs: Costs) -> None:
     expected = (len(problem.graph), len(problem.cluster))
     if costs.op_seconds.shape != expected:
         raise InputError(f"{problem.name}: op_seconds has shape {costs.op_seconds.shape}, expected {expected}")
-    bad = np.argwhere(~((costs.op_seconds >= 0) & np.isfinite(costs.op_seconds)))
+    bad = np.argwhere(~((costs.op_seconds >= 0) & (costs.op_seconds <= LONGEST)))
     if len(bad):
         op, device = bad[0]
         raise InputError(
             f"{problem.name}: op {problem.graph.names[op]!r} takes {costs.op_seconds[op, device]} seconds on "
-            f"{problem.cluster.devices[device].name!r}; expected a finite number >= 0"
+            f"{problem.cluster.devices[device].name!r}; expected a finite number >= 0, at most {LONGEST:g}"
         )
 
 

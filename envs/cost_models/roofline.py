@@ -39,8 +39,9 @@ class Roofline:
         arithmetic, traffic = (1.0, 1.0) if self.efficiencies is None else self.efficiencies.of(graph.kinds)
         flops_per_second = np.array([device.flops_per_second for device in cluster.devices])
         bytes_per_second = np.array([device.bytes_per_second for device in cluster.devices])
-        computing = (graph.flops / arithmetic)[:, None] / flops_per_second
-        moving = (graph.bytes_accessed / traffic)[:, None] / bytes_per_second
+        with np.errstate(over="ignore"):  # by a share next to nothing; who asks refuses what is infinite
+            computing = (graph.flops / arithmetic)[:, None] / flops_per_second
+            moving = (graph.bytes_accessed / traffic)[:, None] / bytes_per_second
         longer: Floats = np.maximum(computing, moving)
         return longer
 

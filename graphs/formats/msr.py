@@ -15,11 +15,11 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from graphs.cluster import Cluster, Device
+from graphs.cluster import Cluster, Device, check_count
 from graphs.documents import read_document, read_file
 from graphs.errors import InputError
 from graphs.files import write_whole
-from graphs.op_graph import Floats, OpGraph, Phase
+from graphs.op_graph import MOST, Floats, OpGraph, Phase
 from graphs.problem import Problem
 
 BYTES_PER_SECOND = 1e9  # of a link of the problem: the file gives times, so that only the product matters
@@ -142,12 +142,13 @@ def load_workload(path: Path) -> Workload:
         raise InputError(f"{path}: nodes: expected at least one, each with an id of its own")
     if content.maxFPGAs < 0 or content.maxCPUs < 0 or content.maxFPGAs + content.maxCPUs < 1:
         raise InputError(f"{path}: {content.maxFPGAs} accelerators and {content.maxCPUs} CPUs; expected at least one")
+    check_count(str(path), content.maxFPGAs + content.maxCPUs)
     for i, node in enumerate(content.nodes):
         for key in ("cpuLatency", "fpgaLatency", "size"):
-            if not 0 <= getattr(node, key) < math.inf:
+            if not 0 <= getattr(node, key) <= MOST:
                 raise InputError(f"{path}: nodes[{i}].{key}: expected a number >= 0, got {getattr(node, key)}")
     for i, edge in enumerate(content.edges):
-        if not 0 <= edge.cost < math.inf:
+        if not 0 <= edge.cost <= MOST:
             raise InputError(f"{path}: edges[{i}].cost: expected a number >= 0, got {edge.cost}")
         for end in (edge.sourceId, edge.destId):
             if end not in ids:

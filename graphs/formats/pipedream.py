@@ -100,8 +100,8 @@ def load_layer_profile(path: Path) -> LayerProfile:
     layers: dict[str, Layer] = {}
     edges: list[tuple[str, str]] = []
     for number, line in enumerate(map(str.rstrip, text.split("\n")), start=1):
-        if edge := _EDGE.fullmatch(line):
-            edges.append((edge["producer"], edge["consumer"]))
+        if match := _EDGE.fullmatch(line):
+            edges.append((match["producer"], match["consumer"]))
         elif match := _LAYER.fullmatch(line):
             layer = _layer(match, f"{path}, line {number}")
             if layer.id in layers:
@@ -114,7 +114,8 @@ def load_layer_profile(path: Path) -> LayerProfile:
     for ends in edges:
         for end in ends:
             if end not in layers:
-                raise InputError(f"{path}: the edge {' -- '.join(ends)} names a layer that is not there: {end!r}")
+                edge = " -- ".join(ends)[:60]
+                raise InputError(f"{path}: the edge {edge} names a layer that is not there: {end[:60]!r}")
     return LayerProfile(name_of(path), tuple(layers.values()), tuple(edges))
 
 

@@ -24,7 +24,7 @@ def test_a_cluster_needs_devices_with_distinct_names() -> None:
         Cluster("none", (), np.zeros((0, 0)), np.zeros((0, 0)), np.zeros((0, 0), np.int64))
     with pytest.raises(InputError, match="names must be unique, got a, a"):
         Cluster("twins", (TWO[0], TWO[0]), np.zeros((2, 2)), np.ones((2, 2)), np.zeros((2, 2), np.int64))
-    with pytest.raises(InputError, match="at least one device, got 0"):
+    with pytest.raises(InputError, match="needs at least one"):
         toy_cluster(0)
 
 
@@ -59,3 +59,21 @@ def test_the_fingerprint_does_not_depend_on_how_channels_are_numbered() -> None:
     gap = np.full(9, 1.0)
     gap[5] = 2.0
     assert replace(renumbered, gap=gap).fingerprint != one.fingerprint
+
+
+@pytest.mark.parametrize("key", ["flops_per_second", "bytes_per_second", "memory_bytes", "launch_seconds"])
+def test_a_quantity_beyond_any_machine_is_refused(key: str) -> None:
+    value = 1e-300 if "per_second" in key else 1e308
+    with pytest.raises(InputError, match=f"{key} is 1e.30.*; expected a number"):
+        replace(TWO[0], **{key: value})  # type: ignore[arg-type]
+
+
+def test_channels_that_no_pair_uses_may_be_left_out_of_either_list() -> None:
+    zeros = np.zeros((2, 2))
+    cluster = Cluster("two", TWO, zeros, zeros + 1, np.array([[0, 0], [1, 0]]), np.ones(3), np.ones(2, np.bool_))
+    assert cluster.gap.tolist() == [1, 1, 1]
+    assert cluster.multicast.tolist() == [True, True, False]
+    with pytest.raises(InputError, match=r"latency from .* is 1e.308; expected seconds >= 0, to 1e.18"):
+        Cluster("two", TWO, zeros + 1e308, zeros + 1, np.array([[0, 0], [1, 0]]))
+    with pytest.raises(InputError, match=r"bandwidth from .* is 1e-300; expected bytes/s > 0, from 1e-18"):
+        Cluster("two", TWO, zeros, zeros + 1e-300, np.array([[0, 0], [1, 0]]))

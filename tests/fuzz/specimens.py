@@ -1,0 +1,194 @@
+"""One small file of each format."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from envs.cost_models import timed
+from envs.op_costs.efficiency_file import Efficiencies, KindClass, save_efficiencies
+from envs.op_costs.profile_file import Machine, MeasuredOp, Profile, save_profile
+from envs.plan import Plan
+from envs.plan_file import save_plan
+from envs.simulator import Simulator
+from evaluation.problem_file import ProblemFile, load_problem, save_problem
+from evaluation.record import EvaluationFile, Record, save_evaluation
+from graphs.cluster_file import save_cluster
+from graphs.formats.onnx import save_onnx
+from graphs.graph_file import save_graph
+from graphs.grouping import group_ops
+from graphs.load import load_cluster
+from placers.policies.policy_file import Meta, new_policy, save_policy
+from tests.fuzz.mutations import BYTES, GZIP, JSON, ONNX, TEXT, TOML, Mutation
+from tests.fuzz.uses import (
+    CLUSTER,
+    GRAPH,
+    TIMED_GRAPH,
+    WORKLOAD,
+    place,
+    problem,
+    step,
+    text,
+    use_cluster,
+    use_cost_model,
+    use_evaluation,
+    use_graph,
+    use_ids,
+    use_plan,
+    use_policy,
+    use_recipe,
+    use_split,
+    use_workload,
+)
+from training.recipe import RECIPES
+
+NETWORK = "graphsage_transformer:width=8,sage_layers=1,transformer_layers=1,heads=2"
+PIPEDREAM = """\
+node1 -- Input0 -- forward_compute_time=0.000, backward_compute_time=0.000, activation_size=8.0, parameter_size=0.000
+node2 -- LSTM(2, 4) -- forward_compute_time=3.190, backward_compute_time=5.348, activation_size=[6.0; 1.0], \
+parameter_size=50.0, stage_id=1
+node3 -- ReLU(inplace) -- forward_compute_time=2.2, backward_compute_time=4.1, activation_size=9.0, parameter_size=0.0
+\tnode1 -- node2
+\tnode2 -- node3
+"""
+DAPPLE = """\
+node1 -- Layer1 -- forward_compute_time=1.5, backward_compute_time=3.0, activation_size=1e6, parameter_size=2000
+node2 -- Layer2 -- forward_compute_time=1.5, backward_compute_time=3.0, activation_size=1e6, parameter_size=2000
+  node1 -- node2
+ \tnode1 -- node2
+"""
+
+
+@dataclass(frozen=True)
+class Specimen:
+    """A format."""
+
+    name: str  # of its file
+    made: Callable[[Path], object]  # writes a file that is fine
+    used: Callable[[Path], None]  # raises for a file that cannot be used, and AssertionError for a senseless result
+    mutations: tuple[Mutation, ...]
+
+
+# ---- the formats ---------------------------------------------------------------------------------------------
+
+
+def make_plan(path: Path) -> None:
+    """A plan on two cards."""
+    plan = Plan.of_units(problem(), [0, 1, 1], placer="by hand")
+    save_plan(plan, problem(), Simulator(problem()).run(plan.per_unit(problem())), path)
+
+
+def make_policy(path: Path) -> None:
+    """An untrained policy of GDP."""
+    save_policy(path.parent, new_policy(NETWORK, 0).state_dict(), Meta(placer="gdp", network=NETWORK, seed=0))
+
+
+def make_profile(path: Path) -> None:
+    """Of all ops of the step."""
+    machine = Machine(
+        name="a card", kind="gpu", torch="2.9", threads=1, flops_per_second=1e12, bytes_per_second=1e11,
+        memory_bytes=1e10, launch_seconds=1e-6, autograd_seconds=0.0,
+    )  # fmt: skip
+    ops = [
+        MeasuredOp(
+            kind=kind, signature=name, flops=flops, bytes_accessed=accessed, seconds=1e-3, spread=0.1, repeats=3,
+            ops={"step": [name]},
+        )
+        for name, kind, flops, accessed in zip(
+            step().names, step().kinds, step().flops.tolist(), step().bytes_accessed.tolist(), strict=True
+        )
+        if flops or accessed
+    ]  # fmt: skip
+    save_profile(Profile(date="2025-01-01", machine=machine, ops=ops), path)
+
+
+def make_onnx_model(path: Path) -> None:
+    """A product, a view, and an Einsum."""
+    import onnx
+    from onnx import TensorProto, helper
+
+    weights = onnx.numpy_helper.from_array(np.zeros((8, 4), np.float32), "w")
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["y"], name="/layers.0/MatMul"),
+        helper.make_node("Relu", ["y"], ["z"], name="/layers.0/Relu"),
+        helper.make_node("Reshape", ["z", "shape"], ["v"]),
+        helper.make_node("Einsum", ["v", "w"], ["out"], equation="ij,kj->ik"),
+    ]
+    shape = helper.make_tensor("shape", TensorProto.INT64, [2], [2, 4])
+    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 8])]
+    outputs = [helper.make_tensor_value_info("out", TensorProto.FLOAT, [2, 8])]
+    graph = helper.make_graph(nodes, "net", inputs, outputs, [weights, shape])
+    path.write_bytes(helper.make_model(graph).SerializeToString(deterministic=True))
+
+
+RECORD = Record(
+    problem="step@p100x2", placer="heft", seed=0, step_seconds=0.5, fits=True, peak_bytes=(1.0, 2.0), simulations=1,
+    search_seconds=0.1, lower_bound_seconds=0.25, curve=((1, 0.5),),
+)  # fmt: skip
+
+
+def make_efficiencies(path: Path) -> None:
+    """Two classes of ops."""
+    classes = [
+        KindClass(name="product", kinds=["aten.mm"], arithmetic=0.5, traffic=0.75),
+        KindClass(name="other", kinds=["aten.relu", "update"], traffic=0.25),
+    ]
+    save_efficiencies(Efficiencies(source="by hand", classes=classes), path)
+
+
+def make_times(path: Path) -> None:
+    """Times by name, by kind with costs, and by kind."""
+    ops = [
+        {"name": "layers.0/mm", "seconds": {"gpu": 1e-3, "cpu": 2e-2}},
+        {"kind": "aten.relu", "flops": 0, "bytes_accessed": 3.2e6, "seconds": {"gpu": 1e-3}},
+        *({"kind": kind, "seconds": {"gpu": 2e-3}} for kind in ("aten.mm", "aten.mm.grad", "update")),
+    ]
+    text({"schema": "placelab.times", "version": 1, "ops": ops})(path)
+
+
+def make_recipe(path: Path) -> None:
+    """That of GDP."""
+    path.write_bytes((RECIPES / "gdp.toml").read_bytes())
+
+
+def make_problem(path: Path) -> None:
+    """A graph file on two cards."""
+    graph = path.with_name("step.graph.json")
+    text(GRAPH)(graph)
+    save_problem(ProblemFile(graph=str(graph), groups=2, cluster="p100x2", optimizer="adam"), path)
+
+
+SPECIMENS = {
+    "graph": Specimen("x.graph.json", text(GRAPH), use_graph, JSON),
+    "timed graph": Specimen("x.graph.json", text(TIMED_GRAPH), use_graph, JSON),
+    "grouped graph": Specimen("x.graph.json", lambda path: save_graph(group_ops(step(), 2), path), use_graph, JSON),
+    "compressed graph": Specimen("x.graph.json.gz", lambda path: save_graph(step(), path), use_graph, GZIP),
+    "cluster": Specimen("x.cluster.toml", text(CLUSTER), use_cluster, TOML),
+    "cluster in JSON": Specimen(
+        "x.cluster.json", lambda path: save_cluster(load_cluster("v100x2"), path), use_cluster, JSON
+    ),
+    "plan": Specimen("x.plan.json", make_plan, use_plan, JSON),
+    "pipedream": Specimen("x.txt", text(PIPEDREAM), use_graph, TEXT),
+    "dapple": Specimen("x.txt", text(DAPPLE), use_graph, TEXT),
+    "msr": Specimen("x.json", text(WORKLOAD), use_workload, JSON),
+    "own onnx": Specimen("x.onnx", lambda path: save_onnx(step(), path), use_graph, ONNX),
+    "plain onnx": Specimen("x.onnx", make_onnx_model, use_graph, ONNX),
+    "efficiency": Specimen("x.toml", make_efficiencies, use_cost_model("roofline:efficiency="), TOML),
+    "times": Specimen("x.json", make_times, use_cost_model("recorded:file="), JSON),
+    "profile": Specimen("x.profile.json", make_profile, use_cost_model("profiled:file="), JSON),
+    "compressed profile": Specimen("x.profile.json.gz", make_profile, use_cost_model("profiled:file="), GZIP),
+    "split": Specimen("x.toml", text('"gpu:0" = ["layers.0/mm*", "*update"]\n1 = ["*"]\n'), use_split, TOML),
+    "split by ids": Specimen(
+        "x.json", text({"fpgas": [{"nodes": [1, 7]}, {"nodes": []}], "cpus": [{"nodes": [2]}]}), use_ids, JSON
+    ),
+    "evaluation": Specimen(
+        "evaluation.json", lambda path: save_evaluation(EvaluationFile(records=(RECORD,)), path), use_evaluation, JSON
+    ),
+    "problem": Specimen("x.problem.json", make_problem, lambda path: place(timed(load_problem(path))), JSON),
+    "recipe": Specimen("x.toml", make_recipe, use_recipe, TOML),
+    "weights": Specimen("policy.safetensors", make_policy, use_policy, BYTES),
+    "meta": Specimen("meta.json", make_policy, use_policy, JSON),
+}
