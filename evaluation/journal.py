@@ -1,71 +1,136 @@
-"""The journal of a comparison: its records, a line each as they come, so that one that was stopped goes on."""
+"""The journal of a comparison: records and plans, a line each as they come, so that one that was stopped resumes.
+
+A record is found again by its key, which says all that it depends on (`evaluation.identity`): records of other
+problems, costs, policies, budgets or rules may be in the same file, and are left alone.
+
+    for kept in plans(Path("journal.jsonl")):
+        print(kept.record.problem, kept.record.placer, kept.plan(problem).placement)
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from io import FileIO
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 
+from envs.simulator import RULES
+from evaluation.kept_plan import KeptPlan
+from evaluation.lock import locked
 from evaluation.record import Record
 from graphs.errors import InputError
+from graphs.files import check_writable
 
-VERSION = 1
+VERSION = 2
 
 
-class Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class Header(msgspec.Struct, frozen=True, kw_only=True):
     """The first line."""
 
-    schema: Literal["placelab.comparison"] = "placelab.comparison"
-    version: int = VERSION
-    budgets: dict[str, int]  # placer -> placements it may simulate per problem
+    schema: Literal["placelab.comparison"]
+    version: int
 
 
-@dataclass
+HEADER = msgspec.json.encode(Header(schema="placelab.comparison", version=VERSION)) + b"\n"
+
+
+def plans(path: Path) -> list[KeptPlan]:
+    """The plans in a journal with their records, in the order in which they came; of equal keys the last.
+
+    A last line that was cut off by a crash is left out, and so is what other rules of the simulator timed. Raises
+    InputError, naming the file, if it does not exist, is no journal, or one of another version.
+    """
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise InputError(f"journal {path} cannot be read: {error.strerror}") from error
+    found = {kept.record.key: kept for kept in _entries(content, path)[0] if kept.rules == RULES}
+    return list(found.values())
+
+
+def records(path: Path, budgets: Mapping[str, int] | None = None) -> list[Record]:
+    """The records in a journal, the last of each problem, placer and seed; none if there is no such file.
+
+    With `budgets`, only those of these placers that might simulate as many placements. Raises InputError as `plans`.
+    """
+    every = [kept.record for kept in plans(path)] if path.is_file() else []
+    asked = [r for r in every if budgets is None or budgets.get(r.placer) == r.budget]
+    return list({record.case: record for record in asked}.values())
+
+
 class Journal:
-    """Records so far, and the file that they are added to, if any."""
+    """What is kept so far, and the file that more is added to, if any."""
 
-    path: Path | None = None
-    records: list[Record] = field(default_factory=list)
+    def __init__(self, kept: Sequence[KeptPlan] = (), file: FileIO | None = None, path: Path | None = None) -> None:
+        self.kept = {entry.record.key: entry for entry in kept}
+        self.path = path
+        self._file = file
 
     @classmethod
-    def open(cls, path: Path, budgets: Mapping[str, int]) -> Journal:
-        """Begin a file, or go on with one. A last line that was cut off by a crash is dropped.
+    @contextmanager
+    def open(cls, path: Path) -> Iterator[Journal]:
+        """Begin a file, or resume one; nobody else may add to it meanwhile.
 
-        Raises InputError if the folder does not exist, or the file is no journal or one with other budgets.
+        What a crash cut off at its end is dropped. Raises InputError, naming the file, if it cannot be written, is no
+        journal or one of another version, or another process is adding to it.
         """
-        if not path.parent.is_dir():
-            raise InputError(f"cannot write {path}: the folder {path.parent} does not exist")
-        if not path.exists():
-            path.write_bytes(msgspec.json.encode(Header(budgets=dict(budgets))) + b"\n")
-            return cls(path)
-        header, *lines = path.read_bytes().splitlines(keepends=True) or [b""]
-        try:
-            known = msgspec.json.decode(header, type=Header)
-            whole = [line for line in lines if line.endswith(b"\n")]
-            records = [msgspec.json.decode(line, type=Record) for line in whole]
-        except (msgspec.ValidationError, msgspec.DecodeError) as error:
-            raise InputError(f"{path} is no journal of a comparison: {error}; name another file") from error
-        if known.version != VERSION:
-            raise InputError(f"{path}: written as version {known.version}, this placelab reads version {VERSION}")
-        for placer, budget in budgets.items():
-            if known.budgets.get(placer, budget) != budget:
-                raise InputError(
-                    f"{path} is of a comparison where {placer!r} may simulate {known.budgets[placer]} placements, "
-                    f"not {budget}; name another file"
-                )
-        first = msgspec.json.encode(Header(budgets=known.budgets | dict(budgets))) + b"\n"
-        if [header, *lines] != [first, *whole]:  # or else it is left alone: someone may be adding to it
-            rewritten = path.with_name(f"{path.name}.new")
-            rewritten.write_bytes(first + b"".join(whole))
-            rewritten.replace(path)
-        return cls(path, records)
+        check_writable(path)
+        with locked(path):
+            new = not path.exists()
+            try:
+                file = path.open("ab+", buffering=0)
+            except OSError as error:
+                raise InputError(f"cannot write {path}: {error.strerror}") from error
+            with file:
+                file.seek(0)
+                kept, whole = _entries(file.read(), path)
+                journal = cls([entry for entry in kept if entry.rules == RULES], file, path)
+                file.truncate(whole)
+                try:
+                    if whole == 0:
+                        journal._append(HEADER)
+                except InputError:
+                    if new:
+                        path.unlink()
+                    raise
+                yield journal
 
-    def add(self, record: Record) -> None:
-        """Keep one more record."""
-        self.records.append(record)
-        if self.path is not None:
-            with self.path.open("ab") as file:
-                file.write(msgspec.json.encode(record) + b"\n")
+    def add(self, kept: KeptPlan) -> None:
+        """Keep one more. Raises InputError if the file cannot be written, as on a full disk; it stays whole."""
+        self.kept[kept.record.key] = kept
+        if self._file is not None:
+            self._append(msgspec.json.encode(kept) + b"\n")
+
+    def _append(self, line: bytes) -> None:
+        assert self._file is not None
+        before = os.fstat(self._file.fileno()).st_size
+        try:
+            while line:
+                line = line[self._file.write(line) or 0 :]
+        except OSError as error:
+            self._file.truncate(before)
+            raise InputError(f"cannot write {self.path}: {error.strerror}; what it holds already is kept") from error
+
+
+def _entries(content: bytes, path: Path) -> tuple[list[KeptPlan], int]:
+    """What a journal holds, and how many of its bytes are whole lines."""
+    lines = content.splitlines(keepends=True)
+    whole = [line for line in lines if line.endswith(b"\n")]
+    if not whole and HEADER.startswith(content):
+        return [], 0  # a crash, or a full disk, at the very beginning
+    try:
+        header = msgspec.json.decode(lines[0], type=Header)
+        if header.version == 1:
+            raise InputError(
+                f"{path} is a journal of an earlier placelab, whose records do not say which graph, costs and budget "
+                "they are of; name another file"
+            )
+        if header.version != VERSION:
+            raise InputError(f"{path}: written as version {header.version}, this placelab reads version {VERSION}")
+        return [msgspec.json.decode(line, type=KeptPlan) for line in whole[1:]], sum(map(len, whole))
+    except (msgspec.ValidationError, msgspec.DecodeError) as error:
+        raise InputError(f"{path} is no journal of a comparison: {error}; name another file") from error

@@ -9,6 +9,7 @@ import msgspec
 
 from graphs.documents import read_document
 from graphs.files import write_whole
+from graphs.problem import STEP_TIME
 
 VERSION = 1
 
@@ -27,15 +28,32 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     lower_bound_seconds: float  # no plan's step is shorter
     curve: tuple[tuple[int, float], ...] = ()  # of a search: (simulations, step seconds) whenever it got better
     max_load: float | None = None  # milliseconds, as published; if that is the objective (`envs.max_load`)
+    key: str = ""  # hex digits that change with whatever the result depends on (`evaluation.identity`)
+    budget: int | None = None  # placements that the placer might simulate
+    cost_model: str = ""  # what timed the ops (`envs.cost_models.timing`)
+    objective: str = STEP_TIME
+    objective_value: float | None = None  # seconds, of an objective other than the step time
+    robust_seconds: float | None = None  # of the step, median over noise (`envs.robustness`), if that was asked for
+    worst_seconds: float | None = None  # ... the slowest
+    free_seconds: float | None = None  # ... without noise, where every transfer has a link of its own
+    notes: tuple[str, ...] = ()  # what the placer has to say of its plan, in sentences
+
+    def __post_init__(self) -> None:
+        if self.objective == STEP_TIME:  # msgspec leaves out a default only if it is the same object
+            msgspec.structs.force_setattr(self, "objective", STEP_TIME)
 
     @property
-    def key(self) -> tuple[str, str, int]:
+    def case(self) -> tuple[str, str, int]:
         """Problem, placer and seed."""
         return self.problem, self.placer, self.seed
 
     @property
     def objective_seconds(self) -> float:
-        """What the problem asks to make small: the max-load, or else the step time."""
+        """What the problem asks to make small: the step time, its median under noise, or another objective."""
+        if self.robust_seconds is not None:
+            return self.robust_seconds
+        if self.objective_value is not None:
+            return self.objective_value
         return self.step_seconds if self.max_load is None else self.max_load / 1e3
 
 

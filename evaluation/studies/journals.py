@@ -9,7 +9,7 @@ from pathlib import Path
 from tqdm import tqdm
 
 from evaluation.compare import compare
-from evaluation.journal import Journal
+from evaluation.journal import records
 from evaluation.record import Failure
 from evaluation.studies.captures import Problems, problems_of
 from evaluation.trained import load_placer
@@ -32,7 +32,7 @@ def do_what_is_left(
 
     `allowed` says who places, by spec, and how much each may simulate; a progress bar says what it is `about`.
     """
-    done = {record.key for record in Journal.open(journal, allowed).records}
+    done = {record.case for record in records(journal, allowed)}
     wanted = {name: [(name, placer, seed) for placer in allowed for seed in range(seeds)] for name in problems}
     left = [name for name, keys in wanted.items() if not done.issuperset(keys)]
     if not left:

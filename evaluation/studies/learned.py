@@ -17,7 +17,7 @@ from typing import Annotated
 import cyclopts
 import msgspec
 
-from evaluation.journal import Journal
+from evaluation.journal import records
 from evaluation.record import Failure
 from evaluation.studies.journals import check_policy, do_what_is_left, suite_problems
 from evaluation.studies.learned_document import save_document
@@ -80,11 +80,10 @@ def study(
 
 
 def results_of(suite: str, out: Path, allowed: Mapping[str, int], *, groups: int, seeds: int) -> Results:
-    """What is done of a suite by those who may place. Raises InputError for a journal with other budgets."""
+    """What is done of a suite by those who may place so much. Raises InputError for a damaged journal."""
     journal = _journal(suite, out, groups)
-    records = Journal.open(journal, allowed).records if journal.is_file() else []
     problems = tuple(suite_problems(suite, groups))
-    return Results(suite, problems, tuple(allowed), seeds, records, _failures(journal))
+    return Results(suite, problems, tuple(allowed), seeds, records(journal, allowed), _failures(journal))
 
 
 def _do(suite: str, out: Path, allowed: Mapping[str, int], *, groups: int, seeds: int, workers: int) -> list[Failure]:

@@ -45,7 +45,7 @@ class Results:
     def done(self) -> dict[tuple[str, str, int], Record]:
         """By problem, placer and seed; only what was asked for."""
         asked = {(p, placer, seed) for p in self.problems for placer in self.placers for seed in range(self.seeds)}
-        return {record.key: record for record in self.records if record.key in asked}
+        return {record.case: record for record in self.records if record.case in asked}
 
     @cached_property
     def failed(self) -> list[Failure]:

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from envs.cost_models import load_cost_model
-from evaluation.journal import Journal
+from evaluation.journal import records
 from evaluation.record import Failure, Record
 from evaluation.studies.captures import Problems
 from evaluation.studies.journals import check_policy, do_what_is_left
@@ -75,9 +75,8 @@ def do_part(part: str, out: Path, problems: Problems, *, seeds: int = 1, workers
 
 def records_of(part: str, out: Path) -> dict[int, list[Record]]:
     """What is done of a part, by the budget of searches. Raises InputError for a damaged journal."""
-    paths = {budget: journal_of(part, budget, out) for budget in budgets(part)}
-    read = {budget: Journal.open(path, {}).records for budget, path in paths.items() if path.is_file()}
-    return {budget: records for budget, records in read.items() if records}
+    done = {budget: records(journal_of(part, budget, out), allowed) for budget, allowed in budgets(part).items()}
+    return {budget: found for budget, found in done.items() if found}
 
 
 def profile_problems(data: Path) -> Problems:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from evaluation.journal import Journal
+from evaluation.journal import records
 from evaluation.record import Failure, Record
 from evaluation.studies.captures import Problems, problems_of
 from evaluation.studies.journals import do_what_is_left, suite_problems
@@ -44,8 +44,7 @@ def place_cheaply(out: Path, places: Places, workers: int) -> list[Failure]:
 
 def records_of(out: Path, name: str, who: str) -> list[Record]:
     """What is placed of a suite, by a training's policy or the cheap placers. Raises InputError if damaged."""
-    path = _journal(out, name, who)
-    return Journal.open(path, {}).records if path.is_file() else []
+    return records(_journal(out, name, who))
 
 
 def special_names(cluster: str) -> list[str]:

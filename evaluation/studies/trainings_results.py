@@ -147,7 +147,7 @@ def _special_part(out: Path, settings: Settings, cluster: str, seed: int) -> Par
 def _own(records: Sequence[Record], names: Mapping[str, str]) -> list[Record]:
     """A policy's records by these names of GREEDY and BEST, in place of specs, in which its folder is."""
     named = (replace(r, placer=names[GREEDY if r.placer.endswith("samples=1") else BEST]) for r in records)
-    return list({record.key: record for record in named}.values())  # once, of a folder that was moved
+    return list({record.case: record for record in named}.values())  # once, of a folder that was moved
 
 
 def _ratios(part: Part, entry: Entry, rival: Entry, problems: Sequence[str]) -> Floats:

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from evaluation.compare import Work
+from evaluation.kept_plan import KeptPlan
 from evaluation.record import Failure, Record
 from evaluation.studies import journals, learned
 from evaluation.studies.learned import PLACERS, results_of, study
@@ -17,6 +17,7 @@ from evaluation.studies.learned_claims import CLAIMS, GDP, HDP, fewer_simulation
 from evaluation.studies.learned_document import DRAWN, document, save_document
 from evaluation.studies.learned_results import EXPERT, Results
 from evaluation.trained import load_placer
+from evaluation.work import Work
 from graphs import by_name
 from graphs.errors import InputError
 from graphs.problem import Problem
@@ -227,12 +228,12 @@ def tiny(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[str, str
     noted: list[tuple[str, str, int]] = []
     do = Work.do
 
-    def watched(work: Work) -> Record | Failure:
+    def watched(work: Work) -> KeptPlan | Failure:
         if len(noted) == 3:
             noted.append(("", "stopped", 0))
             raise KeyboardInterrupt
-        noted.append(work.key)
-        if work.key == (problems[1].name, "heft", 1):
+        noted.append(work.case)
+        if work.case == (problems[1].name, "heft", 1):
             return failure(problems[1].name, "heft", 1)
         return do(work)
 
@@ -267,7 +268,7 @@ def test_a_study_goes_on_where_it_was_stopped_and_can_be_written_alone(
     allowed = dict.fromkeys(by_name.specs(QUICK), 30)
     results = results_of("gdp12", tmp_path / "out", allowed, groups=64, seeds=2)
     assert all(r.simulations <= 30 for r in results.done.values())
-    with pytest.raises(InputError, match="is of a comparison where 'annealing' may simulate 30 placements, not 31"):
+    with pytest.raises(InputError, match="nothing is done yet of gdp12"):
         do(budget=31, write_only=True)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from evaluation.compare import Work
+from evaluation.kept_plan import KeptPlan
 from evaluation.record import Failure, Record
 from evaluation.studies import released, released_parts
 from evaluation.studies.journals import suite_problems
@@ -31,6 +31,7 @@ from evaluation.studies.released_parts import (
 )
 from evaluation.studies.released_results import BEST_CHEAP, LONG_SEARCH, Entry, Part, is_kept_aside
 from evaluation.studies.released_targets import TARGETS, Target
+from evaluation.work import Work
 from graphs.errors import InputError
 from graphs.formats.pipedream import Layer, LayerProfile, save_layer_profile
 from graphs.problem import Problem
@@ -229,11 +230,11 @@ def tiny(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[str, str
     noted: list[tuple[str, str, int]] = []
     do = Work.do
 
-    def watched(work: Work) -> Record | Failure:
+    def watched(work: Work) -> KeptPlan | Failure:
         if len(noted) == 4:
             noted.append(("", "stopped", 0))
             raise KeyboardInterrupt
-        noted.append(work.key)
+        noted.append(work.case)
         return do(work)
 
     monkeypatch.setattr(Work, "do", watched)

@@ -1,0 +1,103 @@
+"""Work: one placer on one problem with one seed, and the record of its plan."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from envs.bounds import lower_bound
+from envs.cost_models import timing
+from envs.objectives import evaluate_objective
+from envs.plan import Plan
+from envs.simulator import simulate
+from evaluation.identity import key_of
+from evaluation.kept_plan import KeptPlan
+from evaluation.record import Failure, Record
+from graphs.errors import DoesNotFitError, InputError
+from graphs.problem import Problem
+from placers import Placer
+
+
+@dataclass(frozen=True, eq=False)
+class Work:
+    """One placer on one problem with one seed."""
+
+    problem: Problem  # with what its ops cost
+    shown_as: str  # its name, and something more if another problem has the same name
+    placer: Placer
+    seed: int
+    budget: int  # placements that the placer may simulate
+    digits: tuple[str, str]  # of the problem and the placer (`evaluation.identity`)
+
+    @property
+    def key(self) -> str:
+        """What the record is found by."""
+        return key_of(*self.digits, self.seed, self.budget)
+
+    @property
+    def case(self) -> tuple[str, str, int]:
+        """Problem, placer and seed."""
+        return self.shown_as, self.placer.name, self.seed
+
+    def do(self) -> KeptPlan | Failure:
+        """Place, and simulate the plan. Whatever the placer raises becomes a failure: the others are done."""
+        try:
+            return self._placed()
+        except (InputError, DoesNotFitError) as error:  # in a sentence for users
+            return self.failure(str(error))
+        except SystemExit as error:
+            return self.failure(f"it would have ended the process (SystemExit: {error.code})")
+        except Exception as error:
+            return self.failure(f"{type(error).__name__}: {error}")
+
+    def failure(self, reason: str) -> Failure:
+        """That there is no plan."""
+        problem, placer, seed = self.case
+        return Failure(problem=problem, placer=placer, seed=seed, reason=reason)
+
+    def shown(self, record: Record) -> Record:
+        """The record as this comparison shows it: by the problem's name there, and what its ops are timed by."""
+        return replace(record, problem=self.shown_as, cost_model=timing(self.problem))
+
+    def _placed(self) -> KeptPlan:
+        started = time.perf_counter()
+        plan = self.placer.place(self.problem, seed=self.seed, budget=self.budget)
+        search_seconds = time.perf_counter() - started
+        if plan.simulations > self.budget:
+            raise InputError(
+                f"placer {self.placer.name!r} simulated {plan.simulations} placements of {self.problem.name!r}, "
+                f"but its budget is {self.budget}"
+            )
+        return KeptPlan(
+            record=self._record(plan, search_seconds),
+            graph=self.problem.graph.fingerprint,
+            cluster=self.problem.cluster.fingerprint,
+            devices=tuple(plan.per_unit(self.problem).tolist()),
+        )
+
+    def _record(self, plan: Plan, search_seconds: float) -> Record:
+        problem = self.problem
+        outcome = simulate(problem, plan)
+        record = Record(
+            problem=problem.name,
+            placer=self.placer.name,
+            seed=self.seed,
+            step_seconds=outcome.step_seconds,
+            fits=outcome.fits,
+            peak_bytes=tuple(outcome.peak_bytes.tolist()),
+            simulations=plan.simulations,
+            search_seconds=search_seconds,
+            lower_bound_seconds=lower_bound(problem),
+            curve=plan.curve,
+            key=self.key,
+            budget=self.budget,
+            cost_model=timing(problem),
+            objective=problem.objective,
+            notes=tuple(getattr(plan, "notes", ())),
+        )
+        value = evaluate_objective(problem, plan)
+        if value is None:
+            return record
+        return replace(record, objective_value=value, max_load=1e3 * value if problem.objective == "max-load" else None)

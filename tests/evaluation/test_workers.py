@@ -1,0 +1,87 @@
+"""Work in several processes: what kills its process loses nothing else, and a missing guard is told apart."""
+
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from envs.plan import Plan
+from evaluation.compare import compare
+from graphs.errors import InputError
+from graphs.problem import Problem
+from tests.evaluation.some_placers import Alternating, Killing
+from tests.oracle.toys import toy_cluster, toy_graph
+
+ROOT = Path(__file__).resolve().parents[2]
+KILLED = "its process was killed (signal 9, out of memory?)"
+
+
+def problems(*names: str) -> list[Problem]:
+    return [Problem(toy_graph([1, 2], [(0, 1)], name=name), toy_cluster(2)) for name in names]
+
+
+def test_a_killed_process_costs_only_the_plan_that_killed_it_twice(tmp_path: Path) -> None:
+    done = compare(
+        [Killing(), Alternating(), Killing("once", once=str(tmp_path / "killed")), Killing("ending", code=3)],
+        problems("easy", "hard", "other"), workers=2, journal=tmp_path / "j.jsonl", quiet=True,
+    )  # fmt: skip
+    assert [(f.problem, f.placer, f.reason) for f in done.failures] == [
+        ("hard@toy2", "killing", KILLED), ("hard@toy2", "ending", "it ended its process (exit code 3)")
+    ]  # fmt: skip
+    assert [(r.problem, r.placer) for r in done.records] == [
+        *(("easy@toy2", placer) for placer in ("killing", "alternating", "once", "ending")),
+        ("hard@toy2", "alternating"), ("hard@toy2", "once"),
+        *(("other@toy2", placer) for placer in ("killing", "alternating", "once", "ending")),
+    ]  # fmt: skip
+    assert (tmp_path / "killed").exists()
+
+
+@dataclass(frozen=True)
+class Unpicklable:
+    """Holds what cannot be given to another process."""
+
+    name: str = "unpicklable"
+    held: object = lambda: 0
+
+    def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> Plan:
+        return Plan.of_units(problem, [0, 0])
+
+
+def test_a_placer_that_no_other_process_can_have_is_a_failure_of_its_own() -> None:
+    held = Unpicklable(held=lambda: 0)
+    done = compare([held, Alternating()], problems("easy"), workers=2, quiet=True)
+    assert [record.placer for record in done.records] == ["alternating"]
+    assert done.failures[0].reason.startswith("it cannot be given to another process: ")
+
+
+SCRIPT = """
+from evaluation.compare import compare
+from graphs.problem import Problem
+from tests.oracle.toys import toy_cluster, toy_graph
+{guard}
+    problem = Problem(toy_graph([1, 2], [(0, 1)]), toy_cluster(2))
+    print(len(compare(["round_robin", "single_device"], [problem], workers=2, quiet=True).records))
+"""
+
+
+@pytest.mark.parametrize(("guard", "code"), [("if True:", 1), ("if __name__ == '__main__':", 0)])
+def test_a_script_without_its_guard_is_told_so(guard: str, code: int, tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT.format(guard=guard))
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", script], env={"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == code
+    if code:
+        assert "no worker process could begin: a script that uses several workers must be a file" in done.stderr
+    else:
+        assert done.stdout == "2\n"
+
+
+@pytest.mark.parametrize("workers", [0, -3])
+def test_no_workers_are_refused(workers: int) -> None:
+    with pytest.raises(InputError, match=f"workers is {workers}; expected at least 1"):
+        compare([Alternating()], problems("easy"), workers=workers, quiet=True)
