@@ -24,7 +24,8 @@ class Plan:
     placer: str = ""  # spec of the placer that made it
     seed: int = 0
     simulations: int = 0  # how many simulations it took
-    curve: tuple[tuple[int, float], ...] = ()  # of a search: (simulations, step seconds) whenever it got better
+    curve: tuple[tuple[int, float], ...] = ()  # of a search: (simulations, seconds of the objective) at each better one
+    notes: tuple[str, ...] = ()  # sentences for who reads a report, such as what a search had to leave out
 
     @classmethod
     def of(
@@ -58,6 +59,10 @@ class Plan:
     def with_curve(self, curve: Iterable[tuple[int, float]]) -> Plan:
         """The same, with how a search came to it."""
         return replace(self, curve=tuple(curve))
+
+    def with_notes(self, notes: Iterable[str]) -> Plan:
+        """The same, with more to be said about it."""
+        return replace(self, notes=(*self.notes, *notes))
 
     @property
     def placement(self) -> Ints:

@@ -61,7 +61,8 @@ class Stage:
     """The scenes that an environment chooses from.
 
     Given as problems, or as a graph (or several) on one cluster, by object or by name. Raises InputError for
-    neither or both, or for problems that differ in their number of devices: an action is a device.
+    neither or both, for problems that differ in their number of devices, as an action is a device, or for another
+    objective than the step time, which is what rewards are made of.
     """
 
     def __init__(
@@ -74,6 +75,8 @@ class Stage:
     ) -> None:
         self._cost_model, self._priority = cost_model, priority
         self.scenes = [Scene.of(p, cost_model, priority) for p in _problems(problems, graph, cluster, cost_model)]
+        for scene in self.scenes:
+            scene.problem.check_step_time("an environment", "a problem with the objective step-time")
         counts = {len(scene.problem.cluster) for scene in self.scenes}
         if len(counts) > 1:
             raise InputError(

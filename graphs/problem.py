@@ -70,18 +70,29 @@ class Problem:
         return allowed
 
     def made_allowed(self, placement: Ints) -> Ints:
-        """(units,) a placement (units,) with each unit that may not run where it is moved to where it may.
+        """(..., units) placements with each unit that may not run where it is moved to where it may.
 
         That is the device which takes least time for it, or the first, if the problem does not say how long ops take.
         """
         if self.allowed is None:
             return placement
+        kept = self.allowed[np.arange(placement.shape[-1]), placement]
+        return np.where(kept, placement, self._fastest_allowed)
+
+    @cached_property
+    def _fastest_allowed(self) -> Ints:
+        """(units,) the allowed device that takes least time for each unit."""
+        assert self.allowed is not None
         seconds = np.zeros(self.allowed.shape)
         if self.op_seconds is not None:
             np.add.at(seconds, self.graph.units, self.op_seconds)
-        nearest = np.where(self.allowed, seconds, np.inf).argmin(axis=1)
-        kept = self.allowed[np.arange(len(placement)), placement]
-        return np.where(kept, placement, nearest)
+        fastest: Ints = np.where(self.allowed, seconds, np.inf).argmin(axis=1)
+        return fastest
+
+    def check_step_time(self, who: str, instead: str) -> None:
+        """Raise InputError, with who knows no other objective and what to use instead, unless it is the step time."""
+        if self.objective != STEP_TIME:
+            raise InputError(f"{who} knows step times only, and the objective is {self.objective!r}; use {instead}")
 
     def _check_allowed(self) -> None:
         """Raise InputError for a unit that may run on no device of the cluster."""

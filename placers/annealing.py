@@ -2,9 +2,9 @@
 
 With a trained policy the walk begins at the policy's placement, if that is better than what the cheap placers say.
 
-The energy of a placement is the log of its step time, so that temperatures mean the same for every problem; memory
-that overflows adds more than any step time can make up for. Moves and temperatures are our choice, tuned on recurrent,
-convolutional and attention-like graphs for 100 to 20,000 simulations.
+The energy of a placement is the log of its step time, or of the seconds of another objective, so that temperatures
+mean the same for every problem; memory that overflows adds more than any seconds can make up for. Moves and
+temperatures are our choice, tuned on recurrent, convolutional and attention-like graphs for 100 to 20,000 simulations.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ from functools import cached_property
 
 import numpy as np
 
+from envs.cost_models import costs_of
+from envs.objectives import evaluator_of
 from envs.plan import Plan
-from envs.simulator import Simulator
 from graphs.errors import InputError
 from graphs.problem import Problem
 from placers import Placer
 from placers.policies.trained import placer_of
-from placers.searching.judge import Judge
+from placers.searching.incumbent import Incumbent
 from placers.searching.moves import Moves
 from placers.searching.search import State, check_limits, searched
 from placers.searching.spec import spec_of
@@ -88,24 +89,24 @@ class Walk:
 
     def __init__(self, problem: Problem, settings: Annealing, seed: int, budget: int) -> None:
         """Simulates the starts, and begins at the best of them."""
-        simulator = Simulator(problem)
+        evaluator = evaluator_of(problem)
         self.generator = np.random.default_rng(seed)
         self._settings = settings
-        self._moves = Moves(UnitGraph.of(problem, simulator.costs), self.generator)
+        self._moves = Moves(UnitGraph.of(problem, costs_of(problem)), self.generator, problem.allowed)
         self._at_once = 2 if len(problem.graph) > LARGE else 1
-        first, spent = starts(problem, budget, seed, settings.learned)
-        self.judge = Judge(simulator, first[0])
-        self.judge.simulations = spent
+        first, spent, self.notes = starts(problem, budget, seed, settings.learned)
+        self.incumbent = Incumbent(evaluator, first[0])
+        self.incumbent.simulations = spent
         if budget > spent:
-            self.judge.energies(first[: budget - spent])
-        self.current, self.energy = self.judge.best, self.judge.best_energy
+            self.incumbent.energies(first[: budget - spent])
+        self.current, self.energy = self.incumbent.best, self.incumbent.best_energy
 
     def step(self, progress: float, left: int) -> None:
         """Try a change, or two."""
         temperature = self._settings.hot * (self._settings.cold / self._settings.hot) ** progress
         proposals = np.array([self._moves.propose(self.current) for _ in range(min(self._at_once, left))])
         acceptable = self.energy + temperature * self.generator.exponential(size=len(proposals))  # Metropolis
-        found = self.judge.energies_below(proposals, acceptable, self._at_once)
+        found = self.incumbent.energies_below(proposals, acceptable, self._at_once)
         accepted = np.flatnonzero(np.isfinite(found))
         if len(accepted):
             self.current, self.energy = proposals[accepted[0]], float(found[accepted[0]])

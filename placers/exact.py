@@ -40,7 +40,7 @@ class Solution:
         return self.bound_seconds >= (self.step_seconds if self.fits else math.inf)
 
 
-class Incumbent:
+class FastestFit:
     """The best placement so far."""
 
     def __init__(self, simulator: Simulator) -> None:
@@ -50,6 +50,7 @@ class Incumbent:
 
     def try_all(self, placements: Ints) -> None:
         """Simulate (plans, units) placements and keep the best: the fastest that fits, or else the fullest's least."""
+        placements = self.simulator.problem.made_allowed(placements)
         outcomes = self.simulator.run_batch(placements)
         best = outcomes.best()
         if self._is_better(outcomes, best):
@@ -90,7 +91,7 @@ class Exact:
     def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> Plan:
         """The best placement found in at most `budget` simulations; with none, HEFT's.
 
-        Raises InputError for a graph that is too large, or without OR-tools.
+        Raises InputError for a graph that is too large, for another objective than the step time, or without OR-tools.
         """
         self._check(problem)
         if budget < 1:
@@ -117,7 +118,7 @@ class Exact:
             raise InputError(
                 "exact needs OR-tools for this; install it with `pip install 'placelab[exact]'`"
             ) from error
-        problem, incumbent = simulator.problem, Incumbent(simulator)
+        problem, incumbent = simulator.problem, FastestFit(simulator)
         incumbent.try_all(Heft().place(problem, budget=0).per_unit(problem)[None])
         bound = lower_bound(problem)
         horizon = incumbent.seconds if incumbent.fits else _all_one_by_one(simulator)
@@ -135,6 +136,7 @@ class Exact:
         return incumbent.solution(bound)
 
     def _check(self, problem: Problem) -> None:
+        problem.check_step_time("exact", "annealing, or max_load_dp for the max-load")
         if len(problem.graph) > self.ops:
             raise InputError(
                 f"exact: {problem.graph.name!r} has {len(problem.graph)} ops, more than the {self.ops} that exact "
@@ -144,7 +146,7 @@ class Exact:
 
 def _enumerated(simulator: Simulator, devices: int, units: int) -> Solution:
     """Every placement."""
-    incumbent, count = Incumbent(simulator), devices**units
+    incumbent, count = FastestFit(simulator), devices**units
     powers = devices ** np.arange(units)
     for first in range(0, count, BATCH):
         numbers = np.arange(first, min(first + BATCH, count))
@@ -157,7 +159,8 @@ def _all_one_by_one(simulator: Simulator) -> float:
     problem = simulator.problem
     graph, cluster = problem.graph, problem.cluster
     apart = ~np.eye(len(cluster), dtype=np.bool_)
-    ops = simulator.costs.op_seconds.max(axis=1) + cluster.launch_seconds.max()
+    may = True if problem.allowed is None else problem.allowed[graph.units]
+    ops = np.where(may, simulator.costs.op_seconds, 0.0).max(axis=1) + cluster.launch_seconds.max()
     slowest = cluster.bandwidth[apart].min(initial=math.inf)
     sends = cluster.latency[apart].max(initial=0.0) + graph.moved_bytes / slowest + cluster.gap.max(initial=0.0)
     return float(ops.sum() + len(cluster) * sends.sum())

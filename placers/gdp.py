@@ -7,8 +7,9 @@ from pathlib import Path
 
 import torch
 
+from envs.cost_models import costs_of
+from envs.objectives import evaluator_of
 from envs.plan import Plan
-from envs.simulator import Simulator
 from graphs.problem import Problem
 from graphs.torch_threads import limit_torch_threads
 from placers.policies.batch import Batch
@@ -32,14 +33,15 @@ class Gdp:
     def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> Plan:
         """The most likely placement, unsimulated, if there is but one to choose from; else the best by simulation."""
         limit_torch_threads()
-        simulator = Simulator(problem)
+        evaluator = evaluator_of(problem)
         with torch.no_grad():
-            logits = self.policy.logits(Batch.of([observe(problem, simulator.costs)]))[0]
+            logits = self.policy.logits(Batch.of([observe(problem, costs_of(problem))]))[0]
         choices = max(1, min(self.samples or budget, budget))
         generator = torch.Generator().manual_seed(seed)
         placements = candidates(logits, HeldMemory.of(problem), choices, generator)
-        best = simulator.run_batch(placements).best() if choices > 1 else 0
-        return Plan.of_units(problem, placements[best], placer=self.name, seed=seed, simulations=simulator.simulations)
+        placements = problem.made_allowed(placements)
+        best = evaluator.run_batch(placements).best() if choices > 1 else 0
+        return Plan.of_units(problem, placements[best], placer=self.name, seed=seed, simulations=evaluator.simulations)
 
 
 def build(

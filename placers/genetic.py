@@ -11,12 +11,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from envs.objectives import evaluator_of
 from envs.plan import Plan
-from envs.simulator import Simulator
 from graphs.errors import InputError
 from graphs.op_graph import Floats, Ints
 from graphs.problem import Problem
-from placers.searching.judge import Judge
+from placers.searching.incumbent import Incumbent
 from placers.searching.search import State, check_limits, searched
 from placers.searching.spec import spec_of
 from placers.searching.starts import starts
@@ -71,14 +71,15 @@ class Evolution:
         """Draws the first generation, and simulates it as far as the budget goes."""
         self.generator = np.random.default_rng(seed)
         self._settings = settings
-        self._devices = len(problem.cluster)
-        first, spent = starts(problem, budget, seed)
-        self.judge = Judge(Simulator(problem), first[0])
-        self.judge.simulations = spent
+        self._problem, self._devices = problem, len(problem.cluster)
+        evaluator = evaluator_of(problem)
+        first, spent, self.notes = starts(problem, budget, seed)
+        self.incumbent = Incumbent(evaluator, first[0])
+        self.incumbent.simulations = spent
         keys = self.generator.random((max(settings.population - len(first), 0), problem.graph.num_units))
         within = (first + self.generator.random(first.shape)) / self._devices
         self.keys: Floats = np.concatenate([within, keys])[: max(budget - spent, 0)]
-        self.energies: Floats = self.judge.energies(self._decoded(self.keys)) if len(self.keys) else np.zeros(0)
+        self.energies: Floats = self.incumbent.energies(self._decoded(self.keys)) if len(self.keys) else np.zeros(0)
         self._sort()
 
     def step(self, progress: float, left: int) -> None:  # noqa: ARG002 - generations know no progress
@@ -87,7 +88,7 @@ class Evolution:
         elite = max(int(ELITE * size), 1)
         mutants = self.generator.random((max(int(MUTANTS * size), 1), self.keys.shape[1]))
         new = np.concatenate([mutants, self._children(size - elite - len(mutants), elite)])[:left]
-        found = self.judge.energies(self._decoded(new))
+        found = self.incumbent.energies(self._decoded(new))
         self.keys = np.concatenate([self.keys[:elite], new])
         self.energies = np.concatenate([self.energies[:elite], found])
         self._sort()
@@ -109,7 +110,9 @@ class Evolution:
         return drawn
 
     def _decoded(self, keys: Floats) -> Ints:
-        return np.minimum((keys * self._devices).astype(np.int64), self._devices - 1)
+        """(plans, units) devices; where a unit may not run, the one that it would be moved to."""
+        devices = np.minimum((keys * self._devices).astype(np.int64), self._devices - 1)
+        return self._problem.made_allowed(devices)
 
     def _sort(self) -> None:
         order = np.argsort(self.energies, kind="stable")

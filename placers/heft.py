@@ -50,7 +50,8 @@ def place_within_memory(problem: Problem, name: str, seed: int, budget: int, sch
     held = HeldMemory.of(problem)
     seconds = op_seconds(problem, simulator.costs)
     for share in MEMORY_SHARES[: max(budget, 1)]:
-        placement = scheduler(graph, problem.cluster, seconds, graph.carried_bytes, Room(held, share)).placement
+        planned = scheduler(graph, problem.cluster, seconds, graph.carried_bytes, Room(held, share)).placement
+        placement = problem.made_allowed(planned)
         if budget <= 1 or simulator.run(placement).fits:
             break
     return Plan.of_units(problem, placement, placer=name, seed=seed, simulations=simulator.simulations)

@@ -6,13 +6,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from envs.cost_models import costs_of
+from envs.objectives import evaluator_of
 from envs.plan import Plan
-from envs.simulator import Simulator
 from graphs.errors import InputError
 from graphs.op_graph import Ints
 from graphs.problem import Problem
-from placers.searching.judge import Judge
-from placers.searching.moves import Moves
+from placers.searching.incumbent import Incumbent
+from placers.searching.moves import Moves, random_placements
 from placers.searching.search import State, check_limits, searched
 from placers.searching.spec import spec_of
 from placers.searching.unit_graph import UnitGraph
@@ -57,25 +58,29 @@ class Climb:
 
     def __init__(self, problem: Problem, patience: int, seed: int) -> None:
         """Begins with a random placement."""
-        simulator = Simulator(problem)
+        evaluator = evaluator_of(problem)
         self.generator = np.random.default_rng(seed)
-        self._patience = patience
-        self._moves = Moves(UnitGraph.of(problem, simulator.costs), self.generator)
-        self._devices = len(problem.cluster)
-        self.current: Ints = self.generator.integers(self._devices, size=problem.graph.num_units)
+        self.notes: tuple[str, ...] = ()
+        self._problem, self._patience = problem, patience
+        self._moves = Moves(UnitGraph.of(problem, costs_of(problem)), self.generator, problem.allowed)
+        self.current = self._anywhere()
         self.energy, self.in_vain = np.inf, 0
-        self.judge = Judge(simulator, self.current)
+        self.incumbent = Incumbent(evaluator, self.current)
 
     def step(self, progress: float, left: int) -> None:  # noqa: ARG002 - always one simulation
         """Try a change, or begin anew."""
         begins = not np.isfinite(self.energy) or self.in_vain >= self._patience
-        if begins and self.judge.simulations:
-            self.current = self.generator.integers(self._devices, size=len(self.current))
+        if begins and self.incumbent.simulations:
+            self.current = self._anywhere()
         proposal = self.current if begins else self._moves.propose(self.current)
-        found = float(self.judge.energies(proposal[None])[0])
+        found = float(self.incumbent.energies(proposal[None])[0])
         self.in_vain = 0 if begins or found < self.energy else self.in_vain + 1
         if begins or found <= self.energy:
             self.current, self.energy = proposal, found
+
+    def _anywhere(self) -> Ints:
+        drawn: Ints = random_placements(self._problem, self.generator, 1)[0]
+        return drawn
 
     def state(self) -> State:
         """The placement, its energy, and for how long it got no better."""

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from envs.cost_models import costs_of
+from envs.objectives import evaluator_of
 from envs.plan import Plan
-from envs.simulator import Simulator
 from graphs.errors import InputError
 from graphs.op_graph import Floats, Ints
 from graphs.problem import Problem
@@ -53,16 +54,16 @@ class Kahip:
 
         Raises InputError without KaHIP.
         """
-        simulator = Simulator(problem)
-        units = UnitGraph.of(problem, simulator.costs)
+        evaluator = evaluator_of(problem)
+        units = UnitGraph.of(problem, costs_of(problem))
 
         def partition(weights: Floats, targets: Floats, run: int) -> Ints:
             mode, imbalance = MODES[run % len(MODES)], IMBALANCES[run // len(MODES) % len(IMBALANCES)]
             return _partition(units, weights, targets, mode, imbalance, (self.seeds * seed + run) % 2**31)
 
-        search = Partitioning(simulator, units, partition, self.seeds, self.balance, self.repair, budget)
+        search = Partitioning(evaluator, units, partition, self.seeds, self.balance, self.repair, budget)
         placement = search.placement()
-        return Plan.of_units(problem, placement, placer=self.name, seed=seed, simulations=simulator.simulations)
+        return Plan.of_units(problem, placement, placer=self.name, seed=seed, simulations=evaluator.simulations)
 
 
 def build(*, seeds: int = 12, balance: str = "compute", repair: bool = True) -> Kahip:

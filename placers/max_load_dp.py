@@ -38,10 +38,13 @@ class MaxLoadDP:
         return spec_of("max_load_dp", self)
 
     def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> Plan:  # noqa: ARG002 - nothing to search
-        """Without any simulation. If no such split fits the memory, one that would with more of it."""
+        """Without any simulation. If no such split fits the memory, one that would with more of it.
+
+        Raises InputError for a cluster of too many kinds of devices.
+        """
         pieces = Pieces.of(problem, costs_of(problem))
         ideals = Ideals.all(len(pieces), pieces.edges, self.ideals) if self.ideals else None
-        placement = best_within_memory(pieces, ideals)
+        placement = best_within_memory(pieces, ideals, placer="max_load_dp")
         return Plan.of_units(problem, placement[pieces.of_unit], placer=self.name, seed=seed)
 
 

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 import pymetis
 
+from envs.cost_models import costs_of
+from envs.objectives import evaluator_of
 from envs.plan import Plan
-from envs.simulator import Simulator
 from graphs.op_graph import Floats, Ints
 from graphs.problem import Problem
 from placers.searching.partitioning import Partitioning, check_knobs, integer_weights, shares
@@ -52,8 +53,8 @@ class Metis:
 
     def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> Plan:
         """With a budget of one, the lowest cut whose estimated memory fits; else the best of the lowest cuts."""
-        simulator = Simulator(problem)
-        units = UnitGraph.of(problem, simulator.costs)
+        evaluator = evaluator_of(problem)
+        units = UnitGraph.of(problem, costs_of(problem))
 
         def partition(weights: Floats, targets: Floats, run: int) -> Ints:
             return _partition(units, weights, targets, *_settings(run, self.seeds * seed + run))
@@ -61,9 +62,9 @@ class Metis:
         if self.default:
             placement = _partition(units, shares(units.seconds))
         else:
-            search = Partitioning(simulator, units, partition, self.seeds, self.balance, self.repair, budget)
+            search = Partitioning(evaluator, units, partition, self.seeds, self.balance, self.repair, budget)
             placement = search.placement()
-        return Plan.of_units(problem, placement, placer=self.name, seed=seed, simulations=simulator.simulations)
+        return Plan.of_units(problem, placement, placer=self.name, seed=seed, simulations=evaluator.simulations)
 
 
 def build(*, seeds: int = 50, balance: str = "compute", default: bool = False, repair: bool = True) -> Metis:

@@ -93,7 +93,7 @@ def _along_a_path(problem: Problem) -> Ints:
     """(units,) devices, with the least max-load of all splits of the graph without its branches."""
     costs = costs_of(problem)
     pieces = Pieces.joined(problem, costs, without_branches(problem, costs))
-    return best_within_memory(pieces)[pieces.of_unit]
+    return best_within_memory(pieces, placer="pipedream")[pieces.of_unit]
 
 
 def _bytes_across(units: UnitGraph) -> Floats:

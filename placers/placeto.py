@@ -9,8 +9,8 @@ import numpy as np
 import torch
 
 from envs.iterative import Mdp, Rules
+from envs.objectives import evaluator_of
 from envs.plan import Plan
-from envs.simulator import Simulator
 from envs.stage import Scene
 from graphs.op_graph import Ints
 from graphs.problem import Problem
@@ -44,10 +44,11 @@ class Placeto:
         choices = max(1, min(self.samples or budget, budget))
         episodes = min(MOST_EPISODES, choices)
         trails = self._trails(scene, episodes, seed)
-        chosen = _distinct([ends for at_a_time in reversed(trails) for ends in at_a_time])[:choices]
-        simulator: Simulator = scene.simulator
-        best = simulator.run_batch(np.stack(chosen)).best() if len(chosen) > 1 else 0
-        return Plan.of_units(problem, chosen[best], placer=self.name, seed=seed, simulations=simulator.simulations)
+        passed = [problem.made_allowed(ends) for at_a_time in reversed(trails) for ends in at_a_time]
+        chosen = _distinct(passed)[:choices]
+        evaluator = evaluator_of(problem)
+        best = evaluator.run_batch(np.stack(chosen)).best() if len(chosen) > 1 else 0
+        return Plan.of_units(problem, chosen[best], placer=self.name, seed=seed, simulations=evaluator.simulations)
 
     def _trails(self, scene: Scene, count: int, seed: int) -> list[list[Ints]]:
         """After each step, the (units,) placement of each episode, the greedy one first."""

@@ -1,4 +1,4 @@
-"""Placements drawn at random: every unit's device is uniform over the cluster."""
+"""Placements drawn at random: every unit's device is uniform over those where it may run."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from envs.objectives import evaluator_of
 from envs.plan import Plan
-from envs.simulator import Simulator
-from graphs.op_graph import Ints
 from graphs.problem import Problem
-from placers.searching.judge import Judge
+from placers.searching.incumbent import Incumbent
+from placers.searching.moves import random_placements
 
 BATCH = 256  # placements held in memory at once
 
@@ -28,18 +28,14 @@ class Random:
         """With a budget of one, a draw that is not simulated; else the best of `budget` draws."""
         generator = np.random.default_rng(seed)
         if budget <= 1:
-            return Plan.of_units(problem, _draw(problem, generator, 1)[0], placer=self.name, seed=seed)
-        judge = Judge(Simulator(problem), _draw(problem, generator, 1)[0])
-        while (left := budget - judge.simulations) > 0:
-            judge.energies(_draw(problem, generator, min(left, BATCH)))
-        made = Plan.of_units(problem, judge.best, placer=self.name, seed=seed, simulations=budget)
-        return made.with_curve(judge.curve)
+            return Plan.of_units(problem, random_placements(problem, generator, 1)[0], placer=self.name, seed=seed)
+        incumbent = Incumbent(evaluator_of(problem), random_placements(problem, generator, 1)[0])
+        while (left := budget - incumbent.simulations) > 0:
+            incumbent.energies(random_placements(problem, generator, min(left, BATCH)))
+        made = Plan.of_units(problem, incumbent.best, placer=self.name, seed=seed, simulations=budget)
+        return made.with_curve(incumbent.curve)
 
 
 def build() -> Random:
     """The placer; it has no knobs."""
     return Random()
-
-
-def _draw(problem: Problem, generator: np.random.Generator, count: int) -> Ints:
-    return generator.integers(len(problem.cluster), size=(count, problem.graph.num_units))

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import numpy as np
 
+from envs.cost_models import costs_of
+from envs.objectives import evaluator_of
 from envs.plan import Plan
-from envs.simulator import Simulator
 from graphs.problem import Problem
 from graphs.torch_threads import limit_torch_threads
 from placers.policies.policy_file import check_asked, load_as, spec_of
@@ -36,14 +37,15 @@ class Sequential:
     def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> Plan:
         """The greedy placement, unsimulated, if there is but one to choose from; else the best by simulation."""
         limit_torch_threads()
-        simulator = Simulator(problem)
-        batch = self.policy.stack([self.policy.view(problem, simulator.costs)])
+        evaluator = evaluator_of(problem)
+        batch = self.policy.stack([self.policy.view(problem, costs_of(problem))])
         choices = max(1, min(self.samples or budget, budget))
         temperatures = np.linspace(1.0, HOTTEST, choices)
         shares = np.linspace(FULLEST, EMPTIEST, choices)
         placements = self.policy.candidates(batch, temperatures, shares, seed, passes=PASSES)[-1]
-        best = simulator.run_batch(placements).best() if choices > 1 else 0
-        return Plan.of_units(problem, placements[best], placer=self.name, seed=seed, simulations=simulator.simulations)
+        placements = problem.made_allowed(placements)
+        best = evaluator.run_batch(placements).best() if choices > 1 else 0
+        return Plan.of_units(problem, placements[best], placer=self.name, seed=seed, simulations=evaluator.simulations)
 
 
 def build(*, checkpoint: str = "", network: str = NAME, samples: int = 0, untrained: bool = False) -> Sequential:

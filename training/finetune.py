@@ -48,11 +48,11 @@ REINFORCE = Reinforce(
 
 @dataclass(frozen=True, eq=False)
 class FineTuned:
-    """What fine-tuning on a problem gave: a policy, and the fastest fitting plan that it tried."""
+    """What fine-tuning on a problem gave: a policy, and the best fitting plan that it tried, by the objective."""
 
     policy: nn.Module
     plan: Plan
-    history: tuple[tuple[int, float], ...]  # (simulations, best step seconds so far)
+    history: tuple[tuple[int, float], ...]  # (simulations, best seconds so far)
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,8 +86,11 @@ class FineTuner:
     def tune(self, problem: Problem, *, seed: int = 0, simulations: int = 1000) -> FineTuned:
         """Fine-tune a copy of the policy; the starting policy stays as it is.
 
-        A few simulations choose the zero-shot plan to beat, all others go to updates of the policy.
+        A few simulations choose the zero-shot plan to beat, all others go to updates of the policy. Raises InputError
+        for an objective that the policy's training does not know.
         """
+        if isinstance(self.start, Placeto):
+            problem.check_step_time(f"{self.name}, by REINFORCE,", "another policy, or this one without fine-tuning")
         start = self.start.policy_for(problem) if isinstance(self.start, ColocRl | Hdp) else self.start.policy
         policy = copy.deepcopy(start)
         opening = self.start.place(problem, seed=seed, budget=max(0, min(SAMPLES, simulations - 1)))

@@ -100,8 +100,8 @@ class ReinforceTrainer:
     Each update draws from generators seeded by (seed, update), so that a run resumed from a checkpoint goes on as if
     it had never stopped, unless it is to `remember` what placements cost, which is not saved. `mdp.best` holds the
     placement of least rho seen of each problem, `fields` the fastest that fits, which may be another: rho forgives a
-    little too much memory for much time. Raises InputError without problems, or for a policy that is for another number
-    of devices.
+    little too much memory for much time. Raises InputError without problems, for another objective than the step time,
+    or for a policy that is for another number of devices.
     """
 
     def __init__(
@@ -118,6 +118,7 @@ class ReinforceTrainer:
             raise InputError("training needs at least one problem")
         for problem in problems:
             policy.check(problem.cluster)
+            problem.check_step_time("REINFORCE", "a policy that learns by PPO")
         limit_torch_threads()
         self.policy = policy
         self.settings = settings or Reinforce()

@@ -1,4 +1,4 @@
-"""Rollouts: sampled placements of a few problems, simulated and turned into advantages."""
+"""Rollouts: sampled placements of a few problems, evaluated by their objectives and turned into advantages."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from envs.bounds import lower_bound
-from envs.cost_models import Costs
-from envs.simulator import Outcomes, Simulator
+from envs.cost_models import Costs, costs_of
+from envs.objectives import evaluator_of
+from envs.simulator import Outcomes
 from graphs.op_graph import Floats, Ints
 from graphs.problem import Problem
 from placers.policies.one_shot import Scores
@@ -57,14 +58,14 @@ class Policy(Protocol):
 
 
 class Arena:
-    """One problem made ready for many rollouts: its simulator, its observation, and the best placement seen."""
+    """One problem made ready for many rollouts: what evaluates it, its observation, and the best placement seen."""
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
-        self.simulator = Simulator(problem)
+        self.evaluator = evaluator_of(problem)
         self.memory_bytes = problem.cluster.memory_bytes
         self.scale_seconds = max(lower_bound(problem), 1e-9)  # a graph without costs has a bound of 0
-        self.best_seconds = np.inf  # of the plans that fit
+        self.best_seconds = np.inf  # of the plans that fit, by the objective
         self.best_placement: Ints | None = None  # (units,)
         self.baseline = MovingAverage()  # of its rewards, for trainers that compare with it
         self._views: dict[type[Policy], Any] = {}
@@ -73,13 +74,16 @@ class Arena:
         """What policies of this kind see of the problem."""
         kind = type(policy)
         if kind not in self._views:
-            self._views[kind] = policy.view(self.problem, self.simulator.costs)
+            self._views[kind] = policy.view(self.problem, costs_of(self.problem))
         return self._views[kind]
 
     def simulate(self, drawn: Ints) -> Outcomes:
-        """Simulate placements (plans, units or more, the rest being padding) and remember the best."""
-        placements = np.ascontiguousarray(drawn[:, : self.problem.graph.num_units])
-        outcomes = self.simulator.run_batch(placements)
+        """Evaluate placements (plans, units or more, the rest being padding) and remember the best.
+
+        A unit that was drawn where it may not run counts as where its plan would have it.
+        """
+        placements = self.problem.made_allowed(np.ascontiguousarray(drawn[:, : self.problem.graph.num_units]))
+        outcomes = self.evaluator.run_batch(placements)
         self._remember(placements, outcomes)
         return outcomes
 

@@ -9,6 +9,7 @@ and what makes tens of thousands of ideals a matter of seconds.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -62,15 +63,23 @@ class Kinds:
     @property
     def states(self) -> int:
         """How many states there are."""
-        return int(np.prod([len(devices) + 1 for devices in self.members]))
+        return math.prod(len(devices) + 1 for devices in self.members)
 
 
-def best_within_memory(pieces: Pieces, ideals: Ideals | None = None) -> Ints:
+def best_within_memory(pieces: Pieces, ideals: Ideals | None = None, *, placer: str) -> Ints:
     """(pieces,) the device of each in the best split that fits the memory, or if none does, in the best.
 
-    Without ideals, of the splits along one order of the pieces. Raises InputError as `best_split` does.
+    Without ideals, of the splits along one order of the pieces. Raises InputError, naming the placer, for a cluster of
+    too many kinds of devices.
     """
     memory = pieces.problem.cluster.memory_bytes
+    kinds = Kinds.of(pieces, memory)
+    if kinds.states > MOST_STATES:
+        raise InputError(
+            f"cluster {pieces.problem.cluster.name!r} has {len(kinds.members)} kinds of devices; {placer} looks at "
+            f"every number of each, at most {MOST_STATES:,} combinations, not {kinds.states:,}: take another placer, "
+            "such as annealing, or a cluster of fewer kinds"
+        )
     for limits in (memory, np.full(len(memory), np.inf)):
         best = best_split(pieces, Ideals.chain(pieces.order), limits)
         if ideals is not None:
@@ -84,14 +93,9 @@ def best_split(pieces: Pieces, ideals: Ideals, limits: Floats, at_most: float = 
     """The least largest load of splits between the given ideals, and (pieces,) the device of each.
 
     `limits` is (devices,) bytes, `at_most` the load of a split that is known, in seconds. None if no split keeps to
-    both. Raises InputError for a cluster of too many kinds of devices.
+    both.
     """
     kinds = Kinds.of(pieces, limits)
-    if kinds.states > MOST_STATES:
-        raise InputError(
-            f"cluster {pieces.problem.cluster.name!r} has {len(kinds.members)} kinds of devices; a contiguous split "
-            f"looks at every number of each, at most {MOST_STATES:,} combinations, not {kinds.states:,}"
-        )
     parts = _Parts(pieces, ideals, kinds, at_most * (1 + SLACK))
     best = np.full((len(ideals), kinds.states), np.inf)
     best[0] = 0.0

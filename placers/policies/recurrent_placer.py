@@ -9,8 +9,9 @@ from typing import Any, ClassVar, Self
 
 import torch
 
+from envs.cost_models import costs_of
+from envs.objectives import evaluator_of
 from envs.plan import Plan
-from envs.simulator import Simulator
 from graphs.problem import Problem
 from graphs.torch_threads import limit_torch_threads
 from placers.policies.policy_file import check_asked, load_as, spec_of
@@ -56,10 +57,11 @@ class RecurrentPlacer(ABC):
         Raises InputError if the policy is for another number of devices.
         """
         limit_torch_threads()
-        simulator = Simulator(problem)
+        evaluator = evaluator_of(problem)
         policy = self.policy_for(problem)
-        batch = policy.stack([policy.view(problem, simulator.costs)])
+        batch = policy.stack([policy.view(problem, costs_of(problem))])
         choices = max(1, min(self.samples or budget, budget))
         placements = policy.candidates(batch, choices, torch.Generator().manual_seed(seed))
-        best = simulator.run_batch(placements).best() if choices > 1 else 0
-        return Plan.of_units(problem, placements[best], placer=self.name, seed=seed, simulations=simulator.simulations)
+        placements = problem.made_allowed(placements)
+        best = evaluator.run_batch(placements).best() if choices > 1 else 0
+        return Plan.of_units(problem, placements[best], placer=self.name, seed=seed, simulations=evaluator.simulations)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from envs.simulator import Simulator
+from envs.objectives import Evaluator
 from graphs.errors import InputError
 from graphs.op_graph import Floats, Ints
 from placers.searching.held_memory import HeldMemory
@@ -32,7 +32,7 @@ Partition = Callable[[Floats, Floats, int], Ints]
 class Partitioning:
     """A search for the lowest cut that fits."""
 
-    simulator: Simulator
+    evaluator: Evaluator
     units: UnitGraph
     partition: Partition
     runs: int
@@ -42,7 +42,7 @@ class Partitioning:
 
     def placement(self) -> Ints:
         """(units,) with a budget of one, the lowest cut whose estimated memory fits; else the best of the lowest."""
-        held, tried = HeldMemory.of(self.simulator.problem), []
+        held, tried = HeldMemory.of(self.evaluator.problem), []
         for balance in BALANCES[BALANCES.index(self.balance) :]:
             found = self.lowest_cuts(held, *weights_and_targets(self.units, held, balance))
             placement: Ints = found[0]
@@ -58,7 +58,8 @@ class Partitioning:
 
     def lowest_cuts(self, held: HeldMemory, weights: Floats, targets: Floats) -> Ints:
         """(partitions, units) distinct partitions: those that fit and are balanced first, then by increasing cut."""
-        found = np.unique([self.partition(weights, targets, run) for run in range(self.runs)], axis=0)
+        parts = np.array([self.partition(weights, targets, run) for run in range(self.runs)])
+        found = np.unique(self.evaluator.problem.made_allowed(parts), axis=0)
         keys = [
             (held.overflow(parts), not _balanced(parts, weights, targets), cut(self.units, parts)) for parts in found
         ]
@@ -70,7 +71,7 @@ class Partitioning:
         """The best of the partitions, and whether it fits. If none of the first half does, the rest are spared."""
         fastest, least = found[0], (True, np.inf)
         for part in np.array_split(found, min(2, len(found))):
-            outcomes = self.simulator.run_batch(part)
+            outcomes = self.evaluator.run_batch(part)
             best = outcomes.best()
             result = not outcomes.fits[best], float(outcomes.step_seconds[best])
             if result < least:
@@ -87,22 +88,22 @@ class Partitioning:
         """
         to_fill = held
         while True:
-            candidates = [repaired(self.units, to_fill, parts) for parts in tried]
+            candidates = [repaired(self.units, to_fill, parts, self.evaluator.problem.allowed) for parts in tried]
             keys = [(to_fill.overflow(parts), cut(self.units, parts)) for parts in candidates]
             placement = candidates[min(range(len(keys)), key=keys.__getitem__)]
             if self.budget <= 1 or simulations < 1:
                 return placement, False
-            outcome = self.simulator.run(placement)
+            outcomes = self.evaluator.run_batch(placement[None])
             simulations -= 1
-            short_lived = np.maximum(outcome.peak_bytes - held.on_devices(placement), 0.0)
+            short_lived = np.maximum(outcomes.peak_bytes[0] - held.on_devices(placement), 0.0)
             limits = np.minimum(to_fill.limits, held.limits - short_lived)
-            if outcome.fits or (limits == to_fill.limits).all():
-                return placement, outcome.fits
+            if outcomes.fits[0] or (limits == to_fill.limits).all():
+                return placement, bool(outcomes.fits[0])
             to_fill = replace(to_fill, limits=limits)
 
     @property
     def _left(self) -> int:
-        return self.budget - self.simulator.simulations
+        return self.budget - self.evaluator.simulations
 
 
 def check_knobs(placer: str, seeds: int, balance: str) -> None:

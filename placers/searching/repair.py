@@ -5,17 +5,17 @@ from __future__ import annotations
 import numpy as np
 from scipy.sparse import csr_array
 
-from graphs.op_graph import Ints
+from graphs.op_graph import Bools, Ints
 from placers.searching.held_memory import HeldMemory
 from placers.searching.unit_graph import UnitGraph
 
 
-def repaired(units: UnitGraph, held: HeldMemory, placement: Ints) -> Ints:
+def repaired(units: UnitGraph, held: HeldMemory, placement: Ints, where: Bools | None = None) -> Ints:
     """(units,) the placement (units,) with units moved off overfull devices; itself if it fits.
 
     The fullest device loses the unit, to a device with room for it, whose move adds the fewest bytes of traffic per
     byte of memory that the device has too much and the move frees; and so on, until all fits or no single move helps.
-    Every move lowers the overflow.
+    Every move lowers the overflow. `where`, (units, devices), says where units may run, if not anywhere.
     """
     placement = placement.copy()
     devices = np.arange(len(held.limits))
@@ -33,6 +33,8 @@ def repaired(units: UnitGraph, held: HeldMemory, placement: Ints) -> Ints:
         near = traffic[movable] @ np.eye(len(devices))[placement]  # (movable, devices) bytes to units there
         relief = np.minimum(freed, -room[full])[:, None]
         allowed = (needed <= room) & (relief > 0) & (devices != full)
+        if where is not None:
+            allowed &= where[movable]
         if not allowed.any():
             return placement
         cost = np.where(allowed, (near[:, [full]] - near) / np.where(relief > 0, relief, 1.0), np.inf)

@@ -96,6 +96,9 @@ class Schedules:
         model, units = self.model, self.problem.graph.units
         for on in self.on:
             model.add_exactly_one(on)
+        if self.problem.allowed is not None:
+            for unit, device in np.argwhere(~self.problem.allowed).tolist():
+                model.add(self.on[unit][device] == 0)
         for end in self._end:
             model.add(end <= self.step)
         for device in self._devices:

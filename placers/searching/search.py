@@ -14,9 +14,10 @@ import numpy as np
 
 from envs.plan import Plan
 from graphs.errors import InputError
-from graphs.problem import Problem
+from graphs.files import check_writable, replace_whole
+from graphs.problem import STEP_TIME, Problem
+from placers.searching.incumbent import Incumbent
 from placers.searching.interrupts import Interrupts
-from placers.searching.judge import Judge
 
 State = dict[str, np.ndarray[Any, np.dtype[Any]]]
 
@@ -25,14 +26,15 @@ class Search(Protocol):
     """A search that stands somewhere."""
 
     generator: np.random.Generator
-    judge: Judge
+    incumbent: Incumbent
+    notes: tuple[str, ...]  # what it had to leave out, in sentences
 
     def step(self, progress: float, left: int) -> None:
-        """Go on by one simulation or a few, at most `left`; `progress` is the share of the search that is done."""
+        """Continue by one simulation or a few, at most `left`; `progress` is the share of the search that is done."""
         ...
 
     def state(self) -> State:
-        """Where it stands, beside the judge and the generator."""
+        """Where it stands, in addition to the incumbent and the generator."""
         ...
 
     def restore(self, state: State) -> None:
@@ -57,45 +59,48 @@ def searched(
     """
     started = time.monotonic()
     path = Path(file) if file else None
-    if path is not None and not path.parent.is_dir():
-        raise InputError(f"{name}: cannot write {path}: the folder {path.parent} does not exist")
+    check_writable(path)
     label = _label(name, problem, seed, budget)
     with Interrupts() as interrupts:
         search = begin()
         if path is not None and path.exists():
             _load(search, path, label)
-        judge = search.judge
-        while judge.simulations < budget and not interrupts.requested:
+        incumbent = search.incumbent
+        while incumbent.simulations < budget and not interrupts.requested:
             elapsed = time.monotonic() - started
             if elapsed >= seconds:
                 break
-            search.step(max(judge.simulations / budget, elapsed / seconds), budget - judge.simulations)
+            search.step(max(incumbent.simulations / budget, elapsed / seconds), budget - incumbent.simulations)
     if path is not None:
         _save(search, path, label)
     if interrupts.requested:
         kept = f"; saved in {path}, from where the same command goes on" if path else ""
-        raise KeyboardInterrupt(f"{name}: stopped after {judge.simulations} of {budget} simulations{kept}")
-    made = Plan.of_units(problem, judge.best, placer=name, seed=seed, simulations=judge.simulations)
-    return made.with_curve(judge.curve)
+        raise KeyboardInterrupt(f"{name}: stopped after {incumbent.simulations} of {budget} simulations{kept}")
+    made = Plan.of_units(problem, incumbent.best, placer=name, seed=seed, simulations=incumbent.simulations)
+    return made.with_curve(incumbent.curve).with_notes(search.notes)
 
 
 def _label(name: str, problem: Problem, seed: int, budget: int) -> str:
     asked = f"{name} {problem.graph.fingerprint} {problem.cluster.fingerprint} {problem.optimizer} {seed} {budget}"
+    if problem.objective != STEP_TIME:
+        asked += f" {problem.objective}"
     costs = b"" if problem.op_seconds is None else problem.op_seconds.tobytes()
     return hashlib.sha256(asked.encode() + costs).hexdigest()
 
 
 def _save(search: Search, path: Path, label: str) -> None:
-    judge = search.judge
+    incumbent = search.incumbent
     about = {
-        "label": label, "simulations": judge.simulations, "best_energy": judge.best_energy, "curve": judge.curve,
-        "generator": search.generator.bit_generator.state,
+        "label": label, "simulations": incumbent.simulations, "best_energy": incumbent.best_energy,
+        "curve": incumbent.curve, "generator": search.generator.bit_generator.state,
     }  # fmt: skip
-    arrays: dict[str, Any] = search.state() | {"about": np.array(json.dumps(about)), "best": judge.best}
-    new = path.with_name(f"{path.name}.new")
-    with new.open("wb") as out:
-        np.savez(out, **arrays)
-    new.replace(path)
+    arrays: dict[str, Any] = search.state() | {"about": np.array(json.dumps(about)), "best": incumbent.best}
+
+    def write(unfinished: Path) -> None:
+        with unfinished.open("wb") as out:  # numpy would add .npz to a name
+            np.savez(out, **arrays)
+
+    replace_whole(path, write)
 
 
 def _load(search: Search, path: Path, label: str) -> None:
@@ -107,10 +112,10 @@ def _load(search: Search, path: Path, label: str) -> None:
             raise InputError(
                 f"{path} is of another search: of another problem, seed, budget or knobs; name another file"
             )
-        judge = search.judge
-        judge.best, judge.best_energy = state.pop("best"), about["best_energy"]
-        judge.simulations = about["simulations"]
-        judge.curve = [(int(count), float(seconds)) for count, seconds in about["curve"]]
+        incumbent = search.incumbent
+        incumbent.best, incumbent.best_energy = state.pop("best"), about["best_energy"]
+        incumbent.simulations = about["simulations"]
+        incumbent.curve = [(int(count), float(seconds)) for count, seconds in about["curve"]]
         search.generator.bit_generator.state = about["generator"]
         search.restore(state)
     except (OSError, KeyError, TypeError, ValueError, zipfile.BadZipFile) as error:

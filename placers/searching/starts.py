@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
+from envs.cost_models import costs_of
+from graphs.errors import DoesNotFitError, InputError
 from graphs.op_graph import Ints
 from graphs.problem import Problem
 from placers import Placer
@@ -29,21 +33,47 @@ SHARE = 0.004  # of a search's budget that each placer may spend on simulations 
 MOST_SAMPLES = 64  # of a learned placer's policy that a start is chosen from
 
 
-def starts(problem: Problem, budget: int, seed: int, learned: Placer | None = None) -> tuple[Ints, int]:
-    """(starts, units) placements for a search with so many simulations, and how many were spent on finding them.
+class Starts(NamedTuple):
+    """Where a search begins."""
+
+    placements: Ints  # (starts, units)
+    spent: int  # simulations that finding them took
+    notes: tuple[str, ...]  # which placers were left out, and why
+
+
+def starts(problem: Problem, budget: int, seed: int, learned: Placer | None = None) -> Starts:
+    """Placements for a search with so many simulations.
 
     There are no more of them than there are simulations left, but always one. That of a learned placer comes first: the
-    best of some samples, or its greedy placement where the budget is too small for a choice.
+    best of some samples, or its greedy placement where the budget is too small for a choice. A placer that refuses the
+    problem, or fails, is left out; if all do, everything is on one device.
     """
     found: list[Ints] = []
+    notes: list[str] = []
     spent = 0
-    placers = STARTS if learned is None else (learned, *STARTS)
-    for placer in placers[: max(budget, 1)]:
+    for placer in STARTS if learned is None else (learned, *STARTS):
+        if len(found) == max(budget, 1):
+            break
         allowed = _samples(budget) if placer is learned else int(SHARE * budget)
-        plan = placer.place(problem, seed=seed, budget=allowed)
+        try:
+            plan = placer.place(problem, seed=seed, budget=allowed)
+        except Exception as error:  # whatever it is, the others may do
+            notes.append(f"start {placer.name} was left out: {_reason(error)}")
+            continue
         spent += plan.simulations
         found.append(plan.per_unit(problem))
-    return np.array(found), spent
+    return Starts(np.array(found or [_together(problem)]), spent, tuple(notes))
+
+
+def _reason(error: Exception) -> str:
+    is_sentence = isinstance(error, InputError | DoesNotFitError)
+    return str(error) if is_sentence else f"{type(error).__name__}: {error}".removesuffix(": ")
+
+
+def _together(problem: Problem) -> Ints:
+    """(units,) all on the device that would take the shortest to do everything, as far as the graph allows that."""
+    fastest = int(costs_of(problem).op_seconds.sum(axis=0).argmin())
+    return problem.made_allowed(np.full(problem.graph.num_units, fastest))
 
 
 def _samples(budget: int) -> int:

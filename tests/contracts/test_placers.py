@@ -73,6 +73,9 @@ PROBLEMS = {
     "fits nowhere": Problem(toy_graph([1, 1], [(0, 1)], weights=[999], weight_uses=[(0, 0)]), toy_cluster(2)),
     "one op": Problem(toy_graph([1], []), toy_cluster(4)),
     "one device": Problem(random_graph(10, seed=4), toy_cluster(1)),
+    "bound to devices": Problem(
+        replace(random_graph(30, seed=6), devices=(("gpu:0",), ("gpu:1", "gpu:2"), ()) * 10), toy_cluster(3)
+    ),
     "nothing to pay": Problem(toy_graph([0, 0, 0], [(0, 1)], output_bytes=[0, 0, 0]), toy_cluster(2, memory=0.0)),
 }
 

@@ -10,7 +10,7 @@ from graphs.errors import InputError
 from graphs.op_graph import Ints
 from graphs.problem import Problem
 from placers.annealing import Annealing
-from placers.searching.judge import energy
+from placers.searching.incumbent import energy
 from placers.searching.moves import Moves
 from placers.searching.starts import STARTS
 from placers.searching.unit_graph import UnitGraph

@@ -11,7 +11,7 @@ from envs.simulator import simulate
 from graphs import by_name
 from graphs.errors import InputError
 from graphs.problem import Problem
-from placers.searching.judge import Judge
+from placers.searching.incumbent import Incumbent
 from tests.oracle.toys import Toy, random_graph, toy_cluster
 
 SEARCHES = ("annealing", "genetic", "hill_climbing")
@@ -36,9 +36,9 @@ def test_one_that_was_stopped_ends_where_it_would_have_ended(
     spec = f"{name}:file={tmp_path / 'search.npz'}"
     whole = by_name.build("placers", name).place(PROBLEM, seed=5, budget=BUDGET)
 
-    def interrupting(judged: Callable[..., object]) -> Callable[..., object]:
-        def interrupted(self: Judge, *args: object) -> object:
-            found = judged(self, *args)
+    def interrupting(evaluated: Callable[..., object]) -> Callable[..., object]:
+        def interrupted(self: Incumbent, *args: object) -> object:
+            found = evaluated(self, *args)
             if 100 <= self.simulations < 200:
                 _thread.interrupt_main()
             return found
@@ -47,7 +47,7 @@ def test_one_that_was_stopped_ends_where_it_would_have_ended(
 
     with monkeypatch.context() as patched:
         for method in ("energies", "energies_below"):
-            patched.setattr(Judge, method, interrupting(getattr(Judge, method)))
+            patched.setattr(Incumbent, method, interrupting(getattr(Incumbent, method)))
         with pytest.raises(KeyboardInterrupt, match=rf"stopped after \d+ of {BUDGET} simulations; saved in .*search"):
             by_name.build("placers", spec).place(PROBLEM, seed=5, budget=BUDGET)
     resumed = by_name.build("placers", spec).place(PROBLEM, seed=5, budget=BUDGET)

@@ -86,9 +86,9 @@ def test_a_curriculum_begins_with_the_smallest_graphs_and_ends_with_all() -> Non
     trainer = PpoTrainer(untrained("gdp").policy, arenas, settings, seed=0)
     drawn = []
     for _ in range(20):
-        before = [arena.simulator.simulations for arena in arenas]
+        before = [arena.evaluator.simulations for arena in arenas]
         trainer.update()
-        (index,) = np.flatnonzero([arena.simulator.simulations > b for arena, b in zip(arenas, before, strict=True)])
+        (index,) = np.flatnonzero([arena.evaluator.simulations > b for arena, b in zip(arenas, before, strict=True)])
         drawn.append(len(graphs[index]))
     assert drawn[:2] == [5, 5]
     assert max(drawn[:5]) <= 20
