@@ -19,14 +19,14 @@ import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from graphs.errors import DoesNotFitError, InputError
+from graphs.errors import DoesNotFitError, InputError, reason
 from graphs.errors import unknown as unknown
 from graphs.knobs import Builder, needed, texts, typed
 from graphs.plugins import plugins
 from graphs.user_code import user_callable
 
 FOLDERS = ("graphs.families", "graphs.clusters", "envs.cost_models", "envs.objectives", "placers", "placers.networks")
-SIZED = ("graphs.families", "graphs.clusters")  # where whole numbers count layers, devices, ...
+LEAST = {"graphs.families": 1, "graphs.clusters": 1}  # of whole numbers there: layers, devices; elsewhere 0
 
 _KNOB = re.compile(r"\w+=")
 _OWN = re.compile(r"(?P<function>.+?\.py:\w+)(?::(?P<knobs>.*))?")
@@ -78,7 +78,7 @@ def build(folder: str, spec: str) -> Any:  # each folder's contract says what it
     except (InputError, DoesNotFitError):
         raise
     except Exception as error:  # sizes that PyTorch refuses, or code that is not ours
-        raise InputError(f"{spec!r} cannot be built: {type(error).__name__}: {error}") from error
+        raise InputError(f"{spec!r} cannot be built: {reason(error)}") from error
     if is_built_in(folder, spec):
         return built
     return importlib.import_module(folder).checked(spec, built)
@@ -119,6 +119,8 @@ def specs(text: str) -> list[str]:
 
     Raises InputError for an empty spec.
     """
+    if not isinstance(text, str):
+        raise InputError(f"expected names as text, with commas between them, got {type(text).__name__}")
     found: list[str] = []
     for part in text.split(","):
         if not part.strip():
@@ -183,7 +185,7 @@ def _found(folder: str, spec: str) -> tuple[Builder, dict[str, object]]:
             raise InputError(f"{name!r} needs its knob {required[0]!r}: {name}:{required[0].upper()}")
         knobs = f"{required[0]}={knobs}"
     given = {} if knobs is None else texts(spec, knobs)
-    return builder, typed(spec, name, builder, given, sizes=mine is None and folder in SIZED)
+    return builder, typed(spec, name, builder, given, least=None if mine else LEAST.get(folder, 0))
 
 
 def _files(folder: str) -> dict[str, Path]:

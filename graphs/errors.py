@@ -30,3 +30,8 @@ def unknown(what: str, name: str, existing: Iterable[str]) -> str:
     listed = ", ".join(options[:MOST_NAMED]) or "none"
     more = f", ... and {len(options) - MOST_NAMED} more" if len(options) > MOST_NAMED else ""
     return f"unknown {what} {name!r}{hint} there are: {listed}{more}"
+
+
+def reason(error: BaseException) -> str:
+    """What an error of code that is not ours says, in one line: its type and the first line of its message."""
+    return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}".removesuffix(": ")

@@ -44,32 +44,32 @@ def needed(builder: Builder) -> list[str]:
     return [name for name, knob in knobs_of(builder).items() if knob.default is knob.empty]
 
 
-def typed(spec: str, name: str, builder: Builder, given: dict[str, str], *, sizes: bool) -> dict[str, object]:
+def typed(spec: str, name: str, builder: Builder, given: dict[str, str], *, least: int | None) -> dict[str, object]:
     """The values of the knobs in a spec, the name without them, of the types that the builder's hints or defaults say.
 
-    With `sizes`, whole numbers count something: they are at least 1, or their default if that is less. Numbers are
-    finite unless their default is not. Raises InputError for an unknown or missing knob, or a value that is wrong.
+    Whole numbers are at least `least`, or their default if that is less. Numbers are finite unless their default is
+    not. Raises InputError for an unknown or missing knob, or a value that is wrong.
     """
     knobs = knobs_of(builder)
     values: dict[str, object] = {}
     for key, text in given.items():
         if key not in knobs:
             raise InputError(f"{spec!r}: {unknown('knob', key, knobs)}" if knobs else f"{name!r} has no knobs")
-        values[key] = _value(spec, knobs[key], text, sizes)
+        values[key] = _value(spec, knobs[key], text, least)
     if missing := [key for key in needed(builder) if key not in values]:
         raise InputError(f"{spec!r} needs its knob {missing[0]!r}: {name}:{missing[0]}=...")
     return values
 
 
-def _value(spec: str, knob: inspect.Parameter, text: str, sizes: bool) -> object:
+def _value(spec: str, knob: inspect.Parameter, text: str, least: int | None) -> object:
     kind = _kind(spec, knob)
     try:
         value = _FROM_TEXT[kind](text)
     except (ValueError, KeyError):
         expected = "true or false" if kind == "bool" else f"of type {kind}"
         raise InputError(f"{spec!r}: expected {knob.name} to be {expected}, got {text!r}") from None
-    if kind == "int" and sizes:
-        least = min(knob.default, 1) if isinstance(knob.default, int) else 1
+    if kind == "int" and least is not None:
+        least = min(knob.default, least) if isinstance(knob.default, int) else least
         if int(value) < least:
             raise InputError(f"{spec!r}: expected {knob.name} to be at least {least}, got {text}")
     if isinstance(value, float) and not math.isfinite(value) and (math.isnan(value) or knob.default != math.inf):

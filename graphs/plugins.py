@@ -15,7 +15,7 @@ from importlib.metadata import EntryPoint, entry_points
 from types import SimpleNamespace
 from typing import Any
 
-from graphs.errors import InputError
+from graphs.errors import InputError, reason
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Plugin:
             with redirect_stdout(sys.stderr):  # standard output may be read by a program
                 found = point.load()
         except (Exception, SystemExit) as error:  # the package's own code
-            raise InputError(f"importing {point.value} fails with {type(error).__name__}: {error}") from error
+            raise InputError(f"importing {point.value} fails with {reason(error)}") from error
         if callable(getattr(found, "build", None)):
             return found
         if not point.attr or not callable(found):

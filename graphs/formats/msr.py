@@ -98,6 +98,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
         A transfer between two accelerators goes through host memory and takes twice as long. Raises InputError for a
         cycle, and for a node that only a CPU can run if there is none.
         """
+        check_count(name, self.maxFPGAs + self.maxCPUs)
         graph = self.graph(name)
         kinds = ["gpu"] * self.maxFPGAs + ["cpu"] * self.maxCPUs
         numbers = [*range(self.maxFPGAs), *range(self.maxCPUs)]

@@ -75,6 +75,7 @@ def test_knobs_are_checked() -> None:
         ("graphs.families", "resnet:squeeze=-1", "expected squeeze to be at least 0, got -1"),
         ("graphs.families", "transformer:tied=maybe", "expected tied to be true or false, got 'maybe'"),
         ("graphs.families", "resnet:resnet-50,,batch=2", "expected knobs as key=value"),
+        ("placers", "gdp:samples=-1", "expected samples to be at least 0, got -1"),
         ("placers", "annealing:hot=nan", "expected hot to be a finite number, got nan"),
         ("placers", "annealing:seconds=nan", "expected seconds to be a finite number, got nan"),
         ("placers", "annealing:hot=1e999", "expected hot to be a finite number, got 1e999"),
@@ -103,6 +104,9 @@ def test_sizes_that_do_not_go_together_are_refused_by_one_sentence() -> None:
         InputError, match="'resnet:groups=3' cannot be built: ValueError: in_channels must be divisible"
     ):
         by_name.build("graphs.families", "resnet:groups=3")
+    with pytest.raises(InputError, match=r"cannot be built: TypeError: empty\(\)") as caught:
+        by_name.build("graphs.families", "rnnlm:batch=99999999999999999999")
+    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("text", ["", "metis,,heft", ",heft", "heft,", " ", "metis:seeds=2,,repair=no"])

@@ -286,8 +286,8 @@ def test_permuting_the_devices_permutes_the_logits() -> None:
 @pytest.mark.parametrize(
     ("spec", "sentence"),
     [
-        ("segment=-1", "segment must be 0 or more, got -1"),
-        ("memory_segments=-2", "memory_segments must be 0 or more, got -2"),
+        ("segment=-1", "expected segment to be at least 0, got -1"),
+        ("memory_segments=-2", "expected memory_segments to be at least 0, got -2"),
         ("heads=3", "width=64 cannot be divided among heads=3"),
         ("heads=0", "width=64 cannot be divided among heads=0"),
         ("aggregator=maximum", r"unknown aggregator 'maximum'; did you mean 'max'\?"),
