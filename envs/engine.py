@@ -15,7 +15,7 @@ import numpy as np
 
 from envs.compiled import compiled, inlined
 from envs.lowering import NONE, Blueprint, Indices, Records, static_bytes
-from envs.queues import EVENT, RESOURCE, TASK, pop_ready, push_event, push_ready
+from envs.queues import EVENT, RESOURCE, TASK, pop_ready, push_event, push_last, push_ready
 from graphs.op_graph import Floats
 
 # what a resource does that runs no task; DUE: it may start one at this instant
@@ -39,7 +39,7 @@ class Run(NamedTuple):
     tasks: Records  # (tasks,)
     resources: Records  # (resources,)
     tensors: Records  # (tasks,)
-    events: Records  # (4 x resources,) ascending, in a window that moves to the right
+    events: Records  # (4 x what may run at once,) ascending, in a window that moves to the right
     served: Indices  # (edges,) the next edge that the same transfer serves
     read: Indices  # (edges,) the tensor that each edge reads
     due: Indices  # (resources,) the resources that are DUE
@@ -54,13 +54,14 @@ class Run(NamedTuple):
         messages = len(blueprint.outputs) - ops
         tasks = ops + messages + min(len(blueprint.inputs) - messages, ops * (devices - 1))
         resources = len(blueprint.servers)
+        at_once = resources + (0 if blueprint.free == NONE else tasks - ops)
 
         def indices(size: int) -> Indices:
             return np.zeros(size, np.uint32)
 
         run = cls(
             indices(4), np.zeros(tasks, TASK), np.zeros(resources, RESOURCE), np.zeros(tasks, TENSOR),
-            np.zeros(4 * resources, EVENT), indices(len(blueprint.edges)), indices(len(blueprint.edges)),
+            np.zeros(4 * at_once, EVENT), indices(len(blueprint.edges)), indices(len(blueprint.edges)),
             indices(resources), indices(devices), indices(devices), np.zeros(devices),
         )  # fmt: skip
         run.tasks["op"][:ops] = run.tasks["output"][:ops] = np.arange(ops)
@@ -116,7 +117,9 @@ def _run_all(blueprint: Blueprint, run: Run, memory: bool) -> float:
     devices = blueprint.op_seconds.shape[1]
     while True:
         for i in range(run.counters[STARTING]):
-            if run.resources[run.due[i]].first == NONE:
+            if run.due[i] == blueprint.free:
+                head, tail = _start_all(blueprint, run, run.due[i], now, head, tail, memory)
+            elif run.resources[run.due[i]].first == NONE:
                 run.resources[run.due[i]].running = IDLE
             else:
                 head, tail = _start(blueprint, run, run.due[i], now, head, tail, memory)
@@ -129,8 +132,11 @@ def _run_all(blueprint: Blueprint, run: Run, memory: bool) -> float:
             now = run.events[head].seconds
         while head < tail and run.events[head].seconds == now:
             here = run.events[head].resource
-            resource = run.resources[here]
             head += 1
+            if here >= len(run.resources):
+                _end_transfer(blueprint, run, here - len(run.resources), now, memory)
+                continue
+            resource = run.resources[here]
             if resource.running == HELD:
                 _make_due(run, here)
                 continue
@@ -184,6 +190,23 @@ def _start(
 
 
 @inlined
+def _start_all(
+    blueprint: Blueprint, run: Run, where: int, at: float, head: int, tail: int, memory: bool
+) -> tuple[int, int]:
+    """Start all transfers that are queued for free links. Returns the new window of events."""
+    index = run.resources[where].first
+    run.resources[where].running = IDLE
+    run.resources[where].first = NONE
+    while index != NONE:
+        run.tasks[index].start = at
+        if memory:
+            _allocate(blueprint, run, index, where)
+        head, tail = push_event(run.events, head, tail, at + run.tasks[index].seconds, len(run.resources) + index)
+        index = run.tasks[index].next
+    return head, tail
+
+
+@inlined
 def _end_op(blueprint: Blueprint, run: Run, index: int, here: int, now: float, memory: bool) -> None:
     """Hand the output to the consumers on this device, and send it to the others, once per device."""
     op = blueprint.ops[index]
@@ -232,7 +255,8 @@ def _send(
     link = blueprint.links[here, there]
     channel = run.resources[link.resource]
     multicast = blueprint.servers[link.resource].multicast
-    seconds = link.latency + blueprint.outputs[output].moved_bytes / link.bandwidth
+    sent = blueprint.outputs[output]
+    seconds = (link.latency + sent.moved_bytes / link.bandwidth) * sent.pace
     index = channel.transfer
     if multicast and index != NONE and run.tasks[index].output == output:
         run.tasks[index].seconds = max(run.tasks[index].seconds, seconds)
@@ -249,7 +273,12 @@ def _send(
             task.copies = NONE
             run.tensors[op].readers += 1
         channel.transfer = index
-        _make_ready(blueprint, run, index, link.resource, now)
+        if link.resource == blueprint.free:
+            push_last(run.tasks, channel, index)
+            if channel.running == IDLE:
+                _make_due(run, link.resource)
+        else:
+            _make_ready(blueprint, run, index, link.resource, now)
     run.resources[there].transfer = index
     if memory:
         copy = run.counters[TENSORS]

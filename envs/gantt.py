@@ -21,7 +21,7 @@ class Row:
 
     label: str
     op: Ints  # (entries,) op that ran, or whose output was sent
-    start: Floats  # (entries,) seconds
+    start: Floats  # (entries,) seconds; ascending for a link
     finish: Floats  # (entries,) seconds
     link: bool = False
 
@@ -33,11 +33,12 @@ def cells(row: Row, seconds: float, columns: int) -> Ints:
     scale = columns / seconds
     busy, most = np.zeros(columns), np.zeros(columns)
     owner = np.full(columns, NOBODY)
-    before = (NOBODY, -1.0)
-    for op, start, finish in zip(row.op.tolist(), row.start * scale, row.finish * scale, strict=True):
-        if finish <= start or (op, start) == before:  # copies of one multicast transfer count once
+    until = 0.0
+    for op, begin, finish in zip(row.op.tolist(), row.start * scale, row.finish * scale, strict=True):
+        start = max(begin, until) if row.link else begin  # a free link, and multicast, have several at once
+        if finish <= start:
             continue
-        before = (op, start)
+        until = finish
         first, last = int(start), min(int(np.ceil(finish)), columns)
         edges = np.arange(first, last)
         mine = np.minimum(finish, edges + 1) - np.maximum(start, edges)

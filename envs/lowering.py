@@ -32,7 +32,13 @@ OP = np.dtype(
     ],
     align=True,
 )
-OUTPUT = np.dtype([("occupied_bytes", np.float64), ("moved_bytes", np.float64)])
+OUTPUT = np.dtype(
+    [
+        ("occupied_bytes", np.float64),
+        ("moved_bytes", np.float64),
+        ("pace", np.float64),  # a transfer of it takes so many times what it should: 1, or noise
+    ]
+)
 EDGE = np.dtype([("consumer", np.uint32), ("output", np.uint32)])  # op, and what the edge carries
 INPUT = np.dtype([("edge", np.uint32), ("output", np.uint32)])  # a data edge: position in `edges`, and what it carries
 LINK = np.dtype([("latency", np.float64), ("bandwidth", np.float64), ("resource", np.uint32)], align=True)
@@ -40,7 +46,7 @@ SERVER = np.dtype([("hold", np.float64), ("multicast", np.bool_)], align=True)  
 
 
 class Blueprint(NamedTuple):
-    """A problem and its costs. Resource r < devices is a device, the others are channels.
+    """A problem and its costs. Resource r < devices is a device, then come channels, and at last all free links as one.
 
     Output o < ops is that of op o, the others are messages of their own, each of one edge.
     """
@@ -52,7 +58,8 @@ class Blueprint(NamedTuple):
     edges: Records  # (edges,) by producer
     inputs: Records  # (data edges,) by consumer
     links: Records  # (devices, devices)
-    servers: Records  # (resources,) devices, then channels
+    servers: Records  # (resources,)
+    free: int  # the resource of links without contention; NONE if the cluster has none
     use_start: Indices  # (weights + 1,) where the uses of each weight begin, in `user`
     user: Indices  # (uses,) op
     weight_bytes: Floats  # (weights,) with gradient and optimizer state
@@ -80,16 +87,20 @@ class Blueprint(NamedTuple):
         inputs["edge"], inputs["output"] = in_order, edges["output"][in_order]
         outputs = np.zeros(len(graph.moved_bytes), OUTPUT)
         outputs["occupied_bytes"], outputs["moved_bytes"] = graph.occupied_bytes, graph.moved_bytes
+        outputs["pace"] = 1.0
         links = np.zeros(cluster.latency.shape, LINK)
         links["latency"], links["bandwidth"] = cluster.latency, cluster.bandwidth
-        links["resource"] = cluster.channel + len(cluster)
-        servers = np.zeros(len(cluster) + len(cluster.gap), SERVER)
-        servers["hold"] = np.concatenate([cluster.launch_seconds, cluster.gap])
-        servers["multicast"][len(cluster) :] = cluster.multicast
+        free = len(cluster) + len(cluster.gap)
+        links["resource"] = np.where(cluster.is_free, free, cluster.channel + len(cluster))
+        servers = np.zeros(free + 1, SERVER)
+        servers["hold"][:free] = np.concatenate([cluster.launch_seconds, cluster.gap])
+        servers["multicast"][len(cluster) : free] = cluster.multicast
+        has_free = bool(cluster.is_free.any())
         uses = graph.weight_uses[np.argsort(graph.weight_uses[:, 1], kind="stable")]
         return cls(
             len(priority) == 0, ops, np.array(op_seconds, order="C"), outputs, edges, inputs, links,
-            servers, _starts(uses[:, 1], len(graph.weights)), uses[:, 0].astype(np.uint32),
+            servers if has_free else servers[:free], free if has_free else NONE,
+            _starts(uses[:, 1], len(graph.weights)), uses[:, 0].astype(np.uint32),
             graph.weights * problem.bytes_per_weight_byte,
         )  # fmt: skip
 

@@ -41,7 +41,13 @@ RESOURCE = np.dtype(
     ],
     align=True,
 )
-EVENT = np.dtype([("seconds", np.float64), ("resource", np.uint32)], align=True)
+EVENT = np.dtype(
+    [
+        ("seconds", np.float64),
+        ("resource", np.uint32),  # whose task ends; resources + i if it is transfer i, over a free link
+    ],
+    align=True,
+)
 
 
 @inlined
@@ -60,6 +66,17 @@ def push_ready(blueprint: Blueprint, tasks: Records, resource: Record, index: in
         resource.last = index
     else:
         _insert_among_equals(tasks, resource, index)
+
+
+@inlined
+def push_last(tasks: Records, resource: Record, index: int) -> None:
+    """Queue a task of a resource that starts all it has at once."""
+    tasks[index].next = NONE
+    if resource.first == NONE:
+        resource.first = index
+    else:
+        tasks[resource.last].next = index
+    resource.last = index
 
 
 @compiled

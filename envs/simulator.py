@@ -69,6 +69,7 @@ class Simulator:
         self._blueprint = Blueprint.of(problem, self.costs.op_seconds, _priorities(problem.graph, self.costs, priority))
         self._runs = [Run.room_for(self._blueprint)]  # one per thread
         self._memory_bytes = problem.cluster.memory_bytes
+        self._no_peaks = np.empty((0, len(self._memory_bytes)))
 
     def run(self, placement: Placements) -> Outcome:
         """Time one placement, (units,) devices."""
@@ -85,7 +86,7 @@ class Simulator:
 
     def seconds(self, placements: Placements, *, threads: int = 1) -> Floats:
         """(plans,) seconds of each of (plans, units) placements; without their memory it takes a quarter less time."""
-        return self._time(self.checked(placements), np.empty((0, len(self._memory_bytes))), threads)
+        return self._time(self.checked(placements), self._no_peaks, threads)
 
     def _time(self, placements: Indices, peak_bytes: Floats, threads: int) -> Floats:
         seconds = np.empty(len(placements))
@@ -99,6 +100,23 @@ class Simulator:
                 plans, times, peaks = (np.array_split(array, threads) for array in (placements, seconds, peak_bytes))
                 list(pool.map(time_placements, repeat(self._blueprint), plans, self._runs, times, peaks))
         self.simulations += len(placements)
+        return seconds
+
+    def noisy_seconds(self, placement: Placements, op_factors: Floats, output_factors: Floats) -> Floats:
+        """(draws,) seconds of one placement, (units,) devices, when everything takes so many times its time.
+
+        The factors are those of ops, (draws, ops), and of the transfers of each output and each message, (draws, ops +
+        messages).
+        """
+        placements, seconds = self.checked(np.asarray(placement)[None]), np.empty(len(op_factors))
+        noisy = self._blueprint._replace(
+            op_seconds=self._blueprint.op_seconds.copy(), outputs=self._blueprint.outputs.copy()
+        )
+        for draw, (of_ops, of_outputs) in enumerate(zip(op_factors, output_factors, strict=True)):
+            np.multiply(self._blueprint.op_seconds, of_ops[:, None], out=noisy.op_seconds)
+            noisy.outputs["pace"] = of_outputs
+            time_placements(noisy, placements, self._runs[0], seconds[draw : draw + 1], self._no_peaks)
+        self.simulations += len(seconds)
         return seconds
 
     def timeline(self, placement: Placements) -> Timeline:
@@ -150,13 +168,18 @@ def simulate(
     problem: Problem, plan: Plan, *, cost_model: CostModel | None = None, priority: str | Floats | Ints = "fifo"
 ) -> Timeline:
     """Time a plan. Raises InputError if it is not one for this problem, or places an op on several devices."""
+    check_single(problem, plan)
+    return Simulator(problem, cost_model=cost_model, priority=priority).timeline(plan.per_unit(problem))
+
+
+def check_single(problem: Problem, plan: Plan) -> None:
+    """Raise InputError for a plan that is not one for this problem, or places an op on several devices."""
     plan.check(problem)
     for op, devices in enumerate(plan.devices):
         if len(devices) > 1:
             raise InputError(
                 f"op {problem.graph.names[op]!r} is placed on {len(devices)} devices; the simulator times one per op"
             )
-    return Simulator(problem, cost_model=cost_model, priority=priority).timeline(plan.per_unit(problem))
 
 
 def longest_remaining(graph: OpGraph, seconds: Floats) -> Floats:

@@ -22,7 +22,7 @@ class Transfers:
     output: Ints  # (transfers,) what is sent: the output of the producer, by op, or a message (`OpGraph.edge_output`)
     source: Ints  # (transfers,) device
     destination: Ints  # (transfers,) device
-    channel: Ints  # (transfers,)
+    channel: Ints  # (transfers,) or FREE
     start: Floats  # (transfers,) seconds
     finish: Floats  # (transfers,) seconds
 
@@ -79,21 +79,27 @@ class Timeline:
         return gantt.image(self.rows(), self.step_seconds, width, row_height)
 
     def rows(self) -> list[gantt.Row]:
-        """What each device did and, after those, each channel that was used."""
+        """What each device did and, after those, each channel and each free link that was used."""
         rows = []
         for index, device in enumerate(self.problem.cluster.devices):
             ops = np.flatnonzero(self.placement == index)
             rows.append(gantt.Row(device.name, ops, self.start[ops], self.finish[ops]))
         moved = self.transfers
-        for channel in np.unique(moved.channel):
-            mine = np.flatnonzero(moved.channel == channel)
-            name = self.link_name(int(channel))
+        for link in np.unique(self.links):
+            mine = np.flatnonzero(self.links == link)
+            mine = mine[np.argsort(moved.start[mine], kind="stable")]
+            name = self.link_name(int(link))
             rows.append(gantt.Row(name, moved.producer[mine], moved.start[mine], moved.finish[mine], link=True))
         return rows
 
-    def link_name(self, channel: int) -> str:
-        """What a channel that was used is called: the devices that it joined, or * if they were several."""
-        mine = self.transfers.channel == channel
+    @cached_property
+    def links(self) -> Ints:
+        """(transfers,) the number of the link that each took, as in `Cluster.links`."""
+        return self.problem.cluster.links[self.transfers.source, self.transfers.destination]
+
+    def link_name(self, link: int) -> str:
+        """What a link that was used is called: the devices that it joined, or * if they were several."""
+        mine = self.links == link
         ends = (np.unique(side[mine]) for side in (self.transfers.source, self.transfers.destination))
         names = [self.problem.cluster.devices[end[0]].name if len(end) == 1 else "*" for end in ends]
         return ">".join(names)

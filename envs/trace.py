@@ -8,7 +8,7 @@ format has it ("Trace Event Format", Google, 2016).
 from __future__ import annotations
 
 import gzip
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +16,10 @@ import msgspec
 import numpy as np
 
 from envs.timeline import Timeline
+from graphs.cluster import FREE
 from graphs.errors import InputError
 from graphs.files import write_whole
-from graphs.op_graph import Ints, Phase
+from graphs.op_graph import Floats, Ints, Phase
 
 ENDINGS = (".json", ".json.gz")
 DEVICES, LINKS = 1, 2  # the format's processes: groups of tracks
@@ -36,17 +37,45 @@ def save_trace(timeline: Timeline, path: Path) -> None:
 
 def trace_events(timeline: Timeline) -> Iterator[Event]:
     """The events of the trace, tracks first."""
-    channels, track = np.unique(timeline.transfers.channel, return_inverse=True)
-    yield from _tracks(timeline, channels)
+    links, track = _links(timeline)
+    yield from _tracks(timeline, links)
     yield from _ops(timeline)
     yield from _transfers(timeline, track)
     yield from _arrows(timeline, track)
     yield from _memory(timeline)
 
 
-def _tracks(timeline: Timeline, channels: Ints) -> Iterator[Event]:
+def _links(timeline: Timeline) -> tuple[list[str], Ints]:
+    """The tracks of the links, by name, and that of each transfer, (transfers,).
+
+    A free link has as many as it has transfers at once, since the slices of a track do not overlap.
+    """
+    moved = timeline.transfers
+    names: list[str] = []
+    track = np.zeros(len(moved), np.int64)
+    for link in np.unique(timeline.links).tolist():
+        mine = np.flatnonzero(timeline.links == link)
+        lane = np.zeros(len(mine), np.int64)
+        if moved.channel[mine[0]] == FREE:
+            lane = _lanes(moved.start[mine], moved.finish[mine])
+        track[mine] = len(names) + lane
+        names += [timeline.link_name(link)] * (int(lane.max()) + 1)
+    return names, track
+
+
+def _lanes(start: Floats, finish: Floats) -> Ints:
+    """(slices,) the first lane that is free when each starts."""
+    until: list[float] = []
+    lane = np.zeros(len(start), np.int64)
+    for at in np.lexsort((finish, start)).tolist():
+        open_lanes = (number for number, end in enumerate(until) if end <= start[at])
+        lane[at] = number = next(open_lanes, len(until))
+        until[number:] = [float(finish[at]), *until[number + 1 :]]
+    return lane
+
+
+def _tracks(timeline: Timeline, links: Sequence[str]) -> Iterator[Event]:
     names = [device.name for device in timeline.problem.cluster.devices]
-    links = [timeline.link_name(channel) for channel in channels.tolist()]
     for process, group, tracks in ((DEVICES, "devices", names), (LINKS, "links", links)):
         yield {"ph": "M", "name": "process_name", "pid": process, "args": {"name": group}}
         for index, name in enumerate(tracks):
@@ -72,7 +101,8 @@ def _transfers(timeline: Timeline, track: Ints) -> Iterator[Event]:
     multicast = timeline.problem.cluster.multicast
     for (channel, output), copies in shared.items():
         producer = int(moved.producer[copies[0]])
-        for group in [copies] if multicast[moved.channel[copies[0]]] else [[copy] for copy in copies]:
+        is_one = moved.channel[copies[0]] != FREE and multicast[moved.channel[copies[0]]]
+        for group in [copies] if is_one else [[copy] for copy in copies]:
             about = {
                 "from": names[moved.source[group[0]]],
                 "to": [names[moved.destination[copy]] for copy in group],

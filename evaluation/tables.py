@@ -207,6 +207,7 @@ def _bar(filled: float) -> Text:
 
 
 def _carrying(row: Row) -> float:
-    """Seconds for which a link carried something; the copies by one multicast transfer, which are equal, count once."""
+    """Seconds for which a link carried something: transfers at once, by multicast or over a free link, count once."""
     start, finish = np.unique(np.stack([row.start, row.finish]), axis=1)
-    return float((finish - start).sum())
+    until = np.concatenate([[0.0], np.maximum.accumulate(finish)[:-1]])
+    return float(np.maximum(finish - np.maximum(start, until), 0.0).sum())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from graphs.op_graph import MOST, Bools, Floats, Ints
 
 GIB = 2.0**30
 LEAST = 1 / MOST  # of a speed: so that what an op or a transfer takes is still a finite number
+FREE = -1  # in place of a channel: transfers between the two devices wait for nothing
 MOST_DEVICES = 4096  # the matrices of more would fill the memory of a laptop
 
 
@@ -54,7 +55,9 @@ class Device:
 class Cluster:
     """Devices and the serial channels that join each ordered pair of them; the diagonals are not read.
 
-    A pair whose `channel` equals that of another pair shares one channel with it (a bus, a network card).
+    A pair whose `channel` equals that of another pair shares one channel with it (a bus, a network card). A pair whose
+    channel is `FREE` has a link without contention, as in the model of list scheduling (Topcuoglu et al. 2002): it
+    carries any number of transfers at once, each as fast as if it were alone.
     Raises InputError, naming the device or the pair, for a value that makes no sense.
     """
 
@@ -62,7 +65,7 @@ class Cluster:
     devices: tuple[Device, ...]
     latency: Floats  # (devices, devices) seconds
     bandwidth: Floats  # (devices, devices) bytes/s
-    channel: Ints  # (devices, devices) channel that carries source -> destination
+    channel: Ints  # (devices, devices) channel that carries source -> destination, or FREE
     gap: Floats = field(default_factory=lambda: np.zeros(0))  # (channels,) seconds held after each transfer
     multicast: Bools = field(default_factory=lambda: np.zeros(0, np.bool_))  # (channels,) one transfer serves all
 
@@ -113,7 +116,7 @@ class Cluster:
         for key, good, expected in (
             ("latency", (self.latency >= 0) & (self.latency <= MOST), f"seconds >= 0, to {MOST:g}"),
             ("bandwidth", self.bandwidth >= LEAST, f"bytes/s > 0, from {LEAST:g}"),
-            ("channel", (self.channel >= 0) & (self.channel < most), f"a number from 0 to {most - 1}"),
+            ("channel", (self.channel >= FREE) & (self.channel < most), f"a number from 0 to {most - 1}, or {FREE}"),
         ):
             bad = np.argwhere(self._pairs & ~good)
             if len(bad):
@@ -139,6 +142,24 @@ class Cluster:
         return np.array([device.launch_seconds for device in self.devices])
 
     @property
+    def is_free(self) -> Bools:
+        """(devices, devices) whether the link of each pair of devices is without contention."""
+        free: Bools = self._pairs & (self.channel == FREE)
+        return free
+
+    @property
+    def links(self) -> Ints:
+        """(devices, devices) channel of each pair; a free pair has a number of its own, after those of the channels."""
+        numbers = len(self.gap) + np.arange(len(self) ** 2).reshape(self.channel.shape)
+        return np.where(self.is_free, numbers, self.channel)
+
+    def with_free_links(self) -> Cluster:
+        """The same devices and links, but no transfer waits for another one."""
+        channel = np.full(self.channel.shape, FREE)
+        name, gap, multicast = f"{self.name}, free links", np.zeros(0), np.zeros(0, np.bool_)
+        return replace(self, name=name, channel=channel, gap=gap, multicast=multicast)
+
+    @property
     def fingerprint(self) -> str:
         """Sixteen hex digits that change with any device or link: plans carry it.
 
@@ -148,11 +169,14 @@ class Cluster:
         pairs = self._pairs
         used, first, channel = np.unique(self.channel[pairs], return_index=True, return_inverse=True)
         order = np.argsort(first)  # channels by the first pair that they carry: their numbers mean nothing
+        serial = used[order][used[order] != FREE]
         for values in (
-            self.latency[pairs], self.bandwidth[pairs], np.argsort(order)[channel], self.gap[used[order]],
-            self.multicast[used[order]],
+            self.latency[pairs], self.bandwidth[pairs], np.argsort(order)[channel], self.gap[serial],
+            self.multicast[serial],
         ):  # fmt: skip
             digest.update((values + 0 if values.dtype == np.float64 else values).tobytes())  # -0.0 is 0.0
+        if self.is_free.any():
+            digest.update(b"free" + self.is_free[pairs].tobytes())
         return digest.hexdigest()[:16]
 
     @classmethod

@@ -7,7 +7,8 @@
     [links]                 # between every two devices, unless `pairs` says otherwise
     latency = "10us"
     bandwidth = "12GB/s"
-    channels = "per_source" # what leaves one device shares a channel; or "per_pair", the default
+    channels = "per_source" # what leaves one device shares a channel; or "per_pair", the default; or "free": transfers
+                            # wait for nothing, as in the model of list scheduling
 
     [[devices]]
     name = "gpu:0"
@@ -21,12 +22,13 @@
     source = "gpu:0"
     target = "gpu:1"
     bandwidth = "50GB/s"
+    channel = "free"        # or the number of a channel
 
     [[levels]]              # copies of all the above side by side, from the outermost level to the innermost
     count = 2
     latency = "25us"
     bandwidth = "25Gbit/s"
-    shared = "group"        # each copy sends through one network card; or "device", or "pair"
+    shared = "group"        # each copy sends through one network card; or "device", "pair", or "free"
 
 Quantities are text with a unit, or plain numbers of FLOP/s, bytes/s, bytes and seconds; a bandwidth or a memory may be
 infinite, "inf". `cluster_schema()` is the format as a JSON schema.
@@ -42,7 +44,7 @@ import msgspec
 import numpy as np
 
 from graphs.by_name import unknown
-from graphs.cluster import Cluster, Device, check_count
+from graphs.cluster import FREE, Cluster, Device, check_count
 from graphs.documents import read_document
 from graphs.errors import InputError
 from graphs.files import write_whole
@@ -55,7 +57,7 @@ ENDINGS = (".toml", ".json")
 
 INFINITE = "inf"
 
-Rule = Literal["per_source", "per_pair"]
+Rule = Literal["per_source", "per_pair", "free"]
 
 
 def _said(description: str, *examples: float | str) -> msgspec.Meta:
@@ -96,7 +98,7 @@ class Pair(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
     target: str
     latency: Time | None = None
     bandwidth: Speed | None = None
-    channel: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    channel: Annotated[int, msgspec.Meta(ge=0)] | Literal["free"] | None = None
 
 
 class LevelEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
@@ -185,7 +187,9 @@ def _group(content: ClusterFile) -> Cluster:
             latencies[at] = _quantity(pair.latency, "seconds", f"pairs[{i}].latency")
         if pair.bandwidth is not None:
             bandwidths[at] = _quantity(pair.bandwidth, "bytes/s", f"pairs[{i}].bandwidth")
-        if pair.channel is not None:
+        if pair.channel == "free":
+            channel[at] = FREE
+        elif pair.channel is not None:
             if pair.channel >= most:
                 raise InputError(f"pairs[{i}].channel: expected a number from 0 to {most - 1}, got {pair.channel}")
             channel[at] = pair.channel
@@ -193,7 +197,7 @@ def _group(content: ClusterFile) -> Cluster:
     if len(missing):
         source, target = (devices[index].name for index in missing[0])
         raise InputError(f"links.bandwidth is missing, and no pair gives the bandwidth from {source!r} to {target!r}")
-    gap, multicast = _of_channels(links, int(channel.max(initial=-1)) + 1)
+    gap, multicast = _of_channels(links, int(channel.max(initial=FREE)) + 1)
     return Cluster(content.name, devices, latencies, bandwidths, channel, gap, multicast)
 
 
@@ -239,12 +243,17 @@ def _quantity(given: float | str, unit: str, place: str) -> float:
 
 def _channels(rule: Rule, count: int) -> Ints:
     """(devices, devices) channels as a rule numbers them."""
+    if rule == "free":
+        return np.full((count, count), FREE)
     source, target = np.indices((count, count))
     return np.array(source if rule == "per_source" else source * count + target, np.int64)
 
 
 def _of_channels(links: Links, count: int) -> tuple[Floats, Bools]:
-    """Gap and multicast, (channels,)."""
+    """Gap and multicast, (channels,). Raises InputError for either where all links are free."""
+    for key, given in (("gap", links.gap), ("multicast", links.multicast)):
+        if given and not count:
+            raise InputError(f"links.{key}: free links have none; remove it, or give pairs a channel")
     if isinstance(links.gap, list):
         gap = np.array([_quantity(value, "seconds", f"links.gap[{i}]") for i, value in enumerate(links.gap)])
     else:
@@ -262,6 +271,8 @@ def _content(cluster: Cluster) -> ClusterFile:
     rule: Rule = "per_pair"
     if (cluster.channel == _channels("per_source", len(cluster)))[apart].all():
         rule = "per_source"
+    elif (cluster.channel == FREE)[apart].all():
+        rule = "free"
     return ClusterFile(
         schema="placelab.cluster",
         version=VERSION,
@@ -287,7 +298,9 @@ def _links(cluster: Cluster, rule: Rule, latency: float, bandwidth: float) -> Li
     """What most pairs have in common."""
     gap, multicast = cluster.gap.tolist(), cluster.multicast.tolist()
     apart = ~np.eye(len(cluster), dtype=np.bool_)
-    usual = int(np.where(apart, cluster.channel, _channels(rule, len(cluster))).max(initial=-1)) + 1
+    if rule == "free":
+        return Links(latency=_text(latency, "seconds"), bandwidth=_text(bandwidth, "bytes/s"), channels=rule)
+    usual = int(np.where(apart, cluster.channel, _channels(rule, len(cluster))).max(initial=FREE)) + 1
     texts = [_text(value, "seconds") for value in gap]
     return Links(
         latency=_text(latency, "seconds"),
@@ -308,10 +321,14 @@ def _pairs(cluster: Cluster, rule: Rule, latency: float, bandwidth: float) -> li
             target=cluster.devices[at[1]].name,
             latency=None if cluster.latency[at] == latency else _text(float(cluster.latency[at]), "seconds"),
             bandwidth=None if cluster.bandwidth[at] == bandwidth else _text(float(cluster.bandwidth[at]), "bytes/s"),
-            channel=None if cluster.channel[at] == channel[at] else int(cluster.channel[at]),
+            channel=None if cluster.channel[at] == channel[at] else _number(int(cluster.channel[at])),
         )
         for at in map(tuple, np.argwhere(other & ~np.eye(len(cluster), dtype=np.bool_)).tolist())
     ]
+
+
+def _number(channel: int) -> int | Literal["free"]:
+    return "free" if channel == FREE else channel
 
 
 def _text(value: float, unit: str) -> float | str:

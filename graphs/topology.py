@@ -14,10 +14,10 @@ from typing import Literal
 
 import numpy as np
 
-from graphs.cluster import Cluster, Device, check_count
+from graphs.cluster import FREE, Cluster, Device, check_count
 from graphs.errors import InputError
 
-Shared = Literal["pair", "device", "group"]
+Shared = Literal["pair", "device", "group", "free"]
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Level:
     bandwidth: float  # bytes/s of a channel
     latency: float  # seconds
     shared: Shared  # who has a channel of its own: each ordered pair of devices, each sending device (its lanes, or
-    # its own network card), or each sending copy (its uplink, or only network card)
+    # its own network card), or each sending copy (its uplink, or only network card); if "free", nobody waits for any
     gap: float = 0.0  # seconds a channel is held after each transfer
     multicast: bool = False  # one transfer serves all destinations of an output
 
@@ -36,25 +36,32 @@ class Level:
 def joined(name: str, group: Cluster, level: Level) -> Cluster:
     """Copies of a group of devices, joined by a level; devices are named "cpu:0", "gpu:0", "gpu:1", ... by kind.
 
-    Raises InputError for a level of less than one copy, or more devices than can be simulated.
+    Raises InputError for a level of less than one copy, for more devices than can be simulated, and for a gap or
+    multicast of free links.
     """
     if level.count < 1:
         raise InputError(f"cluster {name!r}: a level has {level.count} groups or devices; expected at least 1")
     check_count(name, level.count * len(group))
+    if level.shared == "free" and (level.gap or level.multicast):
+        raise InputError(f"cluster {name!r}: free links have no gap and no multicast; leave both out of the level")
     size, used = len(group), len(group.gap)
     copy, position = np.divmod(np.arange(level.count * size), size)
     inside, pairs = np.ix_(position, position), (len(copy), len(copy))
     together = copy[:, None] == copy[None, :]
     source, target = np.indices(pairs)
-    sender = {"pair": source * len(copy) + target, "device": source, "group": copy[source]}[level.shared]
-    channel = np.where(together, copy[:, None] * used + group.channel[inside], level.count * used + sender)
-    channels = level.count * used + int(sender.max()) + 1
+    inner = group.channel[inside]
+    within = np.where(inner == FREE, FREE, copy[:, None] * used + inner)
+    senders = {"pair": source * len(copy) + target, "device": source, "group": copy[source]}
+    between = np.full(pairs, FREE) if level.shared == "free" else level.count * used + senders[level.shared]
+    channel = np.where(together, within, between)
+    channels = max(level.count * used, int(between.max()) + 1)
     gap, multicast = np.full(channels, level.gap), np.full(channels, level.multicast)
     gap[: level.count * used] = np.tile(group.gap, level.count)
     multicast[: level.count * used] = np.tile(group.multicast, level.count)
-    kept, numbered = np.unique(channel[~np.eye(len(copy), dtype=np.bool_)], return_inverse=True)
-    channel = np.zeros(pairs, np.int64)
-    channel[~np.eye(len(copy), dtype=np.bool_)] = numbered
+    serial = ~np.eye(len(copy), dtype=np.bool_) & (channel != FREE)
+    kept, numbered = np.unique(channel[serial], return_inverse=True)
+    channel = np.where(np.eye(len(copy), dtype=np.bool_), 0, FREE)
+    channel[serial] = numbered
     return Cluster(
         name,
         _named_by_kind([group.devices[i] for i in position]),

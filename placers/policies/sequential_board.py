@@ -8,7 +8,7 @@ import numpy as np
 
 from envs.bounds import path_bound, work_bound
 from envs.cost_models import Costs
-from graphs.cluster import Cluster
+from graphs.cluster import FREE, Cluster
 from graphs.op_graph import Bools, Floats, Ints, OpGraph, Phase
 from graphs.problem import Problem
 from placers.heft import link_costs, upward_ranks
@@ -47,7 +47,7 @@ class Board(NamedTuple):
     limits: Floats  # (devices,) bytes
     latency: Floats  # (devices, devices) seconds, 0 within a device
     per_byte: Floats  # (devices, devices) seconds per byte, 0 within a device
-    channel: Ints  # (devices, devices)
+    channel: Ints  # (devices, devices) as `Cluster.links`
     channels: int
     same: Ints  # (devices,) the first device that this one could change places with
     static: np.ndarray  # (units, devices, len(STATIC_FEATURES)) float32
@@ -88,7 +88,7 @@ class Board(NamedTuple):
             _summed(units.links.ravel(), np.repeat(units.link_bytes, 2), graph.num_units),
             starts(holder, graph.num_units), np.ascontiguousarray(tensor), held.tensor_bytes,
             _summed(holder, held.tensor_bytes[tensor], graph.num_units), held.limits, latency, per_byte,
-            np.where(apart, cluster.channel, 0), int(cluster.channel[apart].max(initial=0)) + 1,
+            np.where(apart, cluster.links, 0), int(cluster.links[apart].max(initial=0)) + 1,
             interchangeable(cluster, seconds),
             _static(cluster, units.seconds, held),
             units.seconds.sum(axis=1) / max(units.seconds.sum(), 1e-30),
@@ -147,11 +147,13 @@ def _swappable(cluster: Cluster, seconds: Floats, one: int, other: int) -> bool:
     apart = ~np.eye(len(cluster), dtype=np.bool_)
     before, after = cluster.channel[apart], cluster.channel[np.ix_(turned, turned)][apart]
     renamed = np.unique(np.stack([before, after], axis=1), axis=0)  # a renaming of channels pairs each with one
+    serial = renamed[(renamed != FREE).all(axis=1)]
     return (
         all((m[apart] == m[np.ix_(turned, turned)][apart]).all() for m in (cluster.latency, cluster.bandwidth))
         and len(renamed) == len(np.unique(before)) == len(np.unique(after))
-        and (cluster.gap[renamed[:, 0]] == cluster.gap[renamed[:, 1]]).all()
-        and (cluster.multicast[renamed[:, 0]] == cluster.multicast[renamed[:, 1]]).all()
+        and ((renamed[:, 0] == FREE) == (renamed[:, 1] == FREE)).all()
+        and (cluster.gap[serial[:, 0]] == cluster.gap[serial[:, 1]]).all()
+        and (cluster.multicast[serial[:, 0]] == cluster.multicast[serial[:, 1]]).all()
     )
 
 

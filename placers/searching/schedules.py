@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from ortools.sat.python import cp_model
 
+from graphs.cluster import FREE
 from graphs.op_graph import Floats, Ints
 from graphs.problem import Problem
 
@@ -127,13 +128,15 @@ class Schedules:
             for there in self._devices:
                 channel = int(cluster.channel[source, there])
                 if there != source:
-                    served_together[channel, -1 if cluster.multicast[channel] else there].append(there)
+                    is_multicast = channel != FREE and cluster.multicast[channel]
+                    served_together[channel, -1 if is_multicast else there].append(there)
             for (channel, _), destinations in served_together.items():
                 queues[channel] += [
                     self._transfer(sent, source, destinations, channel, readers[sent]) for sent in readers
                 ]
-        for transfers in queues.values():
-            self.model.add_no_overlap(transfers)
+        for channel, transfers in queues.items():
+            if channel != FREE:
+                self.model.add_no_overlap(transfers)
 
     def _transfer(
         self, sent: tuple[int, int], source: int, destinations: list[int], channel: int, consumers: list[int]
@@ -144,7 +147,8 @@ class Schedules:
         """
         cluster, model, (op, output) = self.problem.cluster, self.model, sent
         seconds = cluster.latency[source] + self.problem.graph.moved_bytes[output] / cluster.bandwidth[source]
-        held = int(self._floor(seconds[destinations] + cluster.gap[channel]).min())
+        gap = 0.0 if channel == FREE else float(cluster.gap[channel])
+        held = int(self._floor(seconds[destinations] + gap).min())
         start, present = model.new_int_var(0, self._horizon, ""), model.new_bool_var("")
         model.add(start >= self._end[op]).only_enforce_if(present)
         for there in destinations:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from graphs.cluster import FREE
 from graphs.op_graph import Floats, OpGraph
 from graphs.problem import Problem
 
@@ -101,10 +102,12 @@ def make_tasks(
             channel = int(cluster.channel[source, destination])
             size = graph.sent_bytes[u] if output == u else graph.edge_bytes[edge]
             seconds = float(cluster.latency[source, destination] + size / cluster.bandwidth[source, destination])
-            label = -1 if cluster.multicast[channel] else destination
+            is_free = channel == FREE  # then the transfer has a channel of its own
+            label = -1 if not is_free and cluster.multicast[channel] else destination
             needed = sender[output, u, destination] = ("send", output, channel, label)
-            gap = float(cluster.gap[channel])
-            new = Task(("channel", channel), seconds, gap, (priority[u], u), label, output, {("op", u)})
+            gap = 0.0 if is_free else float(cluster.gap[channel])
+            where = ("free", len(tasks)) if is_free else ("channel", channel)
+            new = Task(where, seconds, gap, (priority[u], u), label, output, {("op", u)})
             task = tasks.setdefault(needed, new)
             task.seconds = max(task.seconds, seconds)
         tasks["op", v].needs.add(needed)

@@ -14,6 +14,7 @@ from heapq import heappop, heappush
 from simpy import Environment
 from simpy.events import Event, EventPriority
 
+from graphs.cluster import FREE
 from graphs.op_graph import Floats
 from graphs.problem import Problem
 
@@ -154,13 +155,16 @@ def _tasks(
             continue
         if (output, u, there) not in copies:
             along = channel[here][there]
+            is_free = along == FREE  # then the transfer has a channel of its own
+            is_shared = not is_free and is_multicast[along]
             seconds = latency[here][there] + size / bandwidth[here][there]
             shared = multicasts.get((output, along))
             if shared:
                 shared.seconds = max(shared.seconds, seconds)
-            order = (urgency[u], u, -1 if is_multicast[along] else there, output)
-            send = shared or Task(channels[along], seconds, gap[along], order, environment.event(), [ops[u].done])
-            if is_multicast[along]:
+            order = (urgency[u], u, -1 if is_shared else there, output)
+            over, hold = (Server(), 0.0) if is_free else (channels[along], gap[along])
+            send = shared or Task(over, seconds, hold, order, environment.event(), [ops[u].done])
+            if is_shared:
                 multicasts[output, along] = send
             copies[output, u, there] = send
         ops[v].needs.append(copies[output, u, there].done)

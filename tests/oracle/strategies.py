@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from envs.cost_models import Costs
-from graphs.cluster import Cluster, Device
+from graphs.cluster import FREE, Cluster, Device
 from graphs.op_graph import Floats, Ints, OpGraph, Phase
 from graphs.problem import Problem
 
@@ -97,6 +97,7 @@ def clusters(draw: st.DrawFn, devices: int) -> Cluster:
         return np.reshape(draw(st.lists(values, min_size=devices**2, max_size=devices**2)), (devices, devices))
 
     channels = draw(st.integers(1, 4))
+    lowest = draw(st.sampled_from((0, 0, FREE)))
     launch = st.sampled_from((0.0, 0.0, 1.0, 0.1))
     return Cluster(
         "random",
@@ -105,7 +106,7 @@ def clusters(draw: st.DrawFn, devices: int) -> Cluster:
         ),
         latency=matrix(st.sampled_from((0.0, 0.0, 1.0, 0.1))),
         bandwidth=matrix(st.sampled_from((1.0, 2.0, 3.0, np.inf))),
-        channel=matrix(st.integers(0, channels - 1)).astype(np.int64),
+        channel=matrix(st.integers(lowest, channels - 1)).astype(np.int64),
         gap=np.array([draw(launch) for _ in range(channels)]),
         multicast=np.array([draw(st.booleans()) for _ in range(channels)]),
     )

@@ -1,6 +1,7 @@
 """The exact placer against all placements, all other placers, and the lower bound."""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -37,7 +38,12 @@ def problems(draw: st.DrawFn) -> Problem:
         shared_out=draw(st.booleans()), latency=draw(st.sampled_from([0.0, 0.3])),
         gap=draw(st.sampled_from([0.0, 0.25])), multicast=draw(st.booleans()),
     )  # fmt: skip
-    return Problem(random_graph(ops, draw(st.integers(0, 99))), cluster)
+    graph = random_graph(ops, draw(st.integers(0, 99)))
+    if draw(st.booleans()):
+        own = np.full(len(graph.edges), np.nan)
+        own[::3] = 2.0
+        graph = replace(graph, edge_bytes=own, transfer_bytes=graph.output_bytes[::-1])
+    return Problem(graph, draw(st.sampled_from([cluster, cluster, cluster.with_free_links()])))
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))

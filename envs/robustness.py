@@ -1,0 +1,52 @@
+"""Robustness: what a plan takes when ops and transfers take a little longer or shorter than they should.
+
+A plan may owe its step time to the queues of links falling just so. Then it takes longer as soon as something comes a
+little later, and would take another time on links without contention: a plan for the model rather than for a machine.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from envs.plan import Plan
+from envs.simulator import Simulator, check_single
+from graphs.errors import InputError
+from graphs.problem import Problem
+
+NOISE = 0.02
+DRAWS = 32
+
+
+@dataclass(frozen=True)
+class Robustness:
+    """How a plan fares when things take other times than they should."""
+
+    step_seconds: float  # as simulated
+    median_seconds: float  # over the draws
+    worst_seconds: float  # over the draws
+    free_seconds: float  # without noise, on links without contention
+    noise: float  # the standard deviation of the logarithm of each factor
+    draws: int
+
+
+def robustness(problem: Problem, plan: Plan, *, noise: float = NOISE, draws: int = DRAWS, seed: int = 0) -> Robustness:
+    """How a plan fares when each op and each transfer takes its time multiplied by a factor of its own.
+
+    The factors are lognormal with a median of 1, independent, and the same for the same seed. An op's holds wherever it
+    runs; that of an output, or of a message, holds for all its transfers, latency included. Launches and gaps stay as
+    they are. Raises InputError for a plan that is not one for this problem, and for noise or draws that make no sense.
+    """
+    if not (0 <= noise < np.inf and draws >= 1):
+        raise InputError(f"expected noise >= 0 and at least one draw, got a noise of {noise} and {draws} draws")
+    check_single(problem, plan)
+    simulator = Simulator(problem)
+    placement = plan.per_unit(problem)
+    free = replace(problem, cluster=problem.cluster.with_free_links(), op_seconds=simulator.costs.op_seconds)
+    step_seconds, free_seconds = (float(one.seconds(placement[None])[0]) for one in (simulator, Simulator(free)))
+    rng = np.random.default_rng(seed)
+    of_ops, of_outputs = len(problem.graph), len(problem.graph.moved_bytes)
+    factors = np.exp(noise * rng.standard_normal((draws, of_ops + of_outputs)))
+    noisy = simulator.noisy_seconds(placement, factors[:, :of_ops], factors[:, of_ops:])
+    return Robustness(step_seconds, float(np.median(noisy)), float(noisy.max()), free_seconds, noise, draws)
