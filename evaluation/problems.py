@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from envs.cost_models import load_cost_model, timed
+from envs.objectives import load_objective
 from evaluation.arguments import AUTO, tied_into
 from graphs.cluster import Cluster
 from graphs.errors import InputError
@@ -58,6 +59,7 @@ def problems_of(
     """The problems of a suite, or every graph on every cluster, as `problem_of` makes them."""
     if optimizer not in (AUTO, *OPTIMIZER_BYTES):
         raise InputError(f"unknown optimizer {optimizer!r}; there are {', '.join(OPTIMIZER_BYTES)}")
+    load_objective(objective)  # refused here if there is no such objective
     if cost_model != AUTO:
         cost_model = load_cost_model(cost_model) if not isinstance(cost_model, str) else _checked(cost_model)
     found = load_clusters(clusters)

@@ -18,7 +18,7 @@ from envs.simulator import Outcomes, Placements
 from graphs import by_name
 from graphs.errors import InputError
 from graphs.op_graph import Floats
-from graphs.problem import STEP_TIME, Problem
+from graphs.problem import STEP_TIME, Problem, objective_spec
 from graphs.user_code import user_code
 
 
@@ -55,6 +55,7 @@ def load_objective(spec: str) -> Objective:
 
     Raises InputError for an unknown name or knob, and for what is no objective.
     """
+    spec = objective_spec(spec)
     name, colon, knobs = spec.partition(":")
     file = spec if by_name.own(spec) else f"{name.replace('-', '_')}{colon}{knobs}"
     objective: Objective = by_name.build("envs.objectives", file)

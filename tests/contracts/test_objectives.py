@@ -6,6 +6,7 @@ import pytest
 from envs.objectives import evaluate_objective, evaluator_of, load_objective
 from envs.plan import Plan
 from envs.simulator import Simulator, simulate
+from evaluation.problems import problem_of
 from graphs import by_name
 from graphs.errors import InputError
 from graphs.op_graph import Ints
@@ -80,6 +81,17 @@ def test_a_plan_is_worth_what_the_evaluator_says(name: str) -> None:
         assert evaluate_objective(given, plan) is None
     else:
         assert seconds == evaluate_objective(given, plan)
+
+
+@pytest.mark.parametrize("objective", ["max-loads", "max-load:most=3", "nowhere.py:build"])
+def test_a_wrong_objective_is_refused_before_a_model_is_captured(
+    objective: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    captured: list[object] = []
+    monkeypatch.setattr("evaluation.problems.load_graph", captured.append)
+    with pytest.raises(InputError):
+        problem_of("rnnlm:layers=1,steps=2", "p100x2", objective=objective)
+    assert not captured
 
 
 def test_what_is_no_objective_is_named() -> None:
