@@ -7,18 +7,20 @@ as attributes. It can be looked at with whatever shows ONNX models, and no runti
     Weight            bytes                                             -> "weight.0"
     <kind of an op>   position, flops, bytes_accessed, output_bytes,    -> "op.0"
                       phase, mirror, group, measured_seconds,
-                      edges, control, weight_uses
+                      measured_on, measured_devices, devices,
+                      transfer_bytes, edges, control, edge_bytes, weight_uses
     Members           graph, member_of: the ops that a grouped graph was made of, in the domain "placelab.grouped"
 
 A node's inputs are the producers of its incoming edges, whose positions among the graph's edges are `edges`, and then
 the weights that it reads, whose positions among the uses are `weight_uses`; `control` says of each edge whether it
-orders only. What is neutral is left out.
+orders only, and `edge_bytes` of its own message, or NaN. `measured_on` are the seconds on each of `measured_devices`.
+What is neutral is left out.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -143,8 +145,13 @@ def _written_op(graph: OpGraph, op: int, edges: list[int], uses: list[int]) -> N
         **{key: _double(key, float(getattr(graph, key)[op])) for key in _COSTS},
         **{key: value for key, value in numbers.items() if value != _NUMBERS[key]},
         "measured_seconds": None if math.isnan(seconds) else _double("measured_seconds", seconds),
-        "edges": edges or None,  # ONNX has no empty lists
+        "measured_on": _doubles("measured_on", [float(values[op]) for values in graph.measured_on.values()]),
+        "measured_devices": list(graph.measured_on) or None,  # ONNX has no empty lists
+        "devices": list(graph.devices[op]) or None if graph.devices else None,
+        "transfer_bytes": _doubles("transfer_bytes", graph.transfer_bytes[op : op + 1].tolist()),
+        "edges": edges or None,
         "control": control.astype(int).tolist() if control.any() else None,
+        "edge_bytes": _doubles("edge_bytes", graph.edge_bytes[edges].tolist() if len(graph.edge_bytes) else []),
         "weight_uses": uses or None,
     }
     inputs, outputs = [*producers, *weights], [f"op.{op}"]
@@ -156,6 +163,12 @@ def _double(name: str, value: float) -> TensorProto:
     from onnx import TensorProto, helper
 
     return helper.make_tensor(name, TensorProto.DOUBLE, [], [value])
+
+
+def _doubles(name: str, values: list[float]) -> TensorProto | None:
+    from onnx import TensorProto, helper
+
+    return helper.make_tensor(name, TensorProto.DOUBLE, [len(values)], values) if values else None
 
 
 def _by_owner(owners: Iterable[int], count: int) -> list[list[int]]:
@@ -184,20 +197,22 @@ def _read(graph: GraphProto) -> OpGraph:
     ops = sorted(nodes[DOMAIN], key=lambda node: node.integer("position", -1))
     op_of = {node.output: op for op, node in enumerate(ops)}
     weight_of = {node.output: weight for weight, node in enumerate(nodes[WEIGHTS])}
-    edges: list[tuple[int, int, int, int]] = []  # position, producer, consumer, control
+    edges: list[tuple[int, int, int, int, float]] = []  # position, producer, consumer, control, bytes of its own
     uses: list[tuple[int, int, int]] = []  # position, op, weight
     for op, node in enumerate(ops):
         positions, weights = node.integers("edges"), node.integers("weight_uses")
         control = node.integers("control") or [0] * len(positions)
+        own = node.numbers("edge_bytes") or [math.nan] * len(positions)
         producers, read = node.inputs[: len(positions)], node.inputs[len(positions) :]
-        node.check(len(producers) == len(positions) == len(control), "edges", "an entry per producer")
+        node.check(len(producers) == len(positions) == len(control) == len(own), "edges", "an entry per producer")
         node.check(len(weights) == len(read), "weight_uses", "an entry per weight that it reads")
-        edges += [(p, node.find(x, op_of), op, c) for p, x, c in zip(positions, producers, control, strict=True)]
+        carried = zip(positions, producers, control, own, strict=True)
+        edges += [(position, node.find(x, op_of), op, only, size) for position, x, only, size in carried]
         uses += [(p, op, node.find(x, weight_of)) for p, x in zip(weights, read, strict=True)]
     _check_positions("position", [node.integer("position", -1) for node in ops])
-    _check_positions("edges", [edge[0] for edge in sorted(edges)])
+    edges.sort()
+    _check_positions("edges", [edge[0] for edge in edges])
     _check_positions("weight_uses", [use[0] for use in sorted(uses)])
-    by_position = np.array(sorted(edges), np.int64).reshape(-1, 4)
     members = nodes[MEMBERS][0] if nodes[MEMBERS] else None
     columns: dict[str, Any] = {key: np.array([node.number(key) for node in ops]) for key in _COSTS}
     columns |= {key: np.array([node.integer(key, neutral) for node in ops]) for key, neutral in _NUMBERS.items()}
@@ -207,13 +222,36 @@ def _read(graph: GraphProto) -> OpGraph:
         tuple(node.proto.op_type for node in ops),
         **columns,
         measured_seconds=np.array([node.number("measured_seconds", math.nan) for node in ops]),
-        edges=by_position[:, 1:3],
-        control=by_position[:, 3] != 0,
+        edges=np.array([edge[1:3] for edge in edges], np.int64).reshape(-1, 2),
+        control=np.array([edge[3] != 0 for edge in edges], np.bool_),
+        **_said_in_addition(ops, [edge[4] for edge in edges]),
         weights=np.array([node.number("bytes") for node in nodes[WEIGHTS]]),
         weight_uses=np.array(sorted(uses), np.int64).reshape(-1, 3)[:, 1:],
         members=members.graph() if members else None,
         member_of=np.array(members.integers("member_of") if members else [], np.int64),
     )
+
+
+def _said_in_addition(ops: Sequence[_Node], own: Sequence[float]) -> dict[str, Any]:
+    """Columns of an `OpGraph` that few graphs have; `own` are the bytes of each edge's message, or NaN."""
+    sent = [node.numbers("transfer_bytes") or [node.number("output_bytes")] for node in ops]
+    devices = tuple(tuple(node.texts("devices")) for node in ops)
+    measured = [dict(zip(node.texts("measured_devices"), node.numbers("measured_on"), strict=False)) for node in ops]
+    for node, found, size in zip(ops, measured, sent, strict=True):
+        node.check(len(size) == 1, "transfer_bytes", "a tensor of one double")
+        node.check(
+            len(found) == len(node.texts("measured_devices")) == len(node.numbers("measured_on")), "measured_on",
+            "an entry per device",
+        )  # fmt: skip
+    return {
+        "transfer_bytes": np.array(sent).ravel() if any("transfer_bytes" in op.attributes for op in ops) else [],
+        "devices": devices if any(devices) else (),
+        "edge_bytes": np.array(own) if any("edge_bytes" in op.attributes for op in ops) else [],
+        "measured_on": {
+            device: np.array([found.get(device, math.nan) for found in measured])
+            for device in sorted({device for found in measured for device in found})
+        },
+    }
 
 
 def _check_positions(what: str, found: list[int]) -> None:
@@ -252,6 +290,16 @@ class _Node:
         values: list[Any] = [neutral] if attribute is None else list(attribute.t.double_data)
         self.check(len(values) == 1, key, "a tensor of one double")
         return float(values[0])
+
+    def numbers(self, key: str) -> list[float]:
+        attribute = self.attributes.get(key)
+        self.check(attribute is None or attribute.type == attribute.TENSOR, key, "a tensor of doubles")
+        return [] if attribute is None else list(attribute.t.double_data)
+
+    def texts(self, key: str) -> list[str]:
+        attribute = self.attributes.get(key)
+        self.check(attribute is None or attribute.type == attribute.STRINGS, key, "texts")
+        return [] if attribute is None else [text.decode() for text in attribute.strings]
 
     def graph(self) -> OpGraph | None:
         attribute = self.attributes.get("graph")

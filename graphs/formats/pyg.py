@@ -22,13 +22,16 @@ COLUMNS = (
     "measured_seconds",
     "control",
     "weights",
+    "transfer_bytes",
+    "edge_bytes",
 )
 
 
 def to_pyg(graph: OpGraph) -> Data:
     """`edge_index`, (2, edges), `x`, (ops, 3), of FLOP, bytes accessed and output bytes, and every column by its name.
 
-    The members of a grouped graph are left out. Imports torch.
+    `measured_on` is a dictionary of columns, by device, and `devices` a list of lists. The members of a grouped graph
+    are left out. Imports torch.
     """
     import torch
     from torch_geometric.data import Data
@@ -42,6 +45,8 @@ def to_pyg(graph: OpGraph) -> Data:
         names=list(graph.names),
         kinds=list(graph.kinds),
         weight_uses=torch.from_numpy(np.array(graph.weight_uses)),
+        measured_on={device: torch.from_numpy(np.array(seconds)) for device, seconds in graph.measured_on.items()},
+        devices=[list(names) for names in graph.devices],
         **columns,
     )
 
@@ -50,9 +55,15 @@ def from_pyg(data: Data) -> OpGraph:
     """The op graph that `to_pyg` was given. Raises InputError for a `Data` that lacks one of its columns."""
     try:
         columns = {key: data[key].numpy() for key in COLUMNS}
-        edges, uses = data["edge_index"].numpy().T, data["weight_uses"].numpy()
         return OpGraph(
-            data["name"], tuple(data["names"]), tuple(data["kinds"]), edges=edges, weight_uses=uses, **columns
+            data["name"],
+            tuple(data["names"]),
+            tuple(data["kinds"]),
+            edges=data["edge_index"].numpy().T,
+            weight_uses=data["weight_uses"].numpy(),
+            measured_on={device: seconds.numpy() for device, seconds in data["measured_on"].items()},
+            devices=tuple(tuple(names) for names in data["devices"]),
+            **columns,
         )
     except KeyError as error:
         raise InputError(f"this Data was not made by to_pyg: it has no {error}") from error

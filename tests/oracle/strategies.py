@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from hypothesis import strategies as st
@@ -89,6 +89,20 @@ def graphs(draw: st.DrawFn, ops: int) -> OpGraph:
         transfer_bytes=np.array(sent, np.float64),
         edge_bytes=np.array(messages, np.float64),
     )  # fmt: skip
+
+
+@st.composite
+def full_graphs(draw: st.DrawFn, ops: int) -> OpGraph:
+    """The same with times and devices by op: all that few graphs say."""
+    bare = draw(graphs(ops))
+    times = st.lists(st.just(np.nan) | SECONDS, min_size=ops, max_size=ops).map(np.array)
+    names = st.sets(st.sampled_from(("gpu", "cpu", "gpu:1"))).map(sorted).map(tuple)
+    devices = tuple(draw(st.just([]) | st.lists(names, min_size=ops, max_size=ops)))
+    return replace(
+        bare,
+        measured_on=draw(st.dictionaries(st.sampled_from(("gpu", "cpu:0")), times)),
+        devices=devices if any(devices) else (),
+    )
 
 
 @st.composite

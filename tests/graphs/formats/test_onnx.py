@@ -21,7 +21,7 @@ from graphs.load import load_graph
 from graphs.op_graph import OpGraph
 from graphs.training_step import training_step
 from placelab import show
-from tests.oracle.strategies import graphs
+from tests.oracle import strategies
 from tests.oracle.toys import random_graph, toy_graph
 
 onnx = pytest.importorskip("onnx")
@@ -252,7 +252,7 @@ AMOUNT = st.floats(0, 1e18) | st.integers(0, 2**59).map(float)
 @st.composite
 def full_graphs(draw: st.DrawFn) -> OpGraph:
     """Graphs with any cost in every column, and any text as a name."""
-    bare = draw(st.integers(1, 8).flatmap(graphs))
+    bare = draw(st.integers(1, 8).flatmap(strategies.full_graphs))
     ops = len(bare)
 
     def column(values: st.SearchStrategy[float]) -> list[float]:
@@ -266,7 +266,8 @@ def full_graphs(draw: st.DrawFn) -> OpGraph:
         edges=bare.edges, control=bare.control, weights=bare.weights, weight_uses=bare.weight_uses,
         phase=np.array(column(st.integers(0, 3)), np.int64), group=bare.group,
         mirror=np.array(column(st.integers(-1, ops - 1)), np.int64),
-        measured_seconds=np.array(column(AMOUNT | st.just(np.nan))),
+        measured_seconds=np.array(column(AMOUNT | st.just(np.nan))), measured_on=bare.measured_on,
+        devices=bare.devices, transfer_bytes=bare.transfer_bytes, edge_bytes=bare.edge_bytes,
     )  # fmt: skip
 
 
@@ -318,6 +319,10 @@ def test_an_onnx_file_is_a_graph_by_its_path(tmp_path: Path) -> None:
         ("edges", [0, 1], "node 'b': expected edges to be an entry per producer"),
         ("edges", None, "node 'b': expected weight_uses to be an entry per weight"),
         ("mirror", 5, "mirror names 5, which does not exist"),
+        ("devices", 5, "node 'b': expected devices to be texts"),
+        ("measured_devices", ["gpu"], "node 'b': expected measured_on to be an entry per device"),
+        ("edge_bytes", 5, "node 'b': expected edge_bytes to be a tensor of doubles"),
+        ("transfer_bytes", [1.0], "node 'b': expected transfer_bytes to be a tensor of doubles"),
     ],
 )
 def test_a_mistake_in_our_own_file_is_named(tmp_path: Path, key: str, change: object, sentence: str) -> None:
