@@ -101,7 +101,7 @@ class Blueprint(NamedTuple):
             len(priority) == 0, ops, np.array(op_seconds, order="C"), outputs, edges, inputs, links,
             servers if has_free else servers[:free], free if has_free else NONE,
             _starts(uses[:, 1], len(graph.weights)), uses[:, 0].astype(np.uint32),
-            graph.weights * problem.bytes_per_weight_byte,
+            problem.weight_state_bytes,
         )  # fmt: skip
 
 

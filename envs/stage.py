@@ -179,8 +179,8 @@ def _static_bytes(problem: Problem) -> Floats:
     used = np.column_stack([graph.units[graph.weight_uses[:, 0]], graph.weight_uses[:, 1]])
     used = np.unique(used, axis=0)
     total = np.zeros(graph.num_units)
-    np.add.at(total, used[:, 0], graph.weights[used[:, 1]])
-    return total * problem.bytes_per_weight_byte
+    np.add.at(total, used[:, 0], problem.weight_state_bytes[used[:, 1]])
+    return total
 
 
 def _traffic(graph: OpGraph) -> tuple[Ints, Floats, Floats]:

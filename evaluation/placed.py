@@ -89,7 +89,7 @@ class Placed:
         if self.timeline.fits:
             return
         graph, cluster = self.problem.graph, self.problem.cluster
-        state = memory(float(graph.weights.sum()) * self.problem.bytes_per_weight_byte)
+        state = memory(float(self.problem.weight_state_bytes.sum()))
         capacity = memory(float(cluster.memory_bytes.sum()))
         largest = int(graph.output_bytes.argmax())
         raise DoesNotFitError(

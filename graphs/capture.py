@@ -29,9 +29,8 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from torch.utils.flop_counter import flop_registry, sdpa_flop_count
 
 from graphs.errors import InputError
-from graphs.op_graph import OpGraph
+from graphs.op_graph import SPARSE, OpGraph
 from graphs.tracing import trace
-from graphs.training_step import SPARSE
 from graphs.user_code import neighbours, user_callable, users_line
 
 aten = torch.ops.aten

@@ -35,6 +35,7 @@ class Phase(IntEnum):
     REFRESH = 3  # further users of an updated weight receive its new value
 
 
+SPARSE = ".sparse"  # the end of the kind of a look-up whose table has a sparse gradient
 _COSTS = ("flops", "bytes_accessed", "output_bytes")
 
 
@@ -118,6 +119,15 @@ class OpGraph:
         total = np.zeros(len(self))
         np.add.at(total, self.weight_uses[:, 0], self.weights[self.weight_uses[:, 1]])
         return _frozen(total, np.float64)
+
+    @cached_property
+    def has_sparse_gradient(self) -> Bools:
+        """(weights,) whether the gradient of each weight holds only the rows that were read: all its users say so."""
+        sparse = np.zeros(len(self.weights), np.bool_)
+        ops, weights = self.weight_uses.T
+        sparse[weights] = True
+        sparse[weights[[not self.kinds[op].endswith(SPARSE) for op in ops.tolist()]]] = False
+        return _frozen(sparse, np.bool_)
 
     @cached_property
     def sent_bytes(self) -> Floats:

@@ -57,6 +57,17 @@ class Problem:
         return OPTIMIZER_BYTES[self.optimizer] if self.graph.is_training else 1.0
 
     @cached_property
+    def weight_state_bytes(self) -> Floats:
+        """(weights,) what each weight occupies: itself and, in training, its gradient and optimizer state.
+
+        A gradient that holds only the rows that were read is the output of its op instead: no room is set aside for it.
+        """
+        state = self.graph.weights * self.bytes_per_weight_byte
+        if self.bytes_per_weight_byte > 1 and self.graph.has_sparse_gradient.any():
+            state -= np.where(self.graph.has_sparse_gradient, self.graph.weights, 0.0)
+        return state
+
+    @cached_property
     def allowed(self) -> Bools | None:
         """(units, devices) where each unit may run, its ops all being allowed there; None if all may run anywhere."""
         if not self.graph.devices:

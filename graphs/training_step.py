@@ -14,7 +14,7 @@ The rules are ours; they follow what PyTorch's autograd does, one op at a time:
 - The gradient of a table that X looks up is dense: all of it is written, however few rows X has read. With sparse=True
   it holds the rows that X has read, at most all of them, and where they are; several such look-ups of one table append
   theirs, and a use of another kind makes the sum dense. The update touches these rows alone, as torch.optim.SparseAdam
-  does. The memory that is set aside for the gradient stays as large as the table, which is too much.
+  does. No memory is set aside for such a gradient (`Problem.weight_state_bytes`).
 - `X.update` follows the first op that uses a weight, once its gradient is complete, and `X.refresh` brings the new
   value to the others, so that splitting the users of one weight over devices costs the transfers that it must.
 - What autograd saves for the backward pass is an edge from its producer to the op that needs it, and so takes memory
@@ -32,10 +32,7 @@ from dataclasses import replace
 import numpy as np
 
 from graphs.errors import InputError
-from graphs.op_graph import OpGraph, Phase
-
-# The end of the kind of a look-up whose table has a sparse gradient.
-SPARSE = ".sparse"
+from graphs.op_graph import SPARSE, OpGraph, Phase
 
 # Adam reads the weight, its gradient and two moments, and writes all but the gradient.
 UPDATE_TRAFFIC = 7.0  # bytes per byte of weight

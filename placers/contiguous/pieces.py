@@ -51,7 +51,7 @@ class Pieces:
             problem,
             label,
             _summed(costs.op_seconds, of_op),
-            _summed(problem.graph.weight_bytes[:, None] * problem.bytes_per_weight_byte, of_op)[:, 0],
+            _held_bytes(problem, of_op),
             _forward_edges(problem, label),
             nets,
             net_seconds,
@@ -155,6 +155,13 @@ def _joined_to_neighbours(label: Ints, around: dict[int, set[int]], free: list[i
 
 def _numbered(label: Ints) -> Ints:
     return np.unique(label, return_inverse=True)[1].astype(np.int64)
+
+
+def _held_bytes(problem: Problem, of_op: Ints) -> Floats:
+    """(pieces,) bytes of the weights that each piece's ops read, with gradients and optimizer state."""
+    per_op = np.zeros(len(problem.graph))
+    np.add.at(per_op, problem.graph.weight_uses[:, 0], problem.weight_state_bytes[problem.graph.weight_uses[:, 1]])
+    return _summed(per_op[:, None], of_op)[:, 0]
 
 
 def _summed(values: Floats, of_op: Ints) -> Floats:

@@ -162,14 +162,14 @@ def _unit_bytes(problem: Problem) -> tuple[Floats, Floats]:
     graph = problem.graph
     uses = np.unique(np.stack([graph.units[graph.weight_uses[:, 0]], graph.weight_uses[:, 1]], axis=1), axis=0)
     static = np.zeros(graph.num_units)
-    np.add.at(static, uses[:, 0], graph.weights[uses[:, 1]])
+    np.add.at(static, uses[:, 0], problem.weight_state_bytes[uses[:, 1]])
     activations = _per_unit(graph, np.where(graph.phase == Phase.FORWARD, graph.output_bytes, 0.0))
-    return static * problem.bytes_per_weight_byte, activations
+    return static, activations
 
 
 def _distinct_weight_bytes(problem: Problem) -> float:
     used = np.unique(problem.graph.weight_uses[:, 1])
-    return float(problem.graph.weights[used].sum()) * problem.bytes_per_weight_byte
+    return float(problem.weight_state_bytes[used].sum())
 
 
 def _capacity(problem: Problem, need: float) -> Floats:

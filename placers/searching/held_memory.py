@@ -34,7 +34,7 @@ class HeldMemory:
         weights = np.stack([graph.units[graph.weight_uses[:, 0]], graph.weight_uses[:, 1]], axis=1)
         outputs = np.stack([readers[:, 0], len(graph.weights) + readers[:, 1]], axis=1)
         return cls(
-            np.concatenate([graph.weights * problem.bytes_per_weight_byte, graph.occupied_bytes[kept]]),
+            np.concatenate([problem.weight_state_bytes, graph.occupied_bytes[kept]]),
             np.unique(np.concatenate([weights, outputs]), axis=0),
             problem.cluster.memory_bytes,
             graph.num_units,

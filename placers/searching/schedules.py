@@ -162,7 +162,7 @@ class Schedules:
     def _add_memory(self) -> None:
         """Rule 6, in part: while an op runs, its device holds its parameters, the op's inputs and its output."""
         graph = self.problem.graph
-        weights = np.floor(graph.weights * self.problem.bytes_per_weight_byte).astype(np.int64).tolist()
+        weights = np.floor(self.problem.weight_state_bytes).astype(np.int64).tolist()
         needed = self._working_bytes()
         users = [
             np.unique(graph.units[graph.weight_uses[graph.weight_uses[:, 1] == w, 0]]) for w in range(len(weights))

@@ -6,10 +6,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from envs.simulator import Simulator
 from graphs.capture import capture
 from graphs.graph_file import load_graph_file, save_graph
 from graphs.op_graph import OpGraph
+from graphs.problem import Problem
 from graphs.training_step import UPDATE_TRAFFIC, training_step
+from tests.oracle.toys import toy_cluster
 
 ROWS, WIDTH = 50, 6
 TABLE = 4 * ROWS * WIDTH  # bytes
@@ -133,3 +136,13 @@ def test_a_file_keeps_the_kind(tmp_path: Path) -> None:
     forward = capture(Lookups(2), (tokens(4),), name="test")
     save_graph(forward, path)
     assert training_step(load_graph_file(path)).fingerprint == training_step(forward).fingerprint
+
+
+@pytest.mark.parametrize(
+    ("module", "tables"), [(Lookups(), 3.0), (Lookups(sparse=False), 4.0), (Lookups(tied=True), 4.0)]
+)
+def test_no_room_is_set_aside_for_a_sparse_gradient(module: Lookups, tables: float) -> None:
+    problem = Problem(step_of(module, tokens(4)), toy_cluster(1))
+    assert problem.weight_state_bytes.tolist() == [tables * TABLE]
+    static = Simulator(problem).timeline([0] * problem.graph.num_units).static_bytes
+    assert static.tolist() == [tables * TABLE]

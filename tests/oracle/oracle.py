@@ -160,7 +160,7 @@ def peaks(
     result = []
     for device in range(len(problem.cluster)):
         weights = {weight for op, weight in graph.weight_uses.tolist() if placement[op] == device}
-        static = sum(float(graph.weights[weight]) for weight in weights) * problem.bytes_per_weight_byte
+        static = sum(float(problem.weight_state_bytes[weight]) for weight in weights)
         mine = [(begin, end, size) for there, begin, end, size in held if there == device]
         at_begins = (sum(size for begin, end, size in mine if begin <= t < end) for t, _, _ in mine)
         result.append(static + max(at_begins, default=0.0))
