@@ -9,6 +9,7 @@ from __future__ import annotations
 import html
 import io
 import re
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -54,7 +55,8 @@ def svg(paint: Callable[[Figure], None], *, height: float, description: str) -> 
 
 def drawn(paint: Callable[[Figure], None], height: float, kind: str, **options: Any) -> bytes:
     """The file of a kind that matplotlib knows, with what `paint` draws on a figure of this height (inches)."""
-    with mpl.rc_context(STYLE):
+    with mpl.rc_context(STYLE), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing from font")  # a name's emoji becomes a box
         figure = Figure(figsize=(WIDTH, height), layout="constrained")
         paint(figure)
         buffer = io.BytesIO()

@@ -118,12 +118,12 @@ class Journal:
 
 def _entries(content: bytes, path: Path) -> tuple[list[KeptPlan], int]:
     """What a journal holds, and how many of its bytes are whole lines."""
-    lines = content.splitlines(keepends=True)
-    whole = [line for line in lines if line.endswith(b"\n")]
+    whole = content[: content.rfind(b"\n") + 1]
     if not whole and HEADER.startswith(content):
         return [], 0  # a crash, or a full disk, at the very beginning
     try:
-        header = msgspec.json.decode(lines[0], type=Header)
+        first, *lines = whole.split(b"\n")[:-1] or [content]
+        header = msgspec.json.decode(first, type=Header)
         if header.version == 1:
             raise InputError(
                 f"{path} is a journal of an earlier placelab, whose records do not say which graph, costs and budget "
@@ -131,6 +131,8 @@ def _entries(content: bytes, path: Path) -> tuple[list[KeptPlan], int]:
             )
         if header.version != VERSION:
             raise InputError(f"{path}: written as version {header.version}, this placelab reads version {VERSION}")
-        return [msgspec.json.decode(line, type=KeptPlan) for line in whole[1:]], sum(map(len, whole))
-    except (msgspec.ValidationError, msgspec.DecodeError) as error:
+        return [msgspec.json.decode(line, type=KeptPlan) for line in lines], len(whole)
+    except InputError:
+        raise
+    except (ValueError, RecursionError) as error:  # no JSON, no record, no text, or brackets within brackets
         raise InputError(f"{path} is no journal of a comparison: {error}; name another file") from error

@@ -35,7 +35,11 @@ class KeptPlan(msgspec.Struct, frozen=True, kw_only=True):
                 f"the plan of {self.record.placer!r} for {self.record.problem!r} (graph {self.graph}, cluster "
                 f"{self.cluster}) is none for {problem.name!r} (graph {given[0]}, cluster {given[1]})"
             )
-        record = self.record
+        record, units = self.record, problem.graph.num_units
+        if len(self.devices) != units or not set(self.devices) <= set(range(len(problem.cluster))):
+            raise InputError(
+                f"the plan of {record.placer!r} for {record.problem!r} is damaged: it is for other devices"
+            )
         made = Plan.of_units(
             problem, self.devices, placer=record.placer, seed=record.seed, simulations=record.simulations
         )

@@ -34,6 +34,7 @@ def coarsen(edges: Ints, traffic: Floats, size: Floats, count: int, constraint: 
     label = np.arange(len(size))
     dag = _Dag.of(edges, traffic, size, np.zeros(len(size), np.int64) if constraint is None else constraint)
     is_constrained = bool((dag.constraint != dag.constraint[0]).any())
+    count = min(count, len(size))
     limit, waits = LARGEST * size.sum() / count, True
     bound = BOUND * size.sum() / count if is_constrained else np.inf
     while len(dag) > count:

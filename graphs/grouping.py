@@ -125,7 +125,7 @@ def _joined_on_cycles(graph: OpGraph, edges: _UnitEdges, groups: int) -> Ints:
     size = size if size.any() else np.ones(len(size))
     constraint = _constraints(graph)
     label = _merged(edges.ends[edges.is_forward], np.arange(len(size)), size, constraint, np.inf, least)
-    return _merged(edges.ends, label, size, constraint, LARGEST * size.sum() / groups, least)
+    return _merged(edges.ends, label, size, constraint, LARGEST * size.sum() / min(groups, 2**53), least)
 
 
 def _merged(edges: Ints, label: Ints, size: Floats, constraint: Ints, limit: float, least: int) -> Ints:

@@ -1,5 +1,6 @@
 """Drawings of op graphs."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +26,13 @@ def test_a_drawing_is_saved_as_its_ending_says(tmp_path: Path) -> None:
         assert path.read_bytes().startswith(begin)
     with pytest.raises(InputError, match=r"a drawing is \*.png, \*.svg or \*.html"):
         save_drawing(random_graph(5, 0), tmp_path / "graph.gif")
+
+
+@pytest.mark.parametrize("ending", ["png", "svg", "html"])
+def test_a_name_may_hold_what_the_font_has_no_sign_for(ending: str, tmp_path: Path) -> None:
+    path = tmp_path / f"graph.{ending}"
+    save_drawing(replace(toy_graph([1, 1], [(0, 1)]), names=("\U0001f642/mm", "\u7f51/mm")), path)  # no warning
+    assert path.stat().st_size > 1000
 
 
 def test_show_draws_by_module_or_by_device(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 import numpy as np
 
 from envs.cost_models import timed
@@ -14,6 +15,8 @@ from envs.op_costs.profile_file import Machine, MeasuredOp, Profile, save_profil
 from envs.plan import Plan
 from envs.plan_file import save_plan
 from envs.simulator import Simulator
+from evaluation.journal import Journal
+from evaluation.kept_plan import KeptPlan
 from evaluation.problem_file import ProblemFile, load_problem, save_problem
 from evaluation.record import EvaluationFile, Record, save_evaluation
 from graphs.cluster_file import save_cluster
@@ -37,6 +40,7 @@ from tests.fuzz.uses import (
     use_evaluation,
     use_graph,
     use_ids,
+    use_journal,
     use_plan,
     use_policy,
     use_recipe,
@@ -130,6 +134,15 @@ RECORD = Record(
 )  # fmt: skip
 
 
+def make_journal(path: Path) -> None:
+    """Three plans."""
+    with Journal.open(path) as journal:
+        for seed in range(3):
+            record = msgspec.structs.replace(RECORD, seed=seed, key=f"{seed:08x}")
+            graph, cluster = step().fingerprint, problem().cluster.fingerprint
+            journal.add(KeptPlan(record=record, graph=graph, cluster=cluster, devices=(0, 1, 1)))
+
+
 def make_efficiencies(path: Path) -> None:
     """Two classes of ops."""
     classes = [
@@ -184,6 +197,7 @@ SPECIMENS = {
     "split by ids": Specimen(
         "x.json", text({"fpgas": [{"nodes": [1, 7]}, {"nodes": []}], "cpus": [{"nodes": [2]}]}), use_ids, JSON
     ),
+    "journal": Specimen("x.jsonl", make_journal, use_journal, JSON),
     "evaluation": Specimen(
         "evaluation.json", lambda path: save_evaluation(EvaluationFile(records=(RECORD,)), path), use_evaluation, JSON
     ),

@@ -13,6 +13,8 @@ from rich.console import Console
 
 from envs.cost_models import timed
 from envs.plan_file import load_plan
+from envs.simulator import simulate
+from evaluation.journal import Journal, plans
 from evaluation.placed import Placed
 from evaluation.record import load_evaluation, save_evaluation
 from evaluation.summary import GraphSummary
@@ -191,6 +193,17 @@ def use_plan(path: Path) -> None:
 def use_policy(path: Path) -> None:
     """Place by the policy in the folder, in which this file is damaged and the others are fine."""
     check(Placed.by(trained(path.parent), problem()))
+
+
+def use_journal(path: Path) -> None:
+    """Simulate its plans, and open it twice: the first may drop a line that was cut off."""
+    for kept in plans(path):
+        simulate(problem(), kept.plan(problem()))
+    found = []
+    for _ in range(2):
+        with Journal.open(path) as journal:
+            found.append(journal.kept)
+    assert found[0] == found[1]
 
 
 def use_evaluation(path: Path) -> None:
