@@ -53,9 +53,14 @@ def group_ops(graph: OpGraph, groups: int) -> OpGraph:
     another device would receive all that the group puts out, and what is saved for the backward pass along with it.
     Units that can only run interleaved, because of how they are tied, count as one; that this leaves fewer than asked
     for is logged. Of a graph that is grouped already, the members stay the finest ops. Raises InputError for less than
-    one group.
+    one group, and for a graph that says of its ops or edges what an op group cannot say.
     """
     _check(graph, groups)
+    for key in ("measured_on", "devices", "transfer_bytes", "edge_bytes"):
+        if len(getattr(graph, key)):
+            raise InputError(
+                f"cannot merge the ops of graph {graph.name!r}: its {key} would be lost; tie them instead (tie_ops)"
+            )
     edges = _UnitEdges.of(graph)
     label = _components(edges.ends, graph.num_units)
     left = int(label.max()) + 1

@@ -1,5 +1,8 @@
 """Op groups: acyclic, as many as asked for, nothing lost, and their decisions mean the same for the ops."""
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -155,3 +158,19 @@ def test_tied_ops_are_the_groups_that_would_be_merged() -> None:
     assert tied.num_units == merged.num_units == 7
     assert tied.units.tolist() == merged.units[merged.member_of].tolist()
     assert tie_ops(tied, 3).num_units == 3
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("transfer_bytes", np.ones(2)),
+        ("edge_bytes", np.ones(1)),
+        ("measured_on", {"gpu": np.ones(2)}),
+        ("devices", (("gpu",), ())),
+    ],
+)
+def test_what_an_op_group_cannot_say_is_not_lost(key: str, value: Any) -> None:
+    graph = replace(toy_graph([1, 1], [(0, 1)]), **{key: value})
+    with pytest.raises(InputError, match=f"its {key} would be lost; tie them instead"):
+        group_ops(graph, 1)
+    assert len(getattr(tie_ops(graph, 1), key)) == len(value)
