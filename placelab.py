@@ -12,7 +12,6 @@ Graphs, clusters and placers are given as objects or as text: a file, or a spec 
 from __future__ import annotations
 
 import importlib.util
-import shlex
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -35,10 +34,11 @@ from graphs.errors import DoesNotFitError, InputError  # noqa: E402
 from graphs.files import check_writable  # noqa: E402
 
 if TYPE_CHECKING:
-    from evaluation.arguments import ClusterLike, CostModelLike, GraphLike, Groups, PathLike, PlacerLike
+    from evaluation.arguments import Changes, ClusterLike, CostModelLike, GraphLike, Groups, PathLike, PlacerLike
     from evaluation.comparison import Comparison
     from evaluation.listing import Kind, Listing
     from placers import Placer
+    from training.seeds import Trained
 
 
 __all__ = [
@@ -114,23 +114,31 @@ def compare(
 
 
 @checked
-def train(recipe: str = "gdp", *, out: Path | None = None, seed: int = 0, resume: bool = False) -> Placer:
-    """Train a placement policy on graph families, into a run folder.
+def train(
+    recipe: str = "gdp",
+    *,
+    out: PathLike | None = None,
+    seed: int = 0,
+    seeds: int = 1,
+    set: Changes = (),
+    resume: bool = False,
+) -> Placer | Trained:
+    """Train a placement policy on graphs of families, files or suites, into a run folder.
 
-    Ctrl-C stops after the current update and saves; `--resume` goes on from there.
+    Ctrl-C stops after the current update and saves; `--resume` resumes from there.
 
     Args:
         recipe: a recipe by name, or a TOML file.
-        out: the run folder; without it, `runs/RECIPE-seedN`.
+        out: the run folder; without it, `runs/RECIPE-seedN`. Of several seeds, the folders are `OUT-seedN`.
         seed: of everything random.
-        resume: go on with the run in the folder.
+        seeds: how many seeds to train, from `seed` on, one after the other, each in a folder of its own.
+        set: another value for a key of the recipe, `--set ppo.updates=200`; may be given several times.
+        resume: resume the run in the folder.
 
     """
-    from training.train import train as run
+    from training.seeds import train_runs
 
-    folder = out or Path("runs") / f"{Path(recipe).stem}-seed{seed}"
-    command = shlex.join(["placelab", "train", recipe, "--out", str(folder), "--seed", str(seed)])
-    return run(recipe, out=folder, seed=seed, resume=resume, command=command)
+    return train_runs(recipe, _path(out), seed=seed, seeds=seeds, changes=set, resume=resume)
 
 
 @checked

@@ -15,9 +15,21 @@ import numpy as np
 
 from envs.cost_models import CostModel
 from envs.observations import Progress, find_observer, room_for
-from envs.rewards import LONGEST_SECONDS, PENALTY_PER_GB, Penalty, Reward, find_reward, penalised_seconds
+from envs.rewards import (
+    FOLDER,
+    LONGEST_SECONDS,
+    PENALTY_PER_GB,
+    Penalty,
+    Reward,
+    RewardFunction,
+    load_reward,
+    pays_at_the_end,
+    penalised_seconds,
+    settled,
+)
 from envs.simulator import Outcome
 from envs.stage import RENDERING, Scene, Stage, outcome_info, render
+from graphs import by_name
 from graphs.by_name import unknown
 from graphs.cluster import GIB, Cluster
 from graphs.errors import InputError
@@ -38,7 +50,7 @@ class Rules:
     memory_gib: float | None = None
     penalty_per_gb: float = PENALTY_PER_GB
     longest_seconds: float = LONGEST_SECONDS
-    every: int = 1  # steps from one simulation to the next, of a reward for improvement; for who plays many episodes
+    every: int = 1  # steps from one simulation to the next, if the reward pays before the end; for many episodes
 
     def __post_init__(self) -> None:
         for what, given, known in (("start", self.start, STARTS), ("order", self.order, ORDERS)):
@@ -46,15 +58,15 @@ class Rules:
                 raise InputError(unknown(what, given, known))
         if self.every < 1:
             raise InputError(f"every is {self.every}; expected 1 or more steps from one simulation to the next")
-        find_reward(self.reward, Penalty(0.0))  # an unknown name is an error now, not at the first step
+        by_name.check(FOLDER, self.reward)  # an unknown name is an error now, not at the first step
 
     def due(self, episode: Episode) -> bool:
         """Whether the episode's placement is to be simulated as it stands: at its start, every so often, at its end."""
-        return episode.ended or (self.reward == "improvement" and episode.steps % self.every == 0)
+        return episode.ended or (not pays_at_the_end(self.reward) and episode.steps % self.every == 0)
 
     def simulations(self, units: int) -> int:
         """How many simulations an episode over so many units takes."""
-        return 1 + -(-units // self.every) if self.reward == "improvement" else 1
+        return 1 if pays_at_the_end(self.reward) else 1 + -(-units // self.every)
 
     def penalty(self, problem: Problem) -> Penalty:
         """What memory costs; the threshold is that of the smallest device unless it is given."""
@@ -106,6 +118,10 @@ class Mdp:
 
     rules: Rules
     best: dict[Scene, tuple[float, Ints]] = field(default_factory=dict)  # rho and (units,) devices
+    _reward: RewardFunction = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self._reward = load_reward(self.rules.reward)
 
     def begin(
         self, index: int, scene: Scene, rng: np.random.Generator, options: Mapping[str, Any] | None = None
@@ -117,7 +133,7 @@ class Mdp:
         placement = self._start(scene, rng) if placement is None else placement
         visits = self._visits(scene, rng) if visits is None else visits
         progress = Progress(index, scene, placement, np.zeros(len(placement), np.bool_), int(visits[0]))
-        return Episode(progress, visits, find_reward(self.rules.reward, self.rules.penalty(scene.problem)))
+        return Episode(progress, visits, settled(self._reward, self.rules.penalty(scene.problem)))
 
     def note(self, scene: Scene, placement: Ints, outcome: Outcome) -> None:
         """Remember a placement, (units,), if none of its problem has had a lower rho."""
@@ -148,7 +164,7 @@ class PlacetoEnv(gym.Env[Any, Any]):
     - `cluster`: The cluster of these graphs, an object or a name.
     - `obs`: "ids", "dict" or "graph" (see `envs.observations`).
     - `features`: What "dict" and "graph" show of a unit: "by_device", "published" or "device_free".
-    - `reward`: "improvement", "terminal" or "square_root" (see `envs.rewards`).
+    - `reward`: "improvement", "terminal", "square_root", or one of your own, "my.py:build" (see `envs.rewards`).
     - `start`: The placement before the first step: "random"; "single", all on the fastest device; "zero", all on the
       first; "best", that of least rho seen since the last seed (a random one at first).
     - `order`: The order of the visits: "topological"; "random" anew in each episode; "given", by the units' numbers.

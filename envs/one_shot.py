@@ -13,7 +13,7 @@ import numpy as np
 
 from envs.cost_models import CostModel
 from envs.observations import Progress, find_observer, room_for
-from envs.rewards import Penalty, find_reward
+from envs.rewards import Penalty, load_reward
 from envs.stage import RENDERING, Scene, Stage, outcome_info, render
 from graphs.cluster import Cluster
 from graphs.errors import InputError
@@ -29,7 +29,7 @@ class GdpEnv(gym.Env[Any, Any]):
     - `cluster`: The cluster of these graphs, an object or a name.
     - `obs`: "ids", "dict" or "graph" (see `envs.observations`); before the step all units are on the fastest device.
     - `features`: What "dict" and "graph" show of a unit: "by_device", "published" or "device_free".
-    - `reward`: "square_root" or "terminal" (see `envs.rewards`).
+    - `reward`: "square_root", "terminal", or one of your own, "my.py:build" (see `envs.rewards`).
     - `max_units`: Pad observations and actions to so many units; the largest graph's unless given.
     - `cost_model`: What ops cost; the roofline's seconds unless given.
     - `priority`: Order of the queues, as in `Simulator`.
@@ -56,8 +56,7 @@ class GdpEnv(gym.Env[Any, Any]):
     ) -> None:
         self._stage = Stage(problems, graph, cluster, cost_model, priority)
         self._observer = find_observer(obs, self._stage, max_units, features)
-        self._reward_name = reward
-        find_reward(reward, Penalty(0.0))  # an unknown name is an error now, not at the first step
+        self._reward = load_reward(reward)
         self.max_units = room_for(self._stage, max_units)
         self.render_mode = render_mode
         self.observation_space = self._observer.space
@@ -101,7 +100,7 @@ class GdpEnv(gym.Env[Any, Any]):
         progress.visited[:] = True
         before, self._outcome = self._outcome, progress.scene.simulator.run(progress.placement)
         smallest = float(progress.scene.problem.cluster.memory_bytes.min())
-        reward = find_reward(self._reward_name, Penalty(smallest))(before, self._outcome, True)
+        reward = self._reward(before, self._outcome, True, Penalty(smallest))
         self._ended = True
         info = outcome_info(progress.scene, self._outcome)
         return self._observer.observe(progress), reward, True, False, info

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     PlanLike: TypeAlias = str | Path | Plan
     PathLike: TypeAlias = str | Path
     Groups: TypeAlias = int | Literal["auto"] | None
+    Changes: TypeAlias = str | Sequence[str]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -163,6 +164,11 @@ def _groups(name: str, value: Any) -> int | str | None:
     return AUTO if value == AUTO else _whole(name, value)
 
 
+def _changes(name: str, value: Any) -> list[str]:
+    """Changes of a recipe; a comma belongs to the value of one, as in "problems.groups=[16,32]"."""
+    return [_text(name, each) for each in (value if isinstance(value, list | tuple) else [value])]
+
+
 def _kind(name: str, value: Any) -> str:
     if value not in ("all", *KINDS):
         raise InputError(by_name.unknown("kind of thing", str(value), ("all", *KINDS)))
@@ -228,6 +234,7 @@ ARGUMENTS = {
     "PathLike": Argument(Path, _path),
     "Path": Argument(Path, _path),
     "Groups": Argument(int | Literal["auto"] | None, _groups),
+    "Changes": Argument(list[str], _changes),
     "Kind": Argument(Kind, _kind),
     "int": Argument(int, _whole),
     "float": Argument(float, _number),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from evaluation.problem_file import ProblemFile, save_problem
 from evaluation.record import EvaluationFile, Notes, save_evaluation
 from evaluation.trained import finetuned, load_placer
 from graphs import by_name
+from graphs.errors import InputError
 from graphs.files import write_whole
 from graphs.load import load_cluster, load_graph
 from graphs.problem import Problem
@@ -106,10 +108,15 @@ def finetune(
     tuner = finetuned(start, on_tuned=results.append)
     problem = Problem(load_graph(graph, groups=groups), load_cluster(cluster), optimizer)
     comparison = compare([tuner, start, greedy, *classical_placers()], [problem], budget=simulations, seeds=(seed,))
+    if not results:  # such as a policy that diverged; what the others found is no answer to the question
+        raise InputError(next(failure.reason for failure in comparison.failures if failure.placer == tuner.name))
     tuned = results[0]
     folder = run / "finetune"
     folder.mkdir(exist_ok=True)
-    lines = [json.dumps({"simulations": count, "best_seconds": seconds}) for count, seconds in tuned.history]
+    lines = [  # JSON has no infinity, which is how fast a plan is as long as none fits
+        json.dumps({"simulations": count, "best_seconds": seconds if math.isfinite(seconds) else None})
+        for count, seconds in tuned.history
+    ]
     write_whole(folder / "metrics.jsonl", "".join(f"{line}\n" for line in lines))
     notes = Notes(learned=tuner.name, before=greedy.name)
     save_evaluation(EvaluationFile(notes=notes, records=comparison.records), folder / "evaluation.json")

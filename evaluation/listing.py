@@ -18,7 +18,10 @@ from graphs.errors import InputError
 from graphs.plugins import Plugin, plugins
 from graphs.suites import SUITES, suite_specs
 
-Kind = Literal["all", "families", "suites", "clusters", "placers", "networks", "cost_models", "objectives", "recipes"]
+Kind = Literal[
+    "all", "families", "suites", "clusters", "placers", "networks", "cost_models", "objectives", "rewards",
+    "ppo_rewards", "recipes",
+]  # fmt: skip
 KINDS = [kind for kind in get_args(Kind) if kind != "all"]
 FOLDERS = {folder.rpartition(".")[2]: folder for folder in by_name.FOLDERS}
 RECIPES = Path(__file__).resolve().parent.parent / "training" / "recipes"
@@ -30,6 +33,8 @@ ELSEWHERE = {  # what may stand where a name stands
     "networks": "or file.py:build:knob=3, a function of your own",
     "cost_models": "or auto, which follows from what the graph knows, or file.py:build:knob=3, a function of your own",
     "objectives": "or file.py:build:knob=3, a function of your own",
+    "rewards": "or file.py:build:knob=3, a function of your own",
+    "ppo_rewards": "or file.py:build:knob=3, a function of your own",
     "recipes": "or a recipe file (*.toml)",
 }
 

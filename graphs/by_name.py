@@ -25,7 +25,16 @@ from graphs.knobs import Builder, needed, texts, typed
 from graphs.plugins import plugins
 from graphs.user_code import user_callable
 
-FOLDERS = ("graphs.families", "graphs.clusters", "envs.cost_models", "envs.objectives", "placers", "placers.networks")
+FOLDERS = (
+    "graphs.families",
+    "graphs.clusters",
+    "envs.cost_models",
+    "envs.objectives",
+    "envs.rewards",
+    "placers",
+    "placers.networks",
+    "training.ppo_rewards",
+)
 LEAST = {"graphs.families": 1, "graphs.clusters": 1}  # of whole numbers there: layers, devices; elsewhere 0
 
 _KNOB = re.compile(r"\w+=")

@@ -8,15 +8,14 @@ from torch import Tensor
 
 from envs.simulator import Outcomes
 from graphs.op_graph import Bools, Floats
+from training.ppo_rewards import PpoReward
 
 NOT_FITTING = -10.0  # GDP, section 4.1: reward of an invalid placement
 DECAY = 0.9  # of a moving average
 
 
-def rewards(outcomes: Outcomes, memory_bytes: Floats, scale_seconds: float, *, shape: str = "sqrt") -> Floats:
-    """(plans,) GDP's -sqrt(seconds), in units of a scale of the problem; -10 and below for plans that do not fit.
-
-    The shape "log" is -log(seconds) instead: a tenth less counts alike whether a plan is good or bad (ours).
+def rewards(outcomes: Outcomes, memory_bytes: Floats, scale_seconds: float, of_ratios: PpoReward) -> Floats:
+    """(plans,) what `of_ratios` pays for seconds in units of a scale of the problem; -10 and below for misfits.
 
     The scale (the problem's lower bound) makes graphs of 20 ms and of 2 s count alike, and keeps the penalty below
     the reward of any sensible plan. The penalty grows with how full the fullest of the devices, of `memory_bytes`
@@ -24,8 +23,7 @@ def rewards(outcomes: Outcomes, memory_bytes: Floats, scale_seconds: float, *, s
     """
     fullest = (outcomes.peak_bytes / np.maximum(memory_bytes, 1.0)).max(axis=1)
     ratio = outcomes.step_seconds / scale_seconds
-    fitting = -np.log(np.maximum(ratio, 1e-9)) if shape == "log" else -np.sqrt(ratio)
-    return np.where(outcomes.fits, fitting, NOT_FITTING * np.maximum(fullest, 1.0))
+    return np.where(outcomes.fits, of_ratios(ratio), NOT_FITTING * np.maximum(fullest, 1.0))
 
 
 def standardised(values: Floats) -> Floats:

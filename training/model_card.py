@@ -23,11 +23,10 @@ def model_card(meta: Meta, recipe: Recipe, folder: Path) -> str:
             f"    placelab place GRAPH --cluster CLUSTER --placer {meta.placer}:checkpoint={folder}",
             "",
             f"- Network: `{meta.network}`, seed {meta.seed}. {_how(meta, recipe)}",
-            f"- Trained on: the graphs under `TRAIN` of {', '.join(learned.families)} (`graphs/families/`), tied into",
-            f"  {_listed(learned.groups)} groups, on {', '.join(learned.clusters)}{copies}{kept}.",
+            f"- Trained on: {_trained_on(learned)}, tied into",
+            f"  {_listed(learned.groups)} groups, on {_clusters(learned)}{copies}{kept}.",
             *_variety(learned),
-            f"- To be judged on: the graphs under `TEST` of the same families, on {', '.join(learned.test_clusters)};",
-            "  training saw none of them. Families that are not listed above were not seen at all.",
+            *_judged_on(learned),
             "- Step times are those of `envs/simulator.py` under the roofline cost model; memory counts weights, their",
             f"  gradients, the state of the optimizer ({learned.optimizer}) and what the backward pass needs.",
             "- Not for: pipelines of several micro-batches, replicas of an op, or clusters far from those above",
@@ -37,6 +36,31 @@ def model_card(meta: Meta, recipe: Recipe, folder: Path) -> str:
             "",
         )
     )
+
+
+def _trained_on(learned: ProblemSet) -> str:
+    families = f"the graphs under `TRAIN` of {', '.join(learned.families)} (`graphs/families/`)"
+    parts = [families] if learned.families else []
+    parts += [", ".join(f"`{graph}`" for graph in learned.graphs)] if learned.graphs else []
+    parts += [f"the suites {', '.join(learned.suites)} (`graphs/suites.py`)"] if learned.suites else []
+    return "; ".join(parts)
+
+
+def _clusters(learned: ProblemSet) -> str:
+    named = ", ".join(learned.clusters) if learned.families or learned.graphs else ""
+    return " and ".join(filter(None, (named, "the suites' own clusters" if learned.suites else "")))
+
+
+def _judged_on(learned: ProblemSet) -> list[str]:
+    """What training did not see, if the recipe names any."""
+    tests = ["the graphs under `TEST` of the same families"] if learned.families else []
+    tests += [", ".join(f"`{graph}`" for graph in learned.test_graphs)] if learned.test_graphs else []
+    if not tests:
+        return []
+    return [
+        f"- To be judged on: {' and '.join(tests)}, on {', '.join(learned.test_clusters)};",
+        "  training saw none of them. Families that are not listed above were not seen at all.",
+    ]
 
 
 def _variety(learned: ProblemSet) -> list[str]:

@@ -24,6 +24,7 @@ from graphs.torch_threads import limit_torch_threads
 from training.advantage import rewards, standardised, surrogate
 from training.divergence import descend, stops_where_it_diverges
 from training.imitation import Shown, search
+from training.ppo_rewards import load_ppo_reward
 from training.recipe import Imitation, Ppo
 from training.rollouts import Arena, Policy, Rollouts
 from training.schedule import between, share_done
@@ -65,6 +66,7 @@ class PpoTrainer:
         for arena in self.arenas:
             arena.view(policy)  # raises InputError where the policy is not for the problem, before anything is run
         self.settings = settings
+        self._reward = load_ppo_reward(settings.reward)
         self.imitation = imitation or Imitation()
         self.seed = seed
         self.imitated = 0  # updates of imitation alone
@@ -136,7 +138,7 @@ class PpoTrainer:
 
     def advantages(self, arena: Arena, outcomes: Outcomes) -> Floats:
         """(samples,) how much better each sample of a problem is than its baseline, which may move on."""
-        values = rewards(outcomes, arena.memory_bytes, arena.scale_seconds, shape=self.settings.reward)
+        values = rewards(outcomes, arena.memory_bytes, arena.scale_seconds, self._reward)
         if self.settings.baseline == "samples":
             return standardised(values)
         only_fitting = 0 < self.settings.only_fitting_after <= self.updates

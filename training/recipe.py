@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import tomllib
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 import tomli_w
@@ -20,14 +22,22 @@ LearningRate = Annotated[float, msgspec.Meta(gt=0, le=1)]  # of Adam, which move
 Limit = Annotated[float, msgspec.Meta(gt=0)]  # inf: none
 Weight = Annotated[float, msgspec.Meta(ge=0, le=1e9)]  # finite, that is
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
+FAMILIES = ("rnnlm", "inception", "transformer")
 
 
 class ProblemSet(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What to train on, the training split of families on some clusters, and what to be judged by."""
+    """What to train on, graphs on some clusters, and what to be judged by.
 
-    families: tuple[str, ...] = ("rnnlm", "inception", "transformer")
+    Without graphs and suites, and if no families are named, three families are trained on. Raises InputError if
+    nothing is left to train on.
+    """
+
+    families: tuple[str, ...] = FAMILIES  # whose training splits are trained on
+    graphs: tuple[str, ...] = ()  # any others: graph files, specs such as "rnnlm:layers=4", "my_model.py:model"
+    suites: tuple[str, ...] = ()  # whose problems are trained on, each on its own cluster
+    test_graphs: tuple[str, ...] = ()  # to be judged by, in addition to the families' test splits
     clusters: tuple[str, ...] = ("p100:devices=2", "p100:devices=3", "p100:devices=4", "p100:devices=8")
-    test_clusters: tuple[str, ...] = ("p100:devices=2", "p100:devices=4")  # for the families' test split
+    test_clusters: tuple[str, ...] = ("p100:devices=2", "p100:devices=4")  # for what it is judged by
     randomised: Annotated[int, msgspec.Meta(ge=0)] = 0  # copies of each training cluster with other speeds and memory
     spread: Annotated[float, msgspec.Meta(ge=1, le=1e9)] = 5.0  # by which those are at most multiplied or divided
     unequal: Share = 0.0  # of those copies, with devices that differ from each other
@@ -39,6 +49,17 @@ class ProblemSet(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     test_groups: Positive = 64  # into which test graphs are tied
     optimizer: str = "adam"  # whose state occupies memory
 
+    def __post_init__(self) -> None:
+        if self.families is FAMILIES and (self.graphs or self.suites):
+            msgspec.structs.force_setattr(self, "families", ())  # not named: the default is for want of anything else
+        if not (self.families or self.graphs or self.suites):
+            raise InputError("there is nothing to train on; name families, graphs or suites")
+        needed = {"groups": True, "clusters": self.families or self.graphs}
+        needed["test_clusters"] = self.families or self.test_graphs
+        for what, is_needed in needed.items():
+            if is_needed and not getattr(self, what):
+                raise InputError(f"{what} is empty; give at least one, or leave it out")
+
 
 class Ppo(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """PPO's settings; GDP's paper gives none, these are ours."""
@@ -48,7 +69,7 @@ class Ppo(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     curriculum: Share = 0.0  # of the updates, during which larger graphs join, from a fifth of all problems on
     samples: Positive = 32  # placements simulated per problem and update
     epochs: Positive = 3  # passes over those samples
-    reward: Literal["sqrt", "log"] = "sqrt"  # of the step time; the first is GDP's
+    reward: str = "sqrt"  # a file in training/ppo_rewards, or "my.py:build"; this one is GDP's
     baseline: Literal["samples", "moving_average"] = "samples"  # of a problem: the same update's, or earlier ones
     only_fitting_after: Annotated[int, msgspec.Meta(ge=0)] = 0  # updates, of a moving average; 0: all always count
     clip: Share = 0.2  # of the probability ratio of each unit's device
@@ -58,6 +79,9 @@ class Ppo(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     final_entropy: Weight = 0.0005
     weight_decay: Weight = 0.01  # of AdamW
     gradient_norm: Limit = 1.0  # larger gradients are scaled down to this
+
+    def __post_init__(self) -> None:
+        _check_name("training.ppo_rewards", self.reward)
 
 
 class Imitation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -95,12 +119,21 @@ class EpisodeRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     That order is part of the network's spec, "placeto:order=random": whoever acts with the policy needs it, too.
     """
 
-    reward: Literal["improvement", "terminal", "square_root"] = "improvement"
+    reward: str = "improvement"  # a file in envs/rewards, or "my.py:build"
     start: Literal["random", "single", "zero", "best"] = "random"
     memory_gib: Annotated[float, msgspec.Meta(gt=0)] | None = None  # of a device, beyond which memory costs; its own
     penalty_per_gb: Weight = 2.0  # seconds
     longest_seconds: Limit = 10.0  # to which penalised seconds are clipped
-    every: Positive = 1  # steps from one simulation to the next, of the improvement reward; more take fewer (ours)
+    every: Positive = 1  # steps from one simulation to the next, if the reward pays before the end (ours)
+
+    def __post_init__(self) -> None:
+        _check_name("envs.rewards", self.reward)
+
+
+def _check_name(folder: str, spec: str) -> None:
+    """Raise InputError for the name of nothing; a user's own file is looked at when it is used."""
+    if by_name.own(spec) is None and (name := spec.partition(":")[0]) not in by_name.names(folder):
+        raise InputError(by_name.unknown("reward", name, by_name.names(folder)))
 
 
 SECTIONS = {"ppo": Ppo(), "imitation": Imitation(), "reinforce": Reinforce(), "rules": EpisodeRules()}
@@ -140,11 +173,56 @@ def recipe_names() -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in RECIPES.glob("*.toml")))
 
 
-def load_recipe(what: str) -> Recipe:
-    """A recipe by name, or from a TOML file. Raises InputError, naming the key, for what is unknown or out of range."""
+def load_recipe(what: str, changes: Sequence[str] | str = ()) -> Recipe:
+    """A recipe by name, or from a TOML file, with changes to its keys such as "ppo.updates=200".
+
+    Raises InputError, naming the key, for what is unknown or out of range.
+    """
+    recipe = _loaded(what)
+    for change in [changes] if isinstance(changes, str) else changes:
+        recipe = _changed(recipe, change)
+    return recipe
+
+
+def _loaded(what: str) -> Recipe:
     path = Path(what) if what.endswith(".toml") else RECIPES / f"{what}.toml"
     if not path.is_file():
         if what.endswith(".toml"):
             raise InputError(f"recipe file {what} does not exist; recipes by name: {', '.join(recipe_names())}")
         raise InputError(by_name.unknown("recipe", what, recipe_names()))
     return read_document(path, Recipe, version=VERSION, remedy="`placelab list recipes` names those that come along")
+
+
+def _changed(recipe: Recipe, change: str) -> Recipe:
+    """The recipe with another value of a key; the value is written as in TOML, or a word without its quotes."""
+    key, equals, text = (part.strip() for part in change.partition("="))
+    if not equals or not key:
+        raise InputError(f"expected KEY=VALUE to change a recipe, such as ppo.updates=200, got {change!r}")
+    plain = msgspec.to_builtins(recipe)
+    *sections, name = key.split(".")
+    place: Any = plain
+    for section in sections:
+        place = place.get(section) if isinstance(place, dict) else None
+    if not isinstance(place, dict) or name not in place or isinstance(place[name], dict):
+        raise InputError(by_name.unknown("key of a recipe", key, _keys(plain)))
+    place[name] = _value(text)
+    try:
+        return msgspec.convert(plain, Recipe)
+    except msgspec.ValidationError as error:
+        what = str(error).partition(" - at `")[0].replace("`", "")
+        raise InputError(f"{change}: {what[:1].lower()}{what[1:]}") from error
+
+
+def _value(text: str) -> Any:  # of a key, whichever type it has
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except (tomllib.TOMLDecodeError, RecursionError):
+        return text
+
+
+def _keys(plain: dict[str, Any]) -> list[str]:
+    """All keys of a recipe, as "ppo.updates"."""
+    keys = []
+    for name, value in plain.items():
+        keys += [f"{name}.{key}" for key in value] if isinstance(value, dict) else [name]
+    return keys

@@ -11,6 +11,7 @@ from msgspec.structs import asdict
 from tqdm import tqdm
 
 from envs.iterative import Rules
+from graphs import by_name
 from graphs.errors import InputError
 from graphs.problem import Problem
 from placers.colocrl import ColocRl
@@ -27,7 +28,7 @@ from placers.searching.interrupts import Interrupts
 from placers.sequential import Sequential
 from training.checkpoint import restore_trainer, save_trainer
 from training.ppo import PpoTrainer
-from training.problems import load_problems
+from training.problems import check_problems, load_problems
 from training.recipe import Recipe, load_recipe
 from training.reinforce import ReinforceTrainer
 from training.reinforce_run import restore_reinforce, save_reinforce
@@ -71,6 +72,8 @@ def train(
     resumes = resume and check_resumable(out, recipe)
     new, placer = NEW[recipe.placer]
     policy = new(recipe.network, seed)
+    if not problems:
+        check_recipe(recipe)
     trainer = _trainer(recipe, policy, problems or load_problems(recipe.problems, seed=seed), seed)
     if resumes:
         restore_reinforce(out, trainer) if isinstance(trainer, ReinforceTrainer) else restore_trainer(out, trainer)
@@ -80,6 +83,14 @@ def train(
         _save(folder, trainer)  # so that there is a state to resume from, however early the run is stopped
     _run(trainer, recipe, folder)
     return placer(policy, f"{recipe.placer}:checkpoint={out}")
+
+
+def check_recipe(recipe: Recipe) -> None:
+    """Raise InputError, before anything is captured, for what a recipe names and there is not."""
+    check_problems(recipe.problems, "train")
+    check_problems(recipe.problems, "test")
+    by_name.check("training.ppo_rewards", recipe.ppo.reward)
+    by_name.check("envs.rewards", recipe.rules.reward)
 
 
 def _trainer(recipe: Recipe, policy: Any, problems: Sequence[Problem], seed: int) -> Trainer:

@@ -45,5 +45,5 @@ def test_gdp_takes_the_root_and_refuses_what_does_not_fit() -> None:
 
 
 def test_an_unknown_reward_gets_the_list() -> None:
-    with pytest.raises(InputError, match=r"did you mean 'terminal'.*there are: terminal, improvement, square_root"):
+    with pytest.raises(InputError, match=r"did you mean 'terminal'.*there are: improvement, square_root, terminal"):
         find_reward("terminals", PENALTY)

@@ -25,6 +25,7 @@ from training.advantage import NOT_FITTING, rewards, standardised
 from training.checkpoint import TRAINER
 from training.finetune import FineTuned, FineTuner
 from training.ppo import PpoTrainer
+from training.ppo_rewards import load_ppo_reward
 from training.recipe import Ppo, Recipe, load_recipe, recipe_names
 from training.rollouts import Arena
 from training.train import train
@@ -55,9 +56,19 @@ def test_rewards_are_those_of_gdp_per_problem() -> None:
     fits = np.array([True, True, False, False])
     outcomes = Outcomes(np.array([4.0, 9.0, 1.0, 1.0]), np.array([[5, 5], [9, 1], [10.0, 0], [2, 15]]), fits)
     memory = np.array([10.0, 10.0])
-    assert rewards(outcomes, memory, 1.0).tolist() == [-2.0, -3.0, NOT_FITTING, 1.5 * NOT_FITTING]
-    assert rewards(outcomes, memory, 4.0).tolist() == [-1.0, -1.5, NOT_FITTING, 1.5 * NOT_FITTING]
-    logarithms = rewards(outcomes, memory, 1.0, shape="log")
+    assert rewards(outcomes, memory, 1.0, load_ppo_reward("sqrt")).tolist() == [
+        -2.0,
+        -3.0,
+        NOT_FITTING,
+        1.5 * NOT_FITTING,
+    ]
+    assert rewards(outcomes, memory, 4.0, load_ppo_reward("sqrt")).tolist() == [
+        -1.0,
+        -1.5,
+        NOT_FITTING,
+        1.5 * NOT_FITTING,
+    ]
+    logarithms = rewards(outcomes, memory, 1.0, load_ppo_reward("log"))
     np.testing.assert_allclose(logarithms, [-np.log(4), -np.log(9), NOT_FITTING, 1.5 * NOT_FITTING])
 
 

@@ -1,0 +1,102 @@
+"""Rewards: what a decider is told after each step of an environment. An extension folder: one file, one reward.
+
+The `build` of each file returns a function (before, after, last, penalty) -> float: of the outcomes of the placement
+before and after the step, whether the step is the episode's last, and what memory above a threshold costs. A file whose
+reward is 0 before the last step says `LAST_ONLY = True`; then no placement before that has to be simulated.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Protocol
+
+from envs.simulator import Outcome
+from graphs import by_name
+from graphs.cluster import GIB
+from graphs.errors import InputError
+from graphs.user_code import user_code
+
+FOLDER = "envs.rewards"
+PENALTY_PER_GB = 2.0  # seconds; Placeto, the authors' code (a GB is taken for a GiB)
+LONGEST_SECONDS = 10.0  # Placeto, the authors' code: penalised seconds are clipped there
+
+
+@dataclass(frozen=True)
+class Penalty:
+    """What memory above a threshold costs in Placeto's rewards, as in the authors' code unless it is given."""
+
+    memory_bytes: float  # threshold M, of the fullest device
+    per_gb: float = PENALTY_PER_GB  # seconds for each GiB above it
+    longest_seconds: float = LONGEST_SECONDS  # penalised seconds are clipped there
+
+
+RewardFunction = Callable[[Outcome, Outcome, bool, Penalty], float]
+
+
+class Reward(Protocol):
+    """A reward whose penalty is settled."""
+
+    def __call__(self, before: Outcome, after: Outcome, last: bool) -> float:
+        """Reward of one step."""
+        ...
+
+
+def penalised_seconds(outcome: Outcome, penalty: Penalty) -> float:
+    """Placeto's rho = min(step seconds + 2 max(0, peak GB - M), 10), with the fullest device's peak."""
+    excess = max(0.0, float(outcome.peak_bytes.max()) - penalty.memory_bytes)
+    return min(outcome.step_seconds + penalty.per_gb * excess / GIB, penalty.longest_seconds)
+
+
+def load_reward(spec: str) -> RewardFunction:
+    """The reward that a spec names, such as "improvement" or "my.py:build". Raises InputError for what is none."""
+    function: RewardFunction = by_name.build(FOLDER, spec)
+    return function
+
+
+def find_reward(spec: str, penalty: Penalty) -> Reward:
+    """The same with its penalty settled."""
+    return settled(load_reward(spec), penalty)
+
+
+def settled(function: RewardFunction, penalty: Penalty) -> Reward:
+    """A reward with its penalty."""
+
+    def reward(before: Outcome, after: Outcome, last: bool) -> float:
+        return function(before, after, last, penalty)
+
+    return reward
+
+
+@cache
+def pays_at_the_end(spec: str) -> bool:
+    """Whether a reward says that it is 0 before the last step of an episode; a user's own file never does."""
+    return by_name.own(spec) is None and bool(by_name.constants(FOLDER, spec.partition(":")[0]).get("LAST_ONLY"))
+
+
+def checked(spec: str, built: Any) -> RewardFunction:
+    """What `build` of a user's file or of another package returned, as a reward whose values are checked.
+
+    Raises InputError for what is no function; the reward raises it for values that are no finite numbers.
+    """
+    if not callable(built):
+        raise InputError(
+            f"{spec!r}: expected a function (before, after, last, penalty) -> float, got {type(built).__name__}"
+        )
+    mine = by_name.own(spec)
+
+    def reward(before: Outcome, after: Outcome, last: bool, penalty: Penalty) -> float:
+        with user_code(mine.file) if mine else nullcontext():
+            paid = built(before, after, last, penalty)
+        try:
+            value = float(paid)
+        except (TypeError, ValueError):
+            value = math.nan
+        if not math.isfinite(value):
+            raise InputError(f"reward {spec!r} paid {paid!r}; expected a finite number")
+        return value
+
+    return reward

@@ -1,0 +1,16 @@
+"""Placeto's reward 1: by how much each step lowered the penalised seconds; they add up to how much the episode did."""
+
+from __future__ import annotations
+
+from envs.rewards import Penalty, RewardFunction, penalised_seconds
+from envs.simulator import Outcome
+
+
+def build() -> RewardFunction:
+    """The reward."""
+    return improvement
+
+
+def improvement(before: Outcome, after: Outcome, _last: bool, penalty: Penalty) -> float:
+    """The rho before the step less that after it."""
+    return penalised_seconds(before, penalty) - penalised_seconds(after, penalty)

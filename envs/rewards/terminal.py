@@ -1,0 +1,18 @@
+"""Placeto's reward 0: nothing until the end of the episode, then minus its penalised seconds."""
+
+from __future__ import annotations
+
+from envs.rewards import Penalty, RewardFunction, penalised_seconds
+from envs.simulator import Outcome
+
+LAST_ONLY = True
+
+
+def build() -> RewardFunction:
+    """The reward."""
+    return terminal
+
+
+def terminal(_before: Outcome, after: Outcome, last: bool, penalty: Penalty) -> float:
+    """-rho of the last placement."""
+    return -penalised_seconds(after, penalty) if last else 0.0

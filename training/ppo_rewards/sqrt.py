@@ -1,0 +1,19 @@
+"""GDP's reward: minus the square root of the step time (Zhou et al. 2019, section 4.1)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from graphs.op_graph import Floats
+from training.ppo_rewards import PpoReward
+
+
+def build() -> PpoReward:
+    """The reward."""
+    return sqrt
+
+
+def sqrt(ratios: Floats) -> Floats:
+    """(plans,) of (plans,) step seconds over the lower bound."""
+    rewards: Floats = -np.sqrt(ratios)
+    return rewards

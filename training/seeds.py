@@ -1,0 +1,77 @@
+"""Several seeds of one recipe, trained one after the other, each in a run folder of its own."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from graphs.errors import InputError
+from graphs.load import load_graph
+from training.problems import load_problems
+from training.recipe import Recipe, load_recipe
+from training.run_folder import CONFIG, check_free, check_resumable
+from training.train import Learned, check_recipe, train
+
+
+@dataclass(frozen=True)
+class Trained:
+    """The placers that the seeds of a recipe gave, in order."""
+
+    placers: tuple[Learned, ...]
+
+    def to_json(self) -> list[str]:
+        """The placers' specs."""
+        return [placer.name for placer in self.placers]
+
+    def __rich__(self) -> str:
+        return "\n".join(self.to_json())
+
+
+def train_runs(
+    what: str, out: Path | None, *, seed: int, seeds: int, changes: Sequence[str], resume: bool
+) -> Learned | Trained:
+    """Train a recipe, changed, with one seed in the folder `out`, or with several from `seed` on in `out-seedN`.
+
+    Without `out` the folders are `runs/RECIPE-seedN`. Raises InputError as `load_recipe` and `train` do.
+    """
+    recipe = load_recipe(what, changes)
+    if seeds < 1:
+        raise InputError(f"cannot train {seeds} seeds; ask for at least 1")
+    several = Path(out) if out else Path("runs") / Path(what).stem
+    folders = {each: several.with_name(f"{several.name}-seed{each}") for each in range(seed, seed + seeds)}
+    if out and seeds == 1:
+        folders = {seed: Path(out)}
+    words = [word for change in ([changes] if isinstance(changes, str) else changes) for word in ("--set", change)]
+    commands = {
+        each: shlex.join(["placelab", "train", what, *words, "--out", str(folder), "--seed", str(each)])
+        for each, folder in folders.items()
+    }
+    if seeds == 1:
+        return train(recipe, out=folders[seed], seed=seed, resume=resume, command=commands[seed])
+    return train_seeds(recipe, folders, resume=resume, commands=commands)
+
+
+def train_seeds(
+    recipe: Recipe, folders: Mapping[int, Path], *, resume: bool = False, commands: Mapping[int, str] | None = None
+) -> Trained:
+    """Train a recipe with each seed, in the folder given for it; each model is captured once.
+
+    With `resume`, the seeds that have been begun are resumed, and the others are begun. `commands` say what would
+    train each seed alone. Raises InputError, before the first is trained, for a recipe or folder that is refused.
+    """
+    begun = {seed for seed, folder in folders.items() if resume and (folder / CONFIG).is_file()}
+    for seed, folder in folders.items():
+        check_resumable(folder, recipe) if seed in begun else check_free(folder)
+    check_recipe(recipe)
+    captured = cache(load_graph)
+    placers = []
+    for seed, folder in folders.items():
+        problems = load_problems(recipe.problems, seed=seed, capture=captured)
+        resumes = seed in begun
+        placers.append(
+            train(recipe, problems, out=folder, seed=seed, resume=resumes, command=(commands or {}).get(seed, ""))
+        )
+    return Trained(tuple(placers))
