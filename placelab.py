@@ -31,7 +31,6 @@ for package in ("graphs", "envs", "placers", "training", "evaluation"):  # commo
 from evaluation.arguments import AUTO, checked, tied_into  # noqa: E402 - once these packages are known to be ours
 from evaluation.placing import capture, place, profile, show, simulate  # noqa: E402
 from graphs.errors import DoesNotFitError, InputError  # noqa: E402
-from graphs.files import check_writable  # noqa: E402
 
 if TYPE_CHECKING:
     from evaluation.arguments import Changes, ClusterLike, CostModelLike, GraphLike, Groups, PathLike, PlacerLike
@@ -74,7 +73,9 @@ def compare(
     objective: str = "step-time",
     seeds: int = 1,
     workers: int = 1,
+    robust: bool = False,
     journal: PathLike | None = None,
+    plans: PathLike | None = None,
 ) -> Comparison:
     """Compare placers on every graph and cluster, at the same number of simulations.
 
@@ -94,9 +95,12 @@ def compare(
             are pipelined, in milliseconds.
         seeds: how many seeds to run each placer with.
         workers: how many processes to share the work among.
-        journal: a file that keeps each result as it comes; the same command resumes from there.
+        robust: rank plans by their median step time when ops and transfers take a little longer or shorter at random.
+        journal: a file that keeps each result and its plan as it comes; the same command resumes from there.
+        plans: a folder for the plans, a plan file each.
 
     """
+    from evaluation.compare import check_settings
     from evaluation.compare import compare as run
     from evaluation.evaluate import chosen_placers, classical_placers
     from evaluation.problems import problems_of
@@ -105,12 +109,15 @@ def compare(
         raise InputError("compare needs graphs, or the name of a suite, and not both")
     if suite and clusters:
         raise InputError("a suite names its clusters; leave out --clusters")
-    check_writable(journal)
+    kept, folder = _path(journal), _path(plans)
+    check_settings(budget=budget, seeds=range(seeds), workers=workers, journal=kept, plans=folder)
     chosen = chosen_placers(placers, classical_placers())
     problems = problems_of(
         graphs, clusters, suite=suite, groups=groups, optimizer=optimizer, cost_model=cost_model, objective=objective
     )
-    return run(chosen, problems, budget=budget, seeds=range(seeds), workers=workers, journal=_path(journal))
+    return run(
+        chosen, problems, budget=budget, seeds=range(seeds), workers=workers, robust=robust, journal=kept, plans=folder
+    )
 
 
 @checked
@@ -151,6 +158,7 @@ def evaluate(
     seeds: int = 3,
     workers: int = 1,
     groups: Groups = AUTO,
+    cost_model: CostModelLike = AUTO,
     journal: PathLike | None = None,
 ) -> Comparison:
     """Compare a trained policy, zero-shot on graphs that it never saw, with every placer that needs no training.
@@ -166,14 +174,17 @@ def evaluate(
         seeds: how many seeds to run each placer with.
         workers: how many processes to share the work among.
         groups: tie the ops into this many groups; without it, as many as the policy's recipe says.
+        cost_model: what ops cost, as `place` takes it.
         journal: a file that keeps each result as it comes; the same command resumes from there.
 
     """
     from evaluation.evaluate import evaluate as run
 
-    check_writable(journal)
     count = None if groups == AUTO else tied_into(groups)
-    return run(policy, placers, suite, count, budget=budget, seeds=seeds, workers=workers, journal=_path(journal))
+    return run(
+        policy, placers, suite, count, budget=budget, seeds=seeds, workers=workers, journal=_path(journal),
+        cost_model=cost_model,
+    )  # fmt: skip
 
 
 @checked
@@ -185,6 +196,7 @@ def finetune(
     simulations: int = 1000,
     groups: Groups = AUTO,
     optimizer: str = "adam",
+    cost_model: str = AUTO,
     seed: int = 0,
 ) -> Comparison:
     """Fine-tune a trained policy on one problem, beside every placer at the same number of simulations.
@@ -198,13 +210,14 @@ def finetune(
         simulations: how many placements may be simulated.
         groups: tie the ops into this many groups, each placed as one; as in training is best.
         optimizer: whose state occupies memory, as `place` takes it.
+        cost_model: what ops cost, as `place` takes it; the report times the plan by it, too.
         seed: of everything random.
 
     """
     from evaluation.evaluate import finetune as finetune_run
 
     return finetune_run(
-        Path(run), graph, cluster, groups=tied_into(groups), optimizer=optimizer,
+        Path(run), graph, cluster, groups=tied_into(groups), optimizer=optimizer, cost_model=cost_model,
         simulations=simulations, seed=seed,
     )  # fmt: skip
 

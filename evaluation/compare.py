@@ -22,7 +22,7 @@ from evaluation.workers import Killed, check_guarded, shared
 from graphs import by_name
 from graphs.errors import InputError
 from graphs.files import check_writable
-from graphs.problem import Problem
+from graphs.problem import STEP_TIME, Problem
 from placers import Placer
 
 
@@ -35,6 +35,7 @@ def compare(
     seeds: Sequence[int] = (0,),
     cost_model: CostModel | str | None = None,
     workers: int = 1,
+    robust: bool = False,
     journal: Path | None = None,
     plans: Path | None = None,
     on_record: Callable[[Record], None] | None = None,
@@ -49,6 +50,7 @@ def compare(
     it comes; what it holds already is not done again. The folder `plans` gets each plan as a plan file. `on_record`
     sees each new record. Progress goes to stderr if that is a terminal.
 
+    With `robust`, plans are ranked by their median step time under noise (`envs.robustness`), not by that without any.
     Problems of one name are told apart by digits after it. A placer that fails on a problem is told of in `failures`.
     Raises InputError, before anything is placed, if there is nothing to compare, a placer or the very same problem is
     given twice, the ops of a problem take no time, a number is out of range, or a file cannot be written; and if
@@ -60,10 +62,12 @@ def compare(
     allowed = _allowed(built, budget, budgets or {})
     digits = {placer.name: placer_digits(placer) for placer in built}
     works = [
-        Work(problem, name, placer, seed, allowed[placer.name], (own, digits[placer.name]))
+        Work(problem, name, placer, seed, allowed[placer.name], (own, digits[placer.name]), robust)
         for problem, name, own in _named([_timed(problem, cost_model) for problem in problems])
         for placer in built for seed in seeds
     ]  # fmt: skip
+    if robust and (other := [work.problem.objective for work in works if work.problem.objective != STEP_TIME]):
+        raise InputError(f"a robust comparison is one of step times, not of {other[0]!r}")
     if plans is not None:
         plans.mkdir(exist_ok=True)
     results: list[Record | Failure] = []

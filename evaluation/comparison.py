@@ -18,6 +18,7 @@ from evaluation.tables import comparison_tables
 from graphs import by_name
 from graphs.errors import InputError
 from graphs.op_graph import Bools, Floats
+from graphs.problem import STEP_TIME
 
 FINETUNED = "+finetuned"  # what a fine-tuned placer's name ends with
 
@@ -66,17 +67,48 @@ class Comparison:
     @cached_property
     def step_seconds(self) -> Floats:
         """(problems, placers) seconds, whether or not the plan fits; NaN without a record."""
-        return self._table(lambda cell: float(geometric_mean(np.array([r.step_seconds for r in cell]))))
+        return self.mean_seconds("step_seconds")
+
+    def mean_seconds(self, field: str) -> Floats:
+        """(problems, placers) the same of another field of the records that is in seconds."""
+        return self._table(lambda cell: float(geometric_mean(np.array([getattr(record, field) for record in cell]))))
 
     @cached_property
     def objective_seconds(self) -> Floats:
-        """(problems, placers) the same of what the problems ask to make small: step time, or max-load."""
-        return self._table(lambda cell: float(geometric_mean(np.array([r.objective_seconds for r in cell]))))
+        """(problems, placers) the same of what the problems ask to make small."""
+        return self.mean_seconds("objective_seconds")
 
     @cached_property
-    def has_max_load(self) -> bool:
-        """Whether the objective is the max-load."""
-        return any(record.max_load is not None for record in self.records)
+    def objective(self) -> str:
+        """What the problems ask to make small, by name; several with commas between them."""
+        named = ["max-load" if record.max_load is not None else record.objective for record in self.records]
+        return ", ".join(name for name in dict.fromkeys(named) if name != STEP_TIME) or STEP_TIME
+
+    @cached_property
+    def is_robust(self) -> bool:
+        """Whether plans are ranked by their median step time under noise."""
+        return bool(self.records) and all(record.robust_seconds is not None for record in self.records)
+
+    @cached_property
+    def timing(self) -> tuple[str, ...]:
+        """A sentence that says what timed the ops; none of records that do not say it."""
+        timed = {record.problem: record.cost_model for record in self.records if record.cost_model}
+        models = tuple(dict.fromkeys(timed.values()))
+        if len(models) == 1 and len(timed) == len(self.problems):
+            return (f"Cost model: {models[0]}.",)
+        each = (f"{model} ({', '.join(name for name in timed if timed[name] == model)})" for model in models)
+        return (f"Cost models: {'; '.join(each)}.",) if models else ()
+
+    @cached_property
+    def notes(self) -> tuple[str, ...]:
+        """What placers had to say of their plans, each sentence once."""
+        said: dict[tuple[str, str], dict[str, None]] = {}
+        for record in self.records:
+            for note in record.notes:
+                said.setdefault((record.placer, note), {})[record.problem] = None
+        everywhere = len(self.problems)
+        where = {key: "" if len(on) == everywhere else f" on {', '.join(on)}" for key, on in said.items()}
+        return tuple(f"{self.labels[placer]}{on}: {note}" for (placer, note), on in where.items())
 
     @cached_property
     def fits(self) -> Bools:
@@ -99,14 +131,12 @@ class Comparison:
     def over_best(self) -> Floats:
         """(problems, placers) ratio to the fastest placer that fits; NaN where the plan does not fit."""
         best = np.where(self.fits, self.objective_seconds, np.inf).min(axis=1, keepdims=True, initial=np.inf)
-        ratio: Floats = self.fitting_seconds / best
-        return ratio
+        return _ratio(self.fitting_seconds, best)
 
     @cached_property
     def over_bound(self) -> Floats:
         """(problems, placers) ratio of step time to its lower bound; NaN where the plan does not fit."""
-        ratio: Floats = np.where(self.fits, self.step_seconds, np.nan) / self.lower_bound_seconds[:, None]
-        return ratio
+        return _ratio(np.where(self.fits, self.step_seconds, np.nan), self.lower_bound_seconds[:, None])
 
     def relative(self, placer: str, to: str) -> Estimate:
         """Geometric mean of a placer's objective over another's, where both fit; below 1 it is the faster."""
@@ -169,6 +199,12 @@ def short_name(placer: str) -> str:
     name, _, knobs = spec.partition(":")
     kept = ",".join(knob for knob in knobs.split(",") if not knob.startswith("checkpoint="))
     return (f"{name}:{kept}" if kept else name) + placer[len(spec) :]
+
+
+def _ratio(seconds: Floats, to: Floats) -> Floats:
+    """NaN where there is nothing to compare with: a step that takes no time."""
+    ratio: Floats = seconds / np.where(to > 0, to, np.nan)
+    return ratio
 
 
 def _estimate(ratio: Floats) -> Estimate:

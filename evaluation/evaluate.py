@@ -9,8 +9,8 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from envs.plan_file import save_plan
-from evaluation.compare import compare
+from envs.cost_models import AUTO, CostModel, load_cost_model, timed
+from evaluation.compare import check_settings, compare
 from evaluation.comparison import Comparison, short_name
 from evaluation.placed import Placed
 from evaluation.problem_file import ProblemFile, save_problem
@@ -18,9 +18,9 @@ from evaluation.record import EvaluationFile, Notes, save_evaluation
 from evaluation.trained import finetuned, load_placer
 from graphs import by_name
 from graphs.errors import InputError
-from graphs.files import write_whole
-from graphs.load import load_cluster, load_graph
-from graphs.problem import Problem
+from graphs.files import check_writable, write_whole
+from graphs.load import check_graph, load_cluster, load_clusters, load_graph
+from graphs.problem import Problem, check_optimizer
 from graphs.suites import load_suite
 from placers import Placer, default
 from placers.policies.policy_file import load_meta, save_policy
@@ -30,6 +30,7 @@ from training.problems import load_problems
 from training.recipe import load_recipe
 
 DEFAULT = "default"  # the released policy
+PLAN, PROBLEM = "best.plan.json", "best.problem.json"  # of fine-tuning, in the run folder
 AS_IN_PAPERS = "metis:default=true"  # the METIS that papers compare with, beside ours, which is tuned
 
 
@@ -58,15 +59,18 @@ def evaluate(
     seeds: int = 3,
     workers: int = 1,
     journal: Path | None = None,
+    cost_model: CostModel | str = AUTO,
 ) -> Comparison:
     """Compare a policy, zero-shot, with rivals: every classical placer, or those given.
 
     `policy` is a run folder, or "default" for the released one. The problems are those of a suite, or else the test
     split of the policy's recipe; their ops are tied into so many groups, or else as the recipe has it. All placers may
-    simulate `budget` placements per problem; the policy also answers without any (`samples=1`).
+    simulate `budget` placements per problem; the policy also answers without any (`samples=1`). `cost_model` times all
+    ops, as `envs.cost_models.timed` does.
 
-    The test split of a run is its evaluation, written to `evaluation.json` in its folder. Raises InputError for a
-    folder without a policy, or without the recipe where that is asked for.
+    The test split of a run is its evaluation, written to `evaluation.json` in its folder. Raises InputError, before a
+    model is captured, for a folder without a policy, or without the recipe where that is asked for, or that cannot be
+    written to, and for what `compare` refuses.
     """
     released = str(policy) == DEFAULT
     folder = default.RELEASED if released else Path(policy)
@@ -74,22 +78,29 @@ def evaluate(
         default.build(samples=samples) if released else trained(folder, samples=samples) for samples in (0, 1)
     )
     placers = [learned, greedy, *chosen_placers(rivals, [*classical_placers(), AS_IN_PAPERS])]
-    problems = _problems(folder, suite, groups)
-    comparison = compare(placers, problems, budget=budget, seeds=range(seeds), workers=workers, journal=journal)
-    if not released and not suite:
+    kept = None if released or suite else folder / "evaluation.json"
+    check_settings(budget=budget, seeds=range(seeds), workers=workers, journal=journal)
+    check_writable(kept)
+    _check_cost_model(cost_model)
+    comparison = compare(
+        placers, _problems(folder, suite, groups), budget=budget, seeds=range(seeds), workers=workers, journal=journal,
+        cost_model=None if cost_model == AUTO else cost_model,
+    )  # fmt: skip
+    if kept is not None:
         remarks = (
             f"Every placer may simulate {budget} placements of a problem and answers with the best of them; "
             f"{short_name(greedy.name)} is the policy's most likely placement, not simulated at all.",
             "Placers decide per op group; step times are simulated op by op.",
         )
         notes = Notes(learned=learned.name, remarks=remarks)
-        save_evaluation(EvaluationFile(notes=notes, records=comparison.records), folder / "evaluation.json")
+        save_evaluation(EvaluationFile(notes=notes, records=comparison.records), kept)
     return comparison
 
 
 def _problems(folder: Path, suite: str, groups: int | None) -> list[Problem]:
     """Those of a suite, or of the test split that the recipe in a policy's folder names."""
     settings = load_recipe(str(folder / "config.toml")).problems
+    load_clusters(settings.test_clusters)  # refused here, not after models were captured
     groups = groups or settings.test_groups
     if suite:
         return load_suite(suite, groups=groups, optimizer=settings.optimizer)
@@ -97,32 +108,61 @@ def _problems(folder: Path, suite: str, groups: int | None) -> list[Problem]:
 
 
 def finetune(
-    run: Path, graph: str, cluster: str, *, groups: int | None, optimizer: str, simulations: int, seed: int
+    run: Path,
+    graph: str,
+    cluster: str,
+    *,
+    groups: int | None,
+    optimizer: str,
+    simulations: int,
+    seed: int,
+    cost_model: str = AUTO,
 ) -> Comparison:
     """Fine-tune the policy of a run on one problem, and compare with every placer at the same number of simulations.
 
-    Writes `finetune/` into the run folder, and its best plan as `best.plan.json` with the problem.
+    Writes `finetune/` into the run folder, and its best plan as `best.plan.json` with the problem. Raises InputError,
+    before the graph is captured, for a folder without a policy or that cannot be written to, and for what does not
+    exist; and if fine-tuning failed.
     """
     start, greedy = trained(run), trained(run, samples=1)
     results: list[FineTuned] = []
     tuner = finetuned(start, on_tuned=results.append)
-    problem = Problem(load_graph(graph, groups=groups), load_cluster(cluster), optimizer)
+    check_settings(budget=simulations, seeds=(seed,), workers=1)
+    check_optimizer(optimizer)
+    check_graph(graph)
+    _check_cost_model(cost_model)
+    on, folder = load_cluster(cluster), run / "finetune"
+    check_writable(run / PLAN, run / PROBLEM, folder / "evaluation.json" if folder.is_dir() else None)
+    problem = timed(Problem(load_graph(graph, groups=groups), on, optimizer), cost_model)
     comparison = compare([tuner, start, greedy, *classical_placers()], [problem], budget=simulations, seeds=(seed,))
     if not results:  # such as a policy that diverged; what the others found is no answer to the question
         raise InputError(next(failure.reason for failure in comparison.failures if failure.placer == tuner.name))
-    tuned = results[0]
-    folder = run / "finetune"
+    notes = Notes(learned=tuner.name, before=greedy.name)
+    _save_tuned(run, folder, results[0], EvaluationFile(notes=notes, records=comparison.records))
+    spec = ProblemFile(graph=graph, groups=groups, cluster=cluster, optimizer=optimizer, cost_model=cost_model)
+    save_problem(spec, run / PROBLEM)
+    Placed.of(problem, results[0].plan).save(run / PLAN)
+    return comparison
+
+
+def _save_tuned(run: Path, folder: Path, tuned: FineTuned, evaluation: EvaluationFile) -> None:
+    """Write what fine-tuning found; whenever that is stopped, no evaluation or plan is left that is of another run.
+
+    For that the older ones are removed first, and an evaluation comes last.
+    """
     folder.mkdir(exist_ok=True)
+    for older in (run / PLAN, folder / "evaluation.json"):
+        older.unlink(missing_ok=True)
     lines = [  # JSON has no infinity, which is how fast a plan is as long as none fits
         json.dumps({"simulations": count, "best_seconds": seconds if math.isfinite(seconds) else None})
         for count, seconds in tuned.history
     ]
     write_whole(folder / "metrics.jsonl", "".join(f"{line}\n" for line in lines))
-    notes = Notes(learned=tuner.name, before=greedy.name)
-    save_evaluation(EvaluationFile(notes=notes, records=comparison.records), folder / "evaluation.json")
-    placed = Placed.of(problem, tuned.plan)
-    save_plan(placed.plan, problem, placed.timeline, run / "best.plan.json")
-    spec = ProblemFile(graph=graph, groups=groups, cluster=cluster, optimizer=optimizer)
-    save_problem(spec, run / "best.problem.json")
     save_policy(folder, tuned.policy.state_dict(), load_meta(run))
-    return comparison
+    save_evaluation(evaluation, folder / "evaluation.json")
+
+
+def _check_cost_model(what: CostModel | str) -> None:
+    """Raise InputError for a spec that names none."""
+    if what != AUTO:
+        load_cost_model(what)

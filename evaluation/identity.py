@@ -30,9 +30,9 @@ POLICY = ("meta.json", "policy.safetensors")  # what counts of a folder that a p
 OURS = {"graphs", "envs", "placers", "training", "evaluation", "placelab"}  # whose changes RULES tells of
 
 
-def key_of(problem: str, placer: str, seed: int, budget: int) -> str:
-    """The key of a record; problem and placer by their own digits."""
-    return _digest(problem, placer, seed, budget, RULES)[:DIGITS]
+def key_of(problem: str, placer: str, seed: int, budget: int, *, robust: bool = False) -> str:
+    """The key of a record, of a robust comparison or another one; problem and placer by their own digits."""
+    return _digest(problem, placer, seed, budget, robust, RULES)[:DIGITS]
 
 
 def problem_digits(problem: Problem) -> str:

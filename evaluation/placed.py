@@ -11,7 +11,6 @@ from typing import Any
 import msgspec
 from rich.console import RenderableType
 
-from envs.bounds import lower_bound
 from envs.plan import Plan
 from envs.plan_file import load_plan, save_plan
 from envs.simulator import simulate
@@ -20,6 +19,7 @@ from envs.trace import save_trace
 from evaluation.record import Record
 from evaluation.tables import plan_table
 from evaluation.units import memory
+from evaluation.work import record_of
 from graphs.errors import DoesNotFitError, InputError
 from graphs.problem import Problem
 from placers import Placer
@@ -72,17 +72,7 @@ class Placed:
     @cached_property
     def record(self) -> Record:
         """The plan in numbers, as comparisons keep it."""
-        return Record(
-            problem=self.problem.name,
-            placer=self.plan.placer,
-            seed=self.plan.seed,
-            step_seconds=self.timeline.step_seconds,
-            fits=self.timeline.fits,
-            peak_bytes=tuple(self.timeline.peak_bytes.tolist()),
-            simulations=self.plan.simulations,
-            search_seconds=self.search_seconds,
-            lower_bound_seconds=lower_bound(self.problem),
-        )
+        return record_of(self.problem, self.plan, self.timeline, self.search_seconds)
 
     def require_fit(self) -> None:
         """Raise DoesNotFitError, with what is needed, what there is, and what to try, if the plan does not fit."""

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 
+from envs.cost_models import AUTO, timed
 from graphs.documents import read_document
 from graphs.files import write_whole
 from graphs.load import load_cluster, load_graph
@@ -19,6 +20,7 @@ class ProblemFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     groups: int | None  # op groups, or none for single ops
     cluster: str  # a preset or a cluster file
     optimizer: str
+    cost_model: str = AUTO
 
 
 def save_problem(content: ProblemFile, path: Path) -> None:
@@ -29,4 +31,5 @@ def save_problem(content: ProblemFile, path: Path) -> None:
 def load_problem(path: Path) -> Problem:
     """Build the problem. Raises InputError, naming file and field, if it is damaged or names what does not exist."""
     spec = read_document(path, ProblemFile, version=1, remedy="`placelab finetune` writes one")
-    return Problem(load_graph(spec.graph, groups=spec.groups), load_cluster(spec.cluster), spec.optimizer)
+    cluster = load_cluster(spec.cluster)
+    return timed(Problem(load_graph(spec.graph, groups=spec.groups), cluster, spec.optimizer), spec.cost_model)

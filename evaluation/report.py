@@ -114,7 +114,7 @@ def _zero_shot(run: Path) -> Section:
     bars = comparison_bars(comparison, highlight=(learned,))
     return Section(
         title,
-        (*said, *content.notes.remarks),
+        (*said, *comparison.timing, *comparison.notes, *content.notes.remarks),
         ((Markup(bars), caption),),
         summary_sheet(comparison, learned),
         (("Step times on each problem", problem_sheet(comparison)),),
@@ -149,7 +149,8 @@ def _tuning_sentences(content: EvaluationFile | None, comparison: Comparison | N
         return ["The tuned policy was not compared with other placers (finetune/evaluation.json is missing)."]
     learned, before = content.notes.learned, content.notes.before
     if learned in comparison.placers and before in comparison.placers:
-        return [*tuning_findings(comparison, before, learned), *content.notes.remarks]
+        said = tuning_findings(comparison, before, learned)
+        return [*said, *comparison.timing, *comparison.notes, *content.notes.remarks]
     return list(content.notes.remarks)
 
 

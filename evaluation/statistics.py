@@ -32,7 +32,8 @@ class Estimate:
 
 def geometric_mean(values: Floats) -> Floats:
     """(..., values) positive numbers -> (...): the mean for ratios, in which twice and half cancel."""
-    mean: Floats = np.exp(np.log(values).mean(axis=-1))
+    with np.errstate(divide="ignore"):  # the mean of zero and others is zero
+        mean: Floats = np.exp(np.log(values).mean(axis=-1))
     return mean
 
 

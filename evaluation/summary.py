@@ -10,7 +10,9 @@ from rich.console import Group, RenderableType
 from rich.filesize import decimal
 from rich.table import Table
 
+from envs.cost_models import cost_model_of
 from envs.simulator import longest_remaining
+from graphs.errors import InputError
 from graphs.op_graph import OpGraph, Phase
 
 LARGEST = 5
@@ -32,6 +34,7 @@ class GraphSummary:
     weight_bytes: float  # each parameter tensor once
     output_bytes: float
     measured_ops: int  # with measured times
+    cost_model: str  # that times the ops unless another is named; empty if that does not follow from the graph
     critical_path_ops: int  # ops on the longest chain
     largest_outputs: dict[str, float]  # op -> bytes
 
@@ -52,6 +55,7 @@ class GraphSummary:
             weight_bytes=float(graph.weights.sum()),
             output_bytes=float(graph.output_bytes.sum()),
             measured_ops=int((~np.isnan([graph.measured_seconds, *graph.measured_on.values()]).all(axis=0)).sum()),
+            cost_model=_cost_model(graph),
             critical_path_ops=int(longest_remaining(graph, np.ones(len(graph))).max()),
             largest_outputs={graph.names[i]: float(graph.output_bytes[i]) for i in largest},
         )
@@ -79,7 +83,15 @@ class GraphSummary:
             totals.add_row(label, value)
         if self.measured_ops:
             totals.add_row("measured times", f"of {self.measured_ops:,} ops")
+        totals.add_row("timed by", self.cost_model or "whatever --cost-model names: some ops have times, others FLOPs")
         tensors = Table("largest outputs", "size", title_justify="left")
         for name, size in self.largest_outputs.items():
             tensors.add_row(name, decimal(int(size)))
         return Group(totals, tensors)
+
+
+def _cost_model(graph: OpGraph) -> str:
+    try:
+        return cost_model_of(graph)
+    except InputError:  # both, or neither: said where the graph is to be placed
+        return ""

@@ -12,23 +12,26 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from envs.cost_models import timing
 from envs.gantt import Row
 from envs.timeline import Timeline
 from evaluation import units
 from evaluation.statistics import Estimate
 from graphs.op_graph import Floats
-from graphs.problem import Problem
+from graphs.problem import STEP_TIME, Problem
 
 if TYPE_CHECKING:
     from evaluation.comparison import Comparison
 
 BAR = 10  # characters
+ROBUST = {"median": "robust_seconds", "worst": "worst_seconds", "free": "free_seconds"}  # heads of records' fields
 MANY = 14  # placers that a line of a table can hold
 
 
 def comparison_tables(comparison: Comparison) -> RenderableType:
     """Step times per problem, if a line can hold them, and, of several problems, the summary; and what failed."""
-    failed = [failure_table(comparison)] if comparison.failures else []
+    failed: list[RenderableType] = [failure_table(comparison)] if comparison.failures else []
+    failed += [Text(sentence) for sentence in (*comparison.notes, *comparison.timing)]
     if len(comparison.problems) == 1:
         return Group(placer_table(comparison), *failed)
     if len(comparison.placers) > MANY:
@@ -50,16 +53,18 @@ def placer_table(comparison: Comparison) -> Table:
     """All there is to say about each placer on a single problem: a row per placer, the fastest first."""
     table = _table(comparison.problems[0])
     table.add_column("placer")
-    max_load = ("max-load",) if comparison.has_max_load else ()
-    for head in (*max_load, "step", "over best", "over bound", "fits", "fullest device", "simulations", "seconds"):
+    own = () if comparison.objective == STEP_TIME else (comparison.objective,)
+    robust = ROBUST if comparison.is_robust else {}
+    for head in (*own, "step", *robust, "over best", "over bound", "fits", "fullest device", "simulations", "seconds"):
         table.add_column(head, justify="right")
     for row in comparison.summary():
         column = comparison.placers.index(row.placer)
         peak = max(max(record.peak_bytes) for record in comparison.records if record.placer == row.placer)
         table.add_row(
             comparison.labels[row.placer],
-            *(units.seconds(comparison.objective_seconds[0, column]) for _ in max_load),
+            *(units.seconds(comparison.objective_seconds[0, column]) for _ in own),
             units.seconds(comparison.step_seconds[0, column]),
+            *(units.seconds(comparison.mean_seconds(field)[0, column]) for field in robust.values()),
             units.ratio(row.over_best.value),
             units.ratio(row.over_bound.value),
             "yes" if row.fits else Text("no", style="yellow"),
@@ -73,11 +78,13 @@ def placer_table(comparison: Comparison) -> Table:
 
 def problem_table(comparison: Comparison) -> Table:
     """Step time of each placer on each problem; the fastest that fits in bold, what does not fit in brackets."""
-    what = "Max-load" if comparison.has_max_load else "Step time"
-    caption = f"{what}, less is better. Bold: fastest that fits. In brackets: does not fit in memory."
+    what = _ranked_by(comparison)
+    caption = (
+        f"{what[0].upper()}{what[1:]}, less is better. Bold: fastest that fits. In brackets: does not fit in memory."
+    )
     table = _table("Per problem", caption)
     table.add_column("problem", no_wrap=True)
-    table.add_column("step bound" if comparison.has_max_load else "bound", justify="right")
+    table.add_column("bound" if comparison.objective == STEP_TIME else "step bound", justify="right")
     for placer in comparison.placers:
         table.add_column(comparison.labels[placer].replace("_", "_\n"), justify="right", overflow="fold")
     for row, problem in enumerate(comparison.problems):
@@ -88,11 +95,10 @@ def problem_table(comparison: Comparison) -> Table:
 
 def summary_table(comparison: Comparison) -> Table:
     """Means over the problems, with their intervals."""
-    what = "max-load" if comparison.has_max_load else "step time"
     caption = (
-        f"Geometric means of {what} over that of the best placer and of step time over its lower bound, less is "
-        "better, over the problems where the plan fits; in brackets 95% intervals, had other problems been drawn. "
-        "Simulations and seconds are means per plan."
+        f"Geometric means of {_ranked_by(comparison)} over that of the best placer and of step time over its lower "
+        "bound, less is better, over the problems where the plan fits; in brackets 95% intervals, had other problems "
+        "been drawn. Simulations and seconds are means per plan."
     )
     table = _table("Over all problems", caption)
     table.add_column("placer", overflow="fold")
@@ -142,6 +148,7 @@ def plan_sentences(timeline: Timeline, lower_bound_seconds: float) -> list[str]:
         sentences.append(f"The busiest link, {busiest}, carries data {units.share(links[busiest])} of the time.")
     else:
         sentences.append("Nothing is sent between devices.")
+    sentences.append(f"Cost model: {timing(timeline.problem)}.")
     if not timeline.fits:
         sentences.append(f"This plan does not fit: {timeline.overflow()}.")
     return sentences
@@ -179,6 +186,12 @@ def to_text(renderable: RenderableType, width: int = 120) -> str:
     with console.capture() as capture:
         console.print(renderable, markup=False, highlight=False)
     return capture.get()
+
+
+def _ranked_by(comparison: Comparison) -> str:
+    if comparison.is_robust:
+        return "median step time under noise"
+    return "step time" if comparison.objective == STEP_TIME else comparison.objective
 
 
 def _table(title: str, caption: str | None = None) -> Table:

@@ -11,7 +11,9 @@ from envs.bounds import lower_bound
 from envs.cost_models import timing
 from envs.objectives import evaluate_objective
 from envs.plan import Plan
+from envs.robustness import robustness
 from envs.simulator import simulate
+from envs.timeline import Timeline
 from evaluation.identity import key_of
 from evaluation.kept_plan import KeptPlan
 from evaluation.record import Failure, Record
@@ -30,11 +32,12 @@ class Work:
     seed: int
     budget: int  # placements that the placer may simulate
     digits: tuple[str, str]  # of the problem and the placer (`evaluation.identity`)
+    robust: bool = False  # whether the plan is to be timed under noise, too
 
     @property
     def key(self) -> str:
         """What the record is found by."""
-        return key_of(*self.digits, self.seed, self.budget)
+        return key_of(*self.digits, self.seed, self.budget, robust=self.robust)
 
     @property
     def case(self) -> tuple[str, str, int]:
@@ -70,34 +73,40 @@ class Work:
                 f"placer {self.placer.name!r} simulated {plan.simulations} placements of {self.problem.name!r}, "
                 f"but its budget is {self.budget}"
             )
+        record = record_of(self.problem, plan, simulate(self.problem, plan), search_seconds)
+        if self.robust:
+            found = robustness(self.problem, plan, seed=self.seed)  # the same noise for all placers
+            record = replace(
+                record,
+                robust_seconds=found.median_seconds,
+                worst_seconds=found.worst_seconds,
+                free_seconds=found.free_seconds,
+            )
         return KeptPlan(
-            record=self._record(plan, search_seconds),
+            record=replace(record, placer=self.placer.name, seed=self.seed, key=self.key, budget=self.budget),
             graph=self.problem.graph.fingerprint,
             cluster=self.problem.cluster.fingerprint,
             devices=tuple(plan.per_unit(self.problem).tolist()),
         )
 
-    def _record(self, plan: Plan, search_seconds: float) -> Record:
-        problem = self.problem
-        outcome = simulate(problem, plan)
-        record = Record(
-            problem=problem.name,
-            placer=self.placer.name,
-            seed=self.seed,
-            step_seconds=outcome.step_seconds,
-            fits=outcome.fits,
-            peak_bytes=tuple(outcome.peak_bytes.tolist()),
-            simulations=plan.simulations,
-            search_seconds=search_seconds,
-            lower_bound_seconds=lower_bound(problem),
-            curve=plan.curve,
-            key=self.key,
-            budget=self.budget,
-            cost_model=timing(problem),
-            objective=problem.objective,
-            notes=tuple(getattr(plan, "notes", ())),
-        )
-        value = evaluate_objective(problem, plan)
-        if value is None:
-            return record
-        return replace(record, objective_value=value, max_load=1e3 * value if problem.objective == "max-load" else None)
+
+def record_of(problem: Problem, plan: Plan, simulated: Timeline, search_seconds: float) -> Record:
+    """A plan in numbers. Raises InputError as the problem's objective does."""
+    value = evaluate_objective(problem, plan)
+    return Record(
+        problem=problem.name,
+        placer=plan.placer,
+        seed=plan.seed,
+        step_seconds=simulated.step_seconds,
+        fits=simulated.fits,
+        peak_bytes=tuple(simulated.peak_bytes.tolist()),
+        simulations=plan.simulations,
+        search_seconds=search_seconds,
+        lower_bound_seconds=lower_bound(problem),
+        curve=plan.curve,
+        max_load=1e3 * value if value is not None and problem.objective == "max-load" else None,
+        cost_model=timing(problem),
+        objective=problem.objective,
+        objective_value=value,
+        notes=tuple(getattr(plan, "notes", ())),
+    )

@@ -69,7 +69,8 @@ def check_graph(what: Graph) -> None:
 def check_graphs(graphs: Iterable[Graph]) -> None:
     """Check several graphs as `check_graph` does. Raises InputError, too, for one that is given twice."""
     graphs = list(graphs)
-    _check_distinct("graph", [graph.name if isinstance(graph, OpGraph) else _text(graph) for graph in graphs])
+    given = [(g.name, g.fingerprint) if isinstance(g, OpGraph) else (_text(g), "") for g in graphs]
+    _check_distinct("graph", given)
     for graph in graphs:
         check_graph(graph)
 
@@ -91,9 +92,9 @@ def load_cluster(what: Cluster | str | os.PathLike[str]) -> Cluster:
 
 
 def load_clusters(clusters: Iterable[Cluster | str | os.PathLike[str]]) -> list[Cluster]:
-    """Several clusters, as `load_cluster` loads them. Raises InputError, too, for two of one name."""
+    """Several clusters, as `load_cluster` loads them. Raises InputError, too, for one that is given twice."""
     loaded = [load_cluster(what) for what in clusters]
-    _check_distinct("cluster", [cluster.name for cluster in loaded])
+    _check_distinct("cluster", [(cluster.name, cluster.fingerprint) for cluster in loaded])
     return loaded
 
 
@@ -129,10 +130,11 @@ def _text(what: Graph) -> str:
     )
 
 
-def _check_distinct(what: str, names: list[str]) -> None:
-    twice = [name for name, count in Counter(names).items() if count > 1]
+def _check_distinct(what: str, given: list[tuple[str, str]]) -> None:
+    """Raise InputError for two of the same name and content."""
+    twice = [name for (name, _), count in Counter(given).items() if count > 1]
     if twice:
-        raise InputError(f"{what} {twice[0]!r} is given twice; give each {what} once, with a name of its own")
+        raise InputError(f"{what} {twice[0]!r} is given twice; give each {what} once")
 
 
 def _in_full(cluster: str) -> str:

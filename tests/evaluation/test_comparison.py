@@ -1,12 +1,13 @@
 import json
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from envs.plan import Plan
+from envs.robustness import robustness
 from envs.simulator import simulate
 from evaluation.compare import compare
 from evaluation.comparison import Comparison
@@ -118,6 +119,31 @@ def test_a_record_has_these_keys_in_json(four_ops_two_devices: Toy) -> None:
     ]  # fmt: skip
     assert isinstance(found["peak_bytes"], list)
     assert len(found["peak_bytes"]) == 2
+
+
+def test_a_robust_comparison_times_each_plan_under_noise(tmp_path: Path) -> None:
+    [problem, _] = two_problems()
+    journal = tmp_path / "j.jsonl"
+    plain = compare([Alternating()], [problem], journal=journal, quiet=True)
+    robust = compare([Alternating()], [problem], robust=True, journal=journal, quiet=True)
+    [found] = robust.records
+    expected = robustness(problem, Alternating().place(problem))
+    assert (found.robust_seconds, found.worst_seconds, found.free_seconds) == (
+        expected.median_seconds, expected.worst_seconds, expected.free_seconds
+    )  # fmt: skip
+    assert found.step_seconds == plain.records[0].step_seconds
+    assert robust.objective_seconds[0, 0] == expected.median_seconds
+    assert compare([Alternating()], [problem], journal=journal, quiet=True).records == plain.records, "not this one"
+    with pytest.raises(InputError, match="a robust comparison is one of step times, not of 'max-load'"):
+        compare([Alternating()], [replace(problem, objective="max-load")], robust=True, quiet=True)
+
+
+def test_what_the_objective_says_of_a_plan_is_in_seconds() -> None:
+    problem = replace(two_problems()[0], objective="max-load")
+    [found] = compare([Alternating()], [problem], quiet=True).records
+    assert found.objective == "max-load"
+    assert found.objective_value == found.objective_seconds == 2.5, "the second op, and its side of a transfer"
+    assert found.max_load == 2500.0
 
 
 def test_json_goes_there_and_back() -> None:

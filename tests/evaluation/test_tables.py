@@ -1,3 +1,4 @@
+import msgspec
 import numpy as np
 import pytest
 
@@ -33,6 +34,48 @@ def test_a_mean_of_one_problem_has_no_interval() -> None:
     assert "[" not in to_text(summary_table(Comparison(SOME[:3]))).partition("Geometric")[0]
 
 
+def test_tables_say_what_timed_the_ops_and_what_placers_note() -> None:
+    timed = [msgspec.structs.replace(one, cost_model="roofline") for one in SOME]
+    assert "Cost model: roofline." in to_text(Comparison(tuple(timed)))
+    timed[3:] = [msgspec.structs.replace(one, cost_model="recorded", notes=("A start failed.",)) for one in SOME[3:]]
+    text = to_text(Comparison(tuple(timed)))
+    assert "Cost models: roofline (small@two); recorded (large@two)." in text
+    assert "metis on large@two: A start failed." in text
+    assert "metis: A start failed." in to_text(Comparison(tuple(timed[3:])))
+    assert "Cost model" not in to_text(Comparison(SOME)), "records of an earlier file do not say it"
+
+
+def test_a_step_that_takes_no_time_gives_no_infinite_ratio() -> None:
+    nothing = [msgspec.structs.replace(SOME[0], step_seconds=0.0, lower_bound_seconds=0.0),
+               msgspec.structs.replace(SOME[1], lower_bound_seconds=0.0)]  # fmt: skip
+    assert "inf" not in to_text(Comparison(tuple(nothing)))
+
+
+def test_a_robust_comparison_ranks_by_the_median_under_noise() -> None:
+    medians = {"gdp:checkpoint=runs/demo": 5.0, "metis": 4.5, "annealing": 2.6}
+    robust = tuple(
+        msgspec.structs.replace(one, robust_seconds=medians[one.placer], worst_seconds=9.0, free_seconds=1.5)
+        for one in SOME[:3]
+    )
+    comparison = Comparison(robust)
+    assert [row.placer for row in comparison.summary()] == ["annealing", "metis", "gdp:checkpoint=runs/demo"]
+    lines = [line.split() for line in to_text(comparison).splitlines()]
+    assert next(line for line in lines if line[:1] == ["placer"])[1:5] == ["step", "median", "worst", "free"]
+    row = next(line for line in lines if line[:1] == ["annealing"])
+    assert row[1:10] == ["2.50", "s", "2.60", "s", "9.00", "s", "1.50", "s", "1.00"]
+    two = tuple(msgspec.structs.replace(one, problem="other@two") for one in robust)
+    assert "Median step time under noise, less is better" in to_text(Comparison((*robust, *two)))
+
+
+def test_another_objective_ranks_and_has_its_column() -> None:
+    own = tuple(
+        msgspec.structs.replace(one, objective="my.py:build", objective_value=1 / one.step_seconds) for one in SOME[:3]
+    )
+    comparison = Comparison(own)
+    assert comparison.summary()[0].placer == "metis"
+    assert "my.py:build" in to_text(comparison)
+
+
 def test_a_plan_shows_memory_load_and_links(four_ops_two_devices: Toy) -> None:
     toy = four_ops_two_devices
     timeline = Simulator(toy.problem).timeline(toy.best_placement)
@@ -41,6 +84,7 @@ def test_a_plan_shows_memory_load_and_links(four_ops_two_devices: Toy) -> None:
     assert "/ 100 B" in text
     assert "One step takes 6.00 s, 1.00 times the lower bound of 6.00 s." in text
     assert "busiest link" in text
+    assert "Cost model: roofline." in text
     assert "does not fit" not in text
 
 

@@ -107,7 +107,8 @@ def test_all_of_several_graphs_are_checked_and_none_is_captured(
         check_graphs([SMALL, file])
 
 
-def test_two_clusters_of_one_name_are_refused() -> None:
+def test_a_cluster_given_twice_is_refused_and_two_of_one_name_are_two() -> None:
+    assert len(load_clusters([toy_cluster(3), toy_cluster(3, latency=1.0)])) == 2
     assert [len(cluster) for cluster in load_clusters(["p100x2", toy_cluster(3)])] == [2, 3]
     with pytest.raises(InputError, match="cluster 'p100:devices=2' is given twice; give each cluster once"):
         load_clusters(["p100x2", "v100", "p100:devices=2"])

@@ -1,0 +1,110 @@
+"""Evaluating and fine-tuning: refused before a model is captured, and never half of what two runs wrote."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from envs.cost_models import timed
+from evaluation.evaluate import evaluate, finetune
+from evaluation.problem_file import ProblemFile, load_problem, save_problem
+from evaluation.record import load_evaluation
+from graphs.errors import InputError
+from graphs.graph_file import save_graph
+from graphs.load import load_cluster, load_graph
+from graphs.problem import Problem
+from tests.oracle.toys import random_graph
+from tests.placers.stand_in import stand_in
+
+MODEL = "rnnlm:layers=1,steps=2,hidden=8,batch=2,vocabulary=16"
+FASTER = "roofline:efficiency=typical"
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    return stand_in(tmp_path / "run")
+
+
+@pytest.fixture
+def graph(tmp_path: Path) -> str:
+    save_graph(random_graph(12, 0), tmp_path / "r.graph.json")
+    return str(tmp_path / "r.graph.json")
+
+
+def tune(run: Path, graph: str, **changed: Any) -> None:
+    asked: dict[str, Any] = {"cluster": "p100x2", "groups": 4, "optimizer": "adam", "simulations": 20, "seed": 0}
+    asked |= changed
+    finetune(run, graph, **asked)
+
+
+def test_what_cannot_be_is_refused_before_a_model_is_captured(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(*_: object, **__: object) -> None:
+        raise AssertionError("captured")
+
+    monkeypatch.setattr("graphs.capture.capture", never)
+    for changed, sentence in (
+        ({"cluster": "p101x2"}, "unknown cluster 'p101x2'"),
+        ({"optimizer": "adm"}, "unknown optimizer 'adm'"),
+        ({"simulations": -1}, "the budget is -1 simulations"),
+        ({"seed": -1}, "a seed is -1"),
+        ({"cost_model": "rooflin"}, "unknown cost model 'rooflin'; did you mean 'roofline'"),
+    ):
+        with pytest.raises(InputError, match=sentence):
+            tune(run, MODEL, **changed)
+    asked: dict[str, Callable[[], object]] = {
+        "workers is 0": lambda: evaluate(run, ["heft"], workers=0),
+        "unknown cost model": lambda: evaluate(run, ["heft"], cost_model="rooflin"),
+        "unknown placer": lambda: evaluate(run, ["heff"]),
+        "does not exist": lambda: evaluate(run, ["heft"], journal=run / "none" / "j.jsonl"),
+        "unknown suite": lambda: evaluate(run, ["heft"], "gdp13"),
+    }
+    for sentence, ask in asked.items():
+        with pytest.raises(InputError, match=sentence):
+            ask()
+    (run / "evaluation.json").mkdir()
+    with pytest.raises(InputError, match="it is a folder; name a file"):
+        evaluate(run, ["heft"])
+
+
+def test_finetuning_and_its_problem_file_are_timed_by_the_cost_model_that_was_named(run: Path, graph: str) -> None:
+    tune(run, graph, cost_model=FASTER)
+    records = load_evaluation(run / "finetune" / "evaluation.json").records
+    assert {record.cost_model for record in records} == {FASTER}
+    kept = load_problem(run / "best.problem.json")
+    expected = timed(Problem(load_graph(graph, groups=4), load_cluster("p100x2")), FASTER)
+    assert kept.timed_by == FASTER
+    assert kept.op_seconds is not None
+    assert expected.op_seconds is not None
+    assert (kept.op_seconds == expected.op_seconds).all()
+
+
+def test_a_problem_file_without_a_cost_model_is_of_the_one_that_follows_from_its_graph(
+    tmp_path: Path, graph: str
+) -> None:
+    path = tmp_path / "best.problem.json"
+    save_problem(ProblemFile(graph=graph, groups=4, cluster="p100x2", optimizer="sgd"), path)
+    content = json.loads(path.read_text())
+    del content["cost_model"]
+    path.write_text(json.dumps(content))
+    assert load_problem(path).timed_by == "roofline"
+
+
+@pytest.mark.parametrize("stopped_at", range(5))
+def test_finetuning_that_is_stopped_while_it_writes_leaves_nothing_of_two_runs(
+    stopped_at: int, run: Path, graph: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = str(Path(graph).with_name("other.graph.json"))
+    save_graph(random_graph(13, 1), Path(other))
+    tune(run, other)
+    steps = ["write_whole", "save_policy", "save_evaluation", "save_problem", "Placed.of"]
+
+    def stop(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(f"evaluation.evaluate.{steps[stopped_at]}", stop)
+    with pytest.raises(KeyboardInterrupt):
+        tune(run, graph)
+    assert not (run / "best.plan.json").exists(), "of the other graph, beside what is of this one"
+    assert (run / "finetune" / "evaluation.json").exists() == (stopped_at > 2)
