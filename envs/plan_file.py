@@ -110,7 +110,13 @@ def load_plan(path: Path, problem: Problem) -> Plan:
     leaders = [graph.names[op] for op in _leaders(graph)]
     _check_entries(content.placement, leaders, graph, path)
     per_unit = [index[_covering(content.placement, name, path)] for name in leaders]
-    return Plan.of_units(problem, per_unit, placer=content.placer, seed=content.seed, simulations=content.simulations)
+    devices = np.array(per_unit)[graph.units]  # as the file says: what it may not say is refused, not moved
+    plan = Plan.of(devices, placer=content.placer, seed=content.seed, simulations=content.simulations)
+    try:
+        plan.check(problem)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from error
+    return plan
 
 
 def _same(what: str, theirs: Identity, given: Identity, path: Path) -> None:

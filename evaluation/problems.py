@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from envs.cost_models import load_cost_model, timed
@@ -11,6 +13,7 @@ from envs.objectives import load_objective
 from evaluation.arguments import AUTO, tied_into
 from graphs.cluster import Cluster
 from graphs.errors import InputError
+from graphs.formats.msr import BYTES_PER_SECOND, is_workload
 from graphs.grouping import tie_ops
 from graphs.load import check_graph, check_graphs, load_cluster, load_clusters, load_graph, problem_in_file
 from graphs.op_graph import OpGraph
@@ -22,6 +25,8 @@ if TYPE_CHECKING:
 
 CLUSTER = "p100:devices=2"  # unless one is given, or the graph's file lists devices
 OPTIMIZER = "adam"
+
+_log = logging.getLogger("placelab")
 
 
 def problem_of(
@@ -109,6 +114,11 @@ def _on_clusters(
             )
         return [replace(own, graph=tie_ops(own.graph, groups)) if isinstance(groups, int) else own]
     loaded = graph_of(graph, groups=tied)
+    if clusters and isinstance(graph, str | Path) and is_workload(Path(graph)):
+        _log.warning(
+            "%s gives times of transfers, not bytes: on another cluster than its own they count as bytes at %g GB/s",
+            graph, BYTES_PER_SECOND / 1e9,
+        )  # fmt: skip
     named = OPTIMIZER if optimizer == AUTO else optimizer
     return [Problem(loaded, cluster, named) for cluster in clusters or [load_cluster(CLUSTER)]]
 

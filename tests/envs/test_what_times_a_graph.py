@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from envs.cost_models import cost_model_of, costs_of, timed, timing
+from envs.plan_file import load_plan
 from graphs.cluster import Cluster, Device
 from graphs.errors import InputError
 from graphs.graph_file import load_graph_file, save_graph
@@ -106,6 +107,14 @@ def test_an_op_runs_only_where_the_graph_allows(tmp_path: Path) -> None:
     plan = Heft().place(problem)
     assert plan.placement.tolist() == [0, 1]
     assert problem.made_allowed(np.array([2, 2])).tolist() == [0, 1]
+
+
+def test_a_plan_file_may_not_place_an_op_where_the_graph_forbids_it(tmp_path: Path) -> None:
+    problem = Problem(graph(tmp_path, {"flops": 5.0, "devices": ["cpu"]}, {"flops": 5.0}), unlike())
+    path = tmp_path / "a.plan.json"
+    path.write_text('{"schema": "placelab.plan", "version": 1, "placement": {"": "gpu:1"}}')
+    with pytest.raises(InputError, match=r"a\.plan\.json: op 'op0' is placed on 'gpu:1'; the graph allows cpu:0"):
+        load_plan(path, problem)
 
 
 def test_ops_that_no_device_may_run_are_refused(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Every published profile and workload, placed as a user would: nothing takes no time, nothing collapses, what fits fits.
+"""Every published profile and workload, placed as a user would: all takes time, nothing collapses, what fits fits.
 
 The outside checks, repeated with the files that are at hand: profiles of PipeDream and DAPPLE, workloads of "Efficient
 Algorithms for Device Placement of DNN Graph Operators".
