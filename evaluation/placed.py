@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import msgspec
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
+from rich.text import Text
 
 from envs.plan import Plan
 from envs.plan_file import load_plan, save_plan
+from envs.robustness import Robustness, robustness
 from envs.simulator import simulate
 from envs.timeline import Timeline
 from envs.trace import save_trace
 from evaluation.record import Record
 from evaluation.tables import plan_table
-from evaluation.units import memory
-from evaluation.work import record_of
+from evaluation.units import memory, ratio, seconds
+from evaluation.work import record_of, with_robustness
 from graphs.errors import DoesNotFitError, InputError
 from graphs.problem import Problem
 from placers import Placer
@@ -33,6 +35,7 @@ class Placed:
     plan: Plan
     timeline: Timeline
     search_seconds: float = 0.0  # wall clock of the placer
+    robustness: Robustness | None = None  # how it fares under noise and without contention, if that was asked for
 
     @classmethod
     def of(cls, problem: Problem, plan: Plan | Path | str, *, search_seconds: float = 0.0) -> Placed:
@@ -48,6 +51,10 @@ class Placed:
         started = time.perf_counter()
         plan = placer.place(problem, seed=seed, budget=budget)
         return cls.of(problem, plan, search_seconds=time.perf_counter() - started)
+
+    def with_robustness(self) -> Placed:
+        """The same, with how the plan fares under small noise of op and transfer times, and without contention."""
+        return replace(self, robustness=robustness(self.problem, self.plan, seed=self.plan.seed))
 
     def save(self, path: Path) -> None:
         """Write the plan."""
@@ -72,7 +79,8 @@ class Placed:
     @cached_property
     def record(self) -> Record:
         """The plan in numbers, as comparisons keep it."""
-        return record_of(self.problem, self.plan, self.timeline, self.search_seconds)
+        record = record_of(self.problem, self.plan, self.timeline, self.search_seconds)
+        return record if self.robustness is None else with_robustness(record, self.robustness)
 
     def require_fit(self) -> None:
         """Raise DoesNotFitError, with what is needed, what there is, and what to try, if the plan does not fit."""
@@ -97,4 +105,22 @@ class Placed:
         return record | {"placement": dict(zip(self.problem.graph.names, devices, strict=True))}
 
     def __rich__(self) -> RenderableType:
-        return plan_table(self.timeline, self.record.lower_bound_seconds)
+        said = [*self._objective(), *self._robustness(), *self.record.notes]
+        return Group(plan_table(self.timeline, self.record.lower_bound_seconds), *map(Text, said))
+
+    def _objective(self) -> list[str]:
+        """What the objective says of the plan, if that is not the step time."""
+        value = self.record.objective_value
+        return [] if value is None else [f"Its {self.record.objective} is {seconds(value)}."]
+
+    def _robustness(self) -> list[str]:
+        """How the plan fares, if that was asked for."""
+        found = self.robustness
+        if found is None:
+            return []
+        median, worst = found.median_seconds / found.step_seconds, found.worst_seconds / found.step_seconds
+        return [
+            f"With {found.noise:.0%} of noise on every op and transfer it takes {seconds(found.median_seconds)} in the "
+            f"median of {found.draws} draws ({ratio(median)} times) and {seconds(found.worst_seconds)} at worst "
+            f"({ratio(worst)} times); if transfers did not queue, {seconds(found.free_seconds)}.",
+        ]

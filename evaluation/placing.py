@@ -121,6 +121,7 @@ def place(
     optimizer: str = AUTO,
     cost_model: CostModelLike = AUTO,
     objective: str = "step-time",
+    robust: bool = False,
     seed: int = 0,
     out: PathLike | None = None,
 ) -> Placed:
@@ -140,6 +141,7 @@ def place(
             given, measured times where the graph has them and no FLOPs, and `roofline` otherwise.
         objective: what is to be made small: `step-time`, or `max-load`, the load of the busiest device when samples
             are pipelined.
+        robust: report also what the plan takes under small noise of op and transfer times, and without contention.
         seed: of everything random.
         out: the plan file to write, `*.plan.json`.
 
@@ -154,7 +156,7 @@ def place(
     placed = Placed.by(chosen, problem, seed=seed, budget=budget)
     if out is not None:
         placed.save(Path(out))
-    return placed
+    return placed.with_robustness() if robust else placed
 
 
 @checked
@@ -166,6 +168,7 @@ def simulate(
     groups: Groups = AUTO,
     optimizer: str = AUTO,
     cost_model: CostModelLike = AUTO,
+    robust: bool = False,
     trace: PathLike | None = None,
     gantt: PathLike | None = None,
 ) -> Placed:
@@ -178,6 +181,7 @@ def simulate(
         groups: the number of op groups that the plan was made for.
         optimizer: whose state occupies memory, as `place` takes it.
         cost_model: what ops cost, as `place` takes it.
+        robust: report noise and contention, as `place` does.
         trace: a file to write for ui.perfetto.dev: ops, transfers and memory over time, `*.json` or `*.json.gz`.
         gantt: a chart to write: `*.png`, `*.svg`, or `*.html` with the memory below it.
 
@@ -192,7 +196,7 @@ def simulate(
     problem = problem_of(graph, cluster, groups=groups, optimizer=optimizer, cost_model=cost_model)
     placed = Placed.of(problem, plan)
     placed.draw(_path(trace), _path(gantt))
-    return placed
+    return placed.with_robustness() if robust else placed
 
 
 def _path(file: PathLike | None) -> Path | None:

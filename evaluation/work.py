@@ -11,7 +11,7 @@ from envs.bounds import lower_bound
 from envs.cost_models import timing
 from envs.objectives import evaluate_objective
 from envs.plan import Plan
-from envs.robustness import robustness
+from envs.robustness import Robustness, robustness
 from envs.simulator import simulate
 from envs.timeline import Timeline
 from evaluation.identity import key_of
@@ -75,13 +75,9 @@ class Work:
             )
         record = record_of(self.problem, plan, simulate(self.problem, plan), search_seconds)
         if self.robust:
-            found = robustness(self.problem, plan, seed=self.seed)  # the same noise for all placers
-            record = replace(
-                record,
-                robust_seconds=found.median_seconds,
-                worst_seconds=found.worst_seconds,
-                free_seconds=found.free_seconds,
-            )
+            record = with_robustness(
+                record, robustness(self.problem, plan, seed=self.seed)
+            )  # one noise for all placers
         return KeptPlan(
             record=replace(record, placer=self.placer.name, seed=self.seed, key=self.key, budget=self.budget),
             graph=self.problem.graph.fingerprint,
@@ -109,4 +105,14 @@ def record_of(problem: Problem, plan: Plan, simulated: Timeline, search_seconds:
         objective=problem.objective,
         objective_value=value,
         notes=tuple(getattr(plan, "notes", ())),
+    )
+
+
+def with_robustness(record: Record, found: Robustness) -> Record:
+    """The record, with how the plan fares under noise and without contention."""
+    return replace(
+        record,
+        robust_seconds=found.median_seconds,
+        worst_seconds=found.worst_seconds,
+        free_seconds=found.free_seconds,
     )

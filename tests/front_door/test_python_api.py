@@ -12,6 +12,7 @@ from torch import nn
 
 import placelab
 from evaluation.arguments import as_declared
+from evaluation.tables import to_text
 from graphs.errors import InputError
 from graphs.graph_file import save_graph
 from graphs.load import load_cluster
@@ -82,6 +83,7 @@ def test_a_module_with_its_inputs_is_a_graph() -> None:
         ({"out": 3}, "out: expected a file"),
         ({"out": ""}, "out: expected a file"),
         ({"out": "x.txt"}, "must end in .plan.json"),
+        ({"robust": "yes"}, "robust is 'yes'; expected True or False"),
     ],
 )
 def test_what_cannot_be_taken_is_refused_first(
@@ -130,3 +132,24 @@ def test_a_folder_that_hides_a_package_is_named(package: str, tmp_path: Path) ->
     assert done.returncode == 1
     assert done.stderr.startswith("placelab: placelab's package")
     assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_a_plan_is_also_timed_under_noise_and_without_contention(graph: Path, tmp_path: Path) -> None:
+    plan = tmp_path / "a.plan.json"
+    placed = placelab.place(graph, cluster="p100x2", placer="round_robin", robust=True, out=plan)
+    record, found = placed.record, placed.robustness
+    assert found is not None
+    assert (record.robust_seconds, record.worst_seconds) == (found.median_seconds, found.worst_seconds)
+    assert found.worst_seconds >= found.median_seconds > 0
+    assert 0 < found.free_seconds <= placed.timeline.step_seconds
+    again = placelab.simulate(graph, plan, cluster="p100x2", robust=True)
+    assert again.robustness == found
+    assert "at worst" in to_text(again)
+    assert "at worst" not in to_text(placelab.simulate(graph, plan, cluster="p100x2"))
+
+
+def test_a_report_says_what_timed_it_and_what_the_objective_says(graph: Path) -> None:
+    placed = placelab.place(graph, cluster="p100x2", placer="heft", objective="max-load")
+    assert "Cost model: roofline." in to_text(placed)
+    assert "Its max-load is" in to_text(placed)
+    assert placed.to_json()["cost_model"] == "roofline"

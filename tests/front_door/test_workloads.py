@@ -30,6 +30,7 @@ def test_it_is_placed_on_its_own_devices(workload: str) -> None:
     assert len(placed.problem.cluster) == 3
     assert placed.problem.graph.num_units == 4
     assert placed.timeline.step_seconds > 0
+    assert placed.record.cost_model == "recorded"
 
 
 def test_groups_are_made_if_they_are_asked_for(workload: str) -> None:
@@ -49,3 +50,20 @@ def test_groups_are_made_if_they_are_asked_for(workload: str) -> None:
 def test_what_does_not_fit_a_workload_is_refused(keywords: dict[str, str], sentence: str, workload: str) -> None:
     with pytest.raises(InputError, match=sentence):
         placelab.place(workload, placer="heft", **keywords)  # type: ignore[arg-type]
+
+
+def test_its_times_by_another_road_are_the_same(workload: str) -> None:
+    own = placelab.place(workload, placer="heft")
+    named = placelab.place(workload, placer="heft", cost_model="recorded", optimizer="none")
+    assert own.timeline.step_seconds == named.timeline.step_seconds
+
+
+def test_searches_make_the_objective_small(workload: str) -> None:
+    compared = placelab.compare(
+        workload, placers="max_load_dp,annealing,genetic,hill_climbing,random", objective="max-load", budget=60
+    )
+    assert not compared.failures
+    best = min(record.objective_seconds for record in compared.records)
+    found = {record.placer: record.objective_seconds for record in compared.records}
+    assert found["annealing"] <= found["max_load_dp"] * (1 + 1e-9)
+    assert best > 0
