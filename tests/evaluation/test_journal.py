@@ -6,13 +6,14 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from envs.plan import Plan
 from envs.plan_file import load_plan
 from envs.simulator import RULES, simulate
 from evaluation.compare import compare
@@ -160,6 +161,28 @@ def test_what_a_crash_cut_off_is_done_again(tmp_path: Path) -> None:
     journal.write_bytes(whole[:-20])
     assert len(new_records(journal, seeds=[0, 1])) == 1
     assert [r.seed for r in records(journal)] == [0, 1]
+
+
+@dataclass(frozen=True)
+class Interrupted:
+    """Gets Ctrl-C while it places."""
+
+    name: str = "interrupted"
+
+    def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> Plan:
+        raise KeyboardInterrupt("a search: saved in file")
+
+
+def test_ctrl_c_says_what_is_kept_and_leaves_no_lock(tmp_path: Path) -> None:
+    journal = tmp_path / "j.jsonl"
+    with pytest.raises(KeyboardInterrupt) as stop:
+        new_records(journal, [Alternating(), Interrupted()])
+    assert str(stop.value) == (
+        f"a search: saved in file; stopped after 1 of 2 plans; {journal} keeps them, and the same command resumes from "
+        "there"
+    )
+    assert len(records(journal)) == 1
+    assert sorted(tmp_path.iterdir()) == [journal]
 
 
 def test_reading_leaves_the_file_to_who_is_writing_it(tmp_path: Path) -> None:
