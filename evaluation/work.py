@@ -75,9 +75,7 @@ class Work:
             )
         record = record_of(self.problem, plan, simulate(self.problem, plan), search_seconds)
         if self.robust:
-            record = with_robustness(
-                record, robustness(self.problem, plan, seed=self.seed)
-            )  # one noise for all placers
+            record = with_robustness(record, robustness(self.problem, plan, seed=self.seed))
         return KeptPlan(
             record=replace(record, placer=self.placer.name, seed=self.seed, key=self.key, budget=self.budget),
             graph=self.problem.graph.fingerprint,

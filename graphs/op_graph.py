@@ -85,6 +85,10 @@ class OpGraph:
         self._fill("measured_seconds", np.full(ops, np.nan))
         for key in (*_COSTS, "weights", "measured_seconds", "transfer_bytes", "edge_bytes"):
             object.__setattr__(self, key, _frozen(getattr(self, key), np.float64))
+        if not any(self.devices):
+            object.__setattr__(self, "devices", ())
+        if np.isnan(self.edge_bytes).all():
+            object.__setattr__(self, "edge_bytes", _frozen([], np.float64))
         measured_on = {key: _frozen(seconds, np.float64) for key, seconds in sorted(self.measured_on.items())}
         object.__setattr__(self, "measured_on", measured_on)
         for key in ("edges", "weight_uses"):

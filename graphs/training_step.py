@@ -84,6 +84,11 @@ def training_step(forward: OpGraph) -> OpGraph:
         raise InputError(f"graph {forward.name!r} is grouped; make it a training step first, then group it")
     if (forward.phase != Phase.FORWARD).any():
         raise InputError(f"graph {forward.name!r} is a training step already")
+    if forward.devices or forward.measured_on or len(forward.transfer_bytes) or len(forward.edge_bytes):
+        raise InputError(
+            f"graph {forward.name!r} gives devices, times or transfers of its forward ops alone; give them for its "
+            "training step instead"
+        )
     return _Builder(forward).build()
 
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from envs.cost_models import load_cost_model
+from envs.cost_models import timed
 from evaluation.journal import records
 from evaluation.record import Failure, Record
 from evaluation.studies.captures import Problems
@@ -98,8 +98,7 @@ def _layer_profiles(data: Path) -> Iterator[Problem]:
     for path in _files(data, LAYER_PROFILES):
         if " -- " not in path.read_text(encoding="utf-8"):
             continue  # a licence beside them
-        problem = Problem(load_graph(str(path)), load_cluster(CLUSTER))
-        yield replace(problem, op_seconds=load_cost_model("recorded").costs(problem).op_seconds)
+        yield timed(Problem(load_graph(str(path)), load_cluster(CLUSTER)), "recorded")
 
 
 def _files(data: Path, patterns: tuple[str, ...]) -> list[Path]:

@@ -22,6 +22,7 @@ from placers.contiguous.pieces import Pieces
 
 MOST_STATES = 4096
 SLACK = 1e-9  # relative: what the order of additions may change in a load
+ROUNDING = 1e-12  # of all transfers together: what may be left of those that were added and taken away again
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,7 +84,7 @@ def best_within_memory(pieces: Pieces, ideals: Ideals | None = None, *, placer: 
     for limits in (memory, np.full(len(memory), np.inf)):
         best = best_split(pieces, Ideals.chain(pieces.order), limits)
         if ideals is not None:
-            best = best_split(pieces, ideals, limits, np.inf if best is None else best[0])
+            best = best_split(pieces, ideals, limits, np.inf if best is None else best[0]) or best
         if best is not None:
             return best[1]
     raise AssertionError("without limits there is always a split")
@@ -96,7 +97,8 @@ def best_split(pieces: Pieces, ideals: Ideals, limits: Floats, at_most: float = 
     both.
     """
     kinds = Kinds.of(pieces, limits)
-    parts = _Parts(pieces, ideals, kinds, at_most * (1 + SLACK))
+    rounding = ROUNDING * float(kinds.net_seconds.sum(axis=0).max(initial=0.0))
+    parts = _Parts(pieces, ideals, kinds, at_most * (1 + SLACK) + rounding)
     best = np.full((len(ideals), kinds.states), np.inf)
     best[0] = 0.0
     usable = kinds.usable

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from envs.cost_models import costs_of
 from envs.max_load import device_loads, max_load
 from graphs import by_name
-from graphs.load import problem_in_file
+from graphs.load import load_cluster, problem_in_file
 from graphs.op_graph import Phase
 from graphs.problem import Problem
 from placers.contiguous.ideals import Ideals
@@ -114,6 +114,14 @@ def test_a_found_load_is_the_one_of_its_split(seed: int, ops: int) -> None:
     assert found is not None
     loads = device_loads(problem, found[1][pieces.of_unit][problem.graph.units], costs)
     assert found[0] == pytest.approx(loads.max(), rel=1e-9)
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 10_000), ops=st.integers(1, 12))
+def test_transfers_far_longer_than_all_work_leave_a_split(seed: int, ops: int) -> None:
+    problem = Problem(random_graph(ops, seed=seed), load_cluster("p100:devices=4"), objective="max-load")
+    plan = by_name.build("placers", "max_load_dp").place(problem)
+    assert max_load(problem, plan.placement, costs_of(problem)) < 1e-9, "all work takes less than one transfer"
 
 
 @settings(deadline=None)
