@@ -335,7 +335,7 @@ def _hold(run: Run, where: int, size: float) -> None:
 def _read(blueprint: Blueprint, run: Run, tensor: int, output: int, where: int) -> None:
     """One read of a tensor on a device has ended: the last one frees it. If it is a copy, it is one of `output`.
 
-    Whoever is on the producer's device reads its output, also over an edge with a message of its own.
+    A consumer on the producer's device reads its output, also over an edge with a message of its own.
     """
     run.tensors[tensor].readers -= 1
     if run.tensors[tensor].readers == 0:

@@ -36,7 +36,7 @@ OUTPUT = np.dtype(
     [
         ("occupied_bytes", np.float64),
         ("moved_bytes", np.float64),
-        ("pace", np.float64),  # a transfer of it takes so many times what it should: 1, or noise
+        ("pace", np.float64),  # a transfer of it takes N times what it should: 1, or noise
     ]
 )
 EDGE = np.dtype([("consumer", np.uint32), ("output", np.uint32)])  # op, and what the edge carries

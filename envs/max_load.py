@@ -98,7 +98,7 @@ def _add_up(
 
 
 def _move_seconds(problem: Problem, size: Floats) -> Floats:
-    """(moved, devices) seconds to move so many bytes, (moved,), between the device and host memory; none for a CPU.
+    """(moved, devices) seconds to move the given bytes, (moved,), between the device and host memory; none for a CPU.
 
     Host memory is where the first CPU is. A cluster without a CPU says only how long two accelerators take: half of
     that, on average over the others, is one side's share.

@@ -103,7 +103,7 @@ class Simulator:
         return seconds
 
     def noisy_seconds(self, placement: Placements, op_factors: Floats, output_factors: Floats) -> Floats:
-        """(draws,) seconds of one placement, (units,) devices, when everything takes so many times its time.
+        """(draws,) seconds of one placement, (units,) devices, when everything takes N times its time.
 
         The factors are those of ops, (draws, ops), and of the transfers of each output and each message, (draws, ops +
         messages).

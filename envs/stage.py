@@ -86,7 +86,7 @@ class Stage:
         self.devices = counts.pop()
         self.units = max(scene.problem.graph.num_units for scene in self.scenes)
         self.edges = max(len(scene.edges) for scene in self.scenes)
-        limit_torch_threads()  # for whoever decides in this environment
+        limit_torch_threads()  # for the policies that decide in this environment
 
     def choose(self, rng: np.random.Generator, options: Mapping[str, Any] | None) -> tuple[int, Scene]:
         """The scene that the options of a reset ask for, {"problem": index} or {"graph": graph}, else a random one.

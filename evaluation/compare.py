@@ -165,7 +165,7 @@ def _timed(problem: Problem, cost_model: CostModel | str | None) -> Problem:
 
 
 def _named(problems: Sequence[Problem]) -> list[tuple[Problem, str, str]]:
-    """Each problem with a name of its own, and its digits, some of which follow a name that several have."""
+    """Each problem with a name of its own, and its digits; some of them follow a name that several have."""
     digits = [problem_digits(problem) for problem in problems]
     _check("problem", [problem.name for problem in problems], digits)
     count = Counter(problem.name for problem in problems)

@@ -123,7 +123,7 @@ class _Content:
             self._add_object(value)
 
     def _add_module(self, module: Any) -> None:
-        """A policy: its architecture, weights, and the settings that it holds beside them."""
+        """A policy: its architecture, weights, and its other settings."""
         self._tag(repr(module))
         self.add(dict(module.state_dict()))
         for part in module.modules():

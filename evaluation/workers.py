@@ -1,4 +1,4 @@
-"""Work shared among processes, of which some may be killed: all other work is done nevertheless.
+"""Work shared among processes. Some may be killed: all other work is done nevertheless.
 
 Each process is given one piece of work at a time. When one ends before its work is done, as a process does that the
 system kills because memory is short, the work is done once more at the end, alone; if its process ends again, that is
@@ -49,7 +49,7 @@ def check_guarded() -> None:
 def shared(
     works: Sequence[Work], do: Callable[[Work], Result], workers: int, begin: Callable[[], object]
 ) -> Iterator[tuple[Work, Result | Killed]]:
-    """Do the works in so many processes, and yield each with its result when it is done.
+    """Do the works in N processes, and yield each with its result when it is done.
 
     Each process calls `begin` first. Closing the generator, and Ctrl-C, end all processes at once. Raises InputError
     if no process could begin, because the script that asks for them lacks its guard.

@@ -18,7 +18,7 @@ from graphs.op_graph import Bools, Floats, Ints
 
 LARGEST = 1.5  # a merged node is at most so many times the average size, as long as others can be merged
 RELAXED = 1.2  # and so many times that when there are none
-BOUND = 3.0  # but at most so many times the average where constraints keep nodes apart, even if too many are left
+BOUND = 3.0  # but at most N times the average where constraints keep nodes apart, even if too many are left
 GOOD = 0.5  # a good neighbour is rated at least so much of a node's best
 FEW = 0.02  # four rounds that merge less than this share of the nodes are too few
 

@@ -90,7 +90,7 @@ def _parsed(path: Path, raw: bytes) -> Any:  # whatever the file holds
 
 
 def _of_json(raw: bytes) -> Any:
-    """Raises InputError for a key that is given twice, of which one reading would drop the first without a word."""
+    """Raises InputError for a key that is given twice: the first would be dropped without a word."""
     content = msgspec.json.decode(raw)
     json.loads(raw, object_pairs_hook=_checked)
     return content

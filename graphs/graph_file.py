@@ -11,7 +11,7 @@ holds the positions of the edges that only order their ops. A grouped graph carr
 A node may say more: `"measured_seconds": 0.002` on any device, or by name or kind of device, `{"gpu": 0.002, "cpu:0":
 0.03}`; `"devices": ["gpu"]`, the names or kinds of the only devices where the op may run; `"transfer_bytes"`, what
 a transfer of its output moves, if not `output_bytes`, which is what the output occupies. An edge may have a message of
-its own, `["a", "b", 4096]`, of so many bytes, in place of its producer's output.
+its own, `["a", "b", 4096]`, in bytes, in place of its producer's output.
 """
 
 from __future__ import annotations

@@ -18,8 +18,8 @@ _limited = False
 def limit_torch_threads() -> None:
     """Let torch compute with one thread in this process, or with as many as PLACELAB_THREADS says.
 
-    Does so once, so that whoever sets another number afterwards keeps it, and not where OMP_NUM_THREADS decides
-    already. Does nothing before torch is imported, and does not import it: whoever computes with torch calls this.
+    Does so once, so that a number set afterwards stays, and not where OMP_NUM_THREADS decides
+    already. Does nothing before torch is imported, and does not import it: code that computes with torch calls this.
     Raises InputError if PLACELAB_THREADS is no number of threads.
     """
     global _limited

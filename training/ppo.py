@@ -79,7 +79,7 @@ class PpoTrainer:
     def imitate(self) -> float:
         """An update of imitation alone: make the best known placements likelier; returns how likely they were.
 
-        That is the mean log-probability per unit. Problems of which none is known are searched first. Raises
+        That is the mean log-probability per unit. Problems without a known placement are searched first. Raises
         InputError if the policy diverges.
         """
         with stops_where_it_diverges(self.imitated + 1, self.optimizer, of="imitation"):

@@ -63,7 +63,7 @@ def spec_of(placer: str, **knobs: object) -> str:
 
 
 def check_asked(placer: str, checkpoint: str, untrained: bool) -> None:
-    """Raise InputError for a placer without a trained policy, unless an untrained one is asked for in so many words."""
+    """Raise InputError for a placer without a trained policy, unless an untrained one is asked for explicitly."""
     if checkpoint and untrained:
         raise InputError(f"{placer}: give checkpoint={checkpoint} or untrained=yes, and not both")
     if not checkpoint and not untrained:

@@ -42,7 +42,7 @@ class Starts(NamedTuple):
 
 
 def starts(problem: Problem, budget: int, seed: int, learned: Placer | None = None) -> Starts:
-    """Placements for a search with so many simulations.
+    """Placements for a search with a number of simulations.
 
     There are no more of them than there are simulations left, but always one. That of a learned placer comes first: the
     best of some samples, or its greedy placement where the budget is too small for a choice. A placer that refuses the

@@ -106,5 +106,5 @@ def test_finetuning_that_is_stopped_while_it_writes_leaves_nothing_of_two_runs(
     monkeypatch.setattr(f"evaluation.evaluate.{steps[stopped_at]}", stop)
     with pytest.raises(KeyboardInterrupt):
         tune(run, graph)
-    assert not (run / "best.plan.json").exists(), "of the other graph, beside what is of this one"
+    assert not (run / "best.plan.json").exists(), "of the other graph, next to what is of this one"
     assert (run / "finetune" / "evaluation.json").exists() == (stopped_at > 2)

@@ -248,7 +248,7 @@ def test_a_second_process_is_refused_and_one_that_was_killed_is_forgotten(tmp_pa
 
 @contextmanager
 def no_room_beyond(size: int) -> Iterator[None]:
-    """Files may grow to so many bytes, as on a disk that is nearly full."""
+    """Files may grow to a number of bytes, as on a disk that is nearly full."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))

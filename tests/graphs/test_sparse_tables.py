@@ -112,9 +112,9 @@ def test_bags_read_their_rows() -> None:
     step, gradient = step_of(Bag(sparse=True), given), autograds(Bag(sparse=True), given)
     [lookup], [backward] = ops(step, "/_embedding_bag"), ops(step, "/_embedding_bag.grad_weight")
     assert held(gradient) == 12 * (ROW + INDEX)
-    beside = 2 * INDEX * (4 + 12)  # where each bag starts, its size, and the bag of each row
-    assert held(gradient) <= step.output_bytes[backward] <= held(gradient) + beside
-    assert 12 * (ROW + INDEX) + 4 * ROW <= step.bytes_accessed[lookup] <= 12 * (ROW + INDEX) + 4 * ROW + beside
+    extra = 2 * INDEX * (4 + 12)  # where each bag starts, its size, and the bag of each row
+    assert held(gradient) <= step.output_bytes[backward] <= held(gradient) + extra
+    assert 12 * (ROW + INDEX) + 4 * ROW <= step.bytes_accessed[lookup] <= 12 * (ROW + INDEX) + 4 * ROW + extra
     dense = step_of(Bag(sparse=False), given)
     assert dense.bytes_accessed[lookup] == step.bytes_accessed[lookup]
     assert dense.output_bytes[ops(dense, "/_embedding_bag.grad_weight")].tolist() == [TABLE]

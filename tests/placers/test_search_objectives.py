@@ -1,4 +1,4 @@
-"""Whoever chooses among placements chooses by the problem's objective."""
+"""A placer that chooses among placements chooses by the problem's objective."""
 
 from dataclasses import replace
 from pathlib import Path

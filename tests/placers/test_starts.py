@@ -25,7 +25,7 @@ SEARCHES = (Annealing(), Genetic(population=20))
 
 
 def unlike(count: int) -> Problem:
-    """Six ops on devices of which no two are equally fast."""
+    """Six ops on devices that all differ in speed."""
     devices = tuple(Device(f"gpu:{i}", "gpu", 1.0 + i, 1.0 + i, 1e9) for i in range(count))
     links = np.ones((count, count))
     return Problem(
