@@ -131,8 +131,9 @@ def place(
         graph: a graph file, a family spec such as `rnnlm:layers=4`, or `file.py:callable`.
         cluster: a cluster file, or a preset such as `p100:devices=4`, in short `p100x4`; without it, the devices
             that the graph's file lists, if it does, or `p100:devices=2`.
-        placer: a placer's spec, such as `default`, `metis` or `default+finetuned`, or the run folder of a trained one;
-            without it, the policy that comes with placelab, and a search from where that puts the ops.
+        placer: a placer's spec, such as `default`, `metis` or `default+finetuned` (`placelab list placers` names them),
+            the run folder of a trained one, or `file.py:build`; without it, the policy that comes with placelab, and a
+            search from where that puts the ops.
         budget: how many placements the placer may simulate; with 0, what the policy says is the answer.
         groups: tie the ops into this many groups, each placed as one; `none` places every op by itself. 64 unless
             given, and none for a workload on the devices of its own file.
