@@ -12,6 +12,7 @@ from graphs.op_graph import MOST, Bools, Floats, Ints
 
 GIB = 2.0**30
 LEAST = 1 / MOST  # of a speed: so that what an op or a transfer takes is still a finite number
+FASTEST = 1e30  # of a finite speed: so that the sum of many is
 FREE = -1  # in place of a channel: transfers between the two devices wait for nothing
 MOST_DEVICES = 4096  # the matrices of more would fill the memory of a laptop
 
@@ -37,8 +38,16 @@ class Device:
 
     def __post_init__(self) -> None:
         for key, good, expected in (
-            ("flops_per_second", LEAST <= self.flops_per_second < np.inf, f"a number > 0, from {LEAST:g}"),
-            ("bytes_per_second", LEAST <= self.bytes_per_second < np.inf, f"a number > 0, from {LEAST:g}"),
+            (
+                "flops_per_second",
+                LEAST <= self.flops_per_second <= FASTEST,
+                f"a number > 0, from {LEAST:g} to {FASTEST:g}",
+            ),
+            (
+                "bytes_per_second",
+                LEAST <= self.bytes_per_second <= FASTEST,
+                f"a number > 0, from {LEAST:g} to {FASTEST:g}",
+            ),
             (
                 "memory_bytes",
                 0 <= self.memory_bytes <= MOST or self.memory_bytes == np.inf,
@@ -115,7 +124,11 @@ class Cluster:
         most = max(len(self.devices) ** 2, np.size(self.gap), np.size(self.multicast))  # more would be a slip
         for key, good, expected in (
             ("latency", (self.latency >= 0) & (self.latency <= MOST), f"seconds >= 0, to {MOST:g}"),
-            ("bandwidth", self.bandwidth >= LEAST, f"bytes/s > 0, from {LEAST:g}"),
+            (
+                "bandwidth",
+                (self.bandwidth >= LEAST) & ((self.bandwidth <= FASTEST) | np.isinf(self.bandwidth)),
+                f"bytes/s > 0, from {LEAST:g} to {FASTEST:g}, or infinite",
+            ),
             ("channel", (self.channel >= FREE) & (self.channel < most), f"a number from 0 to {most - 1}, or {FREE}"),
         ):
             bad = np.argwhere(self._pairs & ~good)

@@ -282,6 +282,7 @@ class OpGraph:
         for key, values, low, high in (
             ("edges", self.edges, 0, ops),
             ("mirror", self.mirror, -1, ops),
+            ("group", self.group, -1, np.iinfo(np.int64).max),
             ("weight_uses", self.weight_uses[:, 0], 0, ops),
             ("weight_uses", self.weight_uses[:, 1], 0, len(self.weights)),
             ("phase", self.phase, 0, len(Phase)),

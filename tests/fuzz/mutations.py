@@ -98,7 +98,7 @@ def other_value(rng: random.Random, document: Any) -> None:
     elif kind == 2:
         alike = [other[at] for other, at in places if type(other[at]) is type(holder[key])]
         holder[key] = rng.choice(alike)
-    elif kind == 3 and isinstance(holder[key], int | float):
+    elif kind == 3 and isinstance(holder[key], int | float) and abs(holder[key]) < 1e300:
         holder[key] *= rng.choice((0, -1, 0.5, 2, 1e9, 1e-9, 1e30))
     else:
         holder[key] = rng.choice(SENSELESS)
