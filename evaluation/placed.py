@@ -19,8 +19,8 @@ from envs.simulator import simulate
 from envs.timeline import Timeline
 from envs.trace import save_trace
 from evaluation.record import Record
-from evaluation.tables import plan_table
-from evaluation.units import memory, ratio, seconds
+from evaluation.tables import plan_table, robustness_sentence
+from evaluation.units import memory, seconds
 from evaluation.work import record_of, with_robustness
 from graphs.errors import DoesNotFitError, InputError
 from graphs.problem import Problem
@@ -105,22 +105,11 @@ class Placed:
         return record | {"placement": dict(zip(self.problem.graph.names, devices, strict=True))}
 
     def __rich__(self) -> RenderableType:
-        said = [*self._objective(), *self._robustness(), *self.record.notes]
+        robust = [] if self.robustness is None else [robustness_sentence(self.robustness)]
+        said = [*self._objective(), *robust, *self.record.notes]
         return Group(plan_table(self.timeline, self.record.lower_bound_seconds), *map(Text, said))
 
     def _objective(self) -> list[str]:
         """What the objective says of the plan, if that is not the step time."""
         value = self.record.objective_value
         return [] if value is None else [f"Its {self.record.objective} is {seconds(value)}."]
-
-    def _robustness(self) -> list[str]:
-        """How the plan fares, if that was asked for."""
-        found = self.robustness
-        if found is None:
-            return []
-        median, worst = found.median_seconds / found.step_seconds, found.worst_seconds / found.step_seconds
-        return [
-            f"With {found.noise:.0%} of noise on every op and transfer it takes {seconds(found.median_seconds)} in the "
-            f"median of {found.draws} draws ({ratio(median)} times) and {seconds(found.worst_seconds)} at worst "
-            f"({ratio(worst)} times); if transfers did not queue, {seconds(found.free_seconds)}.",
-        ]

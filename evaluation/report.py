@@ -12,6 +12,7 @@ from markupsafe import Markup
 
 from envs.bounds import lower_bound
 from envs.plan_file import load_plan
+from envs.robustness import robustness
 from envs.simulator import simulate
 from evaluation.comparison import Comparison
 from evaluation.findings import findings, tuning_findings
@@ -19,7 +20,7 @@ from evaluation.plots import Curve, Metrics, column, comparison_bars, learning_c
 from evaluation.problem_file import load_problem
 from evaluation.record import EvaluationFile, load_evaluation
 from evaluation.sections import Section, Sheet, device_sheet, problem_sheet, single_sheet, summary_sheet
-from evaluation.tables import plan_sentences, state
+from evaluation.tables import plan_sentences, robustness_sentence, state
 from evaluation.timeline_plots import gantt_chart, memory_curves
 from graphs.documents import read_file
 from graphs.errors import InputError
@@ -161,10 +162,11 @@ def _best_plan(run: Path) -> Section:
         return Section(title, ("No plan was kept in this folder (best.plan.json and best.problem.json).",))
     try:
         problem = load_problem(problem_file)
-        timeline = simulate(problem, load_plan(plan_file, problem))
+        plan = load_plan(plan_file, problem)
+        timeline, robust = simulate(problem, plan), robustness(problem, plan)
     except InputError as error:
         return Section(title, (f"The plan cannot be drawn: {error}.",))
-    said = [f"{problem.name}.", *plan_sentences(timeline, lower_bound(problem))]
+    said = [f"{problem.name}.", *plan_sentences(timeline, lower_bound(problem)), robustness_sentence(robust)]
     figures = (
         (
             Markup(gantt_chart(timeline)),

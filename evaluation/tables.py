@@ -14,6 +14,7 @@ from rich.text import Text
 
 from envs.cost_models import timing
 from envs.gantt import Row
+from envs.robustness import Robustness
 from envs.timeline import Timeline
 from evaluation import units
 from evaluation.statistics import Estimate
@@ -152,6 +153,16 @@ def plan_sentences(timeline: Timeline, lower_bound_seconds: float) -> list[str]:
     if not timeline.fits:
         sentences.append(f"This plan does not fit: {timeline.overflow()}.")
     return sentences
+
+
+def robustness_sentence(found: Robustness) -> str:
+    """How a plan fares under noise, and without contention."""
+    median, worst = found.median_seconds / found.step_seconds, found.worst_seconds / found.step_seconds
+    return (
+        f"With {found.noise:.0%} of noise on every op and transfer it takes {units.seconds(found.median_seconds)} in "
+        f"the median of {found.draws} draws ({units.ratio(median)} times) and {units.seconds(found.worst_seconds)} at "
+        f"worst ({units.ratio(worst)} times); if transfers did not queue, {units.seconds(found.free_seconds)}."
+    )
 
 
 def state(problem: Problem) -> str:

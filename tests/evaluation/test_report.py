@@ -89,6 +89,8 @@ def test_the_report_shows_the_whole_run(run: Path) -> None:
     assert "fine-tuning with 500 simulations brings the step from 2.00 s to 1.50 s: 25% less time than before" in said
     assert "A remark." in said
     assert "The busiest link" in said
+    assert "With 2% of noise on every op and transfer it takes" in said
+    assert "Cost model:" in said
     assert page.count("<svg ") == 5
 
 
