@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch, PathPatch
 from matplotlib.path import Path
 
+from envs.cost_models import timing
 from envs.gantt import Row
 from envs.timeline import Timeline
 from evaluation import units
@@ -59,7 +60,8 @@ def save_gantt(timeline: Timeline, path: FilePath) -> None:
     if path.suffix == ".html":
         environment = Environment(loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined)
         charts = [Markup(gantt_chart(timeline)), Markup(memory_curves(timeline))]
-        facts = f"One training step takes {units.seconds(timeline.step_seconds)}."
+        cost_model = timing(timeline.problem)
+        facts = f"One training step takes {units.seconds(timeline.step_seconds)} (cost model: {cost_model})."
         if overflow := timeline.overflow():
             facts += f" It does not fit in memory: {overflow}."
         page = environment.get_template("page.html.j2")
