@@ -32,7 +32,7 @@ def load_problems(
 
     For training, `seed` draws the randomised copies of the clusters, anew for each graph, which of all variants of a
     graph (groups, cluster, copy) are kept, if not all are, and which of these are forward passes or have other times.
-    `capture` is how a spec becomes a graph, if not anew. Raises InputError as `check_problems` does, and for a split
+    `capture` turns a spec into a graph; each is captured again unless it is given. Raises InputError as `check_problems` does, and for a split
     that is empty.
     """
     check_problems(chosen, which)
