@@ -9,6 +9,7 @@ from typing import Literal
 import numpy as np
 from tqdm import tqdm
 
+from envs.cost_models import timed
 from graphs.cluster import Cluster
 from graphs.errors import InputError
 from graphs.grouping import tie_ops
@@ -32,8 +33,8 @@ def load_problems(
 
     For training, `seed` draws the randomised copies of the clusters, anew for each graph, which of all variants of a
     graph (groups, cluster, copy) are kept, if not all are, and which of these are forward passes or have other times.
-    `capture` turns a spec into a graph; each is captured again unless it is given. Raises InputError as `check_problems` does, and for a split
-    that is empty.
+    `capture` turns a spec into a graph; each is captured again unless it is given. Raises InputError as
+    `check_problems` and `timed` do, and for a split that is empty.
     """
     check_problems(chosen, which)
     sources = _sources(chosen, which)
@@ -45,14 +46,14 @@ def load_problems(
         graph = (capture or load_graph)(spec)
         if which == "test":
             test = tie_ops(graph, chosen.test_groups)
-            problems += [Problem(test, load_cluster(name), chosen.optimizer) for name in clusters]
+            problems += [timed(Problem(test, load_cluster(name), chosen.optimizer)) for name in clusters]
             continue
         variants = list(_variants(chosen, clusters, rng))
         if 0 < chosen.variants < len(variants):
             variants = [variants[i] for i in sorted(rng.choice(len(variants), chosen.variants, replace=False))]
         tied = cache(partial(_tied, graph))
         for groups, cluster in variants:
-            problem = Problem(tied(groups, _happens(chosen.forward, rng)), cluster, chosen.optimizer)
+            problem = timed(Problem(tied(groups, _happens(chosen.forward, rng)), cluster, chosen.optimizer))
             problems.append(with_other_times(problem, rng) if _happens(chosen.measured, rng) else problem)
     return problems
 

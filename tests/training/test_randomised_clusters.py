@@ -100,5 +100,7 @@ def test_some_training_problems_are_forward_passes_and_some_take_other_times(mon
     chosen = ProblemSet(clusters=clusters, groups=(6, 8), forward=0.5, measured=0.5)
     train = load_problems(chosen)
     assert {problem.graph.is_training for problem in train} == {True, False}
-    assert {problem.op_seconds is None for problem in train} == {True, False}
-    assert all(problem.graph.is_training and problem.op_seconds is None for problem in load_problems(chosen, "test"))
+    assert {problem.timed_by for problem in train} == {"roofline", ""}
+    assert all(
+        problem.graph.is_training and problem.timed_by == "roofline" for problem in load_problems(chosen, "test")
+    )
