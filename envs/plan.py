@@ -27,6 +27,14 @@ class Plan:
     curve: tuple[tuple[int, float], ...] = ()  # of a search: (simulations, seconds of the objective) at each better one
     notes: tuple[str, ...] = ()  # sentences for who reads a report, such as what a search had to leave out
 
+    def __post_init__(self) -> None:
+        """Raise InputError for what are no devices of ops, such as an array."""
+        if not isinstance(self.devices, tuple) or not all(isinstance(several, tuple) for several in self.devices[:1]):
+            raise InputError(
+                "a Plan takes a tuple of devices for each op; Plan.of(placement) makes one of a device per op, "
+                "Plan.of_units(problem, placement) of a device per unit"
+            )
+
     @classmethod
     def of(
         cls,

@@ -121,9 +121,10 @@ def load_plan(path: Path, problem: Problem) -> Plan:
 
 def _same(what: str, theirs: Identity, given: Identity, path: Path) -> None:
     if theirs.fingerprint and theirs.fingerprint != given.fingerprint:
+        other = " of the same name, but with other ops, costs or --groups" if theirs.name == given.name else ""
         raise InputError(
             f"{path}: this plan is for {what} {theirs.name!r} ({theirs.fingerprint}), given {given.name!r} "
-            f"({given.fingerprint}); to apply it all the same, remove the {what}'s fingerprint from the file"
+            f"({given.fingerprint}){other}; to apply it all the same, remove the {what}'s fingerprint from the file"
         )
 
 

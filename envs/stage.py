@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from envs.cost_models import CostModel, timed
+from envs.cost_models import CostModel, load_cost_model, timed
 from envs.simulator import Outcome, Simulator
 from graphs.cluster import Cluster
 from graphs.errors import InputError
@@ -68,11 +69,12 @@ class Stage:
     def __init__(
         self,
         problems: Problem | Sequence[Problem] | None,
-        graph: OpGraph | str | Sequence[OpGraph | str] | None,
-        cluster: Cluster | str | None,
+        graph: OpGraph | str | Path | Sequence[OpGraph | str | Path] | None,
+        cluster: Cluster | str | Path | None,
         cost_model: CostModel | None,
         priority: str,
     ) -> None:
+        cost_model = None if cost_model is None else load_cost_model(cost_model)
         self._cost_model, self._priority = cost_model, priority
         self.scenes = [Scene.of(p, cost_model, priority) for p in _problems(problems, graph, cluster, cost_model)]
         for scene in self.scenes:
@@ -139,14 +141,14 @@ def render(scene: Scene, placement: Ints, mode: str | None) -> Any:
 
 def _problems(
     problems: Problem | Sequence[Problem] | None,
-    graph: OpGraph | str | Sequence[OpGraph | str] | None,
-    cluster: Cluster | str | None,
+    graph: OpGraph | str | Path | Sequence[OpGraph | str | Path] | None,
+    cluster: Cluster | str | Path | None,
     cost_model: CostModel | None,
 ) -> list[Problem]:
     if problems is not None and graph is None and cluster is None:
         found = [problems] if isinstance(problems, Problem) else list(problems)
     elif problems is None and graph is not None and cluster is not None:
-        graphs = [graph] if isinstance(graph, OpGraph | str) else list(graph)
+        graphs = [graph] if isinstance(graph, OpGraph | str | Path) else list(graph)
         where = _load_cluster(cluster)
         found = [Problem(_load_graph(what), where) for what in graphs]
         found = [timed(problem) for problem in found] if cost_model is None else found
@@ -157,7 +159,7 @@ def _problems(
     return found
 
 
-def _load_graph(what: OpGraph | str) -> OpGraph:
+def _load_graph(what: OpGraph | str | Path) -> OpGraph:
     if isinstance(what, OpGraph):
         return what
     from graphs.load import load_graph  # a graph's name may have to be captured: pay for that only if asked
@@ -165,7 +167,7 @@ def _load_graph(what: OpGraph | str) -> OpGraph:
     return load_graph(what)
 
 
-def _load_cluster(what: Cluster | str) -> Cluster:
+def _load_cluster(what: Cluster | str | Path) -> Cluster:
     if isinstance(what, Cluster):
         return what
     from graphs.load import load_cluster

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import operator
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -131,10 +132,10 @@ def _whole(name: str, value: Any) -> int:
     least = LEAST.get(name)
     what = "a whole number" + ("" if least is None else f" >= {least}")
     try:
-        number = int(value) if isinstance(value, str) else value
-    except ValueError:
+        number = int(value) if isinstance(value, str) else operator.index(value)
+    except (TypeError, ValueError):
         number = None
-    if not isinstance(number, int) or isinstance(number, bool) or (least is not None and number < least):
+    if number is None or isinstance(value, bool) or (least is not None and number < least):
         raise InputError(f"{name} is {value!r}; expected {what}")
     return number
 
@@ -191,6 +192,7 @@ def _cluster(name: str, value: Any) -> Any:
 
 
 def _plan(name: str, value: Any) -> Any:
+    value = getattr(value, "plan", value)  # of what `place` returned
     given = _given(name, value, Plan, "a plan file or a Plan")
     return Path(given) if isinstance(given, str) else given
 

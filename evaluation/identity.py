@@ -21,6 +21,7 @@ import numpy as np
 
 from envs.cost_models import costs_of
 from envs.simulator import RULES
+from graphs import by_name
 from graphs.problem import Problem
 from placers import Placer
 
@@ -43,7 +44,7 @@ def problem_digits(problem: Problem) -> str:
     costs = costs_of(problem).op_seconds
     return _digest(
         problem.name, problem.graph.fingerprint, problem.cluster.fingerprint, problem.optimizer, problem.objective,
-        costs,
+        own.file if (own := by_name.own(problem.objective)) else "", costs,
     )[:16]  # fmt: skip
 
 

@@ -20,10 +20,10 @@ import msgspec
 
 from envs.simulator import RULES
 from evaluation.kept_plan import KeptPlan
-from evaluation.lock import locked
 from evaluation.record import Record
 from graphs.errors import InputError
 from graphs.files import check_writable
+from graphs.lock import locked
 
 VERSION = 2
 

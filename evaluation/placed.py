@@ -50,6 +50,10 @@ class Placed:
             raise InputError(f"the budget is {budget} simulations; expected at least 0")
         started = time.perf_counter()
         plan = placer.place(problem, seed=seed, budget=budget)
+        if not isinstance(plan, Plan):
+            raise InputError(
+                f"placer {placer.name!r}: expected an envs.plan.Plan from `place`, got {type(plan).__name__}"
+            )
         return cls.of(problem, plan, search_seconds=time.perf_counter() - started)
 
     def with_robustness(self) -> Placed:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from evaluation.profiling import ProfileReport
     from evaluation.summary import GraphSummary
 
-PLANS, CHARTS = (".plan.json", ".json"), (".png", ".svg", ".html")  # what the names of files end in
+PLANS, CHARTS = (".plan.json",), (".png", ".svg", ".html")  # what the names of files end in
 
 
 @checked
@@ -36,7 +36,7 @@ def capture(
     from evaluation.summary import GraphSummary
     from graphs.graph_file import ENDINGS, save_graph
 
-    check_writable(out, endings=ENDINGS)
+    check_writable(out, endings=ENDINGS, inputs=[model])
     graph = graph_of(model, groups=tied_into(groups), training=training)
     if out is not None:
         save_graph(graph, Path(out))
@@ -68,7 +68,7 @@ def profile(
     """
     from evaluation.profiling import profile_model
 
-    check_writable(out, efficiencies)
+    check_writable(out, efficiencies, inputs=[model])
     return profile_model(
         model, Path(out), repeats=repeats, training=training, device=device, efficiencies=_path(efficiencies)
     )
@@ -96,7 +96,7 @@ def show(
     from evaluation.problems import graph_of
     from evaluation.summary import GraphSummary
 
-    check_writable(draw, endings=CHARTS)
+    check_writable(draw, endings=CHARTS, inputs=[graph, plan, cluster])
     if draw is None and (plan is not None or cluster):
         raise InputError("a plan and its cluster colour a drawing; name the drawing, too, with --draw FILE")
     loaded = graph_of(graph, groups=tied_into(groups))
@@ -151,7 +151,7 @@ def place(
     from evaluation.problems import problem_of
     from evaluation.trained import load_placer
 
-    check_writable(out, endings=PLANS)
+    check_writable(out, endings=PLANS, inputs=[graph, cluster])
     chosen = load_placer(placer)
     problem = problem_of(graph, cluster, groups=groups, optimizer=optimizer, cost_model=cost_model, objective=objective)
     placed = Placed.by(chosen, problem, seed=seed, budget=budget)
@@ -190,8 +190,8 @@ def simulate(
     from evaluation.placed import Placed
     from evaluation.problems import problem_of
 
-    check_writable(trace, endings=(".json", ".json.gz"))
-    check_writable(gantt, endings=CHARTS)
+    check_writable(trace, endings=(".json", ".json.gz"), inputs=[graph, plan, cluster])
+    check_writable(gantt, endings=CHARTS, inputs=[graph, plan, cluster])
     if isinstance(plan, str | Path):
         check_readable(Path(plan), "`placelab place GRAPH --out FILE` writes a plan")
     problem = problem_of(graph, cluster, groups=groups, optimizer=optimizer, cost_model=cost_model)

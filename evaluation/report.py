@@ -44,6 +44,8 @@ def write_report(run: Path) -> Path:
 
     Raises InputError if there is no such folder, or a file in it cannot be read.
     """
+    if run.is_file():
+        raise InputError(f"{run} is a file; name the folder that `placelab train` wrote")
     if not run.is_dir():
         raise InputError(f"run folder {run} does not exist; `placelab train --out {run}` makes one")
     if not any((run / name).is_file() for name in ("config.toml", "meta.json", "evaluation.json")):

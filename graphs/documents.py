@@ -11,7 +11,7 @@ import zlib
 from collections import Counter
 from pathlib import Path
 from reprlib import repr as shortened
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 import msgspec
 
@@ -36,6 +36,7 @@ def read_document(path: Path, kind: type[Document], *, version: int, remedy: str
     """
     content = _parsed(path, read_file(path, remedy))
     try:
+        _check_schema(content, kind)
         _check_version(content, version)
         return msgspec.convert(content, kind)
     except InputError as error:
@@ -44,6 +45,15 @@ def read_document(path: Path, kind: type[Document], *, version: int, remedy: str
         raise InputError(f"{path}: {_explained(str(error), content)}") from error
     except RecursionError:
         raise InputError(f"{path} is damaged: {_TOO_DEEP}") from None
+
+
+def _check_schema(content: object, kind: type[Any]) -> None:
+    """Raise InputError for a file of another kind of ours."""
+    fields = msgspec.structs.fields(kind) if isinstance(kind, type) and issubclass(kind, msgspec.Struct) else ()
+    expected = next((get_args(field.type) for field in fields if field.name == "schema"), ())
+    given = content.get("schema") if isinstance(content, dict) else None
+    if expected and isinstance(given, str) and given.startswith("placelab.") and given not in expected:
+        raise InputError(f"this is a file of {given!r}; expected one of {expected[0]!r}")
 
 
 def read_file(path: Path, remedy: str) -> bytes:

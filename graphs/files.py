@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from graphs.errors import InputError
@@ -38,19 +38,29 @@ def replace_whole(path: Path, write: Callable[[Path], object]) -> None:
         unfinished.unlink(missing_ok=True)
 
 
-def check_writable(*files: Path | str | None, endings: tuple[str, ...] = ()) -> None:
+def check_writable(*files: Path | str | None, endings: tuple[str, ...] = (), inputs: Iterable[object] = ()) -> None:
     """Raise InputError for a file that cannot be written, before the work that its loss would waste.
 
-    Its name must end in one of the endings, if any are given.
+    Its name must end in one of the endings, if any are given. It must be none of the inputs, which are files or
+    whatever else a command is given, and no other of the files.
     """
+    taken = {Path(each).resolve() for each in inputs if isinstance(each, str | Path) and "\0" not in str(each)}
     for file in files:
         if file is None:
             continue
         path = Path(file)
+        if path.resolve() in taken:
+            raise InputError(f"cannot write {path}: the same command reads or writes it already; name another file")
+        taken.add(path.resolve())
         if endings and not path.name.endswith(endings):
             raise InputError(f"cannot write {path}: its name must end in {' or '.join(endings)}")
         if not path.parent.is_dir():
-            raise InputError(f"cannot write {path}: the folder {path.parent} does not exist")
+            is_file = path.parent.exists()
+            raise InputError(
+                f"cannot write {path}: {path.parent} is a file, not a folder"
+                if is_file
+                else f"cannot write {path}: the folder {path.parent} does not exist"
+            )
         if path.is_dir():
             raise InputError(f"cannot write {path}: it is a folder; name a file")
         if not os.access(path if path.exists() else path.parent, os.W_OK):

@@ -26,6 +26,10 @@ from graphs.training_step import training_step
 
 Graph = OpGraph | str | os.PathLike[str]  # a graph, or what names one
 GRAPH_FILES = (".json", ".json.gz", ".txt", ".onnx")
+_GRAPHS = (
+    f"a graph is also given as a file, *.graph.json or {', '.join(f'*{ending}' for ending in GRAPH_FILES)}, or as "
+    "file.py:callable"
+)
 CLUSTER_FILES = (".toml", ".json")
 _COUNTED = re.compile(r"(\w+)x(\d+)")
 
@@ -204,9 +208,10 @@ def _check_model(what: str) -> None:
         return
     name, families = what.partition(":")[0], by_name.names("graphs.families")
     if name not in families:
+        if what and Path(what).exists():
+            raise InputError(
+                f"{what} is {'a folder' if Path(what).is_dir() else 'no graph file by its name'}; {_GRAPHS}"
+            )
         sentence = by_name.unknown("model family", name, families)
-        files = ", ".join(f"*{ending}" for ending in GRAPH_FILES)
-        raise InputError(
-            f"{sentence}; a graph is also given as a file, *.graph.json or {files}, or as file.py:callable"
-        )
+        raise InputError(f"{sentence}; {_GRAPHS}")
     by_name.check("graphs.families", what)

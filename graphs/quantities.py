@@ -25,7 +25,8 @@ def parse(given: float | str, unit: str) -> float:
     match = _NUMBER.fullmatch(given.strip())
     scale = _scale(match[2], unit) if match else None
     if match is None or scale is None:
-        raise InputError(f"expected a number of {unit} or text such as {_EXAMPLES[unit]!r}, got {given!r}")
+        example = _EXAMPLES[unit]
+        raise InputError(f"expected a number of {unit} without quotes, or text such as {example!r}, got {given!r}")
     exponent, factor = scale
     return float(f"{match[1]}e{exponent}") * factor
 

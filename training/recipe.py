@@ -217,6 +217,8 @@ def _value(text: str) -> Any:  # of a key, whichever type it has
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except (tomllib.TOMLDecodeError, RecursionError):
+        if text.startswith("[") and text.endswith("]"):  # words without their quotes
+            return [part.strip() for part in by_name.specs(text[1:-1])]
         return text
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from importlib.metadata import version
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from torch import Tensor
 
 from graphs.errors import InputError
 from graphs.files import write_whole
+from graphs.lock import locked
 from placers.policies.policy_file import META, Meta, save_policy
 from training.checkpoint import TRAINER, updates_in
 from training.metrics_file import METRICS, TENSORBOARD, Metrics, appended_metrics
@@ -61,6 +63,20 @@ class RunFolder:
         save_policy(self.path, weights, meta)
         recipe = load_recipe(str(self.path / CONFIG))
         write_whole(self.path / "card.md", model_card(meta, recipe, self.path))
+
+
+@contextmanager
+def held(path: Path) -> Iterator[None]:
+    """A run folder, made if need be, that no other process may write to within this context.
+
+    Raises InputError, naming the process, if another one writes to it, and if the folder cannot be made.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror or error}") from error
+    with locked(path / TRAINER):
+        yield
 
 
 def check_free(path: Path) -> None:

@@ -33,7 +33,7 @@ from training.recipe import Recipe, load_recipe
 from training.reinforce import ReinforceTrainer
 from training.reinforce_run import restore_reinforce, save_reinforce
 from training.rollouts import Arena
-from training.run_folder import RunFolder, check_free, check_resumable, library_versions
+from training.run_folder import RunFolder, check_free, check_resumable, held, library_versions
 
 CHECKPOINT_EVERY = 100  # updates
 Learned = Gdp | Sequential | ColocRl | Hdp | Placeto
@@ -75,13 +75,15 @@ def train(
     if not problems:
         check_recipe(recipe)
     trainer = _trainer(recipe, policy, problems or load_problems(recipe.problems, seed=seed), seed)
-    if resumes:
-        restore_reinforce(out, trainer) if isinstance(trainer, ReinforceTrainer) else restore_trainer(out, trainer)
-        folder = RunFolder.reopen(out, trainer.updates)
-    else:
-        folder = RunFolder.create(out, recipe, command)
-        _save(folder, trainer)  # so that there is a state to resume from, however early the run is stopped
-    _run(trainer, recipe, folder)
+    with held(out):
+        if resumes:
+            restore_reinforce(out, trainer) if isinstance(trainer, ReinforceTrainer) else restore_trainer(out, trainer)
+            folder = RunFolder.reopen(out, trainer.updates)
+        else:
+            check_free(out)  # again: another process may have begun in the meantime
+            folder = RunFolder.create(out, recipe, command)
+            _save(folder, trainer)  # so that there is a state to resume from, however early the run is stopped
+        _run(trainer, recipe, folder)
     return placer(policy, f"{recipe.placer}:checkpoint={out}")
 
 

@@ -66,7 +66,10 @@ def _in_graph(problem: Problem) -> dict[str, Times]:
         seconds = graph.measured_on.get(device.name, unknown)
         for other in (graph.measured_on.get(device.kind, unknown), general):
             seconds = np.where(np.isnan(seconds), other, seconds)
-        if not alike and (np.isnan(seconds) & ~np.isnan(graph.measured_seconds)).any():
+        unsaid = np.isnan(seconds) & ~np.isnan(graph.measured_seconds)
+        if problem.allowed is not None:
+            unsaid &= problem.allowed[graph.units, devices.index(device)]
+        if not alike and unsaid.any():
             raise _hold_on_one_kind(problem, device)
         times[device.name] = partial(_known, seconds)
     return times

@@ -60,6 +60,8 @@ def known_seconds(
 
     def of_ops(graph: OpGraph) -> Floats:
         seconds = _by_device(graph, cluster, times, with_launch)
+        if problem.allowed is not None and graph is problem.graph:  # where an op may not run, no time is needed
+            seconds[np.isnan(seconds) & ~problem.allowed[graph.units]] = 0.0
         if not np.isnan(seconds).any():
             return seconds
         if otherwise == "refuse":

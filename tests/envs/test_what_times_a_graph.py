@@ -109,6 +109,15 @@ def test_an_op_runs_only_where_the_graph_allows(tmp_path: Path) -> None:
     assert problem.made_allowed(np.array([2, 2])).tolist() == [0, 1]
 
 
+def test_where_an_op_may_not_run_no_time_is_needed(tmp_path: Path) -> None:
+    nodes = ({"measured_seconds": {"gpu": 1.0}, "devices": ["gpu"]}, {"measured_seconds": {"gpu": 1.0, "cpu": 2.0}})
+    seconds = timed(Problem(graph(tmp_path, *nodes), unlike())).op_seconds  # type: ignore[arg-type]
+    assert seconds is not None
+    assert seconds[:, 1:].tolist() == [[1.0, 1.0], [1.0, 1.0]]
+    assert seconds[0, 0] > 1000
+    assert seconds[1, 0] == 2.0
+
+
 def test_a_plan_file_may_not_place_an_op_where_the_graph_forbids_it(tmp_path: Path) -> None:
     problem = Problem(graph(tmp_path, {"flops": 5.0, "devices": ["cpu"]}, {"flops": 5.0}), unlike())
     path = tmp_path / "a.plan.json"

@@ -102,6 +102,26 @@ def test_a_file_that_a_placer_reads_counts_by_its_content(tmp_path: Path) -> Non
     assert new_records(journal, [spec]) == []
 
 
+def test_an_objective_of_ones_own_counts_by_its_content(tmp_path: Path) -> None:
+    own, journal = tmp_path / "own.py", tmp_path / "j.jsonl"
+    problem = replace(PROBLEM, objective=f"{own}:build")
+    for scale in (1, 10):
+        own.write_text(
+            "from envs.simulator import Simulator\n"
+            "class Own:\n"
+            "    name = 'own'\n"
+            "    def evaluator(self, problem):\n"
+            "        simulator = Simulator(problem)\n"
+            "        seconds = simulator.seconds\n"
+            f"        simulator.seconds = lambda *args, **keywords: {scale} * seconds(*args, **keywords)\n"
+            "        return simulator\n"
+            "def build():\n"
+            "    return Own()\n"
+        )
+        [record] = compare(["heft"], [problem], journal=journal, quiet=True).records
+        assert record.objective_value == pytest.approx(scale * record.step_seconds)
+
+
 def test_problems_of_one_name_are_told_apart_by_what_they_are(tmp_path: Path) -> None:
     other = replace(PROBLEM, cluster=toy_cluster(2, latency=0.5))
     both = compare([Alternating()], [PROBLEM, other], quiet=True)

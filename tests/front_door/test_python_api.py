@@ -6,16 +6,19 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
 import placelab
+from envs.plan import Plan
 from evaluation.arguments import as_declared
 from evaluation.tables import to_text
 from graphs.errors import InputError
 from graphs.graph_file import save_graph
 from graphs.load import load_cluster
+from graphs.problem import Problem
 from placers.heft import Heft
 from tests.oracle.toys import random_graph
 
@@ -153,3 +156,37 @@ def test_a_report_says_what_timed_it_and_what_the_objective_says(graph: Path) ->
     assert "Cost model: roofline." in to_text(placed)
     assert "Its max-load is" in to_text(placed)
     assert placed.to_json()["cost_model"] == "roofline"
+
+
+def test_no_output_is_an_input(graph: Path, tmp_path: Path) -> None:
+    before, plan = graph.read_bytes(), tmp_path / "a.plan.json"
+    with pytest.raises(InputError, match="the same command reads or writes it already"):
+        placelab.place(graph, placer="heft", out=graph)
+    with pytest.raises(InputError, match=r"must end in \.plan\.json"):
+        placelab.place(graph, placer="heft", out=tmp_path / "other.graph.json")
+    placelab.place(graph, cluster="p100x2", placer="heft", out=plan)
+    with pytest.raises(InputError, match="the same command reads or writes it already"):
+        placelab.simulate(graph, plan, cluster="p100x2", trace=plan)
+    with pytest.raises(InputError, match="the same command reads or writes it already"):
+        placelab.capture(graph, out=graph)
+    assert graph.read_bytes() == before
+
+
+def test_what_place_returned_is_a_plan_and_any_whole_number_is_one(graph: Path) -> None:
+    placed = placelab.place(graph, cluster="p100x2", placer="random", budget=np.int64(3))  # type: ignore[arg-type]
+    assert placed.plan.simulations == 3
+    again = placelab.simulate(graph, placed, cluster="p100x2")  # type: ignore[arg-type]
+    assert again.timeline.step_seconds == placed.timeline.step_seconds
+
+
+def test_a_placer_that_gives_no_plan_is_named(graph: Path) -> None:
+    class Five:
+        name = "five"
+
+        def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> int:
+            return 5
+
+    with pytest.raises(InputError, match=r"placer 'five': expected an envs\.plan\.Plan from `place`, got int"):
+        placelab.place(graph, placer=Five())  # type: ignore[arg-type]
+    with pytest.raises(InputError, match=r"Plan\.of\(placement\) makes one"):
+        Plan(np.zeros(3, int))  # type: ignore[arg-type]

@@ -65,9 +65,17 @@ def test_a_file_written_by_hand(tmp_path: Path) -> None:
     ("old", "new", "sentence"),
     [
         ("version = 1", "version = 3", "written as version 3, this placelab reads version 1"),
-        ('"16GiB"', '"16"', r"devices\[0\].memory: expected a number of bytes or text such as '16GiB', got '16'"),
+        (
+            '"16GiB"',
+            '"16"',
+            r"devices\[0\].memory: expected a number of bytes without quotes, or text such as '16GiB', got '16'",
+        ),
         ('"16GiB"', '"16GB/s"', r"devices\[0\].memory: expected a number of bytes"),
-        ('"5us"', '"5 fortnights"', r"devices\[0\].launch: expected a number of seconds or text such as '10us'"),
+        (
+            '"5us"',
+            '"5 fortnights"',
+            r"devices\[0\].launch: expected a number of seconds without quotes, or text such as '10us'",
+        ),
         ('"12GB/s"', '"-12GB/s"', "links.bandwidth: expected a number of bytes/s"),
         ('target = "cpu:0"', 'target = "cpu"', r"pairs\[0\]: unknown device 'cpu'; did you mean 'cpu:0'"),
         ('"per_source"', '"per_rack"', "links.channels: invalid enum value"),

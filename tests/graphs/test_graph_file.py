@@ -78,7 +78,7 @@ def test_a_file_written_by_hand(tmp_path: Path) -> None:
     ("changes", "sentence"),
     [
         ({"version": 2}, "written as version 2, this placelab reads version 1"),
-        ({"schema": "placelab.plan"}, "schema: invalid enum value"),
+        ({"schema": "placelab.plan"}, "this is a file of 'placelab.plan'; expected one of 'placelab.graph'"),
         ({"nodse": []}, "object contains unknown field nodse"),
         (
             {"nodes": [{"name": "a", "kind": "mm", "output_bytes": -1}]},

@@ -177,6 +177,10 @@ def test_seeds_are_trained_one_after_the_other_and_each_resumes(folder: Path) ->
 
 
 def test_a_key_may_have_another_value() -> None:
+    assert load_recipe("gdp", "problems.clusters=[p100x2, v100:devices=4]").problems.clusters == (
+        "p100x2",
+        "v100:devices=4",
+    )
     changes = ["ppo.updates=200", "problems.groups=[16]", "ppo.reward=log", "problems.clusters=['p100x2']"]
     recipe = load_recipe("gdp", changes)
     assert (recipe.ppo.updates, recipe.problems.groups, recipe.ppo.reward) == (200, (16,), "log")

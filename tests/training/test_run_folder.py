@@ -20,7 +20,7 @@ from training.checkpoint import TRAINER, read_state, write_state
 from training.metrics_file import appended_metrics
 from training.ppo import Metrics, PpoTrainer
 from training.recipe import Ppo, Recipe
-from training.run_folder import check_free
+from training.run_folder import check_free, held
 from training.train import train
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -183,3 +183,10 @@ except InputError as error:
     if file != TRAINER:
         assert read_state(tmp_path / "run")[0]
     assert not list((tmp_path / "run").glob(".*unfinished"))
+
+
+def test_two_processes_do_not_train_into_one_folder(tmp_path: Path) -> None:
+    with held(tmp_path / "run"), pytest.raises(InputError, match=rf"another process \({os.getpid()}\) is writing"):
+        train(RECIPE, problems(), out=tmp_path / "run", seed=1)
+    train(RECIPE, problems(), out=tmp_path / "run", seed=1)
+    assert not list((tmp_path / "run").glob(".*"))
