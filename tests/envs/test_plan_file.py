@@ -123,7 +123,7 @@ def test_what_is_not_a_plan_is_refused(tmp_path: Path) -> None:
         load_plan(written(path, {"": "gpu:0"}, colour="red"), problem)
     with pytest.raises(InputError, match="version 2, this placelab reads version 1"):
         load_plan(written(path, {"": "gpu:0"}, version=2), problem)
-    with pytest.raises(InputError, match=r"a\.plan\.json: schema"):
+    with pytest.raises(InputError, match=r"a\.plan\.json: this is a file of 'placelab\.graph'"):
         load_plan(written(path, {"": "gpu:0"}, schema="placelab.graph"), problem)
     for text in ("{", "[]", "\xff"):
         path.write_bytes(text.encode("latin-1"))
