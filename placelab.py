@@ -28,7 +28,7 @@ for package in ("graphs", "envs", "placers", "training", "evaluation"):  # commo
         )
         raise SystemExit(f"placelab: {sentence}") if Path(sys.argv[0]).stem == "placelab" else ImportError(sentence)
 
-from evaluation.arguments import AUTO, checked, tied_into  # noqa: E402 - once these packages are known to be ours
+from evaluation.arguments import AUTO, checked, path_or_none, tied_into  # noqa: E402 - once these packages are known to be ours
 from evaluation.placing import capture, place, profile, show, simulate  # noqa: E402
 from graphs.errors import DoesNotFitError, InputError  # noqa: E402
 
@@ -109,7 +109,7 @@ def compare(
         raise InputError("compare needs graphs, or the name of a suite, and not both")
     if suite and clusters:
         raise InputError("a suite names its clusters; leave out --clusters")
-    kept, folder = _path(journal), _path(plans)
+    kept, folder = path_or_none(journal), path_or_none(plans)
     check_settings(budget=budget, seeds=range(seeds), workers=workers, journal=kept, plans=folder)
     chosen = chosen_placers(placers, classical_placers())
     problems = problems_of(
@@ -145,7 +145,7 @@ def train(
     """
     from training.seeds import train_runs
 
-    return train_runs(recipe, _path(out), seed=seed, seeds=seeds, changes=set, resume=resume)
+    return train_runs(recipe, path_or_none(out), seed=seed, seeds=seeds, changes=set, resume=resume)
 
 
 @checked
@@ -182,7 +182,7 @@ def evaluate(
 
     count = None if groups == AUTO else tied_into(groups)
     return run(
-        policy, placers, suite, count, budget=budget, seeds=seeds, workers=workers, journal=_path(journal),
+        policy, placers, suite, count, budget=budget, seeds=seeds, workers=workers, journal=path_or_none(journal),
         cost_model=cost_model,
     )  # fmt: skip
 
@@ -233,10 +233,6 @@ def report(run: PathLike) -> Path:
     from evaluation.report import write_report
 
     return write_report(Path(run))
-
-
-def _path(file: PathLike | None) -> Path | None:
-    return None if file is None else Path(file)
 
 
 VERBS: dict[str, Callable[..., object]] = {

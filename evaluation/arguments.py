@@ -78,6 +78,11 @@ def tied_into(groups: Groups) -> int | None:
     return GROUPS if isinstance(groups, str) else groups
 
 
+def path_or_none(file: PathLike | None) -> Path | None:
+    """A file as a path, if one is given."""
+    return None if file is None else Path(file)
+
+
 def as_declared(name: str, value: Any, annotation: str) -> Any:
     """A value made what an annotation says. Raises InputError, naming the parameter, if it cannot be."""
     what = annotation.removesuffix(" | None")

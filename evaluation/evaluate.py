@@ -9,11 +9,12 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from envs.cost_models import AUTO, CostModel, load_cost_model, timed
+from envs.cost_models import AUTO, CostModel, timed
 from evaluation.compare import check_settings, compare
 from evaluation.comparison import Comparison, short_name
 from evaluation.placed import Placed
 from evaluation.problem_file import ProblemFile, save_problem
+from evaluation.problems import check_cost_model
 from evaluation.record import EvaluationFile, Notes, save_evaluation
 from evaluation.trained import finetuned, load_placer
 from graphs import by_name
@@ -81,7 +82,7 @@ def evaluate(
     kept = None if released or suite else folder / "evaluation.json"
     check_settings(budget=budget, seeds=range(seeds), workers=workers, journal=journal)
     check_writable(kept)
-    _check_cost_model(cost_model)
+    check_cost_model(cost_model)
     comparison = compare(
         placers, _problems(folder, suite, groups), budget=budget, seeds=range(seeds), workers=workers, journal=journal,
         cost_model=None if cost_model == AUTO else cost_model,
@@ -130,7 +131,7 @@ def finetune(
     check_settings(budget=simulations, seeds=(seed,), workers=1)
     check_optimizer(optimizer)
     check_graph(graph)
-    _check_cost_model(cost_model)
+    check_cost_model(cost_model)
     on, folder = load_cluster(cluster), run / "finetune"
     check_writable(run / PLAN, run / PROBLEM, folder / "evaluation.json" if folder.is_dir() else None)
     problem = timed(Problem(load_graph(graph, groups=groups), on, optimizer), cost_model)
@@ -160,9 +161,3 @@ def _save_tuned(run: Path, folder: Path, tuned: FineTuned, evaluation: Evaluatio
     write_whole(folder / "metrics.jsonl", "".join(f"{line}\n" for line in lines))
     save_policy(folder, tuned.policy.state_dict(), load_meta(run))
     save_evaluation(evaluation, folder / "evaluation.json")
-
-
-def _check_cost_model(what: CostModel | str) -> None:
-    """Raise InputError for a spec that names none."""
-    if what != AUTO:
-        load_cost_model(what)

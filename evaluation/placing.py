@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from evaluation.arguments import AUTO, checked, tied_into
+from evaluation.arguments import AUTO, checked, path_or_none, tied_into
 from graphs.errors import InputError
 from graphs.files import check_readable, check_writable
 
@@ -70,7 +70,7 @@ def profile(
 
     check_writable(out, efficiencies, inputs=[model])
     return profile_model(
-        model, Path(out), repeats=repeats, training=training, device=device, efficiencies=_path(efficiencies)
+        model, Path(out), repeats=repeats, training=training, device=device, efficiencies=path_or_none(efficiencies)
     )
 
 
@@ -196,9 +196,5 @@ def simulate(
         check_readable(Path(plan), "`placelab place GRAPH --out FILE` writes a plan")
     problem = problem_of(graph, cluster, groups=groups, optimizer=optimizer, cost_model=cost_model)
     placed = Placed.of(problem, plan)
-    placed.draw(_path(trace), _path(gantt))
+    placed.draw(path_or_none(trace), path_or_none(gantt))
     return placed.with_robustness() if robust else placed
-
-
-def _path(file: PathLike | None) -> Path | None:
-    return None if file is None else Path(file)

@@ -15,9 +15,9 @@ from graphs.cluster import Cluster
 from graphs.errors import InputError
 from graphs.formats.msr import BYTES_PER_SECOND, is_workload
 from graphs.grouping import tie_ops
-from graphs.load import check_graph, check_graphs, load_cluster, load_clusters, load_graph, problem_in_file
+from graphs.load import check_graphs, load_cluster, load_clusters, load_graph, problem_in_file
 from graphs.op_graph import OpGraph
-from graphs.problem import OPTIMIZER_BYTES, Problem
+from graphs.problem import Problem, check_optimizer
 from graphs.suites import load_suite
 
 if TYPE_CHECKING:
@@ -62,11 +62,10 @@ def problems_of(
     objective: str = "step-time",
 ) -> list[Problem]:
     """The problems of a suite, or every graph on every cluster, as `problem_of` makes them."""
-    if optimizer not in (AUTO, *OPTIMIZER_BYTES):
-        raise InputError(f"unknown optimizer {optimizer!r}; there are {', '.join(OPTIMIZER_BYTES)}")
+    if optimizer != AUTO:
+        check_optimizer(optimizer)
     load_objective(objective)  # refused here if there is no such objective
-    if cost_model != AUTO:
-        cost_model = load_cost_model(cost_model) if not isinstance(cost_model, str) else _checked(cost_model)
+    check_cost_model(cost_model)
     found = load_clusters(clusters)
     check_graphs([graph for graph in graphs if not isinstance(graph, tuple)])
     tied = tied_into(groups)
@@ -85,7 +84,6 @@ def graph_of(graph: GraphLike, *, groups: int | None = None, training: bool = Tr
     Raises InputError as `graphs.load.load_graph` and `graphs.capture.capture` do.
     """
     if not isinstance(graph, tuple):
-        check_graph(graph)
         return load_graph(graph, groups=groups, training=training)
     from graphs.capture import walk_made  # with torch, seconds to import
     from graphs.training_step import training_step
@@ -96,9 +94,10 @@ def graph_of(graph: GraphLike, *, groups: int | None = None, training: bool = Tr
     return captured if groups is None else tie_ops(captured, groups)
 
 
-def _checked(cost_model: str) -> str:
-    load_cost_model(cost_model)
-    return cost_model
+def check_cost_model(what: CostModelLike) -> None:
+    """Raise InputError for a spec that names no cost model."""
+    if what != AUTO:
+        load_cost_model(what)
 
 
 def _on_clusters(
