@@ -28,14 +28,22 @@ for package in ("graphs", "envs", "placers", "training", "evaluation"):  # commo
         )
         raise SystemExit(f"placelab: {sentence}") if Path(sys.argv[0]).stem == "placelab" else ImportError(sentence)
 
-from evaluation.arguments import AUTO, checked, path_or_none, tied_into  # noqa: E402 - once these packages are known to be ours
-from evaluation.placing import capture, place, profile, show, simulate  # noqa: E402
-from graphs.errors import DoesNotFitError, InputError  # noqa: E402
+from evaluation.commands.arguments import AUTO, checked, path_or_none, tied_into  # noqa: E402 - once these packages are known to be ours
+from evaluation.commands.placing import capture, place, profile, show, simulate  # noqa: E402
+from graphs.foundation.errors import DoesNotFitError, InputError  # noqa: E402
 
 if TYPE_CHECKING:
-    from evaluation.arguments import Changes, ClusterLike, CostModelLike, GraphLike, Groups, PathLike, PlacerLike
+    from evaluation.commands.arguments import (
+        Changes,
+        ClusterLike,
+        CostModelLike,
+        GraphLike,
+        Groups,
+        PathLike,
+        PlacerLike,
+    )
+    from evaluation.commands.listing import Kind, Listing
     from evaluation.comparison import Comparison
-    from evaluation.listing import Kind, Listing
     from placers import Placer
     from training.seeds import Trained
 
@@ -54,7 +62,7 @@ def list_names(what: Kind = "all") -> Listing:
         what: the kind of thing to list.
 
     """
-    from evaluation.listing import KINDS, Listing
+    from evaluation.commands.listing import KINDS, Listing
 
     return Listing.of(list(KINDS) if what == "all" else [what])
 
@@ -100,10 +108,10 @@ def compare(
         plans: a folder for the plans, a plan file each.
 
     """
+    from evaluation.commands.problems import problems_of
     from evaluation.compare import check_settings
     from evaluation.compare import compare as run
     from evaluation.evaluate import chosen_placers, classical_placers
-    from evaluation.problems import problems_of
 
     if bool(suite) == bool(graphs):
         raise InputError("compare needs graphs, or the name of a suite, and not both")
@@ -230,7 +238,7 @@ def report(run: PathLike) -> Path:
         run: the run folder that `train` wrote.
 
     """
-    from evaluation.report import write_report
+    from evaluation.reporting.report import write_report
 
     return write_report(Path(run))
 
@@ -243,7 +251,7 @@ VERBS: dict[str, Callable[..., object]] = {
 
 def main() -> None:
     """Run the command line."""
-    from evaluation.command_line import run
+    from evaluation.commands.command_line import run
 
     run(VERBS, "Find, and learn to find, the devices on which a neural network's operations run fastest.")
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from envs.compiled import compiled
-from envs.cost_models import CostModel, costs_of
+from envs.costs.costs import CostModel, costs_of
+from envs.simulation.compiled import compiled
 from graphs.op_graph import Bools, Floats, Ints
 from graphs.problem import Problem
 

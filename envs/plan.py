@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from graphs.errors import InputError
+from graphs.foundation.errors import InputError
 from graphs.op_graph import Ints
 from graphs.problem import Problem
 

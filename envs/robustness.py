@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from envs.plan import Plan
-from envs.simulator import Simulator, check_single
-from graphs.errors import InputError
+from envs.simulation.simulator import Simulator, check_single
+from graphs.foundation.errors import InputError
 from graphs.problem import Problem
 
 NOISE = 0.02

@@ -17,8 +17,8 @@ import numpy as np
 
 from envs.timeline import Timeline
 from graphs.cluster import FREE
-from graphs.errors import InputError
-from graphs.files import write_whole
+from graphs.foundation.errors import InputError
+from graphs.foundation.files import write_whole
 from graphs.op_graph import Floats, Ints, Phase
 
 ENDINGS = (".json", ".json.gz")

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from envs.cost_models import AUTO, CostModel, check_costs, costs_of, timed
-from envs.simulator import Simulator
+from envs.costs.costs import AUTO, CostModel, check_costs, costs_of, timed
+from envs.simulation.simulator import Simulator
 from evaluation.comparison import Comparison, short_name
 from evaluation.identity import placer_digits, problem_digits
 from evaluation.journal import Journal
@@ -19,9 +19,9 @@ from evaluation.kept_plan import KeptPlan
 from evaluation.record import Failure, Record
 from evaluation.work import Work
 from evaluation.workers import Killed, check_guarded, shared
-from graphs import by_name
-from graphs.errors import InputError
-from graphs.files import check_writable
+from graphs.foundation import by_name
+from graphs.foundation.errors import InputError
+from graphs.foundation.files import check_writable
 from graphs.problem import STEP_TIME, Problem
 from placers import Placer
 

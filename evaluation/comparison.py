@@ -13,10 +13,10 @@ import numpy as np
 from rich.console import RenderableType
 
 from evaluation.record import Failure, Record
+from evaluation.reporting.tables import comparison_tables
 from evaluation.statistics import Estimate, estimate, geometric_mean
-from evaluation.tables import comparison_tables
-from graphs import by_name
-from graphs.errors import InputError
+from graphs.foundation import by_name
+from graphs.foundation.errors import InputError
 from graphs.op_graph import Bools, Floats
 from graphs.problem import STEP_TIME
 

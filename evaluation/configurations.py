@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.table import Table
 from tqdm import tqdm
 
-from evaluation import units
-from graphs import by_name
+from evaluation.reporting import numbers as units
+from graphs.foundation import by_name
 from graphs.load import load_graph
 from graphs.op_graph import OpGraph, Phase
 

@@ -9,25 +9,25 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from envs.cost_models import AUTO, CostModel, timed
+from envs.costs.costs import AUTO, CostModel, timed
+from evaluation.commands.placed import Placed
+from evaluation.commands.problem_file import ProblemFile, save_problem
+from evaluation.commands.problems import check_cost_model
+from evaluation.commands.trained import finetuned, load_placer
 from evaluation.compare import check_settings, compare
 from evaluation.comparison import Comparison, short_name
-from evaluation.placed import Placed
-from evaluation.problem_file import ProblemFile, save_problem
-from evaluation.problems import check_cost_model
 from evaluation.record import EvaluationFile, Notes, save_evaluation
-from evaluation.trained import finetuned, load_placer
-from graphs import by_name
-from graphs.errors import InputError
-from graphs.files import check_writable, write_whole
+from graphs.foundation import by_name
+from graphs.foundation.errors import InputError
+from graphs.foundation.files import check_writable, write_whole
 from graphs.load import check_graph, load_cluster, load_clusters, load_graph
 from graphs.problem import Problem, check_optimizer
 from graphs.suites import load_suite
 from placers import Placer, default
-from placers.policies.policy_file import load_meta, save_policy
-from placers.policies.trained import trained
+from placers.learned.policy_file import load_meta, save_policy
+from placers.learned.trained import trained
 from training.finetune import FineTuned
-from training.problems import load_problems
+from training.problem_sets import load_problems
 from training.recipe import load_recipe
 
 DEFAULT = "default"  # the released policy
@@ -67,7 +67,7 @@ def evaluate(
     `policy` is a run folder, or "default" for the released one. The problems are those of a suite, or else the test
     split of the policy's recipe; their ops are tied into so many groups, or else as the recipe has it. All placers may
     simulate `budget` placements per problem; the policy also answers without any (`samples=1`). `cost_model` times all
-    ops, as `envs.cost_models.timed` does.
+    ops, as `envs.costs.cost_models.timed` does.
 
     The test split of a run is its evaluation, written to `evaluation.json` in its folder. Raises InputError, before a
     model is captured, for a folder without a policy, or without the recipe where that is asked for, or that cannot be

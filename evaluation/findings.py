@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from evaluation import units
 from evaluation.comparison import Comparison
+from evaluation.reporting import numbers as units
 
 SAME = 0.005  # ratios this close to one are called equal
 

@@ -19,9 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from envs.cost_models import costs_of
-from envs.simulator import RULES
-from graphs import by_name
+from envs.costs.costs import costs_of
+from envs.simulation.simulator import RULES
+from graphs.foundation import by_name
 from graphs.problem import Problem
 from placers import Placer
 

@@ -18,12 +18,12 @@ from typing import Literal
 
 import msgspec
 
-from envs.simulator import RULES
+from envs.simulation.simulator import RULES
 from evaluation.kept_plan import KeptPlan
 from evaluation.record import Record
-from graphs.errors import InputError
-from graphs.files import check_writable
-from graphs.lock import locked
+from graphs.foundation.errors import InputError
+from graphs.foundation.files import check_writable
+from graphs.foundation.lock import locked
 
 VERSION = 2
 

@@ -10,9 +10,9 @@ import numpy as np
 
 from envs.plan import Plan
 from envs.plan_file import save_plan
-from envs.simulator import RULES, Outcome
+from envs.simulation.simulator import RULES, Outcome
 from evaluation.record import Record
-from graphs.errors import InputError
+from graphs.foundation.errors import InputError
 from graphs.problem import Problem
 
 LONGEST = 80  # characters of a problem or placer in the name of a file

@@ -7,8 +7,8 @@ from typing import Literal
 
 import msgspec
 
-from graphs.documents import read_document
-from graphs.files import write_whole
+from graphs.foundation.documents import read_document
+from graphs.foundation.files import write_whole
 from graphs.problem import STEP_TIME
 
 VERSION = 1
@@ -27,10 +27,10 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     search_seconds: float  # wall clock of the placer alone
     lower_bound_seconds: float  # no plan's step is shorter
     curve: tuple[tuple[int, float], ...] = ()  # of a search: (simulations, step seconds) whenever it got better
-    max_load: float | None = None  # milliseconds, as published; if that is the objective (`envs.max_load`)
+    max_load: float | None = None  # milliseconds, as published; if that is the objective (`envs.device_loads`)
     key: str = ""  # hex digits that change with whatever the result depends on (`evaluation.identity`)
     budget: int | None = None  # placements that the placer might simulate
-    cost_model: str = ""  # what timed the ops (`envs.cost_models.timing`)
+    cost_model: str = ""  # what timed the ops (`envs.costs.cost_models.timing`)
     objective: str = STEP_TIME
     objective_value: float | None = None  # seconds, of an objective other than the step time
     robust_seconds: float | None = None  # of the step, median over noise (`envs.robustness`), if that was asked for

@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from envs.bounds import lower_bound
-from envs.cost_models import timing
+from envs.costs.costs import timing
 from envs.objectives import evaluate_objective
 from envs.plan import Plan
 from envs.robustness import Robustness, robustness
-from envs.simulator import simulate
+from envs.simulation.simulator import simulate
 from envs.timeline import Timeline
 from evaluation.identity import key_of
 from evaluation.kept_plan import KeptPlan
 from evaluation.record import Failure, Record
-from graphs.errors import DoesNotFitError, InputError
+from graphs.foundation.errors import DoesNotFitError, InputError
 from graphs.problem import Problem
 from placers import Placer
 

@@ -20,7 +20,7 @@ from typing import Any, Generic, TypeVar
 
 from tqdm import tqdm
 
-from graphs.errors import InputError
+from graphs.foundation.errors import InputError
 
 Work = TypeVar("Work")
 Result = TypeVar("Result")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from graphs.errors import InputError
+from graphs.foundation.errors import InputError
 from graphs.op_graph import MOST, Bools, Floats, Ints
 
 GIB = 2.0**30

@@ -43,13 +43,13 @@ from typing import Annotated, Any, Literal
 import msgspec
 import numpy as np
 
-from graphs.by_name import unknown
 from graphs.cluster import FREE, Cluster, Device, check_count
-from graphs.documents import read_document
-from graphs.errors import InputError
-from graphs.files import write_whole
+from graphs.foundation.by_name import unknown
+from graphs.foundation.documents import read_document
+from graphs.foundation.errors import InputError
+from graphs.foundation.files import write_whole
+from graphs.foundation.quantities import parse, written
 from graphs.op_graph import Bools, Floats, Ints
-from graphs.quantities import parse, written
 from graphs.topology import Level, Shared, joined
 
 VERSION = 1

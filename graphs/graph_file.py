@@ -24,10 +24,10 @@ from typing import Annotated, Any, Literal
 import msgspec
 import numpy as np
 
-from graphs.by_name import unknown
-from graphs.documents import read_document
-from graphs.errors import InputError
-from graphs.files import write_whole
+from graphs.foundation.by_name import unknown
+from graphs.foundation.documents import read_document
+from graphs.foundation.errors import InputError
+from graphs.foundation.files import write_whole
 from graphs.op_graph import Bools, Floats, Ints, OpGraph
 
 VERSION = 1

@@ -13,7 +13,7 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from graphs.coarsening import LARGEST, coarsen, levels, summed
-from graphs.errors import InputError
+from graphs.foundation.errors import InputError
 from graphs.op_graph import Bools, Floats, Ints, OpGraph, Phase
 
 PARCEL = "parcel"

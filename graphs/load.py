@@ -9,20 +9,20 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Literal
 
-from graphs import by_name
+from graphs.capture.training_step import training_step
 from graphs.cluster import Cluster
 from graphs.cluster_file import load_cluster_file
-from graphs.errors import InputError
 from graphs.formats.msr import is_workload, load_workload
 from graphs.formats.naming import name_of
 from graphs.formats.onnx import load_onnx
 from graphs.formats.pipedream import load_layer_profile
+from graphs.foundation import by_name
+from graphs.foundation.errors import InputError
+from graphs.foundation.knobs import knobs_of
 from graphs.graph_file import load_graph_file
 from graphs.grouping import tie_ops
-from graphs.knobs import knobs_of
 from graphs.op_graph import OpGraph
 from graphs.problem import Problem
-from graphs.training_step import training_step
 
 Graph = OpGraph | str | os.PathLike[str]  # a graph, or what names one
 GRAPH_FILES = (".json", ".json.gz", ".txt", ".onnx")
@@ -130,7 +130,7 @@ def _text(what: Graph) -> str:
         return os.fspath(what)
     raise InputError(
         f"expected a graph, a graph file, a family such as rnnlm:layers=4 or file.py:callable, got "
-        f"{type(what).__name__}; graphs.capture.capture makes a graph of a torch module"
+        f"{type(what).__name__}; graphs.capture.capture.capture makes a graph of a torch module"
     )
 
 
@@ -189,10 +189,10 @@ def _captured(what: str) -> OpGraph:
     """The forward pass of a model. Imports torch, which takes seconds: only here, and only if the name is known."""
     _check_model(what)
     if by_name.own(what):
-        from graphs.capture import capture_file
+        from graphs.capture.capture import capture_file
 
         return capture_file(what)
-    from graphs.capture import capture
+    from graphs.capture.capture import capture
 
     module, args = by_name.build("graphs.families", what)
     return capture(module, args, name=what)

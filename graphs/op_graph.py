@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_array, csr_array
 from scipy.sparse.csgraph import connected_components
 
-from graphs.errors import InputError
+from graphs.foundation.errors import InputError
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -7,9 +7,9 @@ from functools import cached_property
 
 import numpy as np
 
-from graphs import by_name
 from graphs.cluster import Cluster
-from graphs.errors import InputError
+from graphs.foundation import by_name
+from graphs.foundation.errors import InputError
 from graphs.op_graph import Bools, Floats, Ints, OpGraph
 
 # bytes per parameter byte while training: itself, its gradient, and the optimizer's state; "none" for weights that

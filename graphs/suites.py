@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Sequence
 
 from tqdm import tqdm
 
-from graphs import by_name
-from graphs.errors import InputError
+from graphs.foundation import by_name
+from graphs.foundation.errors import InputError
 from graphs.load import load_cluster, load_graph, split
 from graphs.problem import Problem, check_optimizer
 

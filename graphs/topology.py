@@ -15,7 +15,7 @@ from typing import Literal
 import numpy as np
 
 from graphs.cluster import FREE, Cluster, Device, check_count
-from graphs.errors import InputError
+from graphs.foundation.errors import InputError
 
 Shared = Literal["pair", "device", "group", "free"]
 

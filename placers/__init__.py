@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from envs.plan import Plan
-from graphs import by_name
-from graphs.errors import InputError
+from graphs.foundation import by_name
+from graphs.foundation.errors import InputError
+from graphs.foundation.user_code import user_code
 from graphs.problem import Problem
-from graphs.user_code import user_code
 
 
 class Placer(Protocol):

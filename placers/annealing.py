@@ -14,19 +14,19 @@ from functools import cached_property
 
 import numpy as np
 
-from envs.cost_models import costs_of
+from envs.costs.costs import costs_of
 from envs.objectives import evaluator_of
 from envs.plan import Plan
-from graphs.errors import InputError
+from graphs.foundation.errors import InputError
 from graphs.problem import Problem
 from placers import Placer
-from placers.policies.trained import placer_of
-from placers.searching.incumbent import Incumbent
-from placers.searching.moves import Moves
-from placers.searching.search import State, check_limits, searched
-from placers.searching.spec import spec_of
-from placers.searching.starts import starts
-from placers.searching.unit_graph import UnitGraph
+from placers.learned.trained import placer_of
+from placers.search.incumbent import Incumbent
+from placers.search.moves import Moves
+from placers.search.search import State, check_limits, searched
+from placers.search.spec import spec_of
+from placers.search.starts import starts
+from placers.search.unit_graph import UnitGraph
 
 LARGE = 10_000  # ops of a graph that takes long enough to simulate for two threads to be worth while
 

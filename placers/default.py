@@ -6,9 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from graphs.errors import InputError
+from graphs.foundation.errors import InputError
 from placers import Placer
-from placers.policies.trained import trained
+from placers.learned.trained import trained
 
 LEARNED = True  # is judged beside the classical placers, not as one of them
 RELEASED = Path(__file__).resolve().parent / "released"  # the run folder of `placelab train released`

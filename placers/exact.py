@@ -14,12 +14,12 @@ import numpy as np
 
 from envs.bounds import lower_bound
 from envs.plan import Plan
-from envs.simulator import Outcomes, Simulator
-from graphs.errors import InputError
+from envs.simulation.simulator import Outcomes, Simulator
+from graphs.foundation.errors import InputError
 from graphs.op_graph import Ints
 from graphs.problem import Problem
 from placers.heft import Heft
-from placers.searching.spec import spec_of
+from placers.search.spec import spec_of
 
 BY_REQUEST = True  # takes long: no part of a comparison unless it is asked for
 BATCH = 4096  # placements simulated together
@@ -113,7 +113,7 @@ class Exact:
 
     def _by_constraints(self, simulator: Simulator, budget: int) -> Solution:
         try:
-            from placers.searching.schedules import Schedules
+            from placers.solvers.schedules import Schedules
         except ImportError as error:
             raise InputError(
                 "exact needs OR-tools for this; install it with `pip install 'placelab[exact]'`"

@@ -18,9 +18,9 @@ import msgspec
 import numpy as np
 
 from envs.plan import Plan
-from graphs.by_name import unknown
-from graphs.documents import read_document
-from graphs.errors import InputError
+from graphs.foundation.by_name import unknown
+from graphs.foundation.documents import read_document
+from graphs.foundation.errors import InputError
 from graphs.op_graph import Ints
 from graphs.problem import Problem
 

@@ -13,13 +13,13 @@ import numpy as np
 
 from envs.objectives import evaluator_of
 from envs.plan import Plan
-from graphs.errors import InputError
+from graphs.foundation.errors import InputError
 from graphs.op_graph import Floats, Ints
 from graphs.problem import Problem
-from placers.searching.incumbent import Incumbent
-from placers.searching.search import State, check_limits, searched
-from placers.searching.spec import spec_of
-from placers.searching.starts import starts
+from placers.search.incumbent import Incumbent
+from placers.search.search import State, check_limits, searched
+from placers.search.spec import spec_of
+from placers.search.starts import starts
 
 ELITE = 0.2  # of a generation that lives on
 MUTANTS = 0.02  # of a generation that is drawn anew; more than that is lost work on graphs of hundreds of units

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from envs.plan import Plan
-from envs.simulator import Simulator
+from envs.simulation.simulator import Simulator
 from graphs.problem import Problem
-from placers.pipelining.black_gpipe import blocks
-from placers.searching.unit_graph import unit_order, unit_seconds
+from placers.search.unit_graph import unit_order, unit_seconds
+from placers.stages.black_gpipe import blocks
 
 
 @dataclass(frozen=True)

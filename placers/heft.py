@@ -15,13 +15,13 @@ from typing import Protocol
 
 import numpy as np
 
+from envs.held_memory import HeldMemory, Room
 from envs.plan import Plan
-from envs.simulator import Simulator
+from envs.simulation.simulator import Simulator
 from graphs.cluster import Cluster
 from graphs.op_graph import Floats, Ints, OpGraph
 from graphs.problem import Problem
-from placers.searching.held_memory import HeldMemory, Room
-from placers.searching.unit_graph import op_seconds
+from placers.search.unit_graph import op_seconds
 
 MEMORY_SHARES = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5)  # of each device's memory to fill, tried in turn until the plan fits
 

@@ -6,17 +6,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from envs.cost_models import costs_of
+from envs.costs.costs import costs_of
 from envs.objectives import evaluator_of
 from envs.plan import Plan
-from graphs.errors import InputError
+from graphs.foundation.errors import InputError
 from graphs.op_graph import Ints
 from graphs.problem import Problem
-from placers.searching.incumbent import Incumbent
-from placers.searching.moves import Moves, random_placements
-from placers.searching.search import State, check_limits, searched
-from placers.searching.spec import spec_of
-from placers.searching.unit_graph import UnitGraph
+from placers.search.incumbent import Incumbent
+from placers.search.moves import Moves, random_placements
+from placers.search.search import State, check_limits, searched
+from placers.search.spec import spec_of
+from placers.search.unit_graph import UnitGraph
 
 
 @dataclass(frozen=True)

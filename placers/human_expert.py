@@ -14,13 +14,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from envs.held_memory import HeldMemory
 from envs.plan import Plan
-from envs.simulator import Simulator
+from envs.simulation.simulator import Simulator
 from graphs.cluster import Cluster
 from graphs.op_graph import Floats, Ints, OpGraph, Phase
 from graphs.problem import Problem
-from placers.searching.held_memory import HeldMemory
-from placers.searching.unit_graph import unit_order, unit_seconds
+from placers.search.unit_graph import unit_order, unit_seconds
 
 
 @dataclass(frozen=True)

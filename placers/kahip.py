@@ -12,15 +12,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from envs.cost_models import costs_of
+from envs.costs.costs import costs_of
 from envs.objectives import evaluator_of
 from envs.plan import Plan
-from graphs.errors import InputError
+from graphs.foundation.errors import InputError
 from graphs.op_graph import Floats, Ints
 from graphs.problem import Problem
-from placers.searching.partitioning import Partitioning, check_knobs, integer_weights
-from placers.searching.spec import spec_of
-from placers.searching.unit_graph import UnitGraph
+from placers.search.spec import spec_of
+from placers.search.unit_graph import UnitGraph
+from placers.solvers.partitioning import Partitioning, check_knobs, integer_weights
 
 BY_REQUEST = True  # needs a package of its own: no part of a comparison unless it is asked for
 MODES = (5, 2, 4, 1)  # strong and eco, as they are for social and other networks: KaFFPa's numbers for them

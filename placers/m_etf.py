@@ -12,12 +12,12 @@ from typing import Protocol
 
 import numpy as np
 
+from envs.held_memory import Room
 from envs.plan import Plan
 from graphs.cluster import Cluster
 from graphs.op_graph import Bools, Floats, Ints, OpGraph
 from graphs.problem import Problem
 from placers.heft import Schedule, devices_with_room, link_costs, place_within_memory
-from placers.searching.held_memory import Room
 
 
 @dataclass(frozen=True)

@@ -19,15 +19,15 @@ import numpy as np
 from scipy.optimize import linprog
 from scipy.sparse import csr_array, vstack
 
+from envs.held_memory import Room
 from envs.plan import Plan
 from graphs.cluster import Cluster
-from graphs.errors import InputError
+from graphs.foundation.errors import InputError
 from graphs.op_graph import Bools, Floats, Ints, OpGraph
 from graphs.problem import Problem
 from placers.heft import Schedule, mean_transfers, place_within_memory
 from placers.m_etf import earliest_task_first
-from placers.searching.held_memory import Room
-from placers.searching.unit_graph import unit_order
+from placers.search.unit_graph import unit_order
 
 ROUND_UP = 0.1  # a relaxed choice below it makes a favourite: Baechi's threshold; at most 0.5, or choices would clash
 LARGEST_PROGRAM = 10_000  # ops; a program of as many takes seconds

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from envs.held_memory import HeldMemory, Room
 from envs.plan import Plan
 from graphs.problem import Problem
-from placers.searching.held_memory import HeldMemory, Room
-from placers.searching.unit_graph import unit_order
+from placers.search.unit_graph import unit_order
 
 
 @dataclass(frozen=True)

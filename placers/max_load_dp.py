@@ -1,7 +1,7 @@
 """Max-load DP: the contiguous split with the least load of the busiest device (Tarnawski et al., NeurIPS 2020).
 
 It is optimal among splits whose parts are contiguous in the forward pass, for any numbers of accelerators and CPUs,
-by the cost model in `envs.max_load`; the step time that the simulator finds is another matter. Where there are too
+by the cost model in `envs.device_loads`; the step time that the simulator finds is another matter. Where there are too
 many ideals, as in wide graphs, it is the paper's heuristic DPL: the best split along one order of the pieces.
 """
 
@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from envs.cost_models import costs_of
+from envs.costs.costs import costs_of
 from envs.plan import Plan
-from graphs.errors import InputError
+from graphs.foundation.errors import InputError
 from graphs.problem import Problem
-from placers.contiguous.ideals import Ideals
-from placers.contiguous.pieces import Pieces
-from placers.contiguous.split import best_within_memory
-from placers.searching.spec import spec_of
+from placers.search.spec import spec_of
+from placers.stages.ideals import Ideals
+from placers.stages.pieces import Pieces
+from placers.stages.split import best_within_memory
 
 BY_REQUEST = True  # takes seconds to a minute, for an objective of its own
 

@@ -14,15 +14,15 @@ from dataclasses import dataclass
 import numpy as np
 import pymetis
 
-from envs.cost_models import costs_of
+from envs.costs.costs import costs_of
 from envs.objectives import evaluator_of
 from envs.plan import Plan
+from graphs.foundation.quiet import quiet
 from graphs.op_graph import Floats, Ints
 from graphs.problem import Problem
-from placers.searching.partitioning import Partitioning, check_knobs, integer_weights, shares
-from placers.searching.quiet import quiet
-from placers.searching.spec import spec_of
-from placers.searching.unit_graph import UnitGraph
+from placers.search.spec import spec_of
+from placers.search.unit_graph import UnitGraph
+from placers.solvers.partitioning import Partitioning, check_knobs, integer_weights, shares
 
 IMBALANCES = (1, 10, 30, 100)  # thousandths by which a part may outweigh its target; METIS defaults to 1 or 30
 VERTEX_SCALE = 1e6  # total of the integer vertex weights

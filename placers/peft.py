@@ -12,12 +12,12 @@ from heapq import heapify, heappop, heappush
 
 import numpy as np
 
+from envs.held_memory import Room
 from envs.plan import Plan
 from graphs.cluster import Cluster
 from graphs.op_graph import Floats, Ints, OpGraph
 from graphs.problem import Problem
 from placers.heft import Schedule, mean_transfers, place_within_memory, schedule
-from placers.searching.held_memory import Room
 
 
 @dataclass(frozen=True)

@@ -15,16 +15,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from envs.cost_models import costs_of
+from envs.costs.costs import costs_of
+from envs.held_memory import HeldMemory
 from envs.plan import Plan
-from envs.simulator import Simulator
+from envs.simulation.simulator import Simulator
 from graphs.op_graph import Floats, Ints
 from graphs.problem import Problem
-from placers.contiguous.branches import without_branches
-from placers.contiguous.pieces import Pieces
-from placers.contiguous.split import best_within_memory
-from placers.searching.held_memory import HeldMemory
-from placers.searching.unit_graph import UnitGraph
+from placers.search.unit_graph import UnitGraph
+from placers.stages.branches import without_branches
+from placers.stages.pieces import Pieces
+from placers.stages.split import best_within_memory
 
 
 @dataclass(frozen=True)

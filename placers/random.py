@@ -9,8 +9,8 @@ import numpy as np
 from envs.objectives import evaluator_of
 from envs.plan import Plan
 from graphs.problem import Problem
-from placers.searching.incumbent import Incumbent
-from placers.searching.moves import random_placements
+from placers.search.incumbent import Incumbent
+from placers.search.moves import random_placements
 
 BATCH = 256  # placements held in memory at once
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from envs.plan import Plan
 from graphs.problem import Problem
-from placers.searching.unit_graph import unit_order
+from placers.search.unit_graph import unit_order
 
 
 @dataclass(frozen=True)

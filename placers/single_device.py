@@ -6,15 +6,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from envs.held_memory import HeldMemory
 from envs.plan import Plan
-from envs.simulator import Simulator
-from graphs.by_name import unknown
-from graphs.errors import InputError
+from envs.simulation.simulator import Simulator
+from graphs.foundation.by_name import unknown
+from graphs.foundation.errors import InputError
 from graphs.op_graph import Floats
 from graphs.problem import Problem
-from placers.searching.held_memory import HeldMemory
-from placers.searching.spec import spec_of
-from placers.searching.unit_graph import unit_seconds
+from placers.search.spec import spec_of
+from placers.search.unit_graph import unit_seconds
 
 
 @dataclass(frozen=True)

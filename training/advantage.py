@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from envs.simulator import Outcomes
+from envs.simulation.simulator import Outcomes
 from graphs.op_graph import Bools, Floats
 from training.ppo_rewards import PpoReward
 

@@ -16,9 +16,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save
 from torch import nn
 
-from graphs.errors import InputError
-from graphs.files import write_whole
-from placers.policies.policy_file import check_weights
+from graphs.foundation.errors import InputError
+from graphs.foundation.files import write_whole
+from placers.learned.policy_file import check_weights
 from training.ppo import PpoTrainer
 from training.rollouts import Policy
 

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 import torch
 from torch.nn.utils import clip_grad_norm_
 
-from graphs.errors import InputError
-from placers.policies.finite import NotFiniteError, are_finite
+from graphs.foundation.errors import InputError
+from placers.learned.finite import NotFiniteError, are_finite
 
 
 def descend(optimizer: torch.optim.Optimizer, largest_norm: float) -> float:

@@ -12,20 +12,20 @@ import numpy as np
 from msgspec.structs import replace
 from torch import nn
 
-from envs.iterative import Rules
+from envs.gym.iterative import Rules
 from envs.plan import Plan
-from graphs.errors import InputError
+from graphs.foundation.errors import InputError
 from graphs.op_graph import Ints
 from graphs.problem import Problem
-from placers.colocrl import ColocRl
-from placers.gdp import Gdp
-from placers.hdp import Hdp
-from placers.placeto import Placeto
-from placers.policies.colocrl import ColocRlPolicy
-from placers.policies.one_shot import OneShotPolicy
-from placers.policies.placeto import PlacetoPolicy
-from placers.policies.sequential import SequentialPolicy
-from placers.sequential import Sequential
+from placers.learned.colocrl.placer import ColocRl
+from placers.learned.colocrl.policy import ColocRlPolicy
+from placers.learned.gdp.placer import Gdp
+from placers.learned.gdp.policy import OneShotPolicy
+from placers.learned.hdp.placer import Hdp
+from placers.learned.placeto.placer import Placeto
+from placers.learned.placeto.policy import PlacetoPolicy
+from placers.learned.sequential.placer import Sequential
+from placers.learned.sequential.policy import SequentialPolicy
 from training.ppo import PpoTrainer
 from training.recipe import Imitation, Ppo, Reinforce
 from training.reinforce import Field, ReinforceTrainer

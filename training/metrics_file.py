@@ -13,7 +13,7 @@ from io import FileIO
 from pathlib import Path
 from typing import Protocol
 
-from graphs.errors import InputError
+from graphs.foundation.errors import InputError
 
 METRICS = "metrics.jsonl"
 TENSORBOARD = "tensorboard"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from placers.policies.policy_file import Meta
+from placers.learned.policy_file import Meta
 from training.recipe import ProblemSet, Recipe
 
 
@@ -27,8 +27,8 @@ def model_card(meta: Meta, recipe: Recipe, folder: Path) -> str:
             f"  {_listed(learned.groups)} groups, on {_clusters(learned)}{copies}{kept}.",
             *_variety(learned),
             *_judged_on(learned),
-            "- Step times are those of `envs/simulator.py` under the roofline cost model; memory counts weights, their",
-            f"  gradients, the state of the optimizer ({learned.optimizer}) and what the backward pass needs.",
+            "- Step times are those of placelab's simulator under the roofline cost model; memory counts",
+            f"  weights, gradients, the state of the optimizer ({learned.optimizer}) and what the backward pass needs.",
             "- Not for: pipelines of several micro-batches, replicas of an op, or clusters far from those above",
             "  (dozens of devices, links a hundred times slower). Simulate its plan beside those of cheap placers.",
             "- Files: weights in `policy.safetensors`, what they expect in `meta.json`, the recipe in `config.toml`,",

@@ -18,9 +18,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from envs.simulator import Outcomes
+from envs.simulation.simulator import Outcomes
+from graphs.foundation.torch_threads import limit_torch_threads
 from graphs.op_graph import Floats, Ints
-from graphs.torch_threads import limit_torch_threads
 from training.advantage import rewards, standardised, surrogate
 from training.divergence import descend, stops_where_it_diverges
 from training.imitation import Shown, search

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from envs.cost_models import costs_of
+from envs.costs.costs import costs_of
 from graphs.problem import Problem
 
 FACTOR = 4.0  # by which the ops of a kind are at most slower or faster

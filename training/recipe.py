@@ -10,9 +10,9 @@ from typing import Annotated, Any, Literal
 import msgspec
 import tomli_w
 
-from graphs import by_name
-from graphs.documents import read_document
-from graphs.errors import InputError
+from graphs.foundation import by_name
+from graphs.foundation.documents import read_document
+from graphs.foundation.errors import InputError
 
 RECIPES = Path(__file__).resolve().parent / "recipes"
 VERSION = 1  # of recipe files, which need not give it
@@ -114,7 +114,7 @@ class Reinforce(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
 
 
 class EpisodeRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """How Placeto's episodes start and what they pay: `envs.iterative.Rules`, but for the order of the visits.
+    """How Placeto's episodes start and what they pay: `envs.gym.iterative.Rules`, but for the order of the visits.
 
     That order is part of the network's spec, "placeto:order=random": whoever acts with the policy needs it, too.
     """
@@ -143,7 +143,9 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     """A training run, but for its seed. Raises InputError for settings of a trainer that is not the placer's."""
 
     placer: str = "gdp"  # the learned placer to train: "gdp", "sequential", "colocrl", "hdp" or "placeto"
-    network: str = "graphsage_transformer"  # spec of a file in placers/networks; of the others, "hdp:devices=2"
+    network: str = (
+        "graphsage_transformer"  # a file in placers/learned/gdp/networks; of others, "hdp:devices=2"
+    )
     problems: ProblemSet = ProblemSet()
     ppo: Ppo = Ppo()
     imitation: Imitation = Imitation()

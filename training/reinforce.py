@@ -24,17 +24,17 @@ import torch
 from torch import Tensor
 
 from envs.bounds import lower_bound
-from envs.iterative import Episode, Mdp, Rules
-from envs.observations import Progress
-from envs.simulator import Outcome
-from envs.stage import Scene
-from envs.vector import simulate_together
-from graphs.errors import InputError
+from envs.gym.iterative import Episode, Mdp, Rules
+from envs.gym.observations import Progress
+from envs.gym.problem_sampler import Scene
+from envs.gym.vector import simulate_together
+from envs.simulation.simulator import Outcome
+from graphs.foundation.errors import InputError
+from graphs.foundation.torch_threads import limit_torch_threads
 from graphs.op_graph import Floats, Ints
 from graphs.problem import Problem
-from graphs.torch_threads import limit_torch_threads
-from placers.policies.placeto import PlacetoPolicy, Turn, play
-from placers.policies.placeto_states import Kinship
+from placers.learned.placeto.policy import PlacetoPolicy, Turn, play
+from placers.learned.placeto.states import Kinship
 from training.advantage import surrogate
 from training.divergence import descend, stops_where_it_diverges
 from training.recipe import Reinforce

@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 import torch
 
-from graphs.errors import InputError
+from graphs.foundation.errors import InputError
 from training.checkpoint import TRAINER, below, learner_state, read_state, restore_learner, write_state
 from training.reinforce import ReinforceTrainer
 

@@ -12,12 +12,12 @@ import torch
 from torch import Tensor, nn
 
 from envs.bounds import lower_bound
-from envs.cost_models import Costs, costs_of
+from envs.costs.costs import Costs, costs_of
 from envs.objectives import evaluator_of
-from envs.simulator import Outcomes
+from envs.simulation.simulator import Outcomes
 from graphs.op_graph import Floats, Ints
 from graphs.problem import Problem
-from placers.policies.one_shot import Scores
+from placers.learned.gdp.policy import Scores
 from training.advantage import MovingAverage
 
 

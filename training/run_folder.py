@@ -12,10 +12,10 @@ from pathlib import Path
 
 from torch import Tensor
 
-from graphs.errors import InputError
-from graphs.files import write_whole
-from graphs.lock import locked
-from placers.policies.policy_file import META, Meta, save_policy
+from graphs.foundation.errors import InputError
+from graphs.foundation.files import write_whole
+from graphs.foundation.lock import locked
+from placers.learned.policy_file import META, Meta, save_policy
 from training.checkpoint import TRAINER, updates_in
 from training.metrics_file import METRICS, TENSORBOARD, Metrics, appended_metrics
 from training.model_card import model_card

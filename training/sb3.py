@@ -23,15 +23,15 @@ from numpy.typing import NDArray
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 from torch import Tensor, nn
 
-from envs.iterative import PlacetoEnv
-from envs.observations import Progress, published
-from envs.one_shot import GdpEnv
-from envs.stage import Scene
-from graphs.by_name import unknown
-from graphs.errors import InputError
-from graphs.torch_threads import limit_torch_threads
-from placers.policies.placeto_network import PlacetoEncoder
-from placers.policies.placeto_states import Kinship, States
+from envs.gym.iterative import PlacetoEnv
+from envs.gym.observations import Progress, published
+from envs.gym.one_shot import GdpEnv
+from envs.gym.problem_sampler import Scene
+from graphs.foundation.by_name import unknown
+from graphs.foundation.errors import InputError
+from graphs.foundation.torch_threads import limit_torch_threads
+from placers.learned.placeto.network import PlacetoEncoder
+from placers.learned.placeto.states import Kinship, States
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from graphs.errors import InputError
+from graphs.foundation.errors import InputError
 from graphs.load import load_graph
-from training.problems import load_problems
+from training.problem_sets import load_problems
 from training.recipe import Recipe, load_recipe
 from training.run_folder import CONFIG, check_free, check_resumable
 from training.train import Learned, check_recipe, train

@@ -10,25 +10,25 @@ from typing import Any
 from msgspec.structs import asdict
 from tqdm import tqdm
 
-from envs.iterative import Rules
-from graphs import by_name
-from graphs.errors import InputError
+from envs.gym.iterative import Rules
+from graphs.foundation import by_name
+from graphs.foundation.errors import InputError
+from graphs.foundation.interrupts import Interrupts
 from graphs.problem import Problem
-from placers.colocrl import ColocRl
-from placers.gdp import Gdp
-from placers.hdp import Hdp
-from placers.placeto import Placeto
-from placers.policies.colocrl import new_colocrl
-from placers.policies.hdp import new_hdp
-from placers.policies.placeto import PlacetoPolicy, new_placeto
-from placers.policies.policy_file import Meta, new_policy
-from placers.policies.sequential import SequentialPolicy, new_sequential
-from placers.policies.sequential_state import FEATURES
-from placers.searching.interrupts import Interrupts
-from placers.sequential import Sequential
+from placers.learned.colocrl.placer import ColocRl
+from placers.learned.colocrl.policy import new_colocrl
+from placers.learned.gdp.placer import Gdp
+from placers.learned.hdp.placer import Hdp
+from placers.learned.hdp.policy import new_hdp
+from placers.learned.placeto.placer import Placeto
+from placers.learned.placeto.policy import PlacetoPolicy, new_placeto
+from placers.learned.policy_file import Meta, new_policy
+from placers.learned.sequential.placer import Sequential
+from placers.learned.sequential.policy import SequentialPolicy, new_sequential
+from placers.learned.sequential.state import FEATURES
 from training.checkpoint import restore_trainer, save_trainer
 from training.ppo import PpoTrainer
-from training.problems import check_problems, load_problems
+from training.problem_sets import check_problems, load_problems
 from training.recipe import Recipe, load_recipe
 from training.reinforce import ReinforceTrainer
 from training.reinforce_run import restore_reinforce, save_reinforce

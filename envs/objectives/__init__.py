@@ -12,14 +12,14 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from envs.cost_models import CostModel, costs_of
+from envs.costs.costs import CostModel, costs_of
 from envs.plan import Plan
-from envs.simulator import Outcomes, Placements
-from graphs import by_name
-from graphs.errors import InputError
+from envs.simulation.simulator import Outcomes, Placements
+from graphs.foundation import by_name
+from graphs.foundation.errors import InputError
+from graphs.foundation.user_code import user_code
 from graphs.op_graph import Floats
 from graphs.problem import STEP_TIME, Problem, objective_spec
-from graphs.user_code import user_code
 
 
 class Evaluator(Protocol):
@@ -112,7 +112,7 @@ class OwnEvaluator:
             outcomes = self._evaluator.run_batch(placements, threads=threads)
         if not isinstance(outcomes, Outcomes):
             raise InputError(
-                f"{self._objective.name!r}: expected envs.simulator.Outcomes from `run_batch`, "
+                f"{self._objective.name!r}: expected envs.simulation.simulator.Outcomes from `run_batch`, "
                 f"got {type(outcomes).__name__}"
             )
         plans, devices = len(placements), len(self.problem.cluster)

@@ -6,15 +6,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from envs.max_load import Loads
-from envs.simulator import Outcomes, Placements, Simulator
+from envs.device_loads import Loads
+from envs.simulation.simulator import Outcomes, Placements, Simulator
 from graphs.op_graph import Floats
 from graphs.problem import Problem
 
 
 @dataclass(frozen=True)
 class MaxLoad:
-    """The load of the busiest device (`envs.max_load`)."""
+    """The load of the busiest device (`envs.device_loads`)."""
 
     name: str = "max-load"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from envs.simulator import Simulator
+from envs.simulation.simulator import Simulator
 from graphs.problem import STEP_TIME, Problem
 
 

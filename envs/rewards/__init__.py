@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Protocol
 
-from envs.simulator import Outcome
-from graphs import by_name
+from envs.simulation.simulator import Outcome
 from graphs.cluster import GIB
-from graphs.errors import InputError
-from graphs.user_code import user_code
+from graphs.foundation import by_name
+from graphs.foundation.errors import InputError
+from graphs.foundation.user_code import user_code
 
 FOLDER = "envs.rewards"
 PENALTY_PER_GB = 2.0  # seconds; Placeto, the authors' code (a GB is taken for a GiB)

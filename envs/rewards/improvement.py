@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from envs.rewards import Penalty, RewardFunction, penalised_seconds
-from envs.simulator import Outcome
+from envs.simulation.simulator import Outcome
 
 
 def build() -> RewardFunction:

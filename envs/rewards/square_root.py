@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from envs.rewards import Penalty, RewardFunction
-from envs.simulator import Outcome
+from envs.simulation.simulator import Outcome
 
 LAST_ONLY = True
 NOT_FITTING = -10.0  # GDP, section 4.1: reward of an invalid placement

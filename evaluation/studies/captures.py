@@ -9,7 +9,7 @@ from graphs.grouping import tie_ops
 from graphs.load import load_cluster, load_graph
 from graphs.op_graph import OpGraph
 from graphs.problem import Problem
-from training.problems import load_problems
+from training.problem_sets import load_problems
 from training.recipe import ProblemSet
 
 Problems = Mapping[str, Callable[[], Problem]]  # by name; made only where something is left to be done
@@ -25,7 +25,7 @@ def problems_of(pairs: Iterable[tuple[str, str]], groups: int) -> Problems:
 
 
 def training_problems(chosen: ProblemSet, seed: int) -> list[Problem]:
-    """Those of `training.problems.load_problems`."""
+    """Those of `training.problem_sets.load_problems`."""
     return load_problems(chosen, seed=seed, capture=captured)
 
 

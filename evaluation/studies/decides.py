@@ -18,7 +18,7 @@ from evaluation.studies.decides_pieces import RIVALS, do_all, load_all
 from evaluation.studies.decides_results import Results
 from evaluation.studies.decides_variants import BASE, VARIANTS, Settings
 from evaluation.studies.pieces import names_in, run
-from graphs.errors import InputError
+from graphs.foundation.errors import InputError
 
 DEFAULT = Settings()
 

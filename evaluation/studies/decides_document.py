@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from matplotlib.figure import Figure
 
-from evaluation.figures import BLUE, GREY, ORANGE, drawn
+from evaluation.drawing.figures import BLUE, GREY, ORANGE, drawn
 from evaluation.findings import than
 from evaluation.statistics import Estimate
 from evaluation.studies.decides_pieces import BEST, CHEAP, GREEDY, PASSES, passes_name
@@ -16,7 +16,7 @@ from evaluation.studies.decides_problems import UNSEEN
 from evaluation.studies.decides_results import Results, Verdict, verdict
 from evaluation.studies.decides_variants import BASE, CLUSTERS, FAMILIES, GROUPS, VARIANTS, base_recipe
 from evaluation.studies.markdown import estimated, table
-from graphs.files import write_whole
+from graphs.foundation.files import write_whole
 
 PLOT = "decides_ratios.png"
 SAID: dict[Verdict, str] = {

@@ -12,20 +12,20 @@ import msgspec
 import numpy as np
 
 from envs.plan import Plan
-from envs.simulator import Simulator
+from envs.simulation.simulator import Simulator
 from evaluation.compare import compare
 from evaluation.record import Record
 from evaluation.studies.captures import training_problems
 from evaluation.studies.decides_problems import held_out_problems
 from evaluation.studies.decides_variants import BASE, Settings, recipe_of
 from evaluation.studies.pieces import do_pieces, load_pieces, trained
-from graphs.errors import InputError
+from graphs.foundation.errors import InputError
 from graphs.problem import Problem
 from placers import Placer
-from placers.gdp import Gdp
-from placers.policies.policy_file import load_meta
-from placers.policies.sequential import SequentialPolicy
-from placers.sequential import FULLEST, Sequential
+from placers.learned.gdp.placer import Gdp
+from placers.learned.policy_file import load_meta
+from placers.learned.sequential.placer import FULLEST, Sequential
+from placers.learned.sequential.policy import SequentialPolicy
 from training.checkpoint import TRAINER
 
 CHEAP = ("heft", "human_expert", "metis")

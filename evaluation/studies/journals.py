@@ -8,16 +8,16 @@ from pathlib import Path
 
 from tqdm import tqdm
 
+from evaluation.commands.trained import load_placer
 from evaluation.compare import compare
 from evaluation.journal import records
 from evaluation.record import Failure
 from evaluation.studies.captures import Problems, problems_of
-from evaluation.trained import load_placer
-from graphs.errors import InputError
-from graphs.files import write_whole
+from graphs.foundation.errors import InputError
+from graphs.foundation.files import write_whole
 from graphs.suites import suite_specs
 from placers import default
-from placers.policies.policy_file import WEIGHTS
+from placers.learned.policy_file import WEIGHTS
 
 
 def suite_problems(suite: str, groups: int) -> Problems:

@@ -23,9 +23,9 @@ from evaluation.studies.journals import check_policy, do_what_is_left, suite_pro
 from evaluation.studies.learned_document import save_document
 from evaluation.studies.learned_results import Results
 from evaluation.studies.pieces import run
-from graphs import by_name
-from graphs.errors import InputError
-from graphs.files import write_whole
+from graphs.foundation import by_name
+from graphs.foundation.errors import InputError
+from graphs.foundation.files import write_whole
 
 SUITES = "gdp12,placeto"
 PLACERS = (

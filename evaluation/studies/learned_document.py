@@ -13,15 +13,15 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter
 
-from evaluation import units
 from evaluation.comparison import FINETUNED, short_name
-from evaluation.figures import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, drawn
+from evaluation.drawing.figures import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, drawn
+from evaluation.reporting import numbers as units
 from evaluation.statistics import geometric_mean
 from evaluation.studies.learned_claims import CLAIMS, COLOCRL, GDP, HDP, PLACETO
 from evaluation.studies.learned_results import EXPERT, Results
 from evaluation.studies.markdown import estimated, table
 from evaluation.studies.released_results import cluster_of, graph_of
-from graphs.files import write_whole
+from graphs.foundation.files import write_whole
 from graphs.op_graph import Floats
 from graphs.suites import SUITES
 

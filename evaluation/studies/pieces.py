@@ -15,9 +15,9 @@ import cyclopts
 import msgspec
 from tqdm import tqdm
 
-from graphs import by_name
-from graphs.errors import InputError
-from graphs.files import write_whole
+from graphs.foundation import by_name
+from graphs.foundation.errors import InputError
+from graphs.foundation.files import write_whole
 from graphs.problem import Problem
 from training.checkpoint import TRAINER
 from training.recipe import Recipe

@@ -17,13 +17,13 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from evaluation.figures import BLUE, GREEN, GREY, ORANGE, drawn
+from evaluation.drawing.figures import BLUE, GREEN, GREY, ORANGE, drawn
 from evaluation.findings import SAME
 from evaluation.record import Record
 from evaluation.statistics import Estimate, bootstrap_interval, estimate, geometric_mean, until
 from evaluation.studies.markdown import estimated, row
 from evaluation.studies.placeto_pieces import PLACETO, PPO, RIVALS, RNN, SEARCH, Kind, Piece, Point, Settings
-from graphs.files import write_whole
+from graphs.foundation.files import write_whole
 from graphs.op_graph import Floats
 
 NEAR = 1.05  # of the best known: what counts as found

@@ -16,8 +16,8 @@ import cyclopts
 from evaluation.studies.pieces import names_in, run
 from evaluation.studies.placeto_document import Results, save_document, save_records
 from evaluation.studies.placeto_pieces import Settings, do_all, load_all
-from graphs import by_name
-from graphs.errors import InputError
+from graphs.foundation import by_name
+from graphs.foundation.errors import InputError
 
 DEFAULT = Settings()
 

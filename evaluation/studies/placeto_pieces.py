@@ -23,14 +23,14 @@ from evaluation.compare import compare
 from evaluation.record import Record
 from evaluation.studies.captures import tied
 from evaluation.studies.pieces import do_pieces, load_pieces, trained
-from graphs.errors import InputError
+from graphs.foundation.errors import InputError
 from graphs.load import load_cluster, split
 from graphs.problem import Problem
 from placers import Placer
-from placers.colocrl import ColocRl
-from placers.placeto import Placeto
-from placers.policies.colocrl import new_colocrl
-from placers.policies.placeto import new_placeto
+from placers.learned.colocrl.placer import ColocRl
+from placers.learned.colocrl.policy import new_colocrl
+from placers.learned.placeto.placer import Placeto
+from placers.learned.placeto.policy import new_placeto
 from training.finetune import FineTuner
 from training.recipe import ProblemSet, Recipe, Reinforce, load_recipe
 

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from tqdm import tqdm
 
-from graphs.errors import InputError
+from graphs.foundation.errors import InputError
 
 Work = TypeVar("Work")
 

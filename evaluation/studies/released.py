@@ -21,7 +21,7 @@ from evaluation.studies.pieces import names_in, run
 from evaluation.studies.released_document import save_document
 from evaluation.studies.released_parts import GROUPS, PARTS, PROFILES, do_part, profile_problems, records_of
 from evaluation.studies.released_results import Part
-from graphs.errors import InputError
+from graphs.foundation.errors import InputError
 
 
 def study(

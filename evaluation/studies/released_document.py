@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter
 
-from evaluation.figures import BLUE, GREEN, GREY, ORANGE, RED, drawn
+from evaluation.drawing.figures import BLUE, GREEN, GREY, ORANGE, RED, drawn
 from evaluation.statistics import Estimate
 from evaluation.studies.markdown import estimated, table
 from evaluation.studies.released_parts import (
@@ -41,7 +41,7 @@ from evaluation.studies.released_results import (
     is_kept_aside,
 )  # fmt: skip
 from evaluation.studies.released_targets import TARGETS
-from graphs.files import write_whole
+from graphs.foundation.files import write_whole
 
 OWN = {"greedy": Entry(GREEDY), f"best of {FEW}": Entry(BEST), f"policy and search, {FEW}": Entry(SEARCH)}
 RIVALS = {

@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from envs.cost_models import timed
+from envs.costs.costs import timed
 from evaluation.journal import records
 from evaluation.record import Failure, Record
 from evaluation.studies.captures import Problems

@@ -34,7 +34,7 @@ from evaluation.studies.trainings_runs import (
     released,
     specialist,
 )  # fmt: skip
-from graphs.errors import InputError
+from graphs.foundation.errors import InputError
 from training.recipe import load_recipe
 
 RECIPE = "released"

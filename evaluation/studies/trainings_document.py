@@ -13,9 +13,9 @@ from evaluation.studies.released_results import BEST_CHEAP, Against, Entry
 from evaluation.studies.trainings_places import SPECIAL, SUITES
 from evaluation.studies.trainings_results import SPECIAL_NAMES, WITHIN, ZERO_SHOT, Results, Row
 from evaluation.studies.trainings_runs import CLUSTERS, Settings, is_released, released, specialised, specialist
-from graphs.files import write_whole
+from graphs.foundation.files import write_whole
 from graphs.suites import OTHER_CLUSTERS
-from placers.policies.policy_file import load_meta
+from placers.learned.policy_file import load_meta
 from training.recipe import Recipe
 
 OTHERS = "clusters"  # the suite of which no target was asked

@@ -13,7 +13,7 @@ from evaluation.studies.pieces import trained
 from evaluation.studies.processes import in_processes
 from evaluation.studies.released_parts import BEST, FEW, GREEDY
 from placers import default
-from placers.policies.policy_file import META, load_meta
+from placers.learned.policy_file import META, load_meta
 from training.recipe import Recipe, load_recipe
 
 CLUSTERS = ("p100:devices=2", "p100:devices=4", "p100:devices=8", "cpu_gpu:gpus=2")  # that have a specialist

@@ -6,9 +6,9 @@ are data-sheet peaks, each with its source; where none is published, the comment
 
 from dataclasses import replace
 
-from graphs import by_name
 from graphs.cluster import Cluster
-from graphs.errors import InputError
+from graphs.foundation import by_name
+from graphs.foundation.errors import InputError
 
 
 def checked(spec: str, built: object) -> Cluster:

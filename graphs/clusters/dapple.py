@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from graphs.by_name import unknown
 from graphs.cluster import Cluster
 from graphs.clusters.v100 import LINK_LATENCY, V100
 from graphs.clusters.v100_servers import NETWORK_LATENCY
-from graphs.errors import InputError
+from graphs.foundation.by_name import unknown
+from graphs.foundation.errors import InputError
 from graphs.topology import Level, hierarchical
 
 CONFIGURATIONS = ("testbed=A", "testbed=B", "testbed=C")

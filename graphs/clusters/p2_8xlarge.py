@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from graphs.by_name import unknown
 from graphs.cluster import GIB, Cluster, Device
-from graphs.errors import InputError
+from graphs.foundation.by_name import unknown
+from graphs.foundation.errors import InputError
 
 CONFIGURATIONS = (
     "links=placeto,devices=8",

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from graphs.cluster import GIB, Cluster, Device
-from graphs.errors import InputError
+from graphs.foundation.errors import InputError
 
 CONFIGURATIONS = ("devices=4",)
 

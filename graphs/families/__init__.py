@@ -8,7 +8,7 @@ module's output is its loss. Knobs are chosen for devices of 16 GB: some graphs 
 or four.
 """
 
-from graphs.errors import InputError
+from graphs.foundation.errors import InputError
 
 
 def checked(spec: str, built: object) -> tuple[object, object]:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from graphs.errors import InputError
+from graphs.foundation.errors import InputError
 
 CONFIGURATIONS = {
     "resnet-50": "layers=50,image=224,batch=128",

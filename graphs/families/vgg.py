@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from graphs.errors import InputError
+from graphs.foundation.errors import InputError
 
 CONFIGURATIONS = {"vgg-19": "layers=19,image=224,batch=32"}
 PARAMETERS = {"vgg-19": 143.7e6}  # 144 million in table 2; counted in torchvision's documentation

@@ -16,9 +16,9 @@ import msgspec
 import numpy as np
 
 from graphs.cluster import Cluster, Device, check_count
-from graphs.documents import read_document, read_file
-from graphs.errors import InputError
-from graphs.files import write_whole
+from graphs.foundation.documents import read_document, read_file
+from graphs.foundation.errors import InputError
+from graphs.foundation.files import write_whole
 from graphs.op_graph import MOST, Floats, OpGraph, Phase
 from graphs.problem import Problem
 

@@ -8,7 +8,7 @@ from typing import Any
 import networkx as nx
 import numpy as np
 
-from graphs.errors import InputError
+from graphs.foundation.errors import InputError
 from graphs.op_graph import OpGraph
 
 COLUMNS = ("flops", "bytes_accessed", "output_bytes", "phase", "mirror", "group", "measured_seconds")

@@ -26,10 +26,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from graphs.documents import read_file
-from graphs.errors import InputError
-from graphs.files import write_whole
 from graphs.formats.naming import name_of
+from graphs.foundation.documents import read_file
+from graphs.foundation.errors import InputError
+from graphs.foundation.files import write_whole
 from graphs.op_graph import OpGraph
 
 if TYPE_CHECKING:

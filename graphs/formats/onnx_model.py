@@ -1,4 +1,4 @@
-"""An ordinary ONNX model becomes a forward graph, by the rules of `graphs.capture`, without computing anything.
+"""An ordinary ONNX model becomes a forward graph, by the rules of `graphs.capture.capture`, without computing anything.
 
 - An initializer is not an op but a weight of the ops that read it. One of 64-bit integers or booleans is taken to be
   an index, a shape or a mask, and as inputs and constants are, to be on every device already.
@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from onnx import AttributeProto, TensorProto, checker, helper, inliner, shape_inference
 
-from graphs.by_name import unknown
-from graphs.errors import InputError
 from graphs.formats.onnx_flops import Call, Shape, flops, numel
+from graphs.foundation.by_name import unknown
+from graphs.foundation.errors import InputError
 from graphs.op_graph import OpGraph
 
 if TYPE_CHECKING:

@@ -17,10 +17,10 @@ from pathlib import Path
 
 import numpy as np
 
-from graphs.documents import read_file
-from graphs.errors import InputError
-from graphs.files import write_whole
 from graphs.formats.naming import name_of
+from graphs.foundation.documents import read_file
+from graphs.foundation.errors import InputError
+from graphs.foundation.files import write_whole
 from graphs.op_graph import Ints, OpGraph, Phase
 
 _LAYER = re.compile(

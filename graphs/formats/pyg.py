@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from graphs.errors import InputError
+from graphs.foundation.errors import InputError
 from graphs.op_graph import OpGraph
 
 if TYPE_CHECKING:

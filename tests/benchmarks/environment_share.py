@@ -8,13 +8,13 @@ from functools import partial
 import numpy as np
 from msgspec.structs import replace
 
-from envs.iterative import Episode
-from envs.observations import FEATURES
-from envs.vector import simulate_together
+from envs.gym.iterative import Episode
+from envs.gym.observations import FEATURES
+from envs.gym.vector import simulate_together
 from graphs.load import load_cluster, load_graph, split
 from graphs.op_graph import OpGraph
 from graphs.problem import Problem
-from placers.policies.placeto import new_placeto
+from placers.learned.placeto.policy import new_placeto
 from tests.benchmarks.figures import Figure, at_most, least_seconds
 from training.recipe import load_recipe
 from training.reinforce import ReinforceTrainer

@@ -7,7 +7,7 @@ from functools import partial
 
 import numpy as np
 
-from envs.iterative import PlacetoEnv
+from envs.gym.iterative import PlacetoEnv
 from tests.benchmarks.figures import Figure, at_least, least_seconds, reported
 from tests.benchmarks.workloads import DEVICES, problem
 

@@ -13,7 +13,7 @@ from tests.benchmarks.figures import Figure, at_most
 SCRIPT = """
 import sys, time
 import graphs, envs
-from envs.simulator import Simulator
+from envs.simulation.simulator import Simulator
 assert "torch" not in sys.modules
 from tests.oracle.toys import four_ops_two_devices
 simulator = Simulator(four_ops_two_devices().problem)

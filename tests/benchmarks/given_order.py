@@ -13,7 +13,7 @@ import numpy as np
 from numba import njit
 from scipy.stats import kendalltau
 
-from envs.simulator import Simulator
+from envs.simulation.simulator import Simulator
 from graphs.op_graph import Floats, Ints
 from tests.benchmarks.figures import Figure, least_seconds, reported
 from tests.benchmarks.workloads import DEVICES, placements, problem

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from envs.simulator import Simulator
+from envs.simulation.simulator import Simulator
 from envs.timeline import Timeline
 from tests.benchmarks.figures import Figure, at_most, reported
 from tests.benchmarks.workloads import DEVICES, placements, problem

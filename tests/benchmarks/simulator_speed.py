@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from envs.simulator import Simulator
+from envs.simulation.simulator import Simulator
 from tests.benchmarks.figures import Figure, at_least, at_most, least_seconds, reported
 from tests.benchmarks.workloads import placements, problem
 from tests.oracle import simpy_oracle

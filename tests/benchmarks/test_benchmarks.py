@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from envs.simulator import Simulator
+from envs.simulation.simulator import Simulator
 from tests.benchmarks import environment_share, retiming, simulator_speed
 from tests.benchmarks.figures import at_least, at_most, reported
 from tests.benchmarks.given_order import GivenOrder

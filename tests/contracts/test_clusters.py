@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from graphs import by_name
 from graphs.cluster import GIB, Cluster
 from graphs.cluster_file import load_cluster_file, save_cluster
+from graphs.foundation import by_name
 from graphs.load import load_cluster
 
 SPECS = [

@@ -7,10 +7,10 @@ import inspect
 import numpy as np
 import pytest
 
-from graphs import by_name
-from graphs.capture import capture
+from graphs.capture.capture import capture
+from graphs.capture.training_step import training_step
+from graphs.foundation import by_name
 from graphs.op_graph import OpGraph, Phase
-from graphs.training_step import training_step
 
 NAMES = by_name.built_in("graphs.families")
 SMALL = {  # knobs that make each family's configurations quick to capture; `make graphs` captures them in full

@@ -1,17 +1,17 @@
-"""What every network of `placers/networks` must do: logits for any number of ops and devices."""
+"""What every network of `placers/learned/gdp/networks` must do: logits for any number of ops and devices."""
 
 import pytest
 import torch
 
-from envs.cost_models.roofline import build as roofline
-from graphs import by_name
+from envs.costs.cost_models.roofline import build as roofline
+from graphs.foundation import by_name
 from graphs.problem import Problem
-from placers.policies.batch import Batch
-from placers.policies.features import Observation, observe
-from placers.policies.policy_file import new_policy
+from placers.learned.batch import Batch
+from placers.learned.features import Observation, observe
+from placers.learned.policy_file import new_policy
 from tests.oracle.toys import random_graph, toy_cluster
 
-NETWORKS = by_name.built_in("placers.networks")
+NETWORKS = by_name.built_in("placers.learned.gdp.networks")
 
 
 def observation(ops: int, devices: int) -> Observation:

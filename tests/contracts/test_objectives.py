@@ -5,10 +5,10 @@ import pytest
 
 from envs.objectives import evaluate_objective, evaluator_of, load_objective
 from envs.plan import Plan
-from envs.simulator import Simulator, simulate
-from evaluation.problems import problem_of
-from graphs import by_name
-from graphs.errors import InputError
+from envs.simulation.simulator import Simulator, simulate
+from evaluation.commands.problems import problem_of
+from graphs.foundation import by_name
+from graphs.foundation.errors import InputError
 from graphs.op_graph import Ints
 from graphs.problem import STEP_TIME, Problem
 from tests.oracle.toys import random_graph, toy_cluster
@@ -88,7 +88,7 @@ def test_a_wrong_objective_is_refused_before_a_model_is_captured(
     objective: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     captured: list[object] = []
-    monkeypatch.setattr("evaluation.problems.load_graph", captured.append)
+    monkeypatch.setattr("evaluation.commands.problems.load_graph", captured.append)
     with pytest.raises(InputError):
         problem_of("rnnlm:layers=1,steps=2", "p100x2", objective=objective)
     assert not captured

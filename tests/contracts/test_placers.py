@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from envs.bounds import lower_bound
-from envs.simulator import simulate
-from graphs import by_name
+from envs.simulation.simulator import simulate
 from graphs.cluster import Cluster, Device
-from graphs.errors import InputError
+from graphs.foundation import by_name
+from graphs.foundation.errors import InputError
 from graphs.op_graph import OpGraph, Phase
 from graphs.problem import Problem
 from placers import Placer

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from envs.bounds import lower_bound, path_bound, work_bound
-from envs.simulator import Simulator
+from envs.simulation.simulator import Simulator
 from graphs.problem import Problem
 from tests.oracle.strategies import Fixed
 from tests.oracle.toys import Toy, toy_cluster, toy_graph

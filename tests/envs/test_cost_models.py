@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from envs.cost_models import load_cost_model
-from envs.cost_models.roofline import Roofline
-from envs.op_costs.efficiency_file import Efficiencies, Efficiency, KindClass, load_efficiencies, save_efficiencies
-from envs.simulator import Simulator
-from graphs import by_name
+from envs.costs.cost_models.roofline import Roofline
+from envs.costs.costs import load_cost_model
+from envs.costs.efficiency_file import Efficiencies, Efficiency, KindClass, load_efficiencies, save_efficiencies
+from envs.simulation.simulator import Simulator
 from graphs.cluster import Cluster, Device
-from graphs.errors import InputError
+from graphs.foundation import by_name
+from graphs.foundation.errors import InputError
 from graphs.op_graph import SPARSE, OpGraph
 from graphs.problem import Problem
 from tests.oracle.toys import Toy, toy_cluster, toy_graph
@@ -56,14 +56,14 @@ def test_a_cost_model_is_itself_or_found_by_its_spec() -> None:
     model = Roofline()
     assert load_cost_model(model) is model
     assert isinstance(load_cost_model("roofline"), Roofline)
-    assert {"profiled", "recorded", "roofline"} <= set(by_name.names("envs.cost_models"))
+    assert {"profiled", "recorded", "roofline"} <= set(by_name.names("envs.costs.cost_models"))
     with pytest.raises(InputError, match="did you mean 'roofline'"):
         load_cost_model("rooflin")
 
 
-@pytest.mark.parametrize("name", by_name.built_in("envs.cost_models"))
+@pytest.mark.parametrize("name", by_name.built_in("envs.costs.cost_models"))
 def test_its_first_line_says_what_it_is(name: str) -> None:
-    assert 20 < len(by_name.constants("envs.cost_models", name)["doc"]) < 120
+    assert 20 < len(by_name.constants("envs.costs.cost_models", name)["doc"]) < 120
 
 
 # ---- roofline ------------------------------------------------------------------------------------------------

@@ -13,12 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from stable_baselines3.common.env_checker import check_env as check_env_for_sb3
 
-from envs.iterative import PlacetoEnv
-from envs.one_shot import GdpEnv
+from envs.gym.iterative import PlacetoEnv
+from envs.gym.one_shot import GdpEnv
 from envs.rewards import Penalty, penalised_seconds
-from envs.simulator import Simulator
+from envs.simulation.simulator import Simulator
 from graphs.cluster import GIB, Cluster, Device
-from graphs.errors import InputError
+from graphs.foundation.errors import InputError
 from graphs.problem import Problem
 from tests.oracle.toys import Toy, random_graph, toy_cluster, toy_graph
 

@@ -11,20 +11,20 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from envs.bounds import lower_bound
-from envs.simulator import Simulator
+from envs.held_memory import HeldMemory, Room
+from envs.simulation.simulator import Simulator
 from envs.timeline import Timeline
 from envs.trace import trace_events
 from graphs.cluster import FREE, Cluster
 from graphs.cluster_file import load_cluster_file, save_cluster
-from graphs.errors import InputError
+from graphs.foundation.errors import InputError
 from graphs.load import load_cluster
 from graphs.op_graph import OpGraph
 from graphs.problem import Problem
 from graphs.topology import Level, joined
 from placers.heft import schedule
-from placers.policies.features import observe
-from placers.policies.sequential_board import Board
-from placers.searching.held_memory import HeldMemory, Room
+from placers.learned.features import observe
+from placers.learned.sequential.layout import Board
 from tests.oracle.strategies import Case, cases
 from tests.oracle.toys import random_graph, toy_cluster, toy_graph
 

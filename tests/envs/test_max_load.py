@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from envs.cost_models import Costs, costs_of
-from envs.max_load import device_loads, max_load
+from envs.costs.costs import Costs, costs_of
+from envs.device_loads import device_loads, max_load
 from graphs.cluster import Cluster, Device
-from graphs.errors import InputError
+from graphs.foundation.errors import InputError
 from graphs.problem import Problem
 from tests.oracle.toys import random_graph, toy_cluster, toy_graph
 

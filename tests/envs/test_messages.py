@@ -9,17 +9,17 @@ import numpy as np
 import pytest
 
 from envs.bounds import lower_bound, path_bound
-from envs.max_load import device_loads
-from envs.simulator import Simulator
-from envs.stage import Scene
+from envs.device_loads import device_loads
+from envs.gym.problem_sampler import Scene
+from envs.simulation.simulator import Simulator
 from envs.timeline import Timeline
 from envs.trace import trace_events
 from graphs.cluster import Cluster
 from graphs.op_graph import OpGraph
 from graphs.problem import Problem
-from placers.policies.features import observe
-from placers.policies.sequential_board import Board
-from placers.searching.unit_graph import UnitGraph
+from placers.learned.features import observe
+from placers.learned.sequential.layout import Board
+from placers.search.unit_graph import UnitGraph
 from tests.oracle.toys import toy_cluster, toy_graph
 
 NO = float("nan")

@@ -8,13 +8,13 @@ import pytest
 
 from envs.objectives import evaluate_objective, evaluator_of
 from envs.plan import Plan
-from graphs.errors import InputError
+from graphs.foundation.errors import InputError
 from graphs.problem import Problem
 from tests.oracle.toys import random_graph, toy_cluster
 
 OWN = """
 import numpy as np
-from envs.simulator import Outcomes, Simulator
+from envs.simulation.simulator import Outcomes, Simulator
 
 
 class Mine:
@@ -73,7 +73,7 @@ def test_it_evaluates_plans(tmp_path: Path) -> None:
         ("* RATE", "* RAT", "my.py:29: NameError: name 'RAT' is not defined"),
         ("* RATE", "* np.nan", "step_seconds of a placement is NaN"),
         (".sum(axis=1) * RATE", ".sum() * RATE", "expected step_seconds as an array of shape (2,), got"),
-        ("return Outcomes(", "return (", "expected envs.simulator.Outcomes from `run_batch`, got tuple"),
+        ("return Outcomes(", "return (", "expected envs.simulation.simulator.Outcomes from `run_batch`, got tuple"),
     ],
 )
 def test_what_it_gets_wrong_is_named(tmp_path: Path, changed: str, into: str, sentence: str) -> None:

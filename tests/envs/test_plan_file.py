@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from envs.plan import Plan
 from envs.plan_file import load_plan, save_plan
-from envs.simulator import Simulator
-from graphs.errors import InputError
+from envs.simulation.simulator import Simulator
+from graphs.foundation.errors import InputError
 from graphs.op_graph import OpGraph
 from graphs.problem import Problem
 from tests.oracle.toys import Toy, toy_cluster, toy_graph

@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 import torch
 
-from envs.cost_models import load_cost_model
-from envs.op_costs.profile_file import MeasuredOp, Profile, load_profile, save_profile
-from envs.op_costs.profiling import profile
-from envs.op_costs.timing import Bench, RefusedError, Sample
-from envs.simulator import Simulator
-from graphs.errors import InputError
+from envs.costs.costs import load_cost_model
+from envs.costs.profile_file import MeasuredOp, Profile, load_profile, save_profile
+from envs.costs.profiling import profile
+from envs.costs.timing import Bench, RefusedError, Sample
+from envs.simulation.simulator import Simulator
+from graphs.capture.op_calls import CapturedCalls, OpCall, TensorLike, distinct_ops, load_calls
+from graphs.foundation.errors import InputError
 from graphs.load import load_cluster
-from graphs.op_calls import CapturedCalls, OpCall, TensorLike, distinct_ops, load_calls
 from graphs.op_graph import OpGraph
 from graphs.problem import Problem
 from tests.oracle.toys import toy_cluster

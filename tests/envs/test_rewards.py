@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from envs.rewards import Penalty, find_reward, penalised_seconds
-from envs.simulator import Outcome
+from envs.simulation.simulator import Outcome
 from graphs.cluster import GIB
-from graphs.errors import InputError
+from graphs.foundation.errors import InputError
 
 PENALTY = Penalty(8 * GIB)
 

@@ -8,8 +8,8 @@ from hypothesis import HealthCheck, given, settings
 
 from envs.plan import Plan
 from envs.robustness import robustness
-from envs.simulator import Simulator, simulate
-from graphs.errors import InputError
+from envs.simulation.simulator import Simulator, simulate
+from graphs.foundation.errors import InputError
 from graphs.problem import Problem
 from tests.oracle.strategies import Case, cases
 from tests.oracle.toys import random_graph, toy_cluster, toy_graph

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from envs.cost_models.roofline import build
+from envs.costs.cost_models.roofline import build
 from graphs.cluster import Cluster, Device
 from graphs.op_graph import OpGraph
 from graphs.problem import Problem

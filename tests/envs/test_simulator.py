@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from envs.plan import Plan
-from envs.simulator import Outcomes, Simulator, simulate
-from graphs.errors import InputError
+from envs.simulation.simulator import Outcomes, Simulator, simulate
+from graphs.foundation.errors import InputError
 from graphs.problem import Problem
 from tests.oracle.strategies import Fixed
 from tests.oracle.toys import Toy, random_graph, toy_cluster, toy_graph

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from envs.simulator import Simulator
+from envs.simulation.simulator import Simulator
 from envs.timeline import Timeline
 from graphs.cluster import GIB, Cluster, Device
 from graphs.op_graph import OpGraph, Phase

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from envs.simulator import Simulator
+from envs.simulation.simulator import Simulator
 from envs.timeline import Timeline
 from envs.trace import DEVICES, LINKS, save_trace, trace_events
-from graphs.errors import InputError
+from graphs.foundation.errors import InputError
 from graphs.problem import Problem
 from tests.oracle.strategies import Case, cases
 from tests.oracle.toys import toy_cluster, toy_graph

@@ -8,9 +8,9 @@ import pytest
 from gymnasium.utils.env_checker import data_equivalence
 from gymnasium.vector import SyncVectorEnv
 
-from envs.iterative import PlacetoEnv
-from envs.vector import PlacetoVectorEnv
-from graphs.errors import InputError
+from envs.gym.iterative import PlacetoEnv
+from envs.gym.vector import PlacetoVectorEnv
+from graphs.foundation.errors import InputError
 from graphs.problem import Problem
 from tests.oracle.toys import Toy, random_graph, toy_cluster
 

@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from envs.cost_models import cost_model_of, costs_of, timed, timing
+from envs.costs.costs import cost_model_of, costs_of, timed, timing
 from envs.plan_file import load_plan
 from graphs.cluster import Cluster, Device
-from graphs.errors import InputError
+from graphs.foundation.errors import InputError
 from graphs.graph_file import load_graph_file, save_graph
 from graphs.op_graph import OpGraph
 from graphs.problem import Problem

@@ -8,11 +8,11 @@ import pytest
 
 from envs.plan import Plan
 from envs.robustness import robustness
-from envs.simulator import simulate
+from envs.simulation.simulator import simulate
 from evaluation.compare import compare
 from evaluation.comparison import Comparison
 from evaluation.record import EvaluationFile, Notes, Record, load_evaluation, save_evaluation
-from graphs.errors import InputError
+from graphs.foundation.errors import InputError
 from graphs.problem import Problem
 from tests.evaluation.some_placers import Alternating
 from tests.evaluation.some_records import LEARNED, SOME, record

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import training.problems
-from envs.simulator import Simulator
+import training.problem_sets
+from envs.simulation.simulator import Simulator
 from evaluation.record import Record
 from evaluation.statistics import Estimate, crossed
 from evaluation.studies import captures, decides_pieces, decides_problems
@@ -34,12 +34,12 @@ from evaluation.studies.decides_pieces import (
 from evaluation.studies.decides_problems import held_out_problems
 from evaluation.studies.decides_results import Results, verdict
 from evaluation.studies.decides_variants import BASE, VARIANTS, Settings, base_recipe, recipe_of
-from graphs.errors import InputError
+from graphs.foundation.errors import InputError
 from graphs.op_graph import OpGraph
 from graphs.problem import Problem
-from placers import sequential
-from placers.policies.sequential import new_sequential
-from placers.sequential import Sequential
+from placers.learned.sequential import placer as sequential
+from placers.learned.sequential.placer import Sequential
+from placers.learned.sequential.policy import new_sequential
 from tests.oracle.toys import random_graph, toy_cluster
 from training.recipe import ProblemSet, Recipe, load_recipe
 
@@ -187,7 +187,7 @@ def captured(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
 
     monkeypatch.setattr(decides_problems, "FAMILIES", ("rnnlm", "layered"))
     monkeypatch.setattr(captures, "load_graph", load_graph)
-    monkeypatch.setattr(training.problems, "load_graph", load_graph)
+    monkeypatch.setattr(training.problem_sets, "load_graph", load_graph)
     forget()
     yield asked
     forget()
@@ -200,7 +200,7 @@ def of_two_families(variant: str) -> ProblemSet:
 @pytest.mark.parametrize("variant", [BASE, "not_randomised", "groups_16"])
 def test_training_problems_are_those_of_the_recipe(variant: str, captured: list[str]) -> None:
     chosen = of_two_families(variant)
-    expected, found = training.problems.load_problems(chosen, seed=3), training_problems(chosen, 3)
+    expected, found = training.problem_sets.load_problems(chosen, seed=3), training_problems(chosen, 3)
     assert len(found) == len(expected) > 0
     for one, other in zip(found, expected, strict=True):
         assert one.name == other.name

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from envs.cost_models import timed
+from envs.costs.costs import timed
+from evaluation.commands.problem_file import ProblemFile, load_problem, save_problem
 from evaluation.evaluate import evaluate, finetune
-from evaluation.problem_file import ProblemFile, load_problem, save_problem
 from evaluation.record import load_evaluation
-from graphs.errors import InputError
+from graphs.foundation.errors import InputError
 from graphs.graph_file import save_graph
 from graphs.load import load_cluster, load_graph
 from graphs.problem import Problem
@@ -43,7 +43,7 @@ def test_what_cannot_be_is_refused_before_a_model_is_captured(run: Path, monkeyp
     def never(*_: object, **__: object) -> None:
         raise AssertionError("captured")
 
-    monkeypatch.setattr("graphs.capture.capture", never)
+    monkeypatch.setattr("graphs.capture.capture.capture", never)
     for changed, sentence in (
         ({"cluster": "p101x2"}, "unknown cluster 'p101x2'"),
         ({"optimizer": "adm"}, "unknown optimizer 'adm'"),

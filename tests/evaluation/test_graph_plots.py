@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import placelab
-from evaluation.graph_plots import positions, save_drawing
-from graphs.errors import InputError
+from evaluation.drawing.graph_plots import positions, save_drawing
+from graphs.foundation.errors import InputError
 from tests.oracle.toys import random_graph, toy_graph
 
 MODEL = "layered:depth=3,breadth=2,batch=4"

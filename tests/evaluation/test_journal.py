@@ -15,16 +15,16 @@ import pytest
 
 from envs.plan import Plan
 from envs.plan_file import load_plan
-from envs.simulator import RULES, simulate
+from envs.simulation.simulator import RULES, simulate
+from evaluation.commands.trained import load_placer
 from evaluation.compare import compare
 from evaluation.journal import Journal, plans, records
 from evaluation.record import Record
-from evaluation.trained import load_placer
-from graphs.errors import InputError
+from graphs.foundation.errors import InputError
 from graphs.problem import Problem
 from placers import Placer
-from placers.policies.policy_file import load_meta, save_policy
-from placers.policies.sequential import new_sequential
+from placers.learned.policy_file import load_meta, save_policy
+from placers.learned.sequential.policy import new_sequential
 from tests.evaluation.some_placers import Alternating
 from tests.oracle.toys import toy_cluster, toy_graph
 from tests.placers.stand_in import NETWORK, stand_in
@@ -107,7 +107,7 @@ def test_an_objective_of_ones_own_counts_by_its_content(tmp_path: Path) -> None:
     problem = replace(PROBLEM, objective=f"{own}:build")
     for scale in (1, 10):
         own.write_text(
-            "from envs.simulator import Simulator\n"
+            "from envs.simulation.simulator import Simulator\n"
             "class Own:\n"
             "    name = 'own'\n"
             "    def evaluator(self, problem):\n"

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from evaluation.commands.trained import load_placer
 from evaluation.kept_plan import KeptPlan
 from evaluation.record import Failure, Record
 from evaluation.studies import journals, learned
@@ -16,10 +17,9 @@ from evaluation.studies.learned import PLACERS, results_of, study
 from evaluation.studies.learned_claims import CLAIMS, GDP, HDP, fewer_simulations, less_time, on_problems
 from evaluation.studies.learned_document import DRAWN, document, save_document
 from evaluation.studies.learned_results import EXPERT, Results
-from evaluation.trained import load_placer
 from evaluation.work import Work
-from graphs import by_name
-from graphs.errors import InputError
+from graphs.foundation import by_name
+from graphs.foundation.errors import InputError
 from graphs.problem import Problem
 from graphs.suites import suite_specs
 from tests.oracle.toys import random_graph, toy_cluster

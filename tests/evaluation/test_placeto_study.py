@@ -28,7 +28,7 @@ from evaluation.studies.placeto_pieces import (
     piece_name,
     spread,
 )  # fmt: skip
-from graphs.errors import InputError
+from graphs.foundation.errors import InputError
 from graphs.problem import Problem
 from tests.oracle.toys import random_graph, toy_cluster
 

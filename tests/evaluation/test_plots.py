@@ -4,11 +4,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from envs.simulator import Simulator
+from envs.simulation.simulator import Simulator
 from evaluation.comparison import Comparison
-from evaluation.plots import Curve, comparison_bars, learning_curve
-from evaluation.timeline_plots import _spans, gantt_chart, memory_curves, save_gantt
-from graphs.errors import InputError
+from evaluation.drawing.plots import Curve, comparison_bars, learning_curve
+from evaluation.drawing.timeline_plots import _spans, gantt_chart, memory_curves, save_gantt
+from graphs.foundation.errors import InputError
 from graphs.op_graph import OpGraph
 from graphs.problem import Problem
 from tests.evaluation.some_records import LEARNED, SOME

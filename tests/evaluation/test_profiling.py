@@ -7,12 +7,12 @@ import msgspec
 import numpy as np
 import pytest
 
-from envs.cost_models import load_cost_model
-from envs.op_costs.profile_file import Machine, MeasuredOp, Profile
-from evaluation.profiling import ProfileReport, profile_model
-from evaluation.tables import to_text
+from envs.costs.costs import load_cost_model
+from envs.costs.profile_file import Machine, MeasuredOp, Profile
+from evaluation.commands.profile import ProfileReport, profile_model
+from evaluation.reporting.tables import to_text
 from graphs.cluster import Cluster
-from graphs.errors import InputError
+from graphs.foundation.errors import InputError
 from graphs.op_graph import OpGraph
 from graphs.problem import Problem
 

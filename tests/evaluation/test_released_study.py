@@ -32,8 +32,8 @@ from evaluation.studies.released_parts import (
 from evaluation.studies.released_results import BEST_CHEAP, LONG_SEARCH, Entry, Part, is_kept_aside
 from evaluation.studies.released_targets import TARGETS, Target
 from evaluation.work import Work
-from graphs.errors import InputError
 from graphs.formats.pipedream import Layer, LayerProfile, save_layer_profile
+from graphs.foundation.errors import InputError
 from graphs.problem import Problem
 from graphs.suites import SUITES
 from placers import default

@@ -2,9 +2,9 @@ import msgspec
 import numpy as np
 import pytest
 
-from envs.simulator import Simulator
+from envs.simulation.simulator import Simulator
 from evaluation.comparison import Comparison
-from evaluation.tables import busy_shares, link_shares, plan_table, summary_table, to_text
+from evaluation.reporting.tables import busy_shares, link_shares, plan_table, summary_table, to_text
 from graphs.problem import Problem
 from tests.evaluation.some_records import SOME
 from tests.oracle.toys import Toy, toy_cluster, toy_graph

@@ -32,7 +32,7 @@ from evaluation.studies.trainings_runs import (
     specialised,
     specialist,
 )  # fmt: skip
-from graphs.errors import InputError
+from graphs.foundation.errors import InputError
 from graphs.op_graph import OpGraph
 from graphs.problem import Problem
 from placers import default

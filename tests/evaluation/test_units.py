@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from evaluation import units
+from evaluation.reporting import numbers as units
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 
 from envs.plan import Plan
 from evaluation.compare import compare
-from graphs.errors import InputError
+from graphs.foundation.errors import InputError
 from graphs.problem import Problem
 from tests.evaluation.some_placers import Alternating, Killing
 from tests.oracle.toys import toy_cluster, toy_graph

@@ -32,7 +32,7 @@ def run(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
 
 def call(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
     """The same in this process, where torch is loaded once."""
-    from evaluation import command_line
+    from evaluation.commands import command_line
 
     with pytest.raises(SystemExit) as stop:
         command_line.run(placelab.VERBS, "about", arguments)

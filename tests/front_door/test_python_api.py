@@ -13,9 +13,9 @@ from torch import nn
 
 import placelab
 from envs.plan import Plan
-from evaluation.arguments import as_declared
-from evaluation.tables import to_text
-from graphs.errors import InputError
+from evaluation.commands.arguments import as_declared
+from evaluation.reporting.tables import to_text
+from graphs.foundation.errors import InputError
 from graphs.graph_file import save_graph
 from graphs.load import load_cluster
 from graphs.problem import Problem

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import placelab
-from evaluation import command_line
+from evaluation.commands import command_line
 from graphs import suites
 from placers import default
 from tests.placers.stand_in import release, stand_in
@@ -63,7 +63,7 @@ def test_compare_takes_it_alone_before_a_search_and_fine_tuned(capsys: pytest.Ca
 def test_evaluate_judges_it_on_the_test_split_of_its_recipe_and_writes_nothing(
     released: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("training.problems.split", lambda families, which: [LAYERED] if which == "test" else [])
+    monkeypatch.setattr("training.problem_sets.split", lambda families, which: [LAYERED] if which == "test" else [])
     before = sorted(released.iterdir())
     records = call(capsys, "evaluate", "--placers", "heft,metis:seeds=2", "--budget", "4", "--seeds", "2")
     assert [(r["placer"], r["seed"]) for r in records] == [

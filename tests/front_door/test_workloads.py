@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import placelab
-from graphs.errors import InputError
+from graphs.foundation.errors import InputError
 
 
 @pytest.fixture

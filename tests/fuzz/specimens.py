@@ -9,22 +9,22 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from envs.cost_models import timed
-from envs.op_costs.efficiency_file import Efficiencies, KindClass, save_efficiencies
-from envs.op_costs.profile_file import Machine, MeasuredOp, Profile, save_profile
+from envs.costs.costs import timed
+from envs.costs.efficiency_file import Efficiencies, KindClass, save_efficiencies
+from envs.costs.profile_file import Machine, MeasuredOp, Profile, save_profile
 from envs.plan import Plan
 from envs.plan_file import save_plan
-from envs.simulator import Simulator
+from envs.simulation.simulator import Simulator
+from evaluation.commands.problem_file import ProblemFile, load_problem, save_problem
 from evaluation.journal import Journal
 from evaluation.kept_plan import KeptPlan
-from evaluation.problem_file import ProblemFile, load_problem, save_problem
 from evaluation.record import EvaluationFile, Record, save_evaluation
 from graphs.cluster_file import save_cluster
 from graphs.formats.onnx import save_onnx
 from graphs.graph_file import save_graph
 from graphs.grouping import group_ops
 from graphs.load import load_cluster
-from placers.policies.policy_file import Meta, new_policy, save_policy
+from placers.learned.policy_file import Meta, new_policy, save_policy
 from tests.fuzz.mutations import BYTES, GZIP, JSON, ONNX, TEXT, TOML, Mutation
 from tests.fuzz.uses import (
     CLUSTER,

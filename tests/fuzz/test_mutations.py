@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from graphs.errors import DoesNotFitError, InputError
+from graphs.foundation.errors import DoesNotFitError, InputError
 from tests.fuzz.mutations import mutated
 from tests.fuzz.specimens import SPECIMENS, Specimen
 

@@ -11,13 +11,13 @@ from tempfile import TemporaryDirectory
 import numpy as np
 from rich.console import Console
 
-from envs.cost_models import timed
+from envs.costs.costs import timed
 from envs.plan_file import load_plan
-from envs.simulator import simulate
+from envs.simulation.simulator import simulate
+from evaluation.commands.placed import Placed
 from evaluation.journal import Journal, plans
-from evaluation.placed import Placed
 from evaluation.record import load_evaluation, save_evaluation
-from evaluation.summary import GraphSummary
+from evaluation.reporting.summary import GraphSummary
 from graphs.cluster_file import save_cluster
 from graphs.graph_file import load_graph_file, save_graph
 from graphs.load import load_cluster, load_graph, problem_in_file
@@ -25,7 +25,7 @@ from graphs.op_graph import OpGraph
 from graphs.problem import Problem
 from placers.expert import Expert
 from placers.heft import build as heft
-from placers.policies.trained import trained
+from placers.learned.trained import trained
 from placers.single_device import build as single_device
 from training.recipe import load_recipe
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from graphs.cluster import Cluster, Device
-from graphs.errors import InputError
+from graphs.foundation.errors import InputError
 from tests.oracle.toys import toy_cluster
 
 TWO = (Device("a", "gpu", 1.0, 1.0, 1.0), Device("b", "gpu", 1.0, 1.0, 1.0))

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from graphs.cluster import Cluster, Device
 from graphs.cluster_file import load_cluster_file, save_cluster
-from graphs.errors import InputError
-from graphs.quantities import parse, written
+from graphs.foundation.errors import InputError
+from graphs.foundation.quantities import parse, written
 from tests.oracle.toys import toy_cluster
 
 BY_HAND = """

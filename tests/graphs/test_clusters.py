@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphs import by_name
 from graphs.cluster import Cluster, Device
 from graphs.cluster_file import ClusterFile, cluster_schema, load_cluster_file, save_cluster
-from graphs.errors import InputError
+from graphs.foundation import by_name
+from graphs.foundation.errors import InputError
 from graphs.load import load_cluster
 from graphs.topology import Level, hierarchical
 

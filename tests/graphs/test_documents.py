@@ -8,9 +8,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from graphs import documents
-from graphs.documents import read_document, read_file
-from graphs.errors import InputError
+from graphs.foundation import documents
+from graphs.foundation.documents import read_document, read_file
+from graphs.foundation.errors import InputError
 from graphs.graph_file import load_graph_file
 
 

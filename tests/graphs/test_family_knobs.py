@@ -5,10 +5,10 @@ import re
 
 import pytest
 
-from graphs import by_name
-from graphs.capture import capture
-from graphs.errors import InputError
-from graphs.training_step import training_step
+from graphs.capture.capture import capture
+from graphs.capture.training_step import training_step
+from graphs.foundation import by_name
+from graphs.foundation.errors import InputError
 from tests.graphs.test_joint_graph import SPECS
 
 COUNTS = {"blocks", "breadth", "depth", "layers", "repeat", "stacks", "steps"}  # a huge one takes forever

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from graphs.errors import InputError
-from graphs.files import check_writable, replace_whole, write_whole
+from graphs.foundation.errors import InputError
+from graphs.foundation.files import check_writable, replace_whole, write_whole
 
 
 def test_a_file_is_written_and_replaced(tmp_path: Path) -> None:

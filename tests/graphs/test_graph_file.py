@@ -10,11 +10,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from graphs.errors import InputError
+from graphs.capture.training_step import training_step
+from graphs.foundation.errors import InputError
 from graphs.graph_file import load_graph_file, save_graph
 from graphs.grouping import group_ops
 from graphs.op_graph import OpGraph
-from graphs.training_step import training_step
 from tests.oracle.toys import random_graph
 
 SMALL: dict[str, Any] = {

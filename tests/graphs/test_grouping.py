@@ -9,14 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from envs.plan import Plan
-from envs.simulator import simulate
+from envs.simulation.simulator import simulate
+from graphs.capture.training_step import training_step
 from graphs.coarsening import coarsen
-from graphs.errors import InputError
+from graphs.foundation.errors import InputError
 from graphs.grouping import PARCEL, expand, group_ops, tie_ops
 from graphs.load import load_graph
 from graphs.op_graph import OpGraph, Phase
 from graphs.problem import Problem
-from graphs.training_step import training_step
 from tests.oracle.toys import random_graph, toy_cluster, toy_graph
 
 FAMILIES = ("rnnlm:layers=2,steps=4,hidden=8", "inception:blocks=4,width=4,image=32", "transformer:layers=2,width=16")

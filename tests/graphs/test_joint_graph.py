@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional as F
 
-from graphs import by_name
-from graphs.training_step import training_step
+from graphs.capture.training_step import training_step
+from graphs.foundation import by_name
 from tests.graphs.joint_graph import Backward, JointGraph, joint_graph, ours, theirs
 
 aten = torch.ops.aten

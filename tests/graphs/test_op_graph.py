@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from graphs.errors import InputError
+from graphs.foundation.errors import InputError
 from graphs.op_graph import OpGraph, Phase
 from tests.oracle.toys import toy_graph
 

@@ -6,12 +6,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from envs.simulator import Simulator
-from graphs.capture import capture
+from envs.simulation.simulator import Simulator
+from graphs.capture.capture import capture
+from graphs.capture.training_step import UPDATE_TRAFFIC, training_step
 from graphs.graph_file import load_graph_file, save_graph
 from graphs.op_graph import OpGraph
 from graphs.problem import Problem
-from graphs.training_step import UPDATE_TRAFFIC, training_step
 from tests.oracle.toys import toy_cluster
 
 ROWS, WIDTH = 50, 6

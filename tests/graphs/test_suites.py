@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from graphs import by_name
-from graphs.errors import InputError
+from graphs.foundation import by_name
+from graphs.foundation.errors import InputError
 from graphs.load import load_cluster, split
 from graphs.suites import KEPT_ASIDE, SUITES, load_suite, suite_specs
 
@@ -70,7 +70,7 @@ def test_curves_has_two_graphs_of_every_family_that_other_suites_have_too() -> N
 
 def test_listing_suites_imports_no_family() -> None:
     code = (
-        "import sys; from evaluation.listing import Listing; Listing.of(['suites']).to_json(); "
+        "import sys; from evaluation.commands.listing import Listing; Listing.of(['suites']).to_json(); "
         "sys.exit(any(m.startswith('graphs.families.') or m == 'torch' for m in sys.modules))"
     )
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0

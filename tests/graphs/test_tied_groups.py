@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from envs.simulator import Simulator
-from graphs.errors import InputError
+from envs.simulation.simulator import Simulator
+from graphs.foundation.errors import InputError
 from graphs.grouping import group_ops, tie_ops
 from graphs.load import load_graph
 from graphs.op_graph import OpGraph, Phase

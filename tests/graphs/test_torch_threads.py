@@ -10,15 +10,15 @@ import gymnasium as gym
 import pytest
 import torch
 
-from evaluation.trained import load_placer
-from graphs import torch_threads
-from graphs.errors import InputError
+from evaluation.commands.trained import load_placer
+from graphs.foundation import torch_threads
+from graphs.foundation.errors import InputError
+from graphs.foundation.torch_threads import limit_torch_threads
 from graphs.problem import Problem
-from graphs.torch_threads import limit_torch_threads
-from placers.gdp import Gdp
-from placers.placeto import Placeto
-from placers.policies.placeto import new_placeto
-from placers.policies.policy_file import new_policy
+from placers.learned.gdp.placer import Gdp
+from placers.learned.placeto.placer import Placeto
+from placers.learned.placeto.policy import new_placeto
+from placers.learned.policy_file import new_policy
 from tests.oracle.toys import random_graph, toy_cluster
 from training.finetune import FineTuner
 from training.ppo import PpoTrainer
@@ -94,7 +94,7 @@ def test_what_is_no_number_of_threads_is_refused(text: str, monkeypatch: pytest.
 
 def test_it_takes_effect_as_soon_as_torch_is_there_and_does_not_import_it() -> None:
     code = (
-        "import sys, envs; from graphs.torch_threads import limit_torch_threads as limit; limit();"
+        "import sys, envs; from graphs.foundation.torch_threads import limit_torch_threads as limit; limit();"
         "assert 'torch' not in sys.modules; import torch; torch.set_num_threads(2); limit();"
         "print(torch.get_num_threads())"
     )

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from graphs.capture import capture_file
-from graphs.errors import InputError, UserCodeError
+from graphs.capture.capture import capture_file
+from graphs.foundation.errors import InputError, UserCodeError
 
 FILE = Path(__file__).parents[1] / "fixtures" / "untraceable.py"
 

@@ -9,12 +9,12 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from graphs.by_name import build
-from graphs.capture import capture
-from graphs.errors import InputError
+from graphs.capture.capture import capture
+from graphs.capture.training_step import UPDATE_TRAFFIC, forward_pass, training_step
+from graphs.foundation.by_name import build
+from graphs.foundation.errors import InputError
 from graphs.grouping import group_ops
 from graphs.op_graph import OpGraph, Phase
-from graphs.training_step import UPDATE_TRAFFIC, forward_pass, training_step
 
 
 def forward_graph(

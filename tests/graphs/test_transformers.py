@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from graphs.capture import capture
-from graphs.errors import InputError
+from graphs.capture.capture import capture
+from graphs.capture.training_step import training_step
+from graphs.foundation.errors import InputError
 from graphs.op_graph import OpGraph
-from graphs.training_step import training_step
 
 transformers = pytest.importorskip("transformers")
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from graphs.errors import DoesNotFitError, InputError, UserCodeError
-from graphs.user_code import user_callable
+from graphs.foundation.errors import DoesNotFitError, InputError, UserCodeError
+from graphs.foundation.user_code import user_callable
 
 
 @pytest.fixture
@@ -93,7 +93,9 @@ def test_what_it_prints_is_kept_out_of_standard_output(folder: Path, capsys: pyt
 
 @pytest.mark.parametrize("error", [InputError, DoesNotFitError])
 def test_an_error_of_ours_that_it_raises_on_purpose_passes(folder: Path, error: type[Exception]) -> None:
-    (folder / "m.py").write_text(f"from graphs.errors import {error.__name__} as E\ndef f():\n    raise E('its own')\n")
+    (folder / "m.py").write_text(
+        f"from graphs.foundation.errors import {error.__name__} as E\ndef f():\n    raise E('its own')\n"
+    )
     with pytest.raises(error, match=r"^its own$") as caught:
         user_callable("m.py:f")()
     assert not isinstance(caught.value, UserCodeError)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from graphs import by_name
-from graphs.errors import InputError
+from graphs.foundation import by_name
+from graphs.foundation.errors import InputError
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = '''"""An extension that exists for the length of one test."""
@@ -92,9 +92,9 @@ def test_check_takes_what_build_takes_and_builds_nothing() -> None:
     by_name.check("graphs.families", "layered:seed=0")  # its default is 0
     by_name.check("graphs.families", "resnet:resnet-50,batch=2,squeeze=0")
     by_name.check("placers", "annealing:seconds=inf")  # its default is infinite
-    by_name.check("envs.cost_models", "roofline:efficiency=nowhere.toml")  # opened by `build` only
+    by_name.check("envs.costs.cost_models", "roofline:efficiency=nowhere.toml")  # opened by `build` only
     with pytest.raises(InputError, match=r"nowhere\.toml does not exist"):
-        by_name.build("envs.cost_models", "roofline:efficiency=nowhere.toml")
+        by_name.build("envs.costs.cost_models", "roofline:efficiency=nowhere.toml")
 
 
 def test_sizes_that_do_not_go_together_are_refused_by_one_sentence() -> None:

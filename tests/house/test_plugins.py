@@ -8,12 +8,12 @@ import pytest
 from rich.console import Console
 
 from envs.plan import Plan
+from evaluation.commands.listing import KINDS, Listing
 from evaluation.evaluate import classical_placers
-from evaluation.listing import KINDS, Listing
-from graphs import by_name
-from graphs.errors import InputError
+from graphs.foundation import by_name
+from graphs.foundation.errors import InputError
+from graphs.foundation.plugins import plugins
 from graphs.load import check_graph, load_cluster, split
-from graphs.plugins import plugins
 from graphs.problem import Problem
 from graphs.suites import SUITES
 from tests.oracle.toys import random_graph, toy_cluster

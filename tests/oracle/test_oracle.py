@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from envs.bounds import lower_bound
-from envs.simulator import Simulator
+from envs.simulation.simulator import Simulator
 from graphs.problem import Problem
 from tests.oracle.oracle import simulate
 from tests.oracle.strategies import Case, cases

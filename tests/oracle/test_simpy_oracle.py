@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from envs.simulator import Simulator
+from envs.simulation.simulator import Simulator
 from graphs.problem import Problem
 from tests.oracle.simpy_oracle import simulate
 from tests.oracle.strategies import Case, cases

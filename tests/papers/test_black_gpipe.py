@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from graphs.errors import InputError
+from graphs.foundation.errors import InputError
 from graphs.load import load_graph
 from graphs.op_graph import Floats
-from placers.pipelining.black_gpipe import Chain, Stage, blocks, partition, stage_seconds
+from placers.stages.black_gpipe import Chain, Stage, blocks, partition, stage_seconds
 
 VGG = Path(__file__).parents[3] / "shared" / "data" / "blackgpipe" / "vgg19.json"
 MIB = 2.0**20

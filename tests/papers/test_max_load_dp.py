@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from envs.cost_models import costs_of
-from envs.max_load import device_loads, max_load
-from graphs import by_name
+from envs.costs.costs import costs_of
+from envs.device_loads import device_loads, max_load
+from graphs.foundation import by_name
 from graphs.load import load_cluster, problem_in_file
 from graphs.op_graph import Phase
 from graphs.problem import Problem
-from placers.contiguous.ideals import Ideals
-from placers.contiguous.pieces import Pieces
-from placers.contiguous.split import best_split
+from placers.stages.ideals import Ideals
+from placers.stages.pieces import Pieces
+from placers.stages.split import best_split
 from tests.oracle.toys import random_graph, toy_cluster
 
 DATA = Path(__file__).parents[3] / "shared" / "data" / "msr"

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from graphs.errors import InputError
 from graphs.formats.pipedream import Layer, LayerProfile, load_layer_profile
-from placers.pipelining.pipedream import LinkLevel, bottleneck
-from placers.pipelining.states import States, states_of
+from graphs.foundation.errors import InputError
+from placers.stages.bottleneck import LinkLevel, bottleneck
+from placers.stages.states import States, states_of
 
 DATA = Path(__file__).parents[3] / "shared" / "data" / "pipedream"
 MEMORY = 16e9  # bytes, where the released optimizer minds it

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from envs.simulator import Simulator
+from envs.simulation.simulator import Simulator
 from envs.timeline import Timeline
 from graphs.cluster import Cluster, Device
 from graphs.op_graph import Floats, OpGraph

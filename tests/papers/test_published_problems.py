@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import placelab
-from evaluation.problems import problem_of
+from evaluation.commands.problems import problem_of
 from graphs.formats.msr import load_workload
 from graphs.load import load_graph
 

@@ -5,15 +5,15 @@ import itertools
 import numpy as np
 import pytest
 
-from envs.simulator import Simulator, simulate
-from graphs.errors import InputError
+from envs.simulation.simulator import Simulator, simulate
+from graphs.foundation.errors import InputError
 from graphs.op_graph import Ints
 from graphs.problem import Problem
 from placers.annealing import Annealing
-from placers.searching.incumbent import energy
-from placers.searching.moves import Moves
-from placers.searching.starts import STARTS
-from placers.searching.unit_graph import UnitGraph
+from placers.search.incumbent import energy
+from placers.search.moves import Moves
+from placers.search.starts import STARTS
+from placers.search.unit_graph import UnitGraph
 from tests.oracle.toys import Toy, random_graph, toy_cluster, toy_graph
 
 

@@ -5,14 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from envs.cost_models import costs_of
+from envs.costs.costs import costs_of
+from envs.held_memory import HeldMemory
 from envs.objectives import evaluator_of
-from graphs import by_name
+from graphs.foundation import by_name
 from graphs.problem import Problem
-from placers.searching.held_memory import HeldMemory
-from placers.searching.moves import Moves, random_placements
-from placers.searching.repair import repaired
-from placers.searching.unit_graph import UnitGraph
+from placers.search.moves import Moves, random_placements
+from placers.search.unit_graph import UnitGraph
+from placers.solvers.repair import repaired
 from tests.oracle.toys import random_graph, toy_cluster, toy_graph
 from training.rollouts import Arena
 

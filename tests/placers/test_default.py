@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 
 from envs.plan import Plan
-from envs.simulator import Simulator, simulate
-from evaluation.trained import load_placer
-from graphs import by_name
-from graphs.errors import InputError
+from envs.simulation.simulator import Simulator, simulate
+from evaluation.commands.trained import load_placer
+from graphs.foundation import by_name
+from graphs.foundation.errors import InputError
 from graphs.op_graph import Ints
 from graphs.problem import Problem
 from placers import default
 from placers.annealing import Annealing, Walk
-from placers.policies.trained import placer_of, trained
-from placers.searching.starts import MOST_SAMPLES, STARTS, starts
+from placers.learned.trained import placer_of, trained
+from placers.search.starts import MOST_SAMPLES, STARTS, starts
 from tests.oracle.toys import random_graph, toy_cluster
 from tests.placers.stand_in import release, stand_in
 from training.finetune import FineTuner

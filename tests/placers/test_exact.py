@@ -9,10 +9,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from envs.bounds import lower_bound
-from envs.simulator import Simulator, simulate
+from envs.simulation.simulator import Simulator, simulate
 from evaluation.evaluate import classical_placers
-from graphs import by_name
-from graphs.errors import InputError
+from graphs.foundation import by_name
+from graphs.foundation.errors import InputError
 from graphs.problem import Problem
 from placers.exact import Exact
 from tests.oracle.strategies import Case, cases
@@ -73,7 +73,7 @@ def test_constraint_programming_meets_brute_force_and_no_placer_beats_it(problem
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(cases(plans=8))
 def test_the_bound_of_all_schedules_holds_for_every_run(case: Case) -> None:
-    from placers.searching.schedules import Schedules
+    from placers.solvers.schedules import Schedules
 
     simulator = Simulator(case.problem, cost_model=case.cost_model, priority=case.priority)
     outcomes = simulator.run_batch(case.placements)

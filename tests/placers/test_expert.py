@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from graphs import by_name
-from graphs.errors import InputError
+from graphs.foundation import by_name
+from graphs.foundation.errors import InputError
 from graphs.problem import Problem
 from placers.expert import Expert
 from tests.oracle.toys import toy_cluster, toy_graph

@@ -9,15 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from envs.cost_models.roofline import build as roofline
-from graphs import by_name
-from graphs.errors import InputError
+from envs.costs.cost_models.roofline import build as roofline
+from graphs.foundation import by_name
+from graphs.foundation.errors import InputError
 from graphs.load import load_graph
 from graphs.problem import Problem
-from placers.networks._segments import Segments, topological_order
-from placers.networks.graphsage_transformer import GraphSageTransformer, PlacementLayer, build
-from placers.policies.batch import Batch
-from placers.policies.features import Observation, observe
+from placers.learned.batch import Batch
+from placers.learned.features import Observation, observe
+from placers.learned.gdp.networks.graphsage_transformer import GraphSageTransformer, PlacementLayer, build
+from placers.learned.gdp.segments import Segments, topological_order
 from tests.oracle.toys import random_graph, toy_cluster
 
 SMALL: dict[str, Any] = {"width": 16, "heads": 2}
@@ -295,4 +295,4 @@ def test_permuting_the_devices_permutes_the_logits() -> None:
 )
 def test_impossible_knobs_are_refused(spec: str, sentence: str) -> None:
     with pytest.raises(InputError, match=sentence):
-        by_name.build("placers.networks", f"graphsage_transformer:{spec}")
+        by_name.build("placers.learned.gdp.networks", f"graphsage_transformer:{spec}")

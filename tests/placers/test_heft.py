@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from envs.simulator import simulate
+from envs.held_memory import HeldMemory, Room
+from envs.simulation.simulator import simulate
 from graphs.cluster import Cluster
 from graphs.load import load_cluster
 from graphs.op_graph import Floats
 from graphs.problem import Problem
 from placers.heft import Heft, IdleTime, Schedule, most_urgent_first, schedule, upward_ranks
-from placers.searching.held_memory import HeldMemory, Room
 from tests.oracle.toys import random_graph, toy_cluster, toy_graph
 
 # Topcuoglu, Hariri and Wu 2002, figure 2: ten tasks, three processors.

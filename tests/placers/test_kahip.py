@@ -5,15 +5,15 @@ import sys
 import numpy as np
 import pytest
 
-from envs.simulator import Simulator, simulate
+from envs.held_memory import HeldMemory
+from envs.simulation.simulator import Simulator, simulate
 from graphs.cluster import Cluster, Device
-from graphs.errors import InputError
+from graphs.foundation.errors import InputError
 from graphs.problem import Problem
 from placers.kahip import Kahip
 from placers.metis import Metis
-from placers.searching.held_memory import HeldMemory
-from placers.searching.partitioning import cut
-from placers.searching.unit_graph import UnitGraph
+from placers.search.unit_graph import UnitGraph
+from placers.solvers.partitioning import cut
 from tests.oracle.toys import random_graph, toy_cluster, toy_graph
 
 

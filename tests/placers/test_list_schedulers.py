@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
-from envs.simulator import Simulator, simulate
-from graphs.errors import InputError
+from envs.held_memory import HeldMemory, Room
+from envs.simulation.simulator import Simulator, simulate
+from graphs.foundation.errors import InputError
 from graphs.load import load_cluster
 from graphs.problem import Problem
 from placers.hill_climbing import HillClimbing
 from placers.m_etf import EarliestTaskFirst, earliest_task_first
 from placers.m_topo import MemoryTopological
-from placers.searching.held_memory import HeldMemory, Room
 from placers.single_device import SingleDevice
 from tests.oracle.toys import random_graph, toy_cluster, toy_graph
 

@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from envs.simulator import simulate
+from envs.held_memory import HeldMemory, Room
+from envs.simulation.simulator import simulate
 from graphs.cluster import Cluster, Device
 from graphs.op_graph import OpGraph
 from graphs.problem import Problem
@@ -13,7 +14,6 @@ from placers import m_sct
 from placers.heft import Schedule
 from placers.m_etf import EarliestTaskFirst
 from placers.m_sct import Awake, SmallCommunicationTimes, favourite_edges, relaxed_choices, small_communication_times
-from placers.searching.held_memory import HeldMemory, Room
 from tests.oracle.toys import random_graph, toy_cluster, toy_graph
 
 

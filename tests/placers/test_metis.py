@@ -7,17 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from envs.simulator import Simulator, simulate
-from graphs import by_name
+from envs.held_memory import HeldMemory
+from envs.simulation.simulator import Simulator, simulate
 from graphs.cluster import Cluster, Device
-from graphs.errors import InputError
+from graphs.foundation import by_name
+from graphs.foundation.errors import InputError
+from graphs.foundation.quiet import quiet
 from graphs.problem import Problem
 from placers.metis import Metis
-from placers.searching.held_memory import HeldMemory
-from placers.searching.partitioning import cut, weights_and_targets
-from placers.searching.quiet import quiet
-from placers.searching.repair import repaired
-from placers.searching.unit_graph import UnitGraph
+from placers.search.unit_graph import UnitGraph
+from placers.solvers.partitioning import cut, weights_and_targets
+from placers.solvers.repair import repaired
 from tests.oracle.toys import random_graph, toy_cluster, toy_graph
 
 

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from envs.cost_models import load_cost_model
+from envs.costs.costs import load_cost_model
+from evaluation.commands.trained import load_placer
 from evaluation.compare import compare
 from evaluation.evaluate import chosen_placers
-from evaluation.trained import load_placer
-from graphs import by_name
-from graphs.errors import InputError, UserCodeError
+from graphs.foundation import by_name
+from graphs.foundation.errors import InputError, UserCodeError
 from graphs.load import load_cluster
 from graphs.problem import Problem
 from placers import Placer
@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from envs.cost_models import Costs
+from envs.costs.costs import Costs
 from envs.plan import Plan
 from graphs.cluster import Cluster, Device
 
@@ -134,8 +134,8 @@ def test_a_cost_model_from_a_file(mine: str) -> None:
         ("graphs.clusters", "{}:cards:gbps=nan", "expected gbps to be a finite number, got nan"),
         ("graphs.clusters", "{}:cards:devices=0", "has no devices"),
         ("graphs.clusters", "{}:cards:devices=9999", "at most 4096 can be simulated"),
-        ("envs.cost_models", "{}:build", "expected a cost model, with a method `costs`, got OnOne"),
-        ("placers.networks", "{}:build", "expected a torch module, got OnOne"),
+        ("envs.costs.cost_models", "{}:build", "expected a cost model, with a method `costs`, got OnOne"),
+        ("placers.learned.gdp.networks", "{}:build", "expected a torch module, got OnOne"),
     ],
 )
 def test_what_is_wrong_gets_one_sentence(mine: str, folder: str, spec: str, sentence: str) -> None:

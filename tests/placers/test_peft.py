@@ -2,10 +2,10 @@
 
 import numpy as np
 
+from envs.held_memory import HeldMemory, Room
 from graphs.problem import Problem
 from placers.heft import schedule
 from placers.peft import look_ahead, optimistic_costs, ready_first
-from placers.searching.held_memory import HeldMemory, Room
 from tests.oracle.toys import toy_cluster, toy_graph
 
 # Arabnejad and Barbosa 2014, figure 1: ten tasks, three processors.

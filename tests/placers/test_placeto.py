@@ -10,18 +10,18 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from envs.iterative import Mdp, Rules
-from envs.observations import Progress
-from envs.simulator import simulate
-from envs.stage import Scene
-from graphs.errors import InputError
+from envs.gym.iterative import Mdp, Rules
+from envs.gym.observations import Progress
+from envs.gym.problem_sampler import Scene
+from envs.simulation.simulator import simulate
+from graphs.foundation.errors import InputError
 from graphs.problem import Problem
-from placers.placeto import Placeto, build
-from placers.policies import placeto_states
-from placers.policies.placeto import PlacetoPolicy, Shape, Turn, new_placeto, play
-from placers.policies.placeto_network import Aggregator, PlacetoEncoder
-from placers.policies.placeto_states import ANCESTOR, DESCENDANT, PARALLEL, Kinship, States
-from placers.policies.policy_file import META, Meta, save_policy
+from placers.learned.placeto import states as placeto_states
+from placers.learned.placeto.network import Aggregator, PlacetoEncoder
+from placers.learned.placeto.placer import Placeto, build
+from placers.learned.placeto.policy import PlacetoPolicy, Shape, Turn, new_placeto, play
+from placers.learned.placeto.states import ANCESTOR, DESCENDANT, PARALLEL, Kinship, States
+from placers.learned.policy_file import META, Meta, save_policy
 from tests.oracle.toys import Toy, random_graph, toy_cluster, toy_graph
 
 SHAPES = (Shape(devices=3, rounds=3), Shape(rounds=3), Shape(devices=3, width=5, rounds=2, mean=True))

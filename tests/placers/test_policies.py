@@ -7,18 +7,18 @@ import numpy as np
 import pytest
 import torch
 
-from envs.cost_models.roofline import build as roofline
-from envs.simulator import simulate
+from envs.costs.cost_models.roofline import build as roofline
+from envs.held_memory import HeldMemory
+from envs.simulation.simulator import simulate
 from graphs.cluster import Cluster
-from graphs.errors import InputError
+from graphs.foundation.errors import InputError
 from graphs.op_graph import OpGraph
 from graphs.problem import Problem
-from placers.gdp import build as build_gdp
-from placers.policies.batch import Batch
-from placers.policies.decoding import candidates, made_to_fit
-from placers.policies.features import DEVICE_FEATURES, UNIT_FEATURES, Observation, observe
-from placers.policies.policy_file import Meta, load_policy, new_policy, save_policy
-from placers.searching.held_memory import HeldMemory
+from placers.learned.batch import Batch
+from placers.learned.decoding import candidates, made_to_fit
+from placers.learned.features import DEVICE_FEATURES, UNIT_FEATURES, Observation, observe
+from placers.learned.gdp.placer import build as build_gdp
+from placers.learned.policy_file import Meta, load_policy, new_policy, save_policy
 from tests.oracle.toys import random_graph, toy_cluster, toy_graph
 
 NETWORK = "graphsage_transformer:width=16,sage_layers=1,transformer_layers=1,heads=2"

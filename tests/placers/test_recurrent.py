@@ -9,21 +9,21 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from envs.simulator import Simulator, simulate
-from graphs.errors import InputError
+from envs.simulation.simulator import Simulator, simulate
+from graphs.foundation.errors import InputError
 from graphs.op_graph import OpGraph
 from graphs.problem import Problem
 from placers import Placer
-from placers.colocrl import ColocRl
-from placers.colocrl import build as build_colocrl
-from placers.hdp import Hdp
-from placers.hdp import build as build_hdp
-from placers.policies import additive_attention, recurrent
-from placers.policies.colocrl import ColocRlBatch, new_colocrl
-from placers.policies.hdp import new_hdp
-from placers.policies.hdp_grouper import SLOTS, describe_groups, neighbours_of
-from placers.policies.op_sequence import TYPES, OpSequence, Sequences
-from placers.policies.policy_file import Meta, save_policy
+from placers.learned import additive_attention, recurrent
+from placers.learned.colocrl.placer import ColocRl
+from placers.learned.colocrl.placer import build as build_colocrl
+from placers.learned.colocrl.policy import ColocRlBatch, new_colocrl
+from placers.learned.hdp.grouper import SLOTS, describe_groups, neighbours_of
+from placers.learned.hdp.placer import Hdp
+from placers.learned.hdp.placer import build as build_hdp
+from placers.learned.hdp.policy import new_hdp
+from placers.learned.op_sequence import TYPES, OpSequence, Sequences
+from placers.learned.policy_file import Meta, save_policy
 from tests.oracle.toys import random_graph, toy_cluster, toy_graph
 
 SPECS = {

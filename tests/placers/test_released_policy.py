@@ -2,13 +2,13 @@
 
 import pytest
 
-from envs.simulator import simulate
-from graphs import by_name
+from envs.simulation.simulator import simulate
+from graphs.foundation import by_name
 from graphs.load import load_cluster, load_graph, split
 from graphs.problem import Problem
 from graphs.suites import KEPT_ASIDE
 from placers import default
-from placers.policies.policy_file import load_meta
+from placers.learned.policy_file import load_meta
 from training.recipe import load_recipe
 
 

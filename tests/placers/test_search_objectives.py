@@ -6,23 +6,23 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from envs.iterative import PlacetoEnv
+from envs.gym.iterative import PlacetoEnv
 from envs.objectives import Evaluator, evaluate_objective, evaluator_of
 from envs.plan import Plan
-from graphs import by_name
-from graphs.errors import InputError
+from graphs.foundation import by_name
+from graphs.foundation.errors import InputError
 from graphs.load import problem_in_file
 from graphs.op_graph import Ints
 from graphs.problem import Problem
 from placers import Placer
 from placers.annealing import Annealing
-from placers.gdp import Gdp
-from placers.placeto import Placeto
-from placers.policies.placeto import new_placeto
-from placers.policies.policy_file import new_policy
-from placers.policies.sequential import NAME, new_sequential
-from placers.searching.starts import STARTS
-from placers.sequential import Sequential
+from placers.learned.gdp.placer import Gdp
+from placers.learned.placeto.placer import Placeto
+from placers.learned.placeto.policy import new_placeto
+from placers.learned.policy_file import new_policy
+from placers.learned.sequential.placer import Sequential
+from placers.learned.sequential.policy import NAME, new_sequential
+from placers.search.starts import STARTS
 from tests.oracle.toys import random_graph, toy_cluster
 from training.finetune import FineTuner
 from training.reinforce import ReinforceTrainer

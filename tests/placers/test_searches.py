@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from envs.simulator import simulate
-from graphs import by_name
-from graphs.errors import InputError
+from envs.simulation.simulator import simulate
+from graphs.foundation import by_name
+from graphs.foundation.errors import InputError
 from graphs.problem import Problem
-from placers.searching.incumbent import Incumbent
+from placers.search.incumbent import Incumbent
 from tests.oracle.toys import Toy, random_graph, toy_cluster
 
 SEARCHES = ("annealing", "genetic", "hill_climbing")

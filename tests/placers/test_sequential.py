@@ -9,20 +9,20 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from envs.simulator import Simulator
+from envs.held_memory import HeldMemory
+from envs.simulation.simulator import Simulator
 from graphs.cluster import Cluster, Device
-from graphs.errors import InputError
+from graphs.foundation.errors import InputError
 from graphs.op_graph import Floats, Ints
 from graphs.problem import Problem
-from placers.gdp import build as build_gdp
-from placers.policies.features import observe
-from placers.policies.policy_file import Meta, load_as, new_policy, save_policy
-from placers.policies.sequential import SequentialBatch, SequentialPolicy, new_sequential
-from placers.policies.sequential_board import Board, interchangeable
-from placers.policies.sequential_encoder import attend
-from placers.policies.sequential_state import FEATURES, FILLED
-from placers.searching.held_memory import HeldMemory
-from placers.sequential import build
+from placers.learned.features import observe
+from placers.learned.gdp.placer import build as build_gdp
+from placers.learned.policy_file import Meta, load_as, new_policy, save_policy
+from placers.learned.sequential.encoder import attend
+from placers.learned.sequential.layout import Board, interchangeable
+from placers.learned.sequential.placer import build
+from placers.learned.sequential.policy import SequentialBatch, SequentialPolicy, new_sequential
+from placers.learned.sequential.state import FEATURES, FILLED
 from tests.oracle.toys import random_graph, toy_cluster, toy_graph
 
 NETWORK = "sequential:width=16,heads=2,hidden=16,sage_layers=1"
@@ -213,7 +213,7 @@ def test_large_problems_attend_within_segments(monkeypatch: pytest.MonkeyPatch) 
     embedding, mask = torch.randn(2, 10, 8), torch.ones(2, 10, dtype=torch.bool)
     mask[1, 3:] = False
     whole = attend(layer, embedding, mask)
-    monkeypatch.setattr("placers.policies.sequential_encoder.SEGMENT", 4)
+    monkeypatch.setattr("placers.learned.sequential.encoder.SEGMENT", 4)
     parts = attend(layer, embedding, mask)
     assert torch.isfinite(parts).all()
     assert not torch.allclose(parts[0], whole[0], atol=1e-3)

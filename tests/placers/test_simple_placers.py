@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from envs.simulator import simulate
+from envs.simulation.simulator import simulate
 from graphs.cluster import Cluster, Device
 from graphs.problem import Problem
 from placers.random import Random

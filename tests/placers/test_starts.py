@@ -7,14 +7,14 @@ import pytest
 
 from envs.plan import Plan
 from graphs.cluster import Cluster, Device
-from graphs.errors import InputError
+from graphs.foundation.errors import InputError
 from graphs.problem import Problem
 from placers import Placer
 from placers.annealing import Annealing
 from placers.genetic import Genetic
 from placers.max_load_dp import MaxLoadDP
-from placers.searching import starts as module
-from placers.searching.starts import STARTS, starts
+from placers.search import starts as module
+from placers.search.starts import STARTS, starts
 from tests.oracle.toys import random_graph, toy_cluster
 
 SENTENCE = (

@@ -7,14 +7,14 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from evaluation.trained import load_placer
-from graphs import by_name
-from graphs.errors import InputError
+from evaluation.commands.trained import load_placer
+from graphs.foundation import by_name
+from graphs.foundation.errors import InputError
 from graphs.problem import Problem
-from placers.policies.policy_file import Meta, save_policy
-from placers.policies.sequential import new_sequential
-from placers.policies.sequential_state import FEATURES
-from placers.policies.trained import placer_of
+from placers.learned.policy_file import Meta, save_policy
+from placers.learned.sequential.policy import new_sequential
+from placers.learned.sequential.state import FEATURES
+from placers.learned.trained import placer_of
 from tests.oracle.toys import random_graph, toy_cluster
 from tests.placers.stand_in import stand_in
 from training.train import NEW

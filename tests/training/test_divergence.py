@@ -7,11 +7,11 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from graphs.errors import InputError
+from graphs.foundation.errors import InputError
 from graphs.problem import Problem
-from placers.gdp import Gdp
-from placers.policies.finite import NotFiniteError, check_outputs
-from placers.policies.policy_file import new_policy
+from placers.learned.finite import NotFiniteError, check_outputs
+from placers.learned.gdp.placer import Gdp
+from placers.learned.policy_file import new_policy
 from tests.oracle.toys import random_graph, toy_cluster, toy_graph
 from training import finetune
 from training.checkpoint import TRAINER

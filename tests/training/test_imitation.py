@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 from msgspec.structs import replace
 
-from envs.simulator import Simulator
+from envs.simulation.simulator import Simulator
 from graphs.problem import Problem
-from placers.policies.policy_file import Meta
-from placers.policies.sequential import new_sequential
-from placers.policies.sequential_board import Board, renamed_by_use
+from placers.learned.policy_file import Meta
+from placers.learned.sequential.layout import Board, renamed_by_use
+from placers.learned.sequential.policy import new_sequential
 from tests.oracle.toys import random_graph, toy_cluster
 from training.imitation import Shown, search
 from training.model_card import model_card

@@ -8,12 +8,12 @@ import pytest
 import torch
 from msgspec.structs import replace
 
-from envs.simulator import simulate
-from graphs import by_name
-from graphs.errors import InputError
+from envs.simulation.simulator import simulate
+from graphs.foundation import by_name
+from graphs.foundation.errors import InputError
 from graphs.problem import Problem
-from placers.placeto import UNTRAINED, Placeto
-from placers.policies.placeto import new_placeto
+from placers.learned.placeto.placer import UNTRAINED, Placeto
+from placers.learned.placeto.policy import new_placeto
 from placers.single_device import SingleDevice
 from tests.oracle.toys import Toy, random_graph, toy_cluster
 from training.checkpoint import TRAINER

@@ -9,15 +9,15 @@ import pytest
 
 import placelab
 from envs.rewards import Penalty, find_reward
-from envs.simulator import Outcome
-from evaluation.command_line import run
-from graphs.errors import InputError, UserCodeError
+from envs.simulation.simulator import Outcome
+from evaluation.commands.command_line import run
+from graphs.foundation.errors import InputError, UserCodeError
 from graphs.graph_file import save_graph
-from placers.policies.policy_file import load_meta
+from placers.learned.policy_file import load_meta
 from tests.oracle.toys import random_graph
-from training import problems as module
+from training import problem_sets as module
 from training.model_card import model_card
-from training.problems import check_problems, load_problems
+from training.problem_sets import check_problems, load_problems
 from training.recipe import FAMILIES, EpisodeRules, Ppo, ProblemSet, Recipe, load_recipe
 from training.seeds import Trained
 

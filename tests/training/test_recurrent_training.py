@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 import torch
 
-from envs.simulator import Outcomes, simulate
-from graphs import by_name
+from envs.simulation.simulator import Outcomes, simulate
 from graphs.cluster import Cluster, Device
-from graphs.errors import InputError
+from graphs.foundation import by_name
+from graphs.foundation.errors import InputError
 from graphs.problem import Problem
-from placers.colocrl import ColocRl
-from placers.hdp import Hdp
-from placers.policies.colocrl import new_colocrl
-from placers.policies.hdp import new_hdp
+from placers.learned.colocrl.placer import ColocRl
+from placers.learned.colocrl.policy import new_colocrl
+from placers.learned.hdp.placer import Hdp
+from placers.learned.hdp.policy import new_hdp
 from tests.oracle.toys import Toy, random_graph, toy_cluster, toy_graph
 from training.advantage import DECAY, MovingAverage
 from training.finetune import FineTuned, FineTuner

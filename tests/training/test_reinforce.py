@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 import torch
 
-from envs.iterative import PlacetoEnv, Rules
-from envs.simulator import Outcome, simulate
+from envs.gym.iterative import PlacetoEnv, Rules
+from envs.simulation.simulator import Outcome, simulate
 from graphs.cluster import Cluster, Device
-from graphs.errors import InputError
+from graphs.foundation.errors import InputError
 from graphs.op_graph import Floats
 from graphs.problem import Problem
-from placers.placeto import Placeto
-from placers.policies.placeto import Shape, new_placeto
+from placers.learned.placeto.placer import Placeto
+from placers.learned.placeto.policy import Shape, new_placeto
 from tests.oracle.toys import Toy, random_graph, toy_cluster, toy_graph
 from training import reinforce
 from training.advantage import surrogate

@@ -12,7 +12,7 @@ import pytest
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from graphs.errors import InputError
+from graphs.foundation.errors import InputError
 from graphs.problem import Problem
 from tests.oracle.toys import random_graph, toy_cluster
 from training import train as module
@@ -163,7 +163,7 @@ def test_a_full_disk_names_the_file_and_keeps_the_last_checkpoint(
 import resource, sys
 from pathlib import Path
 from msgspec.structs import replace
-from graphs.errors import InputError
+from graphs.foundation.errors import InputError
 from tests.training.test_run_folder import RECIPE, problems
 from training.train import train
 recipe = replace(RECIPE, ppo=replace(RECIPE.ppo, updates=2000))

@@ -11,11 +11,11 @@ from stable_baselines3 import A2C, PPO
 from stable_baselines3.common.callbacks import CheckpointCallback
 
 import envs  # noqa: F401 - registers the environments
-from envs.iterative import PlacetoEnv
-from graphs.errors import InputError
+from envs.gym.iterative import PlacetoEnv
+from graphs.foundation.errors import InputError
 from graphs.problem import Problem
-from placers.policies.placeto import Shape, new_placeto
-from placers.policies.placeto_states import Kinship
+from placers.learned.placeto.policy import Shape, new_placeto
+from placers.learned.placeto.states import Kinship
 from tests.oracle.toys import random_graph, toy_cluster
 from training.sb3 import GraphFeatures, policy_kwargs
 

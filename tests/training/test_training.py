@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 import torch
 
-from envs.simulator import Outcomes, simulate
+from envs.simulation.simulator import Outcomes, simulate
 from graphs.cluster import Cluster, Device
-from graphs.errors import InputError
+from graphs.foundation.errors import InputError
+from graphs.foundation.interrupts import Interrupts
 from graphs.problem import Problem
-from placers.gdp import Gdp
-from placers.policies.policy_file import new_policy
-from placers.policies.sequential import new_sequential
-from placers.searching.interrupts import Interrupts
-from placers.sequential import Sequential
+from placers.learned.gdp.placer import Gdp
+from placers.learned.policy_file import new_policy
+from placers.learned.sequential.placer import Sequential
+from placers.learned.sequential.policy import new_sequential
 from tests.oracle.toys import Toy, random_graph, toy_cluster, toy_graph
 from training import finetune
 from training.advantage import NOT_FITTING, rewards, standardised

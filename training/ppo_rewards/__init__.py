@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from graphs import by_name
-from graphs.errors import InputError
+from graphs.foundation import by_name
+from graphs.foundation.errors import InputError
+from graphs.foundation.user_code import user_code
 from graphs.op_graph import Floats
-from graphs.user_code import user_code
 
 FOLDER = "training.ppo_rewards"
 PpoReward = Callable[[Floats], Floats]

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphs.errors import InputError
 from graphs.formats.pipedream import Layer, LayerProfile, load_layer_profile, save_layer_profile
+from graphs.foundation.errors import InputError
 from graphs.op_graph import Phase
 
 DATA = Path(__file__).parents[4] / "shared" / "data"

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from graphs.errors import InputError
 from graphs.formats.networkx import from_networkx, to_networkx
 from graphs.formats.pyg import from_pyg, to_pyg
+from graphs.foundation.errors import InputError
 from graphs.op_graph import OpGraph
 from tests.oracle.strategies import full_graphs
 from tests.oracle.toys import toy_graph

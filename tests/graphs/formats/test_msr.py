@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from envs.cost_models import costs_of
-from envs.simulator import Simulator
-from graphs.errors import InputError
+from envs.costs.costs import costs_of
+from envs.simulation.simulator import Simulator
 from graphs.formats.msr import Workload, load_workload, save_workload
+from graphs.foundation.errors import InputError
 from graphs.load import load_graph
 from graphs.op_graph import Phase
 

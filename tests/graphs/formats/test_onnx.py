@@ -13,13 +13,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from graphs.capture import capture
-from graphs.errors import InputError
+from graphs.capture.capture import capture
+from graphs.capture.training_step import training_step
 from graphs.formats.onnx import load_onnx, save_onnx
+from graphs.foundation.errors import InputError
 from graphs.grouping import group_ops
 from graphs.load import load_graph
 from graphs.op_graph import OpGraph
-from graphs.training_step import training_step
 from placelab import show
 from tests.oracle import strategies
 from tests.oracle.toys import random_graph, toy_graph

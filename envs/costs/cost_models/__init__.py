@@ -1,0 +1,3 @@
+"""Cost models: an extension folder; one file, one cost model (`envs.costs.costs`)."""
+
+from envs.costs.costs import checked as checked

@@ -1,0 +1,51 @@
+"""Profiled: an op takes as long as it took when it was run alone on a real device (`placelab profile`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from envs.costs.costs import Costs
+from envs.costs.op_times import Times, known_seconds
+from envs.costs.profile_file import REMEDY, Profile, load_profile
+from graphs.foundation.errors import InputError
+from graphs.problem import Problem
+
+CONFIGURATIONS = ("file=FILE.profile.json",)
+
+
+@dataclass(frozen=True, eq=False)
+class Profiled:
+    """Times from profiles, one for each kind of device: a profile stands for every device of its kind.
+
+    A profile says how long a device is busy with an op, from one start to the next, and the simulator itself adds the
+    launch: the seconds here are what the cluster's `launch_seconds` leave of a measured time.
+    """
+
+    source: str  # what a refusal calls the profiles
+    profiles: Sequence[Profile]
+    otherwise: str = "refuse"
+
+    def costs(self, problem: Problem) -> Costs:
+        """(ops, devices) seconds. Raises InputError, naming ops and the remedy, for ops that were not profiled."""
+        times: dict[str, Times] = {profile.machine.kind: profile.seconds for profile in self.profiles}
+        remedy = (
+            "`placelab profile MODEL --out FILE` measures the ops of a model on the machine it runs on; give several "
+            "files as file=ONE+OTHER, or take the roofline's times with otherwise=roofline"
+        )
+        seconds = known_seconds(
+            problem, times, source=self.source, remedy=remedy, otherwise=self.otherwise, with_launch=True
+        )
+        return Costs(seconds)
+
+
+def build(*, file: str = "", otherwise: str = "refuse") -> Profiled:
+    """Profiles, file=ONE+OTHER for several kinds of devices; of an op that is not there "refuse" or "roofline"."""
+    if not file:
+        raise InputError(f"profiled: expected file=FILE; {REMEDY}")
+    profiles = [load_profile(Path(each)) for each in file.split("+")]
+    kinds = [profile.machine.kind for profile in profiles]
+    if len(set(kinds)) < len(kinds):
+        raise InputError(f"profiled: {file} has two profiles of the same kind of device; give one for each kind")
+    return Profiled(file, profiles, otherwise)

@@ -1,0 +1,89 @@
+"""Recorded: an op takes as long as a file says, by its name or its kind, on each kind of device."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from envs.costs.costs import Costs
+from envs.costs.op_times import Times, known_seconds
+from envs.costs.times_file import load_times
+from graphs.cluster import Device
+from graphs.foundation.errors import InputError
+from graphs.op_graph import Floats, OpGraph
+from graphs.problem import Problem
+
+CONFIGURATIONS = ("file=FILE",)
+
+IN_GRAPH = "measured_seconds"
+
+
+@dataclass(frozen=True, eq=False)
+class Recorded:
+    """Times that someone measured elsewhere; the launch hold of the cluster follows each op that takes time.
+
+    Without a file, those in the graph: its times by name or kind of device, and for what these leave open its times
+    on any device, which hold only where the cluster's devices are alike.
+    """
+
+    source: str  # what a refusal calls the times
+    times: Mapping[str, Times] | None = None  # by name or kind of device; None: those in the graph
+    otherwise: str = "refuse"
+
+    def costs(self, problem: Problem) -> Costs:
+        """(ops, devices) seconds. Raises InputError, naming ops and the remedy, for ops of unknown duration."""
+        times = self.times if self.times is not None else _in_graph(problem)
+        seconds = known_seconds(problem, times, source=self.source, remedy=self._remedy(), otherwise=self.otherwise)
+        return Costs(seconds)
+
+    def _remedy(self) -> str:
+        add = "give a file, recorded:file=FILE" if self.times is None else "add them to the file"
+        return f"{add}, or take the roofline's with otherwise=roofline"
+
+
+def build(*, file: str = "", otherwise: str = "refuse") -> Recorded:
+    """Times in a file (`envs/costs/times_file.py`), or in the graph; of an unknown op "refuse" or "roofline"."""
+    return Recorded(file or IN_GRAPH, load_times(Path(file)) if file else None, otherwise)
+
+
+def _in_graph(problem: Problem) -> dict[str, Times]:
+    """The times in the graph, by name of device.
+
+    Those on the device itself, or else on its kind, or else on any device. A time on any device holds where the
+    devices are alike, or where the op has times of its own on others. Raises InputError where it is all there is.
+    """
+    graph, devices = problem.graph, problem.cluster.devices
+    alike = len({(device.kind, device.flops_per_second, device.bytes_per_second) for device in devices}) == 1
+    unknown = np.full(len(graph), np.nan)
+    distinguished = ~np.isnan([unknown, *graph.measured_on.values()]).all(axis=0)
+    general = np.where(alike | distinguished, graph.measured_seconds, np.nan)
+    times: dict[str, Times] = {}
+    for device in devices:
+        seconds = graph.measured_on.get(device.name, unknown)
+        for other in (graph.measured_on.get(device.kind, unknown), general):
+            seconds = np.where(np.isnan(seconds), other, seconds)
+        unsaid = np.isnan(seconds) & ~np.isnan(graph.measured_seconds)
+        if problem.allowed is not None:
+            unsaid &= problem.allowed[graph.units, devices.index(device)]
+        if not alike and unsaid.any():
+            raise _hold_on_one_kind(problem, device)
+        times[device.name] = partial(_known, seconds)
+    return times
+
+
+def _known(seconds: Floats, _graph: OpGraph) -> Floats:
+    return seconds
+
+
+def _hold_on_one_kind(problem: Problem, device: Device) -> InputError:
+    kinds = sorted({device.kind for device in problem.cluster.devices})
+    has = " and ".join(kinds) if len(kinds) > 1 else f"{kinds[0]}s of different speeds"
+    return InputError(
+        f"the {IN_GRAPH} of {problem.graph.name!r} hold on one kind of device, but {problem.cluster.name!r} has {has}; "
+        f'give the times by device in the graph, "{IN_GRAPH}": {{"{device.name}": 0.001, ...}}, or in a file, '
+        "recorded:file=FILE"
+    )

@@ -1,0 +1,165 @@
+"""Cost models: how long each op takes on each device. An extension folder: one file, one cost model.
+
+Which one times a graph follows from what the graph knows, unless it is named: measured times are used where a graph has
+them and no FLOPs, and otherwise the roofline model. A graph that has both is refused.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from graphs.foundation import by_name
+from graphs.foundation.errors import InputError
+from graphs.foundation.user_code import user_code
+from graphs.op_graph import Floats, OpGraph
+from graphs.problem import Problem
+
+AUTO = "auto"  # the cost model that follows from the graph
+LONGEST = 1e30  # seconds of an op: the sums of such are still finite
+FORBIDDEN = 1e3  # times all work together: what an op takes on a device that the graph forbids
+
+
+@dataclass(frozen=True, eq=False)
+class Costs:
+    """What the ops of a problem cost."""
+
+    op_seconds: Floats  # (ops, devices) seconds, without the launch hold that follows an op
+
+
+class CostModel(Protocol):
+    """Anything that knows how long ops take."""
+
+    def costs(self, problem: Problem) -> Costs:
+        """Seconds of every op on every device of the problem's cluster."""
+        ...
+
+
+def costs_of(problem: Problem, cost_model: CostModel | None = None) -> Costs:
+    """What ops cost by a cost model; without one, as the problem says, and if it does not, as follows from its graph.
+
+    Raises InputError for a graph from which it does not follow, and as the cost model does.
+    """
+    if cost_model is None and problem.op_seconds is not None:
+        return Costs(problem.op_seconds)
+    costs = (cost_model or load_cost_model(cost_model_of(problem.graph))).costs(problem)
+    return _where_allowed(problem, costs)
+
+
+def timed(problem: Problem, what: CostModel | str = AUTO) -> Problem:
+    """The problem with what its ops cost by a cost model, given as an object or as text.
+
+    `AUTO` is the one that follows from the graph. Raises InputError as `costs_of` does, and if all ops take no time.
+    """
+    spec = cost_model_of(problem.graph) if what == AUTO else what
+    costs = costs_of(problem, load_cost_model(spec))
+    check_costs(problem, costs)
+    if not costs.op_seconds.any():
+        raise InputError(
+            f"all ops of {problem.name} take 0 s by cost model {spec!r}; give them FLOPs and bytes, or measured times: "
+            "measured_seconds in the graph, or --cost-model recorded:file=FILE"
+        )
+    name = spec if isinstance(spec, str) else str(getattr(spec, "name", type(spec).__name__))
+    return replace(problem, op_seconds=costs.op_seconds, timed_by=name)
+
+
+def timing(problem: Problem) -> str:
+    """What times the ops of a problem, for reports: the spec of a cost model, or that the times were given."""
+    if problem.timed_by:
+        return problem.timed_by
+    return cost_model_of(problem.graph) if problem.op_seconds is None else "given times"
+
+
+def cost_model_of(graph: OpGraph) -> str:
+    """The name of the cost model that follows from what a graph knows: "recorded" or "roofline".
+
+    Raises InputError, with the remedy, for a graph with measured times of some ops and FLOPs or bytes of others, or
+    with both of the same ops.
+    """
+    finest = graph if graph.members is None else graph.members
+    measured = ~np.isnan([finest.measured_seconds, *finest.measured_on.values()]).all(axis=0)
+    if not measured.any():
+        return "roofline"
+    counted = (finest.flops > 0) | ((finest.bytes_accessed > 0) & ~measured)
+    if not counted.any():
+        return "recorded"
+    raise InputError(
+        f"graph {graph.name!r} has measured times of {measured.sum()} of its {len(finest)} ops, and FLOPs or bytes of "
+        f"{counted.sum()}; say which count: --cost-model recorded for the measured times, "
+        "recorded:otherwise=roofline to time the other ops by FLOPs and bytes, or roofline for those alone"
+    )
+
+
+def check_costs(problem: Problem, costs: Costs) -> None:
+    """Raise InputError for costs of another problem, and for seconds that are negative or not finite."""
+    expected = (len(problem.graph), len(problem.cluster))
+    if costs.op_seconds.shape != expected:
+        raise InputError(f"{problem.name}: op_seconds has shape {costs.op_seconds.shape}, expected {expected}")
+    bad = np.argwhere(~((costs.op_seconds >= 0) & (costs.op_seconds <= LONGEST)))
+    if len(bad):
+        op, device = bad[0]
+        raise InputError(
+            f"{problem.name}: op {problem.graph.names[op]!r} takes {costs.op_seconds[op, device]} seconds on "
+            f"{problem.cluster.devices[device].name!r}; expected a finite number >= 0, at most {LONGEST:g}"
+        )
+
+
+def _where_allowed(problem: Problem, costs: Costs) -> Costs:
+    """The costs, but far more than all work together on devices that the graph forbids to an op.
+
+    So what compares devices by their seconds keeps away from those, as searches and list schedulers do.
+    """
+    if problem.allowed is None:
+        return costs
+    forbidden = ~problem.allowed[problem.graph.units]
+    seconds = np.where(forbidden, FORBIDDEN * (costs.op_seconds.sum() + 1.0), costs.op_seconds)
+    return Costs(seconds)
+
+
+def load_cost_model(what: CostModel | str) -> CostModel:
+    """The cost model that is meant by one, or by a spec such as "roofline:efficiency=typical".
+
+    Raises InputError for an unknown name or knob, or for a file that cannot be read.
+    """
+    if not isinstance(what, str):
+        return what
+    if what == AUTO:
+        raise InputError("which cost model 'auto' is follows from a graph; give one by name, or use `timed`")
+    cost_model: CostModel = by_name.build("envs.costs.cost_models", what)
+    return cost_model
+
+
+@dataclass(frozen=True)
+class OwnCostModel:
+    """A cost model from a user's file."""
+
+    spec: str  # "my.py:build:knob=3"
+    file: Path
+    model: CostModel
+
+    def costs(self, problem: Problem) -> Costs:
+        """What the user's model says.
+
+        Raises UserCodeError for what its code raises, InputError for what are no costs.
+        """
+        with user_code(self.file):
+            found = self.model.costs(problem)
+        if not isinstance(found, Costs):
+            raise InputError(f"{self.spec!r}: expected envs.costs.cost_models.Costs, got {type(found).__name__}")
+        return found
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Another process builds it again: it cannot import the user's file by a name."""
+        return by_name.build, ("envs.costs.cost_models", self.spec)
+
+
+def checked(spec: str, built: Any) -> CostModel:
+    """What `build` of a user's file or of another package returned. Raises InputError for what is no cost model."""
+    if not callable(getattr(built, "costs", None)):
+        raise InputError(f"{spec!r}: expected a cost model, with a method `costs`, got {type(built).__name__}")
+    own = by_name.own(spec)
+    model: CostModel = OwnCostModel(spec, own.file, built) if own else built
+    return model

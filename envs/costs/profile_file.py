@@ -1,0 +1,133 @@
+"""A profile: how long the ops of models took on one machine, `*.profile.json` or `*.profile.json.gz`.
+
+Each distinct op is there once, with its median time and the ops of each profiled graph that are like it.
+"""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+import numpy as np
+
+from envs.costs.op_times import OpCost, is_free, op_costs
+from graphs.cluster import Device
+from graphs.foundation.documents import read_document
+from graphs.foundation.errors import InputError
+from graphs.foundation.files import write_whole
+from graphs.op_graph import Floats, OpGraph
+
+VERSION = 1
+ENDINGS = (".profile.json", ".profile.json.gz")
+REMEDY = "`placelab profile MODEL --out FILE` writes one"
+
+Positive = Annotated[float, msgspec.Meta(gt=0)]
+Amount = Annotated[float, msgspec.Meta(ge=0)]
+
+
+class Machine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The device on which ops were run, and what it reached at best."""
+
+    name: str  # of the processor or card
+    kind: Literal["cpu", "gpu"]
+    torch: str  # version
+    threads: int  # of a processor
+    flops_per_second: Positive  # of a large square product in single precision
+    bytes_per_second: Positive  # of a large copy, read and written
+    memory_bytes: Positive
+    launch_seconds: Positive  # of an op on one number: what it takes to ask for an op
+    autograd_seconds: Amount  # of starting autograd, once per pass; left out of the times of backward ops
+
+    def is_like(self, other: Machine) -> bool:
+        """Whether times on the two can stand in one profile: the speeds, measured again, never agree exactly."""
+        return (self.name, self.kind, self.torch, self.threads) == (other.name, other.kind, other.torch, other.threads)
+
+    def described(self) -> str:
+        """For a message."""
+        threads = "one thread" if self.threads == 1 else f"{self.threads} threads"
+        return f"{self.name} ({self.kind}, {threads}, torch {self.torch})"
+
+    def device(self) -> Device:
+        """As a device of a cluster."""
+        return Device(
+            f"{self.kind}:0", self.kind, self.flops_per_second, self.bytes_per_second, self.memory_bytes,
+            self.launch_seconds,
+        )  # fmt: skip
+
+
+class MeasuredOp(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One distinct op: the same ATen operation with the same attributes on tensors of the same shapes and types."""
+
+    kind: str
+    signature: str
+    flops: Amount
+    bytes_accessed: Amount
+    seconds: Positive  # median from one start to the next, launch included
+    spread: Amount  # interquartile range over the median, as sampled
+    repeats: int
+    how: Literal["measured", "scaled"] = "measured"  # or from its forward op, where autograd has no rule for it
+    ops: dict[str, list[str]]  # graph -> its ops that are like this one
+
+    @property
+    def cost(self) -> OpCost:
+        """What a graph says of it."""
+        return OpCost(self.kind, self.flops, self.bytes_accessed)
+
+    @property
+    def count(self) -> int:
+        """How many ops of all graphs are like it."""
+        return sum(map(len, self.ops.values()))
+
+
+class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What a profile file holds."""
+
+    schema: Literal["placelab.profile"] = "placelab.profile"
+    version: int = VERSION
+    date: str  # of the last measurement, ISO 8601
+    machine: Machine
+    ops: list[MeasuredOp]
+    refused: dict[str, str] = {}  # signature -> why PyTorch could not run it alone
+
+    def seconds(self, graph: OpGraph) -> Floats:
+        """(ops,) seconds of an ungrouped graph's ops, launch included: zero for free ones, NaN for unknown ones.
+
+        An op is found by its name if its graph was profiled, else by what the graph says of it; of several distinct
+        ops of which it says the same, the mean over the ops that are like them.
+        """
+        named = {name: op for op in self.ops for name in op.ops.get(graph.name, ())}
+        alike: dict[OpCost, list[MeasuredOp]] = {}
+        for op in self.ops:
+            alike.setdefault(op.cost, []).append(op)
+        mean = {cost: _mean(ops) for cost, ops in alike.items()}
+        seconds = np.full(len(graph), np.nan)
+        for row, (name, cost) in enumerate(zip(graph.names, op_costs(graph), strict=True)):
+            found = named.get(name)
+            seconds[row] = found.seconds if found is not None and found.cost == cost else mean.get(cost, np.nan)
+        return np.where(is_free(graph), 0.0, seconds)
+
+
+def load_profile(path: Path) -> Profile:
+    """The profile in a file. Raises InputError, naming the file and the place, if it is missing or damaged."""
+    return read_document(path, Profile, version=VERSION, remedy=REMEDY)
+
+
+def save_profile(profile: Profile, path: Path) -> None:
+    """Write a profile. Raises InputError for another ending."""
+    check_ending(path)
+    encoded = msgspec.json.format(msgspec.json.encode(profile), indent=1) + b"\n"
+    write_whole(path, gzip.compress(encoded, mtime=0) if path.suffix == ".gz" else encoded)
+
+
+def check_ending(path: Path) -> None:
+    """Raise InputError unless a file's name is that of a profile."""
+    if not path.name.endswith(ENDINGS):
+        raise InputError(f"{path}: the name of a profile ends in {' or '.join(ENDINGS)}")
+
+
+def _mean(ops: list[MeasuredOp]) -> float:
+    """Weighted by how many ops are like each."""
+    weights = [max(op.count, 1) for op in ops]
+    return float(np.average([op.seconds for op in ops], weights=weights))

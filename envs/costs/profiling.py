@@ -1,0 +1,124 @@
+"""Profiling: the distinct ops of a captured graph are run on this machine, and a file keeps how long they take."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from msgspec.structs import replace as with_
+from tqdm import tqdm
+
+from envs.costs.profile_file import Machine, MeasuredOp, Profile, check_ending, load_profile, save_profile
+from envs.costs.timing import Bench, RefusedError, Sample, torch_device
+from graphs.capture.op_calls import CapturedCalls, DistinctOp, distinct_ops
+from graphs.foundation.errors import InputError
+
+SAVE_SECONDS = 10.0  # what is lost at most if the machine goes down
+
+
+def profile(captured: CapturedCalls, out: Path, *, repeats: int = 20, device: str = "") -> Profile:
+    """Time the distinct ops of a graph on a torch device (the machine's card if it has one), into a file.
+
+    A file that exists is extended: what was measured on this machine is not measured again, whether an interruption
+    left it unfinished or it is of other graphs. An op that PyTorch cannot run alone is kept as refused. A backward op
+    that autograd has no rule for takes as long as its forward op, times the ratio of what the graph says they cost.
+    Raises InputError for a file from another machine, less than one repeat, an unknown device, or an op that does not
+    fit in memory; KeyboardInterrupt, with what was measured in the file, if interrupted.
+    """
+    if repeats < 1:
+        raise InputError(f"repeats is {repeats}; expected at least 1")
+    check_ending(out)
+    bench = Bench(torch_device(device), repeats)
+    distinct = distinct_ops(captured)
+    _check_memory(distinct, bench)
+    earlier = _earlier(out, bench.machine)
+    profile = _for_graph(earlier, captured.graph.name, distinct)
+    return _measured(profile, captured.graph.name, distinct, bench, out)
+
+
+def _measured(profile: Profile, graph: str, distinct: list[DistinctOp], bench: Bench, out: Path) -> Profile:
+    """Measure what the profile does not hold, saving now and then, and at the end however it comes."""
+    held = {_key(op) for op in profile.ops}
+    todo = [op for op in distinct if _key(op) not in held]
+    ops, refused = list(profile.ops), dict(profile.refused)
+    saved = time.monotonic()
+
+    def so_far() -> Profile:
+        return with_(profile, date=datetime.now(UTC).isoformat(timespec="seconds"), ops=ops, refused=refused)
+
+    try:
+        for op in tqdm(todo, desc="profiling", unit="op", disable=None):
+            try:
+                ops.append(_one(op, graph, bench))
+                refused.pop(op.call.signature, None)
+            except RefusedError as error:
+                refused[op.call.signature] = str(error)
+            if time.monotonic() - saved > SAVE_SECONDS:
+                save_profile(so_far(), out)
+                saved = time.monotonic()
+    except KeyboardInterrupt:
+        done = len(distinct) - len(todo) + len(ops) - len(profile.ops)
+        raise KeyboardInterrupt(
+            f"interrupted; {done} of {len(distinct)} distinct ops are in {out}, the same command goes on from there"
+        ) from None
+    finally:
+        save_profile(so_far(), out)
+    return so_far()
+
+
+def _one(op: DistinctOp, graph: str, bench: Bench) -> MeasuredOp:
+    def kept(sample: Sample, how: str, times: float = 1.0) -> MeasuredOp:
+        return MeasuredOp(
+            kind=op.call.kind, signature=op.call.signature, flops=op.flops, bytes_accessed=op.bytes_accessed,
+            seconds=times * sample.seconds, spread=sample.spread, repeats=sample.repeats,
+            how="measured" if how == "measured" else "scaled", ops={graph: list(op.names)},
+        )  # fmt: skip
+
+    try:
+        return kept(bench.run(op.call), "measured")
+    except RefusedError:
+        if op.call.gradients is None:
+            raise
+        return kept(bench.run(replace(op.call, gradients=None)), "scaled", op.times_forward)
+
+
+def _earlier(out: Path, machine: Machine) -> Profile:
+    """What the file holds already, or nothing yet."""
+    if not out.exists():
+        return Profile(date="", machine=machine, ops=[])
+    earlier = load_profile(out)
+    if not earlier.machine.is_like(machine):
+        raise InputError(
+            f"{out} was measured on {earlier.machine.described()}, this is {machine.described()}; "
+            "choose another file, or remove it"
+        )
+    return earlier
+
+
+def _for_graph(earlier: Profile, graph: str, distinct: list[DistinctOp]) -> Profile:
+    """The earlier profile, with the graph's ops where they are now."""
+    names = {_key(op): list(op.names) for op in distinct}
+    ops = []
+    for op in earlier.ops:
+        others = {name: of for name, of in op.ops.items() if name != graph}
+        ops.append(with_(op, ops=others | ({graph: names[_key(op)]} if _key(op) in names else {})))
+    return with_(earlier, ops=ops)
+
+
+def _key(op: DistinctOp | MeasuredOp) -> tuple[str, float, float]:
+    signature = op.signature if isinstance(op, MeasuredOp) else op.call.signature
+    return signature, op.flops, op.bytes_accessed
+
+
+def _check_memory(distinct: Iterable[DistinctOp], bench: Bench) -> None:
+    there = bench.memory_bytes()
+    for op in distinct:
+        needed = 2 * sum(tensor.storage_bytes for tensor in op.call.tensors)  # what it reads, and as much written
+        if needed > there:
+            raise InputError(
+                f"op {op.names[0]!r} needs {needed / 2**30:.1f} GiB to be run alone, this {bench.kind} has "
+                f"{there / 2**30:.1f} GiB; profile the model with a smaller batch"
+            )

@@ -1,0 +1,181 @@
+"""The bench: one op at a time is run alone on a device of this machine, and timed.
+
+The protocol, for every op alike: tensors of the op's shapes, strides and types, filled with random numbers; a few
+calls to warm up; then samples, each of as many calls as last a millisecond, and their median. With one thread on a
+processor the time is the thread's own, which other programs disturb less; otherwise it is that of the wall, on a card
+after everything that was asked for is done. What an op reads lies in a cache if it fits there, as what another op has
+just written would. A backward op is timed as autograd's own computation of the gradients in question, less what it
+takes to start autograd, which a backward pass does once.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_map
+
+from envs.costs.profile_file import Machine
+from graphs.capture.op_calls import OpCall, TensorLike
+from graphs.foundation.errors import InputError
+
+WARM_UP = 3  # calls
+SAMPLE_SECONDS = 1e-3  # the shortest sample that is trusted
+OP_SECONDS = 2.0  # after this long an op gets no more than FEWEST samples
+FEWEST = 3
+MOST_CALLS = 10_000  # of a sample
+
+# Sides of the square product and bytes of the copy by which a device's own speed is known.
+_PRODUCT = {"cpu": 1024, "gpu": 8192}
+_COPY = {"cpu": 2**27, "gpu": 2**30}
+
+
+class RefusedError(RuntimeError):
+    """PyTorch cannot run an op alone; the message is its reason."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """How long something took."""
+
+    seconds: float  # median of one call
+    spread: float  # interquartile range over the median
+    repeats: int
+
+
+class Bench:
+    """A device that ops are run on."""
+
+    def __init__(self, device: torch.device, repeats: int) -> None:
+        self.device, self.repeats = device, repeats
+        self.kind = "cpu" if device.type == "cpu" else "gpu"
+        self._random = torch.Generator(device).manual_seed(0)
+
+    @cached_property
+    def machine(self) -> Machine:
+        """The device, and the speeds that it reaches."""
+        side, size = _PRODUCT[self.kind], _COPY[self.kind]
+        square = torch.rand(side, side, device=self.device, generator=self._random)
+        source, target = (torch.zeros(size // 4, device=self.device) for _ in range(2))
+        one = torch.ones(1, device=self.device)
+        launch = self.time(lambda: one + one).seconds
+        leaf = one.clone().requires_grad_()
+        negative = -leaf
+        backward = self.time(lambda: torch.autograd.grad([negative], [leaf], [one], retain_graph=True)).seconds
+        return Machine(
+            name=_processor() if self.kind == "cpu" else torch.cuda.get_device_name(self.device),
+            kind="cpu" if self.kind == "cpu" else "gpu",
+            torch=str(torch.__version__),
+            threads=torch.get_num_threads(),
+            flops_per_second=2 * side**3 / self.time(lambda: square @ square).seconds,
+            bytes_per_second=2 * size / self.time(lambda: target.copy_(source)).seconds,
+            memory_bytes=float(self.memory_bytes()),
+            launch_seconds=launch,
+            autograd_seconds=max(backward - launch, 0.0),
+        )
+
+    def run(self, call: OpCall) -> Sample:
+        """Time an op. Raises RefusedError if PyTorch cannot run it alone, say because autograd has no rule for it."""
+        try:
+            sample = self.time(self._ready(call))
+        except Exception as error:  # whatever an op raises
+            reason = (str(error).strip() or type(error).__name__).partition("\n")[0]
+            raise RefusedError(reason) from error
+        if call.gradients is None:
+            return sample
+        launch, autograd = self.machine.launch_seconds, self.machine.autograd_seconds
+        return replace(sample, seconds=max(sample.seconds - autograd, launch))
+
+    def time(self, call: Callable[[], object]) -> Sample:
+        """Warm up, then sample."""
+        started = time.perf_counter()
+        once = [self._clocked(call, 1) for _ in range(WARM_UP)][-1]
+        calls = int(np.clip(np.ceil(SAMPLE_SECONDS / max(once, 1e-9)), 1, MOST_CALLS))
+        taken: list[float] = []
+        while len(taken) < self.repeats:
+            taken.append(self._clocked(call, calls))
+            if len(taken) >= FEWEST and time.perf_counter() - started > OP_SECONDS:
+                break
+        low, median, high = np.percentile(taken, [25, 50, 75])
+        median = max(float(median), 1e-9)  # a clock's grain
+        return Sample(median, float(high - low) / median, len(taken))
+
+    def _clocked(self, call: Callable[[], object], calls: int) -> float:
+        started = self._clock()
+        for _ in range(calls):
+            call()
+        return (self._clock() - started) / calls
+
+    def _clock(self) -> float:
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+        elif torch.get_num_threads() == 1:
+            return time.thread_time()
+        return time.perf_counter()
+
+    def _ready(self, call: OpCall) -> Callable[[], object]:
+        """The op with tensors to work on, to be called again and again."""
+        made: list[Tensor] = []
+
+        def concrete(value: Any) -> Any:
+            if isinstance(value, TensorLike):
+                made.append(self._tensor(value))
+                return made[-1]
+            return self.device if isinstance(value, torch.device) else value
+
+        args, kwargs = tree_map(concrete, (call.args, call.kwargs))
+        if call.gradients is None:
+            return lambda: call.function(*args, **kwargs)
+        wanted = [made[position].requires_grad_() for position in call.gradients]
+        results = call.function(*args, **kwargs)
+        results = [results] if isinstance(results, Tensor) else [results[position] for position in call.outputs]
+        results = [result for result in results if result.requires_grad]
+        arriving = [torch.rand_like(result) for result in results]
+        return lambda: torch.autograd.grad(results, wanted, arriving, retain_graph=True)
+
+    def _tensor(self, like: TensorLike) -> Tensor:
+        size = (like.elements,)
+        if like.dtype.is_floating_point or like.dtype.is_complex:
+            flat = torch.rand(size, device=self.device, dtype=like.dtype, generator=self._random)
+        else:
+            below = 2 if like.dtype == torch.bool else like.below
+            flat = torch.randint(below, size, device=self.device, generator=self._random).to(like.dtype)
+        return flat.as_strided(like.shape, like.stride)
+
+    def memory_bytes(self) -> int:
+        """Of the device, used or not."""
+        if self.kind == "gpu":
+            return int(torch.cuda.get_device_properties(self.device).total_memory)
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def torch_device(name: str) -> torch.device:
+    """The device of a name, or without one the machine's card, or its processor. Raises InputError for another."""
+    chosen = name or ("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(chosen)
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise InputError(
+            f"this machine has no device {chosen!r}; expected cpu, or cuda on a machine with one"
+        ) from error
+    if device.type not in ("cpu", "cuda"):
+        raise InputError(f"ops cannot be run on {chosen!r}; expected cpu, or cuda on a machine with one")
+    return device
+
+
+def _processor() -> str:
+    """The processor's name, where the system tells."""
+    known = Path("/proc/cpuinfo")
+    lines = known.read_text().splitlines() if known.is_file() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()

@@ -1,0 +1,302 @@
+"""Placeto's MDP and its environment: visit each unit of a graph once, and move it to the device of your choice.
+
+Addanki et al., NeurIPS 2019, section 3: the episode starts from some placement; the state shows the graph, the current
+placement and the current unit; the action is a device for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from envs.costs.costs import CostModel
+from envs.gym.observations import Progress, find_observer, room_for
+from envs.gym.problem_sampler import RENDERING, Scene, Stage, outcome_info, render
+from envs.rewards import (
+    FOLDER,
+    LONGEST_SECONDS,
+    PENALTY_PER_GB,
+    Penalty,
+    Reward,
+    RewardFunction,
+    load_reward,
+    pays_at_the_end,
+    penalised_seconds,
+    settled,
+)
+from envs.simulation.simulator import Outcome
+from graphs.cluster import GIB, Cluster
+from graphs.foundation import by_name
+from graphs.foundation.by_name import unknown
+from graphs.foundation.errors import InputError
+from graphs.op_graph import Bools, Ints, OpGraph
+from graphs.problem import Problem
+
+STARTS = ("random", "single", "zero", "best")
+ORDERS = ("topological", "random", "given")
+
+
+@dataclass(frozen=True)
+class Rules:
+    """How episodes start, in which order they visit, and what they pay; PlacetoEnv describes the fields."""
+
+    reward: str = "improvement"
+    start: str = "random"
+    order: str = "topological"
+    memory_gib: float | None = None
+    penalty_per_gb: float = PENALTY_PER_GB
+    longest_seconds: float = LONGEST_SECONDS
+    every: int = 1  # steps from one simulation to the next, if the reward pays before the end; for many episodes
+
+    def __post_init__(self) -> None:
+        for what, given, known in (("start", self.start, STARTS), ("order", self.order, ORDERS)):
+            if given not in known:
+                raise InputError(unknown(what, given, known))
+        if self.every < 1:
+            raise InputError(f"every is {self.every}; expected 1 or more steps from one simulation to the next")
+        by_name.check(FOLDER, self.reward)  # an unknown name is an error now, not at the first step
+
+    def due(self, episode: Episode) -> bool:
+        """Whether the episode's placement is to be simulated as it stands: at its start, every so often, at its end."""
+        return episode.ended or (not pays_at_the_end(self.reward) and episode.steps % self.every == 0)
+
+    def simulations(self, units: int) -> int:
+        """How many simulations an episode over so many units takes."""
+        return 1 if pays_at_the_end(self.reward) else 1 + -(-units // self.every)
+
+    def penalty(self, problem: Problem) -> Penalty:
+        """What memory costs; the threshold is that of the smallest device unless it is given."""
+        smallest = float(problem.cluster.memory_bytes.min())
+        threshold = smallest if self.memory_gib is None else self.memory_gib * GIB
+        return Penalty(threshold, self.penalty_per_gb, self.longest_seconds)
+
+
+class Episode:
+    """One way through a problem: `place` moves the current unit; `settle` tells what the placement now costs, and pays.
+
+    Whoever plays it simulates the placement before the first step and after each, so that many episodes may be
+    simulated together. For a reward that comes last the last of these is enough. Improvements may be paid for several
+    steps at once (`Rules.every`): they add up to the same.
+    """
+
+    def __init__(self, progress: Progress, visits: Ints, reward: Reward) -> None:
+        self.progress = progress
+        self.visits = visits  # (units,)
+        self.steps = 0  # units placed so far
+        self.outcome: Outcome | None = None  # of the placement as last simulated
+        self._reward = reward
+
+    @property
+    def ended(self) -> bool:
+        """Whether every unit has been visited."""
+        return self.steps == len(self.visits)
+
+    def place(self, device: int) -> None:
+        """Put the current unit on a device and go on to the next one. Raises InputError if the episode has ended."""
+        if self.ended:
+            raise InputError("the episode has ended; call reset")
+        progress = self.progress
+        progress.placement[progress.current] = device
+        progress.visited[progress.current] = True
+        self.steps += 1
+        if not self.ended:
+            progress.current = int(self.visits[self.steps])
+
+    def settle(self, outcome: Outcome) -> float:
+        """Take what the placement costs, and return the step's reward; 0 for the start, which is no step."""
+        before, self.outcome = self.outcome or outcome, outcome
+        return self._reward(before, outcome, self.ended) if self.steps else 0.0
+
+
+@dataclass
+class Mdp:
+    """Begins episodes by its rules, and remembers the best placement that it was shown of each problem."""
+
+    rules: Rules
+    best: dict[Scene, tuple[float, Ints]] = field(default_factory=dict)  # rho and (units,) devices
+    _reward: RewardFunction = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self._reward = load_reward(self.rules.reward)
+
+    def begin(
+        self, index: int, scene: Scene, rng: np.random.Generator, options: Mapping[str, Any] | None = None
+    ) -> Episode:
+        """An episode before its first step; options may give its start, "placement", and its visits, "order"."""
+        options = options or {}
+        placement = _given(options, "placement", scene)
+        visits = _given(options, "order", scene)
+        placement = self._start(scene, rng) if placement is None else placement
+        visits = self._visits(scene, rng) if visits is None else visits
+        progress = Progress(index, scene, placement, np.zeros(len(placement), np.bool_), int(visits[0]))
+        return Episode(progress, visits, settled(self._reward, self.rules.penalty(scene.problem)))
+
+    def note(self, scene: Scene, placement: Ints, outcome: Outcome) -> None:
+        """Remember a placement, (units,), if none of its problem has had a lower rho."""
+        rho = penalised_seconds(outcome, self.rules.penalty(scene.problem))
+        if scene not in self.best or rho < self.best[scene][0]:
+            self.best[scene] = (rho, placement.copy())
+
+    def _start(self, scene: Scene, rng: np.random.Generator) -> Ints:
+        units, start = scene.problem.graph.num_units, self.rules.start
+        if start == "best" and scene in self.best:
+            return self.best[scene][1].copy()
+        if start in ("random", "best"):
+            return rng.integers(0, len(scene.problem.cluster), units)
+        return np.full(units, scene.fastest_device() if start == "single" else 0)
+
+    def _visits(self, scene: Scene, rng: np.random.Generator) -> Ints:
+        units = scene.problem.graph.num_units
+        if self.rules.order == "random":
+            return rng.permutation(units)
+        return scene.order if self.rules.order == "topological" else np.arange(units)
+
+
+class PlacetoEnv(gym.Env[Any, Any]):
+    """One episode visits each unit of one problem once; the action is the device of the current unit.
+
+    - `problems`: One problem or several, of any sizes but with equally many devices; each reset draws one.
+    - `graph`: Instead of problems: a graph or several, each an object or a name.
+    - `cluster`: The cluster of these graphs, an object or a name.
+    - `obs`: "ids", "dict" or "graph" (see `envs.gym.observations`).
+    - `features`: What "dict" and "graph" show of a unit: "by_device", "published" or "device_free".
+    - `reward`: "improvement", "terminal", "square_root", or one of your own, "my.py:build" (see `envs.rewards`).
+    - `start`: The placement before the first step: "random"; "single", all on the fastest device; "zero", all on the
+      first; "best", that of least rho seen since the last seed (a random one at first).
+    - `order`: The order of the visits: "topological"; "random" anew in each episode; "given", by the units' numbers.
+    - `memory_gib`: Threshold M of the memory penalty, per device; the smallest device's memory unless given.
+    - `penalty_per_gb`: Seconds for each GiB above it.
+    - `longest_seconds`: Penalised seconds are clipped there.
+    - `max_units`: Pad observations to so many units, to leave room for larger graphs; the largest graph's unless given.
+    - `cost_model`: What ops cost; the roofline's seconds unless given.
+    - `priority`: Order of the queues, as in `Simulator`.
+    - `render_mode`: "ansi" for a Gantt chart in text, "rgb_array" for one in pixels.
+
+    Raises InputError for wrong arguments. `info` carries `problem`, `step_seconds`, `peak_bytes` (devices,), `fits`.
+    """
+
+    metadata: dict[str, Any] = RENDERING
+
+    def __init__(
+        self,
+        problems: Problem | Sequence[Problem] | None = None,
+        *,
+        graph: OpGraph | str | Sequence[OpGraph | str] | None = None,
+        cluster: Cluster | str | None = None,
+        obs: str = "ids",
+        features: str = "by_device",
+        reward: str = "improvement",
+        start: str = "random",
+        order: str = "topological",
+        memory_gib: float | None = None,
+        penalty_per_gb: float = PENALTY_PER_GB,
+        longest_seconds: float = LONGEST_SECONDS,
+        max_units: int | None = None,
+        cost_model: CostModel | None = None,
+        priority: str = "fifo",
+        render_mode: str | None = None,
+    ) -> None:
+        rules = Rules(reward, start, order, memory_gib, penalty_per_gb, longest_seconds)
+        self._stage = Stage(problems, graph, cluster, cost_model, priority)
+        self._observer = find_observer(obs, self._stage, max_units, features)
+        self._mdp = Mdp(rules)
+        self.max_units = room_for(self._stage, max_units)
+        self.render_mode = render_mode
+        self.observation_space = self._observer.space
+        self.action_space = gym.spaces.Discrete(self._stage.devices)
+
+    @property
+    def scenes(self) -> list[Scene]:
+        """The environment's problems, by the id that observations show."""
+        return self._stage.scenes
+
+    @property
+    def placement(self) -> Ints:
+        """(units,) the device of each unit as it stands."""
+        return self._episode.progress.placement.copy()
+
+    @property
+    def progress(self) -> Progress:
+        """Where the episode stands, as a copy."""
+        return self._episode.progress.copy()
+
+    @property
+    def outcome(self) -> Outcome:
+        """What the placement costs as it stands."""
+        outcome = self._episode.outcome
+        assert outcome is not None  # reset and step simulate
+        return outcome
+
+    def reset(self, *, seed: int | None = None, options: Mapping[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Begin an episode.
+
+        Options may name its problem by {"problem": index} or {"graph": graph}, and give its first "placement", (units,)
+        devices, and its "order", (units,) each unit once. Raises InputError for options that do not fit.
+        """
+        super().reset(seed=seed)
+        if seed is not None:
+            self.forget()  # equal seeds, equal episodes
+        self._episode = self.begin(self.np_random, options)
+        self.settle(self._episode, self._episode.progress.scene.simulator.run(self._episode.progress.placement))
+        return self.shown(self._episode)
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Put the current unit on a device and go on to the next one."""
+        if not self.action_space.contains(action):
+            raise InputError(f"the action is {action!r}; expected a device from 0 to {self._stage.devices - 1}")
+        episode = self._episode
+        episode.place(int(action))
+        reward = self.settle(episode, episode.progress.scene.simulator.run(episode.progress.placement))
+        observation, info = self.shown(episode)
+        return observation, reward, episode.ended, False, info
+
+    def begin(self, rng: np.random.Generator, options: Mapping[str, Any] | None) -> Episode:
+        """An episode of this environment that is played elsewhere; the options are those of a reset."""
+        options = dict(options or {})
+        mine: dict[str, Any] = {key: options.pop(key) for key in ("placement", "order") if key in options}
+        strange = options.keys() - {"problem", "graph"}
+        if strange:
+            raise InputError(f"unknown reset option {min(strange)!r}; there are: problem, graph, placement, order")
+        return self._mdp.begin(*self._stage.choose(rng, options), rng, mine)
+
+    def settle(self, episode: Episode, outcome: Outcome) -> float:
+        """Tell an episode what its placement costs; returns the reward of its latest step."""
+        if episode.progress.index >= 0:  # a graph that came with a reset may be the only one of its kind
+            self._mdp.note(episode.progress.scene, episode.progress.placement, outcome)
+        return episode.settle(outcome)
+
+    def shown(self, episode: Episode) -> tuple[Any, dict[str, Any]]:
+        """Observation and info of an episode that is settled."""
+        if episode.outcome is None:
+            raise InputError("the episode has not been simulated; settle it first")
+        return self._observer.observe(episode.progress), outcome_info(episode.progress.scene, episode.outcome)
+
+    def forget(self) -> None:
+        """Forget the best placements seen."""
+        self._mdp.best.clear()
+
+    def action_masks(self) -> Bools:
+        """(devices,) whether each device has room for the current unit's weights (sb3-contrib's convention)."""
+        return self._episode.progress.scene.allowed(self._episode.progress.current)
+
+    def render(self) -> Any:
+        """The current placement's Gantt chart, in the form of the render mode."""
+        return render(self._episode.progress.scene, self._episode.progress.placement, self.render_mode)
+
+
+def _given(options: Mapping[str, Any], what: str, scene: Scene) -> Ints | None:
+    """(units,) the option's integers, checked; None if it is not given."""
+    if options.get(what) is None:
+        return None
+    given = np.array(options[what])
+    units, devices = scene.problem.graph.num_units, len(scene.problem.cluster)
+    right = given.shape == (units,) and np.issubdtype(given.dtype, np.integer)
+    if what == "placement" and not (right and 0 <= given.min() <= given.max() < devices):
+        raise InputError(f"option 'placement': expected {units} devices from 0 to {devices - 1}, got {options[what]!r}")
+    if what == "order" and not (right and (np.sort(given) == np.arange(units)).all()):
+        raise InputError(f"option 'order': expected each unit from 0 to {units - 1} once, got {options[what]!r}")
+    return given.astype(np.int64)

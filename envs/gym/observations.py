@@ -1,0 +1,228 @@
+"""What a decider sees: the same state of an episode as ids, as padded arrays, or as a graph.
+
+- "ids": which problem, which placement, which unit is next: a hundred times smaller than the rest, for algorithms that
+  store observations (Stable-Baselines3) and read the problem's features from a table of their own.
+- "dict": padded, self-contained arrays.
+- "graph": a `gymnasium.spaces.Graph`, of any size.
+
+What the last two show of a unit is one of FEATURES: "published", what Placeto's paper names; "by_device", the same
+with seconds on each device and bytes of weights; "device_free", a copy of the graph for each device, whose columns do
+not depend on how many devices there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import numpy as np
+from gymnasium import Space, spaces
+from numpy.typing import NDArray
+
+from envs.gym.problem_sampler import Scene, Stage
+from graphs.foundation.by_name import unknown
+from graphs.foundation.errors import InputError
+from graphs.op_graph import Bools, Ints
+
+Rows = NDArray[np.float32]
+
+
+@dataclass(eq=False)
+class Progress:
+    """Where an episode stands."""
+
+    index: int  # of the scene among the environment's, or -1
+    scene: Scene
+    placement: Ints  # (units,) device of each unit
+    visited: Bools  # (units,)
+    current: int  # the unit to be decided
+
+    def copy(self) -> Progress:
+        """The same state, which later steps leave alone."""
+        return replace(self, placement=self.placement.copy(), visited=self.visited.copy())
+
+
+class Observer(Protocol):
+    """One way to show an episode."""
+
+    space: Space[Any]
+
+    def observe(self, progress: Progress) -> Any:
+        """An element of the space. Raises InputError for a graph that cannot be shown in it."""
+        ...
+
+
+class Ids:
+    """Numbers alone, placements padded with -1; graphs that are not the environment's own cannot be shown."""
+
+    def __init__(self, stage: Stage, max_units: int, _features: Features) -> None:
+        self._units = max_units
+        self._names = [scene.problem.graph.name for scene in stage.scenes]
+        self.space: Space[Any] = spaces.Dict(
+            {
+                "problem": spaces.Box(0, max(len(stage.scenes) - 1, 1), (1,), np.int32),
+                "placement": spaces.Box(-1, stage.devices - 1, (max_units,), np.int32),
+                "visited": spaces.Box(0, 1, (max_units,), np.int8),
+                "current": spaces.Box(0, max(max_units - 1, 1), (1,), np.int32),
+            }
+        )
+
+    def observe(self, progress: Progress) -> dict[str, Any]:
+        """Arrays as the space describes them."""
+        if progress.index < 0:
+            raise InputError(
+                f"graph {progress.scene.problem.graph.name!r} has no id here; "
+                f"give it to the environment beside {', '.join(self._names)}, or observe with obs='graph'"
+            )
+        return {
+            "problem": np.array([progress.index], np.int32),
+            "placement": _padded(progress.placement.astype(np.int32), self._units, -1),
+            "visited": _padded(progress.visited.astype(np.int8), self._units, 0),
+            "current": np.array([progress.current], np.int32),
+        }
+
+
+class Padded:
+    """Features of every unit, row after row, and edges, padded to the largest problem's size; `exists` is the mask.
+
+    Of several copies of the graph (features="device_free") each is padded; edges are those of one.
+    """
+
+    def __init__(self, stage: Stage, max_units: int, features: Features) -> None:
+        self._units, self._edges, self._features = max_units, max(stage.edges, 1), features
+        size = features.copies(stage.devices) * max_units * features.columns(stage.devices)
+        self.space: Space[Any] = spaces.Dict(
+            {
+                "units": spaces.Box(0, 1, (size,), np.float32),
+                "exists": spaces.Box(0, 1, (max_units,), np.int8),
+                "producers": spaces.Box(-1, max(max_units - 1, 1), (self._edges,), np.int32),
+                "consumers": spaces.Box(-1, max(max_units - 1, 1), (self._edges,), np.int32),
+            }
+        )
+
+    def observe(self, progress: Progress) -> dict[str, Any]:
+        """Arrays as the space describes them."""
+        units, edges = len(progress.placement), progress.scene.edges
+        if units > self._units or len(edges) > self._edges:
+            raise InputError(
+                f"graph {progress.scene.problem.graph.name!r} has {units} units and {len(edges)} edges; "
+                f"this environment has room for {self._units} and {self._edges}, obs='graph' for any number"
+            )
+        shown = self._features.of(progress)
+        padded = np.zeros((shown.shape[0], self._units, shown.shape[2]), np.float32)
+        padded[:, :units] = shown
+        return {
+            "units": padded.ravel(),
+            "exists": _padded(np.ones(units, np.int8), self._units, 0),
+            "producers": _padded(edges[:, 0].astype(np.int32), self._edges, -1),
+            "consumers": _padded(edges[:, 1].astype(np.int32), self._edges, -1),
+        }
+
+
+class Graph:
+    """Nodes are units, edges carry their share of the heaviest edge's bytes.
+
+    With features="device_free" it holds a copy of the graph for each device, one after the other.
+    """
+
+    def __init__(self, stage: Stage, _max_units: int, features: Features) -> None:
+        self._features = features
+        self.space: Space[Any] = spaces.Graph(
+            spaces.Box(0, 1, (features.columns(stage.devices),), np.float32), spaces.Box(0, 1, (1,), np.float32)
+        )
+
+    def observe(self, progress: Progress) -> spaces.GraphInstance:
+        """A graph as the space describes it."""
+        scene = progress.scene
+        nodes = self._features.of(progress)
+        copies, units, columns = nodes.shape
+        edge_features = np.tile(scene.edge_bytes[:, None].astype(np.float32), (copies, 1))
+        edges = (scene.edges[None] + units * np.arange(copies)[:, None, None]).reshape(-1, 2)
+        return spaces.GraphInstance(nodes.reshape(-1, columns), edge_features, edges)
+
+
+@dataclass(frozen=True)
+class Features:
+    """One way to show units as numbers between 0 and 1."""
+
+    columns: Callable[[int], int]  # how many for a number of devices
+    copies: Callable[[int], int]  # of the graph, for a number of devices
+    of: Callable[[Progress], Rows]  # (copies, units, columns) float32
+
+
+def find_observer(name: str, stage: Stage, max_units: int | None, features: str = "by_device") -> Observer:
+    """The observer of that name. Raises InputError for an unknown one, or for `max_units` that is too small."""
+    if name not in _OBSERVERS:
+        raise InputError(unknown("observation", name, _OBSERVERS))
+    if features not in FEATURES:
+        raise InputError(unknown("features", features, FEATURES))
+    return _OBSERVERS[name](stage, room_for(stage, max_units), FEATURES[features])
+
+
+def room_for(stage: Stage, max_units: int | None) -> int:
+    """How many units observations and actions are padded to. Raises InputError if the largest problem has more."""
+    if max_units is not None and max_units < stage.units:
+        raise InputError(f"max_units is {max_units}, but the largest graph has {stage.units} units")
+    return max_units or stage.units
+
+
+def by_device(progress: Progress) -> Rows:
+    """(1, units, 2 devices + 4): seconds on each device, bytes sent, weights, device one-hot, visited, current."""
+    columns = [progress.scene.features, _on_device(progress), progress.visited, _is_current(progress)]
+    return np.column_stack(columns).astype(np.float32)[None]
+
+
+def published(progress: Progress) -> Rows:
+    """(1, units, devices + 4): run time, output bytes, device one-hot, visited, current (Placeto, section 3).
+
+    The run time is the mean over devices, which differ only here; what has a scale is a share of its column's largest.
+    """
+    devices = len(progress.scene.problem.cluster)
+    seconds = progress.scene.features[:, :devices].mean(axis=1)
+    seconds = seconds / max(float(seconds.max()), 1e-12)
+    columns = [seconds, progress.scene.features[:, devices], _on_device(progress)]
+    return np.column_stack([*columns, progress.visited, _is_current(progress)]).astype(np.float32)[None]
+
+
+def device_free(progress: Progress) -> Rows:
+    """(devices, units, 6): seconds there, bytes sent, weights, whether it is there, visited, current (ours).
+
+    What each device sees; a policy that scores devices by it, one by one, serves any number of them.
+    """
+    scene = progress.scene
+    devices, units = len(scene.problem.cluster), len(progress.placement)
+    rows = np.empty((devices, units, 6), np.float32)
+    rows[..., 0] = scene.features[:, :devices].T
+    rows[..., 1:3] = scene.features[:, devices:]
+    rows[..., 3] = _on_device(progress).T
+    rows[..., 4] = progress.visited
+    rows[..., 5] = _is_current(progress)
+    return rows
+
+
+def _on_device(progress: Progress) -> Bools:
+    """(units, devices) one-hot."""
+    on_device: Bools = progress.placement[:, None] == np.arange(len(progress.scene.problem.cluster))
+    return on_device
+
+
+def _is_current(progress: Progress) -> Bools:
+    """(units,)."""
+    is_current = np.zeros(len(progress.placement), np.bool_)
+    is_current[progress.current] = True
+    return is_current
+
+
+def _padded(values: np.ndarray, size: int, filler: int) -> np.ndarray:
+    padded = np.full((size, *values.shape[1:]), filler, values.dtype)
+    padded[: len(values)] = values
+    return padded
+
+
+FEATURES: dict[str, Features] = {
+    "by_device": Features(lambda devices: 2 * devices + 4, lambda _: 1, by_device),
+    "published": Features(lambda devices: devices + 4, lambda _: 1, published),
+    "device_free": Features(lambda _: 6, lambda devices: devices, device_free),
+}
+_OBSERVERS: dict[str, type[Ids | Padded | Graph]] = {"ids": Ids, "dict": Padded, "graph": Graph}

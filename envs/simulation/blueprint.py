@@ -1,0 +1,128 @@
+"""Lowering: what all placements of a problem share, laid out as the engine reads it.
+
+What belongs together is read together, so each kind of thing is an array of records.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from envs.simulation.compiled import compiled
+from graphs.op_graph import Floats, Ints
+from graphs.problem import Problem
+
+Indices = NDArray[np.uint32]  # unsigned: compiled code need not ask whether they count from the end
+Records = NDArray[np.void]
+Record = Any  # one of them
+NONE = 2**32 - 1  # no index
+
+OP = np.dtype(
+    [
+        ("priority", np.float64),  # the smaller goes first
+        ("unit", np.uint32),
+        ("inputs", np.uint32),  # in-edges, control edges included
+        ("out_start", np.uint32),  # its out-edges: from here to control_start they carry its output, then messages,
+        ("control_start", np.uint32),
+        ("out_end", np.uint32),  # and from there to here they are control edges
+        ("in_start", np.uint32),  # the data edges into it, in `inputs`
+        ("in_end", np.uint32),
+    ],
+    align=True,
+)
+OUTPUT = np.dtype(
+    [
+        ("occupied_bytes", np.float64),
+        ("moved_bytes", np.float64),
+        ("pace", np.float64),  # a transfer of it takes N times what it should: 1, or noise
+    ]
+)
+EDGE = np.dtype([("consumer", np.uint32), ("output", np.uint32)])  # op, and what the edge carries
+INPUT = np.dtype([("edge", np.uint32), ("output", np.uint32)])  # a data edge: position in `edges`, and what it carries
+LINK = np.dtype([("latency", np.float64), ("bandwidth", np.float64), ("resource", np.uint32)], align=True)
+SERVER = np.dtype([("hold", np.float64), ("multicast", np.bool_)], align=True)  # seconds a resource rests after a task
+
+
+class Blueprint(NamedTuple):
+    """A problem and its costs. Resource r < devices is a device, then come channels, and at last all free links as one.
+
+    Output o < ops is that of op o, the others are messages of their own, each of one edge.
+    """
+
+    fifo: bool  # first come, first served, whatever the priorities
+    ops: Records  # (ops,)
+    op_seconds: Floats  # (ops, devices)
+    outputs: Records  # (outputs,)
+    edges: Records  # (edges,) by producer
+    inputs: Records  # (data edges,) by consumer
+    links: Records  # (devices, devices)
+    servers: Records  # (resources,)
+    free: int  # the resource of links without contention; NONE if the cluster has none
+    use_start: Indices  # (weights + 1,) where the uses of each weight begin, in `user`
+    user: Indices  # (uses,) op
+    weight_bytes: Floats  # (weights,) with gradient and optimizer state
+
+    @classmethod
+    def of(cls, problem: Problem, op_seconds: Floats, priority: Floats) -> Blueprint:
+        """Arrays of a problem; `priority` is (ops,), or empty for first come, first served."""
+        graph, cluster = problem.graph, problem.cluster
+        order = np.lexsort((graph.has_message, graph.control, graph.edges[:, 0]))
+        producer, consumer = graph.edges[order].T
+        data = np.flatnonzero(~graph.control[order])
+        in_order = data[np.argsort(consumer[data], kind="stable")]
+        ops = np.zeros(len(graph), OP)
+        ops["priority"] = priority if len(priority) else 0.0
+        ops["unit"] = graph.units
+        ops["inputs"] = np.bincount(consumer, minlength=len(graph))
+        out_start = _starts(producer, len(graph))
+        ops["out_start"], ops["out_end"] = out_start[:-1], out_start[1:]
+        ops["control_start"] = ops["out_start"] + np.bincount(producer[data], minlength=len(graph))
+        in_start = _starts(consumer[data], len(graph))
+        ops["in_start"], ops["in_end"] = in_start[:-1], in_start[1:]
+        inputs = np.zeros(len(data), INPUT)
+        edges = np.zeros(len(order), EDGE)
+        edges["consumer"], edges["output"] = consumer, graph.edge_output[order]
+        inputs["edge"], inputs["output"] = in_order, edges["output"][in_order]
+        outputs = np.zeros(len(graph.moved_bytes), OUTPUT)
+        outputs["occupied_bytes"], outputs["moved_bytes"] = graph.occupied_bytes, graph.moved_bytes
+        outputs["pace"] = 1.0
+        links = np.zeros(cluster.latency.shape, LINK)
+        links["latency"], links["bandwidth"] = cluster.latency, cluster.bandwidth
+        free = len(cluster) + len(cluster.gap)
+        links["resource"] = np.where(cluster.is_free, free, cluster.channel + len(cluster))
+        servers = np.zeros(free + 1, SERVER)
+        servers["hold"][:free] = np.concatenate([cluster.launch_seconds, cluster.gap])
+        servers["multicast"][len(cluster) : free] = cluster.multicast
+        has_free = bool(cluster.is_free.any())
+        uses = graph.weight_uses[np.argsort(graph.weight_uses[:, 1], kind="stable")]
+        return cls(
+            len(priority) == 0, ops, np.array(op_seconds, order="C"), outputs, edges, inputs, links,
+            servers if has_free else servers[:free], free if has_free else NONE,
+            _starts(uses[:, 1], len(graph.weights)), uses[:, 0].astype(np.uint32),
+            problem.weight_state_bytes,
+        )  # fmt: skip
+
+
+def _starts(key: Ints, count: int) -> Indices:
+    """(count + 1,) where each key begins once they are sorted."""
+    starts = np.zeros(count + 1, np.uint32)
+    np.cumsum(np.bincount(key, minlength=count), out=starts[1:])
+    return starts
+
+
+@compiled
+def static_bytes(blueprint: Blueprint, placement: Indices, seen: Indices, total: Floats) -> None:
+    """Write, per device, the bytes of the distinct weights of the ops there, gradients and optimizer state included.
+
+    `placement` is that of each unit; `seen`, (devices,), is scratch.
+    """
+    total[:] = 0.0
+    seen[:] = NONE
+    for weight in range(len(blueprint.weight_bytes)):
+        for use in range(blueprint.use_start[weight], blueprint.use_start[weight + 1]):
+            where = placement[blueprint.ops[blueprint.user[use]].unit]
+            if seen[where] != weight:
+                seen[where] = weight
+                total[where] += blueprint.weight_bytes[weight]

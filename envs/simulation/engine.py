@@ -1,0 +1,353 @@
+"""The engine: the only event loop. It times ops and transfers over serial resources, and follows the memory they hold.
+
+Rules 1 to 4 and 6 of the simulator: a resource runs one task at a time and is held a while after it; its queue is
+ordered by (priority, ready time, op, destination); all ends of an instant are applied before anything starts at it.
+
+Task i < ops computes op i; the others are transfers, made when their producer ends. Tensors are numbered likewise:
+tensor i < ops is the output of op i, the others are copies.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from envs.simulation.blueprint import NONE, Blueprint, Indices, Records, static_bytes
+from envs.simulation.compiled import compiled, inlined
+from envs.simulation.queues import EVENT, RESOURCE, TASK, pop_ready, push_event, push_last, push_ready
+from graphs.op_graph import Floats
+
+# what a resource does that runs no task; DUE: it may start one at this instant
+IDLE, HELD, DUE = NONE, NONE - 1, NONE - 2
+TASKS, TENSORS, STARTING, ALLOCATED = 0, 1, 2, 3  # counters
+
+TENSOR = np.dtype(
+    [
+        ("readers", np.uint32),  # it is held until so many reads have ended
+        ("holder", np.uint32),  # of a copy, the device
+        ("source", np.uint32),  # of a copy, the transfer that makes it
+        ("next", np.uint32),  # of a copy, the next one that the same transfer makes
+    ]
+)
+
+
+class Run(NamedTuple):
+    """The state of one run, and afterwards its result."""
+
+    counters: Indices  # (4,) tasks and tensors so far; resources due and devices allocated on at this instant
+    tasks: Records  # (tasks,)
+    resources: Records  # (resources,)
+    tensors: Records  # (tasks,)
+    events: Records  # (4 x what may run at once,) ascending, in a window that moves to the right
+    served: Indices  # (edges,) the next edge that the same transfer serves
+    read: Indices  # (edges,) the tensor that each edge reads
+    due: Indices  # (resources,) the resources that are DUE
+    allocated: Indices  # (devices,) where something was allocated at this instant
+    seen: Indices  # (devices,) scratch
+    held: Floats  # (devices,) bytes of weights
+
+    @classmethod
+    def room_for(cls, blueprint: Blueprint) -> Run:
+        """Buffers for any placement."""
+        ops, devices = blueprint.op_seconds.shape
+        messages = len(blueprint.outputs) - ops
+        tasks = ops + messages + min(len(blueprint.inputs) - messages, ops * (devices - 1))
+        resources = len(blueprint.servers)
+        at_once = resources + (0 if blueprint.free == NONE else tasks - ops)
+
+        def indices(size: int) -> Indices:
+            return np.zeros(size, np.uint32)
+
+        run = cls(
+            indices(4), np.zeros(tasks, TASK), np.zeros(resources, RESOURCE), np.zeros(tasks, TENSOR),
+            np.zeros(4 * at_once, EVENT), indices(len(blueprint.edges)), indices(len(blueprint.edges)),
+            indices(resources), indices(devices), indices(devices), np.zeros(devices),
+        )  # fmt: skip
+        run.tasks["op"][:ops] = run.tasks["output"][:ops] = np.arange(ops)
+        return run
+
+
+@compiled
+def time_placements(
+    blueprint: Blueprint, placements: Indices, run: Run, step_seconds: Floats, peak_bytes: Floats
+) -> None:
+    """Time each of (plans, units) placements: write (plans,) seconds and (plans, devices) bytes.
+
+    Memory is not followed, which saves a quarter of the time, if `peak_bytes` has room for no plan.
+    """
+    memory = len(peak_bytes) > 0
+    for plan in range(len(placements)):
+        _begin(blueprint, placements[plan], run, memory)
+        step_seconds[plan] = _run_all(blueprint, run, memory)
+        if memory:
+            for device in range(blueprint.op_seconds.shape[1]):
+                peak_bytes[plan, device] = run.resources[device].peak
+
+
+@inlined
+def _begin(blueprint: Blueprint, placement: Indices, run: Run, memory: bool) -> None:
+    """Reset the state; queue the ops that wait for nothing."""
+    ops, devices = blueprint.op_seconds.shape
+    run.counters[TASKS] = run.counters[TENSORS] = ops
+    run.counters[STARTING] = run.counters[ALLOCATED] = 0
+    if memory:
+        static_bytes(blueprint, placement, run.seen, run.held)
+    for index in range(len(run.resources)):
+        resource = run.resources[index]
+        resource.running = IDLE
+        resource.first = resource.sent = resource.transfer = NONE
+        if memory and index < devices:
+            resource.allocated = False
+            resource.held = resource.peak = run.held[index]
+    for op in range(ops):
+        task = run.tasks[op]
+        task.destination = placement[blueprint.ops[op].unit]
+        task.seconds = blueprint.op_seconds[op, task.destination]
+        task.waiting = blueprint.ops[op].inputs
+        if task.waiting == 0:
+            _make_ready(blueprint, run, task.op, task.destination, 0.0)
+
+
+@inlined
+def _run_all(blueprint: Blueprint, run: Run, memory: bool) -> float:
+    """Run all tasks; returns the end of the last op, in seconds."""
+    now, end = 0.0, 0.0
+    head = tail = int(np.int64(0))  # were they literals, numba would compile what it passes them to twice
+    devices = blueprint.op_seconds.shape[1]
+    while True:
+        for i in range(run.counters[STARTING]):
+            if run.due[i] == blueprint.free:
+                head, tail = _start_all(blueprint, run, run.due[i], now, head, tail, memory)
+            elif run.resources[run.due[i]].first == NONE:
+                run.resources[run.due[i]].running = IDLE
+            else:
+                head, tail = _start(blueprint, run, run.due[i], now, head, tail, memory)
+        run.counters[STARTING] = 0
+        if head == tail:
+            return end
+        if run.events[head].seconds > now:
+            if memory:
+                _note_peaks(run)
+            now = run.events[head].seconds
+        while head < tail and run.events[head].seconds == now:
+            here = run.events[head].resource
+            head += 1
+            if here >= len(run.resources):
+                _end_transfer(blueprint, run, here - len(run.resources), now, memory)
+                continue
+            resource = run.resources[here]
+            if resource.running == HELD:
+                _make_due(run, here)
+                continue
+            hold = blueprint.servers[here].hold
+            if here < devices:
+                end = now
+                if run.tasks[resource.running].seconds == 0.0:
+                    hold = 0.0
+                _end_op(blueprint, run, resource.running, here, now, memory)
+            else:
+                _end_transfer(blueprint, run, resource.running, now, memory)
+            # first come, first served: who was ready before this instant is next, whatever else it brings
+            known = blueprint.fifo and resource.first != NONE and (hold == 0.0 or not memory)
+            if known:
+                first = run.tasks[resource.first]
+                known = first.ready < now and first.seconds > 0.0
+            if known:
+                head, tail = _start(blueprint, run, here, now + hold, head, tail, memory)
+            elif hold > 0.0:
+                resource.running = HELD
+                head, tail = push_event(run.events, head, tail, now + hold, here)
+            else:
+                _make_due(run, here)
+
+
+@inlined
+def _make_ready(blueprint: Blueprint, run: Run, task: int, where: int, now: float) -> None:
+    push_ready(blueprint, run.tasks, run.resources[where], task, now)
+    if run.resources[where].running == IDLE:
+        _make_due(run, where)
+
+
+@inlined
+def _make_due(run: Run, where: int) -> None:
+    run.resources[where].running = DUE
+    run.due[run.counters[STARTING]] = where
+    run.counters[STARTING] += 1
+
+
+@inlined
+def _start(
+    blueprint: Blueprint, run: Run, where: int, at: float, head: int, tail: int, memory: bool
+) -> tuple[int, int]:
+    """Start the next task of a resource. Returns the new window of events."""
+    index = pop_ready(blueprint, run.tasks, run.resources[where])
+    run.resources[where].running = index
+    run.tasks[index].start = at
+    if memory:
+        _allocate(blueprint, run, index, where)
+    return push_event(run.events, head, tail, at + run.tasks[index].seconds, where)
+
+
+@inlined
+def _start_all(
+    blueprint: Blueprint, run: Run, where: int, at: float, head: int, tail: int, memory: bool
+) -> tuple[int, int]:
+    """Start all transfers that are queued for free links. Returns the new window of events."""
+    index = run.resources[where].first
+    run.resources[where].running = IDLE
+    run.resources[where].first = NONE
+    while index != NONE:
+        run.tasks[index].start = at
+        if memory:
+            _allocate(blueprint, run, index, where)
+        head, tail = push_event(run.events, head, tail, at + run.tasks[index].seconds, len(run.resources) + index)
+        index = run.tasks[index].next
+    return head, tail
+
+
+@inlined
+def _end_op(blueprint: Blueprint, run: Run, index: int, here: int, now: float, memory: bool) -> None:
+    """Hand the output to the consumers on this device, and send it to the others, once per device."""
+    op = blueprint.ops[index]
+    if memory:
+        for i in range(op.in_start, op.in_end):
+            read = blueprint.inputs[i]
+            _read(blueprint, run, run.read[read.edge], read.output, here)
+        run.tensors[index].readers = 0
+    for edge in range(op.out_start, op.control_start):
+        consumer = blueprint.edges[edge].consumer
+        there = run.tasks[consumer].destination
+        tensor = index
+        if there == here:
+            _arrive(blueprint, run, consumer, now)
+        else:
+            output = blueprint.edges[edge].output
+            if run.resources[there].sent != output:
+                run.resources[there].sent = output
+                _send(blueprint, run, index, output, here, there, now, memory)
+            transfer = run.tasks[run.resources[there].transfer]
+            run.served[edge] = transfer.arrivals
+            transfer.arrivals = edge
+            tensor = run.resources[there].copy
+        if memory:
+            run.tensors[tensor].readers += 1
+            run.read[edge] = tensor
+    for edge in range(op.control_start, op.out_end):
+        _arrive(blueprint, run, blueprint.edges[edge].consumer, now)
+    if memory and run.tensors[index].readers == 0:
+        run.resources[here].held -= blueprint.outputs[index].occupied_bytes
+
+
+@inlined
+def _arrive(blueprint: Blueprint, run: Run, op: int, now: float) -> None:
+    task = run.tasks[op]
+    task.waiting -= 1
+    if task.waiting == 0:
+        _make_ready(blueprint, run, op, task.destination, now)
+
+
+@inlined
+def _send(
+    blueprint: Blueprint, run: Run, op: int, output: int, here: int, there: int, now: float, memory: bool
+) -> None:
+    """Queue a transfer, or let a multicast one of this output serve one more device, at the pace of the slowest."""
+    link = blueprint.links[here, there]
+    channel = run.resources[link.resource]
+    multicast = blueprint.servers[link.resource].multicast
+    sent = blueprint.outputs[output]
+    seconds = (link.latency + sent.moved_bytes / link.bandwidth) * sent.pace
+    index = channel.transfer
+    if multicast and index != NONE and run.tasks[index].output == output:
+        run.tasks[index].seconds = max(run.tasks[index].seconds, seconds)
+    else:
+        index = run.counters[TASKS]
+        run.counters[TASKS] += 1
+        task = run.tasks[index]
+        task.op = op
+        task.output = output
+        task.destination = NONE if multicast else there
+        task.seconds = seconds
+        task.arrivals = NONE
+        if memory:
+            task.copies = NONE
+            run.tensors[op].readers += 1
+        channel.transfer = index
+        if link.resource == blueprint.free:
+            push_last(run.tasks, channel, index)
+            if channel.running == IDLE:
+                _make_due(run, link.resource)
+        else:
+            _make_ready(blueprint, run, index, link.resource, now)
+    run.resources[there].transfer = index
+    if memory:
+        copy = run.counters[TENSORS]
+        run.counters[TENSORS] += 1
+        tensor = run.tensors[copy]
+        tensor.readers = 0
+        tensor.holder = there
+        tensor.source = index
+        tensor.next = run.tasks[index].copies
+        run.tasks[index].copies = copy
+        run.resources[there].copy = copy
+
+
+@inlined
+def _end_transfer(blueprint: Blueprint, run: Run, index: int, now: float, memory: bool) -> None:
+    """Hand what has arrived to its consumers."""
+    task = run.tasks[index]
+    edge = task.arrivals
+    while edge != NONE:
+        _arrive(blueprint, run, blueprint.edges[edge].consumer, now)
+        edge = run.served[edge]
+    if memory:
+        _read(blueprint, run, task.op, task.op, run.tasks[task.op].destination)
+
+
+# ---- memory ----------------------------------------------------------------------------------------------------------
+
+
+@inlined
+def _allocate(blueprint: Blueprint, run: Run, index: int, where: int) -> None:
+    """Hold what a starting task writes: an output, or the copies of one, or of a message."""
+    task = run.tasks[index]
+    size = blueprint.outputs[task.output].occupied_bytes
+    if where < blueprint.op_seconds.shape[1]:
+        _hold(run, where, size)
+        return
+    copy = task.copies
+    while copy != NONE:
+        _hold(run, run.tensors[copy].holder, size)
+        copy = run.tensors[copy].next
+
+
+@inlined
+def _hold(run: Run, where: int, size: float) -> None:
+    device = run.resources[where]
+    device.held += size
+    if not device.allocated:
+        device.allocated = True
+        run.allocated[run.counters[ALLOCATED]] = where
+        run.counters[ALLOCATED] += 1
+
+
+@inlined
+def _read(blueprint: Blueprint, run: Run, tensor: int, output: int, where: int) -> None:
+    """One read of a tensor on a device has ended: the last one frees it. If it is a copy, it is one of `output`.
+
+    A consumer on the producer's device reads its output, also over an edge with a message of its own.
+    """
+    run.tensors[tensor].readers -= 1
+    if run.tensors[tensor].readers == 0:
+        made = tensor if tensor < len(blueprint.ops) else output
+        run.resources[where].held -= blueprint.outputs[made].occupied_bytes
+
+
+@inlined
+def _note_peaks(run: Run) -> None:
+    """The instant is over: what is held now is held for some time."""
+    for i in range(run.counters[ALLOCATED]):
+        device = run.resources[run.allocated[i]]
+        device.allocated = False
+        device.peak = max(device.peak, device.held)
+    run.counters[ALLOCATED] = 0

@@ -1,0 +1,209 @@
+"""The simulator: what a step takes, in seconds and bytes, when the ops are placed so."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import repeat
+
+import numpy as np
+from numpy.typing import NDArray
+
+from envs.costs.costs import CostModel, Costs, check_costs, costs_of
+from envs.plan import Plan
+from envs.simulation.blueprint import Blueprint, Indices, static_bytes
+from envs.simulation.engine import TENSORS, Run, time_placements
+from envs.timeline import Timeline, Transfers
+from graphs.foundation.by_name import unknown
+from graphs.foundation.errors import InputError
+from graphs.op_graph import Bools, Floats, Ints, OpGraph
+from graphs.problem import Problem
+
+Placements = NDArray[np.integer] | Sequence[int] | Sequence[Sequence[int]]
+
+RULES = 1
+"""Version of the simulator's rules: raise it whenever a rule changes what a placement takes, in time or memory."""
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """What one placement costs."""
+
+    step_seconds: float
+    peak_bytes: Floats  # (devices,)
+    fits: bool  # whether no device needs more memory than it has
+
+
+@dataclass(frozen=True, eq=False)
+class Outcomes:
+    """What each of several placements costs."""
+
+    step_seconds: Floats  # (plans,) of a step, or what another objective has in its place (`envs.objectives`)
+    peak_bytes: Floats  # (plans, devices)
+    fits: Bools  # (plans,)
+
+    def best(self) -> int:
+        """The fastest that fits; if none does, the one whose fullest device holds least."""
+        if self.fits.any():
+            return int(np.where(self.fits, self.step_seconds, np.inf).argmin())
+        return int(self.peak_bytes.max(axis=1).argmin())
+
+
+class Simulator:
+    """Times placements of one problem, reusing its buffers; not to be shared between threads.
+
+    `priority` orders the queues of devices and channels: "fifo", first come first served; "critical_path", the op
+    with the longest path behind it first (its seconds averaged over devices); or a given order, (ops,) numbers of
+    which the smallest goes first. A transfer is as urgent as its producer. Raises InputError for another priority, or
+    costs that do not match the problem.
+    """
+
+    def __init__(
+        self, problem: Problem, *, cost_model: CostModel | None = None, priority: str | Floats | Ints = "fifo"
+    ) -> None:
+        self.problem = problem
+        self.costs: Costs = costs_of(problem, cost_model)
+        self.simulations = 0  # how many placements it has timed
+        check_costs(problem, self.costs)
+        self._blueprint = Blueprint.of(problem, self.costs.op_seconds, _priorities(problem.graph, self.costs, priority))
+        self._runs = [Run.room_for(self._blueprint)]  # one per thread
+        self._memory_bytes = problem.cluster.memory_bytes
+        self._no_peaks = np.empty((0, len(self._memory_bytes)))
+
+    def run(self, placement: Placements) -> Outcome:
+        """Time one placement, (units,) devices."""
+        outcomes = self.run_batch(np.asarray(placement)[None])
+        return Outcome(float(outcomes.step_seconds[0]), outcomes.peak_bytes[0], bool(outcomes.fits[0]))
+
+    def run_batch(self, placements: Placements, *, threads: int = 1) -> Outcomes:
+        """Time each of (plans, units) placements; the same bits as one at a time, on any number of threads."""
+        checked = self.checked(placements)
+        peak_bytes = np.empty((len(checked), len(self._memory_bytes)))
+        seconds = self._time(checked, peak_bytes, threads)
+        fits: Bools = np.all(peak_bytes <= self._memory_bytes, axis=1)
+        return Outcomes(seconds, peak_bytes, fits)
+
+    def seconds(self, placements: Placements, *, threads: int = 1) -> Floats:
+        """(plans,) seconds of each of (plans, units) placements; without their memory it takes a quarter less time."""
+        return self._time(self.checked(placements), self._no_peaks, threads)
+
+    def _time(self, placements: Indices, peak_bytes: Floats, threads: int) -> Floats:
+        seconds = np.empty(len(placements))
+        threads = min(threads, len(placements))
+        while len(self._runs) < threads:
+            self._runs.append(Run.room_for(self._blueprint))
+        if threads <= 1:
+            time_placements(self._blueprint, placements, self._runs[0], seconds, peak_bytes)
+        else:
+            with ThreadPoolExecutor(threads) as pool:
+                plans, times, peaks = (np.array_split(array, threads) for array in (placements, seconds, peak_bytes))
+                list(pool.map(time_placements, repeat(self._blueprint), plans, self._runs, times, peaks))
+        self.simulations += len(placements)
+        return seconds
+
+    def noisy_seconds(self, placement: Placements, op_factors: Floats, output_factors: Floats) -> Floats:
+        """(draws,) seconds of one placement, (units,) devices, when everything takes N times its time.
+
+        The factors are those of ops, (draws, ops), and of the transfers of each output and each message, (draws, ops +
+        messages).
+        """
+        placements, seconds = self.checked(np.asarray(placement)[None]), np.empty(len(op_factors))
+        noisy = self._blueprint._replace(
+            op_seconds=self._blueprint.op_seconds.copy(), outputs=self._blueprint.outputs.copy()
+        )
+        for draw, (of_ops, of_outputs) in enumerate(zip(op_factors, output_factors, strict=True)):
+            np.multiply(self._blueprint.op_seconds, of_ops[:, None], out=noisy.op_seconds)
+            noisy.outputs["pace"] = of_outputs
+            time_placements(noisy, placements, self._runs[0], seconds[draw : draw + 1], self._no_peaks)
+        self.simulations += len(seconds)
+        return seconds
+
+    def timeline(self, placement: Placements) -> Timeline:
+        """Time one placement, (units,) devices, and keep when everything happened."""
+        per_unit = self.checked(np.asarray(placement)[None])[0]
+        outcome = self.run(per_unit)
+        static = np.zeros(len(self._memory_bytes))
+        static_bytes(self._blueprint, per_unit, self._runs[0].seen, static)
+        ops = len(self.problem.graph)
+        per_op = per_unit[self.problem.graph.units].astype(np.int64)
+        start = self._runs[0].tasks["start"][:ops].copy()
+        finish = start + self._runs[0].tasks["seconds"][:ops]
+        return Timeline(
+            self.problem, per_op, start, finish, self._transfers(per_op), outcome.step_seconds,
+            outcome.peak_bytes, static, outcome.fits,
+        )  # fmt: skip
+
+    def _transfers(self, per_op: Ints) -> Transfers:
+        """The copies of the latest run, in the order in which they arrived."""
+        run = self._runs[0]
+        copies = run.tensors[len(per_op) : run.counters[TENSORS]]
+        tasks = run.tasks[copies["source"]]
+        finish = tasks["start"] + tasks["seconds"]
+        order = np.lexsort((tasks["output"], copies["holder"], tasks["op"], finish))
+        start, finish = tasks["start"][order], finish[order]
+        producer, destination = tasks["op"][order].astype(np.int64), copies["holder"][order].astype(np.int64)
+        output, source = tasks["output"][order].astype(np.int64), per_op[producer]
+        channel = self.problem.cluster.channel[source, destination]
+        return Transfers(producer, output, source, destination, channel, start, finish)
+
+    def checked(self, placements: Placements) -> Indices:
+        """(plans, units) placements as they are timed. Raises InputError for what is none of this problem."""
+        array = np.asarray(placements)
+        graph, devices = self.problem.graph, len(self._memory_bytes)
+        if array.ndim != 2 or array.shape[1] != graph.num_units or not np.issubdtype(array.dtype, np.integer):
+            raise InputError(
+                f"expected one device index for each of the {graph.num_units} units of {graph.name!r}, "
+                f"got an array of {array.dtype} with shape {array.shape[1:] if array.ndim > 1 else array.shape}"
+            )
+        if array.size and not 0 <= array.min() <= array.max() < devices:
+            raise InputError(
+                f"cluster {self.problem.cluster.name!r} has devices 0 to {devices - 1}, "
+                f"got {array.min() if array.min() < 0 else array.max()}"
+            )
+        return np.ascontiguousarray(array, np.uint32)
+
+
+def simulate(
+    problem: Problem, plan: Plan, *, cost_model: CostModel | None = None, priority: str | Floats | Ints = "fifo"
+) -> Timeline:
+    """Time a plan. Raises InputError if it is not one for this problem, or places an op on several devices."""
+    check_single(problem, plan)
+    return Simulator(problem, cost_model=cost_model, priority=priority).timeline(plan.per_unit(problem))
+
+
+def check_single(problem: Problem, plan: Plan) -> None:
+    """Raise InputError for a plan that is not one for this problem, or places an op on several devices."""
+    plan.check(problem)
+    for op, devices in enumerate(plan.devices):
+        if len(devices) > 1:
+            raise InputError(
+                f"op {problem.graph.names[op]!r} is placed on {len(devices)} devices; the simulator times one per op"
+            )
+
+
+def longest_remaining(graph: OpGraph, seconds: Floats) -> Floats:
+    """(ops,) seconds of the longest path from the start of each op to the end, without transfers."""
+    remaining = np.array(seconds)
+    offsets, edges = graph.successors
+    consumers = graph.edges[edges, 1]
+    for op in graph.topological_order[::-1]:
+        remaining[op] += remaining[consumers[offsets[op] : offsets[op + 1]]].max(initial=0.0)
+    return remaining
+
+
+def _priorities(graph: OpGraph, costs: Costs, priority: str | Floats | Ints) -> Floats:
+    """(ops,) the smaller goes first; empty for first come, first served."""
+    if isinstance(priority, str):
+        if priority == "fifo":
+            return np.zeros(0)
+        if priority == "critical_path":
+            return -longest_remaining(graph, costs.op_seconds.mean(axis=1))
+        raise InputError(unknown("priority", priority, ("fifo", "critical_path")))
+    given = np.array(priority, np.float64)
+    if given.shape != (len(graph),) or np.isnan(given).any():
+        raise InputError(
+            f"a given order is one number for each of the {len(graph)} ops of {graph.name!r}, the smallest first; "
+            f"got {np.isnan(given).sum()} NaN in an array of shape {given.shape}"
+        )
+    return given

@@ -1,0 +1,250 @@
+"""Arguments of the public functions: text, paths and objects alike, each checked before any work begins.
+
+A parameter's annotation says what it takes, by a name of `ARGUMENTS`: for the command line the type of its flag, for
+Python what is made of the value. So both take the same.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import operator
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeAlias, TypeVar
+
+from envs.plan import Plan
+from evaluation.commands.listing import KINDS, Kind
+from graphs.cluster import Cluster
+from graphs.foundation import by_name
+from graphs.foundation.errors import InputError
+from graphs.op_graph import OpGraph
+
+if TYPE_CHECKING:
+    from torch.nn import Module
+
+    from envs.costs.costs import CostModel
+    from placers import Placer
+
+    GraphLike: TypeAlias = str | Path | OpGraph | tuple[Module, Any] | tuple[Module, Any, dict[str, Any]]
+    ClusterLike: TypeAlias = str | Path | Cluster
+    PlacerLike: TypeAlias = str | Path | Placer
+    CostModelLike: TypeAlias = str | CostModel
+    PlanLike: TypeAlias = str | Path | Plan
+    PathLike: TypeAlias = str | Path
+    Groups: TypeAlias = int | Literal["auto"] | None
+    Changes: TypeAlias = str | Sequence[str]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+AUTO: Literal["auto"] = "auto"
+GROUPS = 64  # op groups, unless a number is given
+# The least that makes sense, of whole numbers that are given.
+LEAST = {"budget": 0, "seed": 0, "simulations": 0, "seeds": 1, "workers": 1, "groups": 1, "repeats": 1, "draws": 1}
+_SEQUENCE = re.compile(r"Sequence\[(\w+)\]")
+
+
+@dataclass(frozen=True)
+class Argument:
+    """What a parameter takes."""
+
+    text: Any  # the type of its flag on the command line
+    taken: Callable[[str, Any], Any]  # name and value -> the value as verbs expect it; raises InputError
+
+
+def checked(verb: Callable[P, R]) -> Callable[P, R]:
+    """The verb with its arguments made what their annotations say; raises InputError for those that cannot be."""
+    parameters = inspect.signature(verb).parameters
+    expected = {name: str(parameter.annotation) for name, parameter in parameters.items()}
+
+    @functools.wraps(verb)
+    def with_checked_arguments(*args: P.args, **keywords: P.kwargs) -> R:
+        try:
+            bound = inspect.signature(verb).bind(*args, **keywords)
+        except TypeError as error:
+            raise TypeError(f"{verb.__name__}() {error}") from None
+        for name, value in bound.arguments.items():
+            bound.arguments[name] = as_declared(name, value, expected[name])
+        return verb(*bound.args, **bound.kwargs)
+
+    return with_checked_arguments
+
+
+def tied_into(groups: Groups) -> int | None:
+    """The number of op groups that is meant; None for every op by itself."""
+    return GROUPS if isinstance(groups, str) else groups
+
+
+def path_or_none(file: PathLike | None) -> Path | None:
+    """A file as a path, if one is given."""
+    return None if file is None else Path(file)
+
+
+def as_declared(name: str, value: Any, annotation: str) -> Any:
+    """A value made what an annotation says. Raises InputError, naming the parameter, if it cannot be."""
+    what = annotation.removesuffix(" | None")
+    if value is None and what != "Groups":
+        if what != annotation:
+            return None
+        raise InputError(f"{name} is None; give a value, or leave it out")
+    if sequence := _SEQUENCE.fullmatch(what):
+        return [ARGUMENTS[sequence[1]].taken(name, each) for each in _listed(name, value)]
+    return ARGUMENTS[what].taken(name, value)
+
+
+def flag_type(annotation: str) -> Any:
+    """The type of a flag on the command line, from the annotation of its parameter."""
+    what = annotation.removesuffix(" | None")
+    sequence = _SEQUENCE.fullmatch(what)
+    text = list[ARGUMENTS[sequence[1]].text] if sequence else ARGUMENTS[what].text  # type: ignore[misc]
+    return text if what == annotation else text | None
+
+
+def _listed(name: str, value: Any) -> list[Any]:
+    """The elements of a sequence; of text, what stands between its commas."""
+    if isinstance(value, str | Path):
+        value = [value]
+    elif isinstance(value, tuple) and value and _is_module(value[0]):
+        value = [value]  # one model with its example inputs
+    elif not isinstance(value, Sequence):
+        value = [value]
+    found: list[Any] = []
+    for one in value:
+        several = isinstance(one, str) and "," in one and not Path(one).exists()
+        found += by_name.specs(one) if several else [one]
+    if any(one == "" for one in found):
+        raise InputError(f"{name}: one of the entries is empty")
+    return found
+
+
+def _path(name: str, value: Any) -> Path:
+    if not isinstance(value, str | Path) or not str(value):
+        raise InputError(f"{name}: expected a file, as text or a Path, got {_described(value)}")
+    return Path(value)
+
+
+def _text(name: str, value: Any) -> str:
+    if not isinstance(value, str | Path):
+        raise InputError(f"{name}: expected text, got {_described(value)}")
+    return str(value)
+
+
+def _whole(name: str, value: Any) -> int:
+    """A whole number, also as text."""
+    least = LEAST.get(name)
+    what = "a whole number" + ("" if least is None else f" >= {least}")
+    try:
+        number = int(value) if isinstance(value, str) else operator.index(value)
+    except (TypeError, ValueError):
+        number = None
+    if number is None or isinstance(value, bool) or (least is not None and number < least):
+        raise InputError(f"{name} is {value!r}; expected {what}")
+    return number
+
+
+def _number(name: str, value: Any) -> float:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = float("nan")
+    if isinstance(value, bool) or not number >= 0 or number == float("inf"):
+        raise InputError(f"{name} is {value!r}; expected a number >= 0")
+    return number
+
+
+def _flag(name: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise InputError(f"{name} is {value!r}; expected True or False")
+    return value
+
+
+def _groups(name: str, value: Any) -> int | str | None:
+    """A number of op groups, `auto`, or nothing: every op by itself, as far as the graph lets it."""
+    if value in (None, "none", "None"):
+        return None
+    if value == 0:
+        raise InputError(f"{name} is 0; expected at least 1, or `none` to place every op by itself")
+    return AUTO if value == AUTO else _whole(name, value)
+
+
+def _changes(name: str, value: Any) -> list[str]:
+    """Changes of a recipe; a comma belongs to the value of one, as in "problems.groups=[16,32]"."""
+    return [_text(name, each) for each in (value if isinstance(value, list | tuple) else [value])]
+
+
+def _kind(name: str, value: Any) -> str:
+    if value not in ("all", *KINDS):
+        raise InputError(by_name.unknown("kind of thing", str(value), ("all", *KINDS)))
+    return _text(name, value)
+
+
+def _graph(name: str, value: Any) -> Any:
+    if _is_module(value):
+        raise InputError(
+            f"{name}: a module alone does not say what it is called with; give (module, example inputs), such as "
+            f"(model, (x,)), with keyword inputs as a dict"
+        )
+    if isinstance(value, tuple) and len(value) in (2, 3) and _is_module(value[0]):
+        return value
+    return _given(name, value, OpGraph, "a graph file, a family spec, file.py:callable, an OpGraph or (module, inputs)")
+
+
+def _cluster(name: str, value: Any) -> Any:
+    return _given(name, value, Cluster, "a cluster file, a preset such as p100x4, or a Cluster")
+
+
+def _plan(name: str, value: Any) -> Any:
+    value = getattr(value, "plan", value)  # of what `place` returned
+    given = _given(name, value, Plan, "a plan file or a Plan")
+    return Path(given) if isinstance(given, str) else given
+
+
+def _placer(name: str, value: Any) -> Any:
+    if callable(getattr(value, "place", None)):
+        return value
+    return _given(name, value, None, "the spec of a placer, the folder of a trained one, or an object with `place`")
+
+
+def _cost_model(name: str, value: Any) -> Any:
+    if callable(getattr(value, "costs", None)):
+        return value
+    return _given(name, value, None, "the spec of a cost model, or an object with `costs`")
+
+
+def _given(name: str, value: Any, kind: type | None, expected: str) -> Any:
+    """Text, with a path as text, or an object of a kind."""
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, str) or (kind is not None and isinstance(value, kind)):
+        return value
+    raise InputError(f"{name}: expected {expected}; got {_described(value)}")
+
+
+def _is_module(value: Any) -> bool:
+    """Whether a value is a module of PyTorch, without importing that."""
+    return callable(getattr(value, "forward", None)) and callable(getattr(value, "named_parameters", None))
+
+
+def _described(value: Any) -> str:
+    return f"{value!r}" if isinstance(value, str | int | float | bool) else f"an object of type {type(value).__name__}"
+
+
+ARGUMENTS = {
+    "GraphLike": Argument(str, _graph),
+    "ClusterLike": Argument(str, _cluster),
+    "PlacerLike": Argument(str, _placer),
+    "CostModelLike": Argument(str, _cost_model),
+    "PlanLike": Argument(Path, _plan),
+    "PathLike": Argument(Path, _path),
+    "Path": Argument(Path, _path),
+    "Groups": Argument(int | Literal["auto"] | None, _groups),
+    "Changes": Argument(list[str], _changes),
+    "Kind": Argument(Kind, _kind),
+    "int": Argument(int, _whole),
+    "float": Argument(float, _number),
+    "bool": Argument(bool, _flag),
+    "str": Argument(str, _text),
+}

@@ -1,0 +1,113 @@
+"""The command line: each verb is a public function, and its keywords are the flags, so the two cannot drift apart.
+
+Results go to stdout, everything else to stderr. Exit code 0: fine; 2: wrong use or input; 3: no plan fits the
+devices' memory; 130: interrupted.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json as json_format
+import shlex
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated
+
+import cyclopts
+
+from evaluation.commands.arguments import flag_type
+from graphs.foundation.errors import DoesNotFitError, InputError
+
+JSON_HELP = "    json: print the result as one JSON document.\n"
+
+Verb = Callable[..., object]
+
+
+def run(verbs: Mapping[str, Verb], about: str, arguments: Sequence[str] | None = None) -> None:
+    """Parse the arguments (by default the process's own), run the verb, print its result; exits with the code."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    app = cyclopts.App(
+        name="placelab",
+        help=about,
+        result_action="return_value",
+        version=_version,
+        default_parameter=cyclopts.Parameter(negative_iterable=(), consume_multiple=True),
+    )
+    for name, verb in verbs.items():
+        app.command(_command(verb), name=name)
+    sys.exit(_run(app, given, verbs))
+
+
+def _run(app: cyclopts.App, given: list[str], verbs: Mapping[str, Verb]) -> int:
+    try:
+        command, bound, _ = app.parse_args(given, exit_on_error=False, print_error=False)
+        if given and given[0] in verbs and command not in (app.help_print, app.version_print):
+            _say(_repeat(given, verbs[given[0]]))
+        command(*bound.args, **bound.kwargs)
+    except cyclopts.CycloptsError as error:
+        verb = f"{given[0]} " if given and given[0] in verbs else ""
+        return _fail(f"{error} (see placelab {verb}--help)", 2)
+    except (InputError, DoesNotFitError) as error:
+        return _fail(str(error), error.exit_code)
+    except OSError as error:
+        return _fail(f"{error.filename}: {error.strerror}" if error.filename else str(error), 2)
+    except MemoryError:
+        return _fail("there is not enough memory for this; try a smaller graph, or a cluster of fewer devices", 2)
+    except KeyboardInterrupt as stop:
+        return _fail(str(stop) or "interrupted", 130)
+    return 0
+
+
+def _command(verb: Verb) -> Callable[..., None]:
+    """The verb with text in place of objects and a flag --json; it prints what the verb returns."""
+    signature = inspect.signature(verb)
+    parameters = [p.replace(annotation=flag_type(str(p.annotation))) for p in signature.parameters.values()]
+    flag = Annotated[bool, cyclopts.Parameter(negative="")]
+    json = inspect.Parameter("json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=flag)
+
+    def command(*args: object, json: bool = False, **keywords: object) -> None:
+        _print(verb(*args, **keywords), json)
+
+    command.__doc__ = f"{inspect.getdoc(verb)}\n{JSON_HELP}"  # every verb's docstring ends with its arguments
+    command.__signature__ = signature.replace(parameters=[*parameters, json], return_annotation=None)  # type: ignore[attr-defined]
+    command.__annotations__ = {p.name: p.annotation for p in [*parameters, json]}
+    return command
+
+
+def _print(result: object, json: bool) -> None:
+    named = result if isinstance(result, Path) else getattr(result, "name", result)  # a trained placer: its spec
+    plain = result.to_json() if hasattr(result, "to_json") else str(named)
+    if json:
+        print(json_format.dumps(plain))
+    elif hasattr(result, "__rich__"):
+        from rich.console import Console
+
+        console = Console()
+        (console if console.is_terminal else Console(width=140)).print(result)
+    else:
+        print(plain)
+    if hasattr(result, "require_fit"):
+        result.require_fit()
+
+
+def _repeat(given: list[str], verb: Verb) -> str:
+    """The line that repeats this command, with the seed that it took."""
+    seed = inspect.signature(verb).parameters.get("seed")
+    missing = seed is not None and not any(word.startswith("--seed") for word in given)
+    return shlex.join(["placelab", *given, *(["--seed", str(seed.default)] if missing and seed else [])])
+
+
+def _version() -> str:
+    from importlib.metadata import version
+
+    return version("placelab")
+
+
+def _say(sentence: str) -> None:
+    print(sentence, file=sys.stderr)
+
+
+def _fail(sentence: str, code: int) -> int:
+    _say(f"placelab: {sentence}")
+    return code

@@ -1,0 +1,131 @@
+"""What exists by name, read without importing it: listing must be quick."""
+
+from __future__ import annotations
+
+import inspect
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from rich.console import Group, RenderableType
+from rich.constrain import Constrain
+from rich.table import Table
+from rich.text import Text
+
+from graphs.foundation import by_name
+from graphs.foundation.errors import InputError
+from graphs.foundation.plugins import Plugin, plugins
+from graphs.suites import SUITES, suite_specs
+
+Kind = Literal[
+    "all", "families", "suites", "clusters", "placers", "networks", "cost_models", "objectives", "rewards",
+    "ppo_rewards", "recipes",
+]  # fmt: skip
+KINDS = [kind for kind in get_args(Kind) if kind != "all"]
+FOLDERS = {folder.rpartition(".")[2]: folder for folder in by_name.FOLDERS}
+RECIPES = Path(__file__).resolve().parents[2] / "training" / "recipes"
+ELSEWHERE = {  # what may stand where a name stands
+    "families": "or a graph file (*.graph.json, *.txt, *.json, *.onnx), or file.py:callable, a model of your own",
+    "suites": "or several with commas between them",
+    "clusters": "or a cluster file (*.toml, *.json), or file.py:build:knob=3, a function of your own",
+    "placers": "or the run folder of a trained one, or file.py:build:knob=3, a function of your own",
+    "networks": "or file.py:build:knob=3, a function of your own",
+    "cost_models": "or auto, which follows from what the graph knows, or file.py:build:knob=3, a function of your own",
+    "objectives": "or file.py:build:knob=3, a function of your own",
+    "rewards": "or file.py:build:knob=3, a function of your own",
+    "ppo_rewards": "or file.py:build:knob=3, a function of your own",
+    "recipes": "or a recipe file (*.toml)",
+}
+
+
+@dataclass(frozen=True)
+class Listing:
+    """Entries of each kind of thing."""
+
+    entries: dict[str, list[dict[str, object]]]  # kind -> name, about, package, note, configurations and splits
+
+    @classmethod
+    def of(cls, kinds: list[str]) -> Listing:
+        """List some of KINDS."""
+        return cls({kind: _entries(kind) for kind in kinds})
+
+    def to_json(self) -> object:
+        """The entries of the only kind, or those of every kind by its name."""
+        return next(iter(self.entries.values())) if len(self.entries) == 1 else self.entries
+
+    def __rich__(self) -> RenderableType:
+        """As wide as the terminal, or as COLUMNS says; 80 columns where neither is known, as in a log."""
+        tables = Group(*(_table(kind, entries) for kind, entries in self.entries.items()))
+        return Constrain(tables, shutil.get_terminal_size().columns)
+
+
+def _entries(kind: str) -> list[dict[str, object]]:
+    if kind == "recipes":
+        return [{"name": path.stem, "about": _first_comment(path)} for path in sorted(RECIPES.glob("*.toml"))]
+    if kind == "suites":
+        return [_suite(name) for name in SUITES]
+    folder, installed = FOLDERS[kind], plugins(kind)
+    entries = []
+    for name in by_name.names(folder):
+        if name not in by_name.built_in(folder):
+            entries.append(_plugin(folder, installed[name]))
+        elif name in installed:
+            note = f"one of this name of the package {installed[name].package} is not used: the built-in wins"
+            entries.append(_entry(name, by_name.constants(folder, name)) | {"note": note})
+        else:
+            entries.append(_entry(name, by_name.constants(folder, name)))
+    return entries
+
+
+def _suite(name: str) -> dict[str, object]:
+    problems = [f"{graph}@{cluster}" for graph, cluster in suite_specs(name)]
+    about = f"{(inspect.getdoc(SUITES[name]) or '').removesuffix('.')}: {len(problems)} problems"
+    return {"name": name, "about": about, "problems": problems}
+
+
+def _first_comment(path: Path) -> str:
+    return path.read_text().partition("\n")[0].lstrip("# ")
+
+
+def _plugin(folder: str, plugin: Plugin) -> dict[str, object]:
+    """The entry of an extension of an installed package, with a note if it cannot be used."""
+    try:
+        entry = _entry(plugin.name, by_name.constants(folder, plugin.name))
+    except InputError as error:
+        return {"name": plugin.name, "about": "", "package": plugin.package, "note": str(error)}
+    return entry | {"package": plugin.package}
+
+
+def _entry(name: str, constants: dict[str, Any]) -> dict[str, object]:
+    entry: dict[str, object] = {"name": name, "about": constants["doc"]}
+    if "CONFIGURATIONS" in constants:
+        entry["configurations"] = _listed(constants, "CONFIGURATIONS")
+    if "TRAIN" in constants:
+        splits = {"train": _listed(constants, "TRAIN"), "test": _listed(constants, "TEST")}
+        return {"configurations": []} | entry | {"splits": splits}
+    return entry
+
+
+def _listed(constants: dict[str, Any], name: str) -> list[str]:
+    value = constants.get(name)
+    return [str(each) for each in value] if isinstance(value, list | tuple | dict) else []
+
+
+def _table(kind: str, entries: list[dict[str, object]]) -> Table:
+    """A row for each name: what it is, an example with knobs, who brings it and what is wrong with it."""
+    title = Text(kind.replace("_", " "), style="italic")
+    title.append(f" ({ELSEWHERE[kind]})", style="dim")
+    table = Table(title=title, title_justify="left", box=None, padding=(0, 2, 0, 0), show_header=False)
+    table.add_column(no_wrap=True)
+    table.add_column()
+    for entry in entries:
+        cell = Text(str(entry["about"]))
+        if isinstance(configurations := entry.get("configurations"), list) and configurations:
+            cell.append(f" {entry['name']}:{configurations[0]}", style="dim")
+        if "package" in entry:
+            cell.append(f" [package {entry['package']}]", style="dim")
+        if "note" in entry:
+            cell.append(f" {entry['note']}", style="yellow")
+        table.add_row(Text(str(entry["name"]), style="bold"), cell)
+    return table

@@ -1,0 +1,119 @@
+"""Placed: a problem, a plan for it, and what the simulator says of the plan."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from envs.plan import Plan
+from envs.plan_file import load_plan, save_plan
+from envs.robustness import Robustness, robustness
+from envs.simulation.simulator import simulate
+from envs.timeline import Timeline
+from envs.trace import save_trace
+from evaluation.record import Record
+from evaluation.reporting.numbers import memory, seconds
+from evaluation.reporting.tables import plan_table, robustness_sentence
+from evaluation.work import record_of, with_robustness
+from graphs.foundation.errors import DoesNotFitError, InputError
+from graphs.problem import Problem
+from placers import Placer
+
+
+@dataclass(frozen=True, eq=False)
+class Placed:
+    """A plan and its simulated step."""
+
+    problem: Problem
+    plan: Plan
+    timeline: Timeline
+    search_seconds: float = 0.0  # wall clock of the placer
+    robustness: Robustness | None = None  # how it fares under noise and without contention, if that was asked for
+
+    @classmethod
+    def of(cls, problem: Problem, plan: Plan | Path | str, *, search_seconds: float = 0.0) -> Placed:
+        """Simulate a plan, or that in a file. Raises InputError if it is not one for this problem."""
+        plan = plan if isinstance(plan, Plan) else load_plan(Path(plan), problem)
+        return cls(problem, plan, simulate(problem, plan), search_seconds)
+
+    @classmethod
+    def by(cls, placer: Placer, problem: Problem, *, seed: int = 0, budget: int = 1) -> Placed:
+        """Let a placer place the problem, and simulate its plan. Raises InputError for a negative budget."""
+        if budget < 0:
+            raise InputError(f"the budget is {budget} simulations; expected at least 0")
+        started = time.perf_counter()
+        plan = placer.place(problem, seed=seed, budget=budget)
+        if not isinstance(plan, Plan):
+            raise InputError(
+                f"placer {placer.name!r}: expected an envs.plan.Plan from `place`, got {type(plan).__name__}"
+            )
+        return cls.of(problem, plan, search_seconds=time.perf_counter() - started)
+
+    def with_robustness(self) -> Placed:
+        """The same, with how the plan fares under small noise of op and transfer times, and without contention."""
+        return replace(self, robustness=robustness(self.problem, self.plan, seed=self.plan.seed))
+
+    def save(self, path: Path) -> None:
+        """Write the plan."""
+        save_plan(self.plan, self.problem, self.timeline, path)
+
+    def draw(self, trace: Path | None = None, gantt: Path | None = None) -> None:
+        """Write the step as a trace for ui.perfetto.dev, and as a chart."""
+        if trace is not None:
+            save_trace(self.timeline, trace)
+        if gantt is not None:
+            from evaluation.drawing.timeline_plots import save_gantt  # with matplotlib, a second to import
+
+            save_gantt(self.timeline, gantt)
+
+    def draw_graph(self, path: Path) -> None:
+        """Write a drawing of the graph, coloured by device."""
+        from evaluation.drawing.graph_plots import save_drawing  # with matplotlib
+
+        names = [device.name for device in self.problem.cluster.devices]
+        save_drawing(self.problem.graph, path, self.plan.placement, names)
+
+    @cached_property
+    def record(self) -> Record:
+        """The plan in numbers, as comparisons keep it."""
+        record = record_of(self.problem, self.plan, self.timeline, self.search_seconds)
+        return record if self.robustness is None else with_robustness(record, self.robustness)
+
+    def require_fit(self) -> None:
+        """Raise DoesNotFitError, with what is needed, what there is, and what to try, if the plan does not fit."""
+        if self.timeline.fits:
+            return
+        graph, cluster = self.problem.graph, self.problem.cluster
+        state = memory(float(self.problem.weight_state_bytes.sum()))
+        capacity = memory(float(cluster.memory_bytes.sum()))
+        largest = int(graph.output_bytes.argmax())
+        raise DoesNotFitError(
+            f"no plan was found that fits {graph.name!r} on {cluster.name!r}: {self.timeline.overflow()}; parameters "
+            f"and their state need {state}, all devices together hold {capacity}, and the largest output is "
+            f"{memory(graph.output_bytes[largest])} ({graph.names[largest]}). Try more or larger devices, a smaller "
+            "batch, a larger --budget, or --optimizer sgd"
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """The record, and the device of each op by name."""
+        names = [device.name for device in self.problem.cluster.devices]
+        devices = [names[device] for device in self.plan.placement]
+        record: dict[str, Any] = msgspec.to_builtins(self.record)
+        return record | {"placement": dict(zip(self.problem.graph.names, devices, strict=True))}
+
+    def __rich__(self) -> RenderableType:
+        robust = [] if self.robustness is None else [robustness_sentence(self.robustness)]
+        said = [*self._objective(), *robust, *self.record.notes]
+        return Group(plan_table(self.timeline, self.record.lower_bound_seconds), *map(Text, said))
+
+    def _objective(self) -> list[str]:
+        """What the objective says of the plan, if that is not the step time."""
+        value = self.record.objective_value
+        return [] if value is None else [f"Its {self.record.objective} is {seconds(value)}."]

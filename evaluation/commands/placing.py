@@ -1,0 +1,208 @@
+"""The verbs about one graph: capture, profile, show, place and simulate. The front door exports them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from evaluation.commands.arguments import AUTO, checked, path_or_none, tied_into
+from graphs.foundation.errors import InputError
+from graphs.foundation.files import check_readable, check_writable
+
+if TYPE_CHECKING:
+    from evaluation.commands.arguments import (
+        ClusterLike,
+        CostModelLike,
+        GraphLike,
+        Groups,
+        PathLike,
+        PlacerLike,
+        PlanLike,
+    )
+    from evaluation.commands.placed import Placed
+    from evaluation.commands.profile import ProfileReport
+    from evaluation.reporting.summary import GraphSummary
+
+PLANS, CHARTS = (".plan.json",), (".png", ".svg", ".html")  # what the names of files end in
+
+
+@checked
+def capture(
+    model: GraphLike, *, out: PathLike | None = None, training: bool = True, groups: Groups = None
+) -> GraphSummary:
+    """Capture a PyTorch model as an op graph, and save it.
+
+    Args:
+        model: a family spec, or `file.py:callable`, where the callable returns (module, example inputs), with keyword
+            inputs as a dict, or (module, inputs, keyword inputs).
+        out: the graph file to write, `*.graph.json` or `*.graph.json.gz`; without it only the summary is shown.
+        training: capture a whole training step: forward, backward and update.
+        groups: tie the ops into this many groups, each placed as one.
+
+    """
+    from evaluation.commands.problems import graph_of
+    from evaluation.reporting.summary import GraphSummary
+    from graphs.graph_file import ENDINGS, save_graph
+
+    check_writable(out, endings=ENDINGS, inputs=[model])
+    graph = graph_of(model, groups=tied_into(groups), training=training)
+    if out is not None:
+        save_graph(graph, Path(out))
+    return GraphSummary.of(graph)
+
+
+@checked
+def profile(
+    model: str,
+    *,
+    out: PathLike,
+    repeats: int = 20,
+    training: bool = True,
+    device: str = "",
+    efficiencies: PathLike | None = None,
+) -> ProfileReport:
+    """Run each distinct op of a model alone on this machine, and keep how long it takes.
+
+    Ctrl-C stops and saves; the same command resumes from there, and another model extends the file.
+
+    Args:
+        model: `file.py:callable` or a family spec, as `capture` takes them.
+        out: the profile to write or extend, `*.profile.json` or `*.profile.json.gz`.
+        repeats: how many samples to take of each op.
+        training: run the ops of a whole training step: forward, backward and update.
+        device: `cpu`, `cuda` or `cuda:1`; without it, the machine's card if it has one.
+        efficiencies: a TOML file to write for `--cost-model roofline:efficiency=FILE`.
+
+    """
+    from evaluation.commands.profile import profile_model
+
+    check_writable(out, efficiencies, inputs=[model])
+    return profile_model(
+        model, Path(out), repeats=repeats, training=training, device=device, efficiencies=path_or_none(efficiencies)
+    )
+
+
+@checked
+def show(
+    graph: GraphLike,
+    *,
+    groups: Groups = None,
+    draw: PathLike | None = None,
+    plan: PlanLike | None = None,
+    cluster: ClusterLike = "",
+) -> GraphSummary:
+    """Show what a graph holds: counts, totals, the longest chain, the largest tensors.
+
+    Args:
+        graph: a graph file, a family spec such as `rnnlm:layers=4`, or `file.py:callable`.
+        groups: tie the ops into this many groups, each placed as one.
+        draw: a drawing to write, coloured by module: `*.png`, `*.svg` or `*.html`.
+        plan: a plan file, to colour the drawing by device; `groups` must be those that it was made for.
+        cluster: the cluster of that plan.
+
+    """
+    from evaluation.commands.problems import graph_of
+    from evaluation.reporting.summary import GraphSummary
+
+    check_writable(draw, endings=CHARTS, inputs=[graph, plan, cluster])
+    if draw is None and (plan is not None or cluster):
+        raise InputError("a plan and its cluster colour a drawing; name the drawing, too, with --draw FILE")
+    loaded = graph_of(graph, groups=tied_into(groups))
+    if draw is not None:
+        from evaluation.drawing.graph_plots import save_drawing
+
+        if plan is None:
+            save_drawing(loaded, Path(draw))
+        else:
+            simulate(loaded, plan, cluster=cluster, groups=None).draw_graph(Path(draw))
+    return GraphSummary.of(loaded)
+
+
+@checked
+def place(
+    graph: GraphLike,
+    *,
+    cluster: ClusterLike = "",
+    placer: PlacerLike = "annealing:policy=default",
+    budget: int = 1000,
+    groups: Groups = AUTO,
+    optimizer: str = AUTO,
+    cost_model: CostModelLike = AUTO,
+    objective: str = "step-time",
+    robust: bool = False,
+    seed: int = 0,
+    out: PathLike | None = None,
+) -> Placed:
+    """Find a device for every op of a graph.
+
+    Args:
+        graph: a graph file, a family spec such as `rnnlm:layers=4`, or `file.py:callable`.
+        cluster: a cluster file, or a preset such as `p100:devices=4`, in short `p100x4`; without it, the devices
+            that the graph's file lists, if it does, or `p100:devices=2`.
+        placer: a placer's spec, such as `default`, `metis` or `default+finetuned` (`placelab list placers` names them),
+            the run folder of a trained one, or `file.py:build`; without it, the policy that comes with placelab, and a
+            search from where that puts the ops.
+        budget: how many placements the placer may simulate; with 0, what the policy says is the answer.
+        groups: tie the ops into this many groups, each placed as one; `none` places every op by itself. 64 unless
+            given, and none for a workload on the devices of its own file.
+        optimizer: whose state occupies memory: sgd, momentum or adam; none if weights say what all of it takes.
+        cost_model: what ops cost: `roofline`, `roofline:efficiency=typical`, `profiled:file=FILE`, `recorded`; unless
+            given, measured times where the graph has them and no FLOPs, and `roofline` otherwise.
+        objective: what is to be made small: `step-time`, or `max-load`, the load of the busiest device when samples
+            are pipelined.
+        robust: report also what the plan takes under small noise of op and transfer times, and without contention.
+        seed: of everything random.
+        out: the plan file to write, `*.plan.json`.
+
+    """
+    from evaluation.commands.placed import Placed
+    from evaluation.commands.problems import problem_of
+    from evaluation.commands.trained import load_placer
+
+    check_writable(out, endings=PLANS, inputs=[graph, cluster])
+    chosen = load_placer(placer)
+    problem = problem_of(graph, cluster, groups=groups, optimizer=optimizer, cost_model=cost_model, objective=objective)
+    placed = Placed.by(chosen, problem, seed=seed, budget=budget)
+    if out is not None:
+        placed.save(Path(out))
+    return placed.with_robustness() if robust else placed
+
+
+@checked
+def simulate(
+    graph: GraphLike,
+    plan: PlanLike,
+    *,
+    cluster: ClusterLike = "",
+    groups: Groups = AUTO,
+    optimizer: str = AUTO,
+    cost_model: CostModelLike = AUTO,
+    robust: bool = False,
+    trace: PathLike | None = None,
+    gantt: PathLike | None = None,
+) -> Placed:
+    """Simulate one training step of a graph under a plan.
+
+    Args:
+        graph: a graph file, a family spec such as `rnnlm:layers=4`, or `file.py:callable`.
+        plan: a plan file, as `place --out` writes it or edited by hand.
+        cluster: a cluster file or a preset, as `place` takes it.
+        groups: the number of op groups that the plan was made for.
+        optimizer: whose state occupies memory, as `place` takes it.
+        cost_model: what ops cost, as `place` takes it.
+        robust: report noise and contention, as `place` does.
+        trace: a file to write for ui.perfetto.dev: ops, transfers and memory over time, `*.json` or `*.json.gz`.
+        gantt: a chart to write: `*.png`, `*.svg`, or `*.html` with the memory below it.
+
+    """
+    from evaluation.commands.placed import Placed
+    from evaluation.commands.problems import problem_of
+
+    check_writable(trace, endings=(".json", ".json.gz"), inputs=[graph, plan, cluster])
+    check_writable(gantt, endings=CHARTS, inputs=[graph, plan, cluster])
+    if isinstance(plan, str | Path):
+        check_readable(Path(plan), "`placelab place GRAPH --out FILE` writes a plan")
+    problem = problem_of(graph, cluster, groups=groups, optimizer=optimizer, cost_model=cost_model)
+    placed = Placed.of(problem, plan)
+    placed.draw(path_or_none(trace), path_or_none(gantt))
+    return placed.with_robustness() if robust else placed

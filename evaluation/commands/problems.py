@@ -1,0 +1,127 @@
+"""Problems from what a user gives: all that can be refused is refused before a model is captured."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from envs.costs.costs import load_cost_model, timed
+from envs.objectives import load_objective
+from evaluation.commands.arguments import AUTO, tied_into
+from graphs.cluster import Cluster
+from graphs.formats.msr import BYTES_PER_SECOND, is_workload
+from graphs.foundation.errors import InputError
+from graphs.grouping import tie_ops
+from graphs.load import check_graphs, load_cluster, load_clusters, load_graph, problem_in_file
+from graphs.op_graph import OpGraph
+from graphs.problem import Problem, check_optimizer
+from graphs.suites import load_suite
+
+if TYPE_CHECKING:
+    from evaluation.commands.arguments import ClusterLike, CostModelLike, GraphLike, Groups
+
+CLUSTER = "p100:devices=2"  # unless one is given, or the graph's file lists devices
+OPTIMIZER = "adam"
+
+_log = logging.getLogger("placelab")
+
+
+def problem_of(
+    graph: GraphLike,
+    cluster: ClusterLike = "",
+    *,
+    groups: Groups = AUTO,
+    optimizer: str = AUTO,
+    cost_model: CostModelLike = AUTO,
+    objective: str = "step-time",
+) -> Problem:
+    """The problem of placing a graph on a cluster.
+
+    Without a cluster it is the devices that the graph's file lists, if it does; such a workload is not tied into groups
+    and says itself what its ops hold and how long they take. Raises InputError for what cannot be, before anything is
+    captured.
+    """
+    (problem,) = problems_of(
+        [graph], [cluster] if cluster else [], groups=groups, optimizer=optimizer, cost_model=cost_model,
+        objective=objective,
+    )  # fmt: skip
+    return problem
+
+
+def problems_of(
+    graphs: Sequence[GraphLike],
+    clusters: Sequence[ClusterLike] = (),
+    *,
+    suite: str = "",
+    groups: Groups = AUTO,
+    optimizer: str = AUTO,
+    cost_model: CostModelLike = AUTO,
+    objective: str = "step-time",
+) -> list[Problem]:
+    """The problems of a suite, or every graph on every cluster, as `problem_of` makes them."""
+    if optimizer != AUTO:
+        check_optimizer(optimizer)
+    load_objective(objective)  # refused here if there is no such objective
+    check_cost_model(cost_model)
+    found = load_clusters(clusters)
+    check_graphs([graph for graph in graphs if not isinstance(graph, tuple)])
+    tied = tied_into(groups)
+    if suite:
+        problems = load_suite(suite, groups=tied, optimizer=OPTIMIZER if optimizer == AUTO else optimizer)
+    else:
+        problems = []
+        for graph in graphs:
+            problems += _on_clusters(graph, found, groups, tied, optimizer)
+    return [replace(_timed(problem, cost_model), objective=objective) for problem in problems]
+
+
+def graph_of(graph: GraphLike, *, groups: int | None = None, training: bool = True) -> OpGraph:
+    """The graph that is meant by text, a path, a graph, or a module with its example inputs.
+
+    Raises InputError as `graphs.load.load_graph` and `graphs.capture.capture.capture` do.
+    """
+    if not isinstance(graph, tuple):
+        return load_graph(graph, groups=groups, training=training)
+    from graphs.capture.capture import walk_made  # with torch, seconds to import
+    from graphs.capture.training_step import training_step
+
+    name = type(graph[0]).__name__
+    forward = walk_made(graph, name, name=name).build()
+    captured = training_step(forward) if training else forward
+    return captured if groups is None else tie_ops(captured, groups)
+
+
+def check_cost_model(what: CostModelLike) -> None:
+    """Raise InputError for a spec that names no cost model."""
+    if what != AUTO:
+        load_cost_model(what)
+
+
+def _on_clusters(
+    graph: GraphLike, clusters: Sequence[Cluster], groups: Groups, tied: int | None, optimizer: str
+) -> list[Problem]:
+    """A graph on each cluster, or on the devices of its own file."""
+    own = None if clusters or isinstance(graph, OpGraph | tuple) else problem_in_file(graph)
+    if own is not None:
+        if optimizer not in (AUTO, "none"):
+            raise InputError(
+                f"{graph}: a workload says itself what its ops hold, the optimizer's state included; leave out "
+                f"--optimizer {optimizer}, or give none"
+            )
+        return [replace(own, graph=tie_ops(own.graph, groups)) if isinstance(groups, int) else own]
+    loaded = graph_of(graph, groups=tied)
+    if clusters and isinstance(graph, str | Path) and is_workload(Path(graph)):
+        _log.warning(
+            "%s gives times of transfers, not bytes: on another cluster than its own they count as bytes at %g GB/s",
+            graph, BYTES_PER_SECOND / 1e9,
+        )  # fmt: skip
+    named = OPTIMIZER if optimizer == AUTO else optimizer
+    return [Problem(loaded, cluster, named) for cluster in clusters or [load_cluster(CLUSTER)]]
+
+
+def _timed(problem: Problem, cost_model: Any) -> Problem:
+    """By a cost model; a workload on its own devices has its times already."""
+    return problem if cost_model == AUTO and problem.op_seconds is not None else timed(problem, cost_model)

@@ -1,0 +1,177 @@
+"""A profiled model: how long its ops took on this machine, and how far the roofline is from that, per kind of op."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+from rich.box import SIMPLE_HEAD
+from rich.console import Group, RenderableType
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from envs.costs.cost_models.roofline import Roofline
+from envs.costs.efficiency_file import Efficiencies, Efficiency, KindClass, check_ending, save_efficiencies
+from envs.costs.op_times import is_free
+from envs.costs.profile_file import Machine, Profile
+from evaluation.reporting import numbers as units
+from graphs.cluster import Cluster
+from graphs.op_graph import Floats, OpGraph
+
+LEAST_BUSY = 0.1  # launches; an op that is hardly more than its launch works at least this long
+
+
+@dataclass(frozen=True)
+class KindProfile:
+    """All ops of one kind."""
+
+    kind: str
+    ops: int
+    distinct: int
+    seconds: float  # of all of them in a step, launches included
+    share: float  # of the step's time
+    over_roofline: float  # geometric mean over the ops of measured / (roofline + launch)
+    work_seconds: float  # of all of them by the roofline, without launches
+    efficiency: float  # share of the machine's speeds with which the roofline takes as long as was measured in all
+
+
+@dataclass(frozen=True, eq=False)
+class ProfileReport:
+    """A profiled graph beside the roofline, at the speeds that the machine reaches in a large product and copy."""
+
+    name: str
+    machine: Machine
+    kinds: list[KindProfile]  # the one that takes longest first
+    seconds: float  # of one step, op after op
+    roofline_seconds: float  # the same by the roofline, launches included
+    over_roofline: float  # geometric mean over all ops
+    refused: dict[str, str]  # op signature -> why PyTorch could not run it alone
+    unknown: int  # ops without a time
+
+    @classmethod
+    def of(cls, profile: Profile, graph: OpGraph) -> ProfileReport:
+        """The report on one of the graphs of a profile."""
+        device = profile.machine.device()
+        alone = np.zeros((1, 1))
+        cluster = Cluster(profile.machine.kind, (device,), alone, alone, np.zeros((1, 1), np.int64))
+        roofline = Roofline().seconds(graph, cluster)[:, 0]
+        measured = profile.seconds(graph)
+        timed = ~np.isnan(measured) & ~is_free(graph)
+        launch = device.launch_seconds
+        distinct = dict.fromkeys(graph.kinds, 0)
+        for op in profile.ops:
+            if graph.name in op.ops:
+                distinct[op.kind] = distinct.get(op.kind, 0) + 1
+        total = float(measured[timed].sum())
+        of_kind = np.array(graph.kinds)
+        kinds = [
+            _kind(kind, distinct[kind], measured[rows], roofline[rows], launch, total)
+            for kind in dict.fromkeys(graph.kinds)
+            if (rows := timed & (of_kind == kind)).any()
+        ]
+        return cls(
+            name=graph.name,
+            machine=profile.machine,
+            kinds=sorted(kinds, key=lambda each: -each.seconds),
+            seconds=total,
+            roofline_seconds=float((roofline[timed] + launch).sum()),
+            over_roofline=_geometric_mean(measured[timed] / (roofline[timed] + launch)),
+            refused=dict(profile.refused),
+            unknown=int(np.isnan(measured).sum()),
+        )
+
+    def save_efficiencies(self, path: Path) -> None:
+        """Write, for `roofline:efficiency=FILE`, the shares with which the roofline takes as long as was measured.
+
+        Kinds whose ops work for less than a launch say nothing of speed: they count as all others do in the mean.
+        """
+        machine = self.machine.described()
+        telling = [each for each in self.kinds if each.work_seconds >= each.ops * self.machine.launch_seconds]
+        classes = [
+            KindClass(name=each.kind, kinds=[each.kind], arithmetic=each.efficiency, traffic=each.efficiency)
+            for each in telling
+        ]
+        work = sum(each.work_seconds for each in telling)
+        all_in_all = work / sum(each.work_seconds / each.efficiency for each in telling) if telling else 1.0
+        other = Efficiency(arithmetic=all_in_all, traffic=all_in_all)
+        source = f"measured on {machine}, with the ops of {self.name}"
+        save_efficiencies(Efficiencies(source=source, other=other, classes=classes), path)
+
+    def to_json(self) -> dict[str, object]:
+        """As a record."""
+        kinds = [asdict(each) for each in self.kinds]
+        machine = {name: getattr(self.machine, name) for name in self.machine.__struct_fields__}
+        return {**vars(self), "machine": machine, "kinds": kinds}
+
+    def __rich__(self) -> RenderableType:
+        table = Table(title=escape(self.name), title_style="bold", title_justify="left", box=SIMPLE_HEAD)
+        table.add_column("kind", overflow="fold")
+        for head in ("ops", "distinct", "time", "share of time", "over roofline", "efficiency"):
+            table.add_column(head, justify="right")
+        for each in self.kinds:
+            table.add_row(
+                each.kind, f"{each.ops:,}", f"{each.distinct:,}", units.seconds(each.seconds),
+                units.share(each.share), units.ratio(each.over_roofline), units.share(each.efficiency),
+            )  # fmt: skip
+        return Group(table, *map(Text, self._sentences()))
+
+    def _sentences(self) -> list[str]:
+        machine = self.machine
+        sentences = [
+            f"Measured on {machine.described()}: {machine.flops_per_second / 1e9:,.0f} GFLOP/s in a large product, "
+            f"{machine.bytes_per_second / 1e9:,.0f} GB/s in a large copy, {units.seconds(machine.launch_seconds)} "
+            "to launch an op.",
+            f"All ops one after another take {units.seconds(self.seconds)}, by the roofline at these speeds "
+            f"{units.seconds(self.roofline_seconds)}; an op takes {units.ratio(self.over_roofline)} times the "
+            "roofline's time in the geometric mean.",
+        ]
+        if self.unknown:
+            ops = "op" if self.unknown == 1 else "ops"
+            sentences.append(f"{self.unknown} {ops} could not be run alone, such as {next(iter(self.refused), '?')}.")
+        return sentences
+
+
+def profile_model(
+    model: str,
+    out: Path,
+    *,
+    repeats: int = 20,
+    training: bool = True,
+    device: str = "",
+    efficiencies: Path | None = None,
+) -> ProfileReport:
+    """Run the distinct ops of a model, "file.py:callable" or a family spec, on this machine, into a profile.
+
+    `efficiencies` is a TOML file to write for `roofline:efficiency=FILE`. Raises what `profile` does.
+    """
+    from envs.costs.profiling import profile  # imports torch
+    from graphs.capture.op_calls import load_calls
+
+    if efficiencies is not None:
+        check_ending(efficiencies)
+    captured = load_calls(model, training=training)
+    report = ProfileReport.of(profile(captured, out, repeats=repeats, device=device), captured.graph)
+    if efficiencies is not None:
+        report.save_efficiencies(efficiencies)
+    return report
+
+
+def _kind(kind: str, distinct: int, measured: Floats, roofline: Floats, launch: float, total: float) -> KindProfile:
+    """From the seconds of a kind's ops, (ops of the kind,), measured with and by the roofline without launches."""
+    busy = np.maximum(measured - launch, LEAST_BUSY * launch)
+    return KindProfile(
+        kind=kind,
+        ops=len(measured),
+        distinct=distinct,
+        seconds=float(measured.sum()),
+        share=float(measured.sum()) / total,
+        over_roofline=_geometric_mean(measured / (roofline + launch)),
+        work_seconds=float(roofline.sum()),
+        efficiency=float(roofline.sum() / busy.sum()),
+    )
+
+
+def _geometric_mean(values: Floats) -> float:
+    return float(np.exp(np.log(values).mean())) if len(values) else float("nan")

@@ -1,0 +1,1 @@
+"""Figures: step times, learning curves, timelines, graphs."""

@@ -1,0 +1,91 @@
+"""A drawing of an op graph: from left to right as ops depend on each other, coloured by module or by device."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+from matplotlib.collections import LineCollection
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from evaluation.drawing.figures import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, drawn, svg
+from evaluation.drawing.timeline_plots import TEMPLATES
+from graphs.foundation.errors import InputError
+from graphs.foundation.files import write_whole
+from graphs.op_graph import Floats, Ints, OpGraph, Phase
+
+PALETTE = (BLUE, ORANGE, GREEN, PURPLE, RED, "#56b4e9", "#f0e442", "#7a5195")  # the rest is grey
+MOST_EDGES = 20_000  # drawn: more would only blacken the page
+HEIGHT = 4.0  # inches
+
+
+def save_drawing(graph: OpGraph, path: Path, placement: Ints | None = None, devices: Sequence[str] = ()) -> None:
+    """Write a drawing as PNG, SVG or a page (HTML): by module, or by device if a placement, (ops,), is given.
+
+    Raises InputError for another ending.
+    """
+    labels = _modules(graph) if placement is None else [devices[device] for device in placement.tolist()]
+
+    def paint(figure: Figure) -> None:
+        _paint(figure, graph, labels)
+
+    if path.suffix == ".html":
+        environment = Environment(loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined)
+        chart = Markup(svg(paint, height=HEIGHT, description=f"The ops of {graph.name}"))
+        facts = f"{len(graph):,} ops, {len(graph.edges):,} edges."
+        page = environment.get_template("page.html.j2").render(name=graph.name, facts=facts, charts=[chart])
+        write_whole(path, page)
+    elif path.suffix in (".png", ".svg"):
+        write_whole(path, drawn(paint, HEIGHT, path.suffix[1:], facecolor="white", dpi=160))
+    else:
+        raise InputError(f"cannot tell what to write to {path}: a drawing is *.png, *.svg or *.html")
+
+
+def positions(graph: OpGraph) -> Floats:
+    """(ops, 2) the length of the longest chain of ops before each, and its place among those as deep, around zero."""
+    depth = np.zeros(len(graph), np.int64)
+    offsets, edges = graph.predecessors
+    producers = graph.edges[edges, 0]
+    for op in graph.topological_order:
+        depth[op] = (depth[producers[offsets[op] : offsets[op + 1]]] + 1).max(initial=0)
+    order = np.lexsort((np.arange(len(graph)), depth))
+    counts = np.bincount(depth)
+    rank = np.empty(len(graph))
+    rank[order] = np.arange(len(graph)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return np.stack([depth, rank - (counts[depth] - 1) / 2], axis=1)
+
+
+def _paint(figure: Figure, graph: OpGraph, labels: Sequence[str]) -> None:
+    axes = figure.subplots()
+    place = positions(graph)
+    shown = graph.edges[:: -(-len(graph.edges) // MOST_EDGES)] if len(graph.edges) > MOST_EDGES else graph.edges
+    axes.add_collection(LineCollection(place[shown].tolist(), colors=GREY, linewidths=0.3, alpha=0.35, zorder=1))
+    common = [label for label, _ in Counter(labels).most_common(len(PALETTE))]
+    colours = dict(zip(sorted(common), PALETTE, strict=False))
+    size = float(np.clip(4000 / len(graph), 0.5, 25))
+    axes.scatter(
+        place[:, 0], place[:, 1], s=size, c=[colours.get(label, GREY) for label in labels], linewidths=0, zorder=2
+    )
+    axes.set_axis_off()
+    axes.margins(0.02)
+    dots = [
+        Line2D([], [], marker="o", linestyle="", color=colour, label=label, markersize=4)
+        for label, colour in colours.items()
+    ]
+    if len(set(labels)) > len(common):
+        dots.append(Line2D([], [], marker="o", linestyle="", color=GREY, label="other", markersize=4))
+    figure.legend(handles=dots, loc="outside upper left", ncols=4, fontsize=7, handlelength=1)
+
+
+def _modules(graph: OpGraph) -> list[str]:
+    """The module of each op, as deep as still leaves few of them; updates are one."""
+    paths = [name.rpartition("/")[0].split(".") for name in graph.names]
+    depth = next((d for d in (3, 2) if len({tuple(path[:d]) for path in paths}) <= len(PALETTE)), 1)
+    is_update = (graph.phase >= Phase.UPDATE).tolist()
+    modules = [".".join(path[:depth]) or "the model itself" for path in paths]
+    return ["updates" if update else module for module, update in zip(modules, is_update, strict=True)]

@@ -1,0 +1,200 @@
+"""Plots of one simulated step: what ran where and when, and the memory it took."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path as FilePath
+
+import numpy as np
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch, PathPatch
+from matplotlib.path import Path
+
+from envs.costs.costs import timing
+from envs.gantt import Row
+from envs.timeline import Timeline
+from evaluation.drawing.figures import BLUE, GREEN, GREY, INK, ORANGE, PURPLE, RED, drawn, svg
+from evaluation.reporting import numbers as units
+from graphs.foundation.errors import InputError
+from graphs.foundation.files import write_whole
+from graphs.op_graph import Floats, Phase
+
+TEMPLATES = FilePath(__file__).resolve().parent / "templates"
+LINKS = 16  # drawn in a Gantt chart: the busiest
+DETAIL = 6000  # slices of the step in all rows of a chart together: bounds its size
+FAR = 3.0  # times the peak
+
+COLOURS = {
+    "forward": BLUE,
+    "backward": ORANGE,
+    "update": GREEN,
+    "refresh": PURPLE,
+    "transfer": GREY,
+}  # in the order of Phase, then what links do
+
+Spans = tuple[Floats, Floats]  # start, finish: (spans,) seconds
+
+
+def gantt_chart(timeline: Timeline) -> str:
+    """A row per device and, below, for each of the 16 busiest links; coloured by the phase of the training step."""
+    height = 0.9 + 0.26 * len(_shown(timeline.rows()))
+    description = "What each device and link did during the step"
+    return svg(lambda figure: _paint_gantt(figure, timeline), height=height, description=description)
+
+
+def memory_curves(timeline: Timeline) -> str:
+    """A panel per device: bytes held over the step, of which parameters and the like, and the device's limit."""
+    height = 0.5 + 1.15 * len(timeline.problem.cluster)
+    description = "Memory held on each device during the step"
+    return svg(lambda figure: _paint_memory(figure, timeline), height=height, description=description)
+
+
+def save_gantt(timeline: Timeline, path: FilePath) -> None:
+    """Write the chart of what ran where: as PNG or SVG, or as a page (HTML) with the memory below it.
+
+    Raises InputError for another ending.
+    """
+    if path.suffix == ".html":
+        environment = Environment(loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined)
+        charts = [Markup(gantt_chart(timeline)), Markup(memory_curves(timeline))]
+        cost_model = timing(timeline.problem)
+        facts = f"One training step takes {units.seconds(timeline.step_seconds)} (cost model: {cost_model})."
+        if overflow := timeline.overflow():
+            facts += f" It does not fit in memory: {overflow}."
+        page = environment.get_template("page.html.j2")
+        write_whole(path, page.render(name=timeline.problem.name, facts=facts, charts=charts))
+    elif path.suffix in (".png", ".svg"):
+        height = 0.9 + 0.26 * len(_shown(timeline.rows()))
+        on_white = {"facecolor": "white", "dpi": 160}
+        write_whole(path, drawn(lambda figure: _paint_gantt(figure, timeline), height, path.suffix[1:], **on_white))
+    else:
+        raise InputError(f"cannot tell what to write to {path}: a Gantt chart is *.png, *.svg or *.html")
+
+
+def _paint_gantt(figure: Figure, timeline: Timeline) -> None:
+    rows = _shown(timeline.rows())
+    axes = figure.subplots()
+    scale, unit = _unit(timeline.step_seconds)
+    used: set[str] = set()
+    for position, row in enumerate(rows):
+        for kind, (start, finish) in _spans(timeline, row, _slices(len(rows))).items():
+            boxes = _boxes(start * scale, finish * scale, position)
+            axes.add_patch(PathPatch(boxes, facecolor=COLOURS[kind], linewidth=0))
+            used.add(kind)
+    axes.set_yticks(range(len(rows)), [row.label for row in rows])
+    axes.tick_params(axis="y", length=0)
+    axes.set_xlim(0, timeline.step_seconds * scale or 1.0)
+    axes.set_ylim(len(rows) - 0.4, -0.6)  # the first device on top
+    axes.set_xlabel(unit)
+    handles = [Patch(color=colour, label=kind) for kind, colour in COLOURS.items() if kind in used]
+    figure.legend(handles=handles, loc="outside upper left", ncols=len(COLOURS), fontsize=8, handlelength=1)
+
+
+def _paint_memory(figure: Figure, timeline: Timeline) -> None:
+    devices = len(timeline.problem.cluster)
+    panels = figure.subplots(devices, 1, sharex=True, squeeze=False)[:, 0]
+    for device, axes in enumerate(panels):
+        _memory(axes, timeline, device, _slices(4 * devices))  # a slice takes four points
+    panels[-1].set_xlabel(_unit(timeline.step_seconds)[1])
+
+
+def _shown(rows: Sequence[Row]) -> list[Row]:
+    links = sorted((row for row in rows if row.link), key=lambda row: -float((row.finish - row.start).sum()))
+    return [row for row in rows if not row.link or row in links[:LINKS]]
+
+
+def _spans(timeline: Timeline, row: Row, slices: int) -> dict[str, Spans]:
+    """When a row was busy with each kind of work; kinds that it never did are left out."""
+    kinds = np.full(len(row.op), len(Phase)) if row.link else timeline.problem.graph.phase[row.op]
+    took_time = row.finish > row.start
+    each = [took_time & (kinds == kind) for kind in range(len(COLOURS))]
+    spans = [(row.start[mine], row.finish[mine]) for mine in each]
+    if len(row.op) > slices // 2:  # too many to be drawn one by one
+        spans = _merged(spans, timeline.step_seconds, slices)
+    return {name: span for name, span in zip(COLOURS, spans, strict=True) if len(span[0])}
+
+
+def _merged(spans: Sequence[Spans], step_seconds: float, slices: int) -> list[Spans]:
+    """As many slices of the step as the row was busy for, spread as the work was; each the kind that has most of it.
+
+    A slice is drawn whenever the busy time so far, in slices, passes the next half: rounded so, no time is lost, and a
+    row that is busy for a third of the time in pieces too short to see is shaded by a third.
+    """
+    edges = np.linspace(0.0, step_seconds, slices + 1)
+    busy = np.array([_busy(edges, start, finish) for start, finish in spans])  # (kinds, slices) seconds
+    so_far = np.concatenate([[0.0], np.cumsum(busy.sum(axis=0))]) * slices / step_seconds
+    owner = np.where(np.diff(np.floor(so_far + 0.5)) > 0, busy.argmax(axis=0), -1)
+    runs = []
+    for kind in range(len(spans)):
+        mine = np.concatenate([[False], owner == kind, [False]]).astype(np.int8)
+        change = np.flatnonzero(np.diff(mine))
+        runs.append((edges[change[::2]], edges[change[1::2]]))
+    return runs
+
+
+def _busy(edges: Floats, start: Floats, finish: Floats) -> Floats:
+    """(slices,) seconds covered between each edge and the next; what overlaps, as multicast copies do, counts once."""
+    times = np.unique(np.concatenate([edges, start, finish]))
+    began = np.searchsorted(np.sort(start), times[:-1], "right")
+    ended = np.searchsorted(np.sort(finish), times[:-1], "right")
+    total = np.concatenate([[0.0], np.cumsum(np.diff(times) * (began > ended))])
+    return np.diff(np.interp(edges, times, total))
+
+
+def _boxes(start: Floats, finish: Floats, position: int) -> Path:
+    """The boxes of a row as one path: an element of the page each would be many times the size."""
+    low, high = np.full(len(start), position - 0.38), np.full(len(start), position + 0.38)
+    corners = [np.stack(corner, axis=-1) for corner in ((start, low), (start, high), (finish, high), (finish, low))]
+    return Path.make_compound_path_from_polys(np.stack(corners, axis=1))
+
+
+def _memory(axes: Axes, timeline: Timeline, device: int, slices: int) -> None:
+    problem = timeline.problem
+    scale = _unit(timeline.step_seconds)[0]
+    times, held = _thinned(*timeline.memory_curve(device), timeline.step_seconds, slices)
+    limit, static = problem.cluster.memory_bytes[device], timeline.static_bytes[device]
+    peak = timeline.peak_bytes[device]
+    near = limit < FAR * peak  # a limit far above would flatten the curve: the title says it all the same
+    top = max(peak, limit if near else 0.0, 1.0)
+    size, unit = _binary_unit(top)
+    axes.stairs(held / size, times * scale, fill=True, color=BLUE, alpha=0.35, linewidth=0)
+    axes.stairs([static / size], [0.0, times[-1] * scale], fill=True, color=BLUE, alpha=0.55, linewidth=0)
+    axes.stairs(held / size, times * scale, baseline=None, color=BLUE, linewidth=1)
+    if near:
+        axes.axhline(limit / size, color=RED, linewidth=1.2, linestyle=(0, (5, 3)))
+    of = f"{units.memory(peak)} of {units.memory(limit)}" if np.isfinite(limit) else units.memory(peak)
+    verdict = ": does not fit" if peak > limit else ""
+    name = problem.cluster.devices[device].name
+    axes.set_title(f"{name}: peak {of}{verdict}", color=RED if verdict else INK)
+    axes.set_xlim(0, timeline.step_seconds * scale or 1.0)
+    axes.set_ylim(0, 1.12 * top / size)
+    axes.set_ylabel(unit)
+
+
+def _thinned(times: Floats, held: Floats, step_seconds: float, slices: int) -> tuple[Floats, Floats]:
+    """Edges (steps + 1,) and what is held between them (steps,); of each slice of the step the most, for the peaks."""
+    if len(times) > slices:
+        slice_of = np.minimum(times / step_seconds * slices, slices - 1).astype(np.int64)
+        first = np.unique(slice_of, return_index=True)[1]
+        times, held = times[first], np.maximum.reduceat(held, first)
+    return np.append(times, max(step_seconds, times[-1])), held
+
+
+def _slices(rows: int) -> int:
+    """For each row: narrower than a pixel of a laptop, if the rows are few."""
+    return max(100, min(1000, DETAIL // rows))
+
+
+def _unit(seconds: float) -> tuple[float, str]:
+    """What to multiply seconds by, and the name of the result."""
+    return (1.0, "seconds") if seconds >= 1 else (1e3, "ms") if seconds >= 1e-3 else (1e6, "µs")
+
+
+def _binary_unit(value: float) -> tuple[float, str]:
+    """The largest unit no larger than the value, in bytes, and its name."""
+    return next(
+        (2.0**power, unit) for unit, power in (("GiB", 30), ("MiB", 20), ("KiB", 10), ("bytes", 0)) if value >= 2**power
+    )

@@ -1,0 +1,1 @@
+"""Reports and tables, in text and HTML."""

@@ -1,0 +1,97 @@
+"""GraphSummary: what a graph holds, at a glance."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import asdict, dataclass
+
+import numpy as np
+from rich.console import Group, RenderableType
+from rich.filesize import decimal
+from rich.table import Table
+
+from envs.costs.costs import cost_model_of
+from envs.simulation.simulator import longest_remaining
+from graphs.foundation.errors import InputError
+from graphs.op_graph import OpGraph, Phase
+
+LARGEST = 5
+
+
+@dataclass(frozen=True)
+class GraphSummary:
+    """Counts, totals, and the largest tensors of a graph."""
+
+    name: str
+    fingerprint: str
+    ops: int
+    edges: int
+    units: int  # decisions that a placement takes
+    ops_by_phase: dict[str, int]
+    ops_by_kind: dict[str, int]  # most frequent first
+    flops: float  # FLOP of one step
+    bytes_accessed: float
+    weight_bytes: float  # each parameter tensor once
+    output_bytes: float
+    measured_ops: int  # with measured times
+    cost_model: str  # that times the ops unless another is named; empty if that does not follow from the graph
+    critical_path_ops: int  # ops on the longest chain
+    largest_outputs: dict[str, float]  # op -> bytes
+
+    @classmethod
+    def of(cls, graph: OpGraph) -> GraphSummary:
+        """Summarise a graph."""
+        largest = np.argsort(-graph.output_bytes, kind="stable")[:LARGEST]
+        return cls(
+            name=graph.name,
+            fingerprint=graph.fingerprint,
+            ops=len(graph),
+            edges=len(graph.edges),
+            units=graph.num_units,
+            ops_by_phase={p.name.lower(): int((graph.phase == p).sum()) for p in Phase if (graph.phase == p).any()},
+            ops_by_kind=dict(Counter(graph.kinds).most_common()),
+            flops=float(graph.flops.sum()),
+            bytes_accessed=float(graph.bytes_accessed.sum()),
+            weight_bytes=float(graph.weights.sum()),
+            output_bytes=float(graph.output_bytes.sum()),
+            measured_ops=int((~np.isnan([graph.measured_seconds, *graph.measured_on.values()]).all(axis=0)).sum()),
+            cost_model=_cost_model(graph),
+            critical_path_ops=int(longest_remaining(graph, np.ones(len(graph))).max()),
+            largest_outputs={graph.names[i]: float(graph.output_bytes[i]) for i in largest},
+        )
+
+    def to_json(self) -> dict[str, object]:
+        """As a flat record."""
+        return asdict(self)
+
+    def __rich__(self) -> RenderableType:
+        """Two tables: totals, and the largest tensors."""
+        totals = Table(title=f"{self.name}  ({self.fingerprint})", show_header=False, title_justify="left")
+        phases = ", ".join(f"{count} {phase}" for phase, count in self.ops_by_phase.items())
+        kinds = ", ".join(f"{count} {kind}" for kind, count in list(self.ops_by_kind.items())[:LARGEST])
+        for label, value in (
+            ("ops", f"{self.ops:,} ({phases})"),
+            ("most frequent", kinds),
+            ("edges", f"{self.edges:,}"),
+            ("units to place", f"{self.units:,}"),
+            ("longest chain", f"{self.critical_path_ops:,} ops"),
+            ("compute", f"{self.flops / 1e9:,.1f} GFLOP"),
+            ("memory traffic", decimal(int(self.bytes_accessed))),
+            ("parameters", decimal(int(self.weight_bytes))),
+            ("outputs of all ops", decimal(int(self.output_bytes))),
+        ):
+            totals.add_row(label, value)
+        if self.measured_ops:
+            totals.add_row("measured times", f"of {self.measured_ops:,} ops")
+        totals.add_row("timed by", self.cost_model or "whatever --cost-model names: some ops have times, others FLOPs")
+        tensors = Table("largest outputs", "size", title_justify="left")
+        for name, size in self.largest_outputs.items():
+            tensors.add_row(name, decimal(int(size)))
+        return Group(totals, tensors)
+
+
+def _cost_model(graph: OpGraph) -> str:
+    try:
+        return cost_model_of(graph)
+    except InputError:  # both, or neither: said where the graph is to be placed
+        return ""

@@ -1,0 +1,1 @@
+"""From a PyTorch module to an op graph: traced, costed, and with the backward pass of a training step."""

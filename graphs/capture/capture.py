@@ -1,0 +1,303 @@
+"""Capture: a PyTorch module becomes an op graph, without computing anything.
+
+`torch.export` traces the module into ATen operations. What follows says which of them are ops, and what they cost:
+
+- A parameter is not an op but a weight of the ops that read it, once, however many names it has. Inputs, buffers and
+  constants are taken to be on every device already: they are small beside weights, gradients and activations.
+- A view of a whole tensor (reshape, transpose, expand, ...) is not an op: who reads the view reads the tensor itself.
+- A view of a part (slice, chunk, select, ...) is an op that costs nothing and shares its tensor's device, so that
+  only the part travels to who reads it elsewhere. A part of a weight or input is that weight or input.
+- An op that no output depends on is left out.
+- FLOPs are those of PyTorch's FLOP counter: products, convolutions and attention; all else costs memory traffic only.
+- Memory traffic is every tensor read and written, once; of a table that is looked up, only the rows found.
+- A look-up with sparse=True is of a kind of its own, "aten.embedding.sparse": its table's gradient is sparse.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.export import ExportedProgram
+from torch.fx import Node
+from torch.utils._pytree import tree_leaves, tree_map_only
+from torch.utils.flop_counter import flop_registry, sdpa_flop_count
+
+from graphs.capture.tracing import trace
+from graphs.foundation.errors import InputError
+from graphs.foundation.user_code import neighbours, user_callable, users_line
+from graphs.op_graph import SPARSE, OpGraph
+
+aten = torch.ops.aten
+
+# Every row is multiplied by its group's matrix, as in mixtures of experts. PyTorch's counter may not know these.
+_GROUPED_PRODUCTS = {"aten._grouped_mm", "transformers.grouped_mm_fallback"}
+_FRAME = re.compile(r'File "(.+?)", line (\d+)')  # of a node's stack trace
+# These read as much of their first operand as they write.
+_LOOK_UPS = {aten.embedding, aten.gather, aten.index, aten.index_select, aten.nll_loss_forward}
+
+
+def capture(
+    module: nn.Module, args: Sequence[object], kwargs: Mapping[str, object] | None = None, *, name: str
+) -> OpGraph:
+    """The forward pass of `module(*args, **kwargs)` as an op graph.
+
+    Nothing is computed; on the meta device (`with torch.device("meta")`) nothing is allocated either.
+    Raises InputError for a module that cannot be traced, or whose sizes depend on data; UserCodeError for one that
+    fails on these inputs.
+    """
+    return walk(module, args, kwargs, name=name).build()
+
+
+def walk(
+    module: nn.Module, args: Sequence[object], kwargs: Mapping[str, object] | None = None, *, name: str
+) -> Builder:
+    """The traced module with what each of its nodes stands for; raises as `capture` does."""
+    return Builder(trace(module, tuple(args), dict(kwargs or {}), name=name), module, name)
+
+
+def capture_file(what: str) -> OpGraph:
+    """The forward pass of a module made by a user's function, given as "path/to/file.py:callable".
+
+    The callable takes no arguments and returns (module, args), (module, kwargs) or (module, args, kwargs): a tuple of
+    positional inputs, a dict of keyword inputs. A single tensor may stand alone. A model that is too large for memory
+    can be made `with torch.device("meta")` there.
+    Raises InputError for a missing file or callable, or another result; UserCodeError for what the user's code raises.
+    """
+    return walk_file(what).build()
+
+
+def walk_file(what: str) -> Builder:
+    """As `capture_file`, with what each node of the traced module stands for."""
+    text, _, function = what.rpartition(":")
+    path = Path(text)
+    made = user_callable(what)()
+    with neighbours(path):
+        return walk_made(made, what, name=f"{path.stem}:{function}")
+
+
+def walk_made(made: object, what: str, *, name: str) -> Builder:
+    """A module and its example inputs, traced: (module, args), (module, kwargs) or (module, args, kwargs).
+
+    Raises InputError for another object; `what` is what its sentence calls it.
+    """
+    if not isinstance(made, tuple) or len(made) not in (2, 3) or not isinstance(made[0], nn.Module):
+        raise InputError(
+            f"{what}: expected (module, args), (module, kwargs) or (module, args, kwargs), got {_described(made)}"
+        )
+    module, inputs = made[0], made[1]
+    kwargs = made[2] if len(made) == 3 else {}
+    if len(made) == 2 and isinstance(inputs, Mapping):  # what tokenizers return
+        inputs, kwargs = (), inputs
+    if not isinstance(kwargs, Mapping) or not all(isinstance(key, str) for key in kwargs):
+        raise InputError(f"{what}: expected keyword inputs as a dict by name, got {_described(kwargs)}")
+    args = inputs if isinstance(inputs, (tuple, list)) else (inputs,)
+    return walk(module, args, kwargs, name=name)
+
+
+def _described(made: object) -> str:
+    if isinstance(made, tuple):
+        return f"a tuple of {', '.join(type(part).__name__ for part in made) or 'nothing'}"
+    return type(made).__name__
+
+
+class Builder:
+    """Walks a traced program once, in order, and remembers what each of its nodes stands for."""
+
+    def __init__(self, program: ExportedProgram, module: nn.Module, name: str) -> None:
+        self.program, self.name = program, name
+        self.parameters = dict(module.named_parameters(remove_duplicate=False))
+        self.op: dict[Node, int] = {}  # the op whose output a node is, or looks at
+        self.weight: dict[Node, int] = {}  # the weight that a node is, or looks at
+        self.names: list[str] = []
+        self.kinds: list[str] = []
+        self.costs: list[tuple[float, float, float]] = []  # FLOP, bytes accessed, output bytes
+        self.group: list[int] = []
+        self.edges: set[tuple[int, int]] = set()
+        self.weights: list[float] = []  # bytes
+        self.weight_uses: set[tuple[int, int]] = set()
+        self.seen: dict[nn.Parameter, int] = {}  # the weight of each parameter read so far
+        self.live = _live(program)
+
+    def build(self) -> OpGraph:
+        """The op graph; to be called once."""
+        for node in self.program.graph.nodes:
+            if node in self.live and node.op == "call_function":
+                self._visit(node)
+        if not self.names:
+            raise InputError(
+                f"{self.name}: the module returns no tensor that it computes; return its outputs or its loss"
+            )
+        costs = np.array(self.costs).reshape(-1, 3)
+        return OpGraph(
+            self.name,
+            tuple(self.names),
+            tuple(self.kinds),
+            flops=costs[:, 0],
+            bytes_accessed=costs[:, 1],
+            output_bytes=costs[:, 2],
+            edges=np.array(sorted(self.edges), np.int64),
+            weights=np.array(self.weights),
+            weight_uses=np.array(sorted(self.weight_uses), np.int64),
+            group=np.array(self.group, np.int64),
+        )
+
+    def _visit(self, node: Node) -> None:
+        if not all(isinstance(size, int) for tensor in _tensors(node) for size in tensor.shape):
+            line = users_line(_FRAME.findall(node.meta.get("stack_trace") or ""), libraries=True)
+            at = f" at {line}" if line else ""
+            raise InputError(f"{self.name}: the size of the output of {_name(node)!r}{at} depends on data; pad it")
+        base = _viewed(node)
+        if base is None:
+            if _tensors(node):
+                self._add_op(node, _flops(node), _traffic(node), self._used_bytes(node))
+        elif _tensors(node) and _is_part(node, base) and base in self.op:
+            self._add_part(node, base)
+        else:
+            self._stand_for(node, base)
+
+    def _stand_for(self, node: Node, base: Node) -> None:
+        if base in self.op:
+            self.op[node] = self.op[base]
+        elif (weight := self.weight_of(base)) is not None:
+            self.weight[node] = weight
+
+    def _add_part(self, node: Node, base: Node) -> None:
+        whole = self.op[base]
+        self.group[whole] = whole if self.group[whole] < 0 else self.group[whole]
+        self._add_op(node, 0.0, 0.0, _bytes(_tensors(node)))
+        self.group[-1] = self.group[whole]
+
+    def _add_op(self, node: Node, flops: float, traffic: float, output_bytes: float) -> None:
+        op = len(self.names)
+        self.op[node] = op
+        self.names.append(_name(node))
+        self.kinds.append(_kind(node))
+        self.costs.append((flops, traffic, output_bytes))
+        self.group.append(-1)
+        for read in node.all_input_nodes:
+            if read in self.op:
+                self.edges.add((self.op[read], op))
+            elif (weight := self.weight_of(read)) is not None:
+                self.weight_uses.add((op, weight))
+
+    def weight_of(self, node: Node) -> int | None:
+        """The weight that a node is, or looks at; one that is read for the first time is added."""
+        if node in self.weight:
+            return self.weight[node]
+        path = self.program.graph_signature.inputs_to_parameters.get(node.name)
+        if path is None:
+            return None
+        parameter = self.parameters[path]
+        if parameter not in self.seen:
+            self.seen[parameter] = len(self.weights)
+            self.weights.append(_bytes(_tensors(node)))
+        return self.seen[parameter]
+
+    def _used_bytes(self, node: Node) -> float:
+        """Bytes of the outputs that someone reads."""
+        if isinstance(node.meta["val"], Tensor):
+            return _bytes([node.meta["val"]])
+        used = {user.args[1] for user in node.users if is_getitem(user) and user in self.live}
+        return _bytes([node.meta["val"][i] for i in used])
+
+
+def _live(program: ExportedProgram) -> set[Node]:
+    """The nodes that the module's outputs depend on; what updates buffers is left out."""
+    outputs = set(program.graph_signature.user_outputs)
+    stack = [node for node in program.graph.output_node().all_input_nodes if node.name in outputs]
+    live: set[Node] = set()
+    while stack:
+        node = stack.pop()
+        if node not in live:
+            live.add(node)
+            stack.extend(node.all_input_nodes)
+    return live
+
+
+def _viewed(node: Node) -> Node | None:
+    """The node whose memory a node looks at, or None for an op with an output of its own."""
+    if is_getitem(node):
+        return node.all_input_nodes[0]
+    is_view = getattr(node.target, "is_view", False) or node.target is aten._unsafe_view.default
+    return node.all_input_nodes[0] if is_view and node.all_input_nodes else None
+
+
+def is_getitem(node: Node) -> bool:
+    """Whether a node picks one of several outputs."""
+    return getattr(node.target, "__name__", "") == "getitem"
+
+
+def _is_part(node: Node, base: Node) -> bool:
+    """Whether a view shows less than all of its base."""
+    if is_getitem(node):
+        base = _viewed(base) or node  # what was split; an output of an op with several is no part of the others
+    if not isinstance(node.meta["val"], Tensor):
+        return False  # a split, whose parts come as getitems
+    return bool(sum(t.numel() for t in _tensors(node)) < sum(t.numel() for t in _tensors(base)))
+
+
+def _tensors(node: Node) -> list[Tensor]:
+    return [value for value in tree_leaves(node.meta.get("val")) if isinstance(value, Tensor)]
+
+
+def _bytes(tensors: Iterable[Tensor]) -> float:
+    """Bytes that tensors occupy; a dimension that was expanded occupies nothing."""
+    total = 0.0
+    for tensor in tensors:
+        shown = [size for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if stride or size == 0]
+        total += float(np.prod(shown, dtype=np.float64)) * tensor.element_size()
+    return total
+
+
+def _traffic(node: Node) -> float:
+    """Bytes read and written."""
+    written = _bytes(_tensors(node))
+    read = [_bytes(_tensors(source)) for source in node.all_input_nodes]
+    packet = getattr(node.target, "overloadpacket", None)
+    if packet in _LOOK_UPS and read:
+        read[0] = min(read[0], written)
+    elif packet is aten._embedding_bag:  # which reads the rows of a bag, and writes their sum
+        table, indices = (argument.meta["val"] for argument in node.args[:2])  # type: ignore[union-attr]  # both nodes
+        read[0] = min(read[0], read[0] / max(table.shape[0], 1) * indices.numel())
+    return written + sum(read)
+
+
+def _flops(node: Node) -> float:
+    args, kwargs = tree_map_only(Node, lambda read: read.meta["val"], (node.args, dict(node.kwargs)))
+    packet = getattr(node.target, "overloadpacket", None)
+    if packet is aten.scaled_dot_product_attention:
+        query, key, value = (tuple(tensor.shape) for tensor in args[:3])
+        heads = query[:-2]  # keys and values may be shared by several heads
+        return float(sdpa_flop_count(query, heads + key[-2:], heads + value[-2:]))  # type: ignore[no-untyped-call]
+    if str(packet) in _GROUPED_PRODUCTS:
+        return float(2 * node.meta["val"].numel() * args[0].shape[-1])
+    count: Callable[..., Any] | None = flop_registry.get(packet)
+    return float(count(*args, **kwargs, out_val=node.meta["val"])) if count else 0.0
+
+
+def _name(node: Node) -> str:
+    """Module path and unique node name: "layers.0.cell/addmm_3"."""
+    stack = list((node.meta.get("nn_module_stack") or {}).values())
+    path = stack[-1][0] if stack else ""
+    return f"{path}/{node.name}" if path else node.name
+
+
+def _kind(node: Node) -> str:
+    target = node.all_input_nodes[0].target if is_getitem(node) else node.target
+    return str(getattr(target, "overloadpacket", target)) + (SPARSE if _is_sparse(node) else "")
+
+
+def _is_sparse(node: Node) -> bool:
+    """Whether an op looks rows up whose gradient alone it will send."""
+    schema = getattr(node.target, "_schema", None)
+    names = [argument.name for argument in schema.arguments] if schema else []
+    if "sparse" not in names:
+        return False
+    position = names.index("sparse")
+    return bool(node.args[position] if position < len(node.args) else node.kwargs.get("sparse", False))

@@ -1,0 +1,139 @@
+"""Tracing: PyTorch's exporter turns a module into ATen operations; why it cannot is said in one sentence."""
+
+from __future__ import annotations
+
+import logging
+import re
+import sys
+import traceback
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from functools import partial
+from io import StringIO
+
+import torch
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensorDeviceMismatchError,
+    FakeTensorMode,
+)
+from torch.export import ExportedProgram
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, ShapeEnv
+from torch.utils._pytree import tree_leaves, tree_map_only
+
+from graphs.foundation.errors import InputError, UserCodeError
+from graphs.foundation.user_code import frames_of, users_line
+
+aten = torch.ops.aten
+
+# Devices run each of these as one kernel; PyTorch would take them apart into many ops.
+_KEPT_WHOLE = (aten.scaled_dot_product_attention.default, aten.nll_loss_forward.default, aten.silu.default)
+
+_NEEDS_VALUES = (GuardOnDataDependentSymNode, DataDependentOutputException, DynamicOutputShapeException)
+_TRACERS_OWN = ("torch._dynamo", "torch._export", "torch._subclasses", "torch.export", "torch.fx")
+_RETURNED = re.compile(r"<class '(.+?)'> in output, which is not a known type")
+_GIVEN = re.compile(r"Unsupported input type <class '(.+?)'>")
+_TENSORS = "tensors, or tuples, lists and dicts of them"
+
+
+def trace(module: nn.Module, args: tuple[object, ...], kwargs: dict[str, object], *, name: str) -> ExportedProgram:
+    """The module's forward pass as ATen operations; nothing is computed.
+
+    Raises UserCodeError, with the user's line, for a module that fails on these inputs, and InputError, with the
+    line and the remedy, for one that PyTorch cannot trace.
+    """
+    with _quiet():
+        try:
+            program = torch.export.export(module, args, kwargs, strict=False)
+            decompositions = torch.export.default_decompositions()
+            for op in _KEPT_WHOLE:
+                decompositions.pop(op, None)  # type: ignore[no-untyped-call]
+            decomposed: ExportedProgram = program.run_decompositions(decompositions)
+            return decomposed
+        except (Exception, SystemExit) as error:  # whatever the module's own code or the tracer raises
+            raise _explained(error, module, args, kwargs, name) from error
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """The exporter's logs, graphs and warnings are dropped; what the module prints goes to stderr."""
+    disabled = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings(), redirect_stdout(sys.stderr), redirect_stderr(StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(disabled)
+
+
+def _explained(
+    error: BaseException, module: nn.Module, args: tuple[object, ...], kwargs: dict[str, object], name: str
+) -> InputError:
+    reason = (str(error).strip() or type(error).__name__).partition("\n")[0].rstrip(".")
+    line = users_line(frames_of(error), libraries=True)
+    at = f" at {line}" if line else ""
+    if returned := _RETURNED.search(reason):
+        remedy = f"it must return {_TENSORS}; transformers' models: use_cache=False"
+        return InputError(f"{name}: the module returns an object of type {_short(returned[1])}; {remedy}")
+    if given := _GIVEN.search(reason):
+        return InputError(f"{name}: the example inputs hold an object of type {_short(given[1])}; give {_TENSORS}")
+    if isinstance(error, _NEEDS_VALUES):
+        return InputError(
+            f"{name}: the control flow or a size depends on the value of a tensor{at}, which is not known during "
+            "capture; use torch.where instead of `if`, and a fixed number of steps or elements"
+        )
+    if isinstance(error, FakeTensorDeviceMismatchError):
+        return InputError(f"{name}: {_devices(module, (args, kwargs)) or f'{reason}{at}'}; put all on one device")
+    failure = _failure(module, args, kwargs)
+    if failure is not None:
+        return UserCodeError(f"{name}: the module fails on its example inputs: {_described(failure, module)}")
+    return InputError(f"{name}: PyTorch cannot trace this module: {reason.partition('. ')[0]}{at}")
+
+
+def _failure(module: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]) -> BaseException | None:
+    """What the module raises when it is called without a tracer, on tensors that have shapes alone."""
+    mode = FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
+    held = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+    with_shapes = partial(mode.from_tensor, static_shapes=True)
+    try:
+        fake, args, kwargs = tree_map_only(Tensor, with_shapes, (held, args, kwargs))
+        with mode:
+            torch.func.functional_call(module, fake, args, kwargs)
+    except (Exception, SystemExit) as error:
+        is_tracers = type(error).__module__.startswith(_TRACERS_OWN) or "for tensor subclasses" in str(error)
+        return None if is_tracers or _innermost_part(error, module) is None else error
+    return None
+
+
+def _described(error: BaseException, module: nn.Module) -> str:
+    """What "my_model.py:12: RuntimeError: ... (in its submodule 'layers.0', a Linear)" is for this error."""
+    part = _innermost_part(error, module)
+    path = next((path for path, other in module.named_modules() if other is part), "")
+    within = f" (in its submodule {path!r}, a {type(part).__name__})" if path else ""
+    line = users_line(frames_of(error), libraries=True)
+    message = f"{type(error).__name__}: {error}".removesuffix(": ").rstrip(".")
+    return f"{line}: {message}{within}" if line else f"{message}{within}"
+
+
+def _innermost_part(error: BaseException, module: nn.Module) -> nn.Module | None:
+    """The module or submodule whose code raised an error; None if the error comes from elsewhere."""
+    parts = {id(part): part for part in module.modules()}
+    selves = [id(frame.f_locals.get("self")) for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return next((parts[which] for which in reversed(selves) if which in parts), None)
+
+
+def _devices(module: nn.Module, inputs: object) -> str:
+    """A sentence about weights and inputs that are on different devices; "" if they are not."""
+    held = {str(tensor.device) for tensor in (*module.parameters(), *module.buffers())}
+    given = {str(leaf.device) for leaf in tree_leaves(inputs) if isinstance(leaf, Tensor)}
+    if held == given:
+        return ""
+    return f"the weights are on {' and '.join(sorted(held))}, the example inputs on {' and '.join(sorted(given))}"
+
+
+def _short(type_name: str) -> str:
+    return type_name.rpartition(".")[2]

@@ -1,0 +1,326 @@
+"""Training step: to a forward graph, add the ops of its backward pass and of the optimizer.
+
+The rules are ours; they follow what PyTorch's autograd does, one op at a time:
+
+- A synthetic op "loss" reads all outputs of the forward pass that depend on a weight. An op needs a gradient if it
+  reads a weight or one of its producers needs a gradient, unless what it computes has none (a comparison, say).
+- `X.grad` computes the gradient of what X read from the gradient of X's output, which its consumers' `.grad` ops made.
+  It costs what X costs; twice that if X is a product of two operands that both need a gradient, five products for two
+  if it is fused attention, which computes its scores again. An op has one output tensor here, so it is as large as the
+  outputs of X's producers on average; for a part of a tensor, as the part.
+- `X.grad_weight` computes the gradient of all weights that X reads, at the cost of X. Where ops share a weight (a
+  recurrent net, unrolled), each adds to the sum that it receives from the next one in forward order. The sum exists
+  twice while it is passed on: once as a tensor and once in the room that is set aside for gradients.
+- The gradient of a table that X looks up is dense: all of it is written, however few rows X has read. With sparse=True
+  it holds the rows that X has read, at most all of them, and where they are; several such look-ups of one table append
+  theirs, and a use of another kind makes the sum dense. The update touches these rows alone, as torch.optim.SparseAdam
+  does. No memory is set aside for such a gradient (`Problem.weight_state_bytes`).
+- `X.update` follows the first op that uses a weight, once its gradient is complete, and `X.refresh` brings the new
+  value to the others, so that splitting the users of one weight over devices costs the transfers that it must.
+- What autograd saves for the backward pass is an edge from its producer to the op that needs it, and so takes memory
+  until then. Results that only autograd sees (a dropout mask, the indices of a pooling) are not counted.
+
+The graph does not say in which order, or how often, an op reads its producers. What reads the same tensor twice
+(x * x) is taken for a product with an input or a number, and each side of a division is treated as the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import numpy as np
+
+from graphs.foundation.errors import InputError
+from graphs.op_graph import SPARSE, OpGraph, Phase
+
+# Adam reads the weight, its gradient and two moments, and writes all but the gradient.
+UPDATE_TRAFFIC = 7.0  # bytes per byte of weight
+
+_LOSS_BYTES = 4.0
+
+# The gradient of the input of these needs the weight alone, and the gradient of the weight the input alone.
+_LINEAR = {"mm", "addmm", "bmm", "baddbmm", "linear", "convolution"}
+# An operand of these is saved if another one needs a gradient; a number, an input or a buffer needs none.
+_PRODUCTS = _LINEAR | {"mul", "div"}
+_OF_TWO = {"mm", "bmm"}  # products that read nothing else
+_ATTENTION = "scaled_dot_product_attention"
+# All of what these read of an op or a weight gets a gradient, though they read as much of it as they write.
+_LOOK_UPS = {"embedding", "_embedding_bag", "gather", "index", "index_select", "nll_loss_forward"}
+# These save what says where they read or write, or which operand they take: an op without gradient, or no op at all.
+_SELECTS = {
+    "embedding", "gather", "index", "index_add", "index_put", "index_select", "masked_fill", "scatter", "scatter_add",
+    "where",
+}  # fmt: skip
+_CONSTANTS = {"full", "full_like", "ones", "ones_like", "scalar_tensor", "zeros", "zeros_like"}
+_SAVES_OUTPUT = {
+    "exp", "expm1", "log_softmax", "_log_softmax", "reciprocal", "relu", "rsqrt", "sigmoid", "softmax", "_softmax",
+    "sqrt", "tan", "tanh",
+}  # fmt: skip
+_SAVES_BOTH = {
+    "amax", "amin", "_cdist_forward", "cumprod", "linalg_vector_norm", "logcumsumexp", "prod", _ATTENTION,
+}  # fmt: skip
+_SAVES_NOTHING = {
+    "add", "cat", "ceil", "clone", "constant_pad_nd", "copy", "cumsum", "_fft_c2c", "_fft_c2r", "_fft_r2c", "flip",
+    "floor", "max", "mean", "median", "min", "native_dropout", "neg", "repeat", "roll", "round", "select_scatter",
+    "sign", "slice_scatter", "sort", "stack", "sub", "sum", "_to_copy", "topk", "trunc", "upsample_bicubic2d",
+    "upsample_bilinear2d", "upsample_nearest1d", "upsample_nearest2d",
+}  # fmt: skip
+# What is flat between its steps (floor, sign) is not here: autograd sends zeros back through it.
+_HAS_NO_GRADIENT = {
+    "any", "all", "argmax", "argmin", "bitwise_and", "bitwise_not", "bitwise_or", "bernoulli", "empty_like", "eq",
+    "full_like", "ge", "gt", "isinf", "isnan", "le", "logical_and", "logical_not", "logical_or", "lt", "ne",
+    "ones_like", "rand_like", "randn_like", "zeros_like",
+}  # fmt: skip
+
+
+def training_step(forward: OpGraph) -> OpGraph:
+    """Forward, backward and update ops of one training step; every op that is added is tied to its forward op.
+
+    Every weight that the loss depends on is trained. Raises InputError for a graph that is a training step already,
+    is grouped, or has no weight to train.
+    """
+    if forward.members is not None:
+        raise InputError(f"graph {forward.name!r} is grouped; make it a training step first, then group it")
+    if (forward.phase != Phase.FORWARD).any():
+        raise InputError(f"graph {forward.name!r} is a training step already")
+    if forward.devices or forward.measured_on or len(forward.transfer_bytes) or len(forward.edge_bytes):
+        raise InputError(
+            f"graph {forward.name!r} gives devices, times or transfers of its forward ops alone; give them for its "
+            "training step instead"
+        )
+    return _Builder(forward).build()
+
+
+_PER_OP = ("flops", "bytes_accessed", "output_bytes", "phase", "group", "measured_seconds")
+
+
+def forward_pass(step: OpGraph) -> OpGraph:
+    """The forward ops of a training step, its loss among them. Raises InputError for a graph that is grouped."""
+    if step.members is not None:
+        raise InputError(f"graph {step.name!r} is grouped; take the forward pass first, then group it")
+    kept = np.flatnonzero(step.phase == Phase.FORWARD)
+    position = np.full(len(step), -1)
+    position[kept] = np.arange(len(kept))
+    inside = (position[step.edges] >= 0).all(axis=1)
+    uses = step.weight_uses[position[step.weight_uses[:, 0]] >= 0]
+    mirror = step.mirror[kept]
+    return replace(
+        step,
+        names=tuple(step.names[op] for op in kept),
+        kinds=tuple(step.kinds[op] for op in kept),
+        **{key: getattr(step, key)[kept] for key in _PER_OP},
+        measured_on={device: seconds[kept] for device, seconds in step.measured_on.items()},
+        devices=tuple(step.devices[op] for op in kept) if step.devices else (),
+        transfer_bytes=step.transfer_bytes[kept] if len(step.transfer_bytes) else step.transfer_bytes,
+        edge_bytes=step.edge_bytes[inside] if len(step.edge_bytes) else step.edge_bytes,
+        edges=position[step.edges[inside]],
+        control=step.control[inside],
+        weight_uses=np.stack([position[uses[:, 0]], uses[:, 1]], axis=1),
+        mirror=np.where(mirror >= 0, position[mirror], -1),
+    )
+
+
+class _Builder:
+    """Adds ops to a forward graph."""
+
+    def __init__(self, forward: OpGraph) -> None:
+        self.graph = _with_loss(forward)
+        ops = len(self.graph)
+        self.kind = [_aten(kind) for kind in self.graph.kinds]
+        data = self.graph.edges[~self.graph.control].tolist()
+        self.producers = _lists(((v, u) for u, v in data), ops)
+        self.consumers = _lists(data, ops)
+        self.weights = _lists(self.graph.weight_uses.tolist(), ops)
+        self.needs_grad = _needs_grad(self.graph)
+        self.grad: dict[int, int] = {}  # forward op -> its .grad
+        self.grad_weight: dict[int, int] = {}  # forward op -> its .grad_weight
+        self.sparse_bytes: dict[int, float] = {}  # .grad_weight whose output is sparse -> how large that is
+        self.names: list[str] = []
+        self.kinds: list[str] = []
+        self.costs: list[tuple[float, float, float]] = []  # FLOP, bytes accessed, output bytes
+        self.phase: list[Phase] = []
+        self.mirror: list[int] = []
+        self.edges: list[tuple[int, int]] = []
+
+    def build(self) -> OpGraph:
+        graph = self.graph
+        self._add_backward()
+        self._add_optimizer()
+        costs = np.array(self.costs).reshape(-1, 3)
+        return replace(
+            graph,
+            names=(*graph.names, *self.names),
+            kinds=(*graph.kinds, *self.kinds),
+            flops=np.concatenate([graph.flops, costs[:, 0]]),
+            bytes_accessed=np.concatenate([graph.bytes_accessed, costs[:, 1]]),
+            output_bytes=np.concatenate([graph.output_bytes, costs[:, 2]]),
+            edges=np.concatenate([graph.edges, np.array(self.edges, np.int64).reshape(-1, 2)]),
+            control=np.concatenate([graph.control, np.zeros(len(self.edges), np.bool_)]),
+            phase=np.concatenate([graph.phase, np.array(self.phase, np.int64)]),
+            mirror=np.concatenate([graph.mirror, np.array(self.mirror, np.int64)]),
+            group=np.concatenate([graph.group, np.full(len(self.names), -1)]),
+            measured_seconds=np.concatenate([graph.measured_seconds, np.full(len(self.names), np.nan)]),
+        )
+
+    def _add(self, suffix: str, op: int, phase: Phase, costs: tuple[float, float, float], reads: Iterable[int]) -> int:
+        added = len(self.graph) + len(self.names)
+        self.names.append(f"{self.graph.names[op]}.{suffix}")
+        self.kinds.append(f"{self.graph.kinds[op]}.{suffix}" if phase is Phase.BACKWARD else suffix)
+        self.costs.append(costs)
+        self.phase.append(phase)
+        self.mirror.append(op)
+        self.edges.extend((source, added) for source in dict.fromkeys(reads))
+        return added
+
+    # ---- backward ----------------------------------------------------------------------------------------
+
+    def _add_backward(self) -> None:
+        loss = len(self.graph) - 1
+        carried: dict[int, int] = {}  # weight -> the op that added to its gradient last
+        for op in self.graph.topological_order[::-1].tolist():
+            arriving = [self.grad[consumer] for consumer in self.consumers[op] if consumer in self.grad]
+            if op == loss:
+                arriving = [loss]
+            if not arriving or not self.needs_grad[op]:
+                continue
+            if any(self.needs_grad[producer] for producer in self.producers[op]):
+                self.grad[op] = self._add_grad(op, arriving)
+            if self.weights[op]:
+                earlier = [carried[weight] for weight in self.weights[op] if weight in carried]
+                self.grad_weight[op] = self._add_grad_weight(op, arriving, earlier)
+                carried.update(dict.fromkeys(self.weights[op], self.grad_weight[op]))
+
+    def _add_grad(self, op: int, arriving: list[int]) -> int:
+        graph = self.graph
+        towards = [producer for producer in self.producers[op] if self.needs_grad[producer]]
+        is_free = graph.flops[op] == 0 and graph.bytes_accessed[op] == 0
+        output_bytes = graph.output_bytes[op] if is_free else graph.output_bytes[towards].mean()
+        is_product = graph.flops[op] > 0 and not self.weights[op]
+        times = 2.0 if is_product and len(towards) == len(self.producers[op]) > 1 else 1.0
+        if self.kind[op] == _ATTENTION:
+            times = 2.5
+        costs = *self._backward_cost(op, times, graph.output_bytes[towards].sum()), output_bytes
+        saved = [] if is_free or (self.kind[op] in _LINEAR and self.weights[op]) else self._saved(op)
+        return self._add("grad", op, Phase.BACKWARD, costs, [*arriving, *saved])
+
+    def _add_grad_weight(self, op: int, arriving: list[int], earlier: list[int]) -> int:
+        """The gradient of the weights that an op reads, added to what ops after it have made of the same weights."""
+        times = 2.0 if self.kind[op] in _OF_TWO and len(self.weights[op]) == 2 else 1.0
+        size = float(self.graph.weight_bytes[op])
+        looks_up = self.graph.kinds[op].endswith(SPARSE) and len(self.weights[op]) == 1
+        is_sparse = looks_up and all(other in self.sparse_bytes for other in earlier)
+        if is_sparse:
+            size = float(self.graph.bytes_accessed[op] - self.graph.output_bytes[op])  # rows, and where they are
+            size += sum(self.sparse_bytes[other] for other in earlier)
+        costs = *self._backward_cost(op, times, size), size
+        added = self._add("grad_weight", op, Phase.BACKWARD, costs, [*arriving, *earlier, *self._saved(op)])
+        if is_sparse:
+            self.sparse_bytes[added] = size
+        return added
+
+    def _backward_cost(self, op: int, times: float, gradient_bytes: float) -> tuple[float, float]:
+        """FLOP and bytes accessed of a gradient of the given size, for an op that is counted so many times."""
+        traffic = times * self.graph.bytes_accessed[op]
+        if self.kind[op] in _LOOK_UPS:  # which read no more than they wrote
+            traffic += max(gradient_bytes - self.graph.output_bytes[op], 0.0)
+        return times * self.graph.flops[op], traffic
+
+    def _saved(self, op: int) -> list[int]:
+        """The ops whose outputs autograd keeps for the backward pass of an op; an unknown one keeps what it read."""
+        kind, producers = self.kind[op], self.producers[op]
+        trained = [producer for producer in producers if self.needs_grad[producer]]
+        if kind in _SAVES_OUTPUT:
+            return [op]
+        if kind in _SAVES_NOTHING or op == len(self.graph) - 1:
+            return []
+        if kind in _SELECTS:
+            return [p for p in producers if p not in trained and self.kind[p] not in _CONSTANTS]
+        if kind in _PRODUCTS and not self.weights[op]:
+            return [p for p in producers if trained != [p]]
+        return [*producers, op] if kind in _SAVES_BOTH else producers
+
+    # ---- optimizer ---------------------------------------------------------------------------------------
+
+    def _add_optimizer(self) -> None:
+        """An update at each weight's first user that has its gradient, a refresh at the others."""
+        owner: dict[int, int] = {}  # weight -> op
+        order = self.graph.topological_order.tolist()
+        for op in order:
+            if op in self.grad_weight:
+                for weight in self.weights[op]:
+                    owner.setdefault(weight, op)
+        users = np.bincount(self.graph.weight_uses[:, 1], minlength=len(self.graph.weights))
+        update: dict[int, int] = {}
+        for op in order:
+            if owned := [weight for weight in self.weights[op] if owner.get(weight) == op]:
+                update[op] = self._add_update(op, owned, [weight for weight in owned if users[weight] > 1])
+        for op in order:
+            if awaited := [update[owner[weight]] for weight in self.weights[op] if owner.get(weight, op) != op]:
+                self._add("refresh", op, Phase.REFRESH, (0.0, 0.0, 0.0), awaited)
+
+    def _add_update(self, op: int, owned: list[int], shared: list[int]) -> int:
+        """Written in place: only what is sent to other users is an output, in addition to the memory set aside for it.
+
+        Of a table with a sparse gradient, only the rows that were read are written and sent.
+        """
+        size = float(self.graph.weights[owned].sum())
+        size = min(self.sparse_bytes.get(self.grad_weight[op], size), size)
+        costs = 0.0, UPDATE_TRAFFIC * size, min(float(self.graph.weights[shared].sum()), size)
+        return self._add("update", op, Phase.UPDATE, costs, [self.grad_weight[op]])
+
+
+def _with_loss(forward: OpGraph) -> OpGraph:
+    """Append the op that turns all outputs into one number."""
+    has_consumer = np.zeros(len(forward), np.bool_)
+    has_consumer[forward.edges[~forward.control, 0]] = True
+    sinks = np.flatnonzero(~has_consumer & _needs_grad(forward))
+    if len(sinks) == 0:
+        raise InputError(
+            f"graph {forward.name!r} has no weight to train; capture its forward pass alone, with --no-training "
+            "(in Python, training=False)"
+        )
+    loss = len(forward)
+    return replace(
+        forward,
+        names=(*forward.names, "loss"),
+        kinds=(*forward.kinds, "loss"),
+        flops=np.append(forward.flops, 0.0),
+        bytes_accessed=np.append(forward.bytes_accessed, forward.output_bytes[sinks].sum()),
+        output_bytes=np.append(forward.output_bytes, _LOSS_BYTES),
+        edges=np.concatenate([forward.edges, np.stack([sinks, np.full(len(sinks), loss)], axis=1)]),
+        control=np.append(forward.control, np.zeros(len(sinks), np.bool_)),
+        phase=np.append(forward.phase, Phase.FORWARD),
+        mirror=np.append(forward.mirror, -1),
+        group=np.append(forward.group, -1),
+        measured_seconds=np.append(forward.measured_seconds, np.nan),
+    )
+
+
+def _needs_grad(graph: OpGraph) -> list[bool]:
+    """(ops,) whether each op reads a weight, or something that depends on one."""
+    needs = [False] * len(graph)
+    for op in graph.weight_uses[:, 0].tolist():
+        needs[op] = True
+    offsets, out_edges = graph.successors
+    consumers, control = graph.edges[out_edges, 1].tolist(), graph.control[out_edges].tolist()
+    for op in graph.topological_order.tolist():
+        needs[op] = needs[op] and _aten(graph.kinds[op]) not in _HAS_NO_GRADIENT
+        if needs[op]:
+            for edge in range(offsets[op], offsets[op + 1]):
+                needs[consumers[edge]] |= not control[edge]
+    return needs
+
+
+def _aten(kind: str) -> str:
+    """The name of an ATen operation, "mm" for "aten.mm"; of other kinds nothing is known."""
+    library, _, name = kind.removesuffix(SPARSE).partition(".")
+    return name if library == "aten" else ""
+
+
+def _lists(pairs: Iterable[Iterable[int]], ops: int) -> list[list[int]]:
+    """(ops,) the distinct second members of the pairs, by their first."""
+    lists: list[dict[int, None]] = [{} for _ in range(ops)]
+    for key, value in pairs:
+        lists[key][value] = None
+    return [list(distinct) for distinct in lists]

@@ -1,0 +1,212 @@
+"""The look-up by name: an extension is a file in its folder, and the file's name is its name.
+
+Every extension file has a function `build` whose keywords are its knobs. A spec says what to build:
+
+- `rnnlm:layers=4,steps=40`: a name with knobs; the value of a knob that has no default may stand alone,
+  `expert:split.json`;
+- `path/to/my.py:build`, or `path/to/my.py:build:knob=3,other=x`: a function in a user's own file, and its knobs after
+  a second colon. It returns what the folder's own extensions return.
+
+Installed packages add names through the entry-point group `placelab.<folder>` (`placelab.placers`,
+`placelab.families`, ...), as `graphs.foundation.plugins` says; a built-in name wins over theirs.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import re
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from graphs.foundation.errors import DoesNotFitError, InputError, reason
+from graphs.foundation.errors import unknown as unknown
+from graphs.foundation.knobs import Builder, needed, texts, typed
+from graphs.foundation.plugins import plugins
+from graphs.foundation.user_code import user_callable
+
+FOLDERS = (
+    "graphs.families",
+    "graphs.clusters",
+    "envs.costs.cost_models",
+    "envs.objectives",
+    "envs.rewards",
+    "placers",
+    "placers.learned.gdp.networks",
+    "training.ppo_rewards",
+)
+LEAST = {"graphs.families": 1, "graphs.clusters": 1}  # of whole numbers there: layers, devices; elsewhere 0
+
+_KNOB = re.compile(r"\w+=")
+_OWN = re.compile(r"(?P<function>.+?\.py:\w+)(?::(?P<knobs>.*))?")
+_PROJECT = Path(__file__).resolve().parents[2]
+
+
+class Own(NamedTuple):
+    """A function in a user's own file."""
+
+    file: Path
+    function: str  # "path/to/my.py:build"
+    knobs: str | None  # "knob=3,other=x"
+
+
+def built_in(folder: str) -> tuple[str, ...]:
+    """Names of placelab's own extensions in a folder such as "graphs.families", sorted; imports none of them.
+
+    What is published, such as a suite, is made of these: it must not depend on what else is installed.
+    """
+    return tuple(sorted(_files(folder)))
+
+
+def names(folder: str) -> tuple[str, ...]:
+    """Names of all extensions of a folder, sorted, those of installed packages among them; imports none of them."""
+    return tuple(sorted(_files(folder).keys() | plugins(_kind(folder)).keys()))
+
+
+def module(folder: str, name: str) -> Any:  # a module, or what a package has in its place
+    """What has the extension's `build`.
+
+    Raises InputError, with what exists, for an unknown name, and for an extension whose package cannot be imported.
+    """
+    if name in _files(folder):
+        return importlib.import_module(".".join(_files(folder)[name].relative_to(_PROJECT).with_suffix("").parts))
+    installed = plugins(_kind(folder))
+    if name not in installed:
+        raise InputError(unknown(_singular(folder), name, names(folder)))
+    try:
+        return installed[name].load()
+    except InputError as error:
+        raise InputError(f"{_singular(folder)} {error}") from error
+
+
+def build(folder: str, spec: str) -> Any:  # each folder's contract says what its `build` returns
+    """Build what a spec names. Raises InputError as `check` does, and for knobs that do not go together."""
+    builder, knobs = _found(folder, spec)
+    try:
+        built = builder(**knobs)
+    except (InputError, DoesNotFitError):
+        raise
+    except Exception as error:  # sizes that PyTorch refuses, or code that is not ours
+        raise InputError(f"{spec!r} cannot be built: {reason(error)}") from error
+    if is_built_in(folder, spec):
+        return built
+    return importlib.import_module(folder).checked(spec, built)
+
+
+def check(folder: str, spec: str) -> None:
+    """Check all of a spec that can be checked without building what it names.
+
+    Raises InputError for an unknown name, an unknown or missing knob, or a value that is of the wrong type, not finite,
+    or too small.
+    """
+    _found(folder, spec)
+
+
+def own(spec: str) -> Own | None:
+    """The function of a spec such as "my.py:build:knob=3"; None for a name. Raises InputError for a file alone."""
+    if match := _OWN.fullmatch(spec):
+        return Own(Path(match["function"].rpartition(":")[0]), match["function"], match["knobs"])
+    file = spec.partition(":")[0]
+    if file.endswith(".py"):
+        raise InputError(f"{spec!r}: expected the name of a function after the file, as in {file}:NAME")
+    return None
+
+
+def is_built_in(folder: str, spec: str) -> bool:
+    """Whether a spec names one of placelab's own extensions."""
+    return own(spec) is None and spec.partition(":")[0] in _files(folder)
+
+
+def parse(spec: str) -> tuple[str, dict[str, str]]:
+    """Split "name:key=value,key=value" into the name and its knobs, as text."""
+    name, colon, rest = spec.partition(":")
+    return name, texts(spec, rest) if colon else {}
+
+
+def specs(text: str) -> list[str]:
+    """Split "metis:seeds=20,balance=memory,heft" into specs: what follows a comma is a knob if it is key=value.
+
+    Raises InputError for an empty spec.
+    """
+    if not isinstance(text, str):
+        raise InputError(f"expected names as text, with commas between them, got {type(text).__name__}")
+    found: list[str] = []
+    for part in text.split(","):
+        if not part.strip():
+            raise InputError(f"{text!r}: expected a name before, between and after commas; one is empty")
+        if found and _KNOB.match(part):
+            found[-1] += f",{part}"
+        else:
+            found.append(part)
+    return found
+
+
+def expanded(folder: str, spec: str) -> str:
+    """The spec with the knobs of the configuration that it names: "resnet:resnet-50,batch=32".
+
+    A knob given in addition to the configuration replaces its value. Raises InputError for an unknown configuration.
+    """
+    name, _, rest = spec.partition(":")
+    configuration, comma, others = rest.partition(",")
+    if not configuration or "=" in configuration:
+        return spec
+    known = constants(folder, name).get("CONFIGURATIONS")
+    if not isinstance(known, dict):
+        return spec
+    if configuration not in known:
+        raise InputError(f"{spec!r}: {unknown(f'configuration of {name}', configuration, known)}")
+    knobs = parse(f"{name}:{known[configuration]}")[1] | (texts(spec, others) if comma else {})
+    return f"{name}:{','.join(f'{key}={value}' for key, value in knobs.items())}"
+
+
+def constants(folder: str, name: str) -> dict[str, Any]:
+    """The literal constants of an extension's file and, as "doc", its first line; read without importing it."""
+    files = _files(folder)
+    if name not in files:
+        found = module(folder, name)
+        literals = {key: getattr(found, key) for key in dir(found) if key.isupper()}
+        return {"doc": (found.__doc__ or "").strip().partition("\n")[0], **literals}
+    tree = ast.parse(files[name].read_text())
+    values: dict[str, Any] = {"doc": (ast.get_docstring(tree) or "").partition("\n")[0]}
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            try:
+                values[node.targets[0].id] = ast.literal_eval(node.value)
+            except ValueError:
+                continue
+    return values
+
+
+def _found(folder: str, spec: str) -> tuple[Builder, dict[str, object]]:
+    """The builder that a spec names, and the values of its knobs."""
+    if not isinstance(spec, str):
+        raise InputError(f"expected a {_singular(folder)} as text, got {type(spec).__name__}")
+    if mine := own(spec):
+        name, knobs = mine.function, mine.knobs
+        builder: Builder = user_callable(name)
+    else:
+        spec = expanded(folder, spec)
+        name, colon, rest = spec.partition(":")
+        knobs = rest if colon else None
+        builder = module(folder, name).build
+    if (required := needed(builder)) and "=" not in (knobs or "").partition(",")[0]:
+        if not knobs:
+            raise InputError(f"{name!r} needs its knob {required[0]!r}: {name}:{required[0].upper()}")
+        knobs = f"{required[0]}={knobs}"
+    given = {} if knobs is None else texts(spec, knobs)
+    return builder, typed(spec, name, builder, given, least=None if mine else LEAST.get(folder, 0))
+
+
+def _files(folder: str) -> dict[str, Path]:
+    directory = _PROJECT.joinpath(*folder.split("."))
+    files = {path.stem: path for path in directory.glob("*.py") if not path.stem.startswith("_")}
+    return files | {path.parent.name: path for path in directory.glob("learned/*/placer.py")}
+
+
+def _kind(folder: str) -> str:
+    return folder.rpartition(".")[2]
+
+
+def _singular(folder: str) -> str:
+    word = _kind(folder).replace("_", " ")
+    return f"{word[:-3]}y" if word.endswith("ies") else word.removesuffix("s")

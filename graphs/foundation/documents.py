@@ -1,0 +1,136 @@
+"""Versioned text files: reading one gives a checked structure, or one sentence that says what is wrong and where."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import re
+import tomllib
+import zlib
+from collections import Counter
+from pathlib import Path
+from reprlib import repr as shortened
+from typing import Any, TypeVar, get_args
+
+import msgspec
+
+from graphs.foundation.errors import InputError
+
+Document = TypeVar("Document")
+
+MOST_BYTES = 2**30  # decompressed: a graph of millions of ops, and not yet all of a laptop's memory
+PIPES = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")  # open already, or as good as
+_PIECE = 2**20  # bytes decompressed at once
+_TOO_DEEP = "its brackets are nested too deeply"
+
+_AT = re.compile(r"^(?P<what>.*?)(?: - at `(?:\$|key in \$)\.?(?P<where>.*)`)?$", re.DOTALL)
+_STEP = re.compile(r"\[(\d+)\]|([^.\[\]]+)")
+
+
+def read_document(path: Path, kind: type[Document], *, version: int, remedy: str) -> Document:
+    """The document in a TOML, JSON or gzipped JSON file; `remedy` says how one comes by such a file.
+
+    Raises InputError, naming the file and the place in it, if it is missing, damaged, or of another version, or says
+    the same thing twice.
+    """
+    content = _parsed(path, read_file(path, remedy))
+    try:
+        _check_schema(content, kind)
+        _check_version(content, version)
+        return msgspec.convert(content, kind)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from error
+    except msgspec.ValidationError as error:
+        raise InputError(f"{path}: {_explained(str(error), content)}") from error
+    except RecursionError:
+        raise InputError(f"{path} is damaged: {_TOO_DEEP}") from None
+
+
+def _check_schema(content: object, kind: type[Any]) -> None:
+    """Raise InputError for a file of another kind of ours."""
+    fields = msgspec.structs.fields(kind) if isinstance(kind, type) and issubclass(kind, msgspec.Struct) else ()
+    expected = next((get_args(field.type) for field in fields if field.name == "schema"), ())
+    given = content.get("schema") if isinstance(content, dict) else None
+    if expected and isinstance(given, str) and given.startswith("placelab.") and given not in expected:
+        raise InputError(f"this is a file of {given!r}; expected one of {expected[0]!r}")
+
+
+def read_file(path: Path, remedy: str) -> bytes:
+    """What a file holds, decompressed if its name ends in ".gz"; `remedy` says how one comes by such a file.
+
+    Raises InputError, naming the file, if it is missing, cannot be read or decompressed, or is no regular file, which
+    one might wait for forever; standard input and pipes of the shell are read.
+    """
+    try:
+        waits = not (path.is_file() or path.is_dir() or str(path).startswith(PIPES))
+        if waits and path.exists():
+            raise InputError(f"{path} cannot be read: it is no regular file")
+        raw = path.read_bytes()
+        return _decompressed(path, raw) if path.suffix == ".gz" else raw
+    except InputError:
+        raise
+    except FileNotFoundError:
+        raise InputError(f"{path} does not exist; {remedy}") from None
+    except (gzip.BadGzipFile, zlib.error, EOFError) as error:
+        raise InputError(f"{path} is damaged: {error}") from error
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from error
+
+
+def _decompressed(path: Path, raw: bytes) -> bytes:
+    pieces: list[bytes] = []
+    with gzip.GzipFile(fileobj=io.BytesIO(raw)) as stream:
+        while piece := stream.read(_PIECE):
+            pieces.append(piece)
+            if len(pieces) * _PIECE > MOST_BYTES:
+                raise InputError(f"{path} holds more than {MOST_BYTES / 2**30:g} GiB; decompress it first")
+    return b"".join(pieces)
+
+
+def _parsed(path: Path, raw: bytes) -> Any:  # whatever the file holds
+    try:
+        return tomllib.loads(raw.decode()) if path.suffix == ".toml" else _of_json(raw)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from error
+    except RecursionError:
+        raise InputError(f"{path} is damaged: {_TOO_DEEP}") from None
+    except ValueError as error:  # bytes that are no text, text that is no TOML or JSON, numbers of thousands of digits
+        raise InputError(f"{path} is damaged: {str(error).partition('; use sys.')[0]}") from error
+
+
+def _of_json(raw: bytes) -> Any:
+    """Raises InputError for a key that is given twice: the first would be dropped without a word."""
+    content = msgspec.json.decode(raw)
+    json.loads(raw, object_pairs_hook=_checked)
+    return content
+
+
+def _checked(pairs: list[tuple[str, Any]]) -> None:
+    if len(dict(pairs)) < len(pairs):
+        [(key, _)] = Counter(key for key, _ in pairs).most_common(1)
+        raise InputError(f"{key!r} is given twice; keep one of them")
+
+
+def _check_version(content: object, version: int) -> None:
+    written = content.get("version", version) if isinstance(content, dict) else version
+    if isinstance(written, bool) or not isinstance(written, int):
+        raise InputError(f"version: expected the number {version}, got {shortened(written)}")
+    if written != version:
+        raise InputError(f"written as version {written}, this placelab reads version {version}")
+
+
+def _explained(message: str, content: object) -> str:
+    """Turn "Expected `float` >= 0.0 - at `$.nodes[3].flops`" into "nodes[3].flops: expected ..., got -1"."""
+    match = _AT.match(message)
+    what, where = (match["what"], match["where"] or "") if match else (message, "")
+    what = (what[:1].lower() + what[1:]).replace("`", "")
+    if ">" in what or "<" in what:
+        what += f", got {shortened(_value_at(content, where))}"
+    return f"{where}: {what}" if where else what
+
+
+def _value_at(content: Any, where: str) -> object:
+    for index, key in _STEP.findall(where):
+        content = content[int(index)] if index else content[key]
+    return content

@@ -1,0 +1,88 @@
+"""Knobs: the keywords of a builder, given as text, "layers=4,steps=40", and checked before it is called."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable
+
+from graphs.foundation.errors import InputError, unknown
+
+Builder = Callable[..., object]
+
+_TRUTH = {"true": True, "yes": True, "false": False, "no": False}
+_FROM_TEXT: dict[object, Callable[[str], int | float | str]] = {
+    "int": int,
+    "float": float,
+    "str": str,
+    "bool": lambda text: _TRUTH[text.lower()],
+}
+_KINDS = {int: "int", float: "float", str: "str", bool: "bool"}
+
+
+def texts(spec: str, rest: str) -> dict[str, str]:
+    """Split what follows the colon of a spec, "key=value,key=value", into knobs and their values."""
+    knobs: dict[str, str] = {}
+    for part in rest.split(","):
+        key, equals, value = part.partition("=")
+        if not equals or not key or not value:
+            raise InputError(f"{spec!r}: expected knobs as key=value,key=value after the colon, got {part!r}")
+        if key in knobs:
+            raise InputError(f"{spec!r}: knob {key!r} is given twice")
+        knobs[key] = value
+    return knobs
+
+
+def knobs_of(builder: Builder) -> dict[str, inspect.Parameter]:
+    """The keywords of a builder by name."""
+    every = inspect.signature(builder).parameters
+    return {name: knob for name, knob in every.items() if knob.kind in (knob.KEYWORD_ONLY, knob.POSITIONAL_OR_KEYWORD)}
+
+
+def needed(builder: Builder) -> list[str]:
+    """The knobs that have no default."""
+    return [name for name, knob in knobs_of(builder).items() if knob.default is knob.empty]
+
+
+def typed(spec: str, name: str, builder: Builder, given: dict[str, str], *, least: int | None) -> dict[str, object]:
+    """The values of the knobs in a spec, the name without them, of the types that the builder's hints or defaults say.
+
+    Whole numbers are at least `least`, or their default if that is less. Numbers are finite unless their default is
+    not. Raises InputError for an unknown or missing knob, or a value that is wrong.
+    """
+    knobs = knobs_of(builder)
+    values: dict[str, object] = {}
+    for key, text in given.items():
+        if key not in knobs:
+            raise InputError(f"{spec!r}: {unknown('knob', key, knobs)}" if knobs else f"{name!r} has no knobs")
+        values[key] = _value(spec, knobs[key], text, least)
+    if missing := [key for key in needed(builder) if key not in values]:
+        raise InputError(f"{spec!r} needs its knob {missing[0]!r}: {name}:{missing[0]}=...")
+    return values
+
+
+def _value(spec: str, knob: inspect.Parameter, text: str, least: int | None) -> object:
+    kind = _kind(spec, knob)
+    try:
+        value = _FROM_TEXT[kind](text)
+    except (ValueError, KeyError):
+        expected = "true or false" if kind == "bool" else f"of type {kind}"
+        raise InputError(f"{spec!r}: expected {knob.name} to be {expected}, got {text!r}") from None
+    if kind == "int" and least is not None:
+        least = min(knob.default, least) if isinstance(knob.default, int) else least
+        if int(value) < least:
+            raise InputError(f"{spec!r}: expected {knob.name} to be at least {least}, got {text}")
+    if isinstance(value, float) and not math.isfinite(value) and (math.isnan(value) or knob.default != math.inf):
+        raise InputError(f"{spec!r}: expected {knob.name} to be a finite number, got {text}")
+    return value
+
+
+def _kind(spec: str, knob: inspect.Parameter) -> str:
+    """The type of a knob by its hint, which may be text, or by its default."""
+    hint = knob.annotation if isinstance(knob.annotation, str) else _KINDS.get(knob.annotation, "")
+    kind = hint if hint in _FROM_TEXT else _KINDS.get(type(knob.default), "")
+    if not kind and knob.annotation is knob.empty:
+        return "str"
+    if not kind:
+        raise InputError(f"{spec!r}: {knob.name} cannot be given as text: its type is {knob.annotation}")
+    return kind

@@ -1,0 +1,64 @@
+"""Extensions that other installed packages bring, through entry points of the groups `placelab.placers`, and so on.
+
+The value of an entry point is a module with a function `build`, as the files of placelab's own folders are, or
+`module:attribute`, where the attribute is such a function or has one. A package that cannot be imported disturbs
+nothing until its extension is asked for.
+"""
+
+from __future__ import annotations
+
+import sys
+from contextlib import redirect_stdout
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from types import SimpleNamespace
+from typing import Any
+
+from graphs.foundation.errors import InputError, reason
+
+
+@dataclass(frozen=True)
+class Plugin:
+    """What installed packages offer under one name of one kind."""
+
+    name: str
+    kind: str  # "placers"
+    points: tuple[EntryPoint, ...]  # more than one if several packages use the name
+
+    @property
+    def package(self) -> str:
+        """The name of the package; of all, if there are several."""
+        return " and ".join(sorted(point.dist.name if point.dist else "unknown" for point in self.points))
+
+    def load(self) -> Any:  # a module, or what stands for one
+        """What has the function `build`. Raises InputError, naming the package and the reason, if nothing has."""
+        try:
+            return self._loaded()
+        except InputError as error:
+            raise InputError(f"{self.name!r} of the package {self.package} cannot be used: {error}") from error
+
+    def _loaded(self) -> Any:
+        if len(self.points) > 1:
+            raise InputError("several packages have one of this name; uninstall all but one")
+        point = self.points[0]
+        try:
+            with redirect_stdout(sys.stderr):  # standard output may be read by a program
+                found = point.load()
+        except (Exception, SystemExit) as error:  # the package's own code
+            raise InputError(f"importing {point.value} fails with {reason(error)}") from error
+        if callable(getattr(found, "build", None)):
+            return found
+        if not point.attr or not callable(found):
+            raise InputError(f"{point.value} has no function build")
+        constants = {name: value for name, value in vars(sys.modules[point.module]).items() if name.isupper()}
+        return SimpleNamespace(**constants, __doc__=found.__doc__, build=found)
+
+
+@cache
+def plugins(kind: str) -> dict[str, Plugin]:
+    """Plug-ins of a kind such as "placers", by name; imports none of them."""
+    points: dict[str, list[EntryPoint]] = {}
+    for point in entry_points(group=f"placelab.{kind}"):
+        points.setdefault(point.name, []).append(point)
+    return {name: Plugin(name, kind, tuple(points[name])) for name in sorted(points)}

@@ -1,1 +1,0 @@
-"""Contiguous splits: what max-load planners have in common."""

@@ -1,0 +1,1 @@
+"""Learned placers: one folder each; what several share is here."""

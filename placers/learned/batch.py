@@ -1,0 +1,50 @@
+"""Batch: several observations as tensors, units and devices padded to the largest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from placers.learned.features import Observation
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Problems side by side; padded entries are False in the masks."""
+
+    units: Tensor  # (problems, units, unit features)
+    unit_mask: Tensor  # (problems, units) bool
+    devices: Tensor  # (problems, devices, device features)
+    device_mask: Tensor  # (problems, devices) bool
+    pairs: Tensor  # (problems, units, devices, pair features)
+    edges: Tensor  # (2, edges) producer, consumer: indices into the flattened (problems * units)
+
+    @classmethod
+    def of(cls, observations: Sequence[Observation]) -> Batch:
+        """Stack observations of any sizes."""
+        units = _padded([torch.from_numpy(o.units) for o in observations])
+        devices = _padded([torch.from_numpy(o.devices) for o in observations])
+        pairs = units.new_zeros(*units.shape[:2], devices.shape[1], observations[0].pairs.shape[2])
+        for i, o in enumerate(observations):
+            pairs[i, : o.pairs.shape[0], : o.pairs.shape[1]] = torch.from_numpy(o.pairs)
+        edges = [torch.from_numpy(o.edges.T) + i * units.shape[1] for i, o in enumerate(observations)]
+        return cls(
+            units,
+            _mask([len(o.units) for o in observations]),
+            devices,
+            _mask([len(o.devices) for o in observations]),
+            pairs,
+            torch.cat(edges, dim=1),
+        )
+
+
+def _padded(tensors: list[Tensor]) -> Tensor:
+    return pad_sequence(tensors, batch_first=True)
+
+
+def _mask(lengths: list[int]) -> Tensor:
+    return torch.arange(max(lengths))[None, :] < torch.tensor(lengths)[:, None]

@@ -1,0 +1,1 @@
+"""ColocRL (Mirhoseini et al. 2017)."""

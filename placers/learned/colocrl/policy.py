@@ -1,0 +1,127 @@
+"""ColocRlPolicy: a sequence-to-sequence LSTM gives the op groups their devices, one by one (Mirhoseini et al. 2017).
+
+Published (section 3.2): the inputs, a tunable embedding of the op type, output sizes, and the direct inputs and outputs
+as an indicator of fixed size; and the network. Ours: widths, and that the indicator covers the first `positions` of
+the topological order, any further neighbours not being seen, so that one policy reads graphs of several sizes. Op
+groups are the graph's units, co-located by how it was loaded; the paper's rules for that merge all of a chain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+import torch
+from torch import Tensor, nn
+
+from envs.costs.costs import Costs
+from graphs.op_graph import Ints
+from graphs.problem import Problem
+from placers.learned.gdp.policy import Scores, as_columns
+from placers.learned.op_sequence import TYPES, OpSequence, Sequences
+from placers.learned.recurrent import Memory, Seq2Seq
+from placers.learned.shapes import Above0, Even, Size, check_devices, shape_of
+
+NAME = "colocrl"
+
+
+class ColocRlShape(msgspec.Struct, frozen=True, kw_only=True):
+    """What a policy is made of."""
+
+    devices: Size = 2  # that it chooses among
+    hidden: Even = 512  # of the LSTMs; this and the next three as in the authors' later work
+    bound: Above0 = 5.0
+    temperature: Above0 = 10.0
+    type_width: Size = 20  # of the tunable embedding of an op type; ours, as the next
+    positions: Size = 256  # in the sequence that can be told apart as neighbours
+
+
+@dataclass(frozen=True, eq=False)
+class ColocRlBatch:
+    """Problems side by side."""
+
+    sequences: Sequences
+    neighbours: Tensor  # (problems, units, 2 * positions) by position: 1 at its inputs, then 1 at its outputs
+
+    @property
+    def unit_mask(self) -> Tensor:
+        """(problems, units) bool, False where padded."""
+        return self.sequences.mask
+
+
+class ColocRlPolicy(nn.Module):
+    """A distribution over placements, unit by unit in topological order."""
+
+    def __init__(self, shape: ColocRlShape) -> None:
+        super().__init__()
+        self.shape = shape
+        self.types = nn.Linear(len(TYPES), shape.type_width, bias=False)  # an embedding each; a unit's are averaged
+        inputs = shape.type_width + 1 + 2 * shape.positions
+        self.network = Seq2Seq(inputs, shape.devices, shape.hidden, shape.bound, shape.temperature)
+
+    def view(self, problem: Problem, costs: Costs) -> OpSequence:  # noqa: ARG002 - these policies see no costs
+        """What the policy sees of a problem. Raises InputError if it is for another number of devices."""
+        check_devices(NAME, self.shape.devices, problem.cluster)
+        return OpSequence.of(problem.graph)
+
+    def stack(self, views: Sequence[OpSequence]) -> ColocRlBatch:
+        """Several views as a batch."""
+        sequences = Sequences.of(views)
+        problems, units = sequences.mask.shape
+        neighbours = torch.zeros(problems, units, 2, self.shape.positions)
+        for own, view in zip(neighbours, views, strict=True):
+            producer, consumer = torch.from_numpy(view.edges).T
+            seen, known = producer < self.shape.positions, consumer < self.shape.positions
+            own[consumer[seen], 0, producer[seen]] = 1.0
+            own[producer[known], 1, consumer[known]] = 1.0
+        return ColocRlBatch(sequences, neighbours.flatten(2))
+
+    @torch.no_grad()
+    def act(self, batch: ColocRlBatch, samples: int, generator: torch.Generator) -> Tensor:
+        """Draw placements, (problems, samples, units) devices."""
+        return self.sample(batch, samples, generator)[0]
+
+    @torch.no_grad()
+    def sample(
+        self, batch: ColocRlBatch, samples: int, generator: torch.Generator, *, greedy: int = 0
+    ) -> tuple[Tensor, Tensor]:
+        """Placements and their log-probabilities, (problems, samples, units); the first `greedy` are likeliest."""
+        shape = len(batch.unit_mask), samples, -1
+        first = (torch.arange(samples) < greedy).repeat(len(batch.unit_mask))
+        drawn = self.network.draw(self._encode(batch).repeated(samples), generator, first)
+        devices, log_probability = (batch.sequences.by_unit(values.view(shape)) for values in drawn)
+        return devices, log_probability
+
+    def actions_of(self, batch: ColocRlBatch, placements: Sequence[Ints]) -> Tensor:
+        """(problems, 1, units) the actions that are these placements, (units,) each."""
+        return as_columns(placements, batch.unit_mask.shape[1])
+
+    def score(self, batch: ColocRlBatch, placements: Tensor) -> Scores:
+        """Log-probabilities and entropy of placements (problems, samples, units), differentiable."""
+        chosen = batch.sequences.by_position(placements)
+        memory = self._encode(batch).repeated(placements.shape[1])
+        table = self.network.log_probabilities(memory, chosen.flatten(0, 1)).view(*chosen.shape, -1)
+        log_probability = batch.sequences.by_unit(table.gather(-1, chosen[..., None]).squeeze(-1))
+        entropy = batch.sequences.by_unit(-(table.exp() * table).sum(-1).mean(1, keepdim=True))[:, 0]
+        return Scores(log_probability * batch.unit_mask[:, None], entropy * batch.unit_mask)
+
+    @torch.no_grad()
+    def candidates(self, batch: ColocRlBatch, count: int, generator: torch.Generator) -> Ints:
+        """(count, units) placements of a single problem: the most likely choices, then samples."""
+        placements: Ints = self.sample(batch, count, generator, greedy=1)[0][0].numpy()
+        return placements
+
+    def _encode(self, batch: ColocRlBatch) -> Memory:
+        types = batch.sequences.types
+        embedded = self.types(types / types.sum(-1, keepdim=True).clamp(min=1.0))
+        inputs = torch.cat([embedded, batch.sequences.sizes[..., None], batch.neighbours], -1)
+        return self.network.encode(inputs, batch.unit_mask)
+
+
+def new_colocrl(network: str, seed: int) -> ColocRlPolicy:
+    """An untrained policy of the shape in a spec; same seed, same weights. Raises InputError as `shape_of` does."""
+    shape = shape_of(network, NAME, ColocRlShape)
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return ColocRlPolicy(shape)

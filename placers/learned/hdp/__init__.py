@@ -1,0 +1,1 @@
+"""HDP (Mirhoseini et al. 2018)."""

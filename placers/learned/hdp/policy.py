@@ -1,0 +1,174 @@
+"""HdpPolicy: a grouper assigns ops to groups, a sequence-to-sequence LSTM places the groups (Mirhoseini et al. 2018).
+
+Groups and devices are both drawn, so both are part of the action: what `act` returns holds the units' devices, which
+follow from the rest, then the group of each op, then the device of each group. So `score` needs nothing else.
+
+Published: the model, widths and number of groups (TensorFlow's grappler), and, by the paper, logits bounded at 5 after
+division by 10; the code's settings are "hdp:bound=1,temperature=1,released=true". Of that code, left out are the noise
+on logits in the first 750 updates, and the repetition of the last placement after 500.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+import torch
+from torch import Tensor, nn
+
+from envs.costs.costs import Costs
+from graphs.op_graph import Ints
+from graphs.problem import Problem
+from placers.learned.gdp.policy import Scores, as_columns
+from placers.learned.hdp.grouper import Grouper, describe_groups, neighbours_of
+from placers.learned.op_sequence import TYPES, OpSequence, Sequences
+from placers.learned.recurrent import Memory, Seq2Seq
+from placers.learned.shapes import Above0, Even, Size, check_devices, shape_of
+
+NAME = "hdp"
+MOST_GROUPS, GROUPS_PER_DEVICE = 256, 20
+
+
+class HdpShape(msgspec.Struct, frozen=True, kw_only=True):
+    """What a policy is made of; the defaults are published."""
+
+    devices: Size = 2  # that it chooses among
+    hidden: Even = 512  # of the LSTMs
+    grouper: Size = 64  # width of the grouper
+    groups: int = 0  # 0: as many as the authors' code makes, 20 per device and at most 256
+    bound: Above0 = 5.0
+    temperature: Above0 = 10.0
+    released: bool = False  # features as their code computes them, which has two slips; see `hdp_grouper`
+
+    @property
+    def num_groups(self) -> int:
+        """How many groups the grouper chooses among."""
+        return self.groups if self.groups > 0 else min(MOST_GROUPS, GROUPS_PER_DEVICE * self.devices)
+
+
+@dataclass(frozen=True, eq=False)
+class HdpBatch:
+    """Problems side by side."""
+
+    sequences: Sequences
+    neighbours: Tensor  # (problems, units, slots)
+    groups: int
+
+    @property
+    def unit_mask(self) -> Tensor:
+        """(problems, 2 * units + groups) bool: what of an action is a decision, and not padded."""
+        ops = self.sequences.mask
+        return torch.cat([torch.zeros_like(ops), ops, ops.new_ones(len(ops), self.groups)], 1)
+
+
+class HdpPolicy(nn.Module):
+    """A distribution over groupings, and over devices of the groups."""
+
+    def __init__(self, shape: HdpShape) -> None:
+        super().__init__()
+        self.shape = shape
+        self.grouper = Grouper(shape.grouper, shape.num_groups, shape.released)
+        inputs = 2 * shape.num_groups + len(TYPES) + 1
+        self.placer = Seq2Seq(inputs, shape.devices, shape.hidden, shape.bound, shape.temperature)
+
+    def view(self, problem: Problem, costs: Costs) -> OpSequence:  # noqa: ARG002 - these policies see no costs
+        """What the policy sees of a problem. Raises InputError if it is for another number of devices."""
+        check_devices(NAME, self.shape.devices, problem.cluster)
+        return OpSequence.of(problem.graph)
+
+    def stack(self, views: Sequence[OpSequence]) -> HdpBatch:
+        """Several views as a batch."""
+        slots = [neighbours_of(view, released=self.shape.released) for view in views]
+        padded = nn.utils.rnn.pad_sequence(slots, batch_first=True)
+        return HdpBatch(Sequences.of(views), padded, self.shape.num_groups)
+
+    @torch.no_grad()
+    def act(self, batch: HdpBatch, samples: int, generator: torch.Generator) -> Tensor:
+        """Draw actions, (problems, samples, 2 * units + groups): the first `units` columns are the units' devices."""
+        return self.sample(batch, samples, generator)[0]
+
+    @torch.no_grad()
+    def sample(
+        self, batch: HdpBatch, samples: int, generator: torch.Generator, *, greedy: int = 0
+    ) -> tuple[Tensor, Tensor]:
+        """Actions and their log-probabilities, (problems, samples, 2 * units + groups).
+
+        Every sample has a grouping of its own, as in the authors' code. The first `greedy` are the most likely.
+        """
+        sequences, problems = batch.sequences, len(batch.sequences.mask)
+        table = self.grouper(sequences, batch.neighbours)
+        drawn = torch.multinomial(table.exp().flatten(0, 1), samples, replacement=True, generator=generator)
+        assigned = drawn.view(problems, -1, samples).transpose(1, 2)
+        first = torch.arange(samples) < greedy
+        assigned = torch.where(first[:, None], table.argmax(-1)[:, None], assigned) * sequences.mask[:, None]
+        devices, chosen = (
+            values.view(problems, samples, -1)
+            for values in self.placer.draw(self._encode(batch, assigned), generator, first.repeat(problems))
+        )
+        of_units = sequences.by_unit(devices.gather(2, assigned)) * sequences.mask[:, None]
+        grouping = self._of_grouping(batch, table, assigned)
+        log_probability = torch.cat([torch.zeros_like(grouping), grouping, chosen], 2)
+        return torch.cat([of_units, assigned, devices], 2), log_probability
+
+    @torch.no_grad()
+    def actions_of(self, batch: HdpBatch, placements: Sequence[Ints]) -> Tensor:
+        """(problems, 1, 2 * units + groups) likely actions that lead to placements, (units,) each (ours).
+
+        A group has the device whose ops, on average, are likeliest to be in it, and an op joins the likeliest group of
+        its device. A device without a group is missed: its ops are elsewhere.
+        """
+        ops = batch.sequences
+        wanted = ops.by_position(as_columns(placements, ops.mask.shape[1]))[:, 0]
+        table = self.grouper(ops, batch.neighbours)
+        on_device = nn.functional.one_hot(wanted, self.shape.devices) * ops.mask[..., None]
+        share = on_device / on_device.sum(1, keepdim=True).clamp(min=1)
+        devices = (table.exp().transpose(1, 2) @ share).argmax(-1)
+        elsewhere = devices[:, None] != wanted[..., None]
+        assigned = (table - 1e6 * elsewhere).argmax(-1) * ops.mask
+        of_units = ops.by_unit(devices.gather(1, assigned)[:, None])[:, 0] * ops.mask
+        return torch.cat([of_units, assigned, devices], 1)[:, None]
+
+    def score(self, batch: HdpBatch, placements: Tensor) -> Scores:
+        """Log-probabilities and entropy of actions (problems, samples, 2 * units + groups), differentiable.
+
+        Columns that are no decisions, or padded, have zeros.
+        """
+        units = batch.sequences.mask.shape[1]
+        assigned, devices = placements[..., units : 2 * units], placements[..., 2 * units :]
+        table = self.grouper(batch.sequences, batch.neighbours)
+        grouping = self._of_grouping(batch, table, assigned)
+        placing = self.placer.log_probabilities(self._encode(batch, assigned), devices.flatten(0, 1))
+        placing = placing.view(*devices.shape, -1)
+        chosen = placing.gather(-1, devices[..., None]).squeeze(-1)
+        undecided = -(table.exp() * table).sum(-1) * batch.sequences.mask
+        spread = -(placing.exp() * placing).sum(-1).mean(1)
+        return Scores(
+            torch.cat([torch.zeros_like(grouping), grouping, chosen], 2),
+            torch.cat([torch.zeros_like(undecided), undecided, spread], 1),
+        )
+
+    @torch.no_grad()
+    def candidates(self, batch: HdpBatch, count: int, generator: torch.Generator) -> Ints:
+        """(count, units) placements of a single problem: the most likely choices, then samples."""
+        units = batch.sequences.mask.shape[1]
+        placements: Ints = self.sample(batch, count, generator, greedy=1)[0][0, :, :units].numpy()
+        return placements
+
+    def _of_grouping(self, batch: HdpBatch, table: Tensor, assigned: Tensor) -> Tensor:
+        """(problems, samples, units) log-probability of each op's group."""
+        wide = table[:, None].expand(-1, assigned.shape[1], -1, -1)
+        return wide.gather(-1, assigned[..., None]).squeeze(-1) * batch.sequences.mask[:, None]
+
+    def _encode(self, batch: HdpBatch, assigned: Tensor) -> Memory:
+        described = describe_groups(batch.sequences, assigned, batch.groups, released=self.shape.released)
+        inputs = described.flatten(0, 1)
+        return self.placer.encode(inputs, inputs.new_ones(inputs.shape[:2], dtype=torch.bool))
+
+
+def new_hdp(network: str, seed: int) -> HdpPolicy:
+    """An untrained policy of the shape in a spec; same seed, same weights. Raises InputError as `shape_of` does."""
+    shape = shape_of(network, NAME, HdpShape)
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return HdpPolicy(shape)

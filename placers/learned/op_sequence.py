@@ -1,0 +1,98 @@
+"""OpSequence: what recurrent policies see of a graph, its units one after another in topological order.
+
+Op type, output sizes and neighbours are the features of Mirhoseini et al. (2017, section 3.2; 2018, section 3), who
+read nothing of the devices: what these are worth is learned. Ours is what our graphs oblige us to: a unit has several
+forward ops (the others are placed with them), so types are counted; kinds of ops are told apart as `features` does;
+and graphs hold the bytes of an output instead of its shape, whose logarithm takes the place of the shape's dimensions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from graphs.op_graph import Floats, Ints, OpGraph, Phase
+from placers.learned.features import KIND_WORDS
+from placers.search.unit_graph import unit_order
+
+TYPES = (*KIND_WORDS, "other")
+
+
+@dataclass(frozen=True, eq=False)
+class OpSequence:
+    """The units of a graph by their position in a topological order; edges are those of the forward pass."""
+
+    order: Ints  # (units,) the unit at each position
+    types: Floats  # (units, len(TYPES)) how many forward ops of each type
+    sizes: Floats  # (units,) log(1 + bytes) of the forward ops' outputs
+    edges: Ints  # (edges, 2) positions of producer and consumer; each pair once, sorted
+    connections: Floats  # (edges,) how many edges between ops it stands for
+
+    @classmethod
+    def of(cls, graph: OpGraph) -> OpSequence:
+        """The units of a graph in order."""
+        order = unit_order(graph)
+        position = np.argsort(order)
+        forward = graph.phase == Phase.FORWARD
+        place = position[graph.units]
+        types = np.zeros((len(order), len(TYPES)))
+        np.add.at(types, (place[forward], np.array([_type(kind) for kind in graph.kinds])[forward]), 1.0)
+        sent_bytes = np.bincount(place[forward], weights=graph.sent_bytes[forward], minlength=len(order))
+        between = place[graph.edges[forward[graph.edges].all(axis=1)]]
+        apart = between[between[:, 0] != between[:, 1]]
+        edges, connections = np.unique(apart, axis=0, return_counts=True)
+        return cls(order, types, np.log1p(sent_bytes), edges.reshape(-1, 2), connections.astype(np.float64))
+
+
+@dataclass(frozen=True, eq=False)
+class Sequences:
+    """Several op sequences as tensors, padded to the longest; padded positions hold the padded units, in order."""
+
+    order: Tensor  # (problems, units) the unit at each position
+    mask: Tensor  # (problems, units) bool, False where padded; the same for positions as for units
+    types: Tensor  # (problems, units, len(TYPES))
+    sizes: Tensor  # (problems, units)
+    edges: Tensor  # (problems, edges, 2) positions
+    connections: Tensor  # (problems, edges), 0 where padded
+
+    @classmethod
+    def of(cls, sequences: Sequence[OpSequence]) -> Sequences:
+        """Sequences of any lengths side by side."""
+        lengths = torch.tensor([len(one.order) for one in sequences])
+        units = int(lengths.max())
+        order = torch.arange(units).repeat(len(sequences), 1)
+        for row, one in zip(order, sequences, strict=True):
+            row[: len(one.order)] = torch.from_numpy(one.order)
+        return cls(
+            order,
+            torch.arange(units)[None, :] < lengths[:, None],
+            _padded([one.types for one in sequences]),
+            _padded([one.sizes for one in sequences]),
+            pad_sequence([torch.from_numpy(one.edges) for one in sequences], batch_first=True),
+            _padded([one.connections for one in sequences]),
+        )
+
+    def by_unit(self, values: Tensor) -> Tensor:
+        """(problems, samples, units) from the same by position."""
+        return torch.zeros_like(values).scatter(-1, self._order_of(values), values)
+
+    def by_position(self, values: Tensor) -> Tensor:
+        """(problems, samples, units) by position from the same by unit."""
+        return values.gather(-1, self._order_of(values))
+
+    def _order_of(self, values: Tensor) -> Tensor:
+        return self.order[:, None].expand_as(values)
+
+
+def _type(kind: str) -> int:
+    """Index in TYPES: the first whose words occur in the kind."""
+    return next((i for i, words in enumerate(KIND_WORDS.values()) if any(word in kind for word in words)), -1)
+
+
+def _padded(values: Sequence[Floats]) -> Tensor:
+    return pad_sequence([torch.from_numpy(one).float() for one in values], batch_first=True)

@@ -1,0 +1,1 @@
+"""Placeto (Addanki et al. 2019)."""

@@ -1,0 +1,132 @@
+"""A policy on disk: a folder with its weights, what it is made of and what it expects to see.
+
+`policy.safetensors` holds the weights and `meta.json` the rest; no pickle. A folder written for other features or by
+another file version is refused rather than misread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save
+from torch import Tensor, nn
+
+from graphs.foundation import by_name
+from graphs.foundation.documents import read_document
+from graphs.foundation.errors import InputError
+from graphs.foundation.files import write_whole
+from graphs.foundation.torch_threads import limit_torch_threads
+from placers.learned.features import DEVICE_FEATURES, PAIR_FEATURES, UNIT_FEATURES
+from placers.learned.finite import are_finite
+from placers.learned.gdp.policy import OneShotPolicy
+from placers.learned.sequential.state import FEATURES
+
+VERSION = 1
+WEIGHTS = "policy.safetensors"
+META = "meta.json"
+P = TypeVar("P", bound=nn.Module)
+
+
+class Meta(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What `meta.json` says."""
+
+    schema: str = "placelab.policy"
+    version: int = VERSION
+    placer: str  # the file in placers/ that acts with this policy: "gdp", "sequential", "colocrl" or "hdp"
+    network: str  # spec of the network: "graphsage_transformer:width=64"
+    seed: int
+    simulations: int = 0  # simulations that training used
+    updates: int = 0
+    unit_features: tuple[str, ...] = UNIT_FEATURES
+    device_features: tuple[str, ...] = DEVICE_FEATURES
+    pair_features: tuple[str, ...] = PAIR_FEATURES
+    decoder_features: tuple[str, ...] = ()  # of a sequential policy
+    versions: dict[str, str] = {}
+
+
+def new_policy(network: str, seed: int) -> OneShotPolicy:
+    """An untrained policy over the network that a spec names; same seed, same weights."""
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return OneShotPolicy(by_name.build("placers.learned.gdp.networks", network))
+
+
+def spec_of(placer: str, **knobs: object) -> str:
+    """The spec of a learned placer with the knobs that are given a value."""
+    told = ",".join(f"{knob}={'yes' if value is True else value}" for knob, value in knobs.items() if value)
+    return f"{placer}:{told}" if told else placer
+
+
+def check_asked(placer: str, checkpoint: str, untrained: bool) -> None:
+    """Raise InputError for a placer without a trained policy, unless an untrained one is asked for explicitly."""
+    if checkpoint and untrained:
+        raise InputError(f"{placer}: give checkpoint={checkpoint} or untrained=yes, and not both")
+    if not checkpoint and not untrained:
+        raise InputError(
+            f"placer {placer!r} has no trained policy; give {placer}:checkpoint=RUN with a run folder of `placelab "
+            f"train`, or take 'default', the policy that comes with placelab; {placer}:untrained=yes places at random"
+        )
+
+
+def save_policy(folder: Path, weights: dict[str, Tensor], meta: Meta) -> None:
+    """Write a policy, given by its `state_dict()`, into a folder, which must exist.
+
+    Raises InputError for weights that are not finite numbers, or if the files cannot be written.
+    """
+    check_weights(folder / WEIGHTS, weights)
+    write_whole(folder / WEIGHTS, save(weights))
+    write_whole(folder / META, msgspec.json.format(msgspec.json.encode(meta), indent=2))
+
+
+def check_weights(path: Path, weights: Mapping[str, Tensor]) -> None:
+    """Raise InputError, naming the file, for weights that are not all finite numbers: such a policy has diverged."""
+    if not are_finite(weights.values()):
+        raise InputError(f"{path}: the policy's weights are not finite numbers, its training has diverged; train again")
+
+
+def load_meta(folder: Path) -> Meta:
+    """Raises InputError, naming the file, if it is missing, damaged, or of another version or other features."""
+    path = folder / META
+    if not path.is_file():
+        raise InputError(
+            f"{folder} holds no policy ({META} is missing); train one with `placelab train --out {folder}`"
+        )
+    meta = read_document(path, Meta, version=VERSION, remedy="`placelab train` writes it")
+    for what, theirs, ours in (
+        ("unit", meta.unit_features, UNIT_FEATURES),
+        ("device", meta.device_features, DEVICE_FEATURES),
+        ("pair", meta.pair_features, PAIR_FEATURES),
+        ("decoder", meta.decoder_features, FEATURES if meta.placer == "sequential" else ()),
+    ):
+        if theirs != ours:
+            differing = ", ".join(sorted(set(theirs) ^ set(ours))) or "their order"
+            raise InputError(f"{path}: this policy was trained on other {what} features ({differing}); train it again")
+    return meta
+
+
+def load_policy(folder: Path) -> tuple[OneShotPolicy, Meta]:
+    """The one-shot policy of a folder and its meta. Raises InputError as `load_meta` does, and for damaged weights."""
+    return load_as(folder, "gdp", new_policy)
+
+
+def load_as(folder: Path, placer: str, new: Callable[[str, int], P]) -> tuple[P, Meta]:
+    """The policy of a folder that a placer is to act with, made anew by `new`. Raises InputError as `load_policy`."""
+    limit_torch_threads()
+    meta = load_meta(folder)
+    if meta.placer != placer:
+        raise InputError(
+            f"{folder} holds a policy of {meta.placer!r}, not of {placer!r}; use {meta.placer}:checkpoint={folder}"
+        )
+    policy = new(meta.network, meta.seed)
+    try:
+        policy.load_state_dict(load_file(folder / WEIGHTS))
+    except (OSError, SafetensorError, RuntimeError) as error:
+        reason = str(error).partition("\n")[0]
+        raise InputError(f"{folder / WEIGHTS}: not the weights of {meta.network!r} ({reason})") from error
+    check_weights(folder / WEIGHTS, policy.state_dict())
+    return policy, meta

@@ -1,0 +1,1 @@
+"""The sequential decoder; ours."""

@@ -1,0 +1,67 @@
+"""Incumbent: the best placement that a search has found, by the problem's objective, and how it came to it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from envs.objectives import Evaluator
+from envs.simulation.simulator import Outcomes
+from graphs.op_graph import Floats, Ints
+
+OVERFLOW = 10.0  # energy of any overflow of memory: as much as a step that takes 20,000 times longer
+
+
+def energy(seconds: Floats | float, peak_bytes: Floats, memory_bytes: Floats) -> Floats:
+    """(...,) log of the seconds to be made small, and OVERFLOW times one plus the log of how far memory overflows.
+
+    `seconds` is (...,), `peak_bytes` (..., devices) and `memory_bytes` (devices,). Among placements that do not
+    fit, the one that is nearest to fitting has least energy, so a search repairs a start that does not fit.
+    """
+    ratio = np.maximum(peak_bytes, 1.0) / np.maximum(memory_bytes, 1.0)
+    overflow = np.log(np.maximum(ratio, 1.0)).sum(axis=-1)
+    penalty = np.where(overflow > 0, OVERFLOW * (1.0 + overflow), 0.0)
+    total: Floats = np.log(np.maximum(seconds, 1e-30)) + penalty
+    return total
+
+
+class Incumbent:
+    """The placement of least energy among those that were evaluated."""
+
+    def __init__(self, evaluator: Evaluator, first: Ints) -> None:
+        """`first`, (units,), is the answer as long as nothing was simulated."""
+        self.evaluator = evaluator
+        self.simulations = 0
+        self.best = first
+        self.best_energy = np.inf
+        self.curve: list[tuple[int, float]] = []  # (simulations, seconds) of each better placement that fits
+
+    def energies(self, placements: Ints, threads: int = 1) -> Floats:
+        """(plans,) energies of placements (plans, units)."""
+        outcomes = self.evaluator.run_batch(placements, threads=threads)
+        self.simulations += len(placements)
+        return self._noted(placements, outcomes, np.arange(len(placements)) - len(placements) + 1)
+
+    def energies_below(self, placements: Ints, ceiling: Floats, threads: int = 1) -> Floats:
+        """The same, but infinite for energies above a ceiling, (plans,): that need not look at memory is faster.
+
+        Most changes of a good placement are above any ceiling that a search would accept.
+        """
+        seconds = self.evaluator.seconds(placements, threads=threads)
+        self.simulations += len(placements)
+        found = np.full(len(placements), np.inf)
+        fast = np.flatnonzero(np.log(np.maximum(seconds, 1e-30)) <= ceiling)
+        if len(fast):
+            outcomes = self.evaluator.run_batch(placements[fast], threads=threads)  # again: the same simulations
+            found[fast] = self._noted(placements[fast], outcomes, fast - len(placements) + 1)
+        return np.where(found <= ceiling, found, np.inf)
+
+    def _noted(self, placements: Ints, outcomes: Outcomes, when: Ints) -> Floats:
+        """(plans,) energies; `when` each was simulated, from the last simulation."""
+        memory = self.evaluator.problem.cluster.memory_bytes
+        found = energy(outcomes.step_seconds, outcomes.peak_bytes, memory)
+        for index in np.flatnonzero(found < self.best_energy).tolist():
+            if found[index] < self.best_energy:
+                self.best, self.best_energy = placements[index].copy(), float(found[index])
+                if outcomes.fits[index]:
+                    self.curve.append((self.simulations + int(when[index]), float(outcomes.step_seconds[index])))
+        return found

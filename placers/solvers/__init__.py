@@ -1,0 +1,1 @@
+"""Solvers of others made ready for placement: METIS and KaHIP, CP-SAT."""

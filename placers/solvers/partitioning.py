@@ -1,0 +1,148 @@
+"""Partitioning: one part of the unit graph per device, and of many partitions the lowest cut that fits the memory.
+
+What the partitioners METIS and KaHIP have in common here. Parts balance what units compute; if no such partition fits,
+the mean of that and of what they hold in memory, as shares of the whole; then memory alone; and then partitions are
+repaired.
+
+Estimates decide what fits. Where placements may be simulated, a partition that turns out not to is repaired at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from envs.held_memory import HeldMemory
+from envs.objectives import Evaluator
+from graphs.foundation.errors import InputError
+from graphs.op_graph import Floats, Ints
+from placers.search.unit_graph import UnitGraph
+from placers.solvers.repair import repaired
+
+BALANCES = ("compute", "both", "memory")  # tried in this order
+LARGEST_IMBALANCE = 0.1  # by which a part of a balanced partition may outweigh its target
+
+Partition = Callable[[Floats, Floats, int], Ints]
+"""Parts (units,) from weights (units,) and targets (devices,), shares that sum to 1 both, and the number of the run."""
+
+
+@dataclass(frozen=True, eq=False)
+class Partitioning:
+    """A search for the lowest cut that fits."""
+
+    evaluator: Evaluator
+    units: UnitGraph
+    partition: Partition
+    runs: int
+    balance: str  # the first to be tried
+    repair: bool
+    budget: int  # placements that may be simulated
+
+    def placement(self) -> Ints:
+        """(units,) with a budget of one, the lowest cut whose estimated memory fits; else the best of the lowest."""
+        held, tried = HeldMemory.of(self.evaluator.problem), []
+        for balance in BALANCES[BALANCES.index(self.balance) :]:
+            found = self.lowest_cuts(held, *weights_and_targets(self.units, held, balance))
+            placement: Ints = found[0]
+            fits = held.overflow(placement) == 0
+            if self._left > 1 and (fits or not self.repair):
+                placement, fits = self._fastest(found[: self._left])
+                if self.repair and not fits:
+                    placement, fits = self._repaired(held, [placement], self._left // 2)
+            if fits:
+                return placement
+            tried.append(placement)
+        return self._repaired(held, tried, self._left)[0] if self.repair else placement
+
+    def lowest_cuts(self, held: HeldMemory, weights: Floats, targets: Floats) -> Ints:
+        """(partitions, units) distinct partitions: those that fit and are balanced first, then by increasing cut."""
+        parts = np.array([self.partition(weights, targets, run) for run in range(self.runs)])
+        found = np.unique(self.evaluator.problem.made_allowed(parts), axis=0)
+        keys = [
+            (held.overflow(parts), not _balanced(parts, weights, targets), cut(self.units, parts)) for parts in found
+        ]
+        order = sorted(range(len(found)), key=keys.__getitem__)
+        partitions: Ints = found[order].astype(np.int64)
+        return partitions
+
+    def _fastest(self, found: Ints) -> tuple[Ints, bool]:
+        """The best of the partitions, and whether it fits. If none of the first half does, the rest are spared."""
+        fastest, least = found[0], (True, np.inf)
+        for part in np.array_split(found, min(2, len(found))):
+            outcomes = self.evaluator.run_batch(part)
+            best = outcomes.best()
+            result = not outcomes.fits[best], float(outcomes.step_seconds[best])
+            if result < least:
+                fastest, least = part[best], result
+            if least[0]:
+                break
+        return fastest, not least[0]
+
+    def _repaired(self, held: HeldMemory, tried: list[Ints], simulations: int) -> tuple[Ints, bool]:
+        """Of the repaired partitions that fit, by estimate, the lowest cut; and whether a simulation says so too.
+
+        One that turns out not to fit is repaired again, as often as may be simulated, with less of the memory to fill:
+        less by what its devices held for a short while, which the estimate leaves out.
+        """
+        to_fill = held
+        while True:
+            candidates = [repaired(self.units, to_fill, parts, self.evaluator.problem.allowed) for parts in tried]
+            keys = [(to_fill.overflow(parts), cut(self.units, parts)) for parts in candidates]
+            placement = candidates[min(range(len(keys)), key=keys.__getitem__)]
+            if self.budget <= 1 or simulations < 1:
+                return placement, False
+            outcomes = self.evaluator.run_batch(placement[None])
+            simulations -= 1
+            short_lived = np.maximum(outcomes.peak_bytes[0] - held.on_devices(placement), 0.0)
+            limits = np.minimum(to_fill.limits, held.limits - short_lived)
+            if outcomes.fits[0] or (limits == to_fill.limits).all():
+                return placement, bool(outcomes.fits[0])
+            to_fill = replace(to_fill, limits=limits)
+
+    @property
+    def _left(self) -> int:
+        return self.budget - self.evaluator.simulations
+
+
+def check_knobs(placer: str, seeds: int, balance: str) -> None:
+    """Raise InputError unless there is a run to make and something to balance."""
+    if balance not in BALANCES:
+        raise InputError(f"{placer}: balance is {balance!r}; expected 'compute', 'both' or 'memory'")
+    if seeds < 1:
+        raise InputError(f"{placer}: seeds is {seeds}; expected a number >= 1")
+
+
+def weights_and_targets(units: UnitGraph, held: HeldMemory, balance: str) -> tuple[Floats, Floats]:
+    """What units weigh, (units,), and what parts should, (devices,): shares of the whole."""
+    speeds = 1.0 / np.maximum(units.seconds.sum(axis=0), 1e-30)
+    compute = shares(units.seconds), speeds / speeds.sum()
+    memory = shares(held.per_unit[:, None]), held.shares
+    if balance == "both":
+        return (compute[0] + memory[0]) / 2, (compute[1] + memory[1]) / 2
+    return compute if balance == "compute" else memory
+
+
+def shares(values: Floats) -> Floats:
+    """(rows,) mean over columns of each row's share of the column's total."""
+    found: Floats = (values / np.maximum(values.sum(axis=0), 1e-30)).mean(axis=1)
+    return found
+
+
+def integer_weights(values: Floats, total: float, *, least: int = 0) -> Ints:
+    """(values,) shares of the given total, rounded, and raised to the least."""
+    rounded: Ints = np.maximum(np.rint(shares(values[:, None]) * total).astype(np.int64), least)
+    return rounded
+
+
+def cut(units: UnitGraph, placement: Ints) -> float:
+    """Bytes on links between units of different devices."""
+    ends = placement[units.links]
+    return float(units.link_bytes[ends[:, 0] != ends[:, 1]].sum())
+
+
+def _balanced(parts: Ints, weights: Floats, targets: Floats) -> bool:
+    """Whether no part outweighs its target by more than the allowed imbalance and one unit."""
+    loads = np.bincount(parts, weights=weights, minlength=len(targets))
+    return bool((loads <= targets * (1 + LARGEST_IMBALANCE) + weights.max()).all())

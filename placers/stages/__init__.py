@@ -1,0 +1,1 @@
+"""Splitting a graph into consecutive stages."""

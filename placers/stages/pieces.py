@@ -1,0 +1,183 @@
+"""Pieces: what a contiguous split cannot take apart, in the order of the forward pass.
+
+As "Efficient Algorithms for Device Placement of DNN Graph Operators" prepares its workloads (Tarnawski et al., NeurIPS
+2020, section 4 and appendix B, and the program released with it): ops of one unit are one piece, and bring their
+backward ops along; contiguity is asked of the forward edges alone. A unit of backward ops only takes part by its
+edges to other such ops, turned around. Pieces on a cycle become one. A piece that takes no time and touches one other
+piece, in the forward pass, joins it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+
+from envs.costs.costs import Costs
+from envs.device_loads import Moved
+from graphs.op_graph import Floats, Ints, Phase
+from graphs.problem import Problem
+
+
+@dataclass(frozen=True, eq=False)
+class Pieces:
+    """A problem seen as pieces and nets; a net is the outputs that one set of pieces makes and reads."""
+
+    problem: Problem
+    of_unit: Ints  # (units,) the piece of each unit
+    seconds: Floats  # (pieces, devices) all ops
+    held_bytes: Floats  # (pieces,) of weights, with what training keeps beside them
+    edges: Ints  # (edges, 2) forward order between pieces, acyclic
+    nets: tuple[tuple[int, ...], ...]  # the pieces of each net, sorted
+    net_seconds: Floats  # (nets, devices) what a device pays that has a part of the net, but not all of it
+
+    @classmethod
+    def of(cls, problem: Problem, costs: Costs) -> Pieces:
+        """The pieces of a problem."""
+        return cls.joined(problem, costs, np.arange(problem.graph.num_units))
+
+    @classmethod
+    def joined(cls, problem: Problem, costs: Costs, label: Ints) -> Pieces:
+        """The same, where units of one label, (units,), are one piece from the start."""
+        label = _strongly_connected(problem, label)
+        label = _numbered(_with_free_ones_joined(problem, costs, label))
+        of_op = label[problem.graph.units]
+        nets, net_seconds = _nets(problem, of_op)
+        return cls(
+            problem,
+            label,
+            _summed(costs.op_seconds, of_op),
+            _held_bytes(problem, of_op),
+            _forward_edges(problem, label),
+            nets,
+            net_seconds,
+        )
+
+    def __len__(self) -> int:
+        return len(self.seconds)
+
+    @cached_property
+    def first_op(self) -> Ints:
+        """(pieces,) the topological position of each piece's first op."""
+        graph = self.problem.graph
+        first = np.full(len(self), len(graph))
+        np.minimum.at(first, self.of_unit[graph.units[graph.topological_order]], np.arange(len(graph)))
+        return first
+
+    @cached_property
+    def order(self) -> list[int]:
+        """A topological order, depth first: what a piece lets begin comes right after it."""
+        following: list[list[int]] = [[] for _ in range(len(self))]
+        awaited = np.bincount(self.edges[:, 1], minlength=len(self)).tolist()
+        for producer, consumer in self.edges.tolist():
+            following[producer].append(consumer)
+        by_first_op = np.argsort(self.first_op).tolist()
+        waiting = [piece for piece in by_first_op if not awaited[piece]]
+        order: list[int] = []
+        while waiting:
+            order.append(waiting.pop())
+            for piece in sorted(following[order[-1]], key=self.first_op.__getitem__, reverse=True):
+                awaited[piece] -= 1
+                if not awaited[piece]:
+                    waiting.append(piece)
+        return order
+
+
+def _forward_edges(problem: Problem, label: Ints) -> Ints:
+    """(edges, 2) between different labels: forward edges, and backward ones turned around where there is no other."""
+    graph = problem.graph
+    forward = graph.phase == Phase.FORWARD
+    of_op = label[graph.units]
+    has_forward = np.zeros(int(label.max(initial=-1)) + 1, np.bool_)
+    has_forward[of_op[forward]] = True
+    producer, consumer = graph.edges.T
+    ours = forward[producer] & forward[consumer]
+    backward = ~forward[producer] & ~forward[consumer]
+    orphaned = backward & ~(has_forward[of_op[producer]] & has_forward[of_op[consumer]])
+    edges = np.concatenate([graph.edges[ours], graph.edges[orphaned][:, ::-1]])
+    between = np.unique(of_op[edges], axis=0).reshape(-1, 2)
+    kept: Ints = between[between[:, 0] != between[:, 1]]
+    return kept
+
+
+def _strongly_connected(problem: Problem, label: Ints) -> Ints:
+    """(units,) labels, where those on a cycle of the forward edges are one."""
+    edges = _forward_edges(problem, label)
+    count = int(label.max(initial=-1)) + 1
+    adjacency = coo_array((np.ones(len(edges)), (edges[:, 0], edges[:, 1])), shape=(count, count))
+    _, component = connected_components(adjacency, connection="strong")
+    together: Ints = component.astype(np.int64)[label]
+    return together
+
+
+def _with_free_ones_joined(problem: Problem, costs: Costs, label: Ints) -> Ints:
+    """(units,) labels, where those that take no time and have one neighbour take its label."""
+    graph = problem.graph
+    forward = graph.phase == Phase.FORWARD
+    of_op = label[graph.units]
+    takes_time = np.zeros(int(label.max(initial=-1)) + 1, np.bool_)
+    takes_time[of_op[(costs.op_seconds > 0).any(axis=1)]] = True
+    ahead: dict[int, set[int]] = defaultdict(set)  # label -> labels whose forward ops its forward ops touch
+    bound: set[int] = set()  # labels whose forward ops touch a backward op
+    for u, v in graph.edges.tolist():
+        a, b = int(of_op[u]), int(of_op[v])
+        if forward[u] and forward[v]:
+            if a != b:
+                ahead[a].add(b)
+                ahead[b].add(a)
+        else:
+            bound.update(piece for piece, op in ((a, u), (b, v)) if forward[op])
+    return _joined_to_neighbours(label, ahead, [p for p in ahead if not takes_time[p] and p not in bound])
+
+
+def _joined_to_neighbours(label: Ints, around: dict[int, set[int]], free: list[int]) -> Ints:
+    """(units,) labels after each free one with a single neighbour has joined it, for as long as there are some."""
+    became = np.arange(int(label.max(initial=-1)) + 1)
+    waiting = sorted(free)[::-1]
+    is_free = set(free)
+    while waiting:
+        piece = waiting.pop()
+        if piece not in is_free or len(around[piece]) != 1:
+            continue
+        (neighbour,) = around[piece]
+        became[became == piece] = neighbour
+        is_free.discard(piece)
+        around[neighbour].discard(piece)
+        if neighbour in is_free:
+            waiting.append(neighbour)
+    joined: Ints = became[label]
+    return joined
+
+
+def _numbered(label: Ints) -> Ints:
+    return np.unique(label, return_inverse=True)[1].astype(np.int64)
+
+
+def _held_bytes(problem: Problem, of_op: Ints) -> Floats:
+    """(pieces,) bytes of the weights that each piece's ops read, with gradients and optimizer state."""
+    per_op = np.zeros(len(problem.graph))
+    np.add.at(per_op, problem.graph.weight_uses[:, 0], problem.weight_state_bytes[problem.graph.weight_uses[:, 1]])
+    return _summed(per_op[:, None], of_op)[:, 0]
+
+
+def _summed(values: Floats, of_op: Ints) -> Floats:
+    total = np.zeros((int(of_op.max(initial=-1)) + 1, values.shape[1]))
+    np.add.at(total, of_op, values)
+    return total
+
+
+def _nets(problem: Problem, of_op: Ints) -> tuple[tuple[tuple[int, ...], ...], Floats]:
+    """Distinct nets of two pieces or more, and the seconds (nets, devices) that moving their outputs takes."""
+    moved = Moved.of(problem)
+    pins: dict[int, set[int]] = defaultdict(set)
+    for output, reader in moved.reads.tolist():
+        pins[output].update((int(of_op[moved.source[output]]), int(of_op[reader])))
+    seconds: dict[tuple[int, ...], Floats] = defaultdict(lambda: np.zeros(len(problem.cluster)))
+    for output, pieces in pins.items():
+        if len(pieces) > 1 and moved.seconds[output].any():
+            seconds[tuple(sorted(pieces))] += moved.seconds[output]
+    return tuple(seconds), np.array(list(seconds.values())).reshape(-1, len(problem.cluster))

@@ -1,0 +1,107 @@
+"""Problems to train on and to be judged by: graphs of families, of files and of suites, in op groups, on clusters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache, partial
+from typing import Literal
+
+import numpy as np
+from tqdm import tqdm
+
+from envs.costs.costs import timed
+from graphs.capture.training_step import forward_pass
+from graphs.cluster import Cluster
+from graphs.foundation.errors import InputError
+from graphs.grouping import tie_ops
+from graphs.load import check_graphs, load_cluster, load_clusters, load_graph, split
+from graphs.op_graph import OpGraph
+from graphs.problem import Problem, check_optimizer
+from graphs.suites import suite_specs
+from training.randomised_clusters import randomised
+from training.randomised_costs import with_other_times
+from training.recipe import ProblemSet
+
+
+def load_problems(
+    chosen: ProblemSet,
+    which: Literal["train", "test"] = "train",
+    seed: int = 0,
+    capture: Callable[[str], OpGraph] | None = None,
+) -> list[Problem]:
+    """A split of a problem set: each of its graphs on each of its clusters for that split, and its suites.
+
+    For training, `seed` draws the randomised copies of the clusters, anew for each graph, which of all variants of a
+    graph (groups, cluster, copy) are kept, if not all are, and which of these are forward passes or have other times.
+    `capture` turns a spec into a graph; each is captured again unless it is given. Raises InputError as
+    `check_problems` and `timed` do, and for a split that is empty.
+    """
+    check_problems(chosen, which)
+    sources = _sources(chosen, which)
+    if not sources:
+        raise InputError("the recipe names nothing to be judged by; give it test_graphs, or name a suite")
+    rng = np.random.default_rng(seed)
+    problems = []
+    for spec, clusters in tqdm(sources, desc="capturing models", unit="model", leave=False, disable=None):
+        graph = (capture or load_graph)(spec)
+        if which == "test":
+            test = tie_ops(graph, chosen.test_groups)
+            problems += [timed(Problem(test, load_cluster(name), chosen.optimizer)) for name in clusters]
+            continue
+        variants = list(_variants(chosen, clusters, rng))
+        if 0 < chosen.variants < len(variants):
+            variants = [variants[i] for i in sorted(rng.choice(len(variants), chosen.variants, replace=False))]
+        tied = cache(partial(_tied, graph))
+        for groups, cluster in variants:
+            problem = timed(Problem(tied(groups, _happens(chosen.forward, rng)), cluster, chosen.optimizer))
+            problems.append(with_other_times(problem, rng) if _happens(chosen.measured, rng) else problem)
+    return problems
+
+
+def check_problems(chosen: ProblemSet, which: Literal["train", "test"]) -> None:
+    """Check all of a split that can be checked before anything is captured.
+
+    Raises InputError for a family, graph, suite, cluster or optimizer that there is not, a file that is damaged, and a
+    graph or a cluster that is given twice, or both trained on and judged by.
+    """
+    split(chosen.families, which)
+    check_graphs(chosen.graphs if which == "train" else chosen.test_graphs)
+    suite_specs(",".join(chosen.suites))
+    load_clusters(chosen.clusters if which == "train" else chosen.test_clusters)
+    check_optimizer(chosen.optimizer)
+    families = split(chosen.families, "test")  # which their families tell from those to train on
+    seen = {spec for spec, _ in _sources(chosen, "train")}.difference(families)
+    seen |= {*chosen.graphs, *(graph for graph, _ in suite_specs(",".join(chosen.suites)))}
+    if both := [spec for spec in (*families, *chosen.test_graphs) if spec in seen]:
+        raise InputError(f"{both[0]!r} is among the graphs to train on and among those to be judged by; choose one")
+
+
+def _sources(chosen: ProblemSet, which: Literal["train", "test"]) -> list[tuple[str, tuple[str, ...]]]:
+    """The spec of each graph of a split, and its clusters; those of suites come last."""
+    if which == "test":
+        return [(spec, chosen.test_clusters) for spec in (*split(chosen.families, which), *chosen.test_graphs)]
+    sources = [(spec, chosen.clusters) for spec in (*split(chosen.families, which), *chosen.graphs)]
+    placed: dict[str, list[str]] = {}
+    for graph, cluster in suite_specs(",".join(chosen.suites)):
+        placed.setdefault(graph, []).append(cluster)
+    return sources + [(graph, tuple(clusters)) for graph, clusters in placed.items()]
+
+
+def _variants(chosen: ProblemSet, clusters: Sequence[str], rng: np.random.Generator) -> Iterator[tuple[int, Cluster]]:
+    """The ways in which a graph may be met: a number of groups, and a cluster or a randomised copy of one."""
+    for groups in chosen.groups:
+        for name in clusters:
+            cluster = load_cluster(name)
+            yield groups, cluster
+            for _ in range(chosen.randomised):
+                unequal = _happens(chosen.unequal, rng)
+                yield groups, randomised(cluster, chosen.spread, rng, unequal=unequal, slow=chosen.slow)
+
+
+def _tied(graph: OpGraph, groups: int, forward: bool) -> OpGraph:
+    return tie_ops(forward_pass(graph) if forward else graph, groups)
+
+
+def _happens(share: float, rng: np.random.Generator) -> bool:
+    """By chance; nothing is drawn for what never happens, so that a new kind of chance changes no older problem set."""
+    return share > 0 and rng.random() < share
