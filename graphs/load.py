@@ -130,7 +130,7 @@ def _text(what: Graph) -> str:
         return os.fspath(what)
     raise InputError(
         f"expected a graph, a graph file, a family such as rnnlm:layers=4 or file.py:callable, got "
-        f"{type(what).__name__}; graphs.capture.capture.capture makes a graph of a torch module"
+        f"{type(what).__name__}; graphs.capture.forward.capture makes a graph of a torch module"
     )
 
 
@@ -189,10 +189,10 @@ def _captured(what: str) -> OpGraph:
     """The forward pass of a model. Imports torch, which takes seconds: only here, and only if the name is known."""
     _check_model(what)
     if by_name.own(what):
-        from graphs.capture.capture import capture_file
+        from graphs.capture.forward import capture_file
 
         return capture_file(what)
-    from graphs.capture.capture import capture
+    from graphs.capture.forward import capture
 
     module, args = by_name.build("graphs.families", what)
     return capture(module, args, name=what)

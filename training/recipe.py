@@ -143,9 +143,7 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     """A training run, but for its seed. Raises InputError for settings of a trainer that is not the placer's."""
 
     placer: str = "gdp"  # the learned placer to train: "gdp", "sequential", "colocrl", "hdp" or "placeto"
-    network: str = (
-        "graphsage_transformer"  # a file in placers/learned/gdp/networks; of others, "hdp:devices=2"
-    )
+    network: str = "graphsage_transformer"  # a file in placers/learned/gdp/networks; of others, "hdp:devices=2"
     problems: ProblemSet = ProblemSet()
     ppo: Ppo = Ppo()
     imitation: Imitation = Imitation()

@@ -81,11 +81,11 @@ def problems_of(
 def graph_of(graph: GraphLike, *, groups: int | None = None, training: bool = True) -> OpGraph:
     """The graph that is meant by text, a path, a graph, or a module with its example inputs.
 
-    Raises InputError as `graphs.load.load_graph` and `graphs.capture.capture.capture` do.
+    Raises InputError as `graphs.load.load_graph` and `graphs.capture.forward.capture` do.
     """
     if not isinstance(graph, tuple):
         return load_graph(graph, groups=groups, training=training)
-    from graphs.capture.capture import walk_made  # with torch, seconds to import
+    from graphs.capture.forward import walk_made  # with torch, seconds to import
     from graphs.capture.training_step import training_step
 
     name = type(graph[0]).__name__

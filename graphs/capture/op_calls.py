@@ -1,6 +1,6 @@
 """Calls: what it takes to run each op of a captured graph alone, on any device.
 
-`graphs.capture.capture` says what the ops of a module are; here each keeps the ATen operation that it is, its
+`graphs.capture.forward` says what the ops of a module are; here each keeps the ATen operation that it is, its
 attributes, and in place of every tensor that it reads a description of one like it. A backward op is its forward op's
 call and the tensors whose gradients it computes; the loss is a sum, the update one fused Adam step.
 """
@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.fx import Node
 from torch.utils._pytree import tree_leaves, tree_map
 
-from graphs.capture.capture import Builder, is_getitem, walk, walk_file
+from graphs.capture.forward import Builder, is_getitem, walk, walk_file
 from graphs.capture.training_step import UPDATE_TRAFFIC, training_step
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError

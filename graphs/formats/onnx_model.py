@@ -1,4 +1,4 @@
-"""An ordinary ONNX model becomes a forward graph, by the rules of `graphs.capture.capture`, without computing anything.
+"""An ordinary ONNX model becomes a forward graph, by the rules of `graphs.capture.forward`, without computing anything.
 
 - An initializer is not an op but a weight of the ops that read it. One of 64-bit integers or booleans is taken to be
   an index, a shape or a mask, and as inputs and constants are, to be on every device already.

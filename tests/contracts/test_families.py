@@ -7,7 +7,7 @@ import inspect
 import numpy as np
 import pytest
 
-from graphs.capture.capture import capture
+from graphs.capture.forward import capture
 from graphs.capture.training_step import training_step
 from graphs.foundation import by_name
 from graphs.op_graph import OpGraph, Phase

@@ -21,7 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 from torch.utils.flop_counter import conv_flop_count, flop_registry
 
-from graphs.capture.capture import Builder, is_getitem, walk
+from graphs.capture.forward import Builder, is_getitem, walk
 from graphs.capture.training_step import training_step
 from graphs.op_graph import OpGraph, Phase
 

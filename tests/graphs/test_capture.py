@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from graphs.capture.capture import capture, capture_file
+from graphs.capture.forward import capture, capture_file
 from graphs.foundation.errors import InputError
 from graphs.load import load_graph
 from graphs.op_graph import OpGraph

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from graphs.capture.capture import capture
+from graphs.capture.forward import capture
 from graphs.capture.training_step import training_step
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError

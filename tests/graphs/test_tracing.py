@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from graphs.capture.capture import capture_file
+from graphs.capture.forward import capture_file
 from graphs.foundation.errors import InputError, UserCodeError
 
 FILE = Path(__file__).parents[1] / "fixtures" / "untraceable.py"

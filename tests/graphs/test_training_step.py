@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from graphs.capture.capture import capture
+from graphs.capture.forward import capture
 from graphs.capture.training_step import UPDATE_TRAFFIC, forward_pass, training_step
 from graphs.foundation.by_name import build
 from graphs.foundation.errors import InputError

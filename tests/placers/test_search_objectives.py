@@ -77,7 +77,7 @@ def test_a_policys_best_sample_is_chosen_by_the_objective(placer: Placer, monkey
         evaluator.run_batch = lambda placements, **how: seen.append(placements) or run_batch(placements, **how)  # type: ignore
         return evaluator
 
-    monkeypatch.setattr(f"placers.{placer.name.partition(':')[0]}.evaluator_of", noting)
+    monkeypatch.setattr(f"placers.learned.{placer.name.partition(':')[0]}.placer.evaluator_of", noting)
     plan = placer.place(MAX_LOAD, seed=0, budget=30)
     assert len(seen[0]) == plan.simulations > 1
     assert load(plan) == evaluator_of(MAX_LOAD).seconds(seen[0]).min()

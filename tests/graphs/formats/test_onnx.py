@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from graphs.capture.capture import capture
+from graphs.capture.forward import capture
 from graphs.capture.training_step import training_step
 from graphs.formats.onnx import load_onnx, save_onnx
 from graphs.foundation.errors import InputError
