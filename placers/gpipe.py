@@ -14,7 +14,7 @@ from envs.plan import Plan
 from envs.simulation.simulator import Simulator
 from graphs.problem import Problem
 from placers.search.unit_graph import unit_order, unit_seconds
-from placers.stages.black_gpipe import blocks
+from placers.stages.chain import blocks
 
 
 @dataclass(frozen=True)

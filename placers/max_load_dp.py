@@ -2,7 +2,7 @@
 
 It is optimal among splits whose parts are contiguous in the forward pass, for any numbers of accelerators and CPUs,
 by the cost model in `envs.device_loads`; the step time that the simulator finds is another matter. Where there are too
-many ideals, as in wide graphs, it is the paper's heuristic DPL: the best split along one order of the pieces.
+many ideals, as in wide graphs, it is the paper's heuristic DPL: the best split along one order of the contracted graph.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from envs.plan import Plan
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
 from placers.search.spec import spec_of
+from placers.stages.contracted_graph import ContractedGraph
 from placers.stages.ideals import Ideals
-from placers.stages.pieces import Pieces
 from placers.stages.split import best_within_memory
 
 BY_REQUEST = True  # takes seconds to a minute, for an objective of its own
@@ -42,10 +42,10 @@ class MaxLoadDP:
 
         Raises InputError for a cluster of too many kinds of devices.
         """
-        pieces = Pieces.of(problem, costs_of(problem))
-        ideals = Ideals.all(len(pieces), pieces.edges, self.ideals) if self.ideals else None
-        placement = best_within_memory(pieces, ideals, placer="max_load_dp")
-        return Plan.of_units(problem, placement[pieces.of_unit], placer=self.name, seed=seed)
+        contracted = ContractedGraph.of(problem, costs_of(problem))
+        ideals = Ideals.all(len(contracted), contracted.edges, self.ideals) if self.ideals else None
+        placement = best_within_memory(contracted, ideals, placer="max_load_dp")
+        return Plan.of_units(problem, placement[contracted.node_of_unit], placer=self.name, seed=seed)
 
 
 def build(*, ideals: int = 60_000) -> MaxLoadDP:

@@ -23,7 +23,8 @@ from graphs.op_graph import Floats, Ints
 from graphs.problem import Problem
 from placers.search.unit_graph import UnitGraph
 from placers.stages.branches import without_branches
-from placers.stages.pieces import Pieces
+from placers.stages.chain import least_bottleneck
+from placers.stages.contracted_graph import ContractedGraph
 from placers.stages.split import best_within_memory
 
 
@@ -60,40 +61,11 @@ def build() -> PipeDream:
     return PipeDream()
 
 
-def least_bottleneck(seconds: Floats, entering: Floats, memory: Floats, limits: Floats) -> Ints | None:
-    """(devices,) the unit before which each device's stage ends, or None if no partition keeps to the limits.
-
-    `seconds` is (units, devices), `entering` (units,) seconds to send what crosses before each unit, `memory` (units,)
-    bytes, `limits` (devices,) bytes.
-    """
-    units, devices = seconds.shape
-    time = np.concatenate([np.zeros((1, devices)), np.cumsum(seconds, axis=0)])
-    held = np.concatenate([[0.0], np.cumsum(memory)])
-    best = np.full((devices + 1, units + 1), np.inf)
-    begin = np.zeros((devices + 1, units + 1), np.int64)
-    best[0, 0] = 0.0
-    for device in range(devices):
-        for end in range(units + 1):
-            starts = np.arange(end + 1)
-            own = time[end, device] - time[starts, device]
-            sent = np.where((starts > 0) & (starts < end), entering[np.minimum(starts, units - 1)], 0.0)
-            slowest = np.maximum(best[device, : end + 1], np.maximum(own, sent))
-            slowest[held[end] - held[starts] > limits[device]] = np.inf
-            begin[device + 1, end] = int(slowest.argmin())
-            best[device + 1, end] = slowest.min()
-    if not np.isfinite(best[devices, units]):
-        return None
-    ends = [units]
-    for device in range(devices, 1, -1):
-        ends.append(int(begin[device, ends[-1]]))
-    return np.array(ends[::-1], np.int64)
-
-
 def _along_a_path(problem: Problem) -> Ints:
     """(units,) devices, with the least max-load of all splits of the graph without its branches."""
     costs = costs_of(problem)
-    pieces = Pieces.joined(problem, costs, without_branches(problem, costs))
-    return best_within_memory(pieces, placer="pipedream")[pieces.of_unit]
+    contracted = ContractedGraph.of(problem, costs, without_branches(problem, costs))
+    return best_within_memory(contracted, placer="pipedream")[contracted.node_of_unit]
 
 
 def _bytes_across(units: UnitGraph) -> Floats:

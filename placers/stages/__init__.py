@@ -1,1 +1,1 @@
-"""Splitting a graph into consecutive stages."""
+"""Splits into consecutive stages: of a chain of units, and of a contracted graph by its ideals."""

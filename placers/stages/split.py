@@ -1,4 +1,4 @@
-"""Split: pieces divided into one contiguous part per device such that the largest load is least.
+"""Split: a contracted graph divided into one contiguous part per device, with the least largest load.
 
 A dynamic program over ideals (Tarnawski et al., NeurIPS 2020, section 5.1.1): the best load of an ideal with some
 devices is the least over smaller ideals of the larger of two numbers, the best of the smaller one without one of the
@@ -11,14 +11,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from envs.simulation.compiled import compiled
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Bools, Floats, Ints
+from placers.stages.contracted_graph import ContractedGraph
 from placers.stages.ideals import Ideals, Masks, masks_of
-from placers.stages.pieces import Pieces
 
 MOST_STATES = 4096
 SLACK = 1e-9  # relative: what the order of additions may change in a load
@@ -26,28 +27,36 @@ ROUNDING = 1e-12  # of all transfers together: what may be left of those that we
 
 
 @dataclass(frozen=True, eq=False)
-class Kinds:
-    """Devices of which it does not matter which is taken."""
+class DeviceKinds:
+    """Interchangeable devices are one kind. A state is how many devices of each kind are used, as one number.
+
+    With two GPUs and one CPU, `strides` is (1, 3) and `counts` (2, 1):
+
+        state  0 1 2 3 4 5
+        GPUs   0 1 2 0 1 2
+        CPUs   0 0 0 1 1 1
+    """
 
     members: tuple[tuple[int, ...], ...]  # (kinds,) devices
-    seconds: Floats  # (pieces, kinds)
+    seconds: Floats  # (nodes, kinds)
     net_seconds: Floats  # (nets, kinds)
     limits: Floats  # (kinds,) bytes
 
     @classmethod
-    def of(cls, pieces: Pieces, limits: Floats) -> Kinds:
+    def of(cls, contracted: ContractedGraph, limits: Floats) -> DeviceKinds:
         """The kinds of a problem's devices; `limits` is (devices,) bytes."""
+        seconds, net_seconds = contracted.seconds, contracted.net_seconds
         alike: dict[bytes, list[int]] = {}
         for device, limit in enumerate(limits):
-            key = pieces.seconds[:, device].tobytes() + pieces.net_seconds[:, device].tobytes() + limit.tobytes()
+            key = seconds[:, device].tobytes() + net_seconds[:, device].tobytes() + limit.tobytes()
             alike.setdefault(key, []).append(device)
         members = tuple(tuple(devices) for devices in alike.values())
         first = [devices[0] for devices in members]
-        return cls(members, pieces.seconds[:, first], pieces.net_seconds[:, first], limits[first])
+        return cls(members, seconds[:, first], net_seconds[:, first], limits[first])
 
     @property
     def strides(self) -> Ints:
-        """(kinds,) what one more device of a kind adds to the number of a state: how many of each kind are used."""
+        """(kinds,) what one more device of a kind adds to a state."""
         return np.cumprod([1, *(len(devices) + 1 for devices in self.members)])[:-1].astype(np.int64)
 
     @property
@@ -67,178 +76,219 @@ class Kinds:
         return math.prod(len(devices) + 1 for devices in self.members)
 
 
-def best_within_memory(pieces: Pieces, ideals: Ideals | None = None, *, placer: str) -> Ints:
-    """(pieces,) the device of each in the best split that fits the memory, or if none does, in the best.
+def best_within_memory(contracted: ContractedGraph, ideals: Ideals | None = None, *, placer: str) -> Ints:
+    """(nodes,) the device of each in the best split that fits the memory, or if none does, in the best.
 
-    Without ideals, of the splits along one order of the pieces. Raises InputError, naming the placer, for a cluster of
+    Without ideals, of the splits along one order of the nodes. Raises InputError, naming the placer, for a cluster of
     too many kinds of devices.
     """
-    memory = pieces.problem.cluster.memory_bytes
-    kinds = Kinds.of(pieces, memory)
+    cluster = contracted.problem.cluster
+    kinds = DeviceKinds.of(contracted, cluster.memory_bytes)
     if kinds.states > MOST_STATES:
         raise InputError(
-            f"cluster {pieces.problem.cluster.name!r} has {len(kinds.members)} kinds of devices; {placer} looks at "
+            f"cluster {cluster.name!r} has {len(kinds.members)} kinds of devices; {placer} looks at "
             f"every number of each, at most {MOST_STATES:,} combinations, not {kinds.states:,}: take another placer, "
             "such as annealing, or a cluster of fewer kinds"
         )
-    for limits in (memory, np.full(len(memory), np.inf)):
-        best = best_split(pieces, Ideals.chain(pieces.order), limits)
+    for limits in (cluster.memory_bytes, np.full(len(cluster), np.inf)):
+        best = best_split(contracted, Ideals.chain(contracted.order), limits)
         if ideals is not None:
-            best = best_split(pieces, ideals, limits, np.inf if best is None else best[0]) or best
+            best = best_split(contracted, ideals, limits, np.inf if best is None else best[0]) or best
         if best is not None:
             return best[1]
     raise AssertionError("without limits there is always a split")
 
 
-def best_split(pieces: Pieces, ideals: Ideals, limits: Floats, at_most: float = np.inf) -> tuple[float, Ints] | None:
-    """The least largest load of splits between the given ideals, and (pieces,) the device of each.
+def best_split(
+    contracted: ContractedGraph, ideals: Ideals, limits: Floats, at_most: float = np.inf
+) -> tuple[float, Ints] | None:
+    """The least largest load of splits between the given ideals, and (nodes,) the device of each.
 
     `limits` is (devices,) bytes, `at_most` the load of a split that is known, in seconds. None if no split keeps to
     both.
     """
-    kinds = Kinds.of(pieces, limits)
+    kinds = DeviceKinds.of(contracted, limits)
     rounding = ROUNDING * float(kinds.net_seconds.sum(axis=0).max(initial=0.0))
-    parts = _Parts(pieces, ideals, kinds, at_most * (1 + SLACK) + rounding)
-    best = np.full((len(ideals), kinds.states), np.inf)
-    best[0] = 0.0
-    usable = kinds.usable
-    for ideal in range(1, len(ideals)):
-        size = parts.below(ideal)
-        _relax(ideal, size, best, kinds.strides, usable, kinds.limits, *parts.loads, parts.bound)
-    return (float(best[-1, -1]), parts.backtracked(best)) if np.isfinite(best[-1, -1]) else None
+    program = _Program(contracted, ideals, kinds, at_most * (1 + SLACK) + rounding)
+    program.solve()
+    least = float(program.best[-1, -1])
+    return (least, program.backtracked()) if np.isfinite(least) else None
 
 
-class _Parts:
-    """What lies between an ideal and each smaller one, and its load: work, transfers, memory."""
+class _Given(NamedTuple):
+    """What the kernels read; ideals, nodes, nets and kinds are counted from 0."""
 
-    def __init__(self, pieces: Pieces, ideals: Ideals, kinds: Kinds, bound: float) -> None:
-        self.pieces, self.ideals, self.kinds, self.bound = pieces, ideals, kinds, bound
-        count = len(ideals)
-        work, cut = np.zeros((count, len(kinds.members))), np.zeros((count, len(kinds.members)))
-        self._walks = 0
-        self.loads = (np.zeros(count, np.int64), work, cut, np.zeros(count))
-        self._arrays = (
-            ideals.masks, ideals.offsets, ideals.step_piece, ideals.step_to, *_nets_of_pieces(pieces),
-            _net_masks(pieces), kinds.seconds, kinds.net_seconds, pieces.held_bytes, kinds.limits, *self.loads,
-            np.zeros(count, np.int64), np.zeros(ideals.masks.shape[1], np.uint64), bound,
+    masks: Masks  # (ideals, words) the nodes of each ideal, 64 to a word
+    offsets: Ints  # (ideals + 1,) where each ideal's steps down begin
+    step_node: Ints  # (steps,) the node that a step takes out
+    step_to: Ints  # (steps,) the ideal that is left
+    seconds: Floats  # (nodes, kinds)
+    held_bytes: Floats  # (nodes,)
+    net_offsets: Ints  # (nodes + 1,) where each node's nets begin
+    nets: Ints  # (entries,) the nets that a node is in
+    net_masks: Masks  # (nets, words) the nodes of each net
+    net_seconds: Floats  # (nets, kinds)
+    limits: Floats  # (kinds,) bytes
+    strides: Ints  # (kinds,) what one more device adds to a state
+    usable: Bools  # (kinds, states)
+    bound: float  # seconds; parts of more work are left out
+
+
+class _Parts(NamedTuple):
+    """What lies between one ideal and each smaller one. Rows of smaller ideals that are not in `found` are stale."""
+
+    found: Ints  # (ideals,) the smaller ideals in the order of the walk down; the first is the ideal itself
+    work: Floats  # (ideals, kinds) seconds of the part's nodes
+    cut: Floats  # (ideals, kinds) seconds of the nets with nodes both in the part and outside
+    memory: Floats  # (ideals,) bytes of the part's nodes
+    walk: Ints  # (ideals,) the number of the walk that came by last
+    nodes: Masks  # (words,) scratch: the nodes of one part
+
+
+class _Program:
+    """The dynamic program: `best` (ideals, states) is the least largest load, infinite where there is no split."""
+
+    def __init__(self, contracted: ContractedGraph, ideals: Ideals, kinds: DeviceKinds, bound: float) -> None:
+        self.nodes, self.kinds, count = len(contracted), kinds, len(ideals)
+        self.given = _Given(
+            ideals.masks, ideals.offsets, ideals.step_node, ideals.step_to, kinds.seconds, contracted.held_bytes,
+            *_nets_of_nodes(contracted), _net_masks(contracted), kinds.net_seconds, kinds.limits, kinds.strides,
+            kinds.usable, bound,
         )  # fmt: skip
+        self.parts = _Parts(
+            np.zeros(count, np.int64), np.zeros((count, len(kinds.members))), np.zeros((count, len(kinds.members))),
+            np.zeros(count), np.zeros(count, np.int64), np.zeros(ideals.masks.shape[1], np.uint64),
+        )  # fmt: skip
+        self.best = np.full((count, kinds.states), np.inf)
+        self.best[0] = 0.0
+        self._walks = 0
 
-    def below(self, ideal: int) -> int:
-        """Write the loads of all parts below an ideal; how many there are, counting the empty one, the first."""
-        self._walks += 1
-        return int(_grow(ideal, self._walks, *self._arrays))
+    def solve(self) -> None:
+        """Fill `best`, smaller ideals first."""
+        for ideal in range(1, len(self.best)):
+            _relax(ideal, self._measure(ideal), self.given, self.parts, self.best)
 
-    def backtracked(self, best: Floats) -> Ints:
-        """(pieces,) the device of each, along the choices that gave the last ideal's best load."""
-        placement = np.zeros(len(self.pieces), np.int64)
+    def backtracked(self) -> Ints:
+        """(nodes,) the device of each, along the choices that gave the last ideal's best load."""
+        placement = np.zeros(self.nodes, np.int64)
         left = [list(devices)[::-1] for devices in self.kinds.members]
-        ideal, state = len(self.ideals) - 1, self.kinds.states - 1
+        ideal, state = len(self.best) - 1, self.kinds.states - 1
         while ideal:
-            smaller, kind = self._choice(ideal, state, best)
+            smaller, kind = self._choice(ideal, state)
             device = left[kind].pop()
             placement[self._between(smaller, ideal)] = device
-            ideal, state = smaller, state - int(self.kinds.strides[kind])
+            ideal, state = smaller, state - int(self.given.strides[kind])
         return placement
 
-    def _choice(self, ideal: int, state: int, best: Floats) -> tuple[int, int]:
-        """The smaller ideal and the kind of device whose part gives the best load of an ideal with so many devices."""
-        found, work, cut, memory = self.loads
-        below = found[: self.below(ideal)]
+    def _measure(self, ideal: int) -> int:
+        """Write the loads of all parts below an ideal; how many there are, counting the empty one, the first."""
+        self._walks += 1
+        return int(_walk_down(ideal, self._walks, self.given, self.parts))
+
+    def _choice(self, ideal: int, state: int) -> tuple[int, int]:
+        """The smaller ideal and the kind of device whose part gives the best load of an ideal in a state."""
+        given, parts = self.given, self.parts
+        below = parts.found[: self._measure(ideal)]
         choices = []
-        for kind, stride in enumerate(self.kinds.strides.tolist()):
-            if self.kinds.usable[kind, state]:
-                load = np.where(below == ideal, 0.0, work[below, kind] + cut[below, kind])
-                load[(load > self.bound) | (memory[below] > self.kinds.limits[kind])] = np.inf
-                largest = np.maximum(best[below, state - stride], load)
-                largest[0] = best[ideal, state - stride]
+        for kind, stride in enumerate(given.strides.tolist()):
+            if given.usable[kind, state]:
+                load = np.where(below == ideal, 0.0, parts.work[below, kind] + parts.cut[below, kind])
+                load[(load > given.bound) | (parts.memory[below] > given.limits[kind])] = np.inf
+                largest = np.maximum(self.best[below, state - stride], load)
+                largest[0] = self.best[ideal, state - stride]
                 choices.append((float(largest.min()), kind, int(below[largest.argmin()])))
         _, kind, smaller = min(choices)
         return smaller, kind
 
     def _between(self, smaller: int, larger: int) -> list[int]:
-        masks = self.ideals.masks[larger] & ~self.ideals.masks[smaller]
+        masks = self.given.masks[larger] & ~self.given.masks[smaller]
         bits = int.from_bytes(masks.astype("<u8").tobytes(), "little")
-        return [piece for piece in range(len(self.pieces)) if bits >> piece & 1]
+        return [node for node in range(self.nodes) if bits >> node & 1]
 
 
-def _nets_of_pieces(pieces: Pieces) -> tuple[Ints, Ints]:
-    """Compressed rows (offsets (pieces + 1,), nets): the nets that each piece has a part of."""
-    of_piece: list[list[int]] = [[] for _ in range(len(pieces))]
-    for net, members in enumerate(pieces.nets):
-        for piece in members:
-            of_piece[piece].append(net)
-    offsets = np.zeros(len(pieces) + 1, np.int64)
-    np.cumsum([len(nets) for nets in of_piece], out=offsets[1:])
-    return offsets, np.array([net for nets in of_piece for net in nets], np.int64)
+def _nets_of_nodes(contracted: ContractedGraph) -> tuple[Ints, Ints]:
+    """Compressed rows (offsets (nodes + 1,), nets): the nets that each node has a part of."""
+    of_node: list[list[int]] = [[] for _ in range(len(contracted))]
+    for net, members in enumerate(contracted.nets):
+        for node in members:
+            of_node[node].append(net)
+    offsets = np.zeros(len(contracted) + 1, np.int64)
+    np.cumsum([len(nets) for nets in of_node], out=offsets[1:])
+    return offsets, np.array([net for nets in of_node for net in nets], np.int64)
 
 
-def _net_masks(pieces: Pieces) -> Masks:
-    return masks_of([sum(1 << piece for piece in net) for net in pieces.nets], len(pieces))
+def _net_masks(contracted: ContractedGraph) -> Masks:
+    return masks_of([sum(1 << node for node in net) for net in contracted.nets], len(contracted))
 
 
 @compiled
-def _grow(
-    ideal: int, walk: int, masks: Masks, offsets: Ints, step_piece: Ints, step_to: Ints, net_offsets: Ints, nets: Ints,
-    net_masks: Masks, seconds: Floats, net_seconds: Floats, held: Floats, limits: Floats, found: Ints, work: Floats,
-    cut: Floats, memory: Floats, stamp: Ints, part: Masks, bound: float,
-) -> int:  # fmt: skip
-    """Walk down from an ideal, a piece at a time, for as long as some kind of device may take what was left behind."""
-    words, kinds = masks.shape[1], seconds.shape[1]
-    work[ideal], cut[ideal], memory[ideal] = 0.0, 0.0, 0.0
-    found[0], stamp[ideal] = ideal, walk
+def _walk_down(ideal: int, walk: int, given: _Given, parts: _Parts) -> int:
+    """Write `parts` for an ideal, breadth first, for as long as some kind of device may take what was left behind.
+
+        {} <- {a} <- {a, b} <- {a, b, c} <- {a, b, c, d}
+              there    here                     ideal
+                         |----- part of here ------|
+                |---------- part of there ---------|
+
+    A step down moves one node, b, from the smaller ideal into the part: the loads of `there` are those of `here` and
+    what b adds. A net is cut from now on if b is its first node in the part, and no longer if b was its last outside.
+    """
+    words, kinds = given.masks.shape[1], given.seconds.shape[1]
+    parts.work[ideal], parts.cut[ideal], parts.memory[ideal] = 0.0, 0.0, 0.0
+    parts.found[0], parts.walk[ideal] = ideal, walk
     position, size = 0, 1
     while position < size:
-        here = found[position]
+        here = parts.found[position]
         position += 1
-        goes_on = False
+        may_grow = False
         for kind in range(kinds):
-            goes_on |= work[here, kind] <= bound and memory[here] <= limits[kind]
-        if not goes_on:
+            may_grow |= parts.work[here, kind] <= given.bound and parts.memory[here] <= given.limits[kind]
+        if not may_grow:
             continue
         for word in range(words):
-            part[word] = masks[ideal, word] & ~masks[here, word]
-        for step in range(offsets[here], offsets[here + 1]):
-            there, piece = step_to[step], step_piece[step]
-            if stamp[there] == walk:
-                continue
-            stamp[there] = walk
-            found[size] = there
+            parts.nodes[word] = given.masks[ideal, word] & ~given.masks[here, word]
+        for step in range(given.offsets[here], given.offsets[here + 1]):
+            there, node = given.step_to[step], given.step_node[step]
+            if parts.walk[there] == walk:
+                continue  # another order of the same nodes led here
+            parts.walk[there] = walk
+            parts.found[size] = there
             size += 1
-            memory[there] = memory[here] + held[piece]
+            parts.memory[there] = parts.memory[here] + given.held_bytes[node]
             for kind in range(kinds):
-                work[there, kind] = work[here, kind] + seconds[piece, kind]
-                cut[there, kind] = cut[here, kind]
-            own_word, own_bit = piece // 64, np.uint64(1) << np.uint64(piece % 64)
-            for at in range(net_offsets[piece], net_offsets[piece + 1]):
-                net = nets[at]
-                inside, outside = False, False
+                parts.work[there, kind] = parts.work[here, kind] + given.seconds[node, kind]
+                parts.cut[there, kind] = parts.cut[here, kind]
+            own_word, own_bit = node // 64, np.uint64(1) << np.uint64(node % 64)
+            for at in range(given.net_offsets[node], given.net_offsets[node + 1]):
+                net = given.nets[at]
+                inside, outside = False, False  # whether nodes of it are in the part before, and not in that after
                 for word in range(words):
-                    inside |= (net_masks[net, word] & part[word]) != 0
-                    after = part[word] | own_bit if word == own_word else part[word]
-                    outside |= (net_masks[net, word] & ~after) != 0
+                    before = parts.nodes[word]
+                    inside |= (given.net_masks[net, word] & before) != 0
+                    after = before | own_bit if word == own_word else before
+                    outside |= (given.net_masks[net, word] & ~after) != 0
                 if inside != outside:  # cut before or after, not both
                     for kind in range(kinds):
-                        cut[there, kind] += net_seconds[net, kind] if outside else -net_seconds[net, kind]
+                        parts.cut[there, kind] += (
+                            given.net_seconds[net, kind] if outside else -given.net_seconds[net, kind]
+                        )
     return size
 
 
 @compiled
-def _relax(
-    ideal: int, size: int, best: Floats, strides: Ints, usable: Bools, limits: Floats, found: Ints, work: Floats,
-    cut: Floats, memory: Floats, bound: float,
-) -> None:  # fmt: skip
-    """Fill `best[ideal]`, (states,), from the smaller ideals."""
-    states = best.shape[1]
+def _relax(ideal: int, size: int, given: _Given, parts: _Parts, best: Floats) -> None:
+    """Fill `best[ideal]`, (states,): the last part is one of the `size` parts below, or a device stays empty."""
+    states, kinds = best.shape[1], len(given.strides)
     for position in range(1, size):
-        smaller = found[position]
-        for kind in range(len(strides)):
-            load = work[smaller, kind] + cut[smaller, kind]
-            if load <= bound and memory[smaller] <= limits[kind]:
+        smaller = parts.found[position]
+        for kind in range(kinds):
+            load = parts.work[smaller, kind] + parts.cut[smaller, kind]
+            if load <= given.bound and parts.memory[smaller] <= given.limits[kind]:
                 for state in range(states):
-                    if usable[kind, state]:
-                        largest = max(best[smaller, state - strides[kind]], load)
+                    if given.usable[kind, state]:
+                        largest = max(best[smaller, state - given.strides[kind]], load)
                         best[ideal, state] = min(best[ideal, state], largest)
-    for kind in range(len(strides)):  # a device may stay empty
+    for kind in range(kinds):
         for state in range(states):
-            if usable[kind, state]:
-                best[ideal, state] = min(best[ideal, state], best[ideal, state - strides[kind]])
+            if given.usable[kind, state]:
+                best[ideal, state] = min(best[ideal, state], best[ideal, state - given.strides[kind]])

@@ -1,4 +1,4 @@
-"""Black GPipe's table for VGG-19, and GPipe's blocks."""
+"""Black GPipe's table for VGG-19."""
 
 import itertools
 import json
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from graphs.foundation.errors import InputError
 from graphs.load import load_graph
 from graphs.op_graph import Floats
-from placers.stages.black_gpipe import Chain, Stage, blocks, partition, stage_seconds
+from tests.papers.black_gpipe import Chain, Stage, partition, stage_seconds
 
 VGG = Path(__file__).parents[3] / "shared" / "data" / "blackgpipe" / "vgg19.json"
 MIB = 2.0**20
@@ -74,30 +74,12 @@ def test_it_is_the_best_of_all_pipelines_that_fit(
     assert [stage.first for stage in pipeline.stages[1:]] == [stage.last + 1 for stage in pipeline.stages[:-1]]
 
 
-@given(st.lists(st.integers(0, 9), min_size=1, max_size=8), st.data())
-def test_blocks_have_the_least_largest_sum(seconds: list[int], data: st.DataObject) -> None:
-    count = data.draw(st.integers(1, len(seconds)))
-    sizes = blocks(seconds, count)
-    assert len(sizes) == count
-    assert min(sizes) >= 1
-    assert sum(sizes) == len(seconds)
-    ends = np.cumsum([0, *sizes])
-    largest = max(sum(seconds[b:e]) for b, e in itertools.pairwise(ends.tolist()))
-    every = (
-        max(sum(seconds[b:e]) for b, e in itertools.pairwise([0, *cuts, len(seconds)]))
-        for cuts in itertools.combinations(range(1, len(seconds)), count - 1)
-    )
-    assert largest == min(every)
-
-
 def test_what_makes_no_sense_is_refused() -> None:
     one = np.ones(1)
     with pytest.raises(InputError, match="0 machines"):
         partition(Chain(one, one, one), 0, 1.0)
     with pytest.raises(InputError, match="as many seconds"):
         Chain(one, one, np.ones(2))
-    with pytest.raises(InputError, match="3 blocks of 2 layers"):
-        blocks([1, 2], 3)
     assert partition(Chain(one, one, one), 2, 0.5).stages == (Stage(0, 0, 2),)  # nothing fits: data parallelism
 
 

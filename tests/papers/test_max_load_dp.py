@@ -16,8 +16,8 @@ from graphs.foundation import by_name
 from graphs.load import load_cluster, problem_in_file
 from graphs.op_graph import Phase
 from graphs.problem import Problem
+from placers.stages.contracted_graph import ContractedGraph
 from placers.stages.ideals import Ideals
-from placers.stages.pieces import Pieces
 from placers.stages.split import best_split
 from tests.oracle.toys import random_graph, toy_cluster
 
@@ -107,12 +107,12 @@ def is_contiguous(problem: Problem, placement: tuple[int, ...]) -> bool:
 def test_a_found_load_is_the_one_of_its_split(seed: int, ops: int) -> None:
     problem = problems(seed, ops, 3)
     costs = costs_of(problem)
-    pieces = Pieces.of(problem, costs)
-    ideals = Ideals.all(len(pieces), pieces.edges, 10_000)
+    contracted = ContractedGraph.of(problem, costs)
+    ideals = Ideals.all(len(contracted), contracted.edges, 10_000)
     assert ideals is not None
-    found = best_split(pieces, ideals, problem.cluster.memory_bytes)
+    found = best_split(contracted, ideals, problem.cluster.memory_bytes)
     assert found is not None
-    loads = device_loads(problem, found[1][pieces.of_unit][problem.graph.units], costs)
+    loads = device_loads(problem, found[1][contracted.node_of_unit][problem.graph.units], costs)
     assert found[0] == pytest.approx(loads.max(), rel=1e-9)
 
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from graphs.formats.pipedream import Layer, LayerProfile, load_layer_profile
 from graphs.foundation.errors import InputError
-from placers.stages.bottleneck import LinkLevel, bottleneck
-from placers.stages.states import States, states_of
+from tests.papers.pipedream_optimizer import LinkLevel, bottleneck
+from tests.papers.pipedream_states import States, states_of
 
 DATA = Path(__file__).parents[3] / "shared" / "data" / "pipedream"
 MEMORY = 16e9  # bytes, where the released optimizer minds it

@@ -3,12 +3,15 @@
 import itertools
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from graphs.foundation.errors import InputError
 from graphs.problem import Problem
 from placers.gpipe import GPipe
-from placers.pipedream import PipeDream, least_bottleneck
+from placers.pipedream import PipeDream
+from placers.stages.chain import blocks, least_bottleneck
 from tests.oracle.toys import toy_cluster, toy_graph
 
 CHAIN = [(0, 1), (1, 2), (2, 3), (3, 4)]
@@ -59,3 +62,24 @@ def test_it_is_the_best_of_all_contiguous_partitions(
     every = itertools.combinations_with_replacement(range(len(drawn) + 1), devices - 1)
     best = min(bottleneck((*bounds, len(drawn))) for bounds in every)
     assert (np.inf if ends is None else bottleneck(tuple(ends.tolist()))) == best
+
+
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=8), st.data())
+def test_blocks_have_the_least_largest_sum(seconds: list[int], data: st.DataObject) -> None:
+    count = data.draw(st.integers(1, len(seconds)))
+    sizes = blocks(seconds, count)
+    assert len(sizes) == count
+    assert min(sizes) >= 1
+    assert sum(sizes) == len(seconds)
+    ends = np.cumsum([0, *sizes])
+    largest = max(sum(seconds[b:e]) for b, e in itertools.pairwise(ends.tolist()))
+    every = (
+        max(sum(seconds[b:e]) for b, e in itertools.pairwise([0, *cuts, len(seconds)]))
+        for cuts in itertools.combinations(range(1, len(seconds)), count - 1)
+    )
+    assert largest == min(every)
+
+
+def test_more_blocks_than_layers_are_refused() -> None:
+    with pytest.raises(InputError, match="3 blocks of 2 layers"):
+        blocks([1, 2], 3)

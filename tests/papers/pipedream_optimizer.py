@@ -1,4 +1,4 @@
-"""PipeDream's optimizer (Narayanan et al. 2019, section 3.1): stages and replicas with the least bottleneck.
+"""Reference: PipeDream's optimizer (Narayanan et al. 2019, section 3.1): stages and replicas with the least bottleneck.
 
 A(i, j, m) is the time of the slowest stage, per mini-batch, of a pipeline from state i to state j on m machines:
 
@@ -22,7 +22,7 @@ from numba import njit
 
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Bools, Floats
-from placers.stages.states import States
+from tests.papers.pipedream_states import States
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Black GPipe's partition of a layer chain into stages and replicas, within a limit of memory.
+"""Reference: Black GPipe's partition of a layer chain into stages and replicas, within a limit of memory.
 
 PipeDream's dynamic program without the exchange of gradients, T(i, j, m) = sum of T_l / m, in which a stage must need
 strictly less memory than the limit. Where several pipelines are equally good, stages begin as early as they may, the
@@ -7,7 +7,6 @@ last one first.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -19,7 +18,7 @@ from graphs.op_graph import Floats
 
 @dataclass(frozen=True)
 class Stage:
-    """Layers first to last, both included, counted from 0, on so many machines."""
+    """Layers first to last, both included, counted from 0, on a number of machines."""
 
     first: int
     last: int
@@ -89,27 +88,3 @@ def stage_seconds(chain: Chain, pipeline: Pipeline) -> list[float]:
         )
         for stage in pipeline.stages
     ]
-
-
-def blocks(seconds: Sequence[float], count: int) -> list[int]:
-    """Sizes of `count` contiguous blocks of layers whose largest sum is least: GPipe's own partition.
-
-    Huang et al. (2019), section 2.1, as torchgpipe balances by time; the classic linear partition. Of several, the
-    one whose later blocks begin as early as they may. Raises InputError for more blocks than layers.
-    """
-    layers = len(seconds)
-    if not 1 <= count <= layers:
-        raise InputError(f"{count} blocks of {layers} layers; expected 1 to {layers}")
-    total = np.concatenate([[0.0], np.cumsum(seconds)])
-    cost = np.full((count + 1, layers + 1), np.inf)
-    begin = np.zeros((count + 1, layers + 1), np.int64)
-    cost[0, 0] = 0.0
-    for block in range(1, count + 1):
-        for end in range(block, layers + 1):
-            largest = np.maximum(cost[block - 1, block - 1 : end], total[end] - total[block - 1 : end])
-            begin[block, end] = block - 1 + int(largest.argmin())
-            cost[block, end] = largest.min()
-    ends = [layers]
-    for block in range(count, 0, -1):
-        ends.append(int(begin[block, ends[-1]]))
-    return [int(size) for size in -np.diff(ends)][::-1]

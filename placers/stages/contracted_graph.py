@@ -1,10 +1,10 @@
-"""Pieces: what a contiguous split cannot take apart, in the order of the forward pass.
+"""The contracted graph: what a split into contiguous parts cannot take apart, in the order of the forward pass.
 
 As "Efficient Algorithms for Device Placement of DNN Graph Operators" prepares its workloads (Tarnawski et al., NeurIPS
-2020, section 4 and appendix B, and the program released with it): ops of one unit are one piece, and bring their
+2020, section 4 and appendix B, and the program released with it): ops of one unit are one node, and bring their
 backward ops along; contiguity is asked of the forward edges alone. A unit of backward ops only takes part by its
-edges to other such ops, turned around. Pieces on a cycle become one. A piece that takes no time and touches one other
-piece, in the forward pass, joins it.
+edges to other such ops, turned around. Nodes on a cycle become one. A node that takes no time and touches one other
+node, in the forward pass, joins it.
 """
 
 from __future__ import annotations
@@ -24,26 +24,21 @@ from graphs.problem import Problem
 
 
 @dataclass(frozen=True, eq=False)
-class Pieces:
-    """A problem seen as pieces and nets; a net is the outputs that one set of pieces makes and reads."""
+class ContractedGraph:
+    """A problem seen as nodes and nets; a net is the outputs that one set of nodes makes and reads."""
 
     problem: Problem
-    of_unit: Ints  # (units,) the piece of each unit
-    seconds: Floats  # (pieces, devices) all ops
-    held_bytes: Floats  # (pieces,) of weights, with what training keeps beside them
-    edges: Ints  # (edges, 2) forward order between pieces, acyclic
-    nets: tuple[tuple[int, ...], ...]  # the pieces of each net, sorted
+    node_of_unit: Ints  # (units,)
+    seconds: Floats  # (nodes, devices) all ops
+    held_bytes: Floats  # (nodes,) of weights, with their gradients and optimizer state
+    edges: Ints  # (edges, 2) forward order between nodes, acyclic
+    nets: tuple[tuple[int, ...], ...]  # the nodes of each net, sorted
     net_seconds: Floats  # (nets, devices) what a device pays that has a part of the net, but not all of it
 
     @classmethod
-    def of(cls, problem: Problem, costs: Costs) -> Pieces:
-        """The pieces of a problem."""
-        return cls.joined(problem, costs, np.arange(problem.graph.num_units))
-
-    @classmethod
-    def joined(cls, problem: Problem, costs: Costs, label: Ints) -> Pieces:
-        """The same, where units of one label, (units,), are one piece from the start."""
-        label = _strongly_connected(problem, label)
+    def of(cls, problem: Problem, costs: Costs, label: Ints | None = None) -> ContractedGraph:
+        """The contracted graph of a problem, where units of one label, (units,), are one node from the start."""
+        label = _strongly_connected(problem, np.arange(problem.graph.num_units) if label is None else label)
         label = _numbered(_with_free_ones_joined(problem, costs, label))
         of_op = label[problem.graph.units]
         nets, net_seconds = _nets(problem, of_op)
@@ -62,28 +57,28 @@ class Pieces:
 
     @cached_property
     def first_op(self) -> Ints:
-        """(pieces,) the topological position of each piece's first op."""
+        """(nodes,) the topological position of each node's first op."""
         graph = self.problem.graph
         first = np.full(len(self), len(graph))
-        np.minimum.at(first, self.of_unit[graph.units[graph.topological_order]], np.arange(len(graph)))
+        np.minimum.at(first, self.node_of_unit[graph.units[graph.topological_order]], np.arange(len(graph)))
         return first
 
     @cached_property
     def order(self) -> list[int]:
-        """A topological order, depth first: what a piece lets begin comes right after it."""
+        """A topological order, depth first: what a node lets begin comes right after it."""
         following: list[list[int]] = [[] for _ in range(len(self))]
         awaited = np.bincount(self.edges[:, 1], minlength=len(self)).tolist()
         for producer, consumer in self.edges.tolist():
             following[producer].append(consumer)
         by_first_op = np.argsort(self.first_op).tolist()
-        waiting = [piece for piece in by_first_op if not awaited[piece]]
+        waiting = [node for node in by_first_op if not awaited[node]]
         order: list[int] = []
         while waiting:
             order.append(waiting.pop())
-            for piece in sorted(following[order[-1]], key=self.first_op.__getitem__, reverse=True):
-                awaited[piece] -= 1
-                if not awaited[piece]:
-                    waiting.append(piece)
+            for node in sorted(following[order[-1]], key=self.first_op.__getitem__, reverse=True):
+                awaited[node] -= 1
+                if not awaited[node]:
+                    waiting.append(node)
         return order
 
 
@@ -130,7 +125,7 @@ def _with_free_ones_joined(problem: Problem, costs: Costs, label: Ints) -> Ints:
                 ahead[a].add(b)
                 ahead[b].add(a)
         else:
-            bound.update(piece for piece, op in ((a, u), (b, v)) if forward[op])
+            bound.update(node for node, op in ((a, u), (b, v)) if forward[op])
     return _joined_to_neighbours(label, ahead, [p for p in ahead if not takes_time[p] and p not in bound])
 
 
@@ -140,13 +135,13 @@ def _joined_to_neighbours(label: Ints, around: dict[int, set[int]], free: list[i
     waiting = sorted(free)[::-1]
     is_free = set(free)
     while waiting:
-        piece = waiting.pop()
-        if piece not in is_free or len(around[piece]) != 1:
+        node = waiting.pop()
+        if node not in is_free or len(around[node]) != 1:
             continue
-        (neighbour,) = around[piece]
-        became[became == piece] = neighbour
-        is_free.discard(piece)
-        around[neighbour].discard(piece)
+        (neighbour,) = around[node]
+        became[became == node] = neighbour
+        is_free.discard(node)
+        around[neighbour].discard(node)
         if neighbour in is_free:
             waiting.append(neighbour)
     joined: Ints = became[label]
@@ -158,7 +153,7 @@ def _numbered(label: Ints) -> Ints:
 
 
 def _held_bytes(problem: Problem, of_op: Ints) -> Floats:
-    """(pieces,) bytes of the weights that each piece's ops read, with gradients and optimizer state."""
+    """(nodes,) bytes of the weights that each node's ops read, with gradients and optimizer state."""
     per_op = np.zeros(len(problem.graph))
     np.add.at(per_op, problem.graph.weight_uses[:, 0], problem.weight_state_bytes[problem.graph.weight_uses[:, 1]])
     return _summed(per_op[:, None], of_op)[:, 0]
@@ -171,13 +166,13 @@ def _summed(values: Floats, of_op: Ints) -> Floats:
 
 
 def _nets(problem: Problem, of_op: Ints) -> tuple[tuple[tuple[int, ...], ...], Floats]:
-    """Distinct nets of two pieces or more, and the seconds (nets, devices) that moving their outputs takes."""
+    """Distinct nets of two nodes or more, and the seconds (nets, devices) that moving their outputs takes."""
     moved = Moved.of(problem)
     pins: dict[int, set[int]] = defaultdict(set)
     for output, reader in moved.reads.tolist():
         pins[output].update((int(of_op[moved.source[output]]), int(of_op[reader])))
     seconds: dict[tuple[int, ...], Floats] = defaultdict(lambda: np.zeros(len(problem.cluster)))
-    for output, pieces in pins.items():
-        if len(pieces) > 1 and moved.seconds[output].any():
-            seconds[tuple(sorted(pieces))] += moved.seconds[output]
+    for output, nodes in pins.items():
+        if len(nodes) > 1 and moved.seconds[output].any():
+            seconds[tuple(sorted(nodes))] += moved.seconds[output]
     return tuple(seconds), np.array(list(seconds.values())).reshape(-1, len(problem.cluster))
