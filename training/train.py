@@ -23,9 +23,9 @@ from placers.learned.hdp.policy import new_hdp
 from placers.learned.placeto.placer import Placeto
 from placers.learned.placeto.policy import PlacetoPolicy, new_placeto
 from placers.learned.policy_file import Meta, new_policy
+from placers.learned.sequential.decoder_features import FEATURES
 from placers.learned.sequential.placer import Sequential
 from placers.learned.sequential.policy import SequentialPolicy, new_sequential
-from placers.learned.sequential.state import FEATURES
 from training.checkpoint import restore_trainer, save_trainer
 from training.ppo import PpoTrainer
 from training.problem_sets import check_problems, load_problems

@@ -24,7 +24,7 @@ from graphs.foundation.torch_threads import limit_torch_threads
 from placers.learned.features import DEVICE_FEATURES, PAIR_FEATURES, UNIT_FEATURES
 from placers.learned.finite import are_finite
 from placers.learned.gdp.policy import OneShotPolicy
-from placers.learned.sequential.state import FEATURES
+from placers.learned.sequential.decoder_features import FEATURES
 
 VERSION = 1
 WEIGHTS = "policy.safetensors"

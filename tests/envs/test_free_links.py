@@ -24,7 +24,7 @@ from graphs.problem import Problem
 from graphs.topology import Level, joined
 from placers.heft import schedule
 from placers.learned.features import observe
-from placers.learned.sequential.layout import Board
+from placers.learned.sequential.layout import Layout
 from tests.oracle.strategies import Case, cases
 from tests.oracle.toys import random_graph, toy_cluster, toy_graph
 
@@ -199,9 +199,9 @@ def test_what_is_free_is_told_from_what_is_not(devices: int, shared_out: bool, m
 def test_policies_see_a_channel_of_its_own_for_every_free_pair() -> None:
     problem = Problem(random_graph(12, 0), toy_cluster(3, shared_out=True).with_free_links())
     costs = Simulator(problem).costs
-    board = Board.of(problem, costs)
+    layout = Layout.of(problem, costs)
     apart = ~np.eye(3, dtype=np.bool_)
-    assert len(np.unique(board.channel[apart])) == 6
-    assert 0 <= board.channel.min() <= board.channel.max() < board.channels
-    assert board.same.tolist() == [0, 0, 0]
+    assert len(np.unique(layout.channel[apart])) == 6
+    assert 0 <= layout.channel.min() <= layout.channel.max() < layout.channels
+    assert layout.same.tolist() == [0, 0, 0]
     assert np.isfinite(observe(problem, costs).devices).all()

@@ -18,7 +18,7 @@ from graphs.cluster import Cluster
 from graphs.op_graph import OpGraph
 from graphs.problem import Problem
 from placers.learned.features import observe
-from placers.learned.sequential.layout import Board
+from placers.learned.sequential.layout import Layout
 from placers.search.unit_graph import UnitGraph
 from tests.oracle.toys import toy_cluster, toy_graph
 
@@ -93,7 +93,7 @@ def test_what_placers_and_policies_see_of_traffic_is_what_crosses(messages: list
     problem = Problem(star(messages), toy_cluster(2))
     costs = Simulator(problem).costs
     assert UnitGraph.of(problem, costs).link_bytes.tolist() == sent
-    assert Board.of(problem, costs).input_bytes.tolist() == sent
+    assert Layout.of(problem, costs).input_bytes.tolist() == sent
     scene = Scene.of(problem)
     assert (scene.edge_bytes * max(sent)).tolist() == sent
     other = replace(problem, graph=replace(problem.graph, output_bytes=np.array([1e9, 0, 0, 0])))

@@ -6,8 +6,8 @@ import pytest
 
 from placers import default
 from placers.learned.policy_file import Meta, save_policy
+from placers.learned.sequential.decoder_features import FEATURES
 from placers.learned.sequential.policy import new_sequential
-from placers.learned.sequential.state import FEATURES
 from training.recipe import ProblemSet, Recipe
 
 NETWORK = "sequential:width=8,sage_layers=1,heads=2,hidden=8"

@@ -18,11 +18,12 @@ from graphs.problem import Problem
 from placers.learned.features import observe
 from placers.learned.gdp.placer import build as build_gdp
 from placers.learned.policy_file import Meta, load_as, new_policy, save_policy
+from placers.learned.sequential.decoder_features import FEATURES
 from placers.learned.sequential.encoder import attend
-from placers.learned.sequential.layout import Board, interchangeable
+from placers.learned.sequential.layout import Layout, interchangeable
 from placers.learned.sequential.placer import build
 from placers.learned.sequential.policy import SequentialBatch, SequentialPolicy, new_sequential
-from placers.learned.sequential.state import FEATURES, FILLED
+from placers.learned.sequential.state import FILLED
 from tests.oracle.toys import random_graph, toy_cluster, toy_graph
 
 NETWORK = "sequential:width=16,heads=2,hidden=16,sage_layers=1"
@@ -32,7 +33,7 @@ def batch_of(*problems: Problem) -> SequentialBatch:
     costs = [Simulator(problem).costs for problem in problems]
     return SequentialBatch.of(
         [observe(problem, cost) for problem, cost in zip(problems, costs, strict=True)],
-        [Board.of(problem, cost) for problem, cost in zip(problems, costs, strict=True)],
+        [Layout.of(problem, cost) for problem, cost in zip(problems, costs, strict=True)],
     )
 
 
@@ -117,7 +118,7 @@ def test_equal_seeds_draw_equally_and_others_do_not() -> None:
 
 def test_of_empty_devices_alike_only_the_first_is_a_choice() -> None:
     problem = Problem(random_graph(10, seed=1), toy_cluster(4))
-    for sample in first_pass(bold(), problem, 50)[:, batch_of(problem).boards[0].order]:
+    for sample in first_pass(bold(), problem, 50)[:, batch_of(problem).layouts[0].order]:
         devices, first_use = np.unique(sample, return_index=True)
         assert devices.tolist() == list(range(len(devices)))
         assert (np.diff(first_use) > 0).all()
@@ -148,19 +149,19 @@ def test_devices_without_room_are_masked_while_another_has_some() -> None:
 def test_units_are_placed_by_longest_remaining_path_or_topologically() -> None:
     graph = toy_graph([1, 1, 5, 1], [(0, 1), (0, 2), (1, 3), (2, 3)])
     problem = Problem(graph, toy_cluster(2))
-    assert batch_of(problem).boards[0].order.tolist() == [0, 2, 1, 3]
+    assert batch_of(problem).layouts[0].order.tolist() == [0, 2, 1, 3]
     topological = new_sequential(f"{NETWORK},order=topological", 0)
     assert topological.view(problem, Simulator(problem).costs)[1].order.tolist() == [0, 1, 2, 3]
 
 
 def test_features_of_a_diamond() -> None:
     batch = batch_of(Problem(toy_graph([1, 3, 3, 1], [(0, 1), (0, 2), (1, 3), (2, 3)]), toy_cluster(2)))
-    assert batch.boards[0].order.tolist() == [0, 1, 2, 3]
+    assert batch.layouts[0].order.tolist() == [0, 1, 2, 3]
     assert feature(batch, "empty", 2, [0, 0, 1, 1]) == [0.0, 1.0]
     assert feature(batch, "inputs_made", 3, [0, 0, 1, 1]) == [0.5, 0.5]
     assert feature(batch, "inputs_made", 2, [0, 0, 1, 1]) == [1.0, 0.0]
     assert feature(batch, "critical", 3, [0, 0, 1, 1]) == [0.0, 1.0], "the right branch ends last"
-    scale = batch.boards[0].scale
+    scale = batch.layouts[0].scale
     later = np.log1p(10 * 2 / scale)  # on the first device it waits for both branches, 7 s; on the other 1 s to 5 s
     assert feature(batch, "finish", 2, [0, 0, 1, 1]) == [round(float(later), 4), 0.0]
     assert feature(batch, "latest", 2, [0, 0, 1, 1]) == [1.0, 0.0]
@@ -174,11 +175,11 @@ def test_a_later_pass_sees_where_what_is_not_placed_yet_was_before() -> None:
     assert feature(batch, "before", 1, now, before) == [1.0, 0.0]
     assert feature(batch, "again", 1, now, before) == [1.0, 1.0]
     assert feature(batch, "linked_ahead", 1, now, before) == [0.5, 0.0], "half of its links lead to the last unit"
-    board = batch.boards[0]
-    assert feature(batch, "cut_ahead", 1, now, before) == [0.0, round(float(np.log1p(10 / board.scale)), 4)]
-    assert feature(batch, "cut_in_all", 1, now, before) == [0.0, round(float(np.log1p(20 / board.scale)), 4)]
-    loads = board.unit_seconds[:, 0] @ np.array([[1, 1, 0, 1], [0, 1, 1, 0]]).T  # where it is now, or was
-    signed = [np.sign(x) * np.log1p(10 * abs(x)) for x in loads / board.fair - 1]
+    layout = batch.layouts[0]
+    assert feature(batch, "cut_ahead", 1, now, before) == [0.0, round(float(np.log1p(10 / layout.scale)), 4)]
+    assert feature(batch, "cut_in_all", 1, now, before) == [0.0, round(float(np.log1p(20 / layout.scale)), 4)]
+    loads = layout.unit_seconds[:, 0] @ np.array([[1, 1, 0, 1], [0, 1, 1, 0]]).T  # where it is now, or was
+    signed = [np.sign(x) * np.log1p(10 * abs(x)) for x in loads / layout.fair - 1]
     assert feature(batch, "load_ahead", 1, now, before) == [round(float(x), 4) for x in signed]
     assert feature(batch, "again", 1, now) == [0.0, 0.0]
     assert feature(batch, "load_ahead", 1, now) == [0.0, 0.0]
@@ -190,7 +191,7 @@ def test_memory_ahead_is_what_the_pass_before_leaves_to_the_last_unit(seed: int,
     problem = Problem(random_graph(ops, seed=seed), toy_cluster(devices, memory=1e4))
     batch = batch_of(problem)
     before = first_pass(bold(seed), problem, 2, seed)[1].tolist()
-    first = int(batch.boards[0].order[0])
+    first = int(batch.layouts[0].order[0])
     held = HeldMemory.of(problem)
     for device, seen in enumerate(feature(batch, "room_ahead", first, before, before)):
         moved = [*before]

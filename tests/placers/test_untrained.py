@@ -12,8 +12,8 @@ from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
 from placers.learned.policy_file import Meta, save_policy
+from placers.learned.sequential.decoder_features import FEATURES
 from placers.learned.sequential.policy import new_sequential
-from placers.learned.sequential.state import FEATURES
 from placers.learned.trained import placer_of
 from tests.oracle.toys import random_graph, toy_cluster
 from tests.placers.stand_in import stand_in

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from envs.simulation.simulator import Simulator
 from graphs.problem import Problem
 from placers.learned.policy_file import Meta
-from placers.learned.sequential.layout import Board, renamed_by_use
+from placers.learned.sequential.layout import Layout, renamed_by_use
 from placers.learned.sequential.policy import new_sequential
 from tests.oracle.toys import random_graph, toy_cluster
 from training.imitation import Shown, search
@@ -47,12 +47,12 @@ def test_a_search_leaves_the_best_placement_with_each_problem() -> None:
 def test_renaming_equal_devices_changes_no_step_time_and_takes_them_in_order() -> None:
     problem = Problem(random_graph(15, seed=3), toy_cluster(4))
     simulator = Simulator(problem)
-    board = Board.of(problem, simulator.costs)
+    layout = Layout.of(problem, simulator.costs)
     for seed in range(5):
         placement = np.random.default_rng(seed).integers(4, size=15)
-        renamed = renamed_by_use(board, placement)
+        renamed = renamed_by_use(layout, placement)
         assert simulator.run(renamed).step_seconds == simulator.run(placement).step_seconds
-        devices, first_use = np.unique(renamed[board.order], return_index=True)
+        devices, first_use = np.unique(renamed[layout.order], return_index=True)
         assert devices.tolist() == list(range(len(devices)))
         assert (np.diff(first_use) > 0).all()
 

@@ -1,4 +1,4 @@
-"""Board: a problem laid out for roll-outs that place one unit after another."""
+"""Layout: a problem laid out for roll-outs that place one unit after another."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STATIC_FEATURES = ("seconds", "speed", "memory", "memory_need", "outgoing", "sha
 """What is known of a unit on a device before anything is placed; all are logarithms but the last two."""
 
 
-class Board(NamedTuple):
+class Layout(NamedTuple):
     """What all roll-outs of a problem share. Seconds include launches; inputs are those of the forward pass."""
 
     order: Ints  # (units,) in which units are placed
@@ -57,8 +57,8 @@ class Board(NamedTuple):
     scale: float  # seconds: the lower bound of the step
 
     @classmethod
-    def of(cls, problem: Problem, costs: Costs, order: str = "longest_path") -> Board:
-        """The board of a problem under the given costs; units are placed by "longest_path", or "topological"."""
+    def of(cls, problem: Problem, costs: Costs, order: str = "longest_path") -> Layout:
+        """The layout of a problem under the given costs; units are placed by "longest_path", or "topological"."""
         graph, cluster = problem.graph, problem.cluster
         seconds = op_seconds(problem, costs)
         ranks = np.zeros(graph.num_units)
@@ -123,17 +123,17 @@ def interchangeable(cluster: Cluster, seconds: Floats) -> Ints:
     return same
 
 
-def renamed_by_use(board: Board, placement: Ints) -> Ints:
-    """(units,) the placement with equal devices renamed: in the board's order, of the empty ones the first comes next.
+def renamed_by_use(layout: Layout, placement: Ints) -> Ints:
+    """(units,) the placement with equal devices renamed: in the layout's order, of the empty ones the first comes next.
 
     To any two devices that can change places nobody can tell the difference.
     """
     names: dict[int, int] = {}
     taken: set[int] = set()
-    for unit in board.order:
+    for unit in layout.order:
         device = int(placement[unit])
         if device not in names:
-            alike = (other for other in range(len(board.same)) if board.same[other] == board.same[device])
+            alike = (other for other in range(len(layout.same)) if layout.same[other] == layout.same[device])
             names[device] = next(other for other in alike if other not in taken)
             taken.add(names[device])
     return np.array([names[int(device)] for device in placement], np.int64)

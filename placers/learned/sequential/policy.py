@@ -1,7 +1,7 @@
 """SequentialPolicy: units are placed one after another, each device scored by what it would mean to put the unit there.
 
 The problem is encoded once, as in GDP, and the decoder is small: what it needs to know of the placement so far is in
-the features of the devices (`sequential_rollout`). They are relative, so one policy serves all graphs and clusters.
+the features of the devices (`decoder_features`). They are relative, so one policy serves all graphs and clusters.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ from placers.learned.batch import Batch
 from placers.learned.features import Observation, observe
 from placers.learned.finite import check_outputs
 from placers.learned.gdp.policy import Scores
+from placers.learned.sequential.decoder_features import FEATURES, Feature
 from placers.learned.sequential.encoder import Encoder
-from placers.learned.sequential.layout import Board, renamed_by_use
+from placers.learned.sequential.layout import Layout, renamed_by_use
 from placers.learned.sequential.rollout import roll_out
-from placers.learned.sequential.state import FEATURES, GIVEN, GREEDY, SAMPLED, Choices, Head, Record, State
+from placers.learned.sequential.state import GIVEN, GREEDY, SAMPLED, Rollouts, RolloutState, Sampling, ScoreLayers
 from placers.learned.shapes import Size, shape_of
 
 NAME = "sequential"
@@ -55,13 +56,13 @@ class SequentialBatch:
     """Problems side by side: what the encoder sees, and what the roll-outs run on."""
 
     encoded: Batch
-    boards: tuple[Board, ...]
+    layouts: tuple[Layout, ...]
     latest: list[tuple[Tensor, Trace]] = field(default_factory=list)  # the placements played last, and their trace
 
     @classmethod
-    def of(cls, observations: Sequence[Observation], boards: Sequence[Board]) -> SequentialBatch:
+    def of(cls, observations: Sequence[Observation], layouts: Sequence[Layout]) -> SequentialBatch:
         """A batch of problems of any sizes."""
-        return cls(Batch.of(observations), tuple(boards))
+        return cls(Batch.of(observations), tuple(layouts))
 
     @property
     def unit_mask(self) -> Tensor:
@@ -97,15 +98,15 @@ class SequentialPolicy(nn.Module):
         nn.init.normal_(self.out.weight, std=0.05)
         nn.init.zeros_(self.skip.weight)
         with torch.no_grad():
-            self.skip.weight[0, FEATURES.index("finish")] = EARLIEST_FINISH_FIRST
+            self.skip.weight[0, Feature.FINISH] = EARLIEST_FINISH_FIRST
 
-    def view(self, problem: Problem, costs: Costs) -> tuple[Observation, Board]:
+    def view(self, problem: Problem, costs: Costs) -> tuple[Observation, Layout]:
         """What the policy sees of a problem."""
-        return observe(problem, costs), Board.of(problem, costs, self.shape.order)
+        return observe(problem, costs), Layout.of(problem, costs, self.shape.order)
 
-    def stack(self, views: Sequence[tuple[Observation, Board]]) -> SequentialBatch:
+    def stack(self, views: Sequence[tuple[Observation, Layout]]) -> SequentialBatch:
         """Several views as a batch."""
-        return SequentialBatch.of([seen for seen, _ in views], [board for _, board in views])
+        return SequentialBatch.of([seen for seen, _ in views], [layout for _, layout in views])
 
     def forward(self, batch: Batch) -> Tensor:
         """The state of every unit, (problems, units, hidden)."""
@@ -120,16 +121,18 @@ class SequentialPolicy(nn.Module):
         the way is kept for `score`.
         """
         states = self(batch.encoded)
-        shape = len(batch.boards), samples, states.shape[1]
+        shape = len(batch.layouts), samples, states.shape[1]
         uniform = torch.rand(shape, generator=generator)
-        earlier = torch.rand((EARLIER_PASSES, len(batch.boards), states.shape[1]), generator=generator).double().numpy()
-        passes = torch.multinomial(torch.tensor(SHARES_OF_PASSES), len(batch.boards), True, generator=generator)
+        earlier = (
+            torch.rand((EARLIER_PASSES, len(batch.layouts), states.shape[1]), generator=generator).double().numpy()
+        )
+        passes = torch.multinomial(torch.tensor(SHARES_OF_PASSES), len(batch.layouts), True, generator=generator)
         actions = torch.full((*shape[:2], 2 * shape[2]), -1)
-        for i, board in enumerate(batch.boards):
-            units = len(board.order)
+        for i, layout in enumerate(batch.layouts):
+            units = len(layout.order)
             before = np.full((1, units), -1)
             for numbers in earlier[: int(passes[i]), i]:
-                before = self._draw(board, states[i], Choices.of(SAMPLED, numbers[None, :units], before))
+                before = self._draw(layout, states[i], Sampling.of(SAMPLED, numbers[None, :units], before))
             actions[i, :, shape[2] : shape[2] + units] = torch.from_numpy(before)
         self._play(batch, states, SAMPLED, uniform, actions)
         return actions
@@ -141,8 +144,8 @@ class SequentialPolicy(nn.Module):
         """
         units = batch.encoded.unit_mask.shape[1]
         actions = torch.full((len(placements), 1, 2 * units), -1)
-        for i, (board, placement) in enumerate(zip(batch.boards, placements, strict=True)):
-            renamed = torch.from_numpy(renamed_by_use(board, placement))
+        for i, (layout, placement) in enumerate(zip(batch.layouts, placements, strict=True)):
+            renamed = torch.from_numpy(renamed_by_use(layout, placement))
             actions[i, 0, : len(renamed)] = renamed
         actions[:, :, :units].clamp_(min=0)
         return actions
@@ -185,47 +188,47 @@ class SequentialPolicy(nn.Module):
         `temperatures` and `shares`, (choices,), say how bold each of them is, and how much of the devices' memory it
         may fill.
         """
-        board, states, count = batch.boards[0], self(batch.encoded)[0], len(shares)
+        layout, states, count = batch.layouts[0], self(batch.encoded)[0], len(shares)
         rng = np.random.default_rng(seed)
         mode = np.where(np.arange(count) == 0, GREEDY, SAMPLED)
-        placements = [np.full((count, len(board.order)), -1)]
+        placements = [np.full((count, len(layout.order)), -1)]
         for _ in range(passes):
-            uniform = rng.random((count, len(board.order)))
-            choices = Choices(mode, uniform, temperatures, shares, placements[-1])
-            placements.append(self._draw(board, states, choices))
+            uniform = rng.random((count, len(layout.order)))
+            sampling = Sampling(mode, uniform, temperatures, shares, placements[-1])
+            placements.append(self._draw(layout, states, sampling))
         return np.stack(placements[1:])
 
-    def _draw(self, board: Board, states: Tensor, choices: Choices) -> Ints:
+    def _draw(self, layout: Layout, states: Tensor, sampling: Sampling) -> Ints:
         """(choices, units) placements of one problem."""
-        record = Record.room_for(board, len(choices.mode), keep=False)
-        self._run(board, states, choices, record)
-        return record.placements
+        rollouts = Rollouts.room_for(layout, len(sampling.mode), keep=False)
+        self._run(layout, states, sampling, rollouts)
+        return rollouts.placements
 
     def _play(self, batch: SequentialBatch, states: Tensor, mode: int, uniform: Tensor, actions: Tensor) -> None:
         """Roll out all samples of all problems, (problems, samples, units); writes the devices, keeps the trace."""
         width = states.shape[1]
-        records = []
-        for i, board in enumerate(batch.boards):
-            units = len(board.order)
-            record = Record.room_for(board, actions.shape[1], keep=True)
-            record.placements[:] = actions[i, :, :units].numpy()
+        played = []
+        for i, layout in enumerate(batch.layouts):
+            units = len(layout.order)
+            rollouts = Rollouts.room_for(layout, actions.shape[1], keep=True)
+            rollouts.placements[:] = actions[i, :, :units].numpy()
             before = np.ascontiguousarray(actions[i, :, width : width + units].numpy())
-            self._run(board, states[i], Choices.of(mode, uniform[i].double().numpy(), before), record)
-            actions[i, :, :units] = torch.from_numpy(record.placements)
-            records.append(record)
-        batch.latest[:] = [(actions, _trace(records, batch))]
+            self._run(layout, states[i], Sampling.of(mode, uniform[i].double().numpy(), before), rollouts)
+            actions[i, :, :units] = torch.from_numpy(rollouts.placements)
+            played.append(rollouts)
+        batch.latest[:] = [(actions, _trace(played, batch))]
 
-    def _run(self, board: Board, states: Tensor, choices: Choices, record: Record) -> None:
-        head = Head(
-            np.ascontiguousarray(states[: len(board.order)].numpy()),
+    def _run(self, layout: Layout, states: Tensor, sampling: Sampling, rollouts: Rollouts) -> None:
+        layers = ScoreLayers(
+            np.ascontiguousarray(states[: len(layout.order)].numpy()),
             np.ascontiguousarray(self.first.weight.T.numpy()),
             np.ascontiguousarray(self.second.weight.T.numpy()),
             self.second.bias.numpy(),
             self.out.weight[0].numpy(),
             self.skip.weight[0].numpy(),
         )
-        roll_out(board, head, choices, State.room_for(board, head), record)
-        check_outputs(torch.from_numpy(record.log_probability))
+        roll_out(layout, layers, sampling, RolloutState.room_for(layout, layers), rollouts)
+        check_outputs(torch.from_numpy(rollouts.log_probability))
 
 
 def new_sequential(network: str, seed: int) -> SequentialPolicy:
@@ -236,23 +239,23 @@ def new_sequential(network: str, seed: int) -> SequentialPolicy:
         return SequentialPolicy(shape)
 
 
-def _trace(records: Sequence[Record], batch: SequentialBatch) -> Trace:
+def _trace(played: Sequence[Rollouts], batch: SequentialBatch) -> Trace:
     """Records of problems of different sizes in one, without the rows that leave no choice."""
     problems, units = batch.encoded.unit_mask.shape
-    samples = len(records[0].placements)
+    samples = len(played[0].placements)
     devices = batch.encoded.device_mask.shape[1]
     allowed = np.zeros((problems, samples, units, devices), np.bool_)
     log_probability = np.zeros((problems, samples, units))
     rows, states, features = [], [], []
-    for i, record in enumerate(records):
-        _, own_units, own_devices = record.allowed.shape
-        allowed[i, :, :own_units, :own_devices] = record.allowed
-        log_probability[i, :, :own_units] = record.log_probability
-        open_ = record.allowed & (record.allowed.sum(axis=2, keepdims=True) > 1)
+    for i, rollouts in enumerate(played):
+        _, own_units, own_devices = rollouts.allowed.shape
+        allowed[i, :, :own_units, :own_devices] = rollouts.allowed
+        log_probability[i, :, :own_units] = rollouts.log_probability
+        open_ = rollouts.allowed & (rollouts.allowed.sum(axis=2, keepdims=True) > 1)
         sample, unit, device = np.nonzero(open_)
         rows.append(np.ravel_multi_index((np.full(len(unit), i), sample, unit, device), allowed.shape))
         states.append(i * units + unit)
-        features.append(record.features[open_])
+        features.append(rollouts.features[open_])
     return Trace(
         torch.from_numpy(np.concatenate(rows)),
         torch.from_numpy(np.concatenate(states)),

@@ -1,40 +1,22 @@
-"""What a roll-out of the sequential decoder reads and writes: features, the last layers of the network, and buffers."""
+"""What a roll-out of the sequential decoder reads and writes: the last layers of the network, samples, and buffers."""
 
 from __future__ import annotations
 
-from functools import partial
-from typing import NamedTuple
+from typing import Annotated, NamedTuple, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
 
 from graphs.op_graph import Bools, Floats, Ints
-from placers.learned.sequential.layout import STATIC_FEATURES, Board
+from placers.learned.sequential.decoder_features import Feature
+from placers.learned.sequential.layout import Layout
 
 Singles = NDArray[np.float32]
-
-LIVE_FEATURES = (
-    "load", "load_above_most", "load_of_fair_share", "load_above_least",  # all work given to the device, with the unit
-    "ready", "start", "finish",  # of the unit there, after those of the device where it is earliest
-    "idle", "queue",  # the device waits for the inputs, or they for the device
-    "delay",  # by how much the finish and the path behind it would be later than the latest so far
-    "sending", "cut",  # seconds of transfers: of inputs, and of everything between the unit and the units elsewhere
-    "inputs_made", "inputs_there", "links_placed", "links_all", "held_there",  # shares of the unit's bytes
-    "room", "fill",  # of its memory: left with the unit, and held without
-    "backlog", "traffic",  # of the channel out of the device: how far behind it is, and all it has carried
-    "empty", "critical", "latest", "earliest_finish", "lightest",  # 0 or 1
-    "used", "progress", "tightness", "urgency",  # the same for all devices
-    # after an earlier pass, else 0: the unit was there, shares and seconds of its links to units that are not placed
-    # yet but were there, all work that is or was there, the memory left by all that; and 1 for such a pass
-    "before", "linked_ahead", "cut_ahead", "cut_in_all", "load_ahead", "load_ahead_above_most", "room_ahead", "again",
-)  # fmt: skip
-"""What is known of a unit on a device while it is to be placed."""
-FEATURES = (*LIVE_FEATURES, *STATIC_FEATURES)
 GREEDY, SAMPLED, GIVEN = 0, 1, 2
 FILLED = 0.9  # share of each device's memory that may be filled by estimate, which is a little low
 
 
-class Head(NamedTuple):
+class ScoreLayers(NamedTuple):
     """The last layers of the network: score = skip @ x + out @ relu(second @ relu(state + first @ x) + bias)."""
 
     state: Singles  # (units, width) of each unit
@@ -45,7 +27,7 @@ class Head(NamedTuple):
     skip: Singles  # (features,)
 
 
-class Choices(NamedTuple):
+class Sampling(NamedTuple):
     """How each of several samples chooses."""
 
     mode: Ints  # (samples,) GREEDY, SAMPLED by the uniform numbers, or GIVEN: the placements are followed
@@ -55,13 +37,13 @@ class Choices(NamedTuple):
     previous: Ints  # (samples, units) devices in an earlier pass, or -1 if this is the first
 
     @classmethod
-    def of(cls, mode: int, uniform: Floats, previous: Ints) -> Choices:
-        """All samples alike, as in training; `previous` is (samples, units), `uniform` of as many units or more."""
+    def of(cls, mode: int, uniform: Floats, previous: Ints) -> Sampling:
+        """All samples alike, as in training; `previous` is (samples, units), `uniform` has as many units or more."""
         count = len(previous)
         return cls(np.full(count, mode), uniform, np.ones(count), np.full(count, FILLED), previous)
 
 
-class Record(NamedTuple):
+class Rollouts(NamedTuple):
     """What happened in each of several samples."""
 
     placements: Ints  # (samples, units)
@@ -70,59 +52,74 @@ class Record(NamedTuple):
     log_probability: Floats  # (samples, units), at a temperature of 1
 
     @classmethod
-    def room_for(cls, board: Board, samples: int, *, keep: bool) -> Record:
-        """Buffers for so many samples."""
-        units, devices = board.unit_seconds.shape
+    def room_for(cls, layout: Layout, samples: int, *, keep: bool) -> Rollouts:
+        """Buffers for this number of samples."""
+        units, devices = layout.unit_seconds.shape
+        kept = samples if keep else 1
         return cls(
-            np.zeros((samples, units), np.int64),
-            np.zeros((samples if keep else 1, units, devices, len(FEATURES)), np.float32),
-            np.zeros((samples if keep else 1, units, devices), np.bool_),
-            np.zeros((samples, units)),
+            placements=np.zeros((samples, units), np.int64),
+            features=np.zeros((kept, units, devices, len(Feature)), np.float32),
+            allowed=np.zeros((kept, units, devices), np.bool_),
+            log_probability=np.zeros((samples, units)),
         )
 
 
-class State(NamedTuple):
-    """What is placed so far, and scratch."""
+PerDevice = Annotated[Floats, np.float64, "devices"]
+PerChannel = Annotated[Floats, np.float64, "channels"]
 
-    arrival: Floats  # (ops, devices) seconds when an output is there; infinite if it is not to be
-    known: Floats  # (ops,) scratch: when an output is on the device that is being looked at
-    where: Ints  # (units,) device, or -1
-    clock: Floats  # (devices,) seconds when the forward ops there have run
-    load: Floats  # (devices,) seconds
-    traffic: Floats  # (devices,) seconds of transfers out of each device
-    placed: Ints  # (devices,) units
-    free: Floats  # (channels,) seconds
-    sent: Floats  # (channels,) scratch
-    left: Floats  # (devices,) bytes
-    present: Bools  # (tensors, devices)
-    ready: Floats  # (devices,) of the unit at hand; so are the following
-    start: Floats
-    finish: Floats
-    sending: Floats
-    cut: Floats
-    need: Floats  # (devices,) bytes
-    made: Floats  # (devices,) bytes of the unit's inputs that were made there
-    there: Floats  # (devices,) bytes of its inputs that are there
-    linked: Floats  # (devices,) bytes of its links to what is there
-    linked_ahead: Floats  # (devices,) bytes of its links to what is not placed yet, and was there in the earlier pass
-    cut_ahead: Floats  # (devices,) seconds of transfers over those links
-    ahead: Floats  # (devices,) seconds of all that is not placed yet, and was there
-    ahead_bytes: Floats  # (devices,) held by that, and by nothing that is there already
-    holders: Ints  # (tensors, devices) units that are not placed yet, were there, and hold the tensor
-    score: Floats  # (devices,)
-    hidden: Singles  # (width,)
-    narrow: Singles  # (half width,)
+
+class RolloutState(NamedTuple):
+    """What is placed so far, the unit at hand on every device, and scratch. A field's type names its axes."""
+
+    # what is placed so far
+    arrival: Annotated[Floats, np.float64, "ops", "devices"]  # seconds when an output is there; infinite if never
+    where: Annotated[Ints, np.int64, "units"]  # device, or -1
+    clock: PerDevice  # seconds when the forward ops there have run
+    load: PerDevice  # seconds
+    traffic: PerDevice  # seconds of transfers out of each device
+    placed: Annotated[Ints, np.int64, "devices"]  # units
+    free: PerChannel  # seconds when it has carried everything
+    left: PerDevice  # bytes
+    present: Annotated[Bools, np.bool_, "tensors", "devices"]
+    # units ahead: not placed yet, and on this device in the pass before
+    ahead: PerDevice  # seconds of all of them
+    ahead_bytes: PerDevice  # of tensors that they hold, and nothing that is there already
+    holders: Annotated[Ints, np.int64, "tensors", "devices"]  # how many of them hold the tensor
+    # the unit at hand, if it went to this device
+    ready: PerDevice  # seconds when its inputs are there
+    start: PerDevice  # seconds
+    finish: PerDevice  # seconds
+    sending: PerDevice  # seconds of transfers of its inputs
+    cut: PerDevice  # seconds of transfers over its links to placed units
+    cut_ahead: PerDevice  # seconds of transfers over its links to units ahead
+    need: PerDevice  # bytes that it would add
+    made: PerDevice  # bytes of its inputs that were made there
+    there: PerDevice  # bytes of its inputs that are there
+    linked: PerDevice  # bytes of its links to placed units there
+    linked_ahead: PerDevice  # bytes of its links to units ahead there
+    score: PerDevice
+    # scratch
+    known: Annotated[Floats, np.float64, "ops"]  # when an output is on the device that is being looked at
+    sent: PerChannel  # seconds that the inputs of the unit at hand would add
+    hidden: Annotated[Singles, np.float32, "width"]
+    narrow: Annotated[Singles, np.float32, "half width"]
 
     @classmethod
-    def room_for(cls, board: Board, head: Head) -> State:
+    def room_for(cls, layout: Layout, layers: ScoreLayers) -> RolloutState:
         """Buffers for roll-outs of a problem."""
-        ops, devices = board.op_seconds.shape
-        zeros = partial(np.zeros, devices)
+        ops, devices = layout.op_seconds.shape
+        sizes = {
+            "ops": ops,
+            "units": len(layout.order),
+            "devices": devices,
+            "channels": layout.channels,
+            "tensors": len(layout.tensor_bytes),
+            "width": layers.first.shape[1],
+            "half width": len(layers.out),
+        }
         return cls(
-            np.zeros((ops, devices)), np.zeros(ops), np.zeros(len(board.order), np.int64), zeros(), zeros(), zeros(),
-            np.zeros(devices, np.int64), np.zeros(board.channels), np.zeros(board.channels), zeros(),
-            np.zeros((len(board.tensor_bytes), devices), np.bool_), zeros(), zeros(), zeros(), zeros(), zeros(),
-            zeros(), zeros(), zeros(), zeros(), zeros(), zeros(), zeros(), zeros(),
-            np.zeros((len(board.tensor_bytes), devices), np.int64), zeros(), np.zeros(len(head.first[0]), np.float32),
-            np.zeros(len(head.out), np.float32),
-        )  # fmt: skip
+            **{name: np.zeros([sizes[axis] for axis in axes], dtype) for name, (dtype, *axes) in _BUFFERS.items()}
+        )
+
+
+_BUFFERS = {name: hint.__metadata__ for name, hint in get_type_hints(RolloutState, include_extras=True).items()}
