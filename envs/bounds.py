@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from envs.costs.costs import CostModel, costs_of
+from envs.costs.costs import CostModel, Costs, costs_of
 from envs.simulation.compiled import compiled
 from graphs.op_graph import Bools, Floats, Ints
 from graphs.problem import Problem
@@ -65,9 +65,8 @@ def work_bound(problem: Problem, op_seconds: Floats) -> float:
     launch. The step is the longest of these, hence no shorter than their mean under any weights, and in that mean each
     unit contributes at least its cheapest device's share. Two weights are tried: equal, and by speed.
     """
-    graph, launch = problem.graph, problem.cluster.launch_seconds
-    occupied = np.zeros((graph.num_units, len(launch)))
-    np.add.at(occupied, graph.units, op_seconds + np.where(op_seconds > 0, launch, 0.0))
+    launch = problem.cluster.launch_seconds
+    occupied = problem.units.summed(Costs(op_seconds).busy_seconds(problem.cluster))
     total = occupied.sum(axis=0)
     weights = [np.full(len(launch), 1 / len(launch))]
     if (total > 0).all():

@@ -100,11 +100,10 @@ class Plan:
                 f"op {graph.names[unknown[0]]!r} is placed on device {placement[unknown[0]]}; "
                 f"cluster {cluster.name!r} has devices 0 to {len(cluster) - 1}"
             )
-        first = np.zeros(graph.num_units, np.int64)
-        first[graph.units[::-1]] = np.arange(len(graph))[::-1]
-        apart = np.flatnonzero(placement != placement[first[graph.units]])
+        first = problem.units.first_op[graph.units]
+        apart = np.flatnonzero(placement != placement[first])
         if len(apart):
-            op, anchor = apart[0], first[graph.units[apart[0]]]
+            op, anchor = apart[0], first[apart[0]]
             raise InputError(
                 f"op {graph.names[op]!r} must share a device with {graph.names[anchor]!r}, but they are on "
                 f"{cluster.devices[placement[op]].name!r} and {cluster.devices[placement[anchor]].name!r}"

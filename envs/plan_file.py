@@ -78,7 +78,7 @@ def save_plan(plan: Plan, problem: Problem, predicted: Prediction, path: Path) -
     for name, several in zip(graph.names, plan.devices, strict=True):
         if len(several) > 1:
             raise InputError(f"op {name!r} is on {len(several)} devices; a plan file holds one per op")
-    leaders = _leaders(graph)
+    leaders = problem.units.first_op.tolist()
     content = PlanFile(
         schema="placelab.plan",
         version=VERSION,
@@ -107,7 +107,7 @@ def load_plan(path: Path, problem: Problem) -> Plan:
     for device in content.placement.values():
         if device not in index:
             raise InputError(f"{path}: {unknown('device', device, index)}")
-    leaders = [graph.names[op] for op in _leaders(graph)]
+    leaders = [graph.names[op] for op in problem.units.first_op]
     _check_entries(content.placement, leaders, graph, path)
     per_unit = [index[_covering(content.placement, name, path)] for name in leaders]
     devices = np.array(per_unit)[graph.units]  # as the file says: what it may not say is refused, not moved
@@ -126,12 +126,6 @@ def _same(what: str, theirs: Identity, given: Identity, path: Path) -> None:
             f"{path}: this plan is for {what} {theirs.name!r} ({theirs.fingerprint}), given {given.name!r} "
             f"({given.fingerprint}){other}; to apply it all the same, remove the {what}'s fingerprint from the file"
         )
-
-
-def _leaders(graph: OpGraph) -> list[int]:
-    """The first op of each unit, (units,)."""
-    _, first = np.unique(graph.units, return_index=True)
-    return [int(op) for op in first]
 
 
 def _prefixes(name: str) -> list[str]:

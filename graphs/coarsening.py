@@ -15,6 +15,7 @@ from functools import cached_property
 import numpy as np
 
 from graphs.op_graph import Bools, Floats, Ints
+from graphs.order import levels
 
 LARGEST = 1.5  # a merged node is at most so many times the average size, as long as others can be merged
 RELAXED = 1.2  # and so many times that when there are none
@@ -59,25 +60,6 @@ def coarsen(edges: Ints, traffic: Floats, size: Floats, count: int, constraint: 
 def summed(label: Ints, values: Floats, count: int = 0) -> Floats:
     """(labels,) sum of the values, (n,), that have each label, (n,); `count` labels at least."""
     return np.asarray(np.bincount(label, values, minlength=count), np.float64)
-
-
-def levels(edges: Ints, nodes: int, *, from_sources: bool = True) -> Ints:
-    """(nodes,) levels that grow along every edge, (edges, 2): as near as possible to the sources, or to the sinks."""
-    following: list[list[int]] = [[] for _ in range(nodes)]
-    waiting = [0] * nodes
-    for source, target in (edges if from_sources else edges[:, ::-1]).tolist():
-        following[source].append(target)
-        waiting[target] += 1
-    level = [0] * nodes
-    ready = [node for node, count in enumerate(waiting) if count == 0]
-    for node in ready:
-        for target in following[node]:
-            level[target] = max(level[target], level[node] + 1)
-            waiting[target] -= 1
-            if waiting[target] == 0:
-                ready.append(target)
-    found = np.array(level)
-    return found if from_sources else found.max() - found
 
 
 @dataclass(frozen=True, eq=False)

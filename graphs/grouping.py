@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from graphs.coarsening import LARGEST, coarsen, levels, summed
+from graphs.coarsening import LARGEST, coarsen, summed
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Bools, Floats, Ints, OpGraph, Phase
+from graphs.order import levels
 
 PARCEL = "parcel"
 

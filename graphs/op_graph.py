@@ -15,6 +15,7 @@ from scipy.sparse import coo_array, csr_array
 from scipy.sparse.csgraph import connected_components
 
 from graphs.foundation.errors import InputError
+from graphs.order import topological_order
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -113,7 +114,7 @@ class OpGraph:
     @cached_property
     def topological_order(self) -> Ints:
         """(ops,) ops such that each comes after its producers; ties in op order."""
-        order = _topological_order(len(self), self.edges)
+        order = topological_order(self.edges, len(self))
         assert len(order) == len(self)  # checked at construction
         return _frozen(order, np.int64)
 
@@ -249,7 +250,7 @@ class OpGraph:
         for device, seconds in self.measured_on.items():
             self._check_costs(f"measured_seconds on {device!r}", seconds, self.names, missing=True)
         self._check_references()
-        if len(order := _topological_order(ops, self.edges)) < ops:
+        if len(order := topological_order(self.edges, ops)) < ops:
             stuck = sorted(set(range(ops)) - set(order.tolist()))
             cycle = " -> ".join(self.names[i] for i in _some_cycle(self.edges, stuck))
             raise InputError(f"graph {self.name!r} is cyclic: {cycle}; remove one of these edges")
@@ -318,21 +319,6 @@ def _rows(keys: Ints, then: Ints, ops: int) -> tuple[Ints, Ints]:
     offsets = np.zeros(ops + 1, np.int64)
     np.cumsum(np.bincount(keys, minlength=ops), out=offsets[1:])
     return offsets, np.lexsort((then, keys))
-
-
-def _topological_order(ops: int, edges: Ints) -> Ints:
-    """Kahn's algorithm; shorter than `ops` if there is a cycle."""
-    offsets, by_producer = _rows(edges[:, 0], edges[:, 1], ops)
-    consumers = edges[by_producer, 1].tolist()
-    starts = offsets.tolist()
-    waiting = np.bincount(edges[:, 1], minlength=ops).tolist()
-    order = [op for op in range(ops) if waiting[op] == 0]
-    for op in order:
-        for consumer in consumers[starts[op] : starts[op + 1]]:
-            waiting[consumer] -= 1
-            if waiting[consumer] == 0:
-                order.append(consumer)
-    return np.array(order, np.int64)
 
 
 def _some_cycle(edges: Ints, stuck: list[int]) -> list[int]:

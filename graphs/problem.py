@@ -11,6 +11,7 @@ from graphs.cluster import Cluster
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Bools, Floats, Ints, OpGraph
+from graphs.units import Units
 
 # bytes per parameter byte while training: itself, its gradient, and the optimizer's state; "none" for weights that
 # say already what all of it takes
@@ -50,6 +51,11 @@ class Problem:
     def name(self) -> str:
         """The graph's name and the cluster's."""
         return f"{self.graph.name}@{self.cluster.name}"
+
+    @cached_property
+    def units(self) -> Units:
+        """The graph at the level of decisions."""
+        return Units(self.graph)
 
     @property
     def bytes_per_weight_byte(self) -> float:

@@ -14,7 +14,6 @@ from functools import cached_property
 
 import numpy as np
 
-from envs.costs.costs import costs_of
 from envs.objectives import evaluator_of
 from envs.plan import Plan
 from graphs.foundation.errors import InputError
@@ -26,7 +25,6 @@ from placers.search.moves import Moves
 from placers.search.search import State, check_limits, searched
 from placers.search.spec import spec_of
 from placers.search.starts import starts
-from placers.search.unit_graph import UnitGraph
 
 LARGE = 10_000  # ops of a graph that takes long enough to simulate for two threads to be worth while
 
@@ -92,7 +90,7 @@ class Walk:
         evaluator = evaluator_of(problem)
         self.generator = np.random.default_rng(seed)
         self._settings = settings
-        self._moves = Moves(UnitGraph.of(problem, costs_of(problem)), self.generator, problem.allowed)
+        self._moves = Moves(problem, self.generator)
         self._at_once = 2 if len(problem.graph) > LARGE else 1
         first, spent, self.notes = starts(problem, budget, seed, settings.learned)
         self.incumbent = Incumbent(evaluator, first[0])

@@ -10,10 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from envs.costs.costs import unit_seconds
 from envs.plan import Plan
-from envs.simulation.simulator import Simulator
 from graphs.problem import Problem
-from placers.search.unit_graph import unit_order, unit_seconds
 from placers.stages.chain import blocks
 
 
@@ -28,8 +27,8 @@ class GPipe:
 
     def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> Plan:  # noqa: ARG002 - nothing to search
         """Without any simulation."""
-        seconds = unit_seconds(problem, Simulator(problem).costs).mean(axis=1)
-        order = unit_order(problem.graph)
+        seconds = unit_seconds(problem).mean(axis=1)
+        order = problem.units.order
         sizes = blocks(seconds[order].tolist(), min(len(problem.cluster), len(order)))
         placement = np.empty(len(order), np.int64)
         placement[order] = np.repeat(np.arange(len(sizes)), sizes)

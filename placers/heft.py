@@ -15,13 +15,13 @@ from typing import Protocol
 
 import numpy as np
 
+from envs.costs.costs import costs_of
 from envs.held_memory import HeldMemory, Room
 from envs.plan import Plan
 from envs.simulation.simulator import Simulator
 from graphs.cluster import Cluster
 from graphs.op_graph import Floats, Ints, OpGraph
 from graphs.problem import Problem
-from placers.search.unit_graph import op_seconds
 
 MEMORY_SHARES = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5)  # of each device's memory to fill, tried in turn until the plan fits
 
@@ -48,7 +48,7 @@ def place_within_memory(problem: Problem, name: str, seed: int, budget: int, sch
     """What a scheduler makes of a problem, again with less memory to fill for as long as it does not fit."""
     simulator, graph = Simulator(problem), problem.graph
     held = HeldMemory.of(problem)
-    seconds = op_seconds(problem, simulator.costs)
+    seconds = costs_of(problem).busy_seconds(problem.cluster)
     for share in MEMORY_SHARES[: max(budget, 1)]:
         planned = scheduler(graph, problem.cluster, seconds, graph.carried_bytes, Room(held, share)).placement
         placement = problem.made_allowed(planned)

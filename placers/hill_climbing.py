@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from envs.costs.costs import costs_of
 from envs.objectives import evaluator_of
 from envs.plan import Plan
 from graphs.foundation.errors import InputError
@@ -16,7 +15,6 @@ from placers.search.incumbent import Incumbent
 from placers.search.moves import Moves, random_placements
 from placers.search.search import State, check_limits, searched
 from placers.search.spec import spec_of
-from placers.search.unit_graph import UnitGraph
 
 
 @dataclass(frozen=True)
@@ -62,7 +60,7 @@ class Climb:
         self.generator = np.random.default_rng(seed)
         self.notes: tuple[str, ...] = ()
         self._problem, self._patience = problem, patience
-        self._moves = Moves(UnitGraph.of(problem, costs_of(problem)), self.generator, problem.allowed)
+        self._moves = Moves(problem, self.generator)
         self.current = self._anywhere()
         self.energy, self.in_vain = np.inf, 0
         self.incumbent = Incumbent(evaluator, self.current)

@@ -14,13 +14,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from envs.costs.costs import unit_seconds
 from envs.held_memory import HeldMemory
 from envs.plan import Plan
 from envs.simulation.simulator import Simulator
 from graphs.cluster import Cluster
 from graphs.op_graph import Floats, Ints, OpGraph, Phase
 from graphs.problem import Problem
-from placers.search.unit_graph import unit_order, unit_seconds
 
 
 @dataclass(frozen=True)
@@ -43,9 +43,9 @@ class HumanExpert:
             parts = min(len(devices), int(layers.max()) + 1)
             placement = devices[layers * parts // (int(layers.max()) + 1)]
         else:
-            seconds = unit_seconds(problem, simulator.costs)[:, devices]
+            seconds = unit_seconds(problem)[:, devices]
             shares = 1.0 / np.maximum(seconds.sum(axis=0), 1e-30)
-            placement = devices[in_order(unit_order(problem.graph), seconds.mean(axis=1), shares)]
+            placement = devices[in_order(problem.units.order, seconds.mean(axis=1), shares)]
         return Plan.of_units(problem, placement, placer=self.name, seed=seed, simulations=simulator.simulations)
 
 
@@ -116,12 +116,12 @@ def _branches(simulator: Simulator, devices: Ints, budget: int) -> Ints:
     """Everything on the fastest device if it fits there, else pieces in order in proportion to the memory."""
     problem = simulator.problem
     held = HeldMemory.of(problem)
-    seconds = unit_seconds(problem, simulator.costs)[:, devices].sum(axis=0)
+    seconds = unit_seconds(problem)[:, devices].sum(axis=0)
     together = np.full(problem.graph.num_units, devices[seconds.argmin()])
     fits = simulator.run(together).fits if budget > 0 else held.overflow(together) == 0
     if fits:
         return together
-    return devices[in_order(unit_order(problem.graph), held.per_unit, held.shares[devices])]
+    return devices[in_order(problem.units.order, held.per_unit, held.shares[devices])]
 
 
 def _layer_keys(names: Sequence[str]) -> Iterator[tuple[str, ...]]:

@@ -12,14 +12,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from envs.costs.costs import costs_of
 from envs.objectives import evaluator_of
 from envs.plan import Plan
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Floats, Ints
 from graphs.problem import Problem
+from graphs.units import Units
 from placers.search.spec import spec_of
-from placers.search.unit_graph import UnitGraph
 from placers.solvers.partitioning import Partitioning, check_knobs, integer_weights
 
 BY_REQUEST = True  # needs a package of its own: no part of a comparison unless it is asked for
@@ -55,13 +54,13 @@ class Kahip:
         Raises InputError without KaHIP.
         """
         evaluator = evaluator_of(problem)
-        units = UnitGraph.of(problem, costs_of(problem))
+        units = problem.units
 
         def partition(weights: Floats, targets: Floats, run: int) -> Ints:
             mode, imbalance = MODES[run % len(MODES)], IMBALANCES[run // len(MODES) % len(IMBALANCES)]
             return _partition(units, weights, targets, mode, imbalance, (self.seeds * seed + run) % 2**31)
 
-        search = Partitioning(evaluator, units, partition, self.seeds, self.balance, self.repair, budget)
+        search = Partitioning(evaluator, partition, self.seeds, self.balance, self.repair, budget)
         placement = search.placement()
         return Plan.of_units(problem, placement, placer=self.name, seed=seed, simulations=evaluator.simulations)
 
@@ -71,7 +70,7 @@ def build(*, seeds: int = 12, balance: str = "compute", repair: bool = True) -> 
     return Kahip(seeds, balance, repair)
 
 
-def _partition(units: UnitGraph, weights: Floats, targets: Floats, mode: int, imbalance: float, seed: int) -> Ints:
+def _partition(units: Units, weights: Floats, targets: Floats, mode: int, imbalance: float, seed: int) -> Ints:
     """(units,) parts found by one KaFFPa run."""
     try:
         import kahip

@@ -25,9 +25,9 @@ from graphs.cluster import Cluster
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Bools, Floats, Ints, OpGraph
 from graphs.problem import Problem
+from graphs.units import Units
 from placers.heft import Schedule, mean_transfers, place_within_memory
 from placers.m_etf import earliest_task_first
-from placers.search.unit_graph import unit_order
 
 ROUND_UP = 0.1  # a relaxed choice below it makes a favourite: Baechi's threshold; at most 0.5, or choices would clash
 LARGEST_PROGRAM = 10_000  # ops; a program of as many takes seconds
@@ -107,7 +107,7 @@ def favourite_edges(graph: OpGraph, seconds: Floats, transfer: Floats) -> Ints:
     if len(graph) <= LARGEST_PROGRAM:
         choices, _ = relaxed_choices(seconds, graph.edges, np.where(apart, transfer, 0.0))
         return np.flatnonzero(choices < ROUND_UP)
-    position = np.argsort(unit_order(graph))
+    position = np.argsort(Units(graph).order)
     ends = position[graph.units[graph.edges]]
     onward = np.flatnonzero(ends[:, 0] < ends[:, 1])
     # an output goes to a unit once, however many of its ops read it

@@ -12,7 +12,6 @@ import numpy as np
 from envs.held_memory import HeldMemory, Room
 from envs.plan import Plan
 from graphs.problem import Problem
-from placers.search.unit_graph import unit_order
 
 
 @dataclass(frozen=True)
@@ -32,7 +31,7 @@ class MemoryTopological:
         room = Room(held)
         placement = np.zeros(problem.graph.num_units, np.int64)
         device, filled = 0, 0.0
-        for unit in unit_order(problem.graph).tolist():
+        for unit in problem.units.order.tolist():
             needed = held.per_unit[unit]
             is_full = filled + needed > cap or room.after(unit)[device] < 0
             if is_full and filled > 0 and device < devices - 1:

@@ -14,14 +14,14 @@ from dataclasses import dataclass
 import numpy as np
 import pymetis
 
-from envs.costs.costs import costs_of
+from envs.costs.costs import unit_seconds
 from envs.objectives import evaluator_of
 from envs.plan import Plan
 from graphs.foundation.quiet import quiet
 from graphs.op_graph import Floats, Ints
 from graphs.problem import Problem
+from graphs.units import Units
 from placers.search.spec import spec_of
-from placers.search.unit_graph import UnitGraph
 from placers.solvers.partitioning import Partitioning, check_knobs, integer_weights, shares
 
 IMBALANCES = (1, 10, 30, 100)  # thousandths by which a part may outweigh its target; METIS defaults to 1 or 30
@@ -54,15 +54,15 @@ class Metis:
     def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> Plan:
         """With a budget of one, the lowest cut whose estimated memory fits; else the best of the lowest cuts."""
         evaluator = evaluator_of(problem)
-        units = UnitGraph.of(problem, costs_of(problem))
+        units, devices = problem.units, len(problem.cluster)
 
         def partition(weights: Floats, targets: Floats, run: int) -> Ints:
-            return _partition(units, weights, targets, *_settings(run, self.seeds * seed + run))
+            return _partition(units, devices, weights, targets, *_settings(run, self.seeds * seed + run))
 
         if self.default:
-            placement = _partition(units, shares(units.seconds))
+            placement = _partition(units, devices, shares(unit_seconds(problem)))
         else:
-            search = Partitioning(evaluator, units, partition, self.seeds, self.balance, self.repair, budget)
+            search = Partitioning(evaluator, partition, self.seeds, self.balance, self.repair, budget)
             placement = search.placement()
         return Plan.of_units(problem, placement, placer=self.name, seed=seed, simulations=evaluator.simulations)
 
@@ -79,7 +79,8 @@ def _settings(run: int, seed: int) -> tuple[bool, pymetis.Options]:
 
 
 def _partition(
-    units: UnitGraph,
+    units: Units,
+    devices: int,
     weights: Floats,
     targets: Floats | None = None,
     recursive: bool | None = None,
@@ -89,7 +90,7 @@ def _partition(
     offsets, neighbours, links = units.neighbours
     with quiet():  # METIS complains of parts that it leaves empty
         result = pymetis.part_graph(
-            units.seconds.shape[1],
+            devices,
             pymetis.CSRAdjacency(offsets, neighbours),
             vweights=np.rint(weights * VERTEX_SCALE).astype(np.int64),
             eweights=integer_weights(units.link_bytes, EDGE_SCALE, least=1)[links],

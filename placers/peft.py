@@ -8,14 +8,14 @@ finish plus its entry is least. Memory, tied ops and launches are handled as in 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from heapq import heapify, heappop, heappush
 
 import numpy as np
 
 from envs.held_memory import Room
 from envs.plan import Plan
 from graphs.cluster import Cluster
-from graphs.op_graph import Floats, Ints, OpGraph
+from graphs.op_graph import Floats, OpGraph
+from graphs.order import ready_first
 from graphs.problem import Problem
 from placers.heft import Schedule, mean_transfers, place_within_memory, schedule
 
@@ -42,7 +42,7 @@ def build() -> Peft:
 def look_ahead(graph: OpGraph, cluster: Cluster, seconds: Floats, payload: Floats, room: Room) -> Schedule:
     """Place every unit of a graph; the arguments are those of `placers.heft.schedule`."""
     table = optimistic_costs(graph, cluster, seconds, payload)
-    order = ready_first(graph, table.mean(axis=1))
+    order = ready_first(graph.edges, -table.mean(axis=1))
     return schedule(graph, cluster, seconds, payload, room, order=order, outlook=table)
 
 
@@ -61,21 +61,3 @@ def optimistic_costs(graph: OpGraph, cluster: Cluster, seconds: Floats, payload:
         elsewhere = there.min(axis=1) + transfer[out]
         table[op] = np.minimum(there, elsewhere[:, None]).max(axis=0, initial=0.0)
     return table
-
-
-def ready_first(graph: OpGraph, rank: Floats) -> Ints:
-    """(ops,) a topological order: of the ops whose producers are all taken, always the one of highest rank."""
-    offsets, by_producer = graph.successors
-    consumers = graph.edges[by_producer, 1].tolist()
-    waiting = np.bincount(graph.edges[:, 1], minlength=len(graph)).tolist()
-    ready = [(-rank[op], op) for op in range(len(graph)) if waiting[op] == 0]
-    heapify(ready)
-    order = []
-    while ready:
-        _, op = heappop(ready)
-        order.append(op)
-        for consumer in consumers[offsets[op] : offsets[op + 1]]:
-            waiting[consumer] -= 1
-            if waiting[consumer] == 0:
-                heappush(ready, (-rank[consumer], consumer))
-    return np.array(order, np.int64)

@@ -15,13 +15,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from envs.costs.costs import costs_of
+from envs.costs.costs import costs_of, unit_seconds
 from envs.held_memory import HeldMemory
 from envs.plan import Plan
-from envs.simulation.simulator import Simulator
 from graphs.op_graph import Floats, Ints
 from graphs.problem import Problem
-from placers.search.unit_graph import UnitGraph
+from graphs.units import Units
 from placers.stages.branches import without_branches
 from placers.stages.chain import least_bottleneck
 from placers.stages.contracted_graph import ContractedGraph
@@ -41,9 +40,9 @@ class PipeDream:
         """Without any simulation."""
         if problem.objective == "max-load":
             return Plan.of_units(problem, _along_a_path(problem), placer=self.name, seed=seed)
-        units = UnitGraph.of(problem, Simulator(problem).costs)
+        units = problem.units
         held = HeldMemory.of(problem)
-        seconds, memory = units.seconds[units.order], held.per_unit[units.order]
+        seconds, memory = unit_seconds(problem)[units.order], held.per_unit[units.order]
         entering = _bytes_across(units)
         apart = ~np.eye(len(problem.cluster), dtype=np.bool_)
         bandwidth = float(problem.cluster.bandwidth[apart].mean()) if apart.any() else np.inf
@@ -68,7 +67,7 @@ def _along_a_path(problem: Problem) -> Ints:
     return best_within_memory(contracted, placer="pipedream")[contracted.node_of_unit]
 
 
-def _bytes_across(units: UnitGraph) -> Floats:
+def _bytes_across(units: Units) -> Floats:
     """(units,) bytes that pass between the units before each in the order and the others."""
     place = np.empty(len(units), np.int64)
     place[units.order] = np.arange(len(units))

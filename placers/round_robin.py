@@ -8,7 +8,6 @@ import numpy as np
 
 from envs.plan import Plan
 from graphs.problem import Problem
-from placers.search.unit_graph import unit_order
 
 
 @dataclass(frozen=True)
@@ -23,7 +22,7 @@ class RoundRobin:
     def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> Plan:  # noqa: ARG002 - nothing to search
         """Deal out the units; nothing is random and nothing is simulated."""
         placement = np.empty(problem.graph.num_units, np.int64)
-        placement[unit_order(problem.graph)] = np.arange(len(placement)) % len(problem.cluster)
+        placement[problem.units.order] = np.arange(len(placement)) % len(problem.cluster)
         return Plan.of_units(problem, placement, placer=self.name, seed=seed)
 
 

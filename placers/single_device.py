@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from envs.costs.costs import unit_seconds
 from envs.held_memory import HeldMemory
 from envs.plan import Plan
 from envs.simulation.simulator import Simulator
@@ -14,7 +15,6 @@ from graphs.foundation.errors import InputError
 from graphs.op_graph import Floats
 from graphs.problem import Problem
 from placers.search.spec import spec_of
-from placers.search.unit_graph import unit_seconds
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class SingleDevice:
         if not asked.any():
             kinds = {device.kind for device in problem.cluster.devices}
             raise InputError(f"cluster {problem.cluster.name!r}: {unknown('kind of device', self.kind, sorted(kinds))}")
-        seconds = np.where(asked, unit_seconds(problem, simulator.costs).sum(axis=0), np.inf)
+        seconds = np.where(asked, unit_seconds(problem).sum(axis=0), np.inf)
         memory = np.where(asked, problem.cluster.memory_bytes, -1.0)
         if problem.objective == "max-load":
             fits = np.isfinite(seconds)

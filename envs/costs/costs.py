@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from graphs.cluster import Cluster
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
 from graphs.foundation.user_code import user_code
@@ -28,6 +29,12 @@ class Costs:
     """What the ops of a problem cost."""
 
     op_seconds: Floats  # (ops, devices) seconds, without the launch hold that follows an op
+
+    def busy_seconds(self, cluster: Cluster) -> Floats:
+        """(ops, devices) seconds for which an op holds a device: its duration and, if it takes time, a launch."""
+        launches = np.where(self.op_seconds > 0, cluster.launch_seconds, 0.0)
+        busy: Floats = self.op_seconds + launches
+        return busy
 
 
 class CostModel(Protocol):
@@ -47,6 +54,11 @@ def costs_of(problem: Problem, cost_model: CostModel | None = None) -> Costs:
         return Costs(problem.op_seconds)
     costs = (cost_model or load_cost_model(cost_model_of(problem.graph))).costs(problem)
     return _where_allowed(problem, costs)
+
+
+def unit_seconds(problem: Problem) -> Floats:
+    """(units, devices) seconds for which the ops of a unit hold a device."""
+    return problem.units.summed(costs_of(problem).busy_seconds(problem.cluster))
 
 
 def timed(problem: Problem, what: CostModel | str = AUTO) -> Problem:

@@ -36,17 +36,13 @@ class Scene:
     def of(cls, problem: Problem, cost_model: CostModel | None = None, priority: str = "fifo") -> Scene:
         """Prepare a problem."""
         simulator = Simulator(problem, cost_model=cost_model, priority=priority)
-        graph = problem.graph
-        _, first = np.unique(graph.units[graph.topological_order], return_index=True)
-        static = _static_bytes(problem)
-        seconds = np.zeros((graph.num_units, len(problem.cluster)))
-        np.add.at(seconds, graph.units, simulator.costs.op_seconds)
-        edges, edge_bytes, sent = _traffic(graph)
-        features = np.column_stack([_of_largest(seconds), _of_largest(sent), _of_largest(static)])
+        units, static = problem.units, problem.units.weight_bytes(problem.weight_state_bytes)
+        seconds = units.summed(simulator.costs.op_seconds)
+        features = np.column_stack([_of_largest(seconds), _of_largest(units.sent_bytes), _of_largest(static)])
         can_hold = static[:, None] <= problem.cluster.memory_bytes
         if problem.allowed is not None:
             can_hold = (can_hold | ~(can_hold & problem.allowed).any(axis=1, keepdims=True)) & problem.allowed
-        return cls(problem, simulator, np.argsort(first), features, edges, _of_largest(edge_bytes), can_hold)
+        return cls(problem, simulator, units.order, features, units.edges, _of_largest(units.edge_bytes), can_hold)
 
     def allowed(self, unit: int) -> Bools:
         """(devices,) where a unit's weights have room; everywhere if they have room nowhere."""
@@ -173,29 +169,6 @@ def _load_cluster(what: Cluster | str | Path) -> Cluster:
     from graphs.load import load_cluster
 
     return load_cluster(what)
-
-
-def _static_bytes(problem: Problem) -> Floats:
-    """(units,) bytes of each unit's distinct weights, with gradients and optimizer state."""
-    graph = problem.graph
-    used = np.column_stack([graph.units[graph.weight_uses[:, 0]], graph.weight_uses[:, 1]])
-    used = np.unique(used, axis=0)
-    total = np.zeros(graph.num_units)
-    np.add.at(total, used[:, 0], problem.weight_state_bytes[used[:, 1]])
-    return total
-
-
-def _traffic(graph: OpGraph) -> tuple[Ints, Floats, Floats]:
-    """Edges between units (edges, 2), the bytes that each carries (edges,), and those that each unit sends (units,)."""
-    between = graph.units[graph.edges]
-    leaves = between[:, 0] != between[:, 1]
-    edges, at = np.unique(between[leaves], axis=0, return_inverse=True)
-    edge_bytes, sent = np.zeros(len(edges)), np.zeros(graph.num_units)
-    np.add.at(edge_bytes, at, graph.carried_bytes[leaves])
-    carrying = np.flatnonzero(leaves & ~graph.control)
-    outputs, first = np.unique(graph.edge_output[carrying], return_index=True)
-    np.add.at(sent, between[carrying[first], 0], graph.moved_bytes[outputs])
-    return edges, edge_bytes, sent
 
 
 def _of_largest(values: Floats) -> Floats:

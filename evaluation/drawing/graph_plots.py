@@ -18,6 +18,7 @@ from evaluation.drawing.timeline_plots import TEMPLATES
 from graphs.foundation.errors import InputError
 from graphs.foundation.files import write_whole
 from graphs.op_graph import Floats, Ints, OpGraph, Phase
+from graphs.order import levels
 
 PALETTE = (BLUE, ORANGE, GREEN, PURPLE, RED, "#56b4e9", "#f0e442", "#7a5195")  # the rest is grey
 MOST_EDGES = 20_000  # drawn: more would only blacken the page
@@ -48,11 +49,7 @@ def save_drawing(graph: OpGraph, path: Path, placement: Ints | None = None, devi
 
 def positions(graph: OpGraph) -> Floats:
     """(ops, 2) the length of the longest chain of ops before each, and its place among those as deep, around zero."""
-    depth = np.zeros(len(graph), np.int64)
-    offsets, edges = graph.predecessors
-    producers = graph.edges[edges, 0]
-    for op in graph.topological_order:
-        depth[op] = (depth[producers[offsets[op] : offsets[op + 1]]] + 1).max(initial=0)
+    depth = levels(graph.edges, len(graph))
     order = np.lexsort((np.arange(len(graph)), depth))
     counts = np.bincount(depth)
     rank = np.empty(len(graph))

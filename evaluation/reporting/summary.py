@@ -11,9 +11,9 @@ from rich.filesize import decimal
 from rich.table import Table
 
 from envs.costs.costs import cost_model_of
-from envs.simulation.simulator import longest_remaining
 from graphs.foundation.errors import InputError
 from graphs.op_graph import OpGraph, Phase
+from graphs.order import levels
 
 LARGEST = 5
 
@@ -56,7 +56,7 @@ class GraphSummary:
             output_bytes=float(graph.output_bytes.sum()),
             measured_ops=int((~np.isnan([graph.measured_seconds, *graph.measured_on.values()]).all(axis=0)).sum()),
             cost_model=_cost_model(graph),
-            critical_path_ops=int(longest_remaining(graph, np.ones(len(graph))).max()),
+            critical_path_ops=int(levels(graph.edges, len(graph)).max()) + 1,
             largest_outputs={graph.names[i]: float(graph.output_bytes[i]) for i in largest},
         )
 

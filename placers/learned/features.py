@@ -15,6 +15,7 @@ from envs.costs.costs import Costs
 from envs.simulation.simulator import longest_remaining
 from graphs.op_graph import Floats, Ints, OpGraph, Phase
 from graphs.problem import Problem
+from graphs.units import Units
 
 KIND_WORDS = {
     "matmul": ("mm", "linear", "einsum", "attention"),
@@ -52,17 +53,16 @@ class Observation:
 def observe(problem: Problem, costs: Costs) -> Observation:
     """Features of a problem under the given op seconds, each pair of units joined at most once."""
     graph, cluster = problem.graph, problem.cluster
-    units, count = graph.units, graph.num_units
-    pair_seconds = np.zeros((count, len(cluster)))
-    np.add.at(pair_seconds, units, costs.op_seconds)
+    units, count = problem.units, graph.num_units
+    pair_seconds = units.summed(costs.op_seconds)
     work = pair_seconds.mean(axis=1)
     sent = _mean_transfer_seconds(problem)
     span = _Span.of(graph, costs.op_seconds.mean(axis=1))
     static, activations = _unit_bytes(problem)
     capacity = _capacity(problem, static.sum() + activations.sum())
     memory = capacity.mean()
-    edges = _unit_edges(graph)
-    modules = _module_entry(graph, span.earliest)
+    edges = units.forward_edges
+    modules = _module_entry(units, span.earliest)
     held = static + activations
     place = np.argsort(np.argsort(span.earliest, kind="stable"))  # ties by index: equal branches must differ somewhere
     shares = np.stack(
@@ -79,7 +79,7 @@ def observe(problem: Problem, costs: Costs) -> Observation:
         [
             np.log1p(work / total * count),
             np.log(work / total + 1e-6) / 4,
-            np.log1p(_per_unit(graph, sent) / total * count),
+            np.log1p(units.summed(sent) / total * count),
             static / memory,
             activations / memory,
             span.earliest / span.length,
@@ -153,18 +153,11 @@ def _mean_transfer_seconds(problem: Problem) -> Floats:
     return np.bincount(sender, weights=seconds, minlength=len(graph)).astype(np.float64)
 
 
-def _per_unit(graph: OpGraph, values: Floats) -> Floats:
-    return np.asarray(np.bincount(graph.units, weights=values, minlength=graph.num_units), np.float64)
-
-
 def _unit_bytes(problem: Problem) -> tuple[Floats, Floats]:
     """(units,) bytes of parameters with their gradients and optimizer state, and of forward outputs."""
     graph = problem.graph
-    uses = np.unique(np.stack([graph.units[graph.weight_uses[:, 0]], graph.weight_uses[:, 1]], axis=1), axis=0)
-    static = np.zeros(graph.num_units)
-    np.add.at(static, uses[:, 0], problem.weight_state_bytes[uses[:, 1]])
-    activations = _per_unit(graph, np.where(graph.phase == Phase.FORWARD, graph.output_bytes, 0.0))
-    return static, activations
+    activations = problem.units.summed(np.where(graph.phase == Phase.FORWARD, graph.output_bytes, 0.0))
+    return problem.units.weight_bytes(problem.weight_state_bytes), activations
 
 
 def _distinct_weight_bytes(problem: Problem) -> float:
@@ -179,12 +172,6 @@ def _capacity(problem: Problem, need: float) -> Floats:
     return np.where(endless, max(float(memory[~endless].sum()), need, 1.0), memory)
 
 
-def _unit_edges(graph: OpGraph) -> Ints:
-    """Forward edges between different units, each once; all edges if the graph has no backward pass."""
-    between = graph.units[graph.edges[(graph.phase[graph.edges] == Phase.FORWARD).all(axis=1)]]
-    return np.unique(between[between[:, 0] != between[:, 1]], axis=0).reshape(-1, 2)
-
-
 def _fraction_before(amount: Floats, key: Floats | Ints) -> Floats:
     """(units,) share of an amount that lies before the middle of all units with the same key, in order of keys."""
     places, inverse = np.unique(key, return_inverse=True)
@@ -193,21 +180,20 @@ def _fraction_before(amount: Floats, key: Floats | Ints) -> Floats:
     return middle[inverse]
 
 
-def _module_entry(graph: OpGraph, earliest: Floats) -> Floats:
+def _module_entry(units: Units, earliest: Floats) -> Floats:
     """(units,) when the parameters that each unit reads could first be used, seconds.
 
     In a recurrent net unrolled in time every step of a layer reads the same parameters, and so has the same entry,
     whenever it runs: this tells layers apart. A unit without parameters has the latest entry among its producers.
     """
-    readers, tensors = graph.units[graph.weight_uses[:, 0]], graph.weight_uses[:, 1]
-    first_use = np.full(len(graph.weights), np.inf)
+    readers, tensors = units.weight_uses.T
+    first_use = np.full(len(units.graph.weights), np.inf)
     np.minimum.at(first_use, tensors, earliest[readers])
-    entry = np.full(graph.num_units, -np.inf)
+    entry = np.full(len(units), -np.inf)
     np.maximum.at(entry, readers, first_use[tensors])
-    edges = _unit_edges(graph)
     order = np.argsort(earliest, kind="stable")
     producers: dict[int, list[int]] = {}
-    for source, target in edges.tolist():
+    for source, target in units.forward_edges.tolist():
         producers.setdefault(target, []).append(source)
     for unit in order[np.isinf(entry[order])].tolist():
         entry[unit] = max((entry[p] for p in producers.get(unit, [])), default=0.0)

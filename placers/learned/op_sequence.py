@@ -17,8 +17,8 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from graphs.op_graph import Floats, Ints, OpGraph, Phase
+from graphs.units import Units
 from placers.learned.features import KIND_WORDS
-from placers.search.unit_graph import unit_order
 
 TYPES = (*KIND_WORDS, "other")
 
@@ -36,7 +36,7 @@ class OpSequence:
     @classmethod
     def of(cls, graph: OpGraph) -> OpSequence:
         """The units of a graph in order."""
-        order = unit_order(graph)
+        order = Units(graph).order
         position = np.argsort(order)
         forward = graph.phase == Phase.FORWARD
         place = position[graph.units]

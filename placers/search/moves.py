@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from graphs.op_graph import Bools, Ints
+from graphs.op_graph import Ints
 from graphs.problem import Problem
-from placers.search.unit_graph import UnitGraph
 
 REGION = 10  # mean of the units that a region may have
 
@@ -19,13 +18,13 @@ class Moves:
     optima: where transfers matter, moving any single unit of a region is bad though moving them all is good.
     """
 
-    def __init__(self, units: UnitGraph, generator: np.random.Generator, allowed: Bools | None = None) -> None:
-        """Moves on a unit graph, drawn from the generator, to devices where units may run, (units, devices)."""
+    def __init__(self, problem: Problem, generator: np.random.Generator) -> None:
+        """Moves of a problem's units, drawn from the generator, to devices where they may run."""
         self._generator = generator
-        self._devices = units.seconds.shape[1]
-        self._allowed = allowed
-        self._movable = np.arange(len(units)) if allowed is None else np.flatnonzero(allowed.sum(axis=1) > 1)
-        offsets, neighbours, _ = units.neighbours
+        self._devices = len(problem.cluster)
+        self._allowed = allowed = problem.allowed
+        self._movable = np.arange(len(problem.units)) if allowed is None else np.flatnonzero(allowed.sum(axis=1) > 1)
+        offsets, neighbours, _ = problem.units.neighbours
         self._neighbours = np.split(neighbours, offsets[1:-1])
 
     def propose(self, placement: Ints) -> Ints:

@@ -14,11 +14,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from envs.costs.costs import unit_seconds
 from envs.held_memory import HeldMemory
 from envs.objectives import Evaluator
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Floats, Ints
-from placers.search.unit_graph import UnitGraph
+from graphs.units import Units
 from placers.solvers.repair import repaired
 
 BALANCES = ("compute", "both", "memory")  # tried in this order
@@ -33,7 +34,6 @@ class Partitioning:
     """A search for the lowest cut that fits."""
 
     evaluator: Evaluator
-    units: UnitGraph
     partition: Partition
     runs: int
     balance: str  # the first to be tried
@@ -42,9 +42,10 @@ class Partitioning:
 
     def placement(self) -> Ints:
         """(units,) with a budget of one, the lowest cut whose estimated memory fits; else the best of the lowest."""
-        held, tried = HeldMemory.of(self.evaluator.problem), []
+        problem, tried = self.evaluator.problem, []
+        held, seconds = HeldMemory.of(problem), unit_seconds(problem)
         for balance in BALANCES[BALANCES.index(self.balance) :]:
-            found = self.lowest_cuts(held, *weights_and_targets(self.units, held, balance))
+            found = self.lowest_cuts(held, *weights_and_targets(seconds, held, balance))
             placement: Ints = found[0]
             fits = held.overflow(placement) == 0
             if self._left > 1 and (fits or not self.repair):
@@ -59,9 +60,10 @@ class Partitioning:
     def lowest_cuts(self, held: HeldMemory, weights: Floats, targets: Floats) -> Ints:
         """(partitions, units) distinct partitions: those that fit and are balanced first, then by increasing cut."""
         parts = np.array([self.partition(weights, targets, run) for run in range(self.runs)])
-        found = np.unique(self.evaluator.problem.made_allowed(parts), axis=0)
+        problem = self.evaluator.problem
+        found = np.unique(problem.made_allowed(parts), axis=0)
         keys = [
-            (held.overflow(parts), not _balanced(parts, weights, targets), cut(self.units, parts)) for parts in found
+            (held.overflow(parts), not _balanced(parts, weights, targets), cut(problem.units, parts)) for parts in found
         ]
         order = sorted(range(len(found)), key=keys.__getitem__)
         partitions: Ints = found[order].astype(np.int64)
@@ -86,10 +88,10 @@ class Partitioning:
         One that turns out not to fit is repaired again, as often as may be simulated, with less of the memory to fill:
         less by what its devices held for a short while, which the estimate leaves out.
         """
-        to_fill = held
+        problem, to_fill = self.evaluator.problem, held
         while True:
-            candidates = [repaired(self.units, to_fill, parts, self.evaluator.problem.allowed) for parts in tried]
-            keys = [(to_fill.overflow(parts), cut(self.units, parts)) for parts in candidates]
+            candidates = [repaired(problem.units, to_fill, parts, problem.allowed) for parts in tried]
+            keys = [(to_fill.overflow(parts), cut(problem.units, parts)) for parts in candidates]
             placement = candidates[min(range(len(keys)), key=keys.__getitem__)]
             if self.budget <= 1 or simulations < 1:
                 return placement, False
@@ -114,10 +116,10 @@ def check_knobs(placer: str, seeds: int, balance: str) -> None:
         raise InputError(f"{placer}: seeds is {seeds}; expected a number >= 1")
 
 
-def weights_and_targets(units: UnitGraph, held: HeldMemory, balance: str) -> tuple[Floats, Floats]:
-    """What units weigh, (units,), and what parts should, (devices,): shares of the whole."""
-    speeds = 1.0 / np.maximum(units.seconds.sum(axis=0), 1e-30)
-    compute = shares(units.seconds), speeds / speeds.sum()
+def weights_and_targets(seconds: Floats, held: HeldMemory, balance: str) -> tuple[Floats, Floats]:
+    """What units of `seconds`, (units, devices), weigh, (units,), and what parts should, (devices,), as shares."""
+    speeds = 1.0 / np.maximum(seconds.sum(axis=0), 1e-30)
+    compute = shares(seconds), speeds / speeds.sum()
     memory = shares(held.per_unit[:, None]), held.shares
     if balance == "both":
         return (compute[0] + memory[0]) / 2, (compute[1] + memory[1]) / 2
@@ -136,7 +138,7 @@ def integer_weights(values: Floats, total: float, *, least: int = 0) -> Ints:
     return rounded
 
 
-def cut(units: UnitGraph, placement: Ints) -> float:
+def cut(units: Units, placement: Ints) -> float:
     """Bytes on links between units of different devices."""
     ends = placement[units.links]
     return float(units.link_bytes[ends[:, 0] != ends[:, 1]].sum())

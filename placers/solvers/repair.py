@@ -7,10 +7,10 @@ from scipy.sparse import csr_array
 
 from envs.held_memory import HeldMemory
 from graphs.op_graph import Bools, Ints
-from placers.search.unit_graph import UnitGraph
+from graphs.units import Units
 
 
-def repaired(units: UnitGraph, held: HeldMemory, placement: Ints, where: Bools | None = None) -> Ints:
+def repaired(units: Units, held: HeldMemory, placement: Ints, where: Bools | None = None) -> Ints:
     """(units,) the placement (units,) with units moved off overfull devices; itself if it fits.
 
     The fullest device loses the unit, to a device with room for it, whose move adds the fewest bytes of traffic per
@@ -45,7 +45,7 @@ def repaired(units: UnitGraph, held: HeldMemory, placement: Ints, where: Bools |
         placement[movable[row]] = device
 
 
-def _traffic(units: UnitGraph) -> csr_array:
+def _traffic(units: Units) -> csr_array:
     """(units, units) bytes that pass between two units in both directions."""
     offsets, neighbours, links = units.neighbours
     return csr_array((units.link_bytes[links], neighbours, offsets), shape=(len(units), len(units)))

@@ -58,9 +58,8 @@ class ContractedGraph:
     @cached_property
     def first_op(self) -> Ints:
         """(nodes,) the topological position of each node's first op."""
-        graph = self.problem.graph
-        first = np.full(len(self), len(graph))
-        np.minimum.at(first, self.node_of_unit[graph.units[graph.topological_order]], np.arange(len(graph)))
+        first = np.full(len(self), len(self.problem.graph))
+        np.minimum.at(first, self.node_of_unit, self.problem.units.first_position)
         return first
 
     @cached_property

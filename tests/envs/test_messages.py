@@ -19,7 +19,6 @@ from graphs.op_graph import OpGraph
 from graphs.problem import Problem
 from placers.learned.features import observe
 from placers.learned.sequential.layout import Layout
-from placers.search.unit_graph import UnitGraph
 from tests.oracle.toys import toy_cluster, toy_graph
 
 NO = float("nan")
@@ -92,7 +91,7 @@ def test_the_loads_of_a_pipeline_count_each_message_for_itself() -> None:
 def test_what_placers_and_policies_see_of_traffic_is_what_crosses(messages: list[float], sent: list[float]) -> None:
     problem = Problem(star(messages), toy_cluster(2))
     costs = Simulator(problem).costs
-    assert UnitGraph.of(problem, costs).link_bytes.tolist() == sent
+    assert problem.units.link_bytes.tolist() == sent
     assert Layout.of(problem, costs).input_bytes.tolist() == sent
     scene = Scene.of(problem)
     assert (scene.edge_bytes * max(sent)).tolist() == sent

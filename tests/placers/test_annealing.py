@@ -13,7 +13,6 @@ from placers.annealing import Annealing
 from placers.search.incumbent import energy
 from placers.search.moves import Moves
 from placers.search.starts import STARTS
-from placers.search.unit_graph import UnitGraph
 from tests.oracle.toys import Toy, random_graph, toy_cluster, toy_graph
 
 
@@ -73,7 +72,7 @@ def test_any_fit_has_less_energy_than_any_overflow() -> None:
 
 def test_moves_change_a_copy_and_reach_every_placement() -> None:
     problem = Problem(random_graph(4, seed=0), toy_cluster(3))
-    moves = Moves(UnitGraph.of(problem, Simulator(problem).costs), np.random.default_rng(0))
+    moves = Moves(problem, np.random.default_rng(0))
     placement: Ints = np.zeros(4, np.int64)
     seen = set()
     for _ in range(20_000):

@@ -5,13 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from envs.costs.costs import costs_of
 from envs.held_memory import HeldMemory
 from envs.objectives import evaluator_of
 from graphs.foundation import by_name
 from graphs.problem import Problem
 from placers.search.moves import Moves, random_placements
-from placers.search.unit_graph import UnitGraph
 from placers.solvers.repair import repaired
 from tests.oracle.toys import random_graph, toy_cluster, toy_graph
 from training.rollouts import Arena
@@ -41,7 +39,7 @@ def test_a_search_returns_what_it_evaluated(spec: str, objective: str) -> None:
 def test_moves_try_every_allowed_placement_and_no_other() -> None:
     graph = replace(random_graph(4, seed=0), devices=BOUND[:4])
     problem = Problem(graph, toy_cluster(3))
-    moves = Moves(UnitGraph.of(problem, costs_of(problem)), np.random.default_rng(0), problem.allowed)
+    moves = Moves(problem, np.random.default_rng(0))
     placement = np.array([0, 1, 1, 2])
     seen = set()
     for _ in range(500):
@@ -56,7 +54,7 @@ def test_moves_try_every_allowed_placement_and_no_other() -> None:
 
 def test_where_nothing_may_move_nothing_moves() -> None:
     problem = Problem(replace(random_graph(4, seed=0), devices=((NAMES[1],),) * 4), toy_cluster(3))
-    moves = Moves(UnitGraph.of(problem, costs_of(problem)), np.random.default_rng(0), problem.allowed)
+    moves = Moves(problem, np.random.default_rng(0))
     assert moves.propose(np.ones(4, np.int64)).tolist() == [1] * 4
 
 
@@ -77,7 +75,7 @@ def test_without_bounds_the_same_numbers_are_drawn() -> None:
 def test_repair_moves_nothing_where_it_may_not_run() -> None:
     graph = toy_graph([1, 1, 1], [(0, 1), (1, 2)], weights=[60, 60, 60], weight_uses=[(0, 0), (1, 1), (2, 2)])
     problem = Problem(replace(graph, devices=((NAMES[0],), (NAMES[0], NAMES[2]), (NAMES[1],))), toy_cluster(3))
-    units, held = UnitGraph.of(problem, costs_of(problem)), HeldMemory.of(problem)
+    units, held = problem.units, HeldMemory.of(problem)
     assert repaired(units, held, np.array([0, 0, 1]), problem.allowed).tolist() == [0, 2, 1]
 
 

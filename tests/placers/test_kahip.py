@@ -6,13 +6,12 @@ import numpy as np
 import pytest
 
 from envs.held_memory import HeldMemory
-from envs.simulation.simulator import Simulator, simulate
+from envs.simulation.simulator import simulate
 from graphs.cluster import Cluster, Device
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
 from placers.kahip import Kahip
 from placers.metis import Metis
-from placers.search.unit_graph import UnitGraph
 from placers.solvers.partitioning import cut
 from tests.oracle.toys import random_graph, toy_cluster, toy_graph
 
@@ -55,7 +54,7 @@ def test_parts_are_as_large_as_their_devices_are_fast() -> None:
 @pytest.mark.usefixtures("installed")
 def test_it_cuts_no_more_than_metis_on_a_graph_of_some_size() -> None:
     problem = Problem(random_graph(200, seed=0, weights=False), toy_cluster(4, memory=1e9))
-    units = UnitGraph.of(problem, Simulator(problem).costs)
+    units = problem.units
     cuts = [cut(units, placer.place(problem).placement) for placer in (Kahip(), Metis(default=True))]
     assert cuts[0] <= cuts[1]
 
@@ -63,7 +62,7 @@ def test_it_cuts_no_more_than_metis_on_a_graph_of_some_size() -> None:
 @pytest.mark.usefixtures("installed")
 def test_more_runs_never_cut_more() -> None:
     problem = Problem(random_graph(120, seed=0, weights=False), toy_cluster(4, memory=1e9))
-    units = UnitGraph.of(problem, Simulator(problem).costs)
+    units = problem.units
     cuts = [cut(units, Kahip(seeds=seeds).place(problem).placement) for seeds in (1, 4, 24)]
     assert cuts == sorted(cuts, reverse=True)
 

@@ -7,15 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from envs.costs.costs import unit_seconds
 from envs.held_memory import HeldMemory
-from envs.simulation.simulator import Simulator, simulate
+from envs.simulation.simulator import simulate
 from graphs.cluster import Cluster, Device
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
 from graphs.foundation.quiet import quiet
 from graphs.problem import Problem
+from graphs.units import Units
 from placers.metis import Metis
-from placers.search.unit_graph import UnitGraph
 from placers.solvers.partitioning import cut, weights_and_targets
 from placers.solvers.repair import repaired
 from tests.oracle.toys import random_graph, toy_cluster, toy_graph
@@ -45,7 +46,7 @@ def test_it_cuts_the_bridge(placer: Metis) -> None:
 
 def test_more_runs_never_cut_more() -> None:
     problem = Problem(random_graph(120, seed=0, weights=False), toy_cluster(4, memory=1e9))
-    units = UnitGraph.of(problem, Simulator(problem).costs)
+    units = problem.units
     cuts = [cut(units, Metis(seeds=seeds).place(problem).placement) for seeds in (1, 10, 100)]
     assert cuts == sorted(cuts, reverse=True)
     assert cuts[-1] <= cut(units, Metis(default=True).place(problem).placement)
@@ -97,13 +98,13 @@ def test_its_spec_names_what_is_not_default() -> None:
     assert Metis(seeds=5, default=True).name == "metis:seeds=5,default=true"
 
 
-def tensors_and_units(problem: Problem) -> tuple[HeldMemory, UnitGraph]:
-    return HeldMemory.of(problem), UnitGraph.of(problem, Simulator(problem).costs)
+def tensors_and_units(problem: Problem) -> tuple[HeldMemory, Units]:
+    return HeldMemory.of(problem), problem.units
 
 
 def test_both_is_the_mean_of_compute_and_memory() -> None:
-    held, units = tensors_and_units(memory_bound())
-    weights, targets = weights_and_targets(units, held, "both")
+    problem = memory_bound()
+    weights, targets = weights_and_targets(unit_seconds(problem), HeldMemory.of(problem), "both")
     assert weights[[0, 6]] == pytest.approx([(1 / 126 + 1 / 6) / 2, 10 / 126 / 2])
     assert targets == pytest.approx([0.5, 0.5])
 

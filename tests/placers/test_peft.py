@@ -3,9 +3,10 @@
 import numpy as np
 
 from envs.held_memory import HeldMemory, Room
+from graphs.order import ready_first
 from graphs.problem import Problem
 from placers.heft import schedule
-from placers.peft import look_ahead, optimistic_costs, ready_first
+from placers.peft import look_ahead, optimistic_costs
 from tests.oracle.toys import toy_cluster, toy_graph
 
 # Arabnejad and Barbosa 2014, figure 1: ten tasks, three processors.
@@ -40,4 +41,4 @@ def test_the_makespan_is_that_of_the_paper_and_shorter_than_hefts() -> None:
 
 def test_ops_are_taken_when_they_are_ready_by_their_rank() -> None:
     graph = toy_graph([1, 1, 1, 1], [(0, 2), (1, 3)])
-    assert ready_first(graph, np.array([1.0, 2.0, 9.0, 0.0])).tolist() == [1, 0, 2, 3]
+    assert ready_first(graph.edges, -np.array([1.0, 2.0, 9.0, 0.0])).tolist() == [1, 0, 2, 3]

@@ -8,10 +8,12 @@ a graph is there as a whole: so all segments of a layer are computed side by sid
 from __future__ import annotations
 
 from dataclasses import dataclass
-from heapq import heappop, heappush
 
+import numpy as np
 import torch
 from torch import Tensor
+
+from graphs.order import ready_first
 
 
 @dataclass(frozen=True)
@@ -76,32 +78,9 @@ def topological_order(edges: Tensor, unit_mask: Tensor) -> Tensor | None:
     """
     if bool((edges[0] < edges[1]).all()):
         return None
-    width = unit_mask.shape[1]
-    consumers: list[list[int]] = [[] for _ in range(unit_mask.numel())]
-    for producer, consumer in edges.T.tolist():
-        consumers[producer].append(consumer)
-    waiting = torch.bincount(edges[1], minlength=unit_mask.numel()).tolist()
-    rows = []
-    for first, real in zip(range(0, unit_mask.numel(), width), unit_mask.sum(1).tolist(), strict=True):
-        order = _ordered(range(first, first + real), consumers, waiting)
-        rows.append([unit - first for unit in order] + list(range(real, width)))
+    order = ready_first(edges.T.cpu().numpy(), np.arange(unit_mask.numel()))
+    width, rows = unit_mask.shape[1], []
+    for problem, real in enumerate(unit_mask.sum(1).tolist()):
+        place = order - problem * width
+        rows.append([*place[(place >= 0) & (place < real)].tolist(), *range(real, width)])
     return torch.tensor(rows, device=edges.device)
-
-
-def _ordered(units: range, consumers: list[list[int]], waiting: list[int]) -> list[int]:
-    """Kahn's algorithm with a heap; `waiting` counts the producers that are still to come, and is used up."""
-    ready = [unit for unit in units if waiting[unit] == 0]
-    seen, order, lowest = set(ready), list[int](), units.start
-    while len(order) < len(units):
-        if not ready:  # a cycle: it is cut open at its lowest number
-            while lowest in seen:
-                lowest += 1
-            ready.append(lowest)
-            seen.add(lowest)
-        order.append(heappop(ready))
-        for consumer in consumers[order[-1]]:
-            waiting[consumer] -= 1
-            if waiting[consumer] == 0 and consumer not in seen:
-                seen.add(consumer)
-                heappush(ready, consumer)
-    return order

@@ -13,7 +13,6 @@ from graphs.cluster import FREE, Cluster
 from graphs.op_graph import Bools, Floats, Ints, OpGraph, Phase
 from graphs.problem import Problem
 from placers.heft import link_costs, upward_ranks
-from placers.search.unit_graph import UnitGraph, op_seconds
 
 STATIC_FEATURES = ("seconds", "speed", "memory", "memory_need", "outgoing", "share", "is_cpu")
 """What is known of a unit on a device before anything is placed; all are logarithms but the last two."""
@@ -60,39 +59,37 @@ class Layout(NamedTuple):
     def of(cls, problem: Problem, costs: Costs, order: str = "longest_path") -> Layout:
         """The layout of a problem under the given costs; units are placed by "longest_path", or "topological"."""
         graph, cluster = problem.graph, problem.cluster
-        seconds = op_seconds(problem, costs)
+        seconds = costs.busy_seconds(cluster)
         ranks = np.zeros(graph.num_units)
         np.maximum.at(ranks, graph.units, upward_ranks(graph, cluster, seconds, graph.carried_bytes))
         place = np.empty(len(graph), np.int64)
         place[graph.topological_order] = np.arange(len(graph))
-        first = np.full(graph.num_units, len(graph))
-        np.minimum.at(first, graph.units, place)
         forward = graph.topological_order[graph.phase[graph.topological_order] == Phase.FORWARD]
         ops = forward[np.argsort(graph.units[forward], kind="stable")]
         inside = graph.edges[(graph.phase[graph.edges] == Phase.FORWARD).all(axis=1)]
         inside = inside[np.argsort(inside[:, 1], kind="stable")]
         readers, inputs, carries, input_bytes = _inputs(graph, place)
-        units = UnitGraph.of(problem, costs)
+        units, unit_seconds = problem.units, problem.units.summed(seconds)
         link_start, neighbour, links = units.neighbours
         held = HeldMemory.of(problem)
         holder, tensor = held.holders.T
         latency, per_byte = link_costs(cluster)
         apart = ~np.eye(len(cluster), dtype=np.bool_)
         return cls(
-            np.argsort(first) if order == "topological" else np.lexsort((first, -ranks)),
+            units.order if order == "topological" else np.lexsort((units.first_position, -ranks)),
             starts(graph.units[ops], graph.num_units), ops,
             starts(inside[:, 1], len(graph)), np.ascontiguousarray(inside[:, 0]),
             starts(readers, graph.num_units), inputs, carries, input_bytes, np.array(graph.units),
-            _early(graph, seconds.mean(axis=1)), np.ascontiguousarray(seconds), units.seconds, ranks,
+            _early(graph, seconds.mean(axis=1)), np.ascontiguousarray(seconds), unit_seconds, ranks,
             link_start, neighbour, units.link_bytes[links],
             _summed(units.links.ravel(), np.repeat(units.link_bytes, 2), graph.num_units),
             starts(holder, graph.num_units), np.ascontiguousarray(tensor), held.tensor_bytes,
             _summed(holder, held.tensor_bytes[tensor], graph.num_units), held.limits, latency, per_byte,
             np.where(apart, cluster.links, 0), int(cluster.links[apart].max(initial=0)) + 1,
             interchangeable(cluster, seconds),
-            _static(cluster, units.seconds, held),
-            units.seconds.sum(axis=1) / max(units.seconds.sum(), 1e-30),
-            float(units.seconds.sum()) / len(cluster) ** 2, float(held.tensor_bytes.sum()),
+            _static(cluster, unit_seconds, held),
+            unit_seconds.sum(axis=1) / max(unit_seconds.sum(), 1e-30),
+            float(unit_seconds.sum()) / len(cluster) ** 2, float(held.tensor_bytes.sum()),
             max(path_bound(problem, costs.op_seconds), work_bound(problem, costs.op_seconds), 1e-12),
         )  # fmt: skip
 
