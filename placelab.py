@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     )
     from evaluation.commands.listing import Kind, Listing
     from evaluation.comparison import Comparison
-    from placers import Placer
+    from placers.contract.placer import Placer
     from training.seeds import Trained
 
 

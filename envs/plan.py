@@ -1,9 +1,9 @@
-"""Plan: one way of spreading a graph over devices."""
+"""Plan: one way of spreading a graph over devices. How it was found is said by a `PlacerResult` around it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,17 +15,12 @@ from graphs.problem import Problem
 
 @dataclass(frozen=True)
 class Plan:
-    """The devices of every op, and where the plan came from.
+    """The devices of every op. Plans are equal if they decide the same.
 
     An op placement gives each op one device; the tuple leaves room for an op on several.
     """
 
     devices: tuple[tuple[int, ...], ...]  # (ops,) device indices of each op
-    placer: str = ""  # spec of the placer that made it
-    seed: int = 0
-    simulations: int = 0  # how many simulations it took
-    curve: tuple[tuple[int, float], ...] = ()  # of a search: (simulations, seconds of the objective) at each better one
-    notes: tuple[str, ...] = ()  # sentences for who reads a report, such as what a search had to leave out
 
     def __post_init__(self) -> None:
         """Raise InputError for what are no devices of ops, such as an array."""
@@ -36,41 +31,17 @@ class Plan:
             )
 
     @classmethod
-    def of(
-        cls,
-        placement: NDArray[np.integer] | Sequence[int],
-        *,
-        placer: str = "",
-        seed: int = 0,
-        simulations: int = 0,
-    ) -> Plan:
+    def of(cls, placement: NDArray[np.integer] | Sequence[int]) -> Plan:
         """Plan from one device per op, (ops,)."""
-        return cls(tuple((int(device),) for device in placement), placer, seed, simulations)
+        return cls(tuple((int(device),) for device in placement))
 
     @classmethod
-    def of_units(
-        cls,
-        problem: Problem,
-        placement: NDArray[np.integer] | Sequence[int],
-        *,
-        placer: str = "",
-        seed: int = 0,
-        simulations: int = 0,
-    ) -> Plan:
+    def of_units(cls, problem: Problem, placement: NDArray[np.integer] | Sequence[int]) -> Plan:
         """Plan from one device per unit of the problem's graph, (units,): tied ops share a device by construction.
 
         A unit on a device that the graph forbids is moved to one that it allows (`Problem.made_allowed`).
         """
-        per_op = problem.made_allowed(np.asarray(placement, np.int64))[problem.graph.units]
-        return cls.of(per_op, placer=placer, seed=seed, simulations=simulations)
-
-    def with_curve(self, curve: Iterable[tuple[int, float]]) -> Plan:
-        """The same, with how a search came to it."""
-        return replace(self, curve=tuple(curve))
-
-    def with_notes(self, notes: Iterable[str]) -> Plan:
-        """The same, with more to be said about it."""
-        return replace(self, notes=(*self.notes, *notes))
+        return cls.of(problem.made_allowed(np.asarray(placement, np.int64))[problem.graph.units])
 
     @property
     def placement(self) -> Ints:

@@ -1,10 +1,11 @@
 """A plan on disk, `*.plan.json`: devices by name, so that people can read it and edit it.
 
-    {"schema": "placelab.plan", "version": 1, "placement": {"layers.0": "gpu:0", "": "gpu:1"}}
+    {"schema": "placelab.plan", "version": 2, "plan": {"placement": {"layers.0": "gpu:0", "": "gpu:1"}}}
 
-An entry of `placement` is an op's name or a prefix of names that ends before a "." or "/", as module paths do; of
-several that cover an op the longest wins, and "" covers all. Ops that are tied together go where the first of them
-goes. A file written by `save_plan` says more: which graph and cluster it is for, who made it, and what it costs.
+`plan` is what is decided, and `found` how it was found. An entry of `placement` is an op's name or a prefix of names
+that ends before a "." or "/", as module paths do; of several that cover an op the longest wins, and "" covers all. Ops
+that are tied together go where the first of them goes. A file written by `save_plan` says more: which graph and cluster
+it is for, who found it, and what it costs. Files of version 1 hold the placement and how it was found at the top.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Literal, Protocol
 import msgspec
 import numpy as np
 
+from envs.placer_result import PlacerResult
 from envs.plan import Plan
 from graphs.foundation.by_name import unknown
 from graphs.foundation.documents import read_document
@@ -25,7 +27,7 @@ from graphs.foundation.files import write_whole
 from graphs.op_graph import Floats, OpGraph
 from graphs.problem import Problem
 
-VERSION = 1
+VERSION = 2
 
 
 class Prediction(Protocol):
@@ -54,8 +56,34 @@ class Predicted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     peak_bytes: dict[str, float]  # device name -> bytes
 
 
+class Decision(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What is decided."""
+
+    placement: dict[str, str]  # op name or prefix -> device name
+
+
+class Found(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How the plan was found."""
+
+    placer: str = ""
+    seed: int = 0
+    simulations: int = 0
+
+
 class PlanFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What a plan file holds; only the first two and `placement` are needed."""
+    """What a plan file holds; only the first two and `plan` are needed."""
+
+    schema: Literal["placelab.plan"]
+    version: int
+    graph: Identity = Identity()
+    cluster: Identity = Identity()
+    plan: Decision
+    found: Found = Found()
+    predicted: Predicted | None = None
+
+
+class FirstPlanFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What a plan file of version 1 holds."""
 
     schema: Literal["placelab.plan"]
     version: int
@@ -65,16 +93,26 @@ class PlanFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     seed: int = 0
     simulations: int = 0
     predicted: Predicted | None = None
-    placement: dict[str, str]  # op name or prefix -> device name
+    placement: dict[str, str]
+
+    @property
+    def plan(self) -> Decision:
+        """As version 2 has it."""
+        return Decision(self.placement)
+
+    @property
+    def found(self) -> Found:
+        """As version 2 has it."""
+        return Found(self.placer, self.seed, self.simulations)
 
 
-def save_plan(plan: Plan, problem: Problem, predicted: Prediction, path: Path) -> None:
-    """Write a plan, each device once per module wherever all ops of the module share it.
+def save_plan(result: PlacerResult, problem: Problem, predicted: Prediction, path: Path) -> None:
+    """Write a plan and how it was found, each device once per module wherever all ops of the module share it.
 
     Raises InputError if it is not a plan for this problem, or places an op on several devices.
     """
+    plan, graph, devices = result.plan, problem.graph, [device.name for device in problem.cluster.devices]
     plan.check(problem)
-    graph, devices = problem.graph, [device.name for device in problem.cluster.devices]
     for name, several in zip(graph.names, plan.devices, strict=True):
         if len(several) > 1:
             raise InputError(f"op {name!r} is on {len(several)} devices; a plan file holds one per op")
@@ -84,39 +122,38 @@ def save_plan(plan: Plan, problem: Problem, predicted: Prediction, path: Path) -
         version=VERSION,
         graph=Identity(graph.name, graph.fingerprint),
         cluster=Identity(problem.cluster.name, problem.cluster.fingerprint),
-        placer=plan.placer,
-        seed=plan.seed,
-        simulations=plan.simulations,
+        plan=Decision(_compact([graph.names[op] for op in leaders], [devices[plan.devices[op][0]] for op in leaders])),
+        found=Found(result.placer, result.seed, result.simulations),
         predicted=Predicted(predicted.step_seconds, dict(zip(devices, predicted.peak_bytes.tolist(), strict=True))),
-        placement=_compact([graph.names[op] for op in leaders], [devices[plan.devices[op][0]] for op in leaders]),
     )
     write_whole(path, msgspec.json.format(msgspec.json.encode(content), indent=2) + b"\n")
 
 
-def load_plan(path: Path, problem: Problem) -> Plan:
-    """The plan in a file, for a problem.
+def load_plan(path: Path, problem: Problem) -> PlacerResult:
+    """The plan in a file, for a problem, and how it was found.
 
     Raises InputError, naming the file, if it is missing, damaged, or of another version; if it was made for another
     graph or cluster; if it names an unknown device or op, or leaves an op without a device.
     """
-    content = read_document(path, PlanFile, version=VERSION, remedy=f"`placelab place GRAPH --out {path}` writes one")
-    graph, cluster = problem.graph, problem.cluster
+    remedy = f"`placelab place GRAPH --out {path}` writes one"
+    earlier: dict[int, type[PlanFile | FirstPlanFile]] = {1: FirstPlanFile}
+    content = read_document(path, PlanFile, version=VERSION, remedy=remedy, earlier=earlier)
+    graph, cluster, placement = problem.graph, problem.cluster, content.plan.placement
     _same("graph", content.graph, Identity(graph.name, graph.fingerprint), path)
     _same("cluster", content.cluster, Identity(cluster.name, cluster.fingerprint), path)
     index = {device.name: position for position, device in enumerate(cluster.devices)}
-    for device in content.placement.values():
+    for device in placement.values():
         if device not in index:
             raise InputError(f"{path}: {unknown('device', device, index)}")
     leaders = [graph.names[op] for op in problem.units.first_op]
-    _check_entries(content.placement, leaders, graph, path)
-    per_unit = [index[_covering(content.placement, name, path)] for name in leaders]
-    devices = np.array(per_unit)[graph.units]  # as the file says: what it may not say is refused, not moved
-    plan = Plan.of(devices, placer=content.placer, seed=content.seed, simulations=content.simulations)
+    _check_entries(placement, leaders, graph, path)
+    per_unit = [index[_covering(placement, name, path)] for name in leaders]
+    plan = Plan.of(np.array(per_unit)[graph.units])  # as the file says: what it may not say is refused, not moved
     try:
         plan.check(problem)
     except InputError as error:
         raise InputError(f"{path}: {error}") from error
-    return plan
+    return PlacerResult(plan, content.found.placer, content.found.seed, content.found.simulations)
 
 
 def _same(what: str, theirs: Identity, given: Identity, path: Path) -> None:

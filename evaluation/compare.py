@@ -23,7 +23,7 @@ from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
 from graphs.foundation.files import check_writable
 from graphs.problem import STEP_TIME, Problem
-from placers import Placer
+from placers.contract.placer import Placer
 
 
 def compare(

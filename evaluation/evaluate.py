@@ -23,7 +23,8 @@ from graphs.foundation.files import check_writable, write_whole
 from graphs.load import check_graph, load_cluster, load_clusters, load_graph
 from graphs.problem import Problem, check_optimizer
 from graphs.suites import load_suite
-from placers import Placer, default
+from placers import default
+from placers.contract.placer import Placer
 from placers.learned.policy_file import load_meta, save_policy
 from placers.learned.trained import trained
 from training.finetune import FineTuned
@@ -142,7 +143,7 @@ def finetune(
     _save_tuned(run, folder, results[0], EvaluationFile(notes=notes, records=comparison.records))
     spec = ProblemFile(graph=graph, groups=groups, cluster=cluster, optimizer=optimizer, cost_model=cost_model)
     save_problem(spec, run / PROBLEM)
-    Placed.of(problem, results[0].plan).save(run / PLAN)
+    Placed.of(problem, results[0].result).save(run / PLAN)
     return comparison
 
 

@@ -23,7 +23,7 @@ from envs.costs.costs import costs_of
 from envs.simulation.simulator import RULES
 from graphs.foundation import by_name
 from graphs.problem import Problem
-from placers import Placer
+from placers.contract.placer import Placer
 
 SETTING = (bool, int, float, str, tuple)  # of a network
 DIGITS = 32  # of a key; a problem's own are fewer

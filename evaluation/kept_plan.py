@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
+from envs.placer_result import PlacerResult
 from envs.plan import Plan
 from envs.plan_file import save_plan
 from envs.simulation.simulator import RULES, Outcome
@@ -40,17 +41,15 @@ class KeptPlan(msgspec.Struct, frozen=True, kw_only=True):
             raise InputError(
                 f"the plan of {record.placer!r} for {record.problem!r} is damaged: it is for other devices"
             )
-        made = Plan.of_units(
-            problem, self.devices, placer=record.placer, seed=record.seed, simulations=record.simulations
-        )
-        return made.with_curve(record.curve)
+        return Plan.of_units(problem, self.devices)
 
     def save(self, problem: Problem, folder: Path) -> Path:
         """Write the plan for its problem as a plan file, whose name is its own. Raises InputError as `plan`."""
         record = self.record
         told = Outcome(record.step_seconds, np.array(record.peak_bytes), record.fits)
         path = folder / f"{_safe(record.problem)}.{_safe(record.placer)}.seed{record.seed}.{record.key[:8]}.plan.json"
-        save_plan(self.plan(problem), problem, told, path)
+        result = PlacerResult(self.plan(problem), record.placer, record.seed, record.simulations)
+        save_plan(result, problem, told, path)
         return path
 
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from envs.bounds import lower_bound
 from envs.costs.costs import timing
 from envs.objectives import evaluate_objective
-from envs.plan import Plan
+from envs.placer_result import PlacerResult
 from envs.robustness import Robustness, robustness
 from envs.simulation.simulator import simulate
 from envs.timeline import Timeline
@@ -19,7 +19,7 @@ from evaluation.kept_plan import KeptPlan
 from evaluation.record import Failure, Record
 from graphs.foundation.errors import DoesNotFitError, InputError
 from graphs.problem import Problem
-from placers import Placer
+from placers.contract.placer import Placer, as_result
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,14 +66,16 @@ class Work:
 
     def _placed(self) -> KeptPlan:
         started = time.perf_counter()
-        plan = self.placer.place(self.problem, seed=self.seed, budget=self.budget)
+        found = self.placer.place(self.problem, seed=self.seed, budget=self.budget)
         search_seconds = time.perf_counter() - started
-        if plan.simulations > self.budget:
+        result = as_result(found, self.placer.name, self.seed)
+        if result.simulations > self.budget:
             raise InputError(
-                f"placer {self.placer.name!r} simulated {plan.simulations} placements of {self.problem.name!r}, "
+                f"placer {self.placer.name!r} simulated {result.simulations} placements of {self.problem.name!r}, "
                 f"but its budget is {self.budget}"
             )
-        record = record_of(self.problem, plan, simulate(self.problem, plan), search_seconds)
+        plan = result.plan
+        record = record_of(self.problem, result, simulate(self.problem, plan), search_seconds)
         if self.robust:
             record = with_robustness(record, robustness(self.problem, plan, seed=self.seed))
         return KeptPlan(
@@ -84,25 +86,25 @@ class Work:
         )
 
 
-def record_of(problem: Problem, plan: Plan, simulated: Timeline, search_seconds: float) -> Record:
+def record_of(problem: Problem, result: PlacerResult, simulated: Timeline, search_seconds: float) -> Record:
     """A plan in numbers. Raises InputError as the problem's objective does."""
-    value = evaluate_objective(problem, plan)
+    value = evaluate_objective(problem, result.plan)
     return Record(
         problem=problem.name,
-        placer=plan.placer,
-        seed=plan.seed,
+        placer=result.placer,
+        seed=result.seed,
         step_seconds=simulated.step_seconds,
         fits=simulated.fits,
         peak_bytes=tuple(simulated.peak_bytes.tolist()),
-        simulations=plan.simulations,
+        simulations=result.simulations,
         search_seconds=search_seconds,
         lower_bound_seconds=lower_bound(problem),
-        curve=plan.curve,
+        curve=result.curve,
         max_load=1e3 * value if value is not None and problem.objective == "max-load" else None,
         cost_model=timing(problem),
         objective=problem.objective,
         objective_value=value,
-        notes=tuple(getattr(plan, "notes", ())),
+        notes=result.notes,
     )
 
 

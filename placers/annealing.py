@@ -15,10 +15,10 @@ from functools import cached_property
 import numpy as np
 
 from envs.objectives import evaluator_of
-from envs.plan import Plan
+from envs.placer_result import PlacerResult
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
-from placers import Placer
+from placers.contract.placer import Placer
 from placers.learned.trained import placer_of
 from placers.search.incumbent import Incumbent
 from placers.search.moves import Moves
@@ -60,7 +60,7 @@ class Annealing:
         """Its spec."""
         return spec_of("annealing", self)
 
-    def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> Plan:
+    def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> PlacerResult:
         """The best placement seen in exactly `budget` simulations; with none, the policy's greedy one, or HEFT's.
 
         The first simulations compare what the policy and the cheap placers say, as far as they go.

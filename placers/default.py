@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from graphs.foundation.errors import InputError
-from placers import Placer
+from placers.contract.placer import Placer
 from placers.learned.trained import trained
 
 LEARNED = True  # is judged beside the classical placers, not as one of them

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from envs.bounds import lower_bound
-from envs.plan import Plan
+from envs.placer_result import PlacerResult
 from envs.simulation.simulator import Outcomes, Simulator
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Ints
@@ -88,7 +88,7 @@ class Exact:
         """Its spec."""
         return spec_of("exact", self)
 
-    def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> Plan:
+    def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> PlacerResult:
         """The best placement found in at most `budget` simulations; with none, HEFT's.
 
         Raises InputError for a graph that is too large, for another objective than the step time, or without OR-tools.
@@ -98,9 +98,7 @@ class Exact:
             return replace(Heft().place(problem, seed=seed, budget=0), placer=self.name)
         simulator = Simulator(problem)
         solution = self.solve(problem, budget=budget, simulator=simulator)
-        return Plan.of_units(
-            problem, solution.placement, placer=self.name, seed=seed, simulations=simulator.simulations
-        )
+        return PlacerResult.of_units(problem, solution.placement, self.name, seed, simulations=simulator.simulations)
 
     def solve(self, problem: Problem, *, budget: int, simulator: Simulator | None = None) -> Solution:
         """The same, with the bound that says how good it is at least."""
@@ -119,7 +117,7 @@ class Exact:
                 "exact needs OR-tools for this; install it with `pip install 'placelab[exact]'`"
             ) from error
         problem, incumbent = simulator.problem, FastestFit(simulator)
-        incumbent.try_all(Heft().place(problem, budget=0).per_unit(problem)[None])
+        incumbent.try_all(Heft().place(problem, budget=0).plan.per_unit(problem)[None])
         bound = lower_bound(problem)
         horizon = incumbent.seconds if incumbent.fits else _all_one_by_one(simulator)
         schedules = Schedules(problem, simulator.costs.op_seconds, horizon)

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from envs.plan import Plan
+from envs.placer_result import PlacerResult
 from graphs.foundation.by_name import unknown
 from graphs.foundation.documents import read_document
 from graphs.foundation.errors import InputError
@@ -52,7 +52,7 @@ class Expert:
         """Its spec."""
         return f"expert:{self.split}"
 
-    def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> Plan:  # noqa: ARG002 - nothing to search
+    def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> PlacerResult:  # noqa: ARG002 - nothing to search
         """Without any simulation.
 
         Raises InputError, naming the file and the op or device, for a split that is not one of this problem.
@@ -61,7 +61,7 @@ class Expert:
         content: dict[str, Any] = read_document(path, dict[str, Any], version=1, remedy=REMEDY)
         devices = _by_ids if content.keys() <= {"fpgas", "cpus", "maxLoad"} else _by_patterns
         per_op = devices(problem, content, path)
-        return Plan.of_units(problem, _of_units(problem, per_op, path), placer=self.name, seed=seed)
+        return PlacerResult.of_units(problem, _of_units(problem, per_op, path), self.name, seed)
 
 
 def build(*, split: str) -> Expert:

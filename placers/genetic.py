@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from envs.objectives import evaluator_of
-from envs.plan import Plan
+from envs.placer_result import PlacerResult
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Floats, Ints
 from graphs.problem import Problem
@@ -51,7 +51,7 @@ class Genetic:
         """Its spec."""
         return spec_of("genetic", self)
 
-    def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> Plan:
+    def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> PlacerResult:
         """The best placement seen in exactly `budget` simulations; with none, HEFT's."""
         return searched(
             lambda: Evolution(problem, self, seed, budget), problem,

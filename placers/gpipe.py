@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from envs.costs.costs import unit_seconds
-from envs.plan import Plan
+from envs.placer_result import PlacerResult
 from graphs.problem import Problem
 from placers.stages.chain import blocks
 
@@ -25,14 +25,14 @@ class GPipe:
         """Its spec."""
         return "gpipe"
 
-    def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> Plan:  # noqa: ARG002 - nothing to search
+    def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> PlacerResult:  # noqa: ARG002 - nothing to search
         """Without any simulation."""
         seconds = unit_seconds(problem).mean(axis=1)
         order = problem.units.order
         sizes = blocks(seconds[order].tolist(), min(len(problem.cluster), len(order)))
         placement = np.empty(len(order), np.int64)
         placement[order] = np.repeat(np.arange(len(sizes)), sizes)
-        return Plan.of_units(problem, placement, placer=self.name, seed=seed)
+        return PlacerResult.of_units(problem, placement, self.name, seed)
 
 
 def build() -> GPipe:

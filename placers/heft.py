@@ -17,7 +17,7 @@ import numpy as np
 
 from envs.costs.costs import costs_of
 from envs.held_memory import HeldMemory, Room
-from envs.plan import Plan
+from envs.placer_result import PlacerResult
 from envs.simulation.simulator import Simulator
 from graphs.cluster import Cluster
 from graphs.op_graph import Floats, Ints, OpGraph
@@ -35,7 +35,7 @@ class Heft:
         """Its spec."""
         return "heft"
 
-    def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> Plan:
+    def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> PlacerResult:
         """The first schedule, unsimulated, with a budget of one.
 
         The memory held by a schedule is estimated. With a larger budget, schedules that turn out not to fit are made
@@ -44,7 +44,7 @@ class Heft:
         return place_within_memory(problem, self.name, seed, budget, schedule)
 
 
-def place_within_memory(problem: Problem, name: str, seed: int, budget: int, scheduler: Scheduler) -> Plan:
+def place_within_memory(problem: Problem, name: str, seed: int, budget: int, scheduler: Scheduler) -> PlacerResult:
     """What a scheduler makes of a problem, again with less memory to fill for as long as it does not fit."""
     simulator, graph = Simulator(problem), problem.graph
     held = HeldMemory.of(problem)
@@ -54,7 +54,7 @@ def place_within_memory(problem: Problem, name: str, seed: int, budget: int, sch
         placement = problem.made_allowed(planned)
         if budget <= 1 or simulator.run(placement).fits:
             break
-    return Plan.of_units(problem, placement, placer=name, seed=seed, simulations=simulator.simulations)
+    return PlacerResult.of_units(problem, placement, name, seed, simulations=simulator.simulations)
 
 
 class Scheduler(Protocol):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from envs.objectives import evaluator_of
-from envs.plan import Plan
+from envs.placer_result import PlacerResult
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Ints
 from graphs.problem import Problem
@@ -38,7 +38,7 @@ class HillClimbing:
         """Its spec."""
         return spec_of("hill_climbing", self)
 
-    def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> Plan:
+    def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> PlacerResult:
         """The best placement seen in exactly `budget` simulations; with none, a random one."""
         return searched(
             lambda: Climb(problem, self.patience, seed), problem,

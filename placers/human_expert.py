@@ -16,7 +16,7 @@ import numpy as np
 
 from envs.costs.costs import unit_seconds
 from envs.held_memory import HeldMemory
-from envs.plan import Plan
+from envs.placer_result import PlacerResult
 from envs.simulation.simulator import Simulator
 from graphs.cluster import Cluster
 from graphs.op_graph import Floats, Ints, OpGraph, Phase
@@ -32,7 +32,7 @@ class HumanExpert:
         """Its spec."""
         return "human_expert"
 
-    def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> Plan:
+    def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> PlacerResult:
         """At most one simulation, to see whether a net with branches fits on one device."""
         simulator = Simulator(problem)
         devices = chosen_devices(problem.cluster)
@@ -46,7 +46,7 @@ class HumanExpert:
             seconds = unit_seconds(problem)[:, devices]
             shares = 1.0 / np.maximum(seconds.sum(axis=0), 1e-30)
             placement = devices[in_order(problem.units.order, seconds.mean(axis=1), shares)]
-        return Plan.of_units(problem, placement, placer=self.name, seed=seed, simulations=simulator.simulations)
+        return PlacerResult.of_units(problem, placement, self.name, seed, simulations=simulator.simulations)
 
 
 def build() -> HumanExpert:

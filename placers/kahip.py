@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from envs.objectives import evaluator_of
-from envs.plan import Plan
+from envs.placer_result import PlacerResult
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Floats, Ints
 from graphs.problem import Problem
@@ -48,7 +48,7 @@ class Kahip:
         """Its spec."""
         return spec_of("kahip", self)
 
-    def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> Plan:
+    def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> PlacerResult:
         """With a budget of one, the lowest cut whose estimated memory fits; else the best of the lowest cuts.
 
         Raises InputError without KaHIP.
@@ -62,7 +62,7 @@ class Kahip:
 
         search = Partitioning(evaluator, partition, self.seeds, self.balance, self.repair, budget)
         placement = search.placement()
-        return Plan.of_units(problem, placement, placer=self.name, seed=seed, simulations=evaluator.simulations)
+        return PlacerResult.of_units(problem, placement, self.name, seed, simulations=evaluator.simulations)
 
 
 def build(*, seeds: int = 12, balance: str = "compute", repair: bool = True) -> Kahip:

@@ -13,7 +13,7 @@ from typing import Protocol
 import numpy as np
 
 from envs.held_memory import Room
-from envs.plan import Plan
+from envs.placer_result import PlacerResult
 from graphs.cluster import Cluster
 from graphs.op_graph import Bools, Floats, Ints, OpGraph
 from graphs.problem import Problem
@@ -29,7 +29,7 @@ class EarliestTaskFirst:
         """Its spec."""
         return "m_etf"
 
-    def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> Plan:
+    def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> PlacerResult:
         """The first schedule, unsimulated, with a budget of one; with more, as HEFT does."""
         return place_within_memory(problem, self.name, seed, budget, earliest_task_first)
 

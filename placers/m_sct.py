@@ -20,7 +20,7 @@ from scipy.optimize import linprog
 from scipy.sparse import csr_array, vstack
 
 from envs.held_memory import Room
-from envs.plan import Plan
+from envs.placer_result import PlacerResult
 from graphs.cluster import Cluster
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Bools, Floats, Ints, OpGraph
@@ -42,7 +42,7 @@ class SmallCommunicationTimes:
         """Its spec."""
         return "m_sct"
 
-    def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> Plan:
+    def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> PlacerResult:
         """The first schedule, unsimulated, with a budget of one; with more, as HEFT does."""
         return place_within_memory(problem, self.name, seed, budget, small_communication_times)
 

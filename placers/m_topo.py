@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from envs.held_memory import HeldMemory, Room
-from envs.plan import Plan
+from envs.placer_result import PlacerResult
 from graphs.problem import Problem
 
 
@@ -23,7 +23,7 @@ class MemoryTopological:
         """Its spec."""
         return "m_topo"
 
-    def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> Plan:  # noqa: ARG002 - nothing to search
+    def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> PlacerResult:  # noqa: ARG002 - nothing to search
         """Without any simulation."""
         held = HeldMemory.of(problem)
         devices = len(problem.cluster)
@@ -39,7 +39,7 @@ class MemoryTopological:
             placement[unit] = device
             filled += needed
             room.take(unit, device)
-        return Plan.of_units(problem, placement, placer=self.name, seed=seed)
+        return PlacerResult.of_units(problem, placement, self.name, seed)
 
 
 def build() -> MemoryTopological:

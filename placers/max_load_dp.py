@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from envs.costs.costs import costs_of
-from envs.plan import Plan
+from envs.placer_result import PlacerResult
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
 from placers.search.spec import spec_of
@@ -37,7 +37,7 @@ class MaxLoadDP:
         """Its spec."""
         return spec_of("max_load_dp", self)
 
-    def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> Plan:  # noqa: ARG002 - nothing to search
+    def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> PlacerResult:  # noqa: ARG002 - nothing to search
         """Without any simulation. If no such split fits the memory, one that would with more of it.
 
         Raises InputError for a cluster of too many kinds of devices.
@@ -45,7 +45,7 @@ class MaxLoadDP:
         contracted = ContractedGraph.of(problem, costs_of(problem))
         ideals = Ideals.all(len(contracted), contracted.edges, self.ideals) if self.ideals else None
         placement = best_within_memory(contracted, ideals, placer="max_load_dp")
-        return Plan.of_units(problem, placement[contracted.node_of_unit], placer=self.name, seed=seed)
+        return PlacerResult.of_units(problem, placement[contracted.node_of_unit], self.name, seed)
 
 
 def build(*, ideals: int = 60_000) -> MaxLoadDP:

@@ -16,7 +16,7 @@ import pymetis
 
 from envs.costs.costs import unit_seconds
 from envs.objectives import evaluator_of
-from envs.plan import Plan
+from envs.placer_result import PlacerResult
 from graphs.foundation.quiet import quiet
 from graphs.op_graph import Floats, Ints
 from graphs.problem import Problem
@@ -51,7 +51,7 @@ class Metis:
         """Its spec."""
         return spec_of("metis", self)
 
-    def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> Plan:
+    def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> PlacerResult:
         """With a budget of one, the lowest cut whose estimated memory fits; else the best of the lowest cuts."""
         evaluator = evaluator_of(problem)
         units, devices = problem.units, len(problem.cluster)
@@ -64,7 +64,7 @@ class Metis:
         else:
             search = Partitioning(evaluator, partition, self.seeds, self.balance, self.repair, budget)
             placement = search.placement()
-        return Plan.of_units(problem, placement, placer=self.name, seed=seed, simulations=evaluator.simulations)
+        return PlacerResult.of_units(problem, placement, self.name, seed, simulations=evaluator.simulations)
 
 
 def build(*, seeds: int = 50, balance: str = "compute", default: bool = False, repair: bool = True) -> Metis:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from envs.held_memory import Room
-from envs.plan import Plan
+from envs.placer_result import PlacerResult
 from graphs.cluster import Cluster
 from graphs.op_graph import Floats, OpGraph
 from graphs.order import ready_first
@@ -29,7 +29,7 @@ class Peft:
         """Its spec."""
         return "peft"
 
-    def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> Plan:
+    def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> PlacerResult:
         """The first schedule, unsimulated, with a budget of one; with more, as HEFT does."""
         return place_within_memory(problem, self.name, seed, budget, look_ahead)
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from envs.costs.costs import costs_of, unit_seconds
 from envs.held_memory import HeldMemory
-from envs.plan import Plan
+from envs.placer_result import PlacerResult
 from graphs.op_graph import Floats, Ints
 from graphs.problem import Problem
 from graphs.units import Units
@@ -36,10 +36,10 @@ class PipeDream:
         """Its spec."""
         return "pipedream"
 
-    def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> Plan:  # noqa: ARG002 - nothing to search
+    def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> PlacerResult:  # noqa: ARG002 - nothing to search
         """Without any simulation."""
         if problem.objective == "max-load":
-            return Plan.of_units(problem, _along_a_path(problem), placer=self.name, seed=seed)
+            return PlacerResult.of_units(problem, _along_a_path(problem), self.name, seed)
         units = problem.units
         held = HeldMemory.of(problem)
         seconds, memory = unit_seconds(problem)[units.order], held.per_unit[units.order]
@@ -52,7 +52,7 @@ class PipeDream:
         assert ends is not None  # without limits there is always a partition
         placement = np.empty(len(units), np.int64)
         placement[units.order] = np.repeat(np.arange(len(ends)), np.diff(ends, prepend=0))
-        return Plan.of_units(problem, placement, placer=self.name, seed=seed)
+        return PlacerResult.of_units(problem, placement, self.name, seed)
 
 
 def build() -> PipeDream:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from envs.objectives import evaluator_of
-from envs.plan import Plan
+from envs.placer_result import PlacerResult
 from graphs.problem import Problem
 from placers.search.incumbent import Incumbent
 from placers.search.moves import random_placements
@@ -24,16 +24,17 @@ class Random:
         """Its spec."""
         return "random"
 
-    def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> Plan:
+    def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> PlacerResult:
         """With a budget of one, a draw that is not simulated; else the best of `budget` draws."""
         generator = np.random.default_rng(seed)
         if budget <= 1:
-            return Plan.of_units(problem, random_placements(problem, generator, 1)[0], placer=self.name, seed=seed)
+            return PlacerResult.of_units(problem, random_placements(problem, generator, 1)[0], self.name, seed)
         incumbent = Incumbent(evaluator_of(problem), random_placements(problem, generator, 1)[0])
         while (left := budget - incumbent.simulations) > 0:
             incumbent.energies(random_placements(problem, generator, min(left, BATCH)))
-        made = Plan.of_units(problem, incumbent.best, placer=self.name, seed=seed, simulations=budget)
-        return made.with_curve(incumbent.curve)
+        return PlacerResult.of_units(
+            problem, incumbent.best, self.name, seed, simulations=budget, curve=incumbent.curve
+        )
 
 
 def build() -> Random:

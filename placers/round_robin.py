@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from envs.plan import Plan
+from envs.placer_result import PlacerResult
 from graphs.problem import Problem
 
 
@@ -19,11 +19,11 @@ class RoundRobin:
         """Its spec."""
         return "round_robin"
 
-    def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> Plan:  # noqa: ARG002 - nothing to search
+    def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> PlacerResult:  # noqa: ARG002 - nothing to search
         """Deal out the units; nothing is random and nothing is simulated."""
         placement = np.empty(problem.graph.num_units, np.int64)
         placement[problem.units.order] = np.arange(len(placement)) % len(problem.cluster)
-        return Plan.of_units(problem, placement, placer=self.name, seed=seed)
+        return PlacerResult.of_units(problem, placement, self.name, seed)
 
 
 def build() -> RoundRobin:

@@ -8,7 +8,7 @@ import numpy as np
 
 from envs.costs.costs import unit_seconds
 from envs.held_memory import HeldMemory
-from envs.plan import Plan
+from envs.placer_result import PlacerResult
 from envs.simulation.simulator import Simulator
 from graphs.foundation.by_name import unknown
 from graphs.foundation.errors import InputError
@@ -29,7 +29,7 @@ class SingleDevice:
         """Its spec."""
         return spec_of("single_device", self)
 
-    def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> Plan:
+    def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> PlacerResult:
         """One simulation measures the memory needed; without a budget, an estimate replaces it.
 
         Raises InputError if the cluster has no device of the kind.
@@ -47,7 +47,7 @@ class SingleDevice:
             fits = memory >= _needed_bytes(simulator, int(seconds.argmin()), budget)
         device = int(np.where(fits, seconds, np.inf).argmin() if fits.any() else memory.argmax())
         placement = np.full(problem.graph.num_units, device)
-        return Plan.of_units(problem, placement, placer=self.name, seed=seed, simulations=simulator.simulations)
+        return PlacerResult.of_units(problem, placement, self.name, seed, simulations=simulator.simulations)
 
 
 def build(*, kind: str = "") -> SingleDevice:

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from torch import nn
 
 from envs.gym.iterative import Rules
-from envs.plan import Plan
+from envs.placer_result import PlacerResult
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Ints
 from graphs.problem import Problem
@@ -51,7 +51,7 @@ class FineTuned:
     """What fine-tuning on a problem gave: a policy, and the best fitting plan that it tried, by the objective."""
 
     policy: nn.Module
-    plan: Plan
+    result: PlacerResult
     history: tuple[tuple[int, float], ...]  # (simulations, best seconds so far)
 
 
@@ -68,7 +68,7 @@ class FineTuner:
         """The starting placer's name, marked."""
         return f"{self.start.name}+finetuned"
 
-    def place(self, problem: Problem, *, seed: int = 0, budget: int = 1000) -> Plan:
+    def place(self, problem: Problem, *, seed: int = 0, budget: int = 1000) -> PlacerResult:
         """The fastest fitting plan found within the budget; the greedy one if the budget allows no more.
 
         Raises InputError if the policy is to learn from scratch and the budget is 0.
@@ -81,7 +81,7 @@ class FineTuner:
         tuned = self.tune(problem, seed=seed, simulations=budget)
         if self.on_tuned is not None:
             self.on_tuned(tuned)
-        return tuned.plan
+        return tuned.result
 
     def tune(self, problem: Problem, *, seed: int = 0, simulations: int = 1000) -> FineTuned:
         """Fine-tune a copy of the policy; the starting policy stays as it is.
@@ -94,7 +94,7 @@ class FineTuner:
         start = self.start.policy_for(problem) if isinstance(self.start, ColocRl | Hdp) else self.start.policy
         policy = copy.deepcopy(start)
         opening = self.start.place(problem, seed=seed, budget=max(0, min(SAMPLES, simulations - 1)))
-        chosen, spent, history = opening.per_unit(problem), opening.simulations, []
+        chosen, spent, history = opening.plan.per_unit(problem), opening.simulations, []
         if simulations > 0:
             spent += 1  # the plan to beat
             course = _by_reinforce if isinstance(policy, PlacetoPolicy) else _by_ppo
@@ -103,8 +103,9 @@ class FineTuner:
             history.extend((spent + simulated, best.best_seconds) for simulated in progress)
             spent = history[-1][0]
             chosen = chosen if best.best_placement is None else best.best_placement
-        plan = Plan.of_units(problem, chosen, placer=self.name, seed=seed, simulations=spent)
-        return FineTuned(policy, plan.with_curve(_improvements(history)), tuple(history))
+        curve = _improvements(history)
+        result = PlacerResult.of_units(problem, chosen, self.name, seed, simulations=spent, curve=curve)
+        return FineTuned(policy, result, tuple(history))
 
 
 def _improvements(history: Sequence[tuple[int, float]]) -> Iterator[tuple[int, float]]:

@@ -24,7 +24,7 @@ FORBIDDEN = -1e6  # log-probability below which the policy may not choose what i
 
 def search(arena: Arena, simulations: int, seed: int) -> None:
     """Let annealing place the arena's problem; the arena remembers what it finds."""
-    plan = Annealing().place(arena.problem, seed=seed, budget=simulations)
+    plan = Annealing().place(arena.problem, seed=seed, budget=simulations).plan
     arena.simulate(plan.per_unit(arena.problem)[None])
 
 

@@ -13,8 +13,10 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import UnionType
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeAlias, TypeVar
 
+from envs.placer_result import PlacerResult
 from envs.plan import Plan
 from evaluation.commands.listing import KINDS, Kind
 from graphs.cluster import Cluster
@@ -26,13 +28,13 @@ if TYPE_CHECKING:
     from torch.nn import Module
 
     from envs.costs.costs import CostModel
-    from placers import Placer
+    from placers.contract.placer import Placer
 
     GraphLike: TypeAlias = str | Path | OpGraph | tuple[Module, Any] | tuple[Module, Any, dict[str, Any]]
     ClusterLike: TypeAlias = str | Path | Cluster
     PlacerLike: TypeAlias = str | Path | Placer
     CostModelLike: TypeAlias = str | CostModel
-    PlanLike: TypeAlias = str | Path | Plan
+    PlanLike: TypeAlias = str | Path | Plan | PlacerResult
     PathLike: TypeAlias = str | Path
     Groups: TypeAlias = int | Literal["auto"] | None
     Changes: TypeAlias = str | Sequence[str]
@@ -197,8 +199,8 @@ def _cluster(name: str, value: Any) -> Any:
 
 
 def _plan(name: str, value: Any) -> Any:
-    value = getattr(value, "plan", value)  # of what `place` returned
-    given = _given(name, value, Plan, "a plan file or a Plan")
+    value = getattr(value, "result", value)  # of what `place` returned
+    given = _given(name, value, Plan | PlacerResult, "a plan file or a Plan")
     return Path(given) if isinstance(given, str) else given
 
 
@@ -214,7 +216,7 @@ def _cost_model(name: str, value: Any) -> Any:
     return _given(name, value, None, "the spec of a cost model, or an object with `costs`")
 
 
-def _given(name: str, value: Any, kind: type | None, expected: str) -> Any:
+def _given(name: str, value: Any, kind: type | UnionType | None, expected: str) -> Any:
     """Text, with a path as text, or an object of a kind."""
     if isinstance(value, Path):
         return str(value)

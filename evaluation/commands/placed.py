@@ -12,6 +12,7 @@ import msgspec
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from envs.placer_result import PlacerResult
 from envs.plan import Plan
 from envs.plan_file import load_plan, save_plan
 from envs.robustness import Robustness, robustness
@@ -24,7 +25,7 @@ from evaluation.reporting.tables import plan_table, robustness_sentence
 from evaluation.work import record_of, with_robustness
 from graphs.foundation.errors import DoesNotFitError, InputError
 from graphs.problem import Problem
-from placers import Placer
+from placers.contract.placer import Placer, as_result
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,16 +33,18 @@ class Placed:
     """A plan and its simulated step."""
 
     problem: Problem
-    plan: Plan
+    result: PlacerResult  # the plan, and how it was found
     timeline: Timeline
     search_seconds: float = 0.0  # wall clock of the placer
     robustness: Robustness | None = None  # how it fares under noise and without contention, if that was asked for
 
     @classmethod
-    def of(cls, problem: Problem, plan: Plan | Path | str, *, search_seconds: float = 0.0) -> Placed:
+    def of(cls, problem: Problem, plan: PlacerResult | Plan | Path | str, *, search_seconds: float = 0.0) -> Placed:
         """Simulate a plan, or that in a file. Raises InputError if it is not one for this problem."""
-        plan = plan if isinstance(plan, Plan) else load_plan(Path(plan), problem)
-        return cls(problem, plan, simulate(problem, plan), search_seconds)
+        if isinstance(plan, Path | str):
+            plan = load_plan(Path(plan), problem)
+        result = PlacerResult(plan) if isinstance(plan, Plan) else plan
+        return cls(problem, result, simulate(problem, result.plan), search_seconds)
 
     @classmethod
     def by(cls, placer: Placer, problem: Problem, *, seed: int = 0, budget: int = 1) -> Placed:
@@ -49,20 +52,21 @@ class Placed:
         if budget < 0:
             raise InputError(f"the budget is {budget} simulations; expected at least 0")
         started = time.perf_counter()
-        plan = placer.place(problem, seed=seed, budget=budget)
-        if not isinstance(plan, Plan):
-            raise InputError(
-                f"placer {placer.name!r}: expected an envs.plan.Plan from `place`, got {type(plan).__name__}"
-            )
-        return cls.of(problem, plan, search_seconds=time.perf_counter() - started)
+        result = as_result(placer.place(problem, seed=seed, budget=budget), placer.name, seed)
+        return cls.of(problem, result, search_seconds=time.perf_counter() - started)
+
+    @property
+    def plan(self) -> Plan:
+        """What is decided."""
+        return self.result.plan
 
     def with_robustness(self) -> Placed:
         """The same, with how the plan fares under small noise of op and transfer times, and without contention."""
-        return replace(self, robustness=robustness(self.problem, self.plan, seed=self.plan.seed))
+        return replace(self, robustness=robustness(self.problem, self.plan, seed=self.result.seed))
 
     def save(self, path: Path) -> None:
         """Write the plan."""
-        save_plan(self.plan, self.problem, self.timeline, path)
+        save_plan(self.result, self.problem, self.timeline, path)
 
     def draw(self, trace: Path | None = None, gantt: Path | None = None) -> None:
         """Write the step as a trace for ui.perfetto.dev, and as a chart."""
@@ -83,7 +87,7 @@ class Placed:
     @cached_property
     def record(self) -> Record:
         """The plan in numbers, as comparisons keep it."""
-        record = record_of(self.problem, self.plan, self.timeline, self.search_seconds)
+        record = record_of(self.problem, self.result, self.timeline, self.search_seconds)
         return record if self.robustness is None else with_robustness(record, self.robustness)
 
     def require_fit(self) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from evaluation.comparison import FINETUNED
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
-from placers import Placer
+from placers.contract.placer import Placer
 from placers.learned.trained import placer_of
 
 if TYPE_CHECKING:

@@ -164,7 +164,7 @@ def _best_plan(run: Path) -> Section:
         return Section(title, ("No plan was kept in this folder (best.plan.json and best.problem.json).",))
     try:
         problem = load_problem(problem_file)
-        plan = load_plan(plan_file, problem)
+        plan = load_plan(plan_file, problem).plan
         timeline, robust = simulate(problem, plan), robustness(problem, plan)
     except InputError as error:
         return Section(title, (f"The plan cannot be drawn: {error}.",))

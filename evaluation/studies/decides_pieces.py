@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from envs.plan import Plan
+from envs.placer_result import PlacerResult
 from envs.simulation.simulator import Simulator
 from evaluation.compare import compare
 from evaluation.record import Record
@@ -21,7 +21,7 @@ from evaluation.studies.decides_variants import BASE, Settings, recipe_of
 from evaluation.studies.pieces import do_pieces, load_pieces, trained
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
-from placers import Placer
+from placers.contract.placer import Placer
 from placers.learned.gdp.placer import Gdp
 from placers.learned.policy_file import load_meta
 from placers.learned.sequential.placer import FULLEST, Sequential
@@ -56,11 +56,11 @@ class AfterPasses:
         """In records."""
         return passes_name(self.passes)
 
-    def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> Plan:  # noqa: ARG002  # nothing is tried
+    def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> PlacerResult:  # noqa: ARG002  # nothing is tried
         """Without a simulation."""
         batch = self.policy.stack([self.policy.view(problem, Simulator(problem).costs)])
         after = self.policy.candidates(batch, np.ones(1), np.full(1, FULLEST), seed, passes=self.passes)
-        return Plan.of_units(problem, after[-1, 0], placer=self.name, seed=seed)
+        return PlacerResult.of_units(problem, after[-1, 0], self.name, seed)
 
 
 def passes_name(passes: int) -> str:

@@ -26,7 +26,7 @@ from evaluation.studies.pieces import do_pieces, load_pieces, trained
 from graphs.foundation.errors import InputError
 from graphs.load import load_cluster, split
 from graphs.problem import Problem
-from placers import Placer
+from placers.contract.placer import Placer
 from placers.learned.colocrl.placer import ColocRl
 from placers.learned.colocrl.policy import new_colocrl
 from placers.learned.placeto.placer import Placeto

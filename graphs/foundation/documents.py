@@ -9,8 +9,10 @@ import re
 import tomllib
 import zlib
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from reprlib import repr as shortened
+from types import MappingProxyType
 from typing import Any, TypeVar, get_args
 
 import msgspec
@@ -28,8 +30,13 @@ _AT = re.compile(r"^(?P<what>.*?)(?: - at `(?:\$|key in \$)\.?(?P<where>.*)`)?$"
 _STEP = re.compile(r"\[(\d+)\]|([^.\[\]]+)")
 
 
-def read_document(path: Path, kind: type[Document], *, version: int, remedy: str) -> Document:
+def read_document(
+    path: Path, kind: type[Document], *, version: int, remedy: str,
+    earlier: Mapping[int, type[Document]] = MappingProxyType({}),
+) -> Document:  # fmt: skip
     """The document in a TOML, JSON or gzipped JSON file; `remedy` says how one comes by such a file.
+
+    `earlier` says which kind of document a file of each earlier version holds, where these are read as well.
 
     Raises InputError, naming the file and the place in it, if it is missing, damaged, or of another version, or says
     the same thing twice.
@@ -37,8 +44,8 @@ def read_document(path: Path, kind: type[Document], *, version: int, remedy: str
     content = _parsed(path, read_file(path, remedy))
     try:
         _check_schema(content, kind)
-        _check_version(content, version)
-        return msgspec.convert(content, kind)
+        written = _version(content, (*earlier, version))
+        return msgspec.convert(content, earlier.get(written, kind))
     except InputError as error:
         raise InputError(f"{path}: {error}") from error
     except msgspec.ValidationError as error:
@@ -112,12 +119,15 @@ def _checked(pairs: list[tuple[str, Any]]) -> None:
         raise InputError(f"{key!r} is given twice; keep one of them")
 
 
-def _check_version(content: object, version: int) -> None:
-    written = content.get("version", version) if isinstance(content, dict) else version
+def _version(content: object, readable: Sequence[int]) -> int:
+    """The version of a file. Raises InputError for none that is readable."""
+    written = content.get("version", readable[-1]) if isinstance(content, dict) else readable[-1]
     if isinstance(written, bool) or not isinstance(written, int):
-        raise InputError(f"version: expected the number {version}, got {shortened(written)}")
-    if written != version:
-        raise InputError(f"written as version {written}, this placelab reads version {version}")
+        raise InputError(f"version: expected the number {readable[-1]}, got {shortened(written)}")
+    if written not in readable:
+        versions = f"version{'s' if len(readable) > 1 else ''} {' and '.join(map(str, readable))}"
+        raise InputError(f"written as version {written}, this placelab reads {versions}")
+    return written
 
 
 def _explained(message: str, content: object) -> str:

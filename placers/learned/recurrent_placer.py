@@ -11,7 +11,7 @@ import torch
 
 from envs.costs.costs import costs_of
 from envs.objectives import evaluator_of
-from envs.plan import Plan
+from envs.placer_result import PlacerResult
 from graphs.foundation.torch_threads import limit_torch_threads
 from graphs.problem import Problem
 from placers.learned.policy_file import check_asked, load_as, spec_of
@@ -51,7 +51,7 @@ class RecurrentPlacer(ABC):
         untrained = f"{self.kind}:devices={len(problem.cluster)},hidden={self.hidden}"
         return self.policy or type(self).new(untrained, 0)
 
-    def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> Plan:
+    def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> PlacerResult:
         """The greedy placement, unsimulated, if there is but one to choose from; else the best by simulation.
 
         Raises InputError if the policy is for another number of devices.
@@ -64,4 +64,4 @@ class RecurrentPlacer(ABC):
         placements = policy.candidates(batch, choices, torch.Generator().manual_seed(seed))
         placements = problem.made_allowed(placements)
         best = evaluator.run_batch(placements).best() if choices > 1 else 0
-        return Plan.of_units(problem, placements[best], placer=self.name, seed=seed, simulations=evaluator.simulations)
+        return PlacerResult.of_units(problem, placements[best], self.name, seed, simulations=evaluator.simulations)

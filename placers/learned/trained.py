@@ -10,7 +10,7 @@ import msgspec
 from graphs.foundation import by_name
 from graphs.foundation.documents import read_document
 from graphs.foundation.errors import InputError
-from placers import Placer
+from placers.contract.placer import Placer
 
 
 class _Kind(msgspec.Struct, frozen=True):

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from envs.plan import Plan
+from envs.placer_result import PlacerResult
 from graphs.foundation.errors import InputError
 from graphs.foundation.files import check_writable, replace_whole
 from graphs.foundation.interrupts import Interrupts
@@ -50,7 +50,7 @@ def check_limits(name: str, seconds: float) -> None:
 
 def searched(
     begin: Callable[[], Search], problem: Problem, *, name: str, seed: int, budget: int, seconds: float, file: str
-) -> Plan:
+) -> PlacerResult:
     """The best placement after exactly `budget` simulations, or fewer if the seconds are over before.
 
     With a file the search goes on from there if it exists, and is saved there when it ends or is stopped. A search that
@@ -76,8 +76,10 @@ def searched(
     if interrupts.requested:
         kept = f"; saved in {path}, from where the same command goes on" if path else ""
         raise KeyboardInterrupt(f"{name}: stopped after {incumbent.simulations} of {budget} simulations{kept}")
-    made = Plan.of_units(problem, incumbent.best, placer=name, seed=seed, simulations=incumbent.simulations)
-    return made.with_curve(incumbent.curve).with_notes(search.notes)
+    return PlacerResult.of_units(
+        problem, incumbent.best, name, seed,
+        simulations=incumbent.simulations, curve=incumbent.curve, notes=search.notes,
+    )  # fmt: skip
 
 
 def _label(name: str, problem: Problem, seed: int, budget: int) -> str:

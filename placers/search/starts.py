@@ -10,7 +10,7 @@ from envs.costs.costs import costs_of
 from graphs.foundation.errors import DoesNotFitError, InputError
 from graphs.op_graph import Ints
 from graphs.problem import Problem
-from placers import Placer
+from placers.contract.placer import Placer, as_result
 from placers.gpipe import GPipe
 from placers.heft import Heft
 from placers.human_expert import HumanExpert
@@ -56,12 +56,12 @@ def starts(problem: Problem, budget: int, seed: int, learned: Placer | None = No
             break
         allowed = _samples(budget) if placer is learned else int(SHARE * budget)
         try:
-            plan = placer.place(problem, seed=seed, budget=allowed)
+            result = as_result(placer.place(problem, seed=seed, budget=allowed), placer.name, seed)
         except Exception as error:  # whatever it is, the others may do
             notes.append(f"start {placer.name} was left out: {_reason(error)}")
             continue
-        spent += plan.simulations
-        found.append(plan.per_unit(problem))
+        spent += result.simulations
+        found.append(result.plan.per_unit(problem))
     return Starts(np.array(found or [_together(problem)]), spent, tuple(notes))
 
 

@@ -13,7 +13,7 @@ from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
 from graphs.op_graph import OpGraph, Phase
 from graphs.problem import Problem
-from placers import Placer
+from placers.contract.placer import Placer
 from placers.default import RELEASED
 from tests.oracle.toys import random_graph, toy_cluster, toy_graph
 
@@ -97,9 +97,9 @@ def problem(request: pytest.FixtureRequest) -> Problem:
 
 @pytest.mark.parametrize("budget", BUDGETS)
 def test_a_plan_is_one_for_the_problem(placer: Placer, problem: Problem, budget: int) -> None:
-    plan = placer.place(problem, budget=budget)
-    plan.check(problem)
-    assert plan.placer == placer.name
+    result = placer.place(problem, budget=budget)
+    result.plan.check(problem)
+    assert result.placer == placer.name
 
 
 @pytest.mark.parametrize("budget", BUDGETS)
@@ -109,13 +109,13 @@ def test_the_budget_is_kept(placer: Placer, problem: Problem, budget: int) -> No
 
 @pytest.mark.parametrize("budget", [1, 9])
 def test_the_same_seed_gives_the_same_plan(placer: Placer, problem: Problem, budget: int) -> None:
-    plan = placer.place(problem, seed=5, budget=budget)
-    assert plan == placer.place(problem, seed=5, budget=budget)
-    assert plan.seed == 5
+    result = placer.place(problem, seed=5, budget=budget)
+    assert result == placer.place(problem, seed=5, budget=budget)
+    assert result.seed == 5
 
 
 def test_no_plan_is_faster_than_the_lower_bound(placer: Placer, problem: Problem) -> None:
-    step_seconds = simulate(problem, placer.place(problem, budget=9)).step_seconds
+    step_seconds = simulate(problem, placer.place(problem, budget=9).plan).step_seconds
     assert step_seconds >= lower_bound(problem) * (1 - 1e-9)
 
 

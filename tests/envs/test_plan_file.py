@@ -7,6 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from envs.placer_result import PlacerResult
 from envs.plan import Plan
 from envs.plan_file import load_plan, save_plan
 from envs.simulation.simulator import Simulator
@@ -28,14 +29,15 @@ def named(*names: str, mirror: tuple[int, ...] = (), devices: int = 3) -> Proble
 
 
 def saved(problem: Problem, per_unit: list[int], path: Path) -> dict[str, Any]:
-    plan = Plan.of_units(problem, per_unit, placer="by hand", seed=3, simulations=7)
-    save_plan(plan, problem, Simulator(problem).run(per_unit), path)
+    result = PlacerResult.of_units(problem, per_unit, "by hand", seed=3, simulations=7)
+    save_plan(result, problem, Simulator(problem).run(per_unit), path)
     content: dict[str, Any] = json.loads(path.read_text())
     return content
 
 
 def written(path: Path, placement: dict[str, str], **more: object) -> Path:
-    path.write_text(json.dumps({"schema": "placelab.plan", "version": 1, "placement": placement, **more}))
+    content = {"schema": "placelab.plan", "version": 2, "plan": {"placement": placement}}
+    path.write_text(json.dumps(content | more))
     return path
 
 
@@ -45,21 +47,21 @@ def test_a_saved_plan_is_loaded_as_it_was(tmp_path: Path, names: list[str], data
     problem = named(*names)
     per_unit = data.draw(st.lists(st.integers(0, 2), min_size=len(names), max_size=len(names)))
     saved(problem, per_unit, tmp_path / "a.plan.json")
-    expected = Plan.of_units(problem, per_unit, placer="by hand", seed=3, simulations=7)
+    expected = PlacerResult.of_units(problem, per_unit, "by hand", seed=3, simulations=7)
     assert load_plan(tmp_path / "a.plan.json", problem) == expected
 
 
 def test_a_plan_is_written_by_module(tmp_path: Path) -> None:
     problem = named("emb/add", "layers.0/mm", "layers.0/add", "layers.1/mm", "layers.1/add", "layers.10/mm")
     content = saved(problem, [0, 0, 0, 1, 2, 1], tmp_path / "a.plan.json")
-    assert content["placement"] == {
+    assert content["plan"]["placement"] == {
         "emb": "gpu:0",
         "layers.0": "gpu:0",
         "layers.1/mm": "gpu:1",
         "layers.1/add": "gpu:2",
         "layers.10": "gpu:1",
     }
-    assert saved(problem, [1] * 6, tmp_path / "b.plan.json")["placement"] == {"": "gpu:1"}
+    assert saved(problem, [1] * 6, tmp_path / "b.plan.json")["plan"]["placement"] == {"": "gpu:1"}
 
 
 def test_a_plan_says_where_it_comes_from_and_what_it_costs(tmp_path: Path, four_ops_two_devices: Toy) -> None:
@@ -67,7 +69,7 @@ def test_a_plan_says_where_it_comes_from_and_what_it_costs(tmp_path: Path, four_
     content = saved(problem, list(four_ops_two_devices.best_placement), tmp_path / "a.plan.json")
     assert content["graph"] == {"name": "toy", "fingerprint": problem.graph.fingerprint}
     assert content["cluster"] == {"name": "toy2", "fingerprint": problem.cluster.fingerprint}
-    assert (content["placer"], content["seed"], content["simulations"]) == ("by hand", 3, 7)
+    assert content["found"] == {"placer": "by hand", "seed": 3, "simulations": 7}
     assert content["predicted"]["step_seconds"] == four_ops_two_devices.best_seconds
     assert list(content["predicted"]["peak_bytes"]) == ["gpu:0", "gpu:1"]
 
@@ -77,14 +79,14 @@ def test_a_hand_written_plan_needs_only_a_placement_and_the_longest_prefix_wins(
     path = written(
         tmp_path / "a.plan.json", {"layers": "gpu:1", "layers.1": "gpu:2", "layers.1/add": "gpu:0", "": "gpu:0"}
     )
-    assert load_plan(path, problem) == Plan.of([1, 2, 0, 1, 0])
+    assert load_plan(path, problem).plan == Plan.of([1, 2, 0, 1, 0])
 
 
 def test_tied_ops_go_where_the_first_of_them_goes(tmp_path: Path) -> None:
     problem = named("a/mm", "b/mm", "other/mm", mirror=(-1, -1, 0))
     path = written(tmp_path / "a.plan.json", {"a": "gpu:2", "b": "gpu:1"})
-    assert load_plan(path, problem) == Plan.of([2, 1, 2])
-    assert saved(problem, [2, 1], path)["placement"] == {"a": "gpu:2", "b": "gpu:1"}
+    assert load_plan(path, problem).plan == Plan.of([2, 1, 2])
+    assert saved(problem, [2, 1], path)["plan"]["placement"] == {"a": "gpu:2", "b": "gpu:1"}
     with pytest.raises(InputError, match="op 'other/mm' goes where 'a/mm' goes; place that one instead"):
         load_plan(written(path, {"": "gpu:0", "other/mm": "gpu:1"}), problem)
 
@@ -121,8 +123,8 @@ def test_what_is_not_a_plan_is_refused(tmp_path: Path) -> None:
         load_plan(path, problem)
     with pytest.raises(InputError, match="unknown field colour"):
         load_plan(written(path, {"": "gpu:0"}, colour="red"), problem)
-    with pytest.raises(InputError, match="version 2, this placelab reads version 1"):
-        load_plan(written(path, {"": "gpu:0"}, version=2), problem)
+    with pytest.raises(InputError, match="version 3, this placelab reads versions 1 and 2"):
+        load_plan(written(path, {"": "gpu:0"}, version=3), problem)
     with pytest.raises(InputError, match=r"a\.plan\.json: this is a file of 'placelab\.graph'"):
         load_plan(written(path, {"": "gpu:0"}, schema="placelab.graph"), problem)
     for text in ("{", "[]", "\xff"):
@@ -136,7 +138,7 @@ def test_what_is_not_a_plan_is_refused(tmp_path: Path) -> None:
 def test_an_op_on_several_devices_has_no_place_in_the_file(tmp_path: Path) -> None:
     problem = named("a")
     with pytest.raises(InputError, match="op 'a' is on 2 devices"):
-        save_plan(Plan(((0, 1),)), problem, Simulator(problem).run([0]), tmp_path / "a.plan.json")
+        save_plan(PlacerResult(Plan(((0, 1),))), problem, Simulator(problem).run([0]), tmp_path / "a.plan.json")
 
 
 def test_the_file_format_stays_as_it_is(tmp_path: Path) -> None:
@@ -146,7 +148,7 @@ def test_the_file_format_stays_as_it_is(tmp_path: Path) -> None:
         (tmp_path / "a.plan.json").read_text()
         == f"""{{
   "schema": "placelab.plan",
-  "version": 1,
+  "version": 2,
   "graph": {{
     "name": "toy",
     "fingerprint": "{problem.graph.fingerprint}"
@@ -155,20 +157,40 @@ def test_the_file_format_stays_as_it_is(tmp_path: Path) -> None:
     "name": "toy2",
     "fingerprint": "{problem.cluster.fingerprint}"
   }},
-  "placer": "by hand",
-  "seed": 3,
-  "simulations": 7,
+  "plan": {{
+    "placement": {{
+      "a": "gpu:0",
+      "b": "gpu:1"
+    }}
+  }},
+  "found": {{
+    "placer": "by hand",
+    "seed": 3,
+    "simulations": 7
+  }},
   "predicted": {{
     "step_seconds": 4.0,
     "peak_bytes": {{
       "gpu:0": 1.0,
       "gpu:1": 2.0
     }}
-  }},
-  "placement": {{
-    "a": "gpu:0",
-    "b": "gpu:1"
   }}
 }}
 """
     )
+
+
+def test_a_file_of_the_first_version_is_read(tmp_path: Path) -> None:
+    path, problem = tmp_path / "a.plan.json", Problem(toy_graph([1, 2], [(0, 1)]), toy_cluster(2))
+    saved(problem, [0, 1], path)
+    content = json.loads(path.read_text())
+    decision, found = content.pop("plan"), content.pop("found")
+    first = content | decision | found | {"version": 1}
+    path.write_text(json.dumps(first))
+    assert load_plan(path, problem) == PlacerResult.of_units(problem, [0, 1], "by hand", seed=3, simulations=7)
+    path.write_text(json.dumps(first | {"placement": {"": 1}}))
+    with pytest.raises(InputError, match=r"placement\[\.\.\.\]: expected str, got int"):
+        load_plan(path, problem)
+    path.write_text(json.dumps(first | {"plan": {}}))
+    with pytest.raises(InputError, match="unknown field plan"):
+        load_plan(path, problem)

@@ -104,7 +104,7 @@ def test_an_op_runs_only_where_the_graph_allows(tmp_path: Path) -> None:
     problem = timed(
         Problem(graph(tmp_path, {"flops": 5.0, "devices": ["cpu"]}, {"flops": 5.0, "devices": ["gpu:0"]}), unlike())
     )
-    plan = Heft().place(problem)
+    plan = Heft().place(problem).plan
     assert plan.placement.tolist() == [0, 1]
     assert problem.made_allowed(np.array([2, 2])).tolist() == [0, 1]
 

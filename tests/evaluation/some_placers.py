@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from envs.plan import Plan
+from envs.placer_result import PlacerResult
 from graphs.problem import Problem
 
 
@@ -20,9 +20,9 @@ class Alternating:
     every: int = 2
     simulations: int = 0
 
-    def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> Plan:
+    def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> PlacerResult:
         placement = (np.arange(problem.graph.num_units) + seed) % self.every == 0
-        return Plan.of_units(problem, placement.astype(int), placer=self.name, simulations=self.simulations)
+        return PlacerResult.of_units(problem, placement.astype(int), self.name, seed, simulations=self.simulations)
 
 
 @dataclass(frozen=True)
@@ -34,11 +34,11 @@ class Killing:
     once: str = ""  # a file that says that it has done so already, if once is enough
     code: int = 0  # instead of the signal, this exit code
 
-    def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> Plan:
+    def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> PlacerResult:
         if self.on in problem.name and not (self.once and os.path.exists(self.once)):  # noqa: PTH110
             if self.once:
                 os.close(os.open(self.once, os.O_CREAT))
             if self.code:
                 os._exit(self.code)
             os.kill(os.getpid(), signal.SIGKILL)
-        return Plan.of_units(problem, np.zeros(problem.graph.num_units, int), placer=self.name)
+        return PlacerResult.of_units(problem, np.zeros(problem.graph.num_units, int), self.name, seed)

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from envs.plan import Plan
+from envs.placer_result import PlacerResult
 from envs.robustness import robustness
 from envs.simulation.simulator import simulate
 from evaluation.compare import compare
@@ -25,7 +25,7 @@ def test_compare_reports_what_the_simulator_says_of_each_plan(four_ops_two_devic
     comparison = compare([Alternating()], [problem], seeds=(0, 1), on_record=seen.append, quiet=True)
     assert comparison.records == tuple(seen)
     for found in seen:
-        timeline = simulate(problem, Alternating().place(problem, seed=found.seed))
+        timeline = simulate(problem, Alternating().place(problem, seed=found.seed).plan)
         assert found.step_seconds == timeline.step_seconds
         assert found.peak_bytes == tuple(timeline.peak_bytes)
         assert found.fits == timeline.fits
@@ -54,10 +54,10 @@ class Failing:
     name: str = "failing"
     on: str = ""  # part of the names of those
 
-    def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> Plan:
+    def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> PlacerResult:
         if self.on in problem.name:
             raise ZeroDivisionError("nothing to divide by")
-        return Plan.of_units(problem, np.zeros(problem.graph.num_units, int), placer=self.name)
+        return PlacerResult.of_units(problem, np.zeros(problem.graph.num_units, int), self.name, seed)
 
 
 def two_problems() -> list[Problem]:
@@ -127,7 +127,7 @@ def test_a_robust_comparison_times_each_plan_under_noise(tmp_path: Path) -> None
     plain = compare([Alternating()], [problem], journal=journal, quiet=True)
     robust = compare([Alternating()], [problem], robust=True, journal=journal, quiet=True)
     [found] = robust.records
-    expected = robustness(problem, Alternating().place(problem))
+    expected = robustness(problem, Alternating().place(problem).plan)
     assert (found.robust_seconds, found.worst_seconds, found.free_seconds) == (
         expected.median_seconds, expected.worst_seconds, expected.free_seconds
     )  # fmt: skip

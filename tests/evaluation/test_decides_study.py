@@ -222,11 +222,11 @@ def test_every_model_is_captured_once(captured: list[str]) -> None:
 def test_the_passes_end_where_the_greedy_placement_does() -> None:
     problem = Problem(random_graph(12, 1), toy_cluster(3, memory=1e4))
     policy = new_sequential("sequential:width=8,heads=2,hidden=8", 0)
-    greedy = Sequential(policy).place(problem, budget=1)
+    greedy = Sequential(policy).place(problem, budget=1).plan
     after = AfterPasses(policy, sequential.PASSES).place(problem)
-    assert after.devices == greedy.devices
+    assert after.plan.devices == greedy.devices
     assert (after.simulations, after.placer) == (0, f"after {sequential.PASSES}")
-    assert Simulator(problem).run(after.placement).fits
+    assert Simulator(problem).run(after.plan.placement).fits
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from envs.plan import Plan
+from envs.placer_result import PlacerResult
 from envs.plan_file import load_plan
 from envs.simulation.simulator import RULES, simulate
 from evaluation.commands.trained import load_placer
@@ -22,7 +22,7 @@ from evaluation.journal import Journal, plans, records
 from evaluation.record import Record
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
-from placers import Placer
+from placers.contract.placer import Placer
 from placers.learned.policy_file import load_meta, save_policy
 from placers.learned.sequential.policy import new_sequential
 from tests.evaluation.some_placers import Alternating
@@ -189,7 +189,7 @@ class Interrupted:
 
     name: str = "interrupted"
 
-    def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> Plan:
+    def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> PlacerResult:
         raise KeyboardInterrupt("a search: saved in file")
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from envs.plan import Plan
+from envs.placer_result import PlacerResult
 from envs.plan_file import save_plan
 from envs.simulation.simulator import Simulator
 from evaluation.commands.problem_file import ProblemFile, save_problem
@@ -55,8 +55,8 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (folder / "finetune" / "metrics.jsonl").write_text(cut_off)
     problem = Problem(random_graph(4000, seed=0), toy_cluster(8, memory=1e9))
     placement = np.random.default_rng(0).integers(0, 8, problem.graph.num_units)
-    plan = Plan.of_units(problem, placement, placer="random")
-    save_plan(plan, problem, Simulator(problem).run(placement), folder / "best.plan.json")
+    result = PlacerResult.of_units(problem, placement, "random", seed=0)
+    save_plan(result, problem, Simulator(problem).run(placement), folder / "best.plan.json")
     spec = ProblemFile(graph="random4000", groups=None, cluster="toy8", optimizer="adam")
     save_problem(spec, folder / "best.problem.json")
     monkeypatch.setattr("evaluation.commands.problem_file.load_graph", lambda _, *, groups: problem.graph)

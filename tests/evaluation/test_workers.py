@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from envs.plan import Plan
+from envs.placer_result import PlacerResult
 from evaluation.compare import compare
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
@@ -45,8 +45,8 @@ class Unpicklable:
     name: str = "unpicklable"
     held: object = lambda: 0
 
-    def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> Plan:
-        return Plan.of_units(problem, [0, 0])
+    def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> PlacerResult:
+        return PlacerResult.of_units(problem, [0, 0], self.name, seed)
 
 
 def test_a_placer_that_no_other_process_can_have_is_a_failure_of_its_own() -> None:

@@ -49,8 +49,8 @@ def run(placer: str, problems: dict[str, list[Problem]], tmp_path_factory: pytes
 
 def test_a_trained_folder_is_a_placer(placer: str, run: Path) -> None:
     placed = placelab.place(SEEN, groups=6, placer=str(run), budget=4)
-    assert placed.plan.placer == f"{placer}:checkpoint={run}"
-    assert placed.plan.simulations == 4
+    assert placed.result.placer == f"{placer}:checkpoint={run}"
+    assert placed.result.simulations == 4
 
 
 def test_evaluation_is_on_unseen_graphs_with_every_placer_at_one_budget(

@@ -12,7 +12,7 @@ import numpy as np
 from envs.costs.costs import timed
 from envs.costs.efficiency_file import Efficiencies, KindClass, save_efficiencies
 from envs.costs.profile_file import Machine, MeasuredOp, Profile, save_profile
-from envs.plan import Plan
+from envs.placer_result import PlacerResult
 from envs.plan_file import save_plan
 from envs.simulation.simulator import Simulator
 from evaluation.commands.problem_file import ProblemFile, load_problem, save_problem
@@ -81,8 +81,8 @@ class Specimen:
 
 def make_plan(path: Path) -> None:
     """A plan on two cards."""
-    plan = Plan.of_units(problem(), [0, 1, 1], placer="by hand")
-    save_plan(plan, problem(), Simulator(problem()).run(plan.per_unit(problem())), path)
+    result = PlacerResult.of_units(problem(), [0, 1, 1], "by hand", seed=0)
+    save_plan(result, problem(), Simulator(problem()).run(result.plan.per_unit(problem())), path)
 
 
 def make_policy(path: Path) -> None:

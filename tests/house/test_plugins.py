@@ -9,6 +9,7 @@ from rich.console import Console
 
 from envs.plan import Plan
 from evaluation.commands.listing import KINDS, Listing
+from evaluation.commands.placed import Placed
 from evaluation.evaluate import classical_placers
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
@@ -45,7 +46,7 @@ class First:
     name: str = "first"
 
     def place(self, problem, *, seed=0, budget=1):
-        return Plan.of([0] * len(problem.graph), placer=self.name, seed=seed)
+        return Plan.of([0] * len(problem.graph))
 
 
 def build(*, count: int = 1):
@@ -116,7 +117,7 @@ def test_an_installed_family_joins_no_suite_and_is_listed(install: Install) -> N
 @pytest.mark.parametrize("value", ["moreplacers", "moreplacers:build", "moreplacers:First"])
 def test_a_plug_in_is_a_module_or_an_attribute_of_one(install: Install, value: str) -> None:
     install("moreplacers", f"[placelab.placers]\nfirst = {value}\n", PLACER)
-    assert by_name.build("placers", "first").place(PROBLEM) == Plan.of([0] * len(PROBLEM.graph), placer="first")
+    assert Placed.by(by_name.build("placers", "first"), PROBLEM).plan == Plan.of([0] * len(PROBLEM.graph))
     assert by_name.constants("placers", "first")["BY_REQUEST"] is True
 
 

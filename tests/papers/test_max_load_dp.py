@@ -48,7 +48,7 @@ def load_of(file: str, spec: str) -> float:
     problem = problem_in_file(str(DATA / file))
     assert problem is not None
     asked = replace(problem, objective="max-load")
-    plan = by_name.build("placers", spec).place(asked)
+    plan = by_name.build("placers", spec).place(asked).plan
     return 1e3 * max_load(asked, plan.placement, costs_of(asked))
 
 
@@ -81,7 +81,7 @@ def problems(seed: int, ops: int, devices: int) -> Problem:
 def test_no_contiguous_split_is_better(seed: int, ops: int, devices: int) -> None:
     problem = problems(seed, ops, devices)
     costs = costs_of(problem)
-    plan = by_name.build("placers", "max_load_dp").place(problem)
+    plan = by_name.build("placers", "max_load_dp").place(problem).plan
     found = max_load(problem, plan.placement, costs)
     best = min(
         max_load(problem, np.array(placement), costs)
@@ -120,7 +120,7 @@ def test_a_found_load_is_the_one_of_its_split(seed: int, ops: int) -> None:
 @given(seed=st.integers(0, 10_000), ops=st.integers(1, 12))
 def test_transfers_far_longer_than_all_work_leave_a_split(seed: int, ops: int) -> None:
     problem = Problem(random_graph(ops, seed=seed), load_cluster("p100:devices=4"), objective="max-load")
-    plan = by_name.build("placers", "max_load_dp").place(problem)
+    plan = by_name.build("placers", "max_load_dp").place(problem).plan
     assert max_load(problem, plan.placement, costs_of(problem)) < 1e-9, "all work takes less than one transfer"
 
 

@@ -23,14 +23,14 @@ def optimum(problem: Problem) -> float:
 
 
 def test_it_solves_the_toy(four_ops_two_devices: Toy) -> None:
-    plan = Annealing().place(four_ops_two_devices.problem, budget=60)
+    plan = Annealing().place(four_ops_two_devices.problem, budget=60).plan
     assert simulate(four_ops_two_devices.problem, plan).step_seconds == four_ops_two_devices.best_seconds
 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_it_finds_the_optimum_of_small_problems(seed: int) -> None:
     problem = Problem(random_graph(9, seed), toy_cluster(2, shared_out=True))
-    plan = Annealing(hot=0.1).place(problem, seed=seed, budget=800)
+    plan = Annealing(hot=0.1).place(problem, seed=seed, budget=800).plan
     assert simulate(problem, plan).step_seconds == optimum(problem)
 
 
@@ -44,23 +44,23 @@ def test_it_uses_exactly_its_budget(budget: int) -> None:
 @pytest.mark.parametrize("budget", [len(STARTS), 100])
 def test_it_is_never_worse_than_its_starts(seed: int, budget: int) -> None:
     problem = Problem(random_graph(40, seed), toy_cluster(3, memory=1e9))
-    starts = [simulate(problem, placer.place(problem, budget=0)).step_seconds for placer in STARTS]
-    plan = Annealing().place(problem, seed=seed, budget=budget)
+    starts = [simulate(problem, placer.place(problem, budget=0).plan).step_seconds for placer in STARTS]
+    plan = Annealing().place(problem, seed=seed, budget=budget).plan
     assert simulate(problem, plan).step_seconds <= min(starts)
 
 
 def test_with_one_simulation_it_returns_the_first_start() -> None:
     problem = Problem(random_graph(20, seed=1), toy_cluster(2))
-    assert Annealing().place(problem, budget=1).devices == STARTS[0].place(problem).devices
+    assert Annealing().place(problem, budget=1).plan.devices == STARTS[0].place(problem).plan.devices
 
 
 def test_it_repairs_starts_that_do_not_fit() -> None:
     # All outputs live until the last op has read them; no start counts them, for they are not kept for a backward pass.
     edges = [(i, 11) for i in range(11)]
     problem = Problem(toy_graph([1] * 12, edges, output_bytes=[10] * 11 + [0]), toy_cluster(3, memory=115))
-    starts = [simulate(problem, placer.place(problem, budget=0)) for placer in STARTS]
+    starts = [simulate(problem, placer.place(problem, budget=0).plan) for placer in STARTS]
     tight = Problem(problem.graph, toy_cluster(3, memory=max(min(s.peak_bytes.max() for s in starts) - 1, 110)))
-    assert simulate(tight, Annealing().place(tight, budget=300)).fits
+    assert simulate(tight, Annealing().place(tight, budget=300).plan).fits
 
 
 def test_any_fit_has_less_energy_than_any_overflow() -> None:

@@ -29,11 +29,11 @@ def may_run(placements: np.ndarray) -> bool:
 @pytest.mark.parametrize("spec", ["annealing", "genetic:population=20", "hill_climbing:patience=20", "random"])
 def test_a_search_returns_what_it_evaluated(spec: str, objective: str) -> None:
     problem = replace(PROBLEM, objective=objective)
-    plan = by_name.build("placers", spec).place(problem, seed=2, budget=300)
-    plan.check(problem)
-    seconds = evaluator_of(problem).seconds(plan.per_unit(problem)[None])[0]
-    assert plan.curve[-1][1] == seconds
-    assert plan.simulations == 300
+    result = by_name.build("placers", spec).place(problem, seed=2, budget=300)
+    result.plan.check(problem)
+    seconds = evaluator_of(problem).seconds(result.plan.per_unit(problem)[None])[0]
+    assert result.curve[-1][1] == seconds
+    assert result.simulations == 300
 
 
 def test_moves_try_every_allowed_placement_and_no_other() -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from envs.placer_result import PlacerResult
 from envs.plan import Plan
 from envs.simulation.simulator import Simulator, simulate
 from evaluation.commands.trained import load_placer
@@ -35,9 +36,9 @@ def test_it_is_the_policy_in_its_folder_under_its_own_name(released: Path) -> No
     assert ours.name == "default"
     assert load_placer("default:samples=1").name == "default:samples=1"
     for budget in (0, 1, 5):
-        plan = ours.place(PROBLEM, seed=2, budget=budget)
-        assert plan.placer == "default"
-        assert plan.devices == same.place(PROBLEM, seed=2, budget=budget).devices
+        result = ours.place(PROBLEM, seed=2, budget=budget)
+        assert result.placer == "default"
+        assert result.plan.devices == same.place(PROBLEM, seed=2, budget=budget).plan.devices
     assert load_placer("default:samples=1").place(PROBLEM, budget=9).simulations == 0
 
 
@@ -68,11 +69,11 @@ def test_finetuned_after_a_spec_fine_tunes_it_within_the_budget(spec: str) -> No
     tuner = load_placer(spec)
     assert isinstance(tuner, FineTuner)
     assert tuner.name == spec
-    plan = tuner.place(PROBLEM, seed=1, budget=40)
-    assert plan.placer == spec
-    assert 16 < plan.simulations <= 40
-    start = replace(tuner.start, samples=1).place(PROBLEM, seed=1, budget=1)
-    assert simulate(PROBLEM, plan).step_seconds <= simulate(PROBLEM, start).step_seconds
+    result = tuner.place(PROBLEM, seed=1, budget=40)
+    assert result.placer == spec
+    assert 16 < result.simulations <= 40
+    start = replace(tuner.start, samples=1).place(PROBLEM, seed=1, budget=1).plan
+    assert simulate(PROBLEM, result.plan).step_seconds <= simulate(PROBLEM, start).step_seconds
 
 
 def test_a_run_folder_is_fine_tuned_and_named_by_its_checkpoint(tmp_path: Path) -> None:
@@ -90,24 +91,24 @@ def test_what_has_no_policy_cannot_be_fine_tuned() -> None:
 
 @pytest.mark.parametrize("budget", [0, 1, 2, 3, 4, 5, 16, 25, 120])
 def test_a_search_from_a_policy_uses_exactly_its_budget(budget: int) -> None:
-    plan = load_placer("annealing:policy=default").place(PROBLEM, seed=3, budget=budget)
-    assert plan.placer == "annealing:policy=default"
-    assert plan.simulations == budget
+    result = load_placer("annealing:policy=default").place(PROBLEM, seed=3, budget=budget)
+    assert result.placer == "annealing:policy=default"
+    assert result.simulations == budget
 
 
 @pytest.mark.parametrize("budget", [0, 1])
 def test_with_no_simulation_to_choose_by_it_is_the_greedy_placement(budget: int) -> None:
-    greedy = load_placer("default:samples=1").place(PROBLEM)
-    assert load_placer("annealing:policy=default").place(PROBLEM, budget=budget).devices == greedy.devices
+    greedy = load_placer("default:samples=1").place(PROBLEM).plan
+    assert load_placer("annealing:policy=default").place(PROBLEM, budget=budget).plan.devices == greedy.devices
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_search_is_never_worse_than_the_policy_or_the_cheap_placers(seed: int) -> None:
     budget = 64
-    found = Annealing(policy="default").place(PROBLEM, seed=seed, budget=budget)
+    found = Annealing(policy="default").place(PROBLEM, seed=seed, budget=budget).plan
     candidates = [
-        load_placer("default").place(PROBLEM, seed=seed, budget=16),
-        *(placer.place(PROBLEM, budget=0) for placer in STARTS),
+        load_placer("default").place(PROBLEM, seed=seed, budget=16).plan,
+        *(placer.place(PROBLEM, budget=0).plan for placer in STARTS),
     ]
     assert simulate(PROBLEM, found).step_seconds <= min(simulate(PROBLEM, plan).step_seconds for plan in candidates)
 
@@ -116,9 +117,9 @@ def test_a_search_is_never_worse_than_the_policy_or_the_cheap_placers(seed: int)
 def test_the_policys_placement_comes_first_and_is_paid_for(budget: int) -> None:
     learned = load_placer("default")
     first, spent, notes = starts(PROBLEM, budget, seed=4, learned=learned)
-    plan = learned.place(PROBLEM, seed=4, budget=spent)
-    assert (first[0][PROBLEM.graph.units] == plan.placement).all()
-    assert plan.simulations == spent <= budget // 2
+    result = learned.place(PROBLEM, seed=4, budget=spent)
+    assert (first[0][PROBLEM.graph.units] == result.plan.placement).all()
+    assert result.simulations == spent <= budget // 2
     assert len(first) == min(budget, 1 + len(STARTS))
     assert not notes
     if budget > len(STARTS):
@@ -129,13 +130,13 @@ def test_the_policys_placement_comes_first_and_is_paid_for(budget: int) -> None:
 def test_a_search_from_a_folder_equals_one_from_the_same_policy_and_goes_on_where_it_stopped(
     released: Path, tmp_path: Path
 ) -> None:
-    whole = load_placer("annealing:policy=default").place(PROBLEM, seed=5, budget=90)
+    whole = load_placer("annealing:policy=default").place(PROBLEM, seed=5, budget=90).plan
     file = tmp_path / "search.npz"
     spec = f"annealing:policy={released},file={file}"
     assert load_placer(spec).name == f"annealing:file={file},policy={released}"
-    assert load_placer(spec).place(PROBLEM, seed=5, budget=90).devices == whole.devices
+    assert load_placer(spec).place(PROBLEM, seed=5, budget=90).plan.devices == whole.devices
     again = load_placer(spec).place(PROBLEM, seed=5, budget=90)
-    assert (again.devices, again.simulations) == (whole.devices, 90)
+    assert (again.plan.devices, again.simulations) == (whole.devices, 90)
 
 
 def test_it_travels_to_another_process() -> None:
@@ -156,9 +157,9 @@ class Knowing:
     allowed: list[int]
     name: str = "knowing"
 
-    def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> Plan:
+    def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> PlacerResult:
         self.allowed.append(budget)
-        return Plan.of_units(problem, self.answer, placer=self.name, seed=seed, simulations=0)
+        return PlacerResult.of_units(problem, self.answer, self.name, seed)
 
 
 def test_the_walk_begins_at_the_policys_placement_if_that_is_the_best(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,7 +169,7 @@ def test_the_walk_begins_at_the_policys_placement_if_that_is_the_best(monkeypatc
     monkeypatch.setattr("placers.annealing.placer_of", lambda _: Knowing(best, []))
     begins = [Walk(problem, settings, 0, 20).energy for settings in (Annealing(policy="knowing"), Annealing())]
     assert begins[0] < begins[1], "no cheap placer finds the optimum"
-    assert begins[0] == np.log(simulate(problem, Plan.of_units(problem, best, placer="")).step_seconds)
+    assert begins[0] == np.log(simulate(problem, Plan.of_units(problem, best)).step_seconds)
 
 
 def test_a_policy_may_spend_a_share_that_falls_with_the_budget() -> None:

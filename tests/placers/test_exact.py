@@ -66,7 +66,7 @@ def test_constraint_programming_meets_brute_force_and_no_placer_beats_it(problem
     assert (enumerated.step_seconds if enumerated.fits else np.inf) == best
     assert enumerated.proven == np.isfinite(best) or not enumerated.fits
     for name in (*classical_placers(), "kahip", "max_load_dp"):
-        timeline = simulate(problem, by_name.build("placers", name).place(problem, budget=50))
+        timeline = simulate(problem, by_name.build("placers", name).place(problem, budget=50).plan)
         assert not timeline.fits or timeline.step_seconds >= best
 
 

@@ -24,7 +24,7 @@ def written(path: Path, content: object) -> Expert:
 
 def test_patterns_name_the_ops_of_each_device(tmp_path: Path) -> None:
     expert = written(tmp_path, {DEVICES[1]: [NAMES[0]], DEVICES[0]: ["*"]})
-    assert expert.place(PROBLEM).placement.tolist() == [1, 0, 0]
+    assert expert.place(PROBLEM).plan.placement.tolist() == [1, 0, 0]
     assert expert.name == f"expert:{tmp_path / 'split.json'}"
 
 

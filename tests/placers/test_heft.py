@@ -107,14 +107,14 @@ def test_tied_ops_follow_the_first() -> None:
     planned_alone = scheduled([[1, 2], [1, 2]], [], toy_cluster(2), 0.0)
     assert planned_alone.placement.tolist() == [0, 0]
     graph, cluster = toy_graph([1, 9, 1], [(0, 1)], group=[0, -1, 0]), toy_cluster(2)
-    placement = Heft().place(Problem(graph, cluster)).placement
+    placement = Heft().place(Problem(graph, cluster)).plan.placement
     assert placement[0] == placement[2]
 
 
 def test_memory_spreads_what_one_device_cannot_hold() -> None:
     graph = toy_graph([1, 1, 1], [(0, 1), (1, 2)], weights=[60, 60, 30], weight_uses=[(0, 0), (1, 1), (2, 2)])
     problem = Problem(graph, toy_cluster(2))
-    plan = Heft().place(problem)
+    plan = Heft().place(problem).plan
     assert simulate(problem, plan).fits
     assert plan.placement.tolist() == [0, 1, 1]
 
@@ -125,9 +125,9 @@ def test_a_budget_repairs_what_the_estimate_got_wrong() -> None:
         [1, 1, 1, 1], [(0, 1), (2, 3)], output_bytes=[10] * 4, weights=[25] * 4, weight_uses=[(i, i) for i in range(4)]
     )
     problem = Problem(graph, toy_cluster(2, memory=75))
-    plan = Heft().place(problem, budget=6)
-    assert simulate(problem, plan).fits
-    assert plan.simulations <= 6
+    result = Heft().place(problem, budget=6)
+    assert simulate(problem, result.plan).fits
+    assert result.simulations <= 6
 
 
 def test_launches_count() -> None:
@@ -136,10 +136,10 @@ def test_launches_count() -> None:
     devices = (replace(first, launch_seconds=3.0), second)
     cluster = replace(toy_cluster(2), devices=devices)
     problem = Problem(toy_graph([1] * 5, []), cluster)
-    assert np.bincount(Heft().place(problem).placement).tolist() == [1, 4]
+    assert np.bincount(Heft().place(problem).plan.placement).tolist() == [1, 4]
 
 
 def test_what_a_cluster_says_of_a_device_and_itself_does_not_matter() -> None:
     problem = Problem(random_graph(8, seed=1), load_cluster("v100:devices=4"))
     assert (np.diag(problem.cluster.bandwidth) == 0).all()
-    assert Heft().place(problem).placement.shape == (8,)
+    assert Heft().place(problem).plan.placement.shape == (8,)

@@ -41,7 +41,7 @@ def layered(layers: int) -> OpGraph:
 
 def placed(graph: OpGraph, cluster: Cluster) -> list[int]:
     """The devices that the expert chooses."""
-    devices: list[int] = HumanExpert().place(Problem(graph, cluster)).placement.tolist()
+    devices: list[int] = HumanExpert().place(Problem(graph, cluster)).plan.placement.tolist()
     return devices
 
 
@@ -94,9 +94,9 @@ def test_branches_stay_on_one_device_if_they_fit() -> None:
 
 @pytest.mark.parametrize("budget", [0, 1])
 def test_branches_are_cut_in_order_if_they_do_not_fit(budget: int) -> None:
-    plan = HumanExpert().place(Problem(chain(*BRANCHES, weight=30), toy_cluster(2)), budget=budget)
-    assert plan.placement.tolist() in ([0, 0, 0, 1, 1], [0, 0, 1, 1, 1])
-    assert plan.simulations == budget
+    result = HumanExpert().place(Problem(chain(*BRANCHES, weight=30), toy_cluster(2)), budget=budget)
+    assert result.plan.placement.tolist() in ([0, 0, 0, 1, 1], [0, 0, 1, 1, 1])
+    assert result.simulations == budget
 
 
 def test_a_net_of_convolutions_counts_as_one_with_branches() -> None:

@@ -36,7 +36,7 @@ def test_it_cuts_between_the_cliques(seeds: int) -> None:
     output_bytes = [50.0] * 18
     output_bytes[5] = output_bytes[11] = 1.0
     graph = toy_graph([2] * 18, [*edges, (5, 6), (11, 12)], output_bytes=output_bytes)
-    placement = Kahip(seeds=seeds).place(Problem(graph, toy_cluster(3, memory=1e9))).placement
+    placement = Kahip(seeds=seeds).place(Problem(graph, toy_cluster(3, memory=1e9))).plan.placement
     assert [len(set(placement[start : start + 6])) for start in (0, 6, 12)] == [1, 1, 1]
     assert set(placement) == {0, 1, 2}
 
@@ -47,7 +47,7 @@ def test_parts_are_as_large_as_their_devices_are_fast() -> None:
     devices = tuple(Device(f"gpu:{i}", "gpu", speed, 1.0, 1e9) for i, speed in enumerate((2.0, 4.0, 3.0)))
     cluster = Cluster("unequal", devices, np.zeros((3, 3)), np.ones((3, 3)), np.zeros((3, 3), np.int64))
     problem = Problem(random_graph(150, seed=2, weights=False), cluster)
-    loads = np.bincount(Kahip().place(problem).placement, weights=problem.graph.flops, minlength=3)
+    loads = np.bincount(Kahip().place(problem).plan.placement, weights=problem.graph.flops, minlength=3)
     assert loads / loads.sum() == pytest.approx([2 / 9, 4 / 9, 3 / 9], abs=0.05)
 
 
@@ -55,7 +55,7 @@ def test_parts_are_as_large_as_their_devices_are_fast() -> None:
 def test_it_cuts_no_more_than_metis_on_a_graph_of_some_size() -> None:
     problem = Problem(random_graph(200, seed=0, weights=False), toy_cluster(4, memory=1e9))
     units = problem.units
-    cuts = [cut(units, placer.place(problem).placement) for placer in (Kahip(), Metis(default=True))]
+    cuts = [cut(units, placer.place(problem).plan.placement) for placer in (Kahip(), Metis(default=True))]
     assert cuts[0] <= cuts[1]
 
 
@@ -63,7 +63,7 @@ def test_it_cuts_no_more_than_metis_on_a_graph_of_some_size() -> None:
 def test_more_runs_never_cut_more() -> None:
     problem = Problem(random_graph(120, seed=0, weights=False), toy_cluster(4, memory=1e9))
     units = problem.units
-    cuts = [cut(units, Kahip(seeds=seeds).place(problem).placement) for seeds in (1, 4, 24)]
+    cuts = [cut(units, Kahip(seeds=seeds).place(problem).plan.placement) for seeds in (1, 4, 24)]
     assert cuts == sorted(cuts, reverse=True)
 
 
@@ -78,8 +78,8 @@ def test_a_partition_is_repaired_if_none_fits() -> None:
     held = HeldMemory.of(problem)
     as_found = Kahip(seeds=1, repair=False).place(problem)
     assert as_found.placer == "kahip:seeds=1,repair=false"
-    repaired = Kahip(seeds=1).place(problem)
-    assert held.overflow(as_found.placement) > held.overflow(repaired.placement) == 0
+    repaired = Kahip(seeds=1).place(problem).plan
+    assert held.overflow(as_found.plan.placement) > held.overflow(repaired.placement) == 0
     assert simulate(problem, repaired).fits
 
 
@@ -89,7 +89,7 @@ def test_simulations_pick_the_best_of_the_lowest_cuts(capfd: pytest.CaptureFixtu
     one, many = Kahip().place(problem), Kahip().place(problem, budget=8)
     assert one.simulations == 0
     assert 1 < many.simulations <= 8
-    assert simulate(problem, many).step_seconds <= simulate(problem, one).step_seconds
+    assert simulate(problem, many.plan).step_seconds <= simulate(problem, one.plan).step_seconds
     assert capfd.readouterr() == ("", "")
 
 

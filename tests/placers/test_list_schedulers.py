@@ -23,7 +23,7 @@ def test_the_earliest_task_goes_first_where_it_can_start_first() -> None:
     planned = earliest_task_first(graph, problem.cluster, seconds, np.ones(2), Room(HeldMemory.of(problem)))
     assert planned.placement.tolist() == [0, 1, 0, 1]
     assert planned.start.tolist() == [0, 0, 2, 3]
-    assert EarliestTaskFirst().place(problem).placement.tolist() == [0, 1, 0, 1]
+    assert EarliestTaskFirst().place(problem).plan.placement.tolist() == [0, 1, 0, 1]
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -44,16 +44,16 @@ def test_etf_plans_no_op_before_its_inputs_and_one_at_a_time(seed: int) -> None:
 def test_memory_is_filled_evenly_in_topological_order() -> None:
     graph = toy_graph([1] * 4, [(0, 1), (1, 2), (2, 3)], weights=[10] * 4, weight_uses=[(0, 0), (1, 1), (2, 2), (3, 3)])
     # a cap of 40 / 2 + 10: three of the four on the first device
-    assert MemoryTopological().place(Problem(graph, toy_cluster(2))).placement.tolist() == [0, 0, 0, 1]
+    assert MemoryTopological().place(Problem(graph, toy_cluster(2))).plan.placement.tolist() == [0, 0, 0, 1]
     small = Problem(graph, toy_cluster(2, memory=25.0))
-    assert MemoryTopological().place(small).placement.tolist() == [0, 0, 1, 1]
+    assert MemoryTopological().place(small).plan.placement.tolist() == [0, 0, 1, 1]
 
 
 def test_hill_climbing_uses_its_budget_and_gets_better_with_it() -> None:
     problem = Problem(random_graph(30, 0), toy_cluster(3, memory=1e6))
-    plans = [HillClimbing().place(problem, seed=0, budget=budget) for budget in (1, 30, 600)]
-    assert [plan.simulations for plan in plans] == [1, 30, 600]
-    steps = [simulate(problem, plan).step_seconds for plan in plans]
+    results = [HillClimbing().place(problem, seed=0, budget=budget) for budget in (1, 30, 600)]
+    assert [result.simulations for result in results] == [1, 30, 600]
+    steps = [simulate(problem, result.plan).step_seconds for result in results]
     assert steps[0] >= steps[1] > steps[2]
     with pytest.raises(InputError, match="patience is 0"):
         HillClimbing(patience=0)
@@ -61,10 +61,10 @@ def test_hill_climbing_uses_its_budget_and_gets_better_with_it() -> None:
 
 def test_a_single_device_may_be_the_processor() -> None:
     problem = Problem(random_graph(10, 0), load_cluster("cpu_gpu:gpus=2"))
-    placed = SingleDevice(kind="cpu").place(problem)
+    placed = SingleDevice(kind="cpu").place(problem).plan
     assert set(placed.placement.tolist()) == {0}
     assert SingleDevice(kind="cpu").name == "single_device:kind=cpu"
-    assert 0 not in SingleDevice(kind="gpu").place(problem).placement
+    assert 0 not in SingleDevice(kind="gpu").place(problem).plan.placement
     with pytest.raises(InputError, match="unknown kind of device 'tpu'"):
         SingleDevice(kind="tpu").place(problem)
     assert Simulator(problem).run(placed.placement).fits

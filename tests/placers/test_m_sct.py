@@ -36,8 +36,8 @@ def test_the_favourite_child_stays_where_its_input_is() -> None:
     schedule = planned(problem)
     assert schedule.placement.tolist() == [0, 1, 0]
     assert schedule.start.tolist() == [0, 2, 1]
-    assert simulate(problem, SmallCommunicationTimes().place(problem)).step_seconds == 6
-    assert simulate(problem, EarliestTaskFirst().place(problem)).step_seconds == 7
+    assert simulate(problem, SmallCommunicationTimes().place(problem).plan).step_seconds == 6
+    assert simulate(problem, EarliestTaskFirst().place(problem).plan).step_seconds == 7
 
 
 def test_no_device_waits_for_a_child_that_it_has_no_room_for() -> None:
@@ -119,9 +119,9 @@ def test_it_plans_no_op_before_its_inputs_and_one_at_a_time(seed: int) -> None:
 
 def test_memory_is_kept_to() -> None:
     graph = toy_graph([1] * 6, [(i, i + 1) for i in range(5)], weights=[40] * 6, weight_uses=[(i, i) for i in range(6)])
-    assert set(SmallCommunicationTimes().place(Problem(graph, toy_cluster(3, memory=1e6))).placement) == {0}
+    assert set(SmallCommunicationTimes().place(Problem(graph, toy_cluster(3, memory=1e6))).plan.placement) == {0}
     tight = Problem(graph, toy_cluster(3))
-    plan = SmallCommunicationTimes().place(tight)
+    plan = SmallCommunicationTimes().place(tight).plan
     assert np.bincount(plan.placement).tolist() == [2, 2, 2]
     assert simulate(tight, plan).fits
 
@@ -130,7 +130,7 @@ def test_devices_may_differ_in_speed() -> None:
     devices = tuple(Device(f"gpu:{i}", "gpu", speed, 1.0, 1e9) for i, speed in enumerate((1.0, 4.0)))
     cluster = Cluster("unequal", devices, np.zeros((2, 2)), np.ones((2, 2)), np.zeros((2, 2), np.int64))
     problem = Problem(random_graph(50, seed=1), cluster)
-    plan = SmallCommunicationTimes().place(problem)
-    assert plan.simulations == 0
-    assert plan.placement.tolist() == SmallCommunicationTimes().place(problem).placement.tolist()
-    assert set(plan.placement) == {0, 1}
+    result = SmallCommunicationTimes().place(problem)
+    assert result.simulations == 0
+    assert result.plan.placement.tolist() == SmallCommunicationTimes().place(problem).plan.placement.tolist()
+    assert set(result.plan.placement) == {0, 1}

@@ -39,7 +39,7 @@ def bridge(clique: int = 6, *, weights: bool = False) -> Problem:
 
 @pytest.mark.parametrize("placer", [Metis(), Metis(default=True), Metis(seeds=1)])
 def test_it_cuts_the_bridge(placer: Metis) -> None:
-    placement = placer.place(bridge()).placement
+    placement = placer.place(bridge()).plan.placement
     assert len(set(placement[:6])) == len(set(placement[6:])) == 1
     assert placement[0] != placement[6]
 
@@ -47,14 +47,14 @@ def test_it_cuts_the_bridge(placer: Metis) -> None:
 def test_more_runs_never_cut_more() -> None:
     problem = Problem(random_graph(120, seed=0, weights=False), toy_cluster(4, memory=1e9))
     units = problem.units
-    cuts = [cut(units, Metis(seeds=seeds).place(problem).placement) for seeds in (1, 10, 100)]
+    cuts = [cut(units, Metis(seeds=seeds).place(problem).plan.placement) for seeds in (1, 10, 100)]
     assert cuts == sorted(cuts, reverse=True)
-    assert cuts[-1] <= cut(units, Metis(default=True).place(problem).placement)
+    assert cuts[-1] <= cut(units, Metis(default=True).place(problem).plan.placement)
 
 
 def test_parts_are_balanced() -> None:
     problem = Problem(random_graph(120, seed=1, weights=False), toy_cluster(4, memory=1e9))
-    loads = np.bincount(Metis().place(problem).placement, weights=problem.graph.flops, minlength=4)
+    loads = np.bincount(Metis().place(problem).plan.placement, weights=problem.graph.flops, minlength=4)
     assert loads.max() <= 1.1 * loads.mean() + problem.graph.flops.max()
 
 
@@ -62,7 +62,7 @@ def test_a_faster_device_gets_more() -> None:
     devices = tuple(Device(f"gpu:{i}", "gpu", speed, 1.0, 1e9) for i, speed in enumerate((1.0, 3.0)))
     cluster = Cluster("unequal", devices, np.zeros((2, 2)), np.ones((2, 2)), np.zeros((2, 2), np.int64))
     problem = Problem(random_graph(100, seed=2, weights=False), cluster)
-    load = problem.graph.flops[Metis().place(problem).placement == 1].sum()
+    load = problem.graph.flops[Metis().place(problem).plan.placement == 1].sum()
     assert 0.65 < load / problem.graph.flops.sum() < 0.85
 
 
@@ -78,19 +78,19 @@ def memory_bound() -> Problem:
 
 def test_memory_is_balanced_if_compute_cannot_be() -> None:
     problem = memory_bound()
-    assert not simulate(problem, Metis(default=True).place(problem)).fits
-    plan = Metis().place(problem)
-    assert plan.simulations == 0
-    assert simulate(problem, plan).fits
-    assert simulate(problem, Metis(balance="memory").place(problem)).fits
-    assert not simulate(problem, Metis(seeds=1, balance="compute", default=True).place(problem)).fits
+    assert not simulate(problem, Metis(default=True).place(problem).plan).fits
+    result = Metis().place(problem)
+    assert result.simulations == 0
+    assert simulate(problem, result.plan).fits
+    assert simulate(problem, Metis(balance="memory").place(problem).plan).fits
+    assert not simulate(problem, Metis(seeds=1, balance="compute", default=True).place(problem).plan).fits
 
 
 def test_simulations_pick_the_best_of_the_lowest_cuts() -> None:
     problem = Problem(random_graph(60, seed=3), toy_cluster(3, memory=1e9))
     one, many = Metis().place(problem), Metis().place(problem, budget=20)
     assert 1 < many.simulations <= 20
-    assert simulate(problem, many).step_seconds <= simulate(problem, one).step_seconds
+    assert simulate(problem, many.plan).step_seconds <= simulate(problem, one.plan).step_seconds
 
 
 def test_its_spec_names_what_is_not_default() -> None:
@@ -120,7 +120,7 @@ def test_both_is_tried_before_memory_alone() -> None:
     held, _ = tensors_and_units(problem)
     uneven = {}
     for balance in ("compute", "both", "memory"):
-        placement = Metis(balance=balance).place(problem).placement
+        placement = Metis(balance=balance).place(problem).plan.placement
         assert held.overflow(placement) == 0
         uneven[balance] = np.bincount(placement, weights=graph.flops, minlength=2).max()
     assert 105 < uneven["compute"] == uneven["both"] < uneven["memory"]
@@ -141,8 +141,8 @@ def test_a_partition_is_repaired_if_none_fits() -> None:
     held, _ = tensors_and_units(problem)
     as_published = Metis(repair=False, seeds=1, balance="memory").place(problem)
     assert as_published.placer == "metis:seeds=1,balance=memory,repair=false"
-    assert held.overflow(as_published.placement) > 0
-    plan = Metis(seeds=1, balance="memory").place(problem)
+    assert held.overflow(as_published.plan.placement) > 0
+    plan = Metis(seeds=1, balance="memory").place(problem).plan
     assert held.overflow(plan.placement) == 0
     assert simulate(problem, plan).fits
 
@@ -192,10 +192,10 @@ def short_lived() -> Problem:
 
 def test_with_a_budget_partitions_are_repaired_for_what_the_estimate_leaves_out() -> None:
     problem = short_lived()
-    assert not simulate(problem, Metis(seeds=1).place(problem)).fits
-    plan = Metis(seeds=1).place(problem, budget=4)
-    assert 1 <= plan.simulations <= 4
-    assert simulate(problem, plan).fits
+    assert not simulate(problem, Metis(seeds=1).place(problem).plan).fits
+    result = Metis(seeds=1).place(problem, budget=4)
+    assert 1 <= result.simulations <= 4
+    assert simulate(problem, result.plan).fits
 
 
 def test_wrong_knobs_are_refused() -> None:

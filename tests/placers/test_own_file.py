@@ -13,7 +13,7 @@ from graphs.foundation import by_name
 from graphs.foundation.errors import InputError, UserCodeError
 from graphs.load import load_cluster
 from graphs.problem import Problem
-from placers import Placer
+from placers.contract.placer import Placer
 from tests.oracle.toys import random_graph, toy_cluster
 
 SOURCE = '''
@@ -22,6 +22,7 @@ from __future__ import annotations
 import numpy as np
 
 from envs.costs.costs import Costs
+from envs.placer_result import PlacerResult
 from envs.plan import Plan
 from graphs.cluster import Cluster, Device
 
@@ -37,6 +38,13 @@ class OnOne:
     def place(self, problem, *, seed=0, budget=1):
         print("to the terminal, not among the results")
         return Plan.of_units(problem, [self.device] * problem.graph.num_units)
+
+
+class Thorough(OnOne):
+    """The same, and how it was found."""
+
+    def place(self, problem, *, seed=0, budget=1):
+        return PlacerResult(super().place(problem), "another name", 7, simulations=budget, notes=("a remark",))
 
 
 class Fails:
@@ -93,8 +101,18 @@ def test_a_placer_from_a_file_is_compared_under_its_spec(mine: str, capsys: pyte
     records = compare(chosen, [PROBLEM], budget=4, quiet=True).records
     assert [record.placer for record in records] == [*specs, "heft"]
     assert all(record.step_seconds > 0 for record in records)
-    assert [load_placer(spec).place(PROBLEM).placement.max() for spec in specs] == [0, 1]
+    assert [load_placer(spec).place(PROBLEM).plan.placement.max() for spec in specs] == [0, 1]
     assert not capsys.readouterr().out
+
+
+def test_a_placer_from_a_file_may_say_how_it_found_its_plan(mine: str) -> None:
+    spec = f"{mine}:Thorough:device=1"
+    result, plan_alone = (
+        load_placer(each).place(PROBLEM, seed=3, budget=5) for each in (spec, f"{mine}:OnOne:device=1")
+    )
+    assert (result.placer, result.seed, result.simulations, result.notes) == (spec, 3, 5, ("a remark",))
+    assert result.plan == plan_alone.plan
+    assert (plan_alone.seed, plan_alone.simulations) == (3, 0)
 
 
 def test_another_process_can_build_it_again(mine: str) -> None:
@@ -148,7 +166,7 @@ def test_what_the_users_code_raises_is_told_with_its_line(mine: str) -> None:
     line = SOURCE.split("\n").index("        return 1 / 0") + 1
     with pytest.raises(UserCodeError, match=rf"mine\.py:{line}: ZeroDivisionError: division by zero"):
         load_placer(f"{mine}:Fails").place(PROBLEM)
-    with pytest.raises(InputError, match=r"mine\.py:Mistaken': expected an envs\.plan\.Plan from `place`, got list"):
+    with pytest.raises(InputError, match=r"Mistaken': expected an envs\.plan\.Plan or .* from `place`, got list"):
         load_placer(f"{mine}:Mistaken").place(PROBLEM)
     with pytest.raises(InputError, match=r"is placed on device 7; cluster .* has devices 0 to 1"):
         load_placer(f"{mine}:build:device=7").place(PROBLEM)

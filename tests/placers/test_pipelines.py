@@ -19,22 +19,22 @@ CHAIN = [(0, 1), (1, 2), (2, 3), (3, 4)]
 
 def test_gpipe_balances_time() -> None:
     problem = Problem(toy_graph([4, 1, 1, 1, 4], CHAIN), toy_cluster(3))
-    assert GPipe().place(problem).placement.tolist() == [0, 1, 1, 1, 2]
+    assert GPipe().place(problem).plan.placement.tolist() == [0, 1, 1, 1, 2]
 
 
 def test_pipedream_avoids_a_cut_that_takes_long_to_send() -> None:
     cheap = Problem(toy_graph([3, 3, 3, 3, 1], CHAIN, output_bytes=[1, 1, 1, 1, 0]), toy_cluster(2))
-    assert PipeDream().place(cheap).placement.tolist() == [0, 0, 1, 1, 1]
+    assert PipeDream().place(cheap).plan.placement.tolist() == [0, 0, 1, 1, 1]
     dear = Problem(toy_graph([3, 3, 3, 3, 1], CHAIN, output_bytes=[1, 9, 1, 1, 0]), toy_cluster(2))
-    assert PipeDream().place(dear).placement.tolist() == [0, 0, 0, 1, 1]
+    assert PipeDream().place(dear).plan.placement.tolist() == [0, 0, 0, 1, 1]
 
 
 def test_pipedream_keeps_to_memory() -> None:
     uses = [(i, i) for i in range(5)]
     graph = toy_graph([9, 1, 1, 1, 1], CHAIN, output_bytes=[0] * 5, weights=[10] * 5, weight_uses=uses)
-    assert PipeDream().place(Problem(graph, toy_cluster(2, memory=100.0))).placement.tolist() == [0, 1, 1, 1, 1]
-    assert PipeDream().place(Problem(graph, toy_cluster(2, memory=30.0))).placement.tolist() == [0, 0, 1, 1, 1]
-    assert PipeDream().place(Problem(graph, toy_cluster(2, memory=1.0))).placement.tolist() == [0, 1, 1, 1, 1]
+    assert PipeDream().place(Problem(graph, toy_cluster(2, memory=100.0))).plan.placement.tolist() == [0, 1, 1, 1, 1]
+    assert PipeDream().place(Problem(graph, toy_cluster(2, memory=30.0))).plan.placement.tolist() == [0, 0, 1, 1, 1]
+    assert PipeDream().place(Problem(graph, toy_cluster(2, memory=1.0))).plan.placement.tolist() == [0, 1, 1, 1, 1]
 
 
 @settings(max_examples=80, deadline=None)

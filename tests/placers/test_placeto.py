@@ -207,10 +207,10 @@ def test_without_simulations_it_answers_with_the_end_of_the_greedy_episode() -> 
     episode = Mdp(Rules(start="single", order="given")).begin(0, scene, np.random.default_rng(0))
     for turns in play(policy, [episode], {scene: Kinship.of(scene)}, torch.Generator(), greedy=1):
         assert turns[0].device == int(policy.logits(seen_by(policy, [turns[0].state])).argmax())
-    plan = Placeto(policy).place(scene.problem, seed=9, budget=0)
-    assert plan.placement.tolist() == episode.progress.placement.tolist()
-    assert plan.placement[-1] != scene.fastest_device(), "it has moved to the last"
-    assert plan.simulations == 0
+    result = Placeto(policy).place(scene.problem, seed=9, budget=0)
+    assert result.plan.placement.tolist() == episode.progress.placement.tolist()
+    assert result.plan.placement[-1] != scene.fastest_device(), "it has moved to the last"
+    assert result.simulations == 0
 
 
 def test_a_budget_buys_the_best_of_what_episodes_pass_through(four_ops_two_devices: Toy) -> None:
@@ -218,12 +218,14 @@ def test_a_budget_buys_the_best_of_what_episodes_pass_through(four_ops_two_devic
     placer = build(untrained=True)
     greedy = placer.place(problem, seed=1)
     assert greedy.simulations == 0
-    seconds = [simulate(problem, placer.place(problem, seed=1, budget=budget)).step_seconds for budget in (1, 4, 40)]
+    seconds = [
+        simulate(problem, placer.place(problem, seed=1, budget=budget).plan).step_seconds for budget in (1, 4, 40)
+    ]
     assert seconds == sorted(seconds, reverse=True)
     assert seconds[-1] == four_ops_two_devices.best_seconds, "sixteen placements in all, and some forty draws"
     assert (
-        build(untrained=True, samples=1).place(problem, seed=1, budget=40).placement.tolist()
-        == greedy.placement.tolist()
+        build(untrained=True, samples=1).place(problem, seed=1, budget=40).plan.placement.tolist()
+        == greedy.plan.placement.tolist()
     )
     assert [build(untrained=True, samples=count).place(problem, budget=40).simulations for count in (1, 3)] == [0, 3]
 

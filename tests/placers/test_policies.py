@@ -99,13 +99,13 @@ def test_a_policy_survives_the_disk(tmp_path: Path) -> None:
     problem = Problem(random_graph(6, seed=0), toy_cluster(2))
     placed = build_gdp(checkpoint=str(tmp_path), samples=1).place(problem)
     assert placed.simulations == 0
-    assert placed.placement.tolist() == policy.logits(batch)[0].argmax(-1).tolist()
+    assert placed.plan.placement.tolist() == policy.logits(batch)[0].argmax(-1).tolist()
 
 
 def test_more_samples_never_choose_worse() -> None:
     problem = Problem(random_graph(20, seed=3), toy_cluster(3, memory=1000.0))
     placer = build_gdp(network=NETWORK, untrained=True)
-    seconds = [simulate(problem, placer.place(problem, budget=budget)).step_seconds for budget in (1, 8, 64)]
+    seconds = [simulate(problem, placer.place(problem, budget=budget).plan).step_seconds for budget in (1, 8, 64)]
     assert seconds[0] >= seconds[1] >= seconds[2]
 
 

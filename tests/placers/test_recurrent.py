@@ -13,7 +13,7 @@ from envs.simulation.simulator import Simulator, simulate
 from graphs.foundation.errors import InputError
 from graphs.op_graph import OpGraph
 from graphs.problem import Problem
-from placers import Placer
+from placers.contract.placer import Placer
 from placers.learned import additive_attention, recurrent
 from placers.learned.colocrl.placer import ColocRl
 from placers.learned.colocrl.placer import build as build_colocrl
@@ -247,7 +247,7 @@ def test_a_policy_survives_the_disk_and_is_for_its_number_of_devices(name: str, 
     problem = Problem(random_graph(10, seed=1), toy_cluster(3))
     kept: Placer = ColocRl(policy) if name == "colocrl" else Hdp(policy)
     loaded = built(name, checkpoint=str(tmp_path))
-    assert loaded.place(problem, budget=5).devices == kept.place(problem, budget=5).devices
+    assert loaded.place(problem, budget=5).plan.devices == kept.place(problem, budget=5).plan.devices
     with pytest.raises(InputError, match=f"this policy of '{name}' is for 3 devices, cluster 'toy2' has 2; train one"):
         loaded.place(Problem(random_graph(10, seed=1), toy_cluster(2)))
 
@@ -269,5 +269,5 @@ def test_a_spec_that_describes_no_policy_is_refused(name: str) -> None:
 def test_more_samples_never_choose_worse(name: str) -> None:
     problem = Problem(random_graph(20, seed=3), toy_cluster(3, memory=1000.0))
     placer = built(name, hidden=16, untrained=True)
-    seconds = [simulate(problem, placer.place(problem, budget=budget)).step_seconds for budget in (1, 8, 64)]
+    seconds = [simulate(problem, placer.place(problem, budget=budget).plan).step_seconds for budget in (1, 8, 64)]
     assert seconds[0] >= seconds[1] >= seconds[2]

@@ -25,10 +25,10 @@ def test_its_recipe_is_the_one_among_the_recipes_and_its_curve_is_whole() -> Non
 @pytest.mark.parametrize("family", ["rnnlm", "nasnet"])
 def test_without_simulation_it_places_unseen_graphs_better_than_what_takes_as_long(family: str) -> None:
     problem = Problem(load_graph(split([family], "test")[0], groups=64), load_cluster("p100x4"))
-    plan = default.build().place(problem, budget=0)
-    assert plan.simulations == 0
-    ours = simulate(problem, plan)
+    result = default.build().place(problem, budget=0)
+    assert result.simulations == 0
+    ours = simulate(problem, result.plan)
     assert ours.fits
     for rival in ("heft", "metis", "human_expert"):
-        theirs = simulate(problem, by_name.build("placers", rival).place(problem, budget=1))
+        theirs = simulate(problem, by_name.build("placers", rival).place(problem, budget=1).plan)
         assert not theirs.fits or ours.step_seconds < theirs.step_seconds, rival

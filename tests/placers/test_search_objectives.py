@@ -14,8 +14,8 @@ from graphs.foundation.errors import InputError
 from graphs.load import problem_in_file
 from graphs.op_graph import Ints
 from graphs.problem import Problem
-from placers import Placer
 from placers.annealing import Annealing
+from placers.contract.placer import Placer
 from placers.learned.gdp.placer import Gdp
 from placers.learned.placeto.placer import Placeto
 from placers.learned.placeto.policy import new_placeto
@@ -54,17 +54,17 @@ def learned() -> list[Placer]:
 def test_a_search_makes_the_objective_small(name: str) -> None:
     placer: Placer = by_name.build("placers", name)
     by_load, by_step = (placer.place(problem, seed=1, budget=400) for problem in (MAX_LOAD, STEP_TIME))
-    assert load(by_load) < load(by_step)
-    assert by_load.curve[-1][1] == load(by_load)
+    assert load(by_load.plan) < load(by_step.plan)
+    assert by_load.curve[-1][1] == load(by_load.plan)
     assert [seconds for _, seconds in by_load.curve] == sorted((s for _, s in by_load.curve), reverse=True)
 
 
 @pytest.mark.parametrize("name", SEARCHES)
 @pytest.mark.parametrize("budget", [0, 1, 2])
 def test_a_budget_of_next_to_nothing_is_kept(name: str, budget: int) -> None:
-    plan = by_name.build("placers", name).place(MAX_LOAD, budget=budget)
-    plan.check(MAX_LOAD)
-    assert plan.simulations <= budget
+    result = by_name.build("placers", name).place(MAX_LOAD, budget=budget)
+    result.plan.check(MAX_LOAD)
+    assert result.simulations <= budget
 
 
 @pytest.mark.parametrize("placer", learned(), ids=lambda placer: placer.name)
@@ -78,23 +78,23 @@ def test_a_policys_best_sample_is_chosen_by_the_objective(placer: Placer, monkey
         return evaluator
 
     monkeypatch.setattr(f"placers.learned.{placer.name.partition(':')[0]}.placer.evaluator_of", noting)
-    plan = placer.place(MAX_LOAD, seed=0, budget=30)
-    assert len(seen[0]) == plan.simulations > 1
-    assert load(plan) == evaluator_of(MAX_LOAD).seconds(seen[0]).min()
+    result = placer.place(MAX_LOAD, seed=0, budget=30)
+    assert len(seen[0]) == result.simulations > 1
+    assert load(result.plan) == evaluator_of(MAX_LOAD).seconds(seen[0]).min()
 
 
 def test_a_partition_is_chosen_by_the_objective() -> None:
     problem = Problem(random_graph(60, seed=5), toy_cluster(3, memory=1e9), objective="max-load")
     one, best = (by_name.build("placers", "metis").place(problem, budget=budget) for budget in (1, 20))
     assert best.simulations > 1
-    assert load(best, problem) <= load(one, problem)
+    assert load(best.plan, problem) <= load(one.plan, problem)
 
 
 @pytest.mark.parametrize("placer", learned()[:2], ids=lambda placer: placer.name)
 def test_fine_tuning_pays_for_the_objective(placer: Gdp | Sequential) -> None:
     tuned = FineTuner(placer).tune(MAX_LOAD, seed=0, simulations=120)
-    assert tuned.plan.curve[-1][1] == tuned.history[-1][1] == load(tuned.plan)
-    assert load(tuned.plan) <= load(placer.place(MAX_LOAD, seed=0, budget=16))
+    assert tuned.result.curve[-1][1] == tuned.history[-1][1] == load(tuned.result.plan)
+    assert load(tuned.result.plan) <= load(placer.place(MAX_LOAD, seed=0, budget=16).plan)
 
 
 def test_what_knows_step_times_only_says_so() -> None:
@@ -117,12 +117,12 @@ def test_annealing_improves_the_best_start_of_a_released_workload(workload: str)
     if given is None:
         pytest.skip("the released workloads are not at hand")
     problem = replace(given, objective="max-load")
-    starts = np.array([placer.place(problem, budget=0).per_unit(problem) for placer in STARTS])
+    starts = np.array([placer.place(problem, budget=0).plan.per_unit(problem) for placer in STARTS])
     outcomes = evaluator_of(problem).run_batch(starts)
     best = outcomes.step_seconds[outcomes.fits].min()
-    plan = Annealing().place(problem, budget=1000)
-    assert load(plan, problem) == plan.curve[-1][1] <= best
-    assert plan.curve[-1][1] < plan.curve[0][1]
+    result = Annealing().place(problem, budget=1000)
+    assert load(result.plan, problem) == result.curve[-1][1] <= best
+    assert result.curve[-1][1] < result.curve[0][1]
 
 
 def test_rewards_of_another_objective_are_refused() -> None:

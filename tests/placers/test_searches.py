@@ -21,12 +21,12 @@ BUDGET = 300
 
 @pytest.mark.parametrize("name", [*SEARCHES, "random"])
 def test_a_curve_falls_to_the_step_time_of_the_plan(name: str) -> None:
-    plan = by_name.build("placers", name).place(PROBLEM, seed=3, budget=BUDGET)
-    counts, seconds = zip(*plan.curve, strict=True)
+    result = by_name.build("placers", name).place(PROBLEM, seed=3, budget=BUDGET)
+    counts, seconds = zip(*result.curve, strict=True)
     assert list(counts) == sorted(set(counts))
-    assert counts[-1] <= plan.simulations == BUDGET
+    assert counts[-1] <= result.simulations == BUDGET
     assert (np.diff(seconds) < 0).all()
-    assert seconds[-1] == simulate(PROBLEM, plan).step_seconds
+    assert seconds[-1] == simulate(PROBLEM, result.plan).step_seconds
 
 
 @pytest.mark.parametrize("name", SEARCHES)
@@ -51,13 +51,17 @@ def test_one_that_was_stopped_ends_where_it_would_have_ended(
         with pytest.raises(KeyboardInterrupt, match=rf"stopped after \d+ of {BUDGET} simulations; saved in .*search"):
             by_name.build("placers", spec).place(PROBLEM, seed=5, budget=BUDGET)
     resumed = by_name.build("placers", spec).place(PROBLEM, seed=5, budget=BUDGET)
-    assert (resumed.devices, resumed.simulations, resumed.curve) == (whole.devices, whole.simulations, whole.curve)
+    assert (resumed.plan.devices, resumed.simulations, resumed.curve) == (
+        whole.plan.devices,
+        whole.simulations,
+        whole.curve,
+    )
 
 
 @pytest.mark.parametrize("name", SEARCHES)
 def test_time_is_a_limit_too(name: str) -> None:
-    plan = by_name.build("placers", f"{name}:seconds=1e-9").place(PROBLEM, budget=5000)
-    assert plan.simulations < 5000
+    result = by_name.build("placers", f"{name}:seconds=1e-9").place(PROBLEM, budget=5000)
+    assert result.simulations < 5000
 
 
 @pytest.mark.parametrize("name", SEARCHES)
@@ -89,5 +93,5 @@ def test_a_knob_that_makes_no_sense_is_named(spec: str, sentence: str) -> None:
 
 
 def test_evolution_solves_the_toy(four_ops_two_devices: Toy) -> None:
-    plan = by_name.build("placers", "genetic:population=20").place(four_ops_two_devices.problem, budget=300)
+    plan = by_name.build("placers", "genetic:population=20").place(four_ops_two_devices.problem, budget=300).plan
     assert simulate(four_ops_two_devices.problem, plan).step_seconds == four_ops_two_devices.best_seconds

@@ -226,7 +226,7 @@ def test_more_samples_never_choose_worse() -> None:
     problem = Problem(random_graph(20, seed=3), toy_cluster(3, memory=1000.0))
     seconds = [
         Simulator(problem)
-        .run(build(network=NETWORK, untrained=True).place(problem, budget=budget).placement)
+        .run(build(network=NETWORK, untrained=True).place(problem, budget=budget).plan.placement)
         .step_seconds
         for budget in (1, 8, 64)
     ]

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from envs.plan import Plan
+from envs.placer_result import PlacerResult
 from graphs.cluster import Cluster, Device
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
-from placers import Placer
 from placers.annealing import Annealing
+from placers.contract.placer import Placer
 from placers.genetic import Genetic
 from placers.max_load_dp import MaxLoadDP
 from placers.search import starts as module
@@ -40,7 +40,7 @@ class Failing:
     error: BaseException
     name: str = "failing"
 
-    def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> Plan:
+    def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> PlacerResult:
         raise self.error
 
 
@@ -55,21 +55,21 @@ def test_max_load_dp_names_itself_and_the_remedy(count: int) -> None:
 @pytest.mark.parametrize("budget", [0, 1, 4, 60])
 def test_a_start_that_refuses_is_left_out_and_named(search: Placer, budget: int) -> None:
     problem = unlike(13)
-    plan = search.place(problem, budget=budget)
-    plan.check(problem)
-    assert plan.simulations == budget
+    result = search.place(problem, budget=budget)
+    result.plan.check(problem)
+    assert result.simulations == budget
     left_out = f"start max_load_dp:ideals=0 was left out: {SENTENCE.format(13, 2**13)}"
-    assert plan.notes == ((left_out,) if budget >= 4 else ())
+    assert result.notes == ((left_out,) if budget >= 4 else ())
 
 
 @pytest.mark.parametrize("search", SEARCHES, ids=lambda search: search.name)
 def test_a_start_that_fails_is_left_out_and_named(search: Placer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "STARTS", (Failing(ZeroDivisionError("by zero")), *STARTS, Failing(KeyError())))
-    plan = search.place(Problem(random_graph(9, seed=0), toy_cluster(2)), budget=50)
-    assert plan.notes == (
+    result = search.place(Problem(random_graph(9, seed=0), toy_cluster(2)), budget=50)
+    assert result.notes == (
         "start failing was left out: ZeroDivisionError: by zero", "start failing was left out: KeyError"
     )  # fmt: skip
-    assert plan.simulations == 50
+    assert result.simulations == 50
 
 
 def test_there_are_as_many_starts_as_simulations_though_some_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:

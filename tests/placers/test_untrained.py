@@ -37,7 +37,7 @@ def test_without_a_trained_policy_the_remedy_is_named(name: str) -> None:
 def test_whoever_asks_for_an_untrained_one_gets_it_and_its_name_says_so(name: str) -> None:
     placer = load_placer(f"{name}:untrained=yes")
     assert placer.name == f"{name}:untrained=yes"
-    placer.place(PROBLEM, budget=2).check(PROBLEM)
+    placer.place(PROBLEM, budget=2).plan.check(PROBLEM)
     assert load_placer(f"{name}:untrained=yes+finetuned").place(PROBLEM, budget=0).simulations == 0
     with pytest.raises(InputError, match=f"{name}: give checkpoint=runs/x or untrained=yes, and not both"):
         load_placer(f"{name}:checkpoint=runs/x,untrained=yes")
@@ -47,7 +47,7 @@ def test_whoever_asks_for_an_untrained_one_gets_it_and_its_name_says_so(name: st
 def test_learning_from_scratch_needs_simulations(name: str) -> None:
     tuner = load_placer(f"{name}:samples=3+finetuned")
     assert tuner.name == f"{name}:samples=3+finetuned"
-    tuner.place(PROBLEM, budget=5).check(PROBLEM)
+    tuner.place(PROBLEM, budget=5).plan.check(PROBLEM)
     with pytest.raises(InputError, match="learns from scratch by simulating placements, and its budget is 0"):
         tuner.place(PROBLEM, budget=0)
 

@@ -147,23 +147,26 @@ def test_finetuning_finds_the_known_optimum_and_leaves_its_start_alone(four_ops_
     start, results = Placeto(new_placeto(UNTRAINED, 0)), list[FineTuned]()
     before = weights(start).clone()
     tuner = FineTuner(start, on_tuned=results.append)
-    plan = tuner.place(problem, budget=200)
-    assert plan.placer == tuner.name == "placeto+finetuned"
-    assert simulate(problem, plan).step_seconds == four_ops_two_devices.best_seconds
+    result = tuner.place(problem, budget=200)
+    assert result.placer == tuner.name == "placeto+finetuned"
+    assert simulate(problem, result.plan).step_seconds == four_ops_two_devices.best_seconds
     (tuned,) = results
-    assert tuned.history[-1] == (plan.simulations, four_ops_two_devices.best_seconds)
-    assert plan.curve[-1][1] == four_ops_two_devices.best_seconds
-    assert [seconds for _, seconds in plan.curve] == sorted({seconds for _, seconds in plan.curve}, reverse=True)
-    assert plan.simulations <= 16 + 1 + 1 + 2**4, "samples, the two starts, and no placement is simulated twice"
+    assert tuned.history[-1] == (result.simulations, four_ops_two_devices.best_seconds)
+    assert result.curve[-1][1] == four_ops_two_devices.best_seconds
+    assert [seconds for _, seconds in result.curve] == sorted({seconds for _, seconds in result.curve}, reverse=True)
+    assert result.simulations <= 16 + 1 + 1 + 2**4, "samples, the two starts, and no placement is simulated twice"
     assert torch.equal(before, weights(start))
     assert not torch.equal(before, weights(Placeto(tuned.policy)))  # type: ignore[arg-type]
 
 
 def test_finetuning_knows_the_placement_with_all_units_together() -> None:
     problem = problems()[0]
-    plan = FineTuner(Placeto(new_placeto(UNTRAINED, 0))).place(problem, budget=2)
-    assert plan.simulations == 2, "the opening and all on the fastest device"
-    assert simulate(problem, plan).step_seconds <= simulate(problem, SingleDevice().place(problem)).step_seconds
+    result = FineTuner(Placeto(new_placeto(UNTRAINED, 0))).place(problem, budget=2)
+    assert result.simulations == 2, "the opening and all on the fastest device"
+    assert (
+        simulate(problem, result.plan).step_seconds
+        <= simulate(problem, SingleDevice().place(problem).plan).step_seconds
+    )
 
 
 @pytest.mark.parametrize("network", ["placeto:rounds=2", "placeto:devices=3,rounds=2"])
@@ -171,11 +174,11 @@ def test_finetuning_knows_the_placement_with_all_units_together() -> None:
 def test_finetuning_keeps_to_its_budget(network: str, budget: int) -> None:
     problem = problems()[1]
     results: list[FineTuned] = []
-    plan = FineTuner(Placeto(new_placeto(network, 0)), on_tuned=results.append).place(problem, budget=budget)
-    plan.check(problem)
-    assert plan.simulations <= budget
+    result = FineTuner(Placeto(new_placeto(network, 0)), on_tuned=results.append).place(problem, budget=budget)
+    result.plan.check(problem)
+    assert result.simulations <= budget
     history = results[0].history
     assert [count for count, _ in history] == sorted({count for count, _ in history})
     assert [seconds for _, seconds in history] == sorted((seconds for _, seconds in history), reverse=True)
     if budget:
-        assert simulate(problem, plan).step_seconds == history[-1][1]
+        assert simulate(problem, result.plan).step_seconds == history[-1][1]

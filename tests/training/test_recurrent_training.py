@@ -82,7 +82,7 @@ def test_reinforce_learns_to_use_the_faster_device(name: str) -> None:
     ppo: dict[str, Any] = {**REINFORCE, "updates": 80, "samples": 16}
     trainer = PpoTrainer(start.policy_for(problem), [Arena(problem)], Ppo(**ppo), seed=0)
     metrics: list[Metrics] = [trainer.update() for _ in range(80)]
-    assert simulate(problem, start.place(problem)).step_seconds == 4.0
+    assert simulate(problem, start.place(problem).plan).step_seconds == 4.0
     assert metrics[0].clipped == 0, "with one epoch nothing is clipped: this is REINFORCE"
     assert metrics[-1].step_over_bound < metrics[0].step_over_bound
 
@@ -92,7 +92,7 @@ def test_finetuning_an_untrained_placer_finds_the_known_optimum(name: str, four_
     problem = four_ops_two_devices.problem
     results: list[FineTuned] = []
     start = ColocRl(hidden=16) if name == "colocrl" else Hdp(hidden=16)
-    plan = FineTuner(start, on_tuned=results.append).place(problem, budget=200)
+    plan = FineTuner(start, on_tuned=results.append).place(problem, budget=200).plan
     assert simulate(problem, plan).step_seconds == four_ops_two_devices.best_seconds
     assert not torch.equal(weights(results[0].policy), weights(start.policy_for(problem)))
 

@@ -131,7 +131,7 @@ def test_it_learns_which_of_two_devices_is_faster(shape: Shape, reward: str) -> 
     assert lines[0].entropy > 0.3
     assert lines[-1].step_over_bound == 1.0
     assert lines[-1].entropy < 0.3
-    assert simulate(bandit(), Placeto(trainer.policy).place(bandit())).step_seconds == 1.0
+    assert simulate(bandit(), Placeto(trainer.policy).place(bandit()).plan).step_seconds == 1.0
 
 
 def test_it_finds_the_known_optimum_of_a_diamond(four_ops_two_devices: Toy) -> None:
@@ -141,7 +141,9 @@ def test_it_finds_the_known_optimum_of_a_diamond(four_ops_two_devices: Toy) -> N
     trainer = ReinforceTrainer(new_placeto(SMALL, 0), [problem], given, rules=rules)
     lines = [trainer.update() for _ in range(60)]
     assert lines[-1].step_over_bound < lines[0].step_over_bound
-    assert simulate(problem, Placeto(trainer.policy).place(problem)).step_seconds == four_ops_two_devices.best_seconds
+    assert (
+        simulate(problem, Placeto(trainer.policy).place(problem).plan).step_seconds == four_ops_two_devices.best_seconds
+    )
     assert trainer.mdp.best[trainer.fields[0].scene][0] == four_ops_two_devices.best_seconds
 
 
@@ -210,7 +212,7 @@ def test_the_best_placement_known_is_imitated() -> None:
         lines = [trainer.update() for _ in range(40)]
         assert (lines[-1].entropy < 0.3) == follows
         if follows:
-            plan = Placeto(trainer.policy).place(trainer.fields[0].scene.problem)
+            plan = Placeto(trainer.policy).place(trainer.fields[0].scene.problem).plan
             assert plan.per_unit(trainer.fields[0].scene.problem).tolist() == [1]
 
 

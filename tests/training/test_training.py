@@ -87,7 +87,7 @@ def test_ppo_learns_to_use_the_faster_device(placer: str) -> None:
     trainer = PpoTrainer(start.policy, [Arena(problem)], Ppo(updates=40, samples=32, learning_rate=3e-3), seed=0)
     for _ in range(trainer.settings.updates):
         trainer.update()
-    assert simulate(problem, start.place(problem)).step_seconds == 4.0
+    assert simulate(problem, start.place(problem).plan).step_seconds == 4.0
 
 
 def test_a_curriculum_begins_with_the_smallest_graphs_and_ends_with_all() -> None:
@@ -112,7 +112,7 @@ def test_finetuning_finds_the_known_optimum_and_leaves_its_start_alone(placer: s
     results: list[FineTuned] = []
     start = untrained(placer)
     before = weights(start).clone()
-    plan = FineTuner(start, on_tuned=results.append).place(problem, budget=200)
+    plan = FineTuner(start, on_tuned=results.append).place(problem, budget=200).plan
     assert simulate(problem, plan).step_seconds == four_ops_two_devices.best_seconds
     assert results[0].history[-1] == (193, four_ops_two_devices.best_seconds)
     assert torch.equal(before, weights(start))
@@ -134,7 +134,7 @@ def test_finetuning_makes_the_best_placement_that_was_tried_likelier(monkeypatch
     results: list[FineTuned] = []
 
     def likelihood() -> float:
-        best = FineTuner(untrained("gdp"), on_tuned=results.append).place(problem, budget=300)
+        best = FineTuner(untrained("gdp"), on_tuned=results.append).place(problem, budget=300).plan
         policy: Any = results[-1].policy
         batch = policy.stack([Arena(problem).view(policy)])
         shown = policy.actions_of(batch, [best.per_unit(problem)])
@@ -211,9 +211,9 @@ def test_runs_that_do_not_fit_together_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("budget", [0, 1, 17, 40])
 def test_finetuning_keeps_to_its_budget(placer: str, budget: int) -> None:
     problem = problems()[0]
-    plan = FineTuner(untrained(placer)).place(problem, budget=budget)
-    plan.check(problem)
-    assert plan.simulations <= budget
+    result = FineTuner(untrained(placer)).place(problem, budget=budget)
+    result.plan.check(problem)
+    assert result.simulations <= budget
 
 
 @pytest.mark.parametrize("name", recipe_names())

@@ -10,7 +10,7 @@ import torch
 from envs.costs.costs import costs_of
 from envs.held_memory import HeldMemory
 from envs.objectives import evaluator_of
-from envs.plan import Plan
+from envs.placer_result import PlacerResult
 from graphs.foundation.torch_threads import limit_torch_threads
 from graphs.problem import Problem
 from placers.learned.batch import Batch
@@ -30,7 +30,7 @@ class Gdp:
     name: str = "gdp"
     samples: int = 0  # placements to choose from, the greedy one among them; 0: as many as the budget allows
 
-    def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> Plan:
+    def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> PlacerResult:
         """The most likely placement, unsimulated, if there is but one to choose from; else the best by simulation."""
         limit_torch_threads()
         evaluator = evaluator_of(problem)
@@ -41,7 +41,7 @@ class Gdp:
         placements = candidates(logits, HeldMemory.of(problem), choices, generator)
         placements = problem.made_allowed(placements)
         best = evaluator.run_batch(placements).best() if choices > 1 else 0
-        return Plan.of_units(problem, placements[best], placer=self.name, seed=seed, simulations=evaluator.simulations)
+        return PlacerResult.of_units(problem, placements[best], self.name, seed, simulations=evaluator.simulations)
 
 
 def build(

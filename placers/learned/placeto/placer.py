@@ -11,7 +11,7 @@ import torch
 from envs.gym.iterative import Mdp, Rules
 from envs.gym.problem_sampler import Scene
 from envs.objectives import evaluator_of
-from envs.plan import Plan
+from envs.placer_result import PlacerResult
 from graphs.foundation.torch_threads import limit_torch_threads
 from graphs.op_graph import Ints
 from graphs.problem import Problem
@@ -32,7 +32,7 @@ class Placeto:
     name: str = NAME
     samples: int = 0  # placements to choose from, the greedy one among them; 0: as many as the budget allows
 
-    def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> Plan:
+    def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> PlacerResult:
         """The best of at most `budget` placements by simulation; of one, the greedy episode's end, unsimulated.
 
         The ends of all episodes come first, then what they passed through, the latest first. Episodes start with all
@@ -48,7 +48,7 @@ class Placeto:
         chosen = _distinct(passed)[:choices]
         evaluator = evaluator_of(problem)
         best = evaluator.run_batch(np.stack(chosen)).best() if len(chosen) > 1 else 0
-        return Plan.of_units(problem, chosen[best], placer=self.name, seed=seed, simulations=evaluator.simulations)
+        return PlacerResult.of_units(problem, chosen[best], self.name, seed, simulations=evaluator.simulations)
 
     def _trails(self, scene: Scene, count: int, seed: int) -> list[list[Ints]]:
         """After each step, the (units,) placement of each episode, the greedy one first."""

@@ -14,7 +14,7 @@ import numpy as np
 
 from envs.costs.costs import costs_of
 from envs.objectives import evaluator_of
-from envs.plan import Plan
+from envs.placer_result import PlacerResult
 from graphs.foundation.torch_threads import limit_torch_threads
 from graphs.problem import Problem
 from placers.learned.policy_file import check_asked, load_as, spec_of
@@ -34,7 +34,7 @@ class Sequential:
     name: str = NAME
     samples: int = 0  # placements to choose from, the greedy one among them; 0: as many as the budget allows
 
-    def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> Plan:
+    def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> PlacerResult:
         """The greedy placement, unsimulated, if there is but one to choose from; else the best by simulation."""
         limit_torch_threads()
         evaluator = evaluator_of(problem)
@@ -45,7 +45,7 @@ class Sequential:
         placements = self.policy.candidates(batch, temperatures, shares, seed, passes=PASSES)[-1]
         placements = problem.made_allowed(placements)
         best = evaluator.run_batch(placements).best() if choices > 1 else 0
-        return Plan.of_units(problem, placements[best], placer=self.name, seed=seed, simulations=evaluator.simulations)
+        return PlacerResult.of_units(problem, placements[best], self.name, seed, simulations=evaluator.simulations)
 
 
 def build(*, checkpoint: str = "", network: str = NAME, samples: int = 0, untrained: bool = False) -> Sequential:

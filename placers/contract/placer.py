@@ -1,0 +1,79 @@
+"""Placer: anything that turns a problem into a plan, placelab's own or a user's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from envs.placer_result import PlacerResult
+from envs.plan import Plan
+from graphs.foundation import by_name
+from graphs.foundation.errors import InputError
+from graphs.foundation.user_code import user_code
+from graphs.problem import Problem
+
+
+class Placer(Protocol):
+    """Anything that decides where the ops of a problem go."""
+
+    @property
+    def name(self) -> str:
+        """The spec that builds this placer again, such as "metis:seeds=20"."""
+        ...
+
+    def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> PlacerResult:
+        """A plan for the problem, and how it was found; equal seeds give equal results.
+
+        `budget` is how many placements the placer may have timed by a simulator; `PlacerResult.simulations` says how
+        many it did. A plan need not fit the devices' memory: the simulator is the judge of that.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class OwnPlacer:
+    """A placer from a user's file, called by the spec that builds it again, whatever it calls itself."""
+
+    name: str  # "my.py:build:knob=3"
+    file: Path
+    placer: Placer
+
+    def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> PlacerResult:
+        """What the user's placer says.
+
+        Raises UserCodeError for what its code raises, InputError for what is no plan for the problem.
+        """
+        with user_code(self.file):
+            found = self.placer.place(problem, seed=seed, budget=budget)
+        result = as_result(found, self.name, seed)
+        result.plan.check(problem)
+        return replace(result, placer=self.name, seed=seed)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Another process builds it again: it cannot import the user's file by a name."""
+        return by_name.build, ("placers", self.name)
+
+
+def checked(spec: str, built: Any) -> Placer:
+    """What `build` of a user's file or of another package returned. Raises InputError for what is no placer."""
+    if not callable(getattr(built, "place", None)):
+        raise InputError(f"{spec!r}: expected a placer, with a method `place`, got {type(built).__name__}")
+    if own := by_name.own(spec):
+        return OwnPlacer(spec, own.file, built)
+    if not isinstance(getattr(built, "name", None), str):
+        raise InputError(f"{spec!r}: the placer has no `name`, the spec that builds it again")
+    placer: Placer = built
+    return placer
+
+
+def as_result(found: object, placer: str, seed: int) -> PlacerResult:
+    """What a placer returned, where that may be a plan alone. Raises InputError if it is neither result nor plan."""
+    if isinstance(found, Plan):
+        return PlacerResult(found, placer, seed)
+    if not isinstance(found, PlacerResult) or not isinstance(found.plan, Plan):
+        raise InputError(
+            f"placer {placer!r}: expected an envs.plan.Plan or an envs.placer_result.PlacerResult from `place`, got "
+            f"{type(found).__name__}"
+        )
+    return found
