@@ -7,13 +7,15 @@ the other features are our choice.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from envs.costs.costs import Costs
 from envs.simulation.simulator import longest_remaining
-from graphs.op_graph import Floats, Ints, OpGraph, Phase
+from graphs.op_graph import Bools, Floats, Ints, OpGraph, Phase
 from graphs.problem import Problem
 from graphs.units import Units
 
@@ -26,18 +28,20 @@ KIND_WORDS = {
     "activation": ("relu", "tanh", "sigmoid", "softmax", "gelu", "silu"),
     "loss": ("loss", "nll", "cross_entropy"),
 }  # the first match decides; what matches none is "other"
+KINDS = (*KIND_WORDS, "other")
 
 UNIT_FEATURES = (
     "work", "log_work", "communication", "static_bytes", "activation_bytes",
     "earliest_start", "longest_remaining", "slack", "work_before", "module_work_before", "bytes_before",
     "module_bytes_before", "fan_in", "fan_out",
-    *KIND_WORDS, "other",
+    *KINDS,
     "total_static", "total_activations", "memory_pressure", "parallelism", "total_communication", "devices",
 )  # fmt: skip
 DEVICE_FEATURES = ("speed", "memory", "memory_need", "bandwidth", "centre", "first", "last", "share", "is_cpu")
 PAIR_FEATURES = (
     "seconds", "static_fill", "work_offset", "module_work_offset", "bytes_offset", "module_bytes_offset",
 )  # fmt: skip
+Column = Floats | Bools | float  # of one feature, or a number for all rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,67 +56,80 @@ class Observation:
 
 def observe(problem: Problem, costs: Costs) -> Observation:
     """Features of a problem under the given op seconds, each pair of units joined at most once."""
-    graph, cluster = problem.graph, problem.cluster
-    units, count = problem.units, graph.num_units
-    pair_seconds = units.summed(costs.op_seconds)
-    work = pair_seconds.mean(axis=1)
-    sent = _mean_transfer_seconds(problem)
-    span = _Span.of(graph, costs.op_seconds.mean(axis=1))
+    units = problem.units
+    seconds = units.summed(costs.op_seconds)  # (units, devices)
+    work = seconds.mean(axis=1)  # (units,) seconds
+    span = _Span.of(problem.graph, costs.op_seconds.mean(axis=1))
     static, activations = _unit_bytes(problem)
     capacity = _capacity(problem, static.sum() + activations.sum())
-    memory = capacity.mean()
-    edges = units.forward_edges
-    modules = _module_entry(units, span.earliest)
-    held = static + activations
-    place = np.argsort(np.argsort(span.earliest, kind="stable"))  # ties by index: equal branches must differ somewhere
-    shares = np.stack(
-        [
-            _fraction_before(work, place),
-            _fraction_before(work, modules),
-            _fraction_before(held, place),
-            _fraction_before(held, modules),
-        ],
-        axis=1,
+    before = _shares_before(units, span.earliest, work, static + activations)
+    of_units = {
+        **_time_features(problem, work, span),
+        **_memory_features(problem, static, activations, capacity),
+        **_kinds(problem.graph),
+        **before,
+    }
+    of_devices = _device_features(problem, costs, activations)
+    of_pairs = {
+        "seconds": np.log((seconds + 1e-12) / (work[:, None] + 1e-12)),
+        "static_fill": static[:, None] / capacity,
+        **{name.replace("before", "offset"): share[:, None] - of_devices["centre"] for name, share in before.items()},
+    }
+    return Observation(
+        _joined(UNIT_FEATURES, of_units),
+        _joined(DEVICE_FEATURES, of_devices),
+        _joined(PAIR_FEATURES, of_pairs),
+        units.forward_edges,
     )
+
+
+def _joined(names: Sequence[str], features: Mapping[str, Column]) -> NDArray[np.float32]:
+    """(..., names) features as columns in the order of their names."""
+    columns = np.broadcast_arrays(*(features[name] for name in names))
+    return np.stack(columns, axis=-1).astype(np.float32)
+
+
+def _time_features(problem: Problem, work: Floats, span: _Span) -> dict[str, Column]:
+    units, count = problem.units, len(work)
+    sent = _mean_transfer_seconds(problem)
     total = max(work.sum(), 1e-12)
-    per_unit = np.stack(
-        [
-            np.log1p(work / total * count),
-            np.log(work / total + 1e-6) / 4,
-            np.log1p(units.summed(sent) / total * count),
-            static / memory,
-            activations / memory,
-            span.earliest / span.length,
-            span.remaining / span.length,
-            1 - (span.earliest + span.remaining) / span.length,
-            *shares.T,
-            np.log1p(np.bincount(edges[:, 1], minlength=count)),
-            np.log1p(np.bincount(edges[:, 0], minlength=count)),
-        ],
-        axis=1,
-    )
-    whole = np.array(
-        [
-            np.log1p(_distinct_weight_bytes(problem) / memory),
-            np.log1p(activations.sum() / memory),
-            (_distinct_weight_bytes(problem) + activations.sum()) / capacity.sum(),
-            np.log(total / span.length),
-            np.log1p(sent.sum() / total),
-            1 / len(cluster),
-        ]
-    )
-    features = np.concatenate([per_unit, _kinds(graph, work), np.tile(whole, (count, 1))], axis=1)
-    devices = _device_features(problem, costs)
-    centre = devices[:, DEVICE_FEATURES.index("centre")]
-    pairs = np.concatenate(
-        [
-            np.log((pair_seconds + 1e-12) / (work[:, None] + 1e-12))[:, :, None],
-            (static[:, None] / capacity[None, :])[:, :, None],
-            shares[:, None, :] - centre[None, :, None],
-        ],
-        axis=2,
-    )
-    return Observation(features.astype(np.float32), devices.astype(np.float32), pairs.astype(np.float32), edges)
+    producers, consumers = units.forward_edges.T
+    return {
+        "work": np.log1p(work / total * count),
+        "log_work": np.log(work / total + 1e-6) / 4,
+        "communication": np.log1p(units.summed(sent) / total * count),
+        "earliest_start": span.earliest / span.length,
+        "longest_remaining": span.remaining / span.length,
+        "slack": 1 - (span.earliest + span.remaining) / span.length,
+        "fan_in": np.log1p(np.bincount(consumers, minlength=count)),
+        "fan_out": np.log1p(np.bincount(producers, minlength=count)),
+        "parallelism": np.log(total / span.length),
+        "total_communication": np.log1p(sent.sum() / total),
+        "devices": 1 / len(problem.cluster),
+    }
+
+
+def _memory_features(problem: Problem, static: Floats, activations: Floats, capacity: Floats) -> dict[str, Column]:
+    memory, weights = capacity.mean(), _distinct_weight_bytes(problem)
+    return {
+        "static_bytes": static / memory,
+        "activation_bytes": activations / memory,
+        "total_static": np.log1p(weights / memory),
+        "total_activations": np.log1p(activations.sum() / memory),
+        "memory_pressure": (weights + activations.sum()) / capacity.sum(),
+    }
+
+
+def _shares_before(units: Units, earliest: Floats, work: Floats, held: Floats) -> dict[str, Floats]:
+    """Shares of all work and of all bytes before each unit, by its own start and by that of its module."""
+    place = np.argsort(np.argsort(earliest, kind="stable"))  # ties by index: equal branches must differ somewhere
+    modules = _module_entry(units, earliest)
+    return {
+        "work_before": _fraction_before(work, place),
+        "module_work_before": _fraction_before(work, modules),
+        "bytes_before": _fraction_before(held, place),
+        "module_bytes_before": _fraction_before(held, modules),
+    }
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,16 +142,22 @@ class _Span:
 
     @classmethod
     def of(cls, graph: OpGraph, seconds: Floats) -> _Span:
-        start, tail = np.zeros(len(graph)), longest_remaining(graph, seconds)
-        in_offsets, in_edges = graph.predecessors
-        sources = graph.edges[:, 0]
-        for op in graph.topological_order:
-            before = sources[in_edges[in_offsets[op] : in_offsets[op + 1]]]
-            start[op] = (start[before] + seconds[before]).max(initial=0.0)
+        start, tail = earliest_starts(graph, seconds), longest_remaining(graph, seconds)
         earliest, remaining = np.full(graph.num_units, np.inf), np.zeros(graph.num_units)
         np.minimum.at(earliest, graph.units, start)
         np.maximum.at(remaining, graph.units, tail)
         return cls(earliest, remaining, max(float(tail.max()), 1e-12))
+
+
+def earliest_starts(graph: OpGraph, seconds: Floats) -> Floats:
+    """(ops,) seconds of the longest path from the beginning to the start of each op, without transfers."""
+    start = np.zeros(len(graph))
+    offsets, edges = graph.predecessors
+    producers = graph.edges[edges, 0]
+    for op in graph.topological_order:
+        before = producers[offsets[op] : offsets[op + 1]]
+        start[op] = (start[before] + seconds[before]).max(initial=0.0)
+    return start
 
 
 def _mean_transfer_seconds(problem: Problem) -> Floats:
@@ -201,39 +224,37 @@ def _module_entry(units: Units, earliest: Floats) -> Floats:
     return entry
 
 
-def _kinds(graph: OpGraph, work: Floats) -> Floats:
-    """(units, kinds) one-hot kind of each unit's most expensive forward op."""
+def kind_index(kind: str) -> int:
+    """The index in KINDS of an op kind, such as "aten.convolution"."""
+    matching = (i for i, words in enumerate(KIND_WORDS.values()) if any(word in kind for word in words))
+    return next(matching, len(KIND_WORDS))
+
+
+def _kinds(graph: OpGraph) -> dict[str, Floats]:
+    """(units,) each: 1 for the kind of the unit's most expensive forward op, and 0 for the others."""
     cost = np.where(graph.phase == Phase.FORWARD, graph.flops + graph.bytes_accessed, -1.0)
     order = np.lexsort((cost, graph.units))
-    last = np.flatnonzero(np.diff(graph.units[order], append=len(work)))
-    hot = np.zeros((len(work), len(KIND_WORDS) + 1))
-    for unit, op in enumerate(order[last]):
-        kind = graph.kinds[op]
-        words = (i for i, found in enumerate(KIND_WORDS.values()) if any(word in kind for word in found))
-        hot[unit, next(words, len(KIND_WORDS))] = 1.0
-    return hot
+    dearest = order[np.flatnonzero(np.diff(graph.units[order], append=graph.num_units))]  # the last of each unit's
+    kinds = np.array([kind_index(graph.kinds[op]) for op in dearest])
+    return {name: (kinds == index).astype(np.float64) for index, name in enumerate(KINDS)}
 
 
-def _device_features(problem: Problem, costs: Costs) -> Floats:
-    cluster = problem.cluster
-    count = len(cluster)
+def _device_features(problem: Problem, costs: Costs, activations: Floats) -> dict[str, Column]:
+    cluster, count = problem.cluster, len(problem.cluster)
     slowness = costs.op_seconds.sum(axis=0)
     index = np.arange(count)
     bandwidth = np.where(np.eye(count), np.nan, cluster.bandwidth)
     outgoing = np.nanmean(bandwidth, axis=1) if count > 1 else np.ones(1)
-    need = _distinct_weight_bytes(problem) + _unit_bytes(problem)[1].sum()
+    need = _distinct_weight_bytes(problem) + activations.sum()
     capacity = _capacity(problem, need)
-    return np.stack(
-        [
-            np.log(slowness.mean() / np.maximum(slowness, 1e-12)) if slowness.any() else np.zeros(count),
-            np.log(capacity / capacity.mean()),
-            np.log(capacity / max(need, 1.0)) / 4,
-            np.log(outgoing / outgoing.mean()),
-            (index + 0.5) / count,
-            index == 0,
-            index == count - 1,
-            np.full(count, 1 / count),
-            cluster.is_cpu,
-        ],
-        axis=1,
-    )
+    return {
+        "speed": np.log(slowness.mean() / np.maximum(slowness, 1e-12)) if slowness.any() else 0.0,
+        "memory": np.log(capacity / capacity.mean()),
+        "memory_need": np.log(capacity / max(need, 1.0)) / 4,
+        "bandwidth": np.log(outgoing / outgoing.mean()),
+        "centre": (index + 0.5) / count,
+        "first": index == 0,
+        "last": index == count - 1,
+        "share": 1 / count,
+        "is_cpu": cluster.is_cpu,
+    }

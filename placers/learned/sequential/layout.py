@@ -1,4 +1,4 @@
-"""Layout: a problem laid out for roll-outs that place one unit after another."""
+"""Layout: a problem as arrays for roll-outs that place one unit after another."""
 
 from __future__ import annotations
 
@@ -13,13 +13,16 @@ from graphs.cluster import FREE, Cluster
 from graphs.op_graph import Bools, Floats, Ints, OpGraph, Phase
 from graphs.problem import Problem
 from placers.heft import link_costs, upward_ranks
-
-STATIC_FEATURES = ("seconds", "speed", "memory", "memory_need", "outgoing", "share", "is_cpu")
-"""What is known of a unit on a device before anything is placed; all are logarithms but the last two."""
+from placers.learned.features import earliest_starts
+from placers.learned.sequential.decoder_features import FIRST_STATIC, Feature
 
 
 class Layout(NamedTuple):
-    """What all roll-outs of a problem share. Seconds include launches; inputs are those of the forward pass."""
+    """What all roll-outs of a problem share. Seconds include launches; inputs are those of the forward pass.
+
+    Rows of different lengths lie one after another: the inputs of a unit are inputs[input_start[unit] :
+    input_start[unit + 1]], and so are its ops, links and held tensors, and the producers of an op.
+    """
 
     order: Ints  # (units,) in which units are placed
     op_start: Ints  # (units + 1,) where the forward ops of each unit begin, in `ops`
@@ -49,7 +52,7 @@ class Layout(NamedTuple):
     channel: Ints  # (devices, devices) as `Cluster.links`
     channels: int
     same: Ints  # (devices,) the first device that this one could change places with
-    static: np.ndarray  # (units, devices, len(STATIC_FEATURES)) float32
+    static: np.ndarray  # (units, devices, features from FIRST_STATIC on) float32
     share: Floats  # (units,) of all the work
     fair: float  # seconds of work per device if all had equally much
     need: float  # bytes of all held tensors
@@ -58,40 +61,57 @@ class Layout(NamedTuple):
     @classmethod
     def of(cls, problem: Problem, costs: Costs, order: str = "longest_path") -> Layout:
         """The layout of a problem under the given costs; units are placed by "longest_path", or "topological"."""
-        graph, cluster = problem.graph, problem.cluster
+        graph, cluster, units, held = problem.graph, problem.cluster, problem.units, HeldMemory.of(problem)
+        count, total_order = len(units), graph.topological_order
         seconds = costs.busy_seconds(cluster)
-        ranks = np.zeros(graph.num_units)
-        np.maximum.at(ranks, graph.units, upward_ranks(graph, cluster, seconds, graph.carried_bytes))
-        place = np.empty(len(graph), np.int64)
-        place[graph.topological_order] = np.arange(len(graph))
-        forward = graph.topological_order[graph.phase[graph.topological_order] == Phase.FORWARD]
+        unit_seconds = units.summed(seconds)
+        rank = np.zeros(count)
+        np.maximum.at(rank, graph.units, upward_ranks(graph, cluster, seconds, graph.carried_bytes))
+        forward = total_order[graph.phase[total_order] == Phase.FORWARD]
         ops = forward[np.argsort(graph.units[forward], kind="stable")]
         inside = graph.edges[(graph.phase[graph.edges] == Phase.FORWARD).all(axis=1)]
         inside = inside[np.argsort(inside[:, 1], kind="stable")]
-        readers, inputs, carries, input_bytes = _inputs(graph, place)
-        units, unit_seconds = problem.units, problem.units.summed(seconds)
+        readers, inputs, carries, input_bytes = _inputs(graph)
         link_start, neighbour, links = units.neighbours
-        held = HeldMemory.of(problem)
         holder, tensor = held.holders.T
         latency, per_byte = link_costs(cluster)
         apart = ~np.eye(len(cluster), dtype=np.bool_)
+        mean_seconds = seconds.mean(axis=1)
         return cls(
-            units.order if order == "topological" else np.lexsort((units.first_position, -ranks)),
-            starts(graph.units[ops], graph.num_units), ops,
-            starts(inside[:, 1], len(graph)), np.ascontiguousarray(inside[:, 0]),
-            starts(readers, graph.num_units), inputs, carries, input_bytes, np.array(graph.units),
-            _early(graph, seconds.mean(axis=1)), np.ascontiguousarray(seconds), unit_seconds, ranks,
-            link_start, neighbour, units.link_bytes[links],
-            _summed(units.links.ravel(), np.repeat(units.link_bytes, 2), graph.num_units),
-            starts(holder, graph.num_units), np.ascontiguousarray(tensor), held.tensor_bytes,
-            _summed(holder, held.tensor_bytes[tensor], graph.num_units), held.limits, latency, per_byte,
-            np.where(apart, cluster.links, 0), int(cluster.links[apart].max(initial=0)) + 1,
-            interchangeable(cluster, seconds),
-            _static(cluster, unit_seconds, held),
-            unit_seconds.sum(axis=1) / max(unit_seconds.sum(), 1e-30),
-            float(unit_seconds.sum()) / len(cluster) ** 2, float(held.tensor_bytes.sum()),
-            max(path_bound(problem, costs.op_seconds), work_bound(problem, costs.op_seconds), 1e-12),
-        )  # fmt: skip
+            order=units.order if order == "topological" else np.lexsort((units.first_position, -rank)),
+            op_start=starts(graph.units[ops], count),
+            ops=ops,
+            inside_start=starts(inside[:, 1], len(graph)),
+            producers=np.ascontiguousarray(inside[:, 0]),
+            input_start=starts(readers, count),
+            inputs=inputs,
+            carries=carries,
+            input_bytes=input_bytes,
+            unit=np.array(graph.units),
+            early=earliest_starts(graph, mean_seconds) + mean_seconds,
+            op_seconds=np.ascontiguousarray(seconds),
+            unit_seconds=unit_seconds,
+            rank=rank,
+            link_start=link_start,
+            neighbour=neighbour,
+            link_bytes=units.link_bytes[links],
+            linked_bytes=_summed(units.links.ravel(), np.repeat(units.link_bytes, 2), count),
+            held_start=starts(holder, count),
+            held=np.ascontiguousarray(tensor),
+            tensor_bytes=held.tensor_bytes,
+            held_bytes=_summed(holder, held.tensor_bytes[tensor], count),
+            limits=held.limits,
+            latency=latency,
+            per_byte=per_byte,
+            channel=np.where(apart, cluster.links, 0),
+            channels=int(cluster.links[apart].max(initial=0)) + 1,
+            same=interchangeable(cluster, seconds),
+            static=_static(cluster, unit_seconds, held),
+            share=unit_seconds.sum(axis=1) / max(unit_seconds.sum(), 1e-30),
+            fair=float(unit_seconds.sum()) / len(cluster) ** 2,
+            need=float(held.tensor_bytes.sum()),
+            scale=max(path_bound(problem, costs.op_seconds), work_bound(problem, costs.op_seconds), 1e-12),
+        )
 
 
 def starts(key: Ints, count: int) -> Ints:
@@ -108,7 +128,8 @@ def interchangeable(cluster: Cluster, seconds: Floats) -> Ints:
     """(devices,) the first device that could change places with this one and nobody would notice; itself if none.
 
     `seconds` is (ops, devices). Two devices can if they are equal and, once they are swapped, every pair of devices
-    has the link it had and shares its channel with the same pairs.
+    has the link it had and shares its channel with the same pairs. In two servers of two devices, 0 = 1 --- 2 = 3,
+    one can swap 0 with 1, but not with 2: the fast link 0 = 1 would then be slow.
     """
     count = len(cluster)
     same = np.arange(count)
@@ -123,7 +144,7 @@ def interchangeable(cluster: Cluster, seconds: Floats) -> Ints:
 def renamed_by_use(layout: Layout, placement: Ints) -> Ints:
     """(units,) the placement with equal devices renamed: in the layout's order, of the empty ones the first comes next.
 
-    To any two devices that can change places nobody can tell the difference.
+    With three equal devices, units on 2 2 0 1 0 are then on 0 0 1 2 1, which takes exactly as long.
     """
     names: dict[int, int] = {}
     taken: set[int] = set()
@@ -141,12 +162,15 @@ def _swappable(cluster: Cluster, seconds: Floats, one: int, other: int) -> bool:
         return False
     turned = np.arange(len(cluster))
     turned[[one, other]] = other, one
+    swapped = np.ix_(turned, turned)  # matrix[swapped] has both rows and both columns exchanged
     apart = ~np.eye(len(cluster), dtype=np.bool_)
-    before, after = cluster.channel[apart], cluster.channel[np.ix_(turned, turned)][apart]
-    renamed = np.unique(np.stack([before, after], axis=1), axis=0)  # a renaming of channels pairs each with one
+    # the swap may give channels other numbers, but must pair each channel before with exactly one after:
+    # before 0 0 1 and after 1 1 0 will do; before 0 0 1 and after 0 1 1 will not, as other links share a channel
+    before, after = cluster.channel[apart], cluster.channel[swapped][apart]
+    renamed = np.unique(np.stack([before, after], axis=1), axis=0)
     serial = renamed[(renamed != FREE).all(axis=1)]
     return (
-        all((m[apart] == m[np.ix_(turned, turned)][apart]).all() for m in (cluster.latency, cluster.bandwidth))
+        all((m[apart] == m[swapped][apart]).all() for m in (cluster.latency, cluster.bandwidth))
         and len(renamed) == len(np.unique(before)) == len(np.unique(after))
         and ((renamed[:, 0] == FREE) == (renamed[:, 1] == FREE)).all()
         and (cluster.gap[serial[:, 0]] == cluster.gap[serial[:, 1]]).all()
@@ -154,49 +178,46 @@ def _swappable(cluster: Cluster, seconds: Floats, one: int, other: int) -> bool:
     )
 
 
-def _inputs(graph: OpGraph, place: Ints) -> tuple[Ints, Ints, Bools, Floats]:
-    """Reading unit, input, whether it is sent and how many bytes, (inputs,) each; by unit, then topologically."""
-    ahead = (graph.phase[graph.edges] == Phase.FORWARD).all(axis=1)
-    ahead &= graph.units[graph.edges[:, 0]] != graph.units[graph.edges[:, 1]]
-    producer, reader, control = graph.edges[ahead, 0], graph.units[graph.edges[ahead, 1]], graph.control[ahead]
-    output, carried = graph.edge_output[ahead], graph.carried_bytes[ahead]
-    order = np.lexsort((output, control, place[producer], reader))  # of a pair's edges, those that carry come first
+def _inputs(graph: OpGraph) -> tuple[Ints, Ints, Bools, Floats]:
+    """Reading unit, input, whether it is sent and how many bytes, (inputs,) each; by unit, then topologically.
+
+    Edges from an op to the ops of one unit are one input:
+
+        a -> x, a -> y (both read output 0, 8 bytes), a -> x (a message, 2 bytes)    x, y in unit 1
+        reader 1, input a, sent, 10 bytes
+    """
+    position = np.argsort(graph.topological_order)
+    crossing = (graph.phase[graph.edges] == Phase.FORWARD).all(axis=1)
+    crossing &= graph.units[graph.edges[:, 0]] != graph.units[graph.edges[:, 1]]
+    producer, reader, control = graph.edges[crossing, 0], graph.units[graph.edges[crossing, 1]], graph.control[crossing]
+    output, carried = graph.edge_output[crossing], graph.carried_bytes[crossing]
+    order = np.lexsort((output, control, position[producer], reader))  # of a pair's edges, those that carry come first
     producer, reader, control, output = producer[order], reader[order], control[order], output[order]
-    fresh, another = np.ones(len(order), np.bool_), np.ones(len(order), np.bool_)
-    fresh[1:] = (np.diff(reader) != 0) | (np.diff(producer) != 0)
-    another[1:] = fresh[1:] | (np.diff(output) != 0)  # an output is sent once, each message for itself
-    sent = np.bincount(np.cumsum(fresh) - 1, weights=np.where(another, carried[order], 0.0))
-    return reader[fresh], producer[fresh], ~control[fresh], sent.astype(np.float64)
-
-
-def _early(graph: OpGraph, seconds: Floats) -> Floats:
-    finish = np.zeros(len(graph))
-    offsets, edges = graph.predecessors
-    producers = graph.edges[edges, 0]
-    for op in graph.topological_order.tolist():
-        finish[op] = seconds[op] + finish[producers[offsets[op] : offsets[op + 1]]].max(initial=0.0)
-    return finish
+    new_pair, new_output = np.ones(len(order), np.bool_), np.ones(len(order), np.bool_)
+    new_pair[1:] = (np.diff(reader) != 0) | (np.diff(producer) != 0)
+    new_output[1:] = new_pair[1:] | (np.diff(output) != 0)  # an output is sent once, each message on its own
+    sent = np.bincount(np.cumsum(new_pair) - 1, weights=np.where(new_output, carried[order], 0.0))
+    return reader[new_pair], producer[new_pair], ~control[new_pair], sent.astype(np.float64)
 
 
 def _static(cluster: Cluster, seconds: Floats, held: HeldMemory) -> np.ndarray:
-    """(units, devices, len(STATIC_FEATURES)) float32; seconds are those of (units, devices)."""
+    """(units, devices, static features) float32; seconds are those of (units, devices)."""
     count = len(cluster)
     work, total = seconds.mean(axis=1, keepdims=True), seconds.sum(axis=0)
     need = max(float(held.per_unit.sum()), 1.0)
     memory = np.clip(held.limits, 1.0, 1e3 * need)  # memory without end is no feature
     apart = ~np.eye(count, dtype=np.bool_)
     outgoing = np.where(apart, np.minimum(cluster.bandwidth, 1e15), 0.0).sum(axis=1) / max(count - 1, 1) + 1e-12
-    per_device = np.stack(
-        [
-            np.log((total.mean() + 1e-12) / (total + 1e-12)),
-            np.log(memory / memory.mean()),
-            np.log(memory / need) / 4,
-            np.log(outgoing / outgoing.mean()),
-            np.full(count, 1 / count),
-            cluster.is_cpu,
-        ],
-        axis=1,
-    )
-    relative = np.log((seconds + 1e-12) / (work + 1e-12))[:, :, None]
-    spread = np.broadcast_to(per_device, (*seconds.shape, per_device.shape[1]))
-    return np.ascontiguousarray(np.concatenate([relative, spread], axis=2), np.float32)
+    static = np.zeros((*seconds.shape, len(Feature) - FIRST_STATIC), np.float32)
+    features: dict[Feature, Floats | Bools | float] = {
+        Feature.SECONDS: np.log((seconds + 1e-12) / (work + 1e-12)),
+        Feature.SPEED: np.log((total.mean() + 1e-12) / (total + 1e-12)),
+        Feature.MEMORY: np.log(memory / memory.mean()),
+        Feature.MEMORY_NEED: np.log(memory / need) / 4,
+        Feature.OUTGOING: np.log(outgoing / outgoing.mean()),
+        Feature.SHARE: 1 / count,
+        Feature.IS_CPU: cluster.is_cpu,
+    }
+    for feature, values in features.items():
+        static[:, :, feature - FIRST_STATIC] = values
+    return static
