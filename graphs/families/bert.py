@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from graphs.families import check_multiple
-from graphs.families.transformer import Attention
+from graphs.families.transformer import Attention, PostNormLayer
 
 CONFIGURATIONS = {
     "bert-base": "layers=12,width=768,heads=12,sequence=512,batch=8",
@@ -45,23 +45,6 @@ def build(
         return Bert(layers, width, heads, sequence), (tokens, tokens.clone(), tokens.clone())
 
 
-class Layer(nn.Module):
-    """Attention and feed-forward net, a layer norm after each."""
-
-    def __init__(self, width: int, heads: int) -> None:
-        super().__init__()
-        self.attention = Attention(width, heads)
-        self.attention_norm = nn.LayerNorm(width)
-        self.feed_forward = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
-        self.feed_forward_norm = nn.LayerNorm(width)
-
-    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
-        """(batch, sequence, width) from the same."""
-        x = self.attention_norm(x + self.attention(x, mask))
-        deeper: Tensor = self.feed_forward_norm(x + self.feed_forward(x))
-        return deeper
-
-
 class Bert(nn.Module):
     """Embeddings, layers, and the prediction of the words that were masked."""
 
@@ -71,7 +54,7 @@ class Bert(nn.Module):
         self.segments = nn.Embedding(2, width)
         self.positions = nn.Embedding(POSITIONS, width)
         self.norm = nn.LayerNorm(width)
-        self.layers = nn.ModuleList(Layer(width, heads) for _ in range(layers))
+        self.layers = nn.ModuleList(PostNormLayer(Attention(width, heads), width, nn.GELU()) for _ in range(layers))
         self.transform = nn.Sequential(nn.Linear(width, width), nn.GELU(), nn.LayerNorm(width))
         self.bias = nn.Parameter(torch.empty(VOCABULARY))
         self.register_buffer("mask", torch.zeros(sequence, sequence))

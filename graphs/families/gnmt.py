@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from graphs.families.rnnlm import State
+from graphs.families.rnnlm import State, gated
 
 CONFIGURATIONS = {
     "gnmt-2": "layers=2,steps=50,hidden=1024,batch=128",
@@ -58,9 +58,7 @@ class Cell(nn.Module):
     def forward(self, x: Tensor, state: State) -> State:
         """New state from the input, (batch, inputs), and the previous state."""
         hidden, cell = state
-        take, keep, show, candidate = self.gates(torch.cat([x, hidden], dim=1)).chunk(4, dim=1)
-        cell = torch.sigmoid(keep) * cell + torch.sigmoid(take) * torch.tanh(candidate)
-        return torch.sigmoid(show) * torch.tanh(cell), cell
+        return gated(self.gates(torch.cat([x, hidden], dim=1)), cell)
 
 
 class Encoder(nn.Module):

@@ -12,41 +12,17 @@ from graphs.families import gnmt
 
 CONFIGURATIONS = {"nmt": "steps=10,batch=64"}
 TRAIN = (
-    "steps=4,batch=32",
-    "steps=4,batch=64",
-    "steps=5,batch=32",
-    "steps=5,batch=64",
-    "steps=6,batch=32",
-    "steps=6,batch=64",
-    "steps=7,batch=32",
-    "steps=7,batch=64",
-    "steps=8,batch=32",
-    "steps=8,batch=64",
-    "steps=9,batch=32",
-    "steps=9,batch=64",
-    "steps=10,batch=32",
-    "steps=10,batch=64",
-    "steps=12,batch=32",
+    "steps=4,batch=32", "steps=4,batch=64", "steps=5,batch=32", "steps=5,batch=64", "steps=6,batch=32",
+    "steps=6,batch=64", "steps=7,batch=32", "steps=7,batch=64", "steps=8,batch=32", "steps=8,batch=64",
+    "steps=9,batch=32", "steps=9,batch=64", "steps=10,batch=32", "steps=10,batch=64", "steps=12,batch=32",
     "steps=12,batch=64",
-)
+)  # fmt: skip
 TEST = (
-    "steps=4,batch=48",
-    "steps=4,batch=96",
-    "steps=5,batch=48",
-    "steps=5,batch=96",
-    "steps=6,batch=48",
-    "steps=6,batch=96",
-    "steps=7,batch=48",
-    "steps=7,batch=96",
-    "steps=8,batch=48",
-    "steps=8,batch=96",
-    "steps=9,batch=48",
-    "steps=9,batch=96",
-    "steps=10,batch=48",
-    "steps=10,batch=96",
-    "steps=12,batch=48",
+    "steps=4,batch=48", "steps=4,batch=96", "steps=5,batch=48", "steps=5,batch=96", "steps=6,batch=48",
+    "steps=6,batch=96", "steps=7,batch=48", "steps=7,batch=96", "steps=8,batch=48", "steps=8,batch=96",
+    "steps=9,batch=48", "steps=9,batch=96", "steps=10,batch=48", "steps=10,batch=96", "steps=12,batch=48",
     "steps=12,batch=96",
-)
+)  # fmt: skip
 
 
 def build(

@@ -16,41 +16,13 @@ from torch.nn import functional as F
 
 CONFIGURATIONS = {"ptb": "cell=0"}
 TRAIN = (
-    "cell=0",
-    "cell=1",
-    "cell=2",
-    "cell=3",
-    "cell=4",
-    "cell=5",
-    "cell=6",
-    "cell=7",
-    "cell=8",
-    "cell=9",
-    "cell=10",
-    "cell=11",
-    "cell=12",
-    "cell=13",
-    "cell=14",
-    "cell=15",
-)
+    "cell=0", "cell=1", "cell=2", "cell=3", "cell=4", "cell=5", "cell=6", "cell=7", "cell=8", "cell=9", "cell=10",
+    "cell=11", "cell=12", "cell=13", "cell=14", "cell=15",
+)  # fmt: skip
 TEST = (
-    "cell=16",
-    "cell=17",
-    "cell=18",
-    "cell=19",
-    "cell=20",
-    "cell=21",
-    "cell=22",
-    "cell=23",
-    "cell=24",
-    "cell=25",
-    "cell=26",
-    "cell=27",
-    "cell=28",
-    "cell=29",
-    "cell=30",
-    "cell=31",
-)
+    "cell=16", "cell=17", "cell=18", "cell=19", "cell=20", "cell=21", "cell=22", "cell=23", "cell=24", "cell=25",
+    "cell=26", "cell=27", "cell=28", "cell=29", "cell=30", "cell=31",
+)  # fmt: skip
 NODES = 12
 ACTIVATIONS: tuple[Callable[[Tensor], Tensor], ...] = (torch.tanh, F.relu, lambda x: x, torch.sigmoid)
 

@@ -66,10 +66,14 @@ class LSTMCell(nn.Module):
     def forward(self, x: Tensor, state: State) -> State:
         """New state from the input, (batch, hidden), and the previous state."""
         hidden, cell = state
-        gates = self.input_to_gates(x) + self.hidden_to_gates(hidden)
-        take, keep, show, candidate = gates.chunk(4, dim=1)
-        cell = torch.sigmoid(keep) * cell + torch.sigmoid(take) * torch.tanh(candidate)
-        return torch.sigmoid(show) * torch.tanh(cell), cell
+        return gated(self.input_to_gates(x) + self.hidden_to_gates(hidden), cell)
+
+
+def gated(gates: Tensor, cell: Tensor) -> State:
+    """The new state of an LSTM from its four gates, (batch, 4 hidden), and the previous cell."""
+    take, keep, show, candidate = gates.chunk(4, dim=1)
+    cell = torch.sigmoid(keep) * cell + torch.sigmoid(take) * torch.tanh(candidate)
+    return torch.sigmoid(show) * torch.tanh(cell), cell
 
 
 class RecurrentLanguageModel(nn.Module):

@@ -99,6 +99,23 @@ class Layer(nn.Module):
         return deeper
 
 
+class PostNormLayer(nn.Module):
+    """Attention and feed-forward net, a layer norm after each, as in the first Transformer (Vaswani et al. 2017)."""
+
+    def __init__(self, attention: nn.Module, width: int, activation: nn.Module) -> None:
+        super().__init__()
+        self.attention = attention
+        self.attention_norm = nn.LayerNorm(width)
+        self.feed_forward = nn.Sequential(nn.Linear(width, 4 * width), activation, nn.Linear(4 * width, width))
+        self.feed_forward_norm = nn.LayerNorm(width)
+
+    def forward(self, x: Tensor, *context: Tensor) -> Tensor:
+        """(batch, sequence, width) from the same, and whatever else the attention takes."""
+        x = self.attention_norm(x + self.attention(x, *context))
+        deeper: Tensor = self.feed_forward_norm(x + self.feed_forward(x))
+        return deeper
+
+
 class TransformerLanguageModel(nn.Module):
     """Embeddings, layers, and the prediction of the next token at every position."""
 

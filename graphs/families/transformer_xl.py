@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from graphs.families import check_multiple
+from graphs.families.transformer import PostNormLayer
 
 CONFIGURATIONS = {
     "transformer-xl-2": "layers=2,width=1024,heads=16,sequence=256,batch=16",
@@ -78,21 +79,9 @@ class RelativeAttention(nn.Module):
         return x.view(x.shape[0], x.shape[1], self.heads, -1).transpose(1, 2)
 
 
-class Layer(nn.Module):
-    """Attention and feed-forward net, a layer norm after each."""
-
-    def __init__(self, width: int, heads: int) -> None:
-        super().__init__()
-        self.attention = RelativeAttention(width, heads)
-        self.attention_norm = nn.LayerNorm(width)
-        self.feed_forward = nn.Sequential(nn.Linear(width, 4 * width), nn.ReLU(), nn.Linear(4 * width, width))
-        self.feed_forward_norm = nn.LayerNorm(width)
-
-    def forward(self, x: Tensor, seen: Tensor, distances: Tensor, mask: Tensor) -> Tensor:
-        """(batch, sequence, width) from the same."""
-        x = self.attention_norm(x + self.attention(x, seen, distances, mask))
-        deeper: Tensor = self.feed_forward_norm(x + self.feed_forward(x))
-        return deeper
+def relative_layers(layers: int, width: int, heads: int) -> nn.ModuleList:
+    """Layers with relative attention; their `forward` takes what that of `RelativeAttention` takes."""
+    return nn.ModuleList(PostNormLayer(RelativeAttention(width, heads), width, nn.ReLU()) for _ in range(layers))
 
 
 class TransformerXL(nn.Module):
@@ -101,7 +90,7 @@ class TransformerXL(nn.Module):
     def __init__(self, layers: int, width: int, heads: int, sequence: int, vocabulary: int) -> None:
         super().__init__()
         self.tokens = nn.Embedding(vocabulary, width)
-        self.layers = nn.ModuleList(Layer(width, heads) for _ in range(layers))
+        self.layers = relative_layers(layers, width, heads)
         self.head = nn.Linear(width, vocabulary, bias=False)
         self.register_buffer("distances", torch.empty(2 * sequence, width))  # sines and cosines
         self.register_buffer("mask", torch.empty(sequence, 2 * sequence))

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from graphs.families import check_multiple
-from graphs.families.transformer_xl import Layer
+from graphs.families.transformer_xl import relative_layers
 
 CONFIGURATIONS = {
     "xlnet-24": "layers=24,width=1024,heads=16,sequence=128,batch=4",
@@ -49,7 +49,7 @@ class XLNet(nn.Module):
         super().__init__()
         self.tokens = nn.Embedding(VOCABULARY, width)
         self.query = nn.Parameter(torch.empty(1, 1, width))
-        self.layers = nn.ModuleList(Layer(width, heads) for _ in range(layers))
+        self.layers = relative_layers(layers, width, heads)
         self.bias = nn.Parameter(torch.empty(VOCABULARY))
         self.register_buffer("distances", torch.empty(sequence, width))  # sines and cosines
         self.register_buffer("sees_itself", torch.empty(sequence, sequence))
