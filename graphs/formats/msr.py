@@ -71,7 +71,6 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
         nodes, index = self.nodes, self._index()
         classes = {colour: number for number, colour in enumerate(dict.fromkeys(n.colorClass for n in nodes))}
         held = np.flatnonzero([node.size > 0 for node in nodes])
-        only_on: tuple[tuple[str, ...], ...] = tuple(() if node.supportedOnFpga else ("cpu",) for node in nodes)
         return OpGraph(
             name,
             tuple(f"{node.name}.{node.id}" for node in nodes),
@@ -89,7 +88,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
                 "gpu": np.array([node.fpgaLatency for node in nodes]) / 1e3,
                 "cpu": np.array([node.cpuLatency for node in nodes]) / 1e3,
             },
-            devices=only_on if any(only_on) else (),
+            devices=tuple(() if node.supportedOnFpga else ("cpu",) for node in nodes),
         )
 
     def problem(self, name: str) -> Problem:

@@ -1,30 +1,15 @@
 """Op graphs as ONNX models, both ways.
 
 `load_onnx` reads any ONNX model as a forward pass (`graphs.formats.onnx_model` says how) and, exactly, what
-`save_onnx` wrote: a model whose nodes belong to a domain of our own, "placelab", and carry the columns of an `OpGraph`
-as attributes. It can be looked at with whatever shows ONNX models, and no runtime can run it.
-
-    Weight            bytes                                             -> "weight.0"
-    <kind of an op>   position, flops, bytes_accessed, output_bytes,    -> "op.0"
-                      phase, mirror, group, measured_seconds,
-                      measured_on, measured_devices, devices,
-                      transfer_bytes, edges, control, edge_bytes, weight_uses
-    Members           graph, member_of: the ops that a grouped graph was made of, in the domain "placelab.grouped"
-
-A node's inputs are the producers of its incoming edges, whose positions among the graph's edges are `edges`, and then
-the weights that it reads, whose positions among the uses are `weight_uses`; `control` says of each edge whether it
-orders only, and `edge_bytes` of its own message, or NaN. `measured_on` are the seconds on each of `measured_devices`.
-What is neutral is left out.
+`save_onnx` wrote (`graphs.formats.onnx_op_graph`). The package onnx is optional, and slow to import: whatever needs it
+is imported where it is used.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from graphs.formats.naming import name_of
 from graphs.foundation.documents import read_file
@@ -33,13 +18,7 @@ from graphs.foundation.files import write_whole
 from graphs.op_graph import OpGraph
 
 if TYPE_CHECKING:
-    from onnx import GraphProto, ModelProto, NodeProto, TensorProto
-
-VERSION = 1
-DOMAIN = "placelab"
-WEIGHTS, MEMBERS = "placelab.weights", "placelab.grouped"  # domains of the nodes that are no ops
-_COSTS = ("flops", "bytes_accessed", "output_bytes")
-_NUMBERS = {"phase": 0, "mirror": -1, "group": -1}  # with what is neutral
+    from onnx import GraphProto, ModelProto
 
 
 def load_onnx(path: Path, *, sizes: Mapping[str, int] | None = None) -> OpGraph:
@@ -51,12 +30,11 @@ def load_onnx(path: Path, *, sizes: Mapping[str, int] | None = None) -> OpGraph:
     """
     _require_onnx(path)
     model = _parsed(path)
-    try:
-        if any(opset.domain == DOMAIN for opset in model.opset_import):
-            return _own_graph(model)
-        from graphs.formats.onnx_model import forward_graph
+    from graphs.formats.onnx_model import forward_graph
+    from graphs.formats.onnx_op_graph import is_op_graph, read_op_graph
 
-        return forward_graph(model, name_of(path), sizes or {})
+    try:
+        return read_op_graph(model) if is_op_graph(model) else forward_graph(model, name_of(path), sizes or {})
     except InputError as error:
         raise InputError(f"{path}: {error}") from error
     except UnicodeDecodeError as error:
@@ -64,13 +42,11 @@ def load_onnx(path: Path, *, sizes: Mapping[str, int] | None = None) -> OpGraph:
 
 
 def save_onnx(graph: OpGraph, path: Path) -> None:
-    """Write a graph such that `load_onnx` gives all of it back. Raises InputError without the package onnx."""
+    """Write a graph; `load_onnx` gives back all of it. Raises InputError without the package onnx."""
     _require_onnx(path)
-    from onnx import helper
+    from graphs.formats.onnx_op_graph import written_op_graph
 
-    domains = [helper.make_opsetid(domain, VERSION) for domain in (DOMAIN, WEIGHTS, MEMBERS)]
-    model = helper.make_model(_written(graph), producer_name="placelab", opset_imports=domains)
-    write_whole(path, model.SerializeToString(deterministic=True))
+    write_whole(path, written_op_graph(graph).SerializeToString(deterministic=True))
 
 
 def _require_onnx(path: Path) -> None:
@@ -107,204 +83,3 @@ def _parsed(path: Path) -> ModelProto:
         raise InputError(f"{path} holds no ONNX model with any nodes")
     _check_texts(path, model.graph)
     return model
-
-
-# ---- writing -------------------------------------------------------------------------------------------------
-
-
-def _written(graph: OpGraph) -> GraphProto:
-    from onnx import TensorProto, helper
-
-    incoming = _by_owner(graph.edges[:, 1].tolist(), len(graph))
-    uses = _by_owner(graph.weight_uses[:, 0].tolist(), len(graph))
-    nodes = [
-        helper.make_node("Weight", [], [f"weight.{i}"], domain=WEIGHTS, bytes=_double("bytes", size))
-        for i, size in enumerate(graph.weights.tolist())
-    ]
-    for op in graph.topological_order.tolist():  # ONNX asks for it
-        nodes.append(_written_op(graph, op, incoming[op], uses[op]))
-    if graph.members is not None or len(graph.member_of):
-        members = None if graph.members is None else _written(graph.members)
-        member_of = graph.member_of.tolist() or None
-        nodes.append(helper.make_node("Members", [], ["members"], domain=MEMBERS, graph=members, member_of=member_of))
-    last = sorted(set(range(len(graph))) - set(graph.edges[:, 0].tolist()))
-    outputs = [helper.make_tensor_value_info(f"op.{op}", TensorProto.UINT8, [None]) for op in last]
-    return helper.make_graph(nodes, graph.name, [], outputs)
-
-
-def _written_op(graph: OpGraph, op: int, edges: list[int], uses: list[int]) -> NodeProto:
-    from onnx import helper
-
-    producers = [f"op.{i}" for i in graph.edges[edges, 0].tolist()]
-    weights = [f"weight.{i}" for i in graph.weight_uses[uses, 1].tolist()]
-    control = graph.control[edges]
-    numbers = {key: int(getattr(graph, key)[op]) for key in _NUMBERS}
-    seconds = float(graph.measured_seconds[op])
-    attributes: dict[str, Any] = {
-        "position": op,
-        **{key: _double(key, float(getattr(graph, key)[op])) for key in _COSTS},
-        **{key: value for key, value in numbers.items() if value != _NUMBERS[key]},
-        "measured_seconds": None if math.isnan(seconds) else _double("measured_seconds", seconds),
-        "measured_on": _doubles("measured_on", [float(values[op]) for values in graph.measured_on.values()]),
-        "measured_devices": list(graph.measured_on) or None,  # ONNX has no empty lists
-        "devices": list(graph.devices[op]) or None if graph.devices else None,
-        "transfer_bytes": _doubles("transfer_bytes", graph.transfer_bytes[op : op + 1].tolist()),
-        "edges": edges or None,
-        "control": control.astype(int).tolist() if control.any() else None,
-        "edge_bytes": _doubles("edge_bytes", graph.edge_bytes[edges].tolist() if len(graph.edge_bytes) else []),
-        "weight_uses": uses or None,
-    }
-    inputs, outputs = [*producers, *weights], [f"op.{op}"]
-    return helper.make_node(graph.kinds[op], inputs, outputs, graph.names[op], domain=DOMAIN, **attributes)
-
-
-def _double(name: str, value: float) -> TensorProto:
-    """A scalar tensor: ONNX's own numbers have 32 bits."""
-    from onnx import TensorProto, helper
-
-    return helper.make_tensor(name, TensorProto.DOUBLE, [], [value])
-
-
-def _doubles(name: str, values: list[float]) -> TensorProto | None:
-    from onnx import TensorProto, helper
-
-    return helper.make_tensor(name, TensorProto.DOUBLE, [len(values)], values) if values else None
-
-
-def _by_owner(owners: Iterable[int], count: int) -> list[list[int]]:
-    positions: list[list[int]] = [[] for _ in range(count)]
-    for position, owner in enumerate(owners):
-        positions[owner].append(position)
-    return positions
-
-
-# ---- reading what was written ----------------------------------------------------------------------------------
-
-
-def _own_graph(model: ModelProto) -> OpGraph:
-    version = max(opset.version for opset in model.opset_import if opset.domain == DOMAIN)
-    if version != VERSION:
-        raise InputError(f"written as version {version}, this placelab reads version {VERSION}")
-    return _read(model.graph)
-
-
-def _read(graph: GraphProto) -> OpGraph:
-    nodes: dict[str, list[_Node]] = {DOMAIN: [], WEIGHTS: [], MEMBERS: []}
-    for proto in graph.node:
-        if proto.domain not in nodes:
-            raise InputError(f"node {proto.name!r} is of the domain {proto.domain!r}; expected nodes that we wrote")
-        nodes[proto.domain].append(_Node(proto))
-    ops = sorted(nodes[DOMAIN], key=lambda node: node.integer("position", -1))
-    op_of = {node.output: op for op, node in enumerate(ops)}
-    weight_of = {node.output: weight for weight, node in enumerate(nodes[WEIGHTS])}
-    edges: list[tuple[int, int, int, int, float]] = []  # position, producer, consumer, control, bytes of its own
-    uses: list[tuple[int, int, int]] = []  # position, op, weight
-    for op, node in enumerate(ops):
-        positions, weights = node.integers("edges"), node.integers("weight_uses")
-        control = node.integers("control") or [0] * len(positions)
-        own = node.numbers("edge_bytes") or [math.nan] * len(positions)
-        producers, read = node.inputs[: len(positions)], node.inputs[len(positions) :]
-        node.check(len(producers) == len(positions) == len(control) == len(own), "edges", "an entry per producer")
-        node.check(len(weights) == len(read), "weight_uses", "an entry per weight that it reads")
-        carried = zip(positions, producers, control, own, strict=True)
-        edges += [(position, node.find(x, op_of), op, only, size) for position, x, only, size in carried]
-        uses += [(p, op, node.find(x, weight_of)) for p, x in zip(weights, read, strict=True)]
-    _check_positions("position", [node.integer("position", -1) for node in ops])
-    edges.sort()
-    _check_positions("edges", [edge[0] for edge in edges])
-    _check_positions("weight_uses", [use[0] for use in sorted(uses)])
-    members = nodes[MEMBERS][0] if nodes[MEMBERS] else None
-    columns: dict[str, Any] = {key: np.array([node.number(key) for node in ops]) for key in _COSTS}
-    columns |= {key: np.array([node.integer(key, neutral) for node in ops]) for key, neutral in _NUMBERS.items()}
-    return OpGraph(
-        graph.name,
-        tuple(node.proto.name for node in ops),
-        tuple(node.proto.op_type for node in ops),
-        **columns,
-        measured_seconds=np.array([node.number("measured_seconds", math.nan) for node in ops]),
-        edges=np.array([edge[1:3] for edge in edges], np.int64).reshape(-1, 2),
-        control=np.array([edge[3] != 0 for edge in edges], np.bool_),
-        **_said_in_addition(ops, [edge[4] for edge in edges]),
-        weights=np.array([node.number("bytes") for node in nodes[WEIGHTS]]),
-        weight_uses=np.array(sorted(uses), np.int64).reshape(-1, 3)[:, 1:],
-        members=members.graph() if members else None,
-        member_of=np.array(members.integers("member_of") if members else [], np.int64),
-    )
-
-
-def _said_in_addition(ops: Sequence[_Node], own: Sequence[float]) -> dict[str, Any]:
-    """Columns of an `OpGraph` that few graphs have; `own` are the bytes of each edge's message, or NaN."""
-    sent = [node.numbers("transfer_bytes") or [node.number("output_bytes")] for node in ops]
-    devices = tuple(tuple(node.texts("devices")) for node in ops)
-    measured = [dict(zip(node.texts("measured_devices"), node.numbers("measured_on"), strict=False)) for node in ops]
-    for node, found, size in zip(ops, measured, sent, strict=True):
-        node.check(len(size) == 1, "transfer_bytes", "a tensor of one double")
-        node.check(
-            len(found) == len(node.texts("measured_devices")) == len(node.numbers("measured_on")), "measured_on",
-            "an entry per device",
-        )  # fmt: skip
-    return {
-        "transfer_bytes": np.array(sent).ravel() if any("transfer_bytes" in op.attributes for op in ops) else [],
-        "devices": devices if any(devices) else (),
-        "edge_bytes": np.array(own) if any("edge_bytes" in op.attributes for op in ops) else [],
-        "measured_on": {
-            device: np.array([found.get(device, math.nan) for found in measured])
-            for device in sorted({device for found in measured for device in found})
-        },
-    }
-
-
-def _check_positions(what: str, found: list[int]) -> None:
-    """Raises InputError unless the sorted positions are 0, 1, 2, ..."""
-    if found != list(range(len(found))):
-        raise InputError(f"the positions in {what!r} are not 0 to {len(found) - 1}, once each")
-
-
-class _Node:
-    """A node that we wrote, whose attributes are looked at before they are believed."""
-
-    def __init__(self, proto: NodeProto) -> None:
-        self.proto = proto
-        self.inputs = list(proto.input)
-        self.attributes = {attribute.name: attribute for attribute in proto.attribute}
-        self.check(len(proto.output) == 1, "output", "one name")
-        self.output = proto.output[0]
-
-    def check(self, fine: bool, key: str, expected: str) -> None:
-        if not fine:
-            raise InputError(f"node {self.proto.name!r}: expected {key} to be {expected}")
-
-    def integer(self, key: str, neutral: int) -> int:
-        attribute = self.attributes.get(key)
-        self.check(attribute is None or attribute.type == attribute.INT, key, "an integer")
-        return neutral if attribute is None else int(attribute.i)
-
-    def integers(self, key: str) -> list[int]:
-        attribute = self.attributes.get(key)
-        self.check(attribute is None or attribute.type == attribute.INTS, key, "integers")
-        return [] if attribute is None else list(attribute.ints)
-
-    def number(self, key: str, neutral: float | None = None) -> float:
-        attribute = self.attributes.get(key)
-        self.check(attribute is not None or neutral is not None, key, "there")
-        values: list[Any] = [neutral] if attribute is None else list(attribute.t.double_data)
-        self.check(len(values) == 1, key, "a tensor of one double")
-        return float(values[0])
-
-    def numbers(self, key: str) -> list[float]:
-        attribute = self.attributes.get(key)
-        self.check(attribute is None or attribute.type == attribute.TENSOR, key, "a tensor of doubles")
-        return [] if attribute is None else list(attribute.t.double_data)
-
-    def texts(self, key: str) -> list[str]:
-        attribute = self.attributes.get(key)
-        self.check(attribute is None or attribute.type == attribute.STRINGS, key, "texts")
-        return [] if attribute is None else [text.decode() for text in attribute.strings]
-
-    def graph(self) -> OpGraph | None:
-        attribute = self.attributes.get("graph")
-        return None if attribute is None else _read(attribute.g)
-
-    def find(self, name: str, owners: Mapping[str, int]) -> int:
-        self.check(name in owners, f"the input {name!r}", "the output of an op or a weight, as its place says")
-        return owners[name]
