@@ -16,6 +16,7 @@ import numpy as np
 
 from envs.objectives import evaluator_of
 from envs.placer_result import PlacerResult
+from graphs.foundation.by_name import Named
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
 from placers.contract.placer import Placer
@@ -23,14 +24,13 @@ from placers.learned.trained import placer_of
 from placers.search.incumbent import Incumbent
 from placers.search.moves import Moves
 from placers.search.search import State, check_limits, searched
-from placers.search.spec import spec_of
 from placers.search.starts import starts
 
 LARGE = 10_000  # ops of a graph that takes long enough to simulate for two threads to be worth while
 
 
 @dataclass(frozen=True)
-class Annealing:
+class Annealing(Named):
     """Many small changes, kept if they help, or by chance while it is hot."""
 
     hot: float = 0.002
@@ -38,9 +38,9 @@ class Annealing:
     cold: float = 0.0002
     """Last temperature."""
     seconds: float = float("inf")
-    """A limit of time, beside that of simulations."""
+    """A limit of time, in addition to that of simulations."""
     file: str = ""
-    """Where to save the search when it ends or is stopped, and to go on from."""
+    """Where to save the search when it ends or is stopped, and to resume it from."""
     policy: str = ""
     """A learned placer whose placement joins the starts: `default`, a trained one's folder, or a spec without knobs."""
 
@@ -55,11 +55,6 @@ class Annealing:
         """What `policy` names."""
         return placer_of(self.policy) if self.policy else None
 
-    @property
-    def name(self) -> str:
-        """Its spec."""
-        return spec_of("annealing", self)
-
     def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> PlacerResult:
         """The best placement seen in exactly `budget` simulations; with none, the policy's greedy one, or HEFT's.
 
@@ -71,11 +66,7 @@ class Annealing:
         )  # fmt: skip
 
 
-def build(
-    *, hot: float = 0.002, cold: float = 0.0002, seconds: float = float("inf"), file: str = "", policy: str = ""
-) -> Annealing:
-    """Annealing with the given knobs; Annealing describes them."""
-    return Annealing(hot, cold, seconds, file, policy)
+build = Annealing
 
 
 class Walk:
@@ -114,5 +105,5 @@ class Walk:
         return {"current": self.current, "energy": np.array(self.energy)}
 
     def restore(self, state: State) -> None:
-        """Go on from them."""
+        """Continue from them."""
         self.current, self.energy = state["current"].astype(np.int64), float(state["energy"])

@@ -15,11 +15,11 @@ import numpy as np
 from envs.bounds import lower_bound
 from envs.placer_result import PlacerResult
 from envs.simulation.simulator import Outcomes, Simulator
+from graphs.foundation.by_name import Named
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Ints
 from graphs.problem import Problem
 from placers.heft import Heft
-from placers.search.spec import spec_of
 
 BY_REQUEST = True  # takes long: no part of a comparison unless it is asked for
 BATCH = 4096  # placements simulated together
@@ -71,7 +71,7 @@ class FastestFit:
 
 
 @dataclass(frozen=True)
-class Exact:
+class Exact(Named):
     """All placements if there are few, and otherwise CP-SAT."""
 
     ops: int = 100
@@ -82,11 +82,6 @@ class Exact:
     def __post_init__(self) -> None:
         if not self.work > 0:
             raise InputError(f"exact: work is {self.work}; expected a number > 0")
-
-    @property
-    def name(self) -> str:
-        """Its spec."""
-        return spec_of("exact", self)
 
     def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> PlacerResult:
         """The best placement found in at most `budget` simulations; with none, HEFT's.
@@ -164,6 +159,4 @@ def _all_one_by_one(simulator: Simulator) -> float:
     return float(ops.sum() + len(cluster) * sends.sum())
 
 
-def build(*, ops: int = 100, work: float = 20.0) -> Exact:
-    """The placer by its knobs."""
-    return Exact(ops=ops, work=work)
+build = Exact

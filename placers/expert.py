@@ -64,9 +64,7 @@ class Expert:
         return PlacerResult.of_units(problem, _of_units(problem, per_op, path), self.name, seed)
 
 
-def build(*, split: str) -> Expert:
-    """The split in a file: "expert:FILE"."""
-    return Expert(split)
+build = Expert
 
 
 def _by_ids(problem: Problem, content: dict[str, Any], path: Path) -> Ints:

@@ -13,12 +13,12 @@ import numpy as np
 
 from envs.objectives import evaluator_of
 from envs.placer_result import PlacerResult
+from graphs.foundation.by_name import Named
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Floats, Ints
 from graphs.problem import Problem
 from placers.search.incumbent import Incumbent
 from placers.search.search import State, check_limits, searched
-from placers.search.spec import spec_of
 from placers.search.starts import starts
 
 ELITE = 0.2  # of a generation that lives on
@@ -27,7 +27,7 @@ FLIPPED = 2.0  # keys of a child that are drawn anew, on average: what keeps a p
 
 
 @dataclass(frozen=True)
-class Genetic:
+class Genetic(Named):
     """Generations of placements, the better ones with more children."""
 
     population: int = 100
@@ -35,9 +35,9 @@ class Genetic:
     bias: float = 0.7
     """How often a child takes a key from its better parent."""
     seconds: float = float("inf")
-    """A limit of time, beside that of simulations."""
+    """A limit of time, in addition to that of simulations."""
     file: str = ""
-    """Where to save the search when it ends or is stopped, and to go on from."""
+    """Where to save the search when it ends or is stopped, and to resume it from."""
 
     def __post_init__(self) -> None:
         if self.population < 5:
@@ -45,11 +45,6 @@ class Genetic:
         if not 0.5 <= self.bias <= 1:
             raise InputError(f"genetic: bias is {self.bias}; expected a number from 0.5 to 1")
         check_limits("genetic", self.seconds)
-
-    @property
-    def name(self) -> str:
-        """Its spec."""
-        return spec_of("genetic", self)
 
     def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> PlacerResult:
         """The best placement seen in exactly `budget` simulations; with none, HEFT's."""
@@ -59,9 +54,7 @@ class Genetic:
         )  # fmt: skip
 
 
-def build(*, population: int = 100, bias: float = 0.7, seconds: float = float("inf"), file: str = "") -> Genetic:
-    """The genetic algorithm; Genetic describes the knobs."""
-    return Genetic(population, bias, seconds, file)
+build = Genetic
 
 
 class Evolution:
@@ -98,7 +91,7 @@ class Evolution:
         return {"keys": self.keys, "energies": self.energies}
 
     def restore(self, state: State) -> None:
-        """Go on from it."""
+        """Continue from it."""
         self.keys, self.energies = state["keys"], state["energies"]
 
     def _children(self, count: int, elite: int) -> Floats:

@@ -12,18 +12,14 @@ import numpy as np
 
 from envs.costs.costs import unit_seconds
 from envs.placer_result import PlacerResult
+from graphs.foundation.by_name import Named
 from graphs.problem import Problem
 from placers.stages.chain import blocks
 
 
 @dataclass(frozen=True)
-class GPipe:
+class GPipe(Named):
     """Stages one after the other, whose largest takes least."""
-
-    @property
-    def name(self) -> str:
-        """Its spec."""
-        return "gpipe"
 
     def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> PlacerResult:  # noqa: ARG002 - nothing to search
         """Without any simulation."""
@@ -35,6 +31,4 @@ class GPipe:
         return PlacerResult.of_units(problem, placement, self.name, seed)
 
 
-def build() -> GPipe:
-    """The placer; it has no knobs."""
-    return GPipe()
+build = GPipe

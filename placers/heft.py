@@ -20,6 +20,7 @@ from envs.held_memory import HeldMemory, Room
 from envs.placer_result import PlacerResult
 from envs.simulation.simulator import Simulator
 from graphs.cluster import Cluster
+from graphs.foundation.by_name import Named
 from graphs.op_graph import Floats, Ints, OpGraph
 from graphs.problem import Problem
 
@@ -27,13 +28,8 @@ MEMORY_SHARES = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5)  # of each device's memory to fil
 
 
 @dataclass(frozen=True)
-class Heft:
+class Heft(Named):
     """Each op to the device that finishes it first, most urgent op first."""
-
-    @property
-    def name(self) -> str:
-        """Its spec."""
-        return "heft"
 
     def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> PlacerResult:
         """The first schedule, unsimulated, with a budget of one.
@@ -74,9 +70,7 @@ class Schedule:
     finish: Floats  # (ops,) seconds
 
 
-def build() -> Heft:
-    """The placer; it has no knobs."""
-    return Heft()
+build = Heft
 
 
 def schedule(

@@ -8,35 +8,30 @@ import numpy as np
 
 from envs.objectives import evaluator_of
 from envs.placer_result import PlacerResult
+from graphs.foundation.by_name import Named
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Ints
 from graphs.problem import Problem
 from placers.search.incumbent import Incumbent
 from placers.search.moves import Moves, random_placements
 from placers.search.search import State, check_limits, searched
-from placers.search.spec import spec_of
 
 
 @dataclass(frozen=True)
-class HillClimbing:
+class HillClimbing(Named):
     """What annealing is without temperature, and without a good start."""
 
     patience: int = 500
     """Changes in vain after which a new climb begins."""
     seconds: float = float("inf")
-    """A limit of time, beside that of simulations."""
+    """A limit of time, in addition to that of simulations."""
     file: str = ""
-    """Where to save the search when it ends or is stopped, and to go on from."""
+    """Where to save the search when it ends or is stopped, and to resume it from."""
 
     def __post_init__(self) -> None:
         if self.patience < 1:
             raise InputError(f"hill_climbing: patience is {self.patience}; expected at least 1")
         check_limits("hill_climbing", self.seconds)
-
-    @property
-    def name(self) -> str:
-        """Its spec."""
-        return spec_of("hill_climbing", self)
 
     def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> PlacerResult:
         """The best placement seen in exactly `budget` simulations; with none, a random one."""
@@ -46,9 +41,7 @@ class HillClimbing:
         )  # fmt: skip
 
 
-def build(*, patience: int = 500, seconds: float = float("inf"), file: str = "") -> HillClimbing:
-    """Hill climbing; HillClimbing describes the knobs."""
-    return HillClimbing(patience, seconds, file)
+build = HillClimbing
 
 
 class Climb:
@@ -85,6 +78,6 @@ class Climb:
         return {"current": self.current, "energy": np.array(self.energy), "in_vain": np.array(self.in_vain)}
 
     def restore(self, state: State) -> None:
-        """Go on from them."""
+        """Continue from them."""
         self.current, self.energy = state["current"].astype(np.int64), float(state["energy"])
         self.in_vain = int(state["in_vain"])

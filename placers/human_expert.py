@@ -19,18 +19,14 @@ from envs.held_memory import HeldMemory
 from envs.placer_result import PlacerResult
 from envs.simulation.simulator import Simulator
 from graphs.cluster import Cluster
+from graphs.foundation.by_name import Named
 from graphs.op_graph import Floats, Ints, OpGraph, Phase
 from graphs.problem import Problem
 
 
 @dataclass(frozen=True)
-class HumanExpert:
+class HumanExpert(Named):
     """Layers in order, branches together."""
-
-    @property
-    def name(self) -> str:
-        """Its spec."""
-        return "human_expert"
 
     def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> PlacerResult:
         """At most one simulation, to see whether a net with branches fits on one device."""
@@ -49,9 +45,7 @@ class HumanExpert:
         return PlacerResult.of_units(problem, placement, self.name, seed, simulations=simulator.simulations)
 
 
-def build() -> HumanExpert:
-    """The placer; it has no knobs."""
-    return HumanExpert()
+build = HumanExpert
 
 
 def chosen_devices(cluster: Cluster) -> Ints:

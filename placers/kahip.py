@@ -14,11 +14,11 @@ import numpy as np
 
 from envs.objectives import evaluator_of
 from envs.placer_result import PlacerResult
+from graphs.foundation.by_name import Named
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Floats, Ints
 from graphs.problem import Problem
 from graphs.units import Units
-from placers.search.spec import spec_of
 from placers.solvers.partitioning import Partitioning, check_knobs, integer_weights
 
 BY_REQUEST = True  # needs a package of its own: no part of a comparison unless it is asked for
@@ -29,7 +29,7 @@ EDGE_SCALE = 1e8  # total of the integer edge weights, but for those raised to 1
 
 
 @dataclass(frozen=True)
-class Kahip:
+class Kahip(Named):
     """The lowest cut of several KaFFPa runs that fits the memory."""
 
     seeds: int = 12
@@ -42,11 +42,6 @@ class Kahip:
 
     def __post_init__(self) -> None:
         check_knobs("kahip", self.seeds, self.balance)
-
-    @property
-    def name(self) -> str:
-        """Its spec."""
-        return spec_of("kahip", self)
 
     def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> PlacerResult:
         """With a budget of one, the lowest cut whose estimated memory fits; else the best of the lowest cuts.
@@ -65,9 +60,7 @@ class Kahip:
         return PlacerResult.of_units(problem, placement, self.name, seed, simulations=evaluator.simulations)
 
 
-def build(*, seeds: int = 12, balance: str = "compute", repair: bool = True) -> Kahip:
-    """KaHIP with the given knobs; Kahip describes them."""
-    return Kahip(seeds, balance, repair)
+build = Kahip
 
 
 def _partition(units: Units, weights: Floats, targets: Floats, mode: int, imbalance: float, seed: int) -> Ints:

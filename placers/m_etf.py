@@ -15,28 +15,22 @@ import numpy as np
 from envs.held_memory import Room
 from envs.placer_result import PlacerResult
 from graphs.cluster import Cluster
+from graphs.foundation.by_name import Named
 from graphs.op_graph import Bools, Floats, Ints, OpGraph
 from graphs.problem import Problem
 from placers.heft import Schedule, devices_with_room, link_costs, place_within_memory
 
 
 @dataclass(frozen=True)
-class EarliestTaskFirst:
+class EarliestTaskFirst(Named):
     """Whatever can start first, where it can."""
-
-    @property
-    def name(self) -> str:
-        """Its spec."""
-        return "m_etf"
 
     def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> PlacerResult:
         """The first schedule, unsimulated, with a budget of one; with more, as HEFT does."""
         return place_within_memory(problem, self.name, seed, budget, earliest_task_first)
 
 
-def build() -> EarliestTaskFirst:
-    """The placer; it has no knobs."""
-    return EarliestTaskFirst()
+build = EarliestTaskFirst
 
 
 class Reservations(Protocol):

@@ -22,6 +22,7 @@ from scipy.sparse import csr_array, vstack
 from envs.held_memory import Room
 from envs.placer_result import PlacerResult
 from graphs.cluster import Cluster
+from graphs.foundation.by_name import Named
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Bools, Floats, Ints, OpGraph
 from graphs.problem import Problem
@@ -34,22 +35,15 @@ LARGEST_PROGRAM = 10_000  # ops; a program of as many takes seconds
 
 
 @dataclass(frozen=True)
-class SmallCommunicationTimes:
+class SmallCommunicationTimes(Named):
     """Whatever can start first, where it can, on devices that wait for favourite children."""
-
-    @property
-    def name(self) -> str:
-        """Its spec."""
-        return "m_sct"
 
     def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> PlacerResult:
         """The first schedule, unsimulated, with a budget of one; with more, as HEFT does."""
         return place_within_memory(problem, self.name, seed, budget, small_communication_times)
 
 
-def build() -> SmallCommunicationTimes:
-    """The placer; it has no knobs."""
-    return SmallCommunicationTimes()
+build = SmallCommunicationTimes
 
 
 def small_communication_times(

@@ -11,17 +11,13 @@ import numpy as np
 
 from envs.held_memory import HeldMemory, Room
 from envs.placer_result import PlacerResult
+from graphs.foundation.by_name import Named
 from graphs.problem import Problem
 
 
 @dataclass(frozen=True)
-class MemoryTopological:
+class MemoryTopological(Named):
     """Balances memory, not time."""
-
-    @property
-    def name(self) -> str:
-        """Its spec."""
-        return "m_topo"
 
     def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> PlacerResult:  # noqa: ARG002 - nothing to search
         """Without any simulation."""
@@ -42,6 +38,4 @@ class MemoryTopological:
         return PlacerResult.of_units(problem, placement, self.name, seed)
 
 
-def build() -> MemoryTopological:
-    """The placer; it has no knobs."""
-    return MemoryTopological()
+build = MemoryTopological

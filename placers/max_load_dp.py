@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 from envs.costs.costs import costs_of
 from envs.placer_result import PlacerResult
+from graphs.foundation.by_name import Named
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
-from placers.search.spec import spec_of
 from placers.stages.contracted_graph import ContractedGraph
 from placers.stages.ideals import Ideals
 from placers.stages.split import best_within_memory
@@ -22,7 +22,7 @@ BY_REQUEST = True  # takes seconds to a minute, for an objective of its own
 
 
 @dataclass(frozen=True)
-class MaxLoadDP:
+class MaxLoadDP(Named):
     """The dynamic program over ideals, and DPL where there are more of them than it may look at."""
 
     ideals: int = 60_000
@@ -31,11 +31,6 @@ class MaxLoadDP:
     def __post_init__(self) -> None:
         if self.ideals < 0:
             raise InputError(f"max_load_dp: ideals is {self.ideals}; expected a number >= 0")
-
-    @property
-    def name(self) -> str:
-        """Its spec."""
-        return spec_of("max_load_dp", self)
 
     def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> PlacerResult:  # noqa: ARG002 - nothing to search
         """Without any simulation. If no such split fits the memory, one that would with more of it.
@@ -48,6 +43,4 @@ class MaxLoadDP:
         return PlacerResult.of_units(problem, placement[contracted.node_of_unit], self.name, seed)
 
 
-def build(*, ideals: int = 60_000) -> MaxLoadDP:
-    """The placer; MaxLoadDP describes the knob."""
-    return MaxLoadDP(ideals)
+build = MaxLoadDP

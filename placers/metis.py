@@ -17,11 +17,11 @@ import pymetis
 from envs.costs.costs import unit_seconds
 from envs.objectives import evaluator_of
 from envs.placer_result import PlacerResult
+from graphs.foundation.by_name import Named
 from graphs.foundation.quiet import quiet
 from graphs.op_graph import Floats, Ints
 from graphs.problem import Problem
 from graphs.units import Units
-from placers.search.spec import spec_of
 from placers.solvers.partitioning import Partitioning, check_knobs, integer_weights, shares
 
 IMBALANCES = (1, 10, 30, 100)  # thousandths by which a part may outweigh its target; METIS defaults to 1 or 30
@@ -30,7 +30,7 @@ EDGE_SCALE = 1e8  # total of the integer edge weights, but for those raised to 1
 
 
 @dataclass(frozen=True)
-class Metis:
+class Metis(Named):
     """The lowest cut of many METIS runs that fits the memory."""
 
     seeds: int = 50
@@ -45,11 +45,6 @@ class Metis:
 
     def __post_init__(self) -> None:
         check_knobs("metis", self.seeds, self.balance)
-
-    @property
-    def name(self) -> str:
-        """Its spec."""
-        return spec_of("metis", self)
 
     def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> PlacerResult:
         """With a budget of one, the lowest cut whose estimated memory fits; else the best of the lowest cuts."""
@@ -67,9 +62,7 @@ class Metis:
         return PlacerResult.of_units(problem, placement, self.name, seed, simulations=evaluator.simulations)
 
 
-def build(*, seeds: int = 50, balance: str = "compute", default: bool = False, repair: bool = True) -> Metis:
-    """METIS with the given knobs; Metis describes them."""
-    return Metis(seeds, balance, default, repair)
+build = Metis
 
 
 def _settings(run: int, seed: int) -> tuple[bool, pymetis.Options]:

@@ -14,6 +14,7 @@ import numpy as np
 from envs.held_memory import Room
 from envs.placer_result import PlacerResult
 from graphs.cluster import Cluster
+from graphs.foundation.by_name import Named
 from graphs.op_graph import Floats, OpGraph
 from graphs.order import ready_first
 from graphs.problem import Problem
@@ -21,22 +22,15 @@ from placers.heft import Schedule, mean_transfers, place_within_memory, schedule
 
 
 @dataclass(frozen=True)
-class Peft:
+class Peft(Named):
     """Each op to the device that promises the earliest end of everything."""
-
-    @property
-    def name(self) -> str:
-        """Its spec."""
-        return "peft"
 
     def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> PlacerResult:
         """The first schedule, unsimulated, with a budget of one; with more, as HEFT does."""
         return place_within_memory(problem, self.name, seed, budget, look_ahead)
 
 
-def build() -> Peft:
-    """The placer; it has no knobs."""
-    return Peft()
+build = Peft
 
 
 def look_ahead(graph: OpGraph, cluster: Cluster, seconds: Floats, payload: Floats, room: Room) -> Schedule:

@@ -18,6 +18,7 @@ import numpy as np
 from envs.costs.costs import costs_of, unit_seconds
 from envs.held_memory import HeldMemory
 from envs.placer_result import PlacerResult
+from graphs.foundation.by_name import Named
 from graphs.op_graph import Floats, Ints
 from graphs.problem import Problem
 from graphs.units import Units
@@ -28,13 +29,8 @@ from placers.stages.split import best_within_memory
 
 
 @dataclass(frozen=True)
-class PipeDream:
+class PipeDream(Named):
     """A pipeline without copies of its stages."""
-
-    @property
-    def name(self) -> str:
-        """Its spec."""
-        return "pipedream"
 
     def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> PlacerResult:  # noqa: ARG002 - nothing to search
         """Without any simulation."""
@@ -55,9 +51,7 @@ class PipeDream:
         return PlacerResult.of_units(problem, placement, self.name, seed)
 
 
-def build() -> PipeDream:
-    """The placer; it has no knobs."""
-    return PipeDream()
+build = PipeDream
 
 
 def _along_a_path(problem: Problem) -> Ints:

@@ -8,6 +8,7 @@ import numpy as np
 
 from envs.objectives import evaluator_of
 from envs.placer_result import PlacerResult
+from graphs.foundation.by_name import Named
 from graphs.problem import Problem
 from placers.search.incumbent import Incumbent
 from placers.search.moves import random_placements
@@ -16,13 +17,8 @@ BATCH = 256  # placements held in memory at once
 
 
 @dataclass(frozen=True)
-class Random:
+class Random(Named):
     """One random placement, or the best of as many as the budget allows."""
-
-    @property
-    def name(self) -> str:
-        """Its spec."""
-        return "random"
 
     def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> PlacerResult:
         """With a budget of one, a draw that is not simulated; else the best of `budget` draws."""
@@ -37,6 +33,4 @@ class Random:
         )
 
 
-def build() -> Random:
-    """The placer; it has no knobs."""
-    return Random()
+build = Random

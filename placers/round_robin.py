@@ -7,17 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from envs.placer_result import PlacerResult
+from graphs.foundation.by_name import Named
 from graphs.problem import Problem
 
 
 @dataclass(frozen=True)
-class RoundRobin:
+class RoundRobin(Named):
     """The i-th unit goes to device i modulo the number of devices: balanced counts, and no care for transfers."""
-
-    @property
-    def name(self) -> str:
-        """Its spec."""
-        return "round_robin"
 
     def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> PlacerResult:  # noqa: ARG002 - nothing to search
         """Deal out the units; nothing is random and nothing is simulated."""
@@ -26,6 +22,4 @@ class RoundRobin:
         return PlacerResult.of_units(problem, placement, self.name, seed)
 
 
-def build() -> RoundRobin:
-    """The placer; it has no knobs."""
-    return RoundRobin()
+build = RoundRobin

@@ -10,24 +10,18 @@ from envs.costs.costs import unit_seconds
 from envs.held_memory import HeldMemory
 from envs.placer_result import PlacerResult
 from envs.simulation.simulator import Simulator
-from graphs.foundation.by_name import unknown
+from graphs.foundation.by_name import Named, unknown
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Floats
 from graphs.problem import Problem
-from placers.search.spec import spec_of
 
 
 @dataclass(frozen=True)
-class SingleDevice:
+class SingleDevice(Named):
     """The fastest device on which everything fits, or the one with the most memory if it fits on none."""
 
     kind: str = ""
     """Only devices of this kind are asked, "cpu" for the processors; empty for all."""
-
-    @property
-    def name(self) -> str:
-        """Its spec."""
-        return spec_of("single_device", self)
 
     def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> PlacerResult:
         """One simulation measures the memory needed; without a budget, an estimate replaces it.
@@ -50,9 +44,7 @@ class SingleDevice:
         return PlacerResult.of_units(problem, placement, self.name, seed, simulations=simulator.simulations)
 
 
-def build(*, kind: str = "") -> SingleDevice:
-    """The placer; SingleDevice describes the knob."""
-    return SingleDevice(kind)
+build = SingleDevice
 
 
 def _needed_bytes(simulator: Simulator, device: int, budget: int) -> float:

@@ -7,7 +7,6 @@ them and no FLOPs, and otherwise the roofline model. A graph that has both is re
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -145,12 +144,10 @@ def load_cost_model(what: CostModel | str) -> CostModel:
 
 
 @dataclass(frozen=True)
-class OwnCostModel:
+class OwnCostModel(by_name.OwnExtension[CostModel]):
     """A cost model from a user's file."""
 
-    spec: str  # "my.py:build:knob=3"
-    file: Path
-    model: CostModel
+    folder = "envs.costs.cost_models"
 
     def costs(self, problem: Problem) -> Costs:
         """What the user's model says.
@@ -158,14 +155,10 @@ class OwnCostModel:
         Raises UserCodeError for what its code raises, InputError for what are no costs.
         """
         with user_code(self.file):
-            found = self.model.costs(problem)
+            found = self.built.costs(problem)
         if not isinstance(found, Costs):
-            raise InputError(f"{self.spec!r}: expected envs.costs.cost_models.Costs, got {type(found).__name__}")
+            raise InputError(f"{self.name!r}: expected envs.costs.cost_models.Costs, got {type(found).__name__}")
         return found
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Another process builds it again: it cannot import the user's file by a name."""
-        return by_name.build, ("envs.costs.cost_models", self.spec)
 
 
 def checked(spec: str, built: Any) -> CostModel:

@@ -7,7 +7,6 @@ time; another objective, or a simulator of one's own, is another evaluator.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -81,21 +80,15 @@ def evaluate_objective(problem: Problem, plan: Plan, *, cost_model: CostModel | 
 
 
 @dataclass(frozen=True)
-class OwnObjective:
-    """An objective from a user's file, called by the spec that builds it again."""
+class OwnObjective(by_name.OwnExtension[Objective]):
+    """An objective from a user's file."""
 
-    name: str  # "my.py:build:knob=3"
-    file: Path
-    objective: Objective
+    folder = "envs.objectives"
 
     def evaluator(self, problem: Problem) -> OwnEvaluator:
         """What the user's evaluator says. Raises UserCodeError for what its code raises."""
         with user_code(self.file):
-            return OwnEvaluator(self, problem, self.objective.evaluator(problem))
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Another process builds it again: it cannot import the user's file by a name."""
-        return by_name.build, ("envs.objectives", self.name)
+            return OwnEvaluator(self, problem, self.built.evaluator(problem))
 
 
 class OwnEvaluator:

@@ -1,6 +1,6 @@
 """The look-up by name: an extension is a file in its folder, and the file's name is its name.
 
-Every extension file has a function `build` whose keywords are its knobs. A spec says what to build:
+Every extension file has a `build` whose keywords are its knobs: a function, or a dataclass. A spec says what to build:
 
 - `rnnlm:layers=4,steps=40`: a name with knobs; the value of a knob that has no default may stand alone,
   `expert:split.json`;
@@ -16,12 +16,14 @@ from __future__ import annotations
 import ast
 import importlib
 import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from graphs.foundation.errors import DoesNotFitError, InputError, reason
 from graphs.foundation.errors import unknown as unknown
-from graphs.foundation.knobs import Builder, needed, texts, typed
+from graphs.foundation.knobs import Builder, needed, texts, typed, written
 from graphs.foundation.plugins import plugins
 from graphs.foundation.user_code import user_callable
 
@@ -37,6 +39,8 @@ FOLDERS = (
 )
 LEAST = {"graphs.families": 1, "graphs.clusters": 1}  # of whole numbers there: layers, devices; elsewhere 0
 
+Built = TypeVar("Built")
+
 _KNOB = re.compile(r"\w+=")
 _OWN = re.compile(r"(?P<function>.+?\.py:\w+)(?::(?P<knobs>.*))?")
 _PROJECT = Path(__file__).resolve().parents[2]
@@ -48,6 +52,33 @@ class Own(NamedTuple):
     file: Path
     function: str  # "path/to/my.py:build"
     knobs: str | None  # "knob=3,other=x"
+
+
+@dataclass(frozen=True)
+class OwnExtension(Generic[Built]):
+    """What a function in a user's own file built, called by the spec that builds it again, whatever it calls itself."""
+
+    folder: ClassVar[str]  # of placelab's own extensions of this kind
+
+    name: str  # "my.py:build:knob=3"
+    file: Path
+    built: Built
+
+    def __reduce__(self) -> tuple[Callable[[str, str], Any], tuple[str, str]]:
+        """Another process builds it again: it cannot import the user's file by a name."""
+        return build, (self.folder, self.name)
+
+
+@dataclass(frozen=True)
+class Named:
+    """An extension that is a dataclass of its knobs, named by the spec that builds it again."""
+
+    @property
+    def name(self) -> str:
+        """Its file's name, and the knobs that differ from their defaults: "metis:seeds=20,default=true"."""
+        values = {field.name: (getattr(self, field.name), field.default) for field in fields(self)}
+        changed = {knob: value for knob, (value, default) in values.items() if value != default}
+        return spec_of(type(self).__module__.rpartition(".")[2], changed)
 
 
 def built_in(folder: str) -> tuple[str, ...]:
@@ -123,6 +154,11 @@ def parse(spec: str) -> tuple[str, dict[str, str]]:
     return name, texts(spec, rest) if colon else {}
 
 
+def spec_of(name: str, knobs: Mapping[str, object]) -> str:
+    """The text that `parse` splits into a name and the values of its knobs, "name:key=value,key=value"."""
+    return f"{name}:{','.join(f'{knob}={written(value)}' for knob, value in knobs.items())}" if knobs else name
+
+
 def specs(text: str) -> list[str]:
     """Split "metis:seeds=20,balance=memory,heft" into specs: what follows a comma is a knob if it is key=value.
 
@@ -156,7 +192,7 @@ def expanded(folder: str, spec: str) -> str:
     if configuration not in known:
         raise InputError(f"{spec!r}: {unknown(f'configuration of {name}', configuration, known)}")
     knobs = parse(f"{name}:{known[configuration]}")[1] | (texts(spec, others) if comma else {})
-    return f"{name}:{','.join(f'{key}={value}' for key, value in knobs.items())}"
+    return spec_of(name, knobs)
 
 
 def constants(folder: str, name: str) -> dict[str, Any]:

@@ -33,6 +33,11 @@ def texts(spec: str, rest: str) -> dict[str, str]:
     return knobs
 
 
+def written(value: object) -> str:
+    """The text of a knob's value."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
 def knobs_of(builder: Builder) -> dict[str, inspect.Parameter]:
     """The keywords of a builder by name."""
     every = inspect.signature(builder).parameters

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Protocol
 
 from envs.placer_result import PlacerResult
@@ -32,12 +31,10 @@ class Placer(Protocol):
 
 
 @dataclass(frozen=True)
-class OwnPlacer:
-    """A placer from a user's file, called by the spec that builds it again, whatever it calls itself."""
+class OwnPlacer(by_name.OwnExtension[Placer]):
+    """A placer from a user's file."""
 
-    name: str  # "my.py:build:knob=3"
-    file: Path
-    placer: Placer
+    folder = "placers"
 
     def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> PlacerResult:
         """What the user's placer says.
@@ -45,14 +42,10 @@ class OwnPlacer:
         Raises UserCodeError for what its code raises, InputError for what is no plan for the problem.
         """
         with user_code(self.file):
-            found = self.placer.place(problem, seed=seed, budget=budget)
+            found = self.built.place(problem, seed=seed, budget=budget)
         result = as_result(found, self.name, seed)
         result.plan.check(problem)
         return replace(result, placer=self.name, seed=seed)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Another process builds it again: it cannot import the user's file by a name."""
-        return by_name.build, ("placers", self.name)
 
 
 def checked(spec: str, built: Any) -> Placer:

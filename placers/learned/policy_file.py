@@ -58,8 +58,8 @@ def new_policy(network: str, seed: int) -> OneShotPolicy:
 
 def spec_of(placer: str, **knobs: object) -> str:
     """The spec of a learned placer with the knobs that are given a value."""
-    told = ",".join(f"{knob}={'yes' if value is True else value}" for knob, value in knobs.items() if value)
-    return f"{placer}:{told}" if told else placer
+    given = {knob: "yes" if value is True else value for knob, value in knobs.items() if value}
+    return by_name.spec_of(placer, given)
 
 
 def check_asked(placer: str, checkpoint: str, untrained: bool) -> None:
