@@ -140,7 +140,7 @@ def _by_reinforce(
     rules = Rules("improvement", "best", policy.shape.order, every=every)
     trainer = ReinforceTrainer(policy, [problem], REINFORCE, rules=rules, seed=seed, remember=True)
     field = trainer.fields[0]
-    trainer.note(0, opening, field.scene.simulator.run(opening))
+    trainer.note(0, opening, field.observed.simulator.run(opening))
     return field, _episodes(trainer, simulations)
 
 
@@ -152,11 +152,11 @@ def _episodes(trainer: ReinforceTrainer, simulations: int) -> Iterator[int]:
     """
     field = trainer.fields[0]
     if simulations:
-        together = np.full(field.scene.problem.graph.num_units, field.scene.fastest_device())
-        trainer.note(0, together, field.scene.simulator.run(together))
+        together = np.full(field.observed.problem.graph.num_units, field.observed.prepared.fastest_device)
+        trainer.note(0, together, field.observed.simulator.run(together))
         trainer.simulations += 1
         yield trainer.simulations
-    at_most = trainer.mdp.rules.simulations(field.scene.problem.graph.num_units)
+    at_most = trainer.mdp.rules.simulations(field.observed.problem.graph.num_units)
     for _ in range(simulations // EPISODES):
         count = min(EPISODES, (simulations - trainer.simulations) // at_most)
         if count == 0:

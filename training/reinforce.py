@@ -23,10 +23,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from envs.bounds import lower_bound
 from envs.gym.iterative import Episode, Mdp, Rules
 from envs.gym.observations import Progress
-from envs.gym.problem_sampler import Scene
+from envs.gym.observed_problem import ObservedProblem
 from envs.gym.vector import simulate_together
 from envs.simulation.simulator import Outcome
 from graphs.foundation.errors import InputError
@@ -65,7 +64,7 @@ class ReinforceMetrics:
 class Field:
     """One problem made ready for many episodes."""
 
-    scene: Scene
+    observed: ObservedProblem
     kinship: Kinship
     bound: float  # seconds
     returns: deque[Floats] = field(default_factory=deque)  # of earlier updates: (units,) mean over their episodes
@@ -76,8 +75,8 @@ class Field:
     @classmethod
     def of(cls, problem: Problem, updates: int) -> Field:
         """A field whose baseline averages over so many updates, the current one among them."""
-        scene = Scene.of(problem)
-        return cls(scene, Kinship.of(scene), max(lower_bound(problem), 1e-9), deque(maxlen=updates - 1))
+        observed = ObservedProblem.of(problem)
+        return cls(observed, Kinship.of(problem), observed.prepared.lower_bound, deque(maxlen=updates - 1))
 
     def note(self, placement: Ints, outcome: Outcome) -> None:
         """Remember a placement, (units,), if it fits and none that does was faster."""
@@ -126,7 +125,7 @@ class ReinforceTrainer:
         self.seed = seed
         self.remember = remember
         self.fields = [Field.of(problem, self.settings.baseline_updates) for problem in problems]
-        self._kinships = {each.scene: each.kinship for each in self.fields}
+        self._kinships = {each.observed: each.kinship for each in self.fields}
         self.updates = 0
         self.simulations = 0
         self.optimizer = torch.optim.Adam(policy.parameters(), self.settings.learning_rate)
@@ -171,7 +170,7 @@ class ReinforceTrainer:
         if self.remember:
             self.fields[index].known[placement.tobytes()] = outcome
         self.fields[index].note(placement, outcome)
-        self.mdp.note(self.fields[index].scene, placement, outcome)
+        self.mdp.note(self.fields[index].observed, placement, outcome)
 
     def _begin(self, count: int = 0) -> tuple[list[Episode], Iterator[list[Turn]]]:
         """Episodes before their first step, `count` of each problem or as the settings say, and their steps to come."""
@@ -180,7 +179,7 @@ class ReinforceTrainer:
         generator = torch.Generator().manual_seed(int(seeds[1] >> 1))
         problems = min(self.settings.problems_per_update, len(self.fields))
         chosen = rng.choice(len(self.fields), problems, replace=False).repeat(count or self.settings.episodes)
-        episodes = [self.mdp.begin(int(i), self.fields[i].scene, rng) for i in chosen]
+        episodes = [self.mdp.begin(int(i), self.fields[i].observed, rng) for i in chosen]
         self._settle([episode for episode in episodes if self.mdp.rules.due(episode)])
         return episodes, play(self.policy, episodes, self._kinships, generator)
 
@@ -251,7 +250,7 @@ class ReinforceTrainer:
             entropies = 0.0
             for number, some in enumerate(portions):
                 states = [turn.state for _, turn in some]
-                seen = self.policy.see(states, [self._kinships[state.scene] for state in states])
+                seen = self.policy.see(states, [self._kinships[state.observed] for state in states])
                 shown, counted = self._shown(states)
                 devices = torch.stack([torch.tensor([turn.device for _, turn in some]), shown], dim=1)
                 log_probabilities, entropy = self.policy.score(seen, devices)
@@ -269,8 +268,8 @@ class ReinforceTrainer:
 
     def _shown(self, states: Sequence[Progress]) -> tuple[Tensor, Tensor]:
         """(states,) the current unit's device in the best placement known, and (states,) bool, whether one is known."""
-        best = [self.mdp.best.get(state.scene) for state in states]
-        devices = [0 if one is None else int(one[1][state.current]) for one, state in zip(best, states, strict=True)]
+        best = [self.mdp.best_placement(state.observed) for state in states]
+        devices = [0 if one is None else int(one[state.current]) for one, state in zip(best, states, strict=True)]
         return torch.tensor(devices), torch.tensor([one is not None for one in best])
 
     def _judge(self, episodes: Sequence[Episode]) -> tuple[float, float]:

@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 import torch
 
+from envs.incumbent import Incumbent
 from graphs.foundation.errors import InputError
 from training.checkpoint import TRAINER, below, learner_state, read_state, restore_learner, write_state
 from training.reinforce import ReinforceTrainer
@@ -26,9 +27,11 @@ def save_reinforce(folder: Path, trainer: ReinforceTrainer) -> None:
     for index, field in enumerate(trainer.fields):
         if field.returns:
             tensors[f"returns.{index}"] = torch.from_numpy(np.stack(field.returns))
-        if field.scene in trainer.mdp.best:
-            rho, placement = trainer.mdp.best[field.scene]
-            tensors[f"best.{index}"] = torch.from_numpy(np.append(rho, placement))  # float64 holds devices exactly
+        best = trainer.mdp.best.get(field.observed)
+        if best is not None and best.placement is not None:
+            tensors[f"best.{index}"] = torch.from_numpy(
+                np.append(best.value, best.placement)
+            )  # float64 holds devices exactly
     counters = {"updates": str(trainer.updates), "simulations": str(trainer.simulations)}
     write_state(folder, tensors, {"version": VERSION, "of": _fingerprint(trainer), **counters})
 
@@ -47,7 +50,7 @@ def restore_reinforce(folder: Path, trainer: ReinforceTrainer) -> None:
         trainer.fields[int(index)].returns.extend(value.numpy())
     for index, value in below("best.", tensors).items():
         best = value.numpy()
-        trainer.mdp.best[trainer.fields[int(index)].scene] = (float(best[0]), best[1:].astype(np.int64))
+        trainer.mdp.best[trainer.fields[int(index)].observed] = Incumbent(best[1:].astype(np.int64), float(best[0]))
     trainer.updates = int(counters["updates"])
     trainer.simulations = int(counters["simulations"])
 
@@ -55,7 +58,11 @@ def restore_reinforce(folder: Path, trainer: ReinforceTrainer) -> None:
 def _fingerprint(trainer: ReinforceTrainer) -> str:
     """What must not change when a run is resumed."""
     problems = [
-        (field.scene.problem.graph.fingerprint, field.scene.problem.cluster.fingerprint, field.scene.problem.optimizer)
+        (
+            field.observed.problem.graph.fingerprint,
+            field.observed.problem.cluster.fingerprint,
+            field.observed.problem.optimizer,
+        )
         for field in trainer.fields
     ]
     parts = (trainer.seed, trainer.policy.shape, trainer.settings, trainer.mdp.rules, problems)

@@ -25,8 +25,8 @@ from torch import Tensor, nn
 
 from envs.gym.iterative import PlacetoEnv
 from envs.gym.observations import Progress, published
+from envs.gym.observed_problem import ObservedProblem
 from envs.gym.one_shot import GdpEnv
-from envs.gym.problem_sampler import Scene
 from graphs.foundation.by_name import unknown
 from graphs.foundation.errors import InputError
 from graphs.foundation.torch_threads import limit_torch_threads
@@ -44,16 +44,16 @@ class GraphTable:
     consumer: NDArray[np.int64]  # (problems, edges)
 
     @classmethod
-    def of(cls, scenes: Sequence[Scene], units: int) -> GraphTable:
-        """The table of some scenes, padded to `units`."""
-        edges = max(len(scene.edges) for scene in scenes)
-        features = np.zeros((len(scenes), units, scenes[0].features.shape[1]), np.float32)
-        exists = np.zeros((len(scenes), units), np.float32)
-        ends = np.full((2, len(scenes), edges), units)
-        for problem, scene in enumerate(scenes):
-            features[problem, : len(scene.features)] = scene.features
-            exists[problem, : len(scene.features)] = 1
-            ends[:, problem, : len(scene.edges)] = scene.edges.T
+    def of(cls, problems: Sequence[ObservedProblem], units: int) -> GraphTable:
+        """The table of some problems, padded to `units`."""
+        edges = max(len(each.problem.units.edges) for each in problems)
+        features = np.zeros((len(problems), units, problems[0].features.shape[1]), np.float32)
+        exists = np.zeros((len(problems), units), np.float32)
+        ends = np.full((2, len(problems), edges), units)
+        for row, each in enumerate(problems):
+            features[row, : len(each.features)] = each.features
+            exists[row, : len(each.features)] = 1
+            ends[:, row, : len(each.problem.units.edges)] = each.problem.units.edges.T
         return cls(features, exists, ends[0], ends[1])
 
 
@@ -115,17 +115,17 @@ class KinTable:
     kin: NDArray[np.uint8]  # (problems, units, units) of `Kinship`
 
     @classmethod
-    def of(cls, scenes: Sequence[Scene], units: int) -> KinTable:
-        """The table of some scenes, padded to `units`."""
-        kinships = [Kinship.of(scene) for scene in scenes]
-        count = len(scenes)
+    def of(cls, problems: Sequence[ObservedProblem], units: int) -> KinTable:
+        """The table of some problems, padded to `units`."""
+        kinships = [Kinship.of(each.problem) for each in problems]
+        count = len(problems)
         features = np.zeros((count, units, 2), np.float32)
         exists = np.zeros((count, units), np.bool_)
         edges = np.full((count, 2, max(1, *(each.edges.shape[1] for each in kinships))), -1)
         kin = np.zeros((count, units, units), np.uint8)
-        for problem, (scene, kinship) in enumerate(zip(scenes, kinships, strict=True)):
+        for problem, (observed, kinship) in enumerate(zip(problems, kinships, strict=True)):
             size = len(kinship.kin)
-            at_rest = Progress(problem, scene, np.zeros(size, np.int64), np.zeros(size, np.bool_), 0)
+            at_rest = Progress(problem, observed, np.zeros(size, np.int64), np.zeros(size, np.bool_), 0)
             features[problem, :size] = published(at_rest)[0, :, :2]
             exists[problem, :size] = True
             edges[problem, :, : kinship.edges.shape[1]] = kinship.edges
@@ -196,11 +196,11 @@ def policy_kwargs(
     if network == "light":
         return {
             "features_extractor_class": GraphFeatures,
-            "features_extractor_kwargs": {"table": GraphTable.of(inner.scenes, inner.max_units), **sizes},
+            "features_extractor_kwargs": {"table": GraphTable.of(inner.problems, inner.max_units), **sizes},
         }
     if not isinstance(inner, PlacetoEnv):
         raise InputError("Placeto's network looks at one unit at a time; for GDP's environment take network='light'")
-    table = KinTable.of(inner.scenes, inner.max_units)
+    table = KinTable.of(inner.problems, inner.max_units)
     space = inner.observation_space
     assert isinstance(space, gym.spaces.Dict)
     hidden = list(PlacetoFeatures(space, table, **sizes).encode.hidden_widths)

@@ -60,6 +60,11 @@ def unit_seconds(problem: Problem) -> Floats:
     return problem.units.summed(costs_of(problem).busy_seconds(problem.cluster))
 
 
+def fastest_device(problem: Problem) -> int:
+    """The device that would take least time to do everything."""
+    return int(costs_of(problem).op_seconds.sum(axis=0).argmin())
+
+
 def timed(problem: Problem, what: CostModel | str = AUTO) -> Problem:
     """The problem with what its ops cost by a cost model, given as an object or as text.
 

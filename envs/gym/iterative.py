@@ -1,4 +1,4 @@
-"""Placeto's MDP and its environment: visit each unit of a graph once, and move it to the device of your choice.
+"""Placeto's MDP and its environment: visit each unit of a graph once, and move it to a device.
 
 Addanki et al., NeurIPS 2019, section 3: the episode starts from some placement; the state shows the graph, the current
 placement and the current unit; the action is a device for it.
@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Unpack
 
 import gymnasium as gym
 import numpy as np
 
-from envs.costs.costs import CostModel
-from envs.gym.observations import Progress, find_observer, room_for
-from envs.gym.problem_sampler import RENDERING, Scene, Stage, outcome_info, render
+from envs.gym.observations import Progress, find_observer
+from envs.gym.observed_problem import RENDERING, ObservedProblem, outcome_info, render
+from envs.gym.problem_sampler import Keywords, ProblemSampler, Settings
+from envs.incumbent import Incumbent
 from envs.rewards import (
     FOLDER,
     LONGEST_SECONDS,
@@ -29,11 +30,11 @@ from envs.rewards import (
     settled,
 )
 from envs.simulation.simulator import Outcome
-from graphs.cluster import GIB, Cluster
+from graphs.cluster import GIB
 from graphs.foundation import by_name
 from graphs.foundation.by_name import unknown
 from graphs.foundation.errors import InputError
-from graphs.op_graph import Bools, Ints, OpGraph
+from graphs.op_graph import Bools, Ints
 from graphs.problem import Problem
 
 STARTS = ("random", "single", "zero", "best")
@@ -61,11 +62,11 @@ class Rules:
         by_name.check(FOLDER, self.reward)  # an unknown name is an error now, not at the first step
 
     def due(self, episode: Episode) -> bool:
-        """Whether the episode's placement is to be simulated as it stands: at its start, every so often, at its end."""
+        """Whether the episode's placement is to be simulated now: at its start, after `every` steps, at its end."""
         return episode.ended or (not pays_at_the_end(self.reward) and episode.steps % self.every == 0)
 
     def simulations(self, units: int) -> int:
-        """How many simulations an episode over so many units takes."""
+        """How many simulations an episode over a number of units takes."""
         return 1 if pays_at_the_end(self.reward) else 1 + -(-units // self.every)
 
     def penalty(self, problem: Problem) -> Penalty:
@@ -76,11 +77,11 @@ class Rules:
 
 
 class Episode:
-    """One way through a problem: `place` moves the current unit; `settle` tells what the placement now costs, and pays.
+    """One episode: `place` moves the current unit; `settle` takes what the placement now costs, and returns the reward.
 
-    Whoever plays it simulates the placement before the first step and after each, so that many episodes may be
-    simulated together. For a reward that comes last the last of these is enough. Improvements may be paid for several
-    steps at once (`Rules.every`): they add up to the same.
+    The caller simulates the placement before the first step and after each, so that many episodes may be simulated
+    together. For a reward that comes last the last of these is enough. Improvements may be paid for several steps at
+    once (`Rules.every`): they add up to the same.
     """
 
     def __init__(self, progress: Progress, visits: Ints, reward: Reward) -> None:
@@ -96,7 +97,7 @@ class Episode:
         return self.steps == len(self.visits)
 
     def place(self, device: int) -> None:
-        """Put the current unit on a device and go on to the next one. Raises InputError if the episode has ended."""
+        """Put the current unit on a device and move to the next one. Raises InputError if the episode has ended."""
         if self.ended:
             raise InputError("the episode has ended; call reset")
         progress = self.progress
@@ -114,67 +115,64 @@ class Episode:
 
 @dataclass
 class Mdp:
-    """Begins episodes by its rules, and remembers the best placement that it was shown of each problem."""
+    """Begins episodes by its rules, and remembers the best placement of each problem."""
 
     rules: Rules
-    best: dict[Scene, tuple[float, Ints]] = field(default_factory=dict)  # rho and (units,) devices
+    best: dict[ObservedProblem, Incumbent] = field(default_factory=dict)  # by rho
     _reward: RewardFunction = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         self._reward = load_reward(self.rules.reward)
 
     def begin(
-        self, index: int, scene: Scene, rng: np.random.Generator, options: Mapping[str, Any] | None = None
+        self, index: int, observed: ObservedProblem, rng: np.random.Generator, options: Mapping[str, Any] | None = None
     ) -> Episode:
         """An episode before its first step; options may give its start, "placement", and its visits, "order"."""
         options = options or {}
-        placement = _given(options, "placement", scene)
-        visits = _given(options, "order", scene)
-        placement = self._start(scene, rng) if placement is None else placement
-        visits = self._visits(scene, rng) if visits is None else visits
-        progress = Progress(index, scene, placement, np.zeros(len(placement), np.bool_), int(visits[0]))
-        return Episode(progress, visits, settled(self._reward, self.rules.penalty(scene.problem)))
+        placement = _given(options, "placement", observed.problem)
+        visits = _given(options, "order", observed.problem)
+        placement = self._start(observed, rng) if placement is None else placement
+        visits = self._visits(observed.problem, rng) if visits is None else visits
+        progress = Progress(index, observed, placement, np.zeros(len(placement), np.bool_), int(visits[0]))
+        return Episode(progress, visits, settled(self._reward, self.rules.penalty(observed.problem)))
 
-    def note(self, scene: Scene, placement: Ints, outcome: Outcome) -> None:
+    def note(self, observed: ObservedProblem, placement: Ints, outcome: Outcome) -> None:
         """Remember a placement, (units,), if none of its problem has had a lower rho."""
-        rho = penalised_seconds(outcome, self.rules.penalty(scene.problem))
-        if scene not in self.best or rho < self.best[scene][0]:
-            self.best[scene] = (rho, placement.copy())
+        rho = penalised_seconds(outcome, self.rules.penalty(observed.problem))
+        self.best.setdefault(observed, Incumbent()).offer(placement, rho)
 
-    def _start(self, scene: Scene, rng: np.random.Generator) -> Ints:
-        units, start = scene.problem.graph.num_units, self.rules.start
-        if start == "best" and scene in self.best:
-            return self.best[scene][1].copy()
+    def best_placement(self, observed: ObservedProblem) -> Ints | None:
+        """(units,) the placement of least rho that was noted of a problem; None if none was."""
+        return self.best[observed].placement if observed in self.best else None
+
+    def _start(self, observed: ObservedProblem, rng: np.random.Generator) -> Ints:
+        problem, start = observed.problem, self.rules.start
+        best = self.best_placement(observed) if start == "best" else None
+        if best is not None:
+            return best.copy()
         if start in ("random", "best"):
-            return rng.integers(0, len(scene.problem.cluster), units)
-        return np.full(units, scene.fastest_device() if start == "single" else 0)
+            return rng.integers(0, len(problem.cluster), len(problem.units))
+        return np.full(len(problem.units), observed.prepared.fastest_device if start == "single" else 0)
 
-    def _visits(self, scene: Scene, rng: np.random.Generator) -> Ints:
-        units = scene.problem.graph.num_units
+    def _visits(self, problem: Problem, rng: np.random.Generator) -> Ints:
         if self.rules.order == "random":
-            return rng.permutation(units)
-        return scene.order if self.rules.order == "topological" else np.arange(units)
+            return rng.permutation(len(problem.units))
+        return problem.units.order if self.rules.order == "topological" else np.arange(len(problem.units))
 
 
 class PlacetoEnv(gym.Env[Any, Any]):
     """One episode visits each unit of one problem once; the action is the device of the current unit.
 
     - `problems`: One problem or several, of any sizes but with equally many devices; each reset draws one.
-    - `graph`: Instead of problems: a graph or several, each an object or a name.
-    - `cluster`: The cluster of these graphs, an object or a name.
-    - `obs`: "ids", "dict" or "graph" (see `envs.gym.observations`).
-    - `features`: What "dict" and "graph" show of a unit: "by_device", "published" or "device_free".
     - `reward`: "improvement", "terminal", "square_root", or one of your own, "my.py:build" (see `envs.rewards`).
     - `start`: The placement before the first step: "random"; "single", all on the fastest device; "zero", all on the
       first; "best", that of least rho seen since the last seed (a random one at first).
-    - `order`: The order of the visits: "topological"; "random" anew in each episode; "given", by the units' numbers.
+    - `order`: The order of the visits: "topological"; "random", drawn in each episode; "given", by the units' numbers.
     - `memory_gib`: Threshold M of the memory penalty, per device; the smallest device's memory unless given.
     - `penalty_per_gb`: Seconds for each GiB above it.
     - `longest_seconds`: Penalised seconds are clipped there.
-    - `max_units`: Pad observations to so many units, to leave room for larger graphs; the largest graph's unless given.
-    - `cost_model`: What ops cost; the roofline's seconds unless given.
-    - `priority`: Order of the queues, as in `Simulator`.
-    - `render_mode`: "ansi" for a Gantt chart in text, "rgb_array" for one in pixels.
+    - `settings`: The keywords that all environments take, `graph`, `cluster`, `obs`, ...: see
+      `envs.gym.problem_sampler.Settings`.
 
     Raises InputError for wrong arguments. `info` carries `problem`, `step_seconds`, `peak_bytes` (devices,), `fits`.
     """
@@ -185,34 +183,28 @@ class PlacetoEnv(gym.Env[Any, Any]):
         self,
         problems: Problem | Sequence[Problem] | None = None,
         *,
-        graph: OpGraph | str | Sequence[OpGraph | str] | None = None,
-        cluster: Cluster | str | None = None,
-        obs: str = "ids",
-        features: str = "by_device",
         reward: str = "improvement",
         start: str = "random",
         order: str = "topological",
         memory_gib: float | None = None,
         penalty_per_gb: float = PENALTY_PER_GB,
         longest_seconds: float = LONGEST_SECONDS,
-        max_units: int | None = None,
-        cost_model: CostModel | None = None,
-        priority: str = "fifo",
-        render_mode: str | None = None,
+        **settings: Unpack[Keywords],
     ) -> None:
+        asked = Settings(**settings)
         rules = Rules(reward, start, order, memory_gib, penalty_per_gb, longest_seconds)
-        self._stage = Stage(problems, graph, cluster, cost_model, priority)
-        self._observer = find_observer(obs, self._stage, max_units, features)
+        self._sampler = ProblemSampler(problems, asked)
+        self._observer = find_observer(self._sampler, asked)
         self._mdp = Mdp(rules)
-        self.max_units = room_for(self._stage, max_units)
-        self.render_mode = render_mode
+        self.max_units = self._sampler.max_units
+        self.render_mode = asked.render_mode
         self.observation_space = self._observer.space
-        self.action_space = gym.spaces.Discrete(self._stage.devices)
+        self.action_space = gym.spaces.Discrete(self._sampler.devices)
 
     @property
-    def scenes(self) -> list[Scene]:
+    def problems(self) -> list[ObservedProblem]:
         """The environment's problems, by the id that observations show."""
-        return self._stage.scenes
+        return self._sampler.problems
 
     @property
     def placement(self) -> Ints:
@@ -241,39 +233,39 @@ class PlacetoEnv(gym.Env[Any, Any]):
         if seed is not None:
             self.forget()  # equal seeds, equal episodes
         self._episode = self.begin(self.np_random, options)
-        self.settle(self._episode, self._episode.progress.scene.simulator.run(self._episode.progress.placement))
+        self.settle(self._episode, self._episode.progress.observed.simulator.run(self._episode.progress.placement))
         return self.shown(self._episode)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Put the current unit on a device and go on to the next one."""
+        """Put the current unit on a device and move to the next one."""
         if not self.action_space.contains(action):
-            raise InputError(f"the action is {action!r}; expected a device from 0 to {self._stage.devices - 1}")
+            raise InputError(f"the action is {action!r}; expected a device from 0 to {self._sampler.devices - 1}")
         episode = self._episode
         episode.place(int(action))
-        reward = self.settle(episode, episode.progress.scene.simulator.run(episode.progress.placement))
+        reward = self.settle(episode, episode.progress.observed.simulator.run(episode.progress.placement))
         observation, info = self.shown(episode)
         return observation, reward, episode.ended, False, info
 
     def begin(self, rng: np.random.Generator, options: Mapping[str, Any] | None) -> Episode:
-        """An episode of this environment that is played elsewhere; the options are those of a reset."""
+        """An episode that the caller steps; the options are those of a reset."""
         options = dict(options or {})
         mine: dict[str, Any] = {key: options.pop(key) for key in ("placement", "order") if key in options}
         strange = options.keys() - {"problem", "graph"}
         if strange:
             raise InputError(f"unknown reset option {min(strange)!r}; there are: problem, graph, placement, order")
-        return self._mdp.begin(*self._stage.choose(rng, options), rng, mine)
+        return self._mdp.begin(*self._sampler.choose(rng, options), rng, mine)
 
     def settle(self, episode: Episode, outcome: Outcome) -> float:
-        """Tell an episode what its placement costs; returns the reward of its latest step."""
+        """Give an episode what its placement costs; returns the reward of its latest step."""
         if episode.progress.index >= 0:  # a graph that came with a reset may be the only one of its kind
-            self._mdp.note(episode.progress.scene, episode.progress.placement, outcome)
+            self._mdp.note(episode.progress.observed, episode.progress.placement, outcome)
         return episode.settle(outcome)
 
     def shown(self, episode: Episode) -> tuple[Any, dict[str, Any]]:
         """Observation and info of an episode that is settled."""
         if episode.outcome is None:
             raise InputError("the episode has not been simulated; settle it first")
-        return self._observer.observe(episode.progress), outcome_info(episode.progress.scene, episode.outcome)
+        return self._observer.observe(episode.progress), outcome_info(episode.progress.observed, episode.outcome)
 
     def forget(self) -> None:
         """Forget the best placements seen."""
@@ -281,19 +273,19 @@ class PlacetoEnv(gym.Env[Any, Any]):
 
     def action_masks(self) -> Bools:
         """(devices,) whether each device has room for the current unit's weights (sb3-contrib's convention)."""
-        return self._episode.progress.scene.allowed(self._episode.progress.current)
+        return self._episode.progress.observed.allowed(self._episode.progress.current)
 
     def render(self) -> Any:
         """The current placement's Gantt chart, in the form of the render mode."""
-        return render(self._episode.progress.scene, self._episode.progress.placement, self.render_mode)
+        return render(self._episode.progress.observed, self._episode.progress.placement, self.render_mode)
 
 
-def _given(options: Mapping[str, Any], what: str, scene: Scene) -> Ints | None:
+def _given(options: Mapping[str, Any], what: str, problem: Problem) -> Ints | None:
     """(units,) the option's integers, checked; None if it is not given."""
     if options.get(what) is None:
         return None
     given = np.array(options[what])
-    units, devices = scene.problem.graph.num_units, len(scene.problem.cluster)
+    units, devices = len(problem.units), len(problem.cluster)
     right = given.shape == (units,) and np.issubdtype(given.dtype, np.integer)
     if what == "placement" and not (right and 0 <= given.min() <= given.max() < devices):
         raise InputError(f"option 'placement': expected {units} devices from 0 to {devices - 1}, got {options[what]!r}")

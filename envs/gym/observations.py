@@ -20,7 +20,8 @@ import numpy as np
 from gymnasium import Space, spaces
 from numpy.typing import NDArray
 
-from envs.gym.problem_sampler import Scene, Stage
+from envs.gym.observed_problem import ObservedProblem
+from envs.gym.problem_sampler import ProblemSampler, Settings
 from graphs.foundation.by_name import unknown
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Bools, Ints
@@ -32,8 +33,8 @@ Rows = NDArray[np.float32]
 class Progress:
     """Where an episode stands."""
 
-    index: int  # of the scene among the environment's, or -1
-    scene: Scene
+    index: int  # of the problem among the environment's, or -1
+    observed: ObservedProblem
     placement: Ints  # (units,) device of each unit
     visited: Bools  # (units,)
     current: int  # the unit to be decided
@@ -56,13 +57,13 @@ class Observer(Protocol):
 class Ids:
     """Numbers alone, placements padded with -1; graphs that are not the environment's own cannot be shown."""
 
-    def __init__(self, stage: Stage, max_units: int, _features: Features) -> None:
-        self._units = max_units
-        self._names = [scene.problem.graph.name for scene in stage.scenes]
+    def __init__(self, sampler: ProblemSampler, _features: Features) -> None:
+        self._units = max_units = sampler.max_units
+        self._names = [each.problem.graph.name for each in sampler.problems]
         self.space: Space[Any] = spaces.Dict(
             {
-                "problem": spaces.Box(0, max(len(stage.scenes) - 1, 1), (1,), np.int32),
-                "placement": spaces.Box(-1, stage.devices - 1, (max_units,), np.int32),
+                "problem": spaces.Box(0, max(len(sampler.problems) - 1, 1), (1,), np.int32),
+                "placement": spaces.Box(-1, sampler.devices - 1, (max_units,), np.int32),
                 "visited": spaces.Box(0, 1, (max_units,), np.int8),
                 "current": spaces.Box(0, max(max_units - 1, 1), (1,), np.int32),
             }
@@ -72,8 +73,8 @@ class Ids:
         """Arrays as the space describes them."""
         if progress.index < 0:
             raise InputError(
-                f"graph {progress.scene.problem.graph.name!r} has no id here; "
-                f"give it to the environment beside {', '.join(self._names)}, or observe with obs='graph'"
+                f"graph {progress.observed.problem.graph.name!r} has no id here; "
+                f"give it to the environment in addition to {', '.join(self._names)}, or observe with obs='graph'"
             )
         return {
             "problem": np.array([progress.index], np.int32),
@@ -89,9 +90,10 @@ class Padded:
     Of several copies of the graph (features="device_free") each is padded; edges are those of one.
     """
 
-    def __init__(self, stage: Stage, max_units: int, features: Features) -> None:
-        self._units, self._edges, self._features = max_units, max(stage.edges, 1), features
-        size = features.copies(stage.devices) * max_units * features.columns(stage.devices)
+    def __init__(self, sampler: ProblemSampler, features: Features) -> None:
+        self._units = max_units = sampler.max_units
+        self._edges, self._features = max(sampler.edges, 1), features
+        size = features.copies(sampler.devices) * max_units * features.columns(sampler.devices)
         self.space: Space[Any] = spaces.Dict(
             {
                 "units": spaces.Box(0, 1, (size,), np.float32),
@@ -103,10 +105,10 @@ class Padded:
 
     def observe(self, progress: Progress) -> dict[str, Any]:
         """Arrays as the space describes them."""
-        units, edges = len(progress.placement), progress.scene.edges
+        units, edges = len(progress.placement), progress.observed.problem.units.edges
         if units > self._units or len(edges) > self._edges:
             raise InputError(
-                f"graph {progress.scene.problem.graph.name!r} has {units} units and {len(edges)} edges; "
+                f"graph {progress.observed.problem.graph.name!r} has {units} units and {len(edges)} edges; "
                 f"this environment has room for {self._units} and {self._edges}, obs='graph' for any number"
             )
         shown = self._features.of(progress)
@@ -126,19 +128,19 @@ class Graph:
     With features="device_free" it holds a copy of the graph for each device, one after the other.
     """
 
-    def __init__(self, stage: Stage, _max_units: int, features: Features) -> None:
+    def __init__(self, sampler: ProblemSampler, features: Features) -> None:
         self._features = features
         self.space: Space[Any] = spaces.Graph(
-            spaces.Box(0, 1, (features.columns(stage.devices),), np.float32), spaces.Box(0, 1, (1,), np.float32)
+            spaces.Box(0, 1, (features.columns(sampler.devices),), np.float32), spaces.Box(0, 1, (1,), np.float32)
         )
 
     def observe(self, progress: Progress) -> spaces.GraphInstance:
         """A graph as the space describes it."""
-        scene = progress.scene
+        observed = progress.observed
         nodes = self._features.of(progress)
         copies, units, columns = nodes.shape
-        edge_features = np.tile(scene.edge_bytes[:, None].astype(np.float32), (copies, 1))
-        edges = (scene.edges[None] + units * np.arange(copies)[:, None, None]).reshape(-1, 2)
+        edge_features = np.tile(observed.edge_bytes[:, None].astype(np.float32), (copies, 1))
+        edges = (observed.problem.units.edges[None] + units * np.arange(copies)[:, None, None]).reshape(-1, 2)
         return spaces.GraphInstance(nodes.reshape(-1, columns), edge_features, edges)
 
 
@@ -151,25 +153,18 @@ class Features:
     of: Callable[[Progress], Rows]  # (copies, units, columns) float32
 
 
-def find_observer(name: str, stage: Stage, max_units: int | None, features: str = "by_device") -> Observer:
-    """The observer of that name. Raises InputError for an unknown one, or for `max_units` that is too small."""
-    if name not in _OBSERVERS:
-        raise InputError(unknown("observation", name, _OBSERVERS))
-    if features not in FEATURES:
-        raise InputError(unknown("features", features, FEATURES))
-    return _OBSERVERS[name](stage, room_for(stage, max_units), FEATURES[features])
-
-
-def room_for(stage: Stage, max_units: int | None) -> int:
-    """How many units observations and actions are padded to. Raises InputError if the largest problem has more."""
-    if max_units is not None and max_units < stage.units:
-        raise InputError(f"max_units is {max_units}, but the largest graph has {stage.units} units")
-    return max_units or stage.units
+def find_observer(sampler: ProblemSampler, settings: Settings) -> Observer:
+    """The observer that the settings name. Raises InputError for an unknown one, or for too small a `max_units`."""
+    if settings.obs not in _OBSERVERS:
+        raise InputError(unknown("observation", settings.obs, _OBSERVERS))
+    if settings.features not in FEATURES:
+        raise InputError(unknown("features", settings.features, FEATURES))
+    return _OBSERVERS[settings.obs](sampler, FEATURES[settings.features])
 
 
 def by_device(progress: Progress) -> Rows:
     """(1, units, 2 devices + 4): seconds on each device, bytes sent, weights, device one-hot, visited, current."""
-    columns = [progress.scene.features, _on_device(progress), progress.visited, _is_current(progress)]
+    columns = [progress.observed.features, _on_device(progress), progress.visited, _is_current(progress)]
     return np.column_stack(columns).astype(np.float32)[None]
 
 
@@ -178,10 +173,10 @@ def published(progress: Progress) -> Rows:
 
     The run time is the mean over devices, which differ only here; what has a scale is a share of its column's largest.
     """
-    devices = len(progress.scene.problem.cluster)
-    seconds = progress.scene.features[:, :devices].mean(axis=1)
+    devices = len(progress.observed.problem.cluster)
+    seconds = progress.observed.features[:, :devices].mean(axis=1)
     seconds = seconds / max(float(seconds.max()), 1e-12)
-    columns = [seconds, progress.scene.features[:, devices], _on_device(progress)]
+    columns = [seconds, progress.observed.features[:, devices], _on_device(progress)]
     return np.column_stack([*columns, progress.visited, _is_current(progress)]).astype(np.float32)[None]
 
 
@@ -190,11 +185,11 @@ def device_free(progress: Progress) -> Rows:
 
     What each device sees; a policy that scores devices by it, one by one, serves any number of them.
     """
-    scene = progress.scene
-    devices, units = len(scene.problem.cluster), len(progress.placement)
+    observed = progress.observed
+    devices, units = len(observed.problem.cluster), len(progress.placement)
     rows = np.empty((devices, units, 6), np.float32)
-    rows[..., 0] = scene.features[:, :devices].T
-    rows[..., 1:3] = scene.features[:, devices:]
+    rows[..., 0] = observed.features[:, :devices].T
+    rows[..., 1:3] = observed.features[:, devices:]
     rows[..., 3] = _on_device(progress).T
     rows[..., 4] = progress.visited
     rows[..., 5] = _is_current(progress)
@@ -203,7 +198,7 @@ def device_free(progress: Progress) -> Rows:
 
 def _on_device(progress: Progress) -> Bools:
     """(units, devices) one-hot."""
-    on_device: Bools = progress.placement[:, None] == np.arange(len(progress.scene.problem.cluster))
+    on_device: Bools = progress.placement[:, None] == np.arange(len(progress.observed.problem.cluster))
     return on_device
 
 

@@ -19,7 +19,7 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from envs.gym.iterative import Episode, PlacetoEnv
-from envs.gym.problem_sampler import RENDERING, Scene, render
+from envs.gym.observed_problem import RENDERING, ObservedProblem, render
 from envs.simulation.simulator import Outcome
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Bools, Floats
@@ -30,7 +30,7 @@ Step = tuple[Any, Floats, Bools, Bools, dict[str, Any]]
 class PlacetoVectorEnv(VectorEnv[Any, Any, Any]):
     """`num_envs` episodes of Placeto's MDP side by side, of graphs of any sizes; the keywords are PlacetoEnv's.
 
-    An episode that has ended begins anew at the next step, whose action and reward are void for it. Observations
+    An episode that has ended begins again at the next step, whose action and reward are void for it. Observations
     are stacked, those of obs="graph" in a tuple. With start="best" the episodes share the best placements. Raises
     InputError for wrong arguments.
     """
@@ -50,9 +50,9 @@ class PlacetoVectorEnv(VectorEnv[Any, Any, Any]):
         self._episodes: list[Episode] = []
 
     @property
-    def scenes(self) -> list[Scene]:
+    def problems(self) -> list[ObservedProblem]:
         """The problems, by the id that observations show."""
-        return self._env.scenes
+        return self._env.problems
 
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: Mapping[str, Any] | None = None
@@ -92,12 +92,12 @@ class PlacetoVectorEnv(VectorEnv[Any, Any, Any]):
         if self.render_mode is None:
             return None
         states = [episode.progress for episode in self._episodes]
-        return tuple(render(progress.scene, progress.placement, self.render_mode) for progress in states)
+        return tuple(render(progress.observed, progress.placement, self.render_mode) for progress in states)
 
     def action_masks(self) -> Bools:
         """(num_envs, devices) whether each device has room for the current unit's weights."""
         states = [episode.progress for episode in self._episodes]
-        return np.stack([progress.scene.allowed(progress.current) for progress in states])
+        return np.stack([progress.observed.allowed(progress.current) for progress in states])
 
     def _settle(self) -> Floats:
         """(num_envs,) rewards, after a simulation of each episode's placement."""
@@ -120,13 +120,13 @@ class PlacetoVectorEnv(VectorEnv[Any, Any, Any]):
 
 def simulate_together(episodes: Sequence[Episode]) -> list[Outcome]:
     """What each episode's placement costs: one call of the simulator for each of their problems."""
-    of_scene: dict[Scene, list[int]] = defaultdict(list)
+    of_problem: dict[ObservedProblem, list[int]] = defaultdict(list)
     for i, episode in enumerate(episodes):
-        of_scene[episode.progress.scene].append(i)
+        of_problem[episode.progress.observed].append(i)
     found: dict[int, Outcome] = {}
-    for scene, members in of_scene.items():
+    for observed, members in of_problem.items():
         placements: NDArray[np.int64] = np.stack([episodes[i].progress.placement for i in members])
-        outcomes = scene.simulator.run_batch(placements)
+        outcomes = observed.simulator.run_batch(placements)
         for row, i in enumerate(members):
             seconds, fits = float(outcomes.step_seconds[row]), bool(outcomes.fits[row])
             found[i] = Outcome(seconds, outcomes.peak_bytes[row], fits)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from envs.costs.costs import costs_of
+from envs.costs.costs import fastest_device
 from graphs.foundation.errors import DoesNotFitError, InputError
 from graphs.op_graph import Ints
 from graphs.problem import Problem
@@ -71,9 +71,8 @@ def _reason(error: Exception) -> str:
 
 
 def _together(problem: Problem) -> Ints:
-    """(units,) all on the device that would take the shortest to do everything, as far as the graph allows that."""
-    fastest = int(costs_of(problem).op_seconds.sum(axis=0).argmin())
-    return problem.made_allowed(np.full(problem.graph.num_units, fastest))
+    """(units,) all on the fastest device, as far as the graph allows that."""
+    return problem.made_allowed(np.full(len(problem.units), fastest_device(problem)))
 
 
 def _samples(budget: int) -> int:

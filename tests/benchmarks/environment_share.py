@@ -38,14 +38,14 @@ def _environment(trainer: ReinforceTrainer) -> None:
     """What an update asks of the environment, with drawn actions; features are built to act and again to learn."""
     features = FEATURES[trainer.policy.shape.features]
     rng = np.random.default_rng(0)
-    episodes = [trainer.mdp.begin(index, field.scene, rng) for index, field in enumerate(trainer.fields)]
+    episodes = [trainer.mdp.begin(index, field.observed, rng) for index, field in enumerate(trainer.fields)]
     _settle(trainer, episodes)
     while living := [episode for episode in episodes if not episode.ended]:
         for episode in living:
             state = episode.progress.copy()
             for _ in ("to act", "to learn"):
                 features.of(state)
-            episode.place(int(rng.integers(len(state.scene.problem.cluster))))
+            episode.place(int(rng.integers(len(state.observed.problem.cluster))))
         _settle(trainer, living)
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from envs.gym.iterative import Mdp, Rules
 from envs.gym.observations import Progress
-from envs.gym.problem_sampler import Scene
+from envs.gym.observed_problem import ObservedProblem
 from envs.simulation.simulator import simulate
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
@@ -27,32 +27,32 @@ from tests.oracle.toys import Toy, random_graph, toy_cluster, toy_graph
 SHAPES = (Shape(devices=3, rounds=3), Shape(rounds=3), Shape(devices=3, width=5, rounds=2, mean=True))
 
 
-def a_scene(ops: int, devices: int = 3, seed: int = 0) -> Scene:
-    return Scene.of(Problem(random_graph(ops, seed), toy_cluster(devices)))
+def some_problem(ops: int, devices: int = 3, seed: int = 0) -> ObservedProblem:
+    return ObservedProblem.of(Problem(random_graph(ops, seed), toy_cluster(devices)))
 
 
-def some_states(*scenes: Scene, seed: int = 0) -> list[Progress]:
-    """A state of each scene, as it may come up half-way."""
+def some_states(*problems: ObservedProblem, seed: int = 0) -> list[Progress]:
+    """A state of each problem, as it may come up half-way."""
     rng = np.random.default_rng(seed)
     states = []
-    for index, scene in enumerate(scenes):
-        units, devices = len(scene.order), len(scene.problem.cluster)
+    for index, observed in enumerate(problems):
+        units, devices = len(observed.problem.units), len(observed.problem.cluster)
         placement, visited = rng.integers(0, devices, units), rng.random(units) < 0.5
-        states.append(Progress(index, scene, placement, visited, int(rng.integers(units))))
+        states.append(Progress(index, observed, placement, visited, int(rng.integers(units))))
     return states
 
 
 def seen_by(policy: PlacetoPolicy, states: list[Progress]) -> States:
-    return policy.see(states, [Kinship.of(state.scene) for state in states])
+    return policy.see(states, [Kinship.of(state.observed.problem) for state in states])
 
 
 @given(seed=st.integers(0, 1000), ops=st.integers(1, 25))
 @settings(max_examples=25, deadline=None)
 def test_kin_are_networkx_s_ancestors_and_descendants_and_the_rest_is_parallel(seed: int, ops: int) -> None:
-    scene = a_scene(ops, seed=seed)
+    problem = some_problem(ops, seed=seed).problem
     graph: nx.DiGraph[int] = nx.DiGraph(random_graph(ops, seed).edges.tolist())
     graph.add_nodes_from(range(ops))
-    kin = Kinship.of(scene).kin
+    kin = Kinship.of(problem).kin
     for unit in range(ops):
         before, after = nx.ancestors(graph, unit), nx.descendants(graph, unit)
         assert set(np.flatnonzero(kin[unit] == ANCESTOR)) == before
@@ -62,7 +62,7 @@ def test_kin_are_networkx_s_ancestors_and_descendants_and_the_rest_is_parallel(s
 
 def test_in_a_cycle_of_groups_a_unit_is_both_before_and_after() -> None:
     chain = toy_graph([1, 1, 1, 1], [(0, 1), (1, 2), (2, 3)], group=[0, 1, 0, 2])  # groups {a, c}, {b}, {d}
-    kin = Kinship.of(Scene.of(Problem(chain, toy_cluster(2)))).kin
+    kin = Kinship.of(Problem(chain, toy_cluster(2))).kin
     both = ANCESTOR | DESCENDANT
     assert kin.tolist() == [[0, both, DESCENDANT], [both, 0, DESCENDANT], [ANCESTOR, ANCESTOR, 0]]
 
@@ -70,7 +70,7 @@ def test_in_a_cycle_of_groups_a_unit_is_both_before_and_after() -> None:
 def test_a_graph_too_large_to_look_at_for_each_unit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(placeto_states, "MOST_UNITS", 5)
     with pytest.raises(InputError, match=r"'random6' has 6 units.*into 5 groups at most"):
-        build(untrained=True).place(a_scene(6).problem)
+        build(untrained=True).place(some_problem(6).problem)
 
 
 def test_a_node_hears_its_producers_and_consumers_as_far_as_there_are_rounds() -> None:
@@ -134,7 +134,7 @@ def test_an_aggregator_is_g_of_the_sum_of_f() -> None:
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_state_is_judged_alike_alone_and_in_a_batch(shape: Shape) -> None:
     policy = new_placeto(shape, seed=1)
-    states = some_states(*(a_scene(ops, seed=ops) for ops in (1, 6, 17, 6)))
+    states = some_states(*(some_problem(ops, seed=ops) for ops in (1, 6, 17, 6)))
     together = policy.logits(seen_by(policy, states))
     assert together.shape == (4, 3)
     for state, row in zip(states, together, strict=True):
@@ -143,7 +143,7 @@ def test_a_state_is_judged_alike_alone_and_in_a_batch(shape: Shape) -> None:
 
 def test_without_a_number_of_devices_it_serves_clusters_side_by_side_and_does_not_mind_their_order() -> None:
     policy = new_placeto(Shape(), seed=1)
-    states = some_states(a_scene(9, 2), a_scene(7, 4))
+    states = some_states(some_problem(9, 2), some_problem(7, 4))
     logits = policy.logits(seen_by(policy, states))
     assert torch.isinf(logits[0, 2:]).all(), "devices that are not there are never chosen"
     chosen, entropy = policy.score(seen_by(policy, states), torch.tensor([1, 3]))
@@ -161,7 +161,7 @@ def test_without_a_number_of_devices_it_serves_clusters_side_by_side_and_does_no
 
 @pytest.mark.parametrize("devices", [0, 3])
 def test_a_share_of_the_draws_is_uniform_over_the_cluster_s_devices(devices: int) -> None:
-    states = some_states(a_scene(5, 3), a_scene(7, 3))
+    states = some_states(some_problem(5, 3), some_problem(7, 3))
     plain, mixed = (new_placeto(Shape(devices=devices, explore=share), seed=1) for share in (0.0, 0.3))
     before, after = (policy.logits(seen_by(policy, states)).softmax(-1) for policy in (plain, mixed))
     torch.testing.assert_close(after, 0.7 * before + 0.3 / 3)
@@ -177,39 +177,39 @@ def test_a_policy_for_some_number_of_devices_refuses_another() -> None:
 
 def test_draws_follow_the_probabilities() -> None:
     policy = new_placeto(SHAPES[0], seed=1)
-    (state,) = some_states(a_scene(6))
-    seen = policy.see([state] * 2000, [Kinship.of(state.scene)] * 2000)
+    (state,) = some_states(some_problem(6))
+    seen = policy.see([state] * 2000, [Kinship.of(state.observed.problem)] * 2000)
     drawn = policy.act(seen, torch.Generator().manual_seed(0))
     frequency = torch.bincount(drawn, minlength=3) / 2000
     torch.testing.assert_close(frequency, policy.logits(seen)[0].softmax(-1), atol=0.04, rtol=0)
 
 
 def test_a_played_episode_visits_in_order_and_tells_what_it_saw() -> None:
-    scenes = [a_scene(4, seed=1), a_scene(7, seed=2)]
+    problems = [some_problem(4, seed=1), some_problem(7, seed=2)]
     mdp = Mdp(Rules(order="given", start="zero"))
     rng = np.random.default_rng(0)
-    episodes = [mdp.begin(i, scene, rng) for i, scene in enumerate(scenes)]
-    kinships = {scene: Kinship.of(scene) for scene in scenes}
+    episodes = [mdp.begin(i, observed, rng) for i, observed in enumerate(problems)]
+    kinships = {observed: Kinship.of(observed.problem) for observed in problems}
     steps: list[list[Turn]] = list(play(new_placeto(Shape(), 0), episodes, kinships, torch.Generator().manual_seed(0)))
     assert [len(turns) for turns in steps] == [2, 2, 2, 2, 1, 1, 1]
-    for i, (episode, scene) in enumerate(zip(episodes, scenes, strict=True)):
+    for i, (episode, observed) in enumerate(zip(episodes, problems, strict=True)):
         mine = [turn for turns in steps for turn in turns if turn.episode == i]
-        assert [turn.state.current for turn in mine] == list(range(len(scene.order)))
-        assert [int(turn.state.visited.sum()) for turn in mine] == list(range(len(scene.order)))
+        assert [turn.state.current for turn in mine] == list(range(len(observed.problem.units)))
+        assert [int(turn.state.visited.sum()) for turn in mine] == list(range(len(observed.problem.units)))
         assert not mine[0].state.placement.any()
         assert episode.progress.placement.tolist() == [turn.device for turn in mine]
         assert episode.ended
 
 
 def test_without_simulations_it_answers_with_the_end_of_the_greedy_episode() -> None:
-    scene = a_scene(8, seed=3)
+    observed = some_problem(8, seed=3)
     policy = new_placeto(Shape(devices=3, order="given"), seed=8)
-    episode = Mdp(Rules(start="single", order="given")).begin(0, scene, np.random.default_rng(0))
-    for turns in play(policy, [episode], {scene: Kinship.of(scene)}, torch.Generator(), greedy=1):
+    episode = Mdp(Rules(start="single", order="given")).begin(0, observed, np.random.default_rng(0))
+    for turns in play(policy, [episode], {observed: Kinship.of(observed.problem)}, torch.Generator(), greedy=1):
         assert turns[0].device == int(policy.logits(seen_by(policy, [turns[0].state])).argmax())
-    result = Placeto(policy).place(scene.problem, seed=9, budget=0)
+    result = Placeto(policy).place(observed.problem, seed=9, budget=0)
     assert result.plan.placement.tolist() == episode.progress.placement.tolist()
-    assert result.plan.placement[-1] != scene.fastest_device(), "it has moved to the last"
+    assert result.plan.placement[-1] != observed.prepared.fastest_device, "it has moved to the last"
     assert result.simulations == 0
 
 
@@ -237,7 +237,7 @@ def test_a_policy_is_kept_in_a_folder(network: str, tmp_path: Path) -> None:
     placer = build(checkpoint=str(tmp_path))
     assert placer.name == f"placeto:checkpoint={tmp_path}"
     assert placer.policy.shape == policy.shape
-    states = some_states(a_scene(8))
+    states = some_states(some_problem(8))
     assert torch.equal(policy.logits(seen_by(policy, states)), placer.policy.logits(seen_by(placer.policy, states)))
 
 

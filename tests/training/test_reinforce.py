@@ -144,7 +144,7 @@ def test_it_finds_the_known_optimum_of_a_diamond(four_ops_two_devices: Toy) -> N
     assert (
         simulate(problem, Placeto(trainer.policy).place(problem).plan).step_seconds == four_ops_two_devices.best_seconds
     )
-    assert trainer.mdp.best[trainer.fields[0].scene][0] == four_ops_two_devices.best_seconds
+    assert trainer.mdp.best[trainer.fields[0].observed].value == four_ops_two_devices.best_seconds
 
 
 def test_the_gradient_does_not_depend_on_how_it_is_portioned(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -212,8 +212,8 @@ def test_the_best_placement_known_is_imitated() -> None:
         lines = [trainer.update() for _ in range(40)]
         assert (lines[-1].entropy < 0.3) == follows
         if follows:
-            plan = Placeto(trainer.policy).place(trainer.fields[0].scene.problem).plan
-            assert plan.per_unit(trainer.fields[0].scene.problem).tolist() == [1]
+            plan = Placeto(trainer.policy).place(trainer.fields[0].observed.problem).plan
+            assert plan.per_unit(trainer.fields[0].observed.problem).tolist() == [1]
 
 
 def test_imitation_fades_linearly_to_nothing() -> None:

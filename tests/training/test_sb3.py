@@ -109,7 +109,7 @@ def test_under_stable_baselines_it_is_the_same_policy() -> None:
     for mine, other in zip(classifier, [*theirs.mlp_extractor.policy_net, theirs.action_net], strict=True):
         other.load_state_dict(mine.state_dict())
     rng = np.random.default_rng(0)
-    kinships = [Kinship.of(scene) for scene in inner.scenes]
+    kinships = [Kinship.of(each.problem) for each in inner.problems]
     observations, states = [], []
     for problem, steps in ((2, 7), (0, 0), (1, 8), (0, 4)):
         observation, _ = env.reset(seed=problem, options={"problem": problem})

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from envs.gym.iterative import Mdp, Rules
-from envs.gym.problem_sampler import Scene
+from envs.gym.observed_problem import ObservedProblem
 from envs.objectives import evaluator_of
 from envs.placer_result import PlacerResult
 from graphs.foundation.torch_threads import limit_torch_threads
@@ -40,23 +40,23 @@ class Placeto:
         """
         limit_torch_threads()
         self.policy.check(problem.cluster)
-        scene = Scene.of(problem)
+        observed = ObservedProblem.of(problem)
         choices = max(1, min(self.samples or budget, budget))
         episodes = min(MOST_EPISODES, choices)
-        trails = self._trails(scene, episodes, seed)
+        trails = self._trails(observed, episodes, seed)
         passed = [problem.made_allowed(ends) for at_a_time in reversed(trails) for ends in at_a_time]
         chosen = _distinct(passed)[:choices]
         evaluator = evaluator_of(problem)
         best = evaluator.run_batch(np.stack(chosen)).best() if len(chosen) > 1 else 0
         return PlacerResult.of_units(problem, chosen[best], self.name, seed, simulations=evaluator.simulations)
 
-    def _trails(self, scene: Scene, count: int, seed: int) -> list[list[Ints]]:
+    def _trails(self, observed: ObservedProblem, count: int, seed: int) -> list[list[Ints]]:
         """After each step, the (units,) placement of each episode, the greedy one first."""
         rng = np.random.default_rng(seed)
         mdp = Mdp(Rules(start="single", order=self.policy.shape.order))
-        episodes = [mdp.begin(0, scene, rng) for _ in range(count)]
+        episodes = [mdp.begin(0, observed, rng) for _ in range(count)]
         generator = torch.Generator().manual_seed(seed)
-        turns = play(self.policy, episodes, {scene: Kinship.of(scene)}, generator, greedy=1)
+        turns = play(self.policy, episodes, {observed: Kinship.of(observed.problem)}, generator, greedy=1)
         return [[episode.progress.placement.copy() for episode in episodes] for _ in turns]
 
 

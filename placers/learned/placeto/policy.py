@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from envs.gym.iterative import Episode
 from envs.gym.observations import FEATURES, Progress
-from envs.gym.problem_sampler import Scene
+from envs.gym.observed_problem import ObservedProblem
 from graphs.cluster import Cluster
 from graphs.foundation.errors import InputError
 from placers.learned.finite import check_outputs
@@ -116,7 +116,7 @@ def new_placeto(network: Shape | str, seed: int) -> PlacetoPolicy:
 def play(
     policy: PlacetoPolicy,
     episodes: Sequence[Episode],
-    kinships: Mapping[Scene, Kinship],
+    kinships: Mapping[ObservedProblem, Kinship],
     generator: torch.Generator,
     *,
     greedy: int = 0,
@@ -127,7 +127,7 @@ def play(
     """
     while living := [i for i, episode in enumerate(episodes) if not episode.ended]:
         states = [episodes[i].progress.copy() for i in living]
-        seen = policy.see(states, [kinships[state.scene] for state in states])
+        seen = policy.see(states, [kinships[state.observed] for state in states])
         devices = policy.act(seen, generator, greedy=torch.tensor(living) < greedy).tolist()
         turns = [Turn(i, state, device) for i, state, device in zip(living, states, devices, strict=True)]
         for turn in turns:

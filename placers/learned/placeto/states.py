@@ -15,10 +15,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from envs.gym.observations import FEATURES, Progress
-from envs.gym.problem_sampler import Scene
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Bools, Ints
-from placers.learned.features import observe
+from graphs.problem import Problem
 
 ANCESTOR, DESCENDANT, PARALLEL = 1, 2, 4  # bits: in a cycle of groups a unit may be both before and after another
 
@@ -33,22 +32,21 @@ class Kinship:
     kin: NDArray[np.uint8]  # (units, units) [v, u]: what u is to v; 0 to itself
 
     @classmethod
-    def of(cls, scene: Scene) -> Kinship:
+    def of(cls, problem: Problem) -> Kinship:
         """The kinship of a problem's units; parallel are those that are neither before nor after.
 
         Raises InputError for more than MOST_UNITS.
         """
-        graph = scene.problem.graph
+        graph, units = problem.graph, problem.units
         if graph.num_units > MOST_UNITS:
             raise InputError(
                 f"graph {graph.name!r} has {graph.num_units} units, and Placeto looks at all of them once for each; "
                 f"tie its ops into {MOST_UNITS} groups at most (--groups)"
             )
-        edges = observe(scene.problem, scene.simulator.costs).edges
-        after = _reaches(edges, scene.order)
+        after = _reaches(units.forward_edges, units.order)
         kin = ANCESTOR * after.T + DESCENDANT * after + PARALLEL * ~(after | after.T)
         np.fill_diagonal(kin, 0)
-        return cls(np.ascontiguousarray(edges.T), kin.astype(np.uint8))
+        return cls(np.ascontiguousarray(units.forward_edges.T), kin.astype(np.uint8))
 
 
 @dataclass(frozen=True, eq=False)
