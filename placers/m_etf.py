@@ -18,7 +18,7 @@ from graphs.cluster import Cluster
 from graphs.foundation.by_name import Named
 from graphs.op_graph import Bools, Floats, Ints, OpGraph
 from graphs.problem import Problem
-from placers.heft import Schedule, devices_with_room, link_costs, place_within_memory
+from placers.solvers.list_scheduling import Schedule, devices_with_room, link_costs, place_within_memory
 
 
 @dataclass(frozen=True)

@@ -27,8 +27,8 @@ from graphs.foundation.errors import InputError
 from graphs.op_graph import Bools, Floats, Ints, OpGraph
 from graphs.problem import Problem
 from graphs.units import Units
-from placers.heft import Schedule, mean_transfers, place_within_memory
 from placers.m_etf import earliest_task_first
+from placers.solvers.list_scheduling import Schedule, mean_transfers, place_within_memory
 
 ROUND_UP = 0.1  # a relaxed choice below it makes a favourite: Baechi's threshold; at most 0.5, or choices would clash
 LARGEST_PROGRAM = 10_000  # ops; a program of as many takes seconds

@@ -18,7 +18,8 @@ from graphs.foundation.by_name import Named
 from graphs.op_graph import Floats, OpGraph
 from graphs.order import ready_first
 from graphs.problem import Problem
-from placers.heft import Schedule, mean_transfers, place_within_memory, schedule
+from placers.heft import schedule
+from placers.solvers.list_scheduling import Schedule, mean_transfers, place_within_memory
 
 
 @dataclass(frozen=True)

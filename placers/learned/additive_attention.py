@@ -1,8 +1,8 @@
 """Additive attention, w . tanh(query + key) for every query and key (Bahdanau et al. 2015, equation 6), in small parts.
 
 As one expression it moves (rows, queries, keys, width) numbers through memory several times, forwards and backwards.
-Here parts of it that fit a core's cache are made, used, and made again for the gradient. There are as many hyperbolic
-tangents as numbers, and only queries + keys exponentials: tanh(q + k) = 1 - 2 s, with s = 1 / (1 + exp(2 q) exp(2 k)).
+Here parts that fit a core's cache are computed, used, and computed again for the gradient. Instead of a hyperbolic
+tangent per number it takes an exponential per query and key: tanh(q + k) = 1 - 2 s, s = 1 / (1 + exp(2 q) exp(2 k)).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-PART = 2**17  # numbers that are made at a time: half a megabyte
+PART = 2**17  # numbers that are computed at a time: half a megabyte
 FARTHEST = 40.0  # queries and keys are cut there, since exp(2 * 40) is a number of 32 bits and exp(2 * 45) is not
 
 
@@ -58,7 +58,7 @@ def _exponentials(values: Tensor) -> Tensor:
 
 
 def _logistic(from_queries: Tensor, from_keys: Tensor) -> Tensor:
-    """(rows, queries, keys, width) s, of which tanh(q + k) is 1 - 2 s."""
+    """(rows, queries, keys, width) s, where tanh(q + k) = 1 - 2 s."""
     return (from_queries[:, :, None] * from_keys[:, None]).add_(1).reciprocal_()
 
 

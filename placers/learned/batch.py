@@ -14,7 +14,7 @@ from placers.learned.features import Observation
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Problems side by side; padded entries are False in the masks."""
+    """Several problems; padded entries are False in the masks."""
 
     units: Tensor  # (problems, units, unit features)
     unit_mask: Tensor  # (problems, units) bool

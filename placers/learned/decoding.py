@@ -9,20 +9,20 @@ from torch import Tensor
 from envs.held_memory import HeldMemory, Room
 from graphs.op_graph import Floats, Ints
 
-HOTTEST = 8.0  # temperature of the last sample
-FULLEST, EMPTIEST = 0.9, 0.7  # shares of the memory that the estimate may fill, from the first sample to the last
+HIGHEST_TEMPERATURE = 8.0  # of the last sample; the first has 1
+HIGHEST_FILL, LOWEST_FILL = 0.9, 0.7  # shares of the memory to fill by estimate, from the first sample to the last
 
 
 def candidates(logits: Tensor, held: HeldMemory, count: int, generator: torch.Generator) -> Ints:
-    """(count, units) placements from logits (units, devices): the most likely one, then ever bolder samples.
+    """(count, units) placements from logits (units, devices): the most likely one, then samples of rising temperature.
 
-    A trained policy is so sure of itself that plain samples hardly differ. So the temperature rises from 1 to HOTTEST,
-    which lets the undecided units vary first. Each placement is made to fit, by an estimate of the memory held.
+    Plain samples of a trained policy hardly differ, since its probabilities are close to 0 or 1. A higher temperature
+    lets the undecided units vary first. Each placement is made to fit, by an estimate of the memory held.
     """
-    temperatures = torch.logspace(0, float(np.log10(HOTTEST)), max(count - 1, 1))[: count - 1]
+    temperatures = torch.logspace(0, float(np.log10(HIGHEST_TEMPERATURE)), max(count - 1, 1))[: count - 1]
     drawn = [torch.multinomial((logits / t).softmax(-1), 1, generator=generator).squeeze(-1) for t in temperatures]
     placements = torch.stack([logits.argmax(-1), *drawn]).numpy()
-    shares = np.linspace(FULLEST, EMPTIEST, count)
+    shares = np.linspace(HIGHEST_FILL, LOWEST_FILL, count)
     preferred = logits.numpy().astype(np.float64)
     return np.stack([made_to_fit(p, preferred, held, share) for p, share in zip(placements, shares, strict=True)])
 

@@ -1,4 +1,4 @@
-"""What a policy computes must be numbers: one whose weights or outputs are not finite would place by accident."""
+"""What a policy computes must be finite numbers: with NaN or infinity its placements would mean nothing."""
 
 from __future__ import annotations
 

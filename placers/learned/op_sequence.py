@@ -1,9 +1,9 @@
 """OpSequence: what recurrent policies see of a graph, its units one after another in topological order.
 
 Op type, output sizes and neighbours are the features of Mirhoseini et al. (2017, section 3.2; 2018, section 3), who
-read nothing of the devices: what these are worth is learned. Ours is what our graphs oblige us to: a unit has several
-forward ops (the others are placed with them), so types are counted; kinds of ops are told apart as `features` does;
-and graphs hold the bytes of an output instead of its shape, whose logarithm takes the place of the shape's dimensions.
+read nothing of the devices: what these are worth is learned. Ours is what our graphs require: a unit has several
+forward ops (the others are placed with them), so types are counted; the types are the KINDS of `features`; and graphs
+hold the bytes of an output instead of its shape, whose logarithm takes the place of the shape's dimensions.
 """
 
 from __future__ import annotations
@@ -18,9 +18,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from graphs.op_graph import Floats, Ints, OpGraph, Phase
 from graphs.units import Units
-from placers.learned.features import KIND_WORDS
-
-TYPES = (*KIND_WORDS, "other")
+from placers.learned.features import KINDS, kind_index
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,7 +26,7 @@ class OpSequence:
     """The units of a graph by their position in a topological order; edges are those of the forward pass."""
 
     order: Ints  # (units,) the unit at each position
-    types: Floats  # (units, len(TYPES)) how many forward ops of each type
+    types: Floats  # (units, len(KINDS)) how many forward ops of each type
     sizes: Floats  # (units,) log(1 + bytes) of the forward ops' outputs
     edges: Ints  # (edges, 2) positions of producer and consumer; each pair once, sorted
     connections: Floats  # (edges,) how many edges between ops it stands for
@@ -40,8 +38,8 @@ class OpSequence:
         position = np.argsort(order)
         forward = graph.phase == Phase.FORWARD
         place = position[graph.units]
-        types = np.zeros((len(order), len(TYPES)))
-        np.add.at(types, (place[forward], np.array([_type(kind) for kind in graph.kinds])[forward]), 1.0)
+        types = np.zeros((len(order), len(KINDS)))
+        np.add.at(types, (place[forward], np.array([kind_index(kind) for kind in graph.kinds])[forward]), 1.0)
         sent_bytes = np.bincount(place[forward], weights=graph.sent_bytes[forward], minlength=len(order))
         between = place[graph.edges[forward[graph.edges].all(axis=1)]]
         apart = between[between[:, 0] != between[:, 1]]
@@ -55,14 +53,14 @@ class Sequences:
 
     order: Tensor  # (problems, units) the unit at each position
     mask: Tensor  # (problems, units) bool, False where padded; the same for positions as for units
-    types: Tensor  # (problems, units, len(TYPES))
+    types: Tensor  # (problems, units, len(KINDS))
     sizes: Tensor  # (problems, units)
     edges: Tensor  # (problems, edges, 2) positions
     connections: Tensor  # (problems, edges), 0 where padded
 
     @classmethod
     def of(cls, sequences: Sequence[OpSequence]) -> Sequences:
-        """Sequences of any lengths side by side."""
+        """Sequences of any lengths."""
         lengths = torch.tensor([len(one.order) for one in sequences])
         units = int(lengths.max())
         order = torch.arange(units).repeat(len(sequences), 1)
@@ -87,11 +85,6 @@ class Sequences:
 
     def _order_of(self, values: Tensor) -> Tensor:
         return self.order[:, None].expand_as(values)
-
-
-def _type(kind: str) -> int:
-    """Index in TYPES: the first whose words occur in the kind."""
-    return next((i for i, words in enumerate(KIND_WORDS.values()) if any(word in kind for word in words)), -1)
 
 
 def _padded(values: Sequence[Floats]) -> Tensor:

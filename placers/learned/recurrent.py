@@ -21,7 +21,7 @@ from placers.learned.finite import check_outputs
 
 @dataclass(frozen=True, eq=False)
 class Memory:
-    """What the encoder made of some sequences: what the decoder attends to, and the state in which it starts."""
+    """The encoder's outputs for some sequences: what the decoder attends to, and its initial state."""
 
     states: Tensor  # (rows, steps, hidden), as attention reads them
     mask: Tensor  # (rows, steps) bool, False where padded
@@ -50,14 +50,16 @@ class Seq2Seq(nn.Module):
         self.bound, self.temperature = bound, temperature
         self.encoder = nn.LSTM(inputs, hidden // 2, batch_first=True, bidirectional=True)
         self.decoder = nn.LSTM(hidden, hidden, batch_first=True)
-        self.before = nn.Embedding(devices + 1, hidden)  # of the device chosen before; the last one says: begin
+        self.before = nn.Embedding(
+            devices + 1, hidden
+        )  # of the device chosen before; the last one stands for the beginning
         self.key = nn.Linear(hidden, hidden, bias=False)
         self.query = nn.Linear(hidden, hidden, bias=False)
         self.weigh = nn.Linear(hidden, 1, bias=False)
         self.out = nn.Linear(2 * hidden, devices, bias=False)
         for name, parameter in self.named_parameters():
             nn.init.xavier_uniform_(parameter) if parameter.dim() > 1 else nn.init.zeros_(parameter)
-            if "bias_ih" in name:  # gates are in the order input, forget, cell, output: begin by remembering
+            if "bias_ih" in name:  # gates are in the order input, forget, cell, output: begin with open forget gates
                 nn.init.ones_(parameter.detach()[len(parameter) // 4 : len(parameter) // 2])
 
     def encode(self, inputs: Tensor, mask: Tensor) -> Memory:

@@ -1,4 +1,4 @@
-"""Shapes: what a policy is made of, told by a spec such as "colocrl:devices=2,hidden=64"; and whom it is for."""
+"""Shapes: the sizes of a policy, given by a spec such as "colocrl:devices=2,hidden=64", and the clusters it is for."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def shape_of(spec: str, name: str, kind: type[S]) -> S:
 
 
 def check_devices(name: str, devices: int, cluster: Cluster) -> None:
-    """Raise InputError if a policy for so many devices does not fit the cluster."""
+    """Raise InputError if a policy for this number of devices does not fit the cluster."""
     if len(cluster) != devices:
         raise InputError(
             f"this policy of {name!r} is for {devices} devices, cluster {cluster.name!r} has {len(cluster)}; "

@@ -11,7 +11,8 @@ from graphs.cluster import Cluster
 from graphs.load import load_cluster
 from graphs.op_graph import Floats
 from graphs.problem import Problem
-from placers.heft import Heft, IdleTime, Schedule, most_urgent_first, schedule, upward_ranks
+from placers.heft import Heft, IdleTime, most_urgent_first, schedule
+from placers.solvers.list_scheduling import Schedule, upward_ranks
 from tests.oracle.toys import random_graph, toy_cluster, toy_graph
 
 # Topcuoglu, Hariri and Wu 2002, figure 2: ten tasks, three processors.

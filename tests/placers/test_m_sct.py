@@ -11,9 +11,9 @@ from graphs.cluster import Cluster, Device
 from graphs.op_graph import OpGraph
 from graphs.problem import Problem
 from placers import m_sct
-from placers.heft import Schedule
 from placers.m_etf import EarliestTaskFirst
 from placers.m_sct import Awake, SmallCommunicationTimes, favourite_edges, relaxed_choices, small_communication_times
+from placers.solvers.list_scheduling import Schedule
 from tests.oracle.toys import random_graph, toy_cluster, toy_graph
 
 

@@ -18,11 +18,12 @@ from placers.learned import additive_attention, recurrent
 from placers.learned.colocrl.placer import ColocRl
 from placers.learned.colocrl.placer import build as build_colocrl
 from placers.learned.colocrl.policy import ColocRlBatch, new_colocrl
+from placers.learned.features import KINDS
 from placers.learned.hdp.grouper import SLOTS, describe_groups, neighbours_of
 from placers.learned.hdp.placer import Hdp
 from placers.learned.hdp.placer import build as build_hdp
 from placers.learned.hdp.policy import new_hdp
-from placers.learned.op_sequence import TYPES, OpSequence, Sequences
+from placers.learned.op_sequence import OpSequence, Sequences
 from placers.learned.policy_file import Meta, save_policy
 from tests.oracle.toys import random_graph, toy_cluster, toy_graph
 
@@ -194,7 +195,7 @@ def test_a_sequence_is_in_topological_order_whatever_the_order_of_the_units() ->
     assert sequence.order.tolist() == [2, 1, 0]
     assert sequence.edges.tolist() == [[0, 1], [1, 2]]
     np.testing.assert_allclose(sequence.sizes, np.log1p([3, 1, 0]))
-    assert sequence.types.tolist() == [[0.0] * (len(TYPES) - 1) + [1.0]] * 3
+    assert sequence.types.tolist() == [[0.0] * (len(KINDS) - 1) + [1.0]] * 3
     sequences = Sequences.of([sequence, OpSequence.of(DIAMOND)])
     by_position = torch.tensor([[[7, 8, 9, 0]], [[1, 2, 3, 4]]])
     assert sequences.by_unit(by_position).tolist() == [[[9, 8, 7, 0]], [[1, 2, 3, 4]]]
@@ -226,10 +227,10 @@ def test_hdp_describes_groups_by_connections_types_and_sizes() -> None:
     size = 2 * np.log1p(1)
     rows = [[1, 2, 0, 1, 0, 0], [0, 1, 0, 2, 1, 0]]  # a to b, c; b and c to d: a row, then a column
     for described, row in ((first, rows[0]), (second, rows[1])):
-        np.testing.assert_allclose(described, np.array([*row, *[0] * (len(TYPES) - 1), 2, size]) / 3, rtol=1e-6)
+        np.testing.assert_allclose(described, np.array([*row, *[0] * (len(KINDS) - 1), 2, size]) / 3, rtol=1e-6)
     assert not any(empty)
     released = describe_groups(sequences, assigned, 3, released=True)[0, 0, 0]
-    np.testing.assert_allclose(released[6:], np.array([size, *[0] * (len(TYPES) - 2), 2, 0]) / 3, rtol=1e-6)
+    np.testing.assert_allclose(released[6:], np.array([size, *[0] * (len(KINDS) - 2), 2, 0]) / 3, rtol=1e-6)
 
 
 def test_units_of_a_group_share_its_device() -> None:

@@ -23,7 +23,8 @@ from placers.learned.sequential.encoder import attend
 from placers.learned.sequential.layout import Layout, interchangeable
 from placers.learned.sequential.placer import build
 from placers.learned.sequential.policy import SequentialBatch, SequentialPolicy, new_sequential
-from placers.learned.sequential.state import FILLED
+from placers.learned.sequential.rollout import roll_out
+from placers.learned.sequential.state import FILLED, GIVEN, Rollouts, RolloutState, Sampling, ScoreLayers
 from tests.oracle.toys import random_graph, toy_cluster, toy_graph
 
 NETWORK = "sequential:width=16,heads=2,hidden=16,sage_layers=1"
@@ -207,6 +208,26 @@ def test_features_are_finite_where_there_is_nothing_to_pay_and_nothing_to_hold()
         batch = batch_of(Problem(idle, cluster))
         policy = bold()
         assert torch.isfinite(policy.trace(batch, drawn(policy, batch, 2)).features).all()
+
+
+@pytest.mark.parametrize("before", [-1, 0])
+def test_every_feature_is_written_in_every_pass(before: int) -> None:
+    problem = Problem(random_graph(6, seed=1), toy_cluster(3))
+    layout = batch_of(problem).layouts[0]
+    units, width = len(layout.order), 4
+    layers = ScoreLayers(
+        state=np.zeros((units, width), np.float32),
+        first=np.zeros((len(FEATURES), width), np.float32),
+        second=np.zeros((width, 2), np.float32),
+        bias=np.zeros(2, np.float32),
+        out=np.zeros(2, np.float32),
+        skip=np.zeros(len(FEATURES), np.float32),
+    )
+    sampling = Sampling.of(GIVEN, np.zeros((1, units)), np.full((1, units), before))
+    rollouts = Rollouts.room_for(layout, 1, keep=True)
+    rollouts.features[:] = np.nan
+    roll_out(layout, layers, sampling, RolloutState.room_for(layout, layers), rollouts)
+    assert not [name for index, name in enumerate(FEATURES) if np.isnan(rollouts.features[..., index]).any()]
 
 
 def test_large_problems_attend_within_segments(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,8 +18,9 @@ from torch import Tensor, nn
 from envs.costs.costs import Costs
 from graphs.op_graph import Ints
 from graphs.problem import Problem
+from placers.learned.features import KINDS
 from placers.learned.gdp.policy import Scores, as_columns
-from placers.learned.op_sequence import TYPES, OpSequence, Sequences
+from placers.learned.op_sequence import OpSequence, Sequences
 from placers.learned.recurrent import Memory, Seq2Seq
 from placers.learned.shapes import Above0, Even, Size, check_devices, shape_of
 
@@ -56,7 +57,7 @@ class ColocRlPolicy(nn.Module):
     def __init__(self, shape: ColocRlShape) -> None:
         super().__init__()
         self.shape = shape
-        self.types = nn.Linear(len(TYPES), shape.type_width, bias=False)  # an embedding each; a unit's are averaged
+        self.types = nn.Linear(len(KINDS), shape.type_width, bias=False)  # an embedding each; a unit's are averaged
         inputs = shape.type_width + 1 + 2 * shape.positions
         self.network = Seq2Seq(inputs, shape.devices, shape.hidden, shape.bound, shape.temperature)
 

@@ -4,10 +4,10 @@ The features are those of the authors' code (TensorFlow's grappler): an op's typ
 about its neighbours, who they are and on which side; and a group's connections with every group, its op types and
 output sizes, divided by the largest of them plus one. Ops are units here, and sizes are as in `op_sequence`.
 
-That code reads numbers as they are, has no nonlinearity, and two slips: an op's list of neighbours is emptied when
-another predecessor is found, and output sizes are added to the counts of the first op types. With `released` all that
-is so here, too. Otherwise neighbours are given as shares of the sequence, since positions in the hundreds make the
-grouper sure of itself before it learnt anything, types as an indicator, and the grouper has a ReLU (ours).
+That code reads numbers as they are, has no nonlinearity, and two errors: an op's list of neighbours is emptied when
+another predecessor is found, and output sizes are added to the counts of the first op types. `released` repeats all
+that. Otherwise (ours) neighbours are shares of the sequence, since positions in the hundreds saturate the softmax
+before anything is learned, types are shares of the unit's ops, and the grouper has a ReLU.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from placers.learned.features import KINDS
 from placers.learned.finite import check_outputs
-from placers.learned.op_sequence import TYPES, OpSequence, Sequences
+from placers.learned.op_sequence import OpSequence, Sequences
 
 SLOTS = 20  # numbers about neighbours, two for each: its position, and 1 for a consumer or -1 for a producer
 
@@ -27,7 +28,7 @@ class Grouper(nn.Module):
     def __init__(self, hidden: int, groups: int, released: bool) -> None:
         super().__init__()
         self.released = released
-        self.first = nn.Linear((1 if released else len(TYPES)) + 1 + SLOTS, hidden, bias=False)
+        self.first = nn.Linear((1 if released else len(KINDS)) + 1 + SLOTS, hidden, bias=False)
         self.second = nn.Linear(hidden, groups, bias=False)
         for layer in (self.first, self.second):
             nn.init.xavier_uniform_(layer.weight)
@@ -52,7 +53,7 @@ def neighbours_of(sequence: OpSequence, *, released: bool) -> Tensor:
     units = len(sequence.order)
     lists: list[list[float]] = [[] for _ in range(units)]
     scale = 1 if released else units
-    for producer, consumer in sequence.edges.tolist():  # sorted by producer: who consumes it all comes before it
+    for producer, consumer in sequence.edges.tolist():  # sorted: an op's producers come before its consumers
         lists[producer] += [consumer / scale, 1.0]
         if released:
             lists[consumer] = []
@@ -78,5 +79,5 @@ def describe_groups(ops: Sequences, assigned: Tensor, groups: int, *, released: 
 
 
 def _spread(values: Tensor, samples: int) -> Tensor:
-    """(problems, samples, ...) the same for all samples."""
+    """(problems, ...) -> (problems, samples, ...), the same for all samples."""
     return values[:, None].expand(-1, samples, *values.shape[1:])

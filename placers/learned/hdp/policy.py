@@ -20,9 +20,10 @@ from torch import Tensor, nn
 from envs.costs.costs import Costs
 from graphs.op_graph import Ints
 from graphs.problem import Problem
+from placers.learned.features import KINDS
 from placers.learned.gdp.policy import Scores, as_columns
 from placers.learned.hdp.grouper import Grouper, describe_groups, neighbours_of
-from placers.learned.op_sequence import TYPES, OpSequence, Sequences
+from placers.learned.op_sequence import OpSequence, Sequences
 from placers.learned.recurrent import Memory, Seq2Seq
 from placers.learned.shapes import Above0, Even, Size, check_devices, shape_of
 
@@ -69,7 +70,7 @@ class HdpPolicy(nn.Module):
         super().__init__()
         self.shape = shape
         self.grouper = Grouper(shape.grouper, shape.num_groups, shape.released)
-        inputs = 2 * shape.num_groups + len(TYPES) + 1
+        inputs = 2 * shape.num_groups + len(KINDS) + 1
         self.placer = Seq2Seq(inputs, shape.devices, shape.hidden, shape.bound, shape.temperature)
 
     def view(self, problem: Problem, costs: Costs) -> OpSequence:  # noqa: ARG002 - these policies see no costs

@@ -12,9 +12,9 @@ from envs.held_memory import HeldMemory
 from graphs.cluster import FREE, Cluster
 from graphs.op_graph import Bools, Floats, Ints, OpGraph, Phase
 from graphs.problem import Problem
-from placers.heft import link_costs, upward_ranks
 from placers.learned.features import earliest_starts
 from placers.learned.sequential.decoder_features import FIRST_STATIC, Feature
+from placers.solvers.list_scheduling import link_costs, upward_ranks
 
 
 class Layout(NamedTuple):
