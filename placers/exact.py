@@ -34,11 +34,6 @@ class Solution:
     fits: bool
     bound_seconds: float  # of the step of any placement that fits; infinite if none does
 
-    @property
-    def proven(self) -> bool:
-        """Whether no placement that fits is faster."""
-        return self.bound_seconds >= (self.step_seconds if self.fits else math.inf)
-
 
 class FastestFit:
     """The best placement so far."""
@@ -49,7 +44,7 @@ class FastestFit:
         self.seconds, self.overflow, self.fits = math.inf, math.inf, False
 
     def try_all(self, placements: Ints) -> None:
-        """Simulate (plans, units) placements and keep the best: the fastest that fits, or else the fullest's least."""
+        """Simulate (plans, units) placements and keep the best: the fastest that fits, or else the least peak."""
         placements = self.simulator.problem.made_allowed(placements)
         outcomes = self.simulator.run_batch(placements)
         best = outcomes.best()

@@ -19,13 +19,11 @@ from graphs.foundation.errors import InputError
 from graphs.op_graph import Floats, Ints
 from graphs.problem import Problem
 from graphs.units import Units
-from placers.solvers.partitioning import Partitioning, check_knobs, integer_weights
+from placers.solvers.partitioning import Partitioning, check_knobs, edge_weights, vertex_weights
 
 BY_REQUEST = True  # needs a package of its own: no part of a comparison unless it is asked for
 MODES = (5, 2, 4, 1)  # strong and eco, as they are for social and other networks: KaFFPa's numbers for them
 IMBALANCES = (0.03, 0.1, 0.01)  # by which a part may outweigh its target
-VERTEX_SCALE = 1e6  # total of the integer vertex weights, without anchors
-EDGE_SCALE = 1e8  # total of the integer edge weights, but for those raised to 1
 
 
 @dataclass(frozen=True)
@@ -72,9 +70,9 @@ def _partition(units: Units, weights: Floats, targets: Floats, mode: int, imbala
     offsets, neighbours, links = units.neighbours
     anchors = targets.max() - targets[targets < targets.max()]
     _, parts = kahip.kaffpa(
-        np.rint(np.concatenate([weights, anchors]) * VERTEX_SCALE).astype(np.int32),
+        vertex_weights(np.concatenate([weights, anchors])).astype(np.int32),
         np.concatenate([offsets, np.full(len(anchors), offsets[-1])]).astype(np.int32),
-        integer_weights(units.link_bytes, EDGE_SCALE, least=1)[links].astype(np.int32),
+        edge_weights(units)[links].astype(np.int32),
         neighbours.astype(np.int32),
         len(targets),
         imbalance,
@@ -86,7 +84,7 @@ def _partition(units: Units, weights: Floats, targets: Floats, mode: int, imbala
 
 
 def _by_weight(parts: Ints, weights: Floats, targets: Floats) -> Ints:
-    """(units,) the parts, numbered anew so that a heavier one has a device with a larger target."""
+    """(units,) the parts, numbered so that a heavier one has a device with a larger target."""
     loads = np.bincount(parts, weights=weights, minlength=len(targets))
     device = np.empty(len(targets), np.int64)
     device[np.argsort(-loads, kind="stable")] = np.argsort(-targets, kind="stable")

@@ -53,18 +53,22 @@ def earliest_task_first(
     reservations: Reservations | None = None,
 ) -> Schedule:  # fmt: skip
     """Place every unit of a graph; the arguments are those of `placers.heft.schedule`."""
-    latency, inverse_bandwidth = link_costs(cluster)
-    in_offsets, by_consumer = graph.predecessors
+    latency, inverse_bandwidth = link_costs(cluster)  # (devices, devices) seconds, and seconds per byte
+    in_offsets, by_consumer = graph.predecessors  # compressed rows of the edges into each op, and out of it
     out_offsets, by_producer = graph.successors
     rank = np.empty(len(graph), np.int64)
     rank[graph.topological_order] = np.arange(len(graph))
-    placement = np.full(graph.num_units, -1, np.int64)
+    placement = np.full(graph.num_units, -1, np.int64)  # (units,) device, -1 while open
+    # free: (devices,) when each has run all it was given; start, finish: (ops,); all in seconds
     free, start, finish = np.zeros(len(cluster)), np.zeros(len(graph)), np.zeros(len(graph))
-    arrivals = np.zeros((len(graph), len(cluster)))  # when the inputs of a ready op are on each device
+    arrivals = np.zeros((len(graph), len(cluster)))  # (ops, devices) when the inputs of a ready op are on each
     waiting = np.bincount(graph.edges[:, 1], minlength=len(graph))
     ready = sorted(np.flatnonzero(waiting == 0).tolist(), key=lambda op: rank[op])
-    barred = np.zeros((len(graph), len(cluster)))  # infinite where an op may not go
+    barred = np.zeros((len(graph), len(cluster)))  # (ops, devices) infinite where an op may not go
+    # the ops of each unit: once one of them is placed, the others are barred everywhere else
     members = np.split(np.argsort(graph.units, kind="stable"), np.cumsum(np.bincount(graph.units))[:-1])
+    # one pair of a ready op and a device per round: a row of `starts` per ready op, in topological order, so that the
+    # first of the least entries is also the op that comes first
     while ready:
         starts = np.maximum(arrivals[ready], free)
         if reservations is not None:
@@ -74,7 +78,7 @@ def earliest_task_first(
         unit = graph.units[op]
         if placement[unit] < 0:
             allowed = devices_with_room(room.after(unit))
-            if device not in allowed:
+            if device not in allowed:  # no room there: ask again without it
                 barred[op] = np.inf
                 barred[op, allowed] = 0.0
                 continue

@@ -2,9 +2,9 @@
 
 Small communication times (Hanen and Munier 1995): a linear program gives each op at most one favourite child, the one
 whose way to another device would delay the end most, and each op at most one parent that favours it. Its relaxation is
-rounded as Baechi rounds it. The schedule is then m-ETF's, but for devices that are awake: from the end of an op until
-its output could have reached another device, its device takes nothing but the favourite child and urgent ops, whose
-inputs are on all devices. There is no awakening if the child could not be placed there.
+rounded as Baechi rounds it. The schedule is then m-ETF's, but for devices that wait ("awake" in the paper): from
+the end of an op until its output could have reached another device, its device takes nothing but the favourite child
+and urgent ops, whose inputs are on all devices. It does not wait for a child that could not be placed there.
 
 The program counts mean seconds over devices and mean transfers over links, as HEFT does. In a graph of more than
 `LARGEST_PROGRAM` ops it chooses among units instead of ops: a unit is one task, and links that lead back to an earlier
@@ -52,11 +52,11 @@ def small_communication_times(
     """Place every unit of a graph; the arguments are those of `placers.heft.schedule`."""
     transfer = mean_transfers(graph, cluster, payload)
     favourites = favourite_edges(graph, seconds.mean(axis=1), transfer)
-    awake = Awake(graph, favourites, transfer, len(cluster))
-    return earliest_task_first(graph, cluster, seconds, payload, room, reservations=awake)
+    waiting = WaitingDevices(graph, favourites, transfer, len(cluster))
+    return earliest_task_first(graph, cluster, seconds, payload, room, reservations=waiting)
 
 
-class Awake:
+class WaitingDevices:
     """The devices that wait for the favourite child of the op that they ran last."""
 
     def __init__(self, graph: OpGraph, favourites: Ints, transfer: Floats, devices: int) -> None:
@@ -70,7 +70,7 @@ class Awake:
         self._until = np.zeros(devices)  # (devices,) seconds
 
     def delayed(self, starts: Floats, ops: list[int], everywhere: Floats) -> Floats:
-        """(ops, devices) starts on awake devices put off, but for the awaited op, until urgent or until they sleep."""
+        """(ops, devices) starts, put off where a device waits for another op, until that ends or the op is urgent."""
         waits = (self._awaited >= 0) & (self._awaited != np.array(ops)[:, None])
         put_off = np.minimum(everywhere[:, None], self._until)
         return np.where(waits, np.maximum(starts, put_off), starts)

@@ -9,6 +9,11 @@ itself can balance two weights at a time, but its Python interface passes on one
 
 from __future__ import annotations
 
+import ctypes
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,15 +23,13 @@ from envs.costs.costs import unit_seconds
 from envs.objectives import evaluator_of
 from envs.placer_result import PlacerResult
 from graphs.foundation.by_name import Named
-from graphs.foundation.quiet import quiet
 from graphs.op_graph import Floats, Ints
 from graphs.problem import Problem
 from graphs.units import Units
-from placers.solvers.partitioning import Partitioning, check_knobs, integer_weights, shares
+from placers.solvers.partitioning import Partitioning, check_knobs, edge_weights, shares, vertex_weights
 
 IMBALANCES = (1, 10, 30, 100)  # thousandths by which a part may outweigh its target; METIS defaults to 1 or 30
-VERTEX_SCALE = 1e6  # total of the integer vertex weights
-EDGE_SCALE = 1e8  # total of the integer edge weights, but for those raised to 1
+_C = ctypes.CDLL(None)
 
 
 @dataclass(frozen=True)
@@ -85,10 +88,25 @@ def _partition(
         result = pymetis.part_graph(
             devices,
             pymetis.CSRAdjacency(offsets, neighbours),
-            vweights=np.rint(weights * VERTEX_SCALE).astype(np.int64),
-            eweights=integer_weights(units.link_bytes, EDGE_SCALE, least=1)[links],
+            vweights=vertex_weights(weights),
+            eweights=edge_weights(units)[links],
             tpwgts=None if targets is None else targets.tolist(),
             recursive=recursive,
             options=options,
         )
     return np.array(result.vertex_part, np.int64)
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Keep out of standard output, which programs may read, what C code, or another thread, prints meanwhile."""
+    sys.stdout.flush()
+    kept, nowhere = os.dup(1), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    try:
+        yield
+    finally:
+        _C.fflush(None)  # C has a buffer of its own, which would be written later
+        os.dup2(kept, 1)
+        os.close(kept)
+        os.close(nowhere)

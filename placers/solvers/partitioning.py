@@ -24,6 +24,8 @@ from placers.solvers.repair import repaired
 
 BALANCES = ("compute", "both", "memory")  # tried in this order
 LARGEST_IMBALANCE = 0.1  # by which a part of a balanced partition may outweigh its target
+VERTEX_SCALE = 1e6  # total of the integer vertex weights
+EDGE_SCALE = 1e8  # total of the integer edge weights, but for those raised to 1
 
 Partition = Callable[[Floats, Floats, int], Ints]
 """Parts (units,) from weights (units,) and targets (devices,), shares that sum to 1 both, and the number of the run."""
@@ -132,9 +134,14 @@ def shares(values: Floats) -> Floats:
     return found
 
 
-def integer_weights(values: Floats, total: float, *, least: int = 0) -> Ints:
-    """(values,) shares of the given total, rounded, and raised to the least."""
-    rounded: Ints = np.maximum(np.rint(shares(values[:, None]) * total).astype(np.int64), least)
+def vertex_weights(values: Floats) -> Ints:
+    """(values,) integers from shares of a whole."""
+    return np.rint(values * VERTEX_SCALE).astype(np.int64)
+
+
+def edge_weights(units: Units) -> Ints:
+    """(links,) integers from the bytes that each link carries, 1 at least."""
+    rounded: Ints = np.maximum(np.rint(shares(units.link_bytes[:, None]) * EDGE_SCALE).astype(np.int64), 1)
     return rounded
 
 

@@ -12,7 +12,13 @@ from graphs.op_graph import OpGraph
 from graphs.problem import Problem
 from placers import m_sct
 from placers.m_etf import EarliestTaskFirst
-from placers.m_sct import Awake, SmallCommunicationTimes, favourite_edges, relaxed_choices, small_communication_times
+from placers.m_sct import (
+    SmallCommunicationTimes,
+    WaitingDevices,
+    favourite_edges,
+    relaxed_choices,
+    small_communication_times,
+)
 from placers.solvers.list_scheduling import Schedule
 from tests.oracle.toys import random_graph, toy_cluster, toy_graph
 
@@ -46,18 +52,18 @@ def test_no_device_waits_for_a_child_that_it_has_no_room_for() -> None:
     assert schedule.start.tolist() == [0, 1, 2]
 
 
-def test_an_awake_device_takes_urgent_ops_and_sleeps_when_the_child_is_elsewhere() -> None:
+def test_a_waiting_device_takes_urgent_ops_and_waits_no_longer_when_the_child_is_elsewhere() -> None:
     graph = fork()
     room = Room(HeldMemory.of(Problem(graph, toy_cluster(2))))
-    awake = Awake(graph, np.array([1]), np.array([10.0, 10.0]), devices=2)
+    waiting = WaitingDevices(graph, np.array([1]), np.array([10.0, 10.0]), devices=2)
     starts, ops = np.ones((2, 2)), [1, 2]
-    assert awake.delayed(starts, ops, np.array([4.0, 4.0])).tolist() == [[1, 1], [1, 1]]
-    assert not awake.renew(0, 0, 1.0, np.array([0, -1, -1]), room).any()
-    assert awake.delayed(starts, ops, np.array([4.0, 4.0])).tolist() == [[4, 1], [1, 1]]
-    assert awake.delayed(starts, ops, np.array([0.0, 4.0])).tolist() == [[1, 1], [1, 1]]
-    assert awake.delayed(starts, ops, np.array([40.0, 4.0])).tolist() == [[11, 1], [1, 1]]
-    assert awake.renew(2, 1, 6.0, np.array([0, -1, 1]), room).tolist() == [True, False]
-    assert awake.delayed(starts, ops, np.array([4.0, 4.0])).tolist() == [[1, 1], [1, 1]]
+    assert waiting.delayed(starts, ops, np.array([4.0, 4.0])).tolist() == [[1, 1], [1, 1]]
+    assert not waiting.renew(0, 0, 1.0, np.array([0, -1, -1]), room).any()
+    assert waiting.delayed(starts, ops, np.array([4.0, 4.0])).tolist() == [[4, 1], [1, 1]]
+    assert waiting.delayed(starts, ops, np.array([0.0, 4.0])).tolist() == [[1, 1], [1, 1]]
+    assert waiting.delayed(starts, ops, np.array([40.0, 4.0])).tolist() == [[11, 1], [1, 1]]
+    assert waiting.renew(2, 1, 6.0, np.array([0, -1, 1]), room).tolist() == [True, False]
+    assert waiting.delayed(starts, ops, np.array([4.0, 4.0])).tolist() == [[1, 1], [1, 1]]
 
 
 @given(

@@ -13,10 +13,9 @@ from envs.simulation.simulator import simulate
 from graphs.cluster import Cluster, Device
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
-from graphs.foundation.quiet import quiet
 from graphs.problem import Problem
 from graphs.units import Units
-from placers.metis import Metis
+from placers.metis import Metis, quiet
 from placers.solvers.partitioning import cut, weights_and_targets
 from placers.solvers.repair import repaired
 from tests.oracle.toys import random_graph, toy_cluster, toy_graph
