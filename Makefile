@@ -33,7 +33,7 @@ bench: setup  ## speed, as ratios to peers measured in the same run: bench.json
 	$(BIN)/python -m tests.benchmarks.run bench.json
 
 graphs: setup  ## capture every configuration that papers name, in full
-	$(BIN)/python -m evaluation.configurations
+	$(BIN)/python -m evaluation.published_models
 
 rivals: setup  ## every placer on GDP's and Placeto's problems, 20,000 simulations each; run again, it goes on
 	mkdir -p runs

@@ -29,7 +29,7 @@ for package in ("graphs", "envs", "placers", "training", "evaluation"):  # commo
         raise SystemExit(f"placelab: {sentence}") if Path(sys.argv[0]).stem == "placelab" else ImportError(sentence)
 
 from evaluation.commands.arguments import AUTO, checked, path_or_none, tied_into  # noqa: E402 - once these packages are known to be ours
-from evaluation.commands.placing import capture, place, profile, show, simulate  # noqa: E402
+from evaluation.commands.graph_verbs import capture, place, profile, show, simulate  # noqa: E402
 from graphs.foundation.errors import DoesNotFitError, InputError  # noqa: E402
 
 if TYPE_CHECKING:
@@ -108,17 +108,17 @@ def compare(
         plans: a folder for the plans, a plan file each.
 
     """
+    from evaluation.commands.evaluate import chosen_placers, classical_placers
     from evaluation.commands.problems import problems_of
     from evaluation.compare import check_settings
     from evaluation.compare import compare as run
-    from evaluation.evaluate import chosen_placers, classical_placers
 
     if bool(suite) == bool(graphs):
         raise InputError("compare needs graphs, or the name of a suite, and not both")
     if suite and clusters:
         raise InputError("a suite names its clusters; leave out --clusters")
     kept, folder = path_or_none(journal), path_or_none(plans)
-    check_settings(budget=budget, seeds=range(seeds), workers=workers, journal=kept, plans=folder)
+    check_settings(seeds=range(seeds), workers=workers, journal=kept, plans=folder)
     chosen = chosen_placers(placers, classical_placers())
     problems = problems_of(
         graphs, clusters, suite=suite, groups=groups, optimizer=optimizer, cost_model=cost_model, objective=objective
@@ -186,7 +186,7 @@ def evaluate(
         journal: a file that keeps each result as it comes; the same command resumes from there.
 
     """
-    from evaluation.evaluate import evaluate as run
+    from evaluation.commands.evaluate import evaluate as run
 
     count = None if groups == AUTO else tied_into(groups)
     return run(
@@ -222,7 +222,7 @@ def finetune(
         seed: of everything random.
 
     """
-    from evaluation.evaluate import finetune as finetune_run
+    from evaluation.commands.evaluate import finetune as finetune_run
 
     return finetune_run(
         Path(run), graph, cluster, groups=tied_into(groups), optimizer=optimizer, cost_model=cost_model,

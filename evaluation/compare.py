@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 
 from tqdm import tqdm
 
-from envs.costs.costs import AUTO, CostModel, check_costs, costs_of, timed
+from envs.costs.costs import AUTO, check_costs, costs_of, timed
 from envs.simulation.simulator import Simulator
 from evaluation.comparison import Comparison, short_name
 from evaluation.identity import placer_digits, problem_digits
 from evaluation.journal import Journal
-from evaluation.kept_plan import KeptPlan
+from evaluation.journal_entry import JournalEntry
+from evaluation.process_pool import Killed, check_guarded, in_processes
 from evaluation.record import Failure, Record
-from evaluation.work import Work
-from evaluation.workers import Killed, check_guarded, shared
+from evaluation.task import Task
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
 from graphs.foundation.files import check_writable
@@ -30,63 +30,58 @@ def compare(
     placers: Sequence[Placer | str],
     problems: Sequence[Problem],
     *,
-    budget: int = 1,
-    budgets: Mapping[str, int] | None = None,
+    budget: int | Mapping[str, int] = 1,
     seeds: Sequence[int] = (0,),
-    cost_model: CostModel | str | None = None,
     workers: int = 1,
     robust: bool = False,
     journal: Path | None = None,
     plans: Path | None = None,
-    on_record: Callable[[Record], None] | None = None,
     quiet: bool = False,
 ) -> Comparison:
-    """Let each placer place each problem with each seed, and simulate what it says.
+    """Let each placer place each problem with each seed, and simulate its plans.
 
-    `budget` is how many placements a placer may simulate per problem, `budgets` the exceptions, by placer name.
-    Placers may be given by spec; `cost_model` times all ops, and without it each problem says what times its own.
-    With several `workers` as many processes share the work: the same plans, though `search_seconds` grow where there
-    are fewer cores; work whose process is killed twice is a failure. The file `journal` keeps each record and plan as
-    it comes; what it holds already is not done again. The folder `plans` gets each plan as a plan file. `on_record`
-    sees each new record. Progress goes to stderr if that is a terminal.
+    `budget` is how many placements a placer may simulate per problem; a mapping gives it by the placer's name, and 1 to
+    placers that it leaves out. Placers may be given by spec; a problem that does not say what its ops cost is timed by
+    the default cost model. With several `workers`, as many processes share the tasks: the same plans, though
+    `search_seconds` grow where there are fewer cores; a task whose process is killed twice is a failure. The file
+    `journal` keeps each record and plan as it comes; what it holds already is not done again. The folder `plans` gets
+    each plan as a plan file. Progress goes to stderr if that is a terminal, and not if `quiet`.
 
     With `robust`, plans are ranked by their median step time under noise (`envs.robustness`), not by that without any.
-    Problems of one name are told apart by digits after it. A placer that fails on a problem is told of in `failures`.
+    Problems of the same name are distinguished by digits after it. Placers that fail on a problem are in `failures`.
     Raises InputError, before anything is placed, if there is nothing to compare, a placer or the very same problem is
     given twice, the ops of a problem take no time, a number is out of range, or a file cannot be written; and if
     everything failed. Raises KeyboardInterrupt after Ctrl-C, saying what is kept.
     """
-    check_settings(budget=budget, seeds=seeds, workers=workers, journal=journal, plans=plans)
+    check_settings(seeds=seeds, workers=workers, journal=journal, plans=plans)
     built = [by_name.build("placers", placer) if isinstance(placer, str) else placer for placer in placers]
-    _check("placer", [placer.name for placer in built])
-    allowed = _allowed(built, budget, budgets or {})
+    _check_distinct("placer", [placer.name for placer in built])
+    budgets = _budgets(built, budget)
     digits = {placer.name: placer_digits(placer) for placer in built}
-    works = [
-        Work(problem, name, placer, seed, allowed[placer.name], (own, digits[placer.name]), robust)
-        for problem, name, own in _named([_timed(problem, cost_model) for problem in problems])
+    tasks = [
+        Task(problem, name, placer, seed, budgets[placer.name], (own, digits[placer.name]), robust)
+        for problem, name, own in _named([_timed(problem) for problem in problems])
         for placer in built for seed in seeds
     ]  # fmt: skip
-    if robust and (other := [work.problem.objective for work in works if work.problem.objective != STEP_TIME]):
+    if robust and (other := [task.problem.objective for task in tasks if task.problem.objective != STEP_TIME]):
         raise InputError(f"a robust comparison is one of step times, not of {other[0]!r}")
     if plans is not None:
         plans.mkdir(exist_ok=True)
     results: list[Record | Failure] = []
     with Journal.open(journal) if journal is not None else nullcontext(Journal()) as kept:
-        found = _done(works, kept, workers, on_record, quiet)
-        for work in works:
-            result = found[work.key]
-            results.append(work.shown(result.record) if isinstance(result, KeptPlan) else result)
-            if plans is not None and isinstance(result, KeptPlan):
-                result.save(work.problem, plans)
+        found = _done(tasks, kept, workers, quiet)
+        for task in tasks:
+            result = found[task.key]
+            results.append(task.shown(result.record) if isinstance(result, JournalEntry) else result)
+            if plans is not None and isinstance(result, JournalEntry):
+                result.save(task.problem, plans)
     return _comparison(results)
 
 
 def check_settings(
-    *, budget: int, seeds: Sequence[int], workers: int, journal: Path | None = None, plans: Path | None = None
+    *, seeds: Sequence[int], workers: int, journal: Path | None = None, plans: Path | None = None
 ) -> None:
     """Raise InputError for what `compare` refuses of these, before anything slow is done for it."""
-    if budget < 0:
-        raise InputError(f"the budget is {budget} simulations; expected at least 0")
     if not seeds:
         raise InputError("there are no seeds to compare with; give at least one")
     if min(seeds) < 0:
@@ -104,25 +99,22 @@ def check_settings(
         check_writable(plans / "any.plan.json" if plans.is_dir() else plans)
 
 
-def _done(
-    works: Sequence[Work], kept: Journal, workers: int, on_record: Callable[[Record], None] | None, quiet: bool
-) -> dict[str, KeptPlan | Failure]:
-    """What became of each work, by its key; what the journal does not hold yet is done."""
-    found: dict[str, KeptPlan | Failure] = {work.key: kept.kept[work.key] for work in works if work.key in kept.kept}
-    left = [work for work in works if work.key not in found]
+def _done(tasks: Sequence[Task], kept: Journal, workers: int, quiet: bool) -> dict[str, JournalEntry | Failure]:
+    """What became of each task, by its key; what the journal does not hold yet is done."""
+    found: dict[str, JournalEntry | Failure] = {}
+    found.update((task.key, kept.entries[task.key]) for task in tasks if task.key in kept.entries)
+    left = [task for task in tasks if task.key not in found]
     hidden = True if quiet else None  # None: shown on a terminal
-    with tqdm(total=len(works), initial=len(found), desc="comparing", unit="plan", disable=hidden) as bar:
+    with tqdm(total=len(tasks), initial=len(found), desc="comparing", unit="plan", disable=hidden) as bar:
         try:
-            for work, result in _results(left, workers):
-                bar.set_postfix_str(f"{short_name(work.placer.name)} on {work.shown_as}")
+            for task, result in _results(left, workers):
+                bar.set_postfix_str(f"{short_name(task.placer.name)} on {task.shown_as}")
                 bar.update()
-                found[work.key] = result
-                if isinstance(result, KeptPlan):
+                found[task.key] = result
+                if isinstance(result, JournalEntry):
                     kept.add(result)
-                    if on_record is not None:
-                        on_record(work.shown(result.record))
         except KeyboardInterrupt as stop:
-            raise KeyboardInterrupt(_stopped(stop, len(found), len(works), kept)) from None
+            raise KeyboardInterrupt(_stopped(stop, len(found), len(tasks), kept)) from None
     return found
 
 
@@ -136,17 +128,17 @@ def _stopped(stop: KeyboardInterrupt, done: int, total: int, kept: Journal) -> s
     return f"{said}stopped after {done} of {total} plans; {where}"
 
 
-def _results(works: Sequence[Work], workers: int) -> Iterator[tuple[Work, KeptPlan | Failure]]:
+def _results(tasks: Sequence[Task], workers: int) -> Iterator[tuple[Task, JournalEntry | Failure]]:
     """In order, or as they come from several processes."""
-    if not works:
+    if not tasks:
         return
     if workers == 1:
-        _warm_up(works[0].problem)
-        for work in works:
-            yield work, work.do()
+        _warm_up(tasks[0].problem)
+        for task in tasks:
+            yield task, task.do()
         return
-    for work, result in shared(works, Work.do, min(workers, len(works)), partial(_warm_up, works[0].problem)):
-        yield work, work.failure(result.reason) if isinstance(result, Killed) else result
+    for task, result in in_processes(Task.do, tasks, min(workers, len(tasks)), partial(_warm_up, tasks[0].problem)):
+        yield task, task.failure(result.reason) if isinstance(result, Killed) else result
 
 
 def _warm_up(problem: Problem) -> None:
@@ -154,10 +146,10 @@ def _warm_up(problem: Problem) -> None:
     Simulator(problem).run([0] * problem.graph.num_units)
 
 
-def _timed(problem: Problem, cost_model: CostModel | str | None) -> Problem:
+def _timed(problem: Problem) -> Problem:
     """The problem with what its ops cost. Raises InputError if that is nothing."""
-    if cost_model is not None or problem.op_seconds is None:
-        return timed(problem, AUTO if cost_model is None else cost_model)
+    if problem.op_seconds is None:
+        return timed(problem, AUTO)
     check_costs(problem, costs_of(problem))
     if not problem.op_seconds.any():
         raise InputError(f"all ops of {problem.name} take 0 s; there is nothing to compare")
@@ -167,7 +159,7 @@ def _timed(problem: Problem, cost_model: CostModel | str | None) -> Problem:
 def _named(problems: Sequence[Problem]) -> list[tuple[Problem, str, str]]:
     """Each problem with a name of its own, and its digits; some of them follow a name that several have."""
     digits = [problem_digits(problem) for problem in problems]
-    _check("problem", [problem.name for problem in problems], digits)
+    _check_distinct("problem", [problem.name for problem in problems], digits)
     count = Counter(problem.name for problem in problems)
     return [
         (problem, problem.name if count[problem.name] == 1 else f"{problem.name} #{own[:6]}", own)
@@ -175,15 +167,16 @@ def _named(problems: Sequence[Problem]) -> list[tuple[Problem, str, str]]:
     ]
 
 
-def _allowed(placers: Sequence[Placer], budget: int, exceptions: Mapping[str, int]) -> dict[str, int]:
+def _budgets(placers: Sequence[Placer], budget: int | Mapping[str, int]) -> dict[str, int]:
     """How many placements each may simulate, by name."""
-    allowed = {placer.name: exceptions.get(placer.name, budget) for placer in placers}
-    if strangers := [name for name in exceptions if name not in allowed]:
-        raise InputError(f"budgets: {by_name.unknown('placer', strangers[0], allowed)}")
-    for name, count in allowed.items():
+    given = dict.fromkeys((placer.name for placer in placers), budget) if isinstance(budget, int) else budget
+    budgets = {placer.name: given.get(placer.name, 1) for placer in placers}
+    if strangers := [name for name in given if name not in budgets]:
+        raise InputError(f"budget: {by_name.unknown('placer', strangers[0], budgets)}")
+    for name, count in budgets.items():
         if count < 0:
-            raise InputError(f"budgets: that of {name!r} is {count} simulations; expected at least 0")
-    return allowed
+            raise InputError(f"the budget of {name!r} is {count} simulations; expected at least 0")
+    return budgets
 
 
 def _comparison(results: Sequence[Record | Failure]) -> Comparison:
@@ -194,7 +187,7 @@ def _comparison(results: Sequence[Record | Failure]) -> Comparison:
     return Comparison(records, failures)
 
 
-def _check(what: str, names: Sequence[str], contents: Iterable[str] | None = None) -> None:
+def _check_distinct(what: str, names: Sequence[str], contents: Iterable[str] | None = None) -> None:
     """Raise InputError if there are none, or two are alike: the name and, if that is given, the content."""
     count = Counter(zip(names, contents or names, strict=True))
     if not count:

@@ -1,4 +1,4 @@
-"""Comparison: what placers did on problems, and what follows from it."""
+"""Comparison: what placers did on problems, what follows from it, and its tables for the terminal."""
 
 from __future__ import annotations
 
@@ -10,10 +10,13 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
 
+from evaluation import formatting
 from evaluation.record import Failure, Record
-from evaluation.reporting.tables import comparison_tables
 from evaluation.statistics import Estimate, estimate, geometric_mean
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
@@ -21,6 +24,8 @@ from graphs.op_graph import Bools, Floats
 from graphs.problem import STEP_TIME
 
 FINETUNED = "+finetuned"  # what a fine-tuned placer's name ends with
+ROBUST = {"median": "robust_seconds", "worst": "worst_seconds", "free": "free_seconds"}  # heads of records' fields
+MANY = 14  # placers that a line of a table can hold
 
 
 @dataclass(frozen=True)
@@ -153,14 +158,6 @@ class Comparison:
         records: list[dict[str, Any]] = msgspec.to_builtins(list(self.records))
         return records
 
-    @classmethod
-    def from_json(cls, records: object) -> Comparison:
-        """From what `to_json` gave. Raises InputError, naming the field, for anything else."""
-        try:
-            return cls(msgspec.convert(records, tuple[Record, ...]))
-        except msgspec.ValidationError as error:
-            raise InputError(f"records of a comparison: {error}") from error
-
     def __rich__(self) -> RenderableType:
         return comparison_tables(self)
 
@@ -201,6 +198,92 @@ def short_name(placer: str) -> str:
     return (f"{name}:{kept}" if kept else name) + placer[len(spec) :]
 
 
+def comparison_tables(comparison: Comparison) -> RenderableType:
+    """Step times per problem, if a line can hold them, and, of several problems, the summary; and what failed."""
+    failed: list[RenderableType] = [failure_table(comparison)] if comparison.failures else []
+    failed += [Text(sentence) for sentence in (*comparison.notes, *comparison.timing)]
+    if len(comparison.problems) == 1:
+        return Group(placer_table(comparison), *failed)
+    if len(comparison.placers) > MANY:
+        return Group(summary_table(comparison), *failed)
+    return Group(problem_table(comparison), "", summary_table(comparison), *failed)
+
+
+def failure_table(comparison: Comparison) -> Table:
+    """Who gave no plan for what, and why."""
+    table = formatting.table("Failed")
+    for head in ("placer", "problem", "reason"):
+        table.add_column(head, overflow="fold")
+    for failure in comparison.failures:
+        table.add_row(escape(failure.placer), escape(failure.problem), escape(failure.reason), style="yellow")
+    return table
+
+
+def placer_table(comparison: Comparison) -> Table:
+    """All there is to say about each placer on a single problem: a row per placer, the fastest first."""
+    table = formatting.table(comparison.problems[0])
+    table.add_column("placer")
+    own = () if comparison.objective == STEP_TIME else (comparison.objective,)
+    robust = ROBUST if comparison.is_robust else {}
+    for head in (*own, "step", *robust, "over best", "over bound", "fits", "fullest device", "simulations", "seconds"):
+        table.add_column(head, justify="right")
+    for row in comparison.summary():
+        column = comparison.placers.index(row.placer)
+        peak = max(max(record.peak_bytes) for record in comparison.records if record.placer == row.placer)
+        table.add_row(
+            comparison.labels[row.placer],
+            *(formatting.seconds(comparison.objective_seconds[0, column]) for _ in own),
+            formatting.seconds(comparison.step_seconds[0, column]),
+            *(formatting.seconds(comparison.mean_seconds(field)[0, column]) for field in robust.values()),
+            formatting.ratio(row.over_best.value),
+            formatting.ratio(row.over_bound.value),
+            "yes" if row.fits else Text("no", style="yellow"),
+            formatting.memory(peak),
+            f"{row.simulations:,.0f}",
+            f"{row.search_seconds:.2f}",
+            style="bold" if row.over_best.value == 1.0 else "",
+        )
+    return table
+
+
+def problem_table(comparison: Comparison) -> Table:
+    """Step time of each placer on each problem; the fastest that fits in bold, what does not fit in brackets."""
+    what = _ranked_by(comparison)
+    caption = (
+        f"{what[0].upper()}{what[1:]}, less is better. Bold: fastest that fits. In brackets: does not fit in memory."
+    )
+    table = formatting.table("Per problem", caption)
+    table.add_column("problem", no_wrap=True)
+    table.add_column("bound" if comparison.objective == STEP_TIME else "step bound", justify="right")
+    for placer in comparison.placers:
+        table.add_column(comparison.labels[placer].replace("_", "_\n"), justify="right", overflow="fold")
+    for row, problem in enumerate(comparison.problems):
+        cells = [_step(comparison, row, column) for column in range(len(comparison.placers))]
+        table.add_row(
+            Text(problem.replace("@", "\n@")), formatting.seconds(comparison.lower_bound_seconds[row]), *cells
+        )
+    return table
+
+
+def summary_table(comparison: Comparison) -> Table:
+    """Means over the problems, with their intervals."""
+    caption = (
+        f"Geometric means of {_ranked_by(comparison)} over that of the best placer and of step time over its lower "
+        "bound, less is better, over the problems where the plan fits; in brackets 95% intervals, had other problems "
+        "been drawn. Simulations and seconds are means per plan."
+    )
+    table = formatting.table("Over all problems", caption)
+    table.add_column("placer", overflow="fold")
+    for head in ("over best", "over bound", "fits", "simulations", "seconds"):
+        table.add_column(head, justify="right")
+    for row in comparison.summary():
+        table.add_row(
+            comparison.labels[row.placer], formatting.interval(row.over_best), formatting.interval(row.over_bound),
+            _fits(row.fits, row.problems), f"{row.simulations:,.0f}", f"{row.search_seconds:.2f}",
+        )  # fmt: skip
+    return table
+
+
 def _ratio(seconds: Floats, to: Floats) -> Floats:
     """NaN where there is nothing to compare with: a step that takes no time."""
     ratio: Floats = seconds / np.where(to > 0, to, np.nan)
@@ -210,3 +293,22 @@ def _ratio(seconds: Floats, to: Floats) -> Floats:
 def _estimate(ratio: Floats) -> Estimate:
     """Over problems, as a sample of those that might have been."""
     return estimate([ratio[~np.isnan(ratio)]])
+
+
+def _ranked_by(comparison: Comparison) -> str:
+    if comparison.is_robust:
+        return "median step time under noise"
+    return "step time" if comparison.objective == STEP_TIME else comparison.objective
+
+
+def _step(comparison: Comparison, row: int, column: int) -> Text:
+    text = formatting.seconds(comparison.objective_seconds[row, column])
+    if np.isnan(comparison.objective_seconds[row, column]):
+        return Text(text)
+    if not comparison.fits[row, column]:
+        return Text(f"({text})", style="dim")
+    return Text(text, style="bold green" if comparison.over_best[row, column] == 1.0 else "")
+
+
+def _fits(fits: int, problems: int) -> Text:
+    return Text(f"{fits}/{problems}", style="" if fits == problems else "yellow")

@@ -19,7 +19,7 @@ from typing import Literal
 import msgspec
 
 from envs.simulation.simulator import RULES
-from evaluation.kept_plan import KeptPlan
+from evaluation.journal_entry import JournalEntry
 from evaluation.record import Record
 from graphs.foundation.errors import InputError
 from graphs.foundation.files import check_writable
@@ -38,7 +38,7 @@ class Header(msgspec.Struct, frozen=True, kw_only=True):
 HEADER = msgspec.json.encode(Header(schema="placelab.comparison", version=VERSION)) + b"\n"
 
 
-def plans(path: Path) -> list[KeptPlan]:
+def plans(path: Path) -> list[JournalEntry]:
     """The plans in a journal with their records, in the order in which they came; of equal keys the last.
 
     A last line that was cut off by a crash is left out, and so is what other rules of the simulator timed. Raises
@@ -65,8 +65,10 @@ def records(path: Path, budgets: Mapping[str, int] | None = None) -> list[Record
 class Journal:
     """What is kept so far, and the file that more is added to, if any."""
 
-    def __init__(self, kept: Sequence[KeptPlan] = (), file: FileIO | None = None, path: Path | None = None) -> None:
-        self.kept = {entry.record.key: entry for entry in kept}
+    def __init__(
+        self, entries: Sequence[JournalEntry] = (), file: FileIO | None = None, path: Path | None = None
+    ) -> None:
+        self.entries = {entry.record.key: entry for entry in entries}
         self.path = path
         self._file = file
 
@@ -99,11 +101,11 @@ class Journal:
                     raise
                 yield journal
 
-    def add(self, kept: KeptPlan) -> None:
+    def add(self, entry: JournalEntry) -> None:
         """Keep one more. Raises InputError if the file cannot be written, as on a full disk; it stays whole."""
-        self.kept[kept.record.key] = kept
+        self.entries[entry.record.key] = entry
         if self._file is not None:
-            self._append(msgspec.json.encode(kept) + b"\n")
+            self._append(msgspec.json.encode(entry) + b"\n")
 
     def _append(self, line: bytes) -> None:
         assert self._file is not None
@@ -116,7 +118,7 @@ class Journal:
             raise InputError(f"cannot write {self.path}: {error.strerror}; what it holds already is kept") from error
 
 
-def _entries(content: bytes, path: Path) -> tuple[list[KeptPlan], int]:
+def _entries(content: bytes, path: Path) -> tuple[list[JournalEntry], int]:
     """What a journal holds, and how many of its bytes are whole lines."""
     whole = content[: content.rfind(b"\n") + 1]
     if not whole and HEADER.startswith(content):
@@ -131,7 +133,7 @@ def _entries(content: bytes, path: Path) -> tuple[list[KeptPlan], int]:
             )
         if header.version != VERSION:
             raise InputError(f"{path}: written as version {header.version}, this placelab reads version {VERSION}")
-        return [msgspec.json.decode(line, type=KeptPlan) for line in lines], len(whole)
+        return [msgspec.json.decode(line, type=JournalEntry) for line in lines], len(whole)
     except InputError:
         raise
     except (ValueError, RecursionError) as error:  # no JSON, no record, no text, or brackets within brackets

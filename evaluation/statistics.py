@@ -1,7 +1,7 @@
 """Means and confidence intervals over a few problems and seeds.
 
-The robust aggregates are those of Agarwal et al., "Deep reinforcement learning at the edge of the statistical
-precipice" (NeurIPS 2021): the interquartile mean, and percentile intervals from a stratified bootstrap.
+The percentile intervals from a stratified bootstrap are those of Agarwal et al., "Deep reinforcement learning at the
+edge of the statistical precipice" (NeurIPS 2021).
 """
 
 from __future__ import annotations
@@ -37,13 +37,6 @@ def geometric_mean(values: Floats) -> Floats:
     return mean
 
 
-def interquartile_mean(values: Floats) -> Floats:
-    """(..., values) -> (...): the mean without the lowest and the highest quarter, rounded down."""
-    cut = values.shape[-1] // 4
-    mean: Floats = np.sort(values, axis=-1)[..., cut : values.shape[-1] - cut].mean(axis=-1)
-    return mean
-
-
 def bootstrap_interval(
     strata: Sequence[Floats],
     statistic: Statistic,
@@ -52,7 +45,7 @@ def bootstrap_interval(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> tuple[float, float]:
-    """Percentile interval of a statistic of all values, from drawing each stratum anew with replacement.
+    """Percentile interval of a statistic of all values, from drawing each stratum again with replacement.
 
     With the runs of each problem as a stratum the problems are fixed and the runs vary (section 4.2 of the paper);
     with one stratum of a value per problem, the problems are a sample of those that might have been.
@@ -76,7 +69,7 @@ def estimate(strata: Sequence[Floats], statistic: Statistic = geometric_mean, *,
 def crossed(ratios: Floats, *, resamples: int = RESAMPLES, seed: int = 0) -> Estimate:
     """Geometric mean of (seeds, problems) ratios, NaN where there is none, and its interval over both.
 
-    Seeds and problems are drawn anew with replacement, each by themselves, as the values of a seed depend on each
+    Seeds and problems are drawn again with replacement, each by themselves, as the values of a seed depend on each
     other, and so do those of a problem: the "pigeonhole bootstrap" (Owen 2007). Of a single seed, it is over problems.
     """
     there = np.isfinite(ratios)

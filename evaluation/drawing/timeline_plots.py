@@ -16,8 +16,8 @@ from matplotlib.path import Path
 from envs.costs.costs import timing
 from envs.gantt import Row
 from envs.timeline import Timeline
+from evaluation import formatting
 from evaluation.drawing.figures import BLUE, GREEN, GREY, INK, ORANGE, PURPLE, RED, drawn, svg
-from evaluation.reporting import numbers as units
 from graphs.foundation.errors import InputError
 from graphs.foundation.files import write_whole
 from graphs.op_graph import Floats, Phase
@@ -61,7 +61,7 @@ def save_gantt(timeline: Timeline, path: FilePath) -> None:
         environment = Environment(loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined)
         charts = [Markup(gantt_chart(timeline)), Markup(memory_curves(timeline))]
         cost_model = timing(timeline.problem)
-        facts = f"One training step takes {units.seconds(timeline.step_seconds)} (cost model: {cost_model})."
+        facts = f"One training step takes {formatting.seconds(timeline.step_seconds)} (cost model: {cost_model})."
         if overflow := timeline.overflow():
             facts += f" It does not fit in memory: {overflow}."
         page = environment.get_template("page.html.j2")
@@ -165,7 +165,7 @@ def _memory(axes: Axes, timeline: Timeline, device: int, slices: int) -> None:
     axes.stairs(held / size, times * scale, baseline=None, color=BLUE, linewidth=1)
     if near:
         axes.axhline(limit / size, color=RED, linewidth=1.2, linestyle=(0, (5, 3)))
-    of = f"{units.memory(peak)} of {units.memory(limit)}" if np.isfinite(limit) else units.memory(peak)
+    of = f"{formatting.memory(peak)} of {formatting.memory(limit)}" if np.isfinite(limit) else formatting.memory(peak)
     verdict = ": does not fit" if peak > limit else ""
     name = problem.cluster.devices[device].name
     axes.set_title(f"{name}: peak {of}{verdict}", color=RED if verdict else INK)

@@ -14,14 +14,14 @@ from envs.bounds import lower_bound
 from envs.plan_file import load_plan
 from envs.robustness import robustness
 from envs.simulation.simulator import simulate
-from evaluation.commands.problem_file import load_problem
 from evaluation.comparison import Comparison
-from evaluation.drawing.plots import Curve, Metrics, column, comparison_bars, learning_curve
+from evaluation.drawing.result_plots import Curve, Metrics, column, comparison_bars, learning_curve
 from evaluation.drawing.timeline_plots import gantt_chart, memory_curves
-from evaluation.findings import findings, tuning_findings
-from evaluation.record import EvaluationFile, load_evaluation
+from evaluation.evaluation_file import EvaluationFile, load_evaluation
+from evaluation.problem_file import load_problem
+from evaluation.reporting.findings import findings, tuning_findings
+from evaluation.reporting.plan_table import plan_sentences, robustness_sentence, state
 from evaluation.reporting.sections import Section, Sheet, device_sheet, problem_sheet, single_sheet, summary_sheet
-from evaluation.reporting.tables import plan_sentences, robustness_sentence, state
 from graphs.foundation.documents import read_file
 from graphs.foundation.errors import InputError
 from graphs.foundation.files import write_whole

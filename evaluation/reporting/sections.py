@@ -8,9 +8,9 @@ import numpy as np
 from markupsafe import Markup
 
 from envs.timeline import Timeline
+from evaluation import formatting
 from evaluation.comparison import Comparison
-from evaluation.reporting import numbers as units
-from evaluation.reporting.tables import busy_shares, interval, state
+from evaluation.reporting.plan_table import busy_shares, state
 
 
 @dataclass(frozen=True)
@@ -43,11 +43,11 @@ def summary_sheet(comparison: Comparison, learned: str) -> Sheet:
         tuple(
             (
                 comparison.labels[row.placer],
-                interval(row.over_best),
-                interval(row.over_bound),
+                formatting.interval(row.over_best),
+                formatting.interval(row.over_bound),
                 f"{row.fits}/{row.problems}",
                 f"{row.simulations:,.0f}",
-                units.seconds(row.search_seconds),
+                formatting.seconds(row.search_seconds),
             )
             for row in rows
         ),
@@ -67,12 +67,12 @@ def single_sheet(comparison: Comparison, learned: str) -> Sheet:
         tuple(
             (
                 comparison.labels[row.placer],
-                units.seconds(step_seconds[row.placer]),
-                units.ratio(row.over_best.value),
-                units.ratio(row.over_bound.value),
+                formatting.seconds(step_seconds[row.placer]),
+                formatting.ratio(row.over_best.value),
+                formatting.ratio(row.over_bound.value),
                 "yes" if row.fits else "no",
                 f"{row.simulations:,.0f}",
-                units.seconds(row.search_seconds),
+                formatting.seconds(row.search_seconds),
             )
             for row in rows
         ),
@@ -85,7 +85,7 @@ def problem_sheet(comparison: Comparison) -> Sheet:
     rows = [
         (
             problem,
-            units.seconds(comparison.lower_bound_seconds[row]),
+            formatting.seconds(comparison.lower_bound_seconds[row]),
             *(_step(comparison, row, column) for column in range(len(comparison.placers))),
         )
         for row, problem in enumerate(comparison.problems)
@@ -100,10 +100,10 @@ def device_sheet(timeline: Timeline) -> Sheet:
     rows = [
         (
             device.name,
-            f"{units.memory(peak)} / {units.memory(device.memory_bytes)}",
-            units.memory(static),
-            units.memory(peak - static),
-            units.share(busy),
+            f"{formatting.memory(peak)} / {formatting.memory(device.memory_bytes)}",
+            formatting.memory(static),
+            formatting.memory(peak - static),
+            formatting.share(busy),
         )
         for device, peak, static, busy in zip(
             problem.cluster.devices, timeline.peak_bytes, timeline.static_bytes, busy_shares(timeline), strict=True
@@ -113,7 +113,7 @@ def device_sheet(timeline: Timeline) -> Sheet:
 
 
 def _step(comparison: Comparison, row: int, column: int) -> str:
-    text = units.seconds(comparison.step_seconds[row, column])
+    text = formatting.seconds(comparison.step_seconds[row, column])
     if np.isnan(comparison.step_seconds[row, column]):
         return text
     if not comparison.fits[row, column]:

@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from evaluation.drawing.figures import BLUE, GREY, ORANGE, drawn
-from evaluation.findings import than
+from evaluation.reporting.findings import than
 from evaluation.statistics import Estimate
 from evaluation.studies.decides_pieces import BEST, CHEAP, GREEDY, PASSES, passes_name
 from evaluation.studies.decides_problems import UNSEEN

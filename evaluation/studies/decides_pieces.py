@@ -112,7 +112,7 @@ class Workshop:
     def _placed(self, placers: Sequence[Placer | str], budgets: dict[str, int], seed: int) -> tuple[Record, ...]:
         """Records of placers on the test problems, with one simulation unless told otherwise."""
         problems = held_out_problems(self.size.unseen_graphs)
-        done = compare(placers, problems, budget=1, budgets=budgets, seeds=(seed,), quiet=True)
+        done = compare(placers, problems, budget=budgets, seeds=(seed,), quiet=True)
         if done.failures:
             raise InputError(f"{done.failures[0].placer} on {done.failures[0].problem}: {done.failures[0].reason}")
         return done.records

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from evaluation.commands.trained import load_placer
+from evaluation.commands.load_placer import load_placer
 from evaluation.compare import compare
 from evaluation.journal import records
 from evaluation.record import Failure
@@ -40,7 +40,7 @@ def do_what_is_left(
     bar = tqdm(left, desc=f"problems of {about}", leave=False, disable=None)
     comparison = compare(
         [load_placer(placer) for placer in allowed], [problems[name]() for name in bar],
-        budgets=allowed, seeds=range(seeds), workers=workers, journal=journal,
+        budget=allowed, seeds=range(seeds), workers=workers, journal=journal,
     )  # fmt: skip
     return list(comparison.failures)
 

@@ -13,9 +13,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter
 
+from evaluation import formatting
 from evaluation.comparison import FINETUNED, short_name
 from evaluation.drawing.figures import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, drawn
-from evaluation.reporting import numbers as units
 from evaluation.statistics import geometric_mean
 from evaluation.studies.learned_claims import CLAIMS, COLOCRL, GDP, HDP, PLACETO
 from evaluation.studies.learned_results import EXPERT, Results
@@ -151,7 +151,7 @@ def _alone(results: Results) -> list[str]:
 def _problem(results: Results, problem: str) -> list[str]:
     """A row of the table by problem."""
     expert = results.means(EXPERT).get(problem, math.nan)
-    said = "does not fit" if math.isinf(expert) else units.seconds(expert)
+    said = "does not fit" if math.isinf(expert) else formatting.seconds(expert)
     cells = (_cell(results, placer, problem, expert) for placer in _alone(results))
     return [graph_of(problem), cluster_of(problem), said, *cells]
 
@@ -166,7 +166,7 @@ def _cell(results: Results, placer: str, problem: str, expert: float) -> str:
     mean = float(geometric_mean(fitting))
     unfit = len(records) - len(fitting)
     apart = f" ({unfit} of {len(records)} does not fit)" if unfit else ""
-    return (f"{mean / expert:.3f}" if math.isfinite(expert) else units.seconds(mean)) + apart
+    return (f"{mean / expert:.3f}" if math.isfinite(expert) else formatting.seconds(mean)) + apart
 
 
 def _curves(plot: bool) -> list[str]:

@@ -18,8 +18,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from evaluation.drawing.figures import BLUE, GREEN, GREY, ORANGE, drawn
-from evaluation.findings import SAME
 from evaluation.record import Record
+from evaluation.reporting.findings import SAME
 from evaluation.statistics import Estimate, bootstrap_interval, estimate, geometric_mean, until
 from evaluation.studies.markdown import estimated, row
 from evaluation.studies.placeto_pieces import PLACETO, PPO, RIVALS, RNN, SEARCH, Kind, Piece, Point, Settings

@@ -188,7 +188,7 @@ class Workshop:
         self, placers: Sequence[Placer | str], problems: Sequence[Problem], budgets: dict[str, int]
     ) -> tuple[Record, ...]:
         """Records of placers, which have one simulation unless told otherwise."""
-        done = compare(placers, problems, budget=1, budgets=budgets, seeds=(self.seed,), quiet=True)
+        done = compare(placers, problems, budget=budgets, seeds=(self.seed,), quiet=True)
         if done.failures:
             raise InputError(f"{done.failures[0].placer} on {done.failures[0].problem}: {done.failures[0].reason}")
         return done.records

@@ -1,6 +1,10 @@
-"""Records for tests of everything that shows them: two problems, three placers, one of which does not fit once."""
+"""Records for tests of everything that shows them: two problems, three placers, a plan that does not fit; as text."""
 
 from __future__ import annotations
+
+import io
+
+from rich.console import Console, RenderableType
 
 from evaluation.record import Record
 
@@ -31,3 +35,11 @@ SOME = (
     record("large@two", "metis", 1.0, fits=False),
     record("large@two", "annealing", 1.5, simulations=1000),
 )
+
+
+def to_text(renderable: RenderableType, width: int = 120) -> str:
+    """Plain text without colours."""
+    console = Console(file=io.StringIO(), width=width, no_color=True, force_terminal=False)
+    with console.capture() as capture:
+        console.print(renderable, markup=False, highlight=False)
+    return capture.get()

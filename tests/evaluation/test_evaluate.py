@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from envs.costs.costs import timed
-from evaluation.commands.problem_file import ProblemFile, load_problem, save_problem
-from evaluation.evaluate import evaluate, finetune
-from evaluation.record import load_evaluation
+from evaluation.commands.evaluate import evaluate, finetune
+from evaluation.evaluation_file import load_evaluation
+from evaluation.problem_file import ProblemFile, load_problem, save_problem
 from graphs.foundation.errors import InputError
 from graphs.graph_file import save_graph
 from graphs.load import load_cluster, load_graph
@@ -98,12 +98,12 @@ def test_finetuning_that_is_stopped_while_it_writes_leaves_nothing_of_two_runs(
     other = str(Path(graph).with_name("other.graph.json"))
     save_graph(random_graph(13, 1), Path(other))
     tune(run, other)
-    steps = ["write_whole", "save_policy", "save_evaluation", "save_problem", "Placed.of"]
+    steps = ["write_whole", "save_policy", "save_evaluation", "save_problem", "SimulatedPlan.of"]
 
     def stop(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(f"evaluation.evaluate.{steps[stopped_at]}", stop)
+    monkeypatch.setattr(f"evaluation.commands.evaluate.{steps[stopped_at]}", stop)
     with pytest.raises(KeyboardInterrupt):
         tune(run, graph)
     assert not (run / "best.plan.json").exists(), "of the other graph, next to what is of this one"

@@ -3,7 +3,7 @@ import math
 import pytest
 
 from evaluation.comparison import Comparison
-from evaluation.findings import findings, than, tuning_findings
+from evaluation.reporting.findings import findings, than, tuning_findings
 from tests.evaluation.some_records import LEARNED, SOME, record
 
 TUNED = f"{LEARNED}+finetuned"

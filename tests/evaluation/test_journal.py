@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from envs.costs.costs import timed
 from envs.placer_result import PlacerResult
 from envs.plan_file import load_plan
 from envs.simulation.simulator import RULES, simulate
-from evaluation.commands.trained import load_placer
+from evaluation.commands.load_placer import load_placer
 from evaluation.compare import compare
 from evaluation.journal import Journal, plans, records
 from evaluation.record import Record
@@ -35,10 +36,10 @@ PROBLEM = Problem(toy_graph([1, 2, 3, 4], [(0, 1), (1, 2), (2, 3)], weights=[1],
 
 def new_records(journal: Path, placers: list[Placer | str] | None = None, **asked: Any) -> list[Record]:
     """The records of a comparison that the journal did not hold yet."""
-    new: list[Record] = []
+    before = {entry.record.key for entry in plans(journal)} if journal.exists() else set()
     problems = asked.pop("problems", [PROBLEM])
-    compare(placers or [Alternating()], problems, journal=journal, on_record=new.append, quiet=True, **asked)
-    return new
+    compare(placers or [Alternating()], problems, journal=journal, quiet=True, **asked)
+    return [entry.record for entry in plans(journal) if entry.record.key not in before]
 
 
 CHANGES: dict[str, dict[str, Any]] = {
@@ -47,7 +48,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     "other links, same name": {"problems": [replace(PROBLEM, cluster=toy_cluster(2, latency=0.5))]},
     "an optimizer": {"problems": [replace(PROBLEM, optimizer="sgd")]},
     "costs": {"problems": [replace(PROBLEM, op_seconds=np.ones((4, 2)))]},
-    "a cost model": {"cost_model": "roofline:efficiency=typical"},
+    "a cost model": {"problems": [timed(PROBLEM, "roofline:efficiency=typical")]},
     "an objective": {"problems": [replace(PROBLEM, objective="max-load")]},
     "a budget": {"budget": 7},
     "a seed": {"seeds": [1]},
@@ -176,7 +177,7 @@ def test_what_a_crash_cut_off_is_done_again(tmp_path: Path) -> None:
         complete = max(0, whole[:kept].count(b"\n") - 1)
         assert len(plans(journal)) == complete
         with Journal.open(journal) as opened:
-            assert len(opened.kept) == complete
+            assert len(opened.entries) == complete
         assert journal.read_bytes() == b"".join(lines[: complete + 1])
     journal.write_bytes(whole[:-20])
     assert len(new_records(journal, seeds=[0, 1])) == 1
@@ -299,10 +300,8 @@ def test_everything_is_checked_before_anything_is_placed(tmp_path: Path) -> None
     refused: dict[str, Callable[[], object]] = {
         "a seed is -1; expected whole numbers >= 0": lambda: compare([Alternating()], [PROBLEM], seeds=[0, -1]),
         "seed 1 is given twice": lambda: compare([Alternating()], [PROBLEM], seeds=[1, 1]),
-        "the budget is -1 simulations": lambda: compare([Alternating()], [PROBLEM], budget=-1),
-        "budgets: that of 'alternating' is -2": lambda: compare(
-            [Alternating()], [PROBLEM], budgets={"alternating": -2}
-        ),
+        "the budget of 'alternating' is -1 simulations": lambda: compare([Alternating()], [PROBLEM], budget=-1),
+        "the budget of 'alternating' is -2": lambda: compare([Alternating()], [PROBLEM], budget={"alternating": -2}),
         "all ops of toy@toy2 take 0 s": lambda: compare([Alternating()], [nothing]),
         "does not exist": lambda: compare([Alternating()], [PROBLEM], journal=tmp_path / "none" / "j.jsonl"),
         "it is a folder; name a file": lambda: compare([Alternating()], [PROBLEM], journal=tmp_path),

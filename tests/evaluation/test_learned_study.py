@@ -9,15 +9,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from evaluation.commands.trained import load_placer
-from evaluation.kept_plan import KeptPlan
+from evaluation.commands.load_placer import load_placer
+from evaluation.journal_entry import JournalEntry
 from evaluation.record import Failure, Record
 from evaluation.studies import journals, learned
 from evaluation.studies.learned import PLACERS, results_of, study
 from evaluation.studies.learned_claims import CLAIMS, GDP, HDP, fewer_simulations, less_time, on_problems
 from evaluation.studies.learned_document import DRAWN, document, save_document
 from evaluation.studies.learned_results import EXPERT, Results
-from evaluation.work import Work
+from evaluation.task import Task
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
@@ -226,9 +226,9 @@ def tiny(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[str, str
     named = {problem.name: partial(_given, problem) for problem in problems}
     monkeypatch.setattr(learned, "suite_problems", lambda suite, groups: named)
     noted: list[tuple[str, str, int]] = []
-    do = Work.do
+    do = Task.do
 
-    def watched(work: Work) -> KeptPlan | Failure:
+    def watched(work: Task) -> JournalEntry | Failure:
         if len(noted) == 3:
             noted.append(("", "stopped", 0))
             raise KeyboardInterrupt
@@ -237,7 +237,7 @@ def tiny(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[str, str
             return failure(problems[1].name, "heft", 1)
         return do(work)
 
-    monkeypatch.setattr(Work, "do", watched)
+    monkeypatch.setattr(Task, "do", watched)
     return noted
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from envs.simulation.simulator import Simulator
 from evaluation.comparison import Comparison
-from evaluation.drawing.plots import Curve, comparison_bars, learning_curve
+from evaluation.drawing.result_plots import Curve, comparison_bars, learning_curve
 from evaluation.drawing.timeline_plots import _spans, gantt_chart, memory_curves, save_gantt
 from graphs.foundation.errors import InputError
 from graphs.op_graph import OpGraph

@@ -9,12 +9,12 @@ import pytest
 
 from envs.costs.costs import load_cost_model
 from envs.costs.profile_file import Machine, MeasuredOp, Profile
-from evaluation.commands.profile import ProfileReport, profile_model
-from evaluation.reporting.tables import to_text
+from evaluation.reporting.profile_report import ProfileReport, profile_model
 from graphs.cluster import Cluster
 from graphs.foundation.errors import InputError
 from graphs.op_graph import OpGraph
 from graphs.problem import Problem
+from tests.evaluation.some_records import to_text
 
 TWO_TOWERS = f"{Path(__file__).parents[1] / 'fixtures' / 'user_module.py'}:two_towers"
 

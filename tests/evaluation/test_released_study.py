@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from evaluation.kept_plan import KeptPlan
+from evaluation.journal_entry import JournalEntry
 from evaluation.record import Failure, Record
 from evaluation.studies import released, released_parts
 from evaluation.studies.journals import suite_problems
@@ -31,7 +31,7 @@ from evaluation.studies.released_parts import (
 )
 from evaluation.studies.released_results import BEST_CHEAP, LONG_SEARCH, Entry, Part, is_kept_aside
 from evaluation.studies.released_targets import TARGETS, Target
-from evaluation.work import Work
+from evaluation.task import Task
 from graphs.formats.pipedream import Layer, LayerProfile, save_layer_profile
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
@@ -228,16 +228,16 @@ def tiny(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[str, str
     monkeypatch.setattr(released, "suite_problems", lambda part, groups: named)
     monkeypatch.setattr(released_parts, "CHEAP", ("heft", "single_device"))
     noted: list[tuple[str, str, int]] = []
-    do = Work.do
+    do = Task.do
 
-    def watched(work: Work) -> KeptPlan | Failure:
+    def watched(work: Task) -> JournalEntry | Failure:
         if len(noted) == 4:
             noted.append(("", "stopped", 0))
             raise KeyboardInterrupt
         noted.append(work.case)
         return do(work)
 
-    monkeypatch.setattr(Work, "do", watched)
+    monkeypatch.setattr(Task, "do", watched)
     return noted
 
 

@@ -9,8 +9,8 @@ import pytest
 from envs.placer_result import PlacerResult
 from envs.plan_file import save_plan
 from envs.simulation.simulator import Simulator
-from evaluation.commands.problem_file import ProblemFile, save_problem
-from evaluation.record import EvaluationFile, Notes, save_evaluation
+from evaluation.evaluation_file import EvaluationFile, Notes, save_evaluation
+from evaluation.problem_file import ProblemFile, save_problem
 from evaluation.reporting.report import write_report
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
@@ -59,8 +59,8 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     save_plan(result, problem, Simulator(problem).run(placement), folder / "best.plan.json")
     spec = ProblemFile(graph="random4000", groups=None, cluster="toy8", optimizer="adam")
     save_problem(spec, folder / "best.problem.json")
-    monkeypatch.setattr("evaluation.commands.problem_file.load_graph", lambda _, *, groups: problem.graph)
-    monkeypatch.setattr("evaluation.commands.problem_file.load_cluster", lambda _: problem.cluster)
+    monkeypatch.setattr("evaluation.problem_file.load_graph", lambda _, *, groups: problem.graph)
+    monkeypatch.setattr("evaluation.problem_file.load_cluster", lambda _: problem.cluster)
     return folder
 
 
@@ -140,7 +140,7 @@ def test_a_comparison_without_a_learned_placer_is_still_shown(run: Path) -> None
 
 
 def test_a_plan_that_no_longer_fits_its_graph_is_no_reason_to_fail(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("evaluation.commands.problem_file.load_graph", lambda _, *, groups: random_graph(3, seed=1))
+    monkeypatch.setattr("evaluation.problem_file.load_graph", lambda _, *, groups: random_graph(3, seed=1))
     assert "The plan cannot be drawn: " in text(report(run))
 
 

@@ -3,10 +3,10 @@ import numpy as np
 import pytest
 
 from envs.simulation.simulator import Simulator
-from evaluation.comparison import Comparison
-from evaluation.reporting.tables import busy_shares, link_shares, plan_table, summary_table, to_text
+from evaluation.comparison import Comparison, summary_table
+from evaluation.reporting.plan_table import busy_shares, link_shares, plan_table
 from graphs.problem import Problem
-from tests.evaluation.some_records import SOME
+from tests.evaluation.some_records import SOME, to_text
 from tests.oracle.toys import Toy, toy_cluster, toy_graph
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import placelab
-from evaluation.record import load_evaluation
+from evaluation.evaluation_file import load_evaluation
 from graphs.load import load_cluster, load_graph
 from graphs.problem import Problem
 from training.recipe import Ppo, Recipe
@@ -62,7 +62,7 @@ def test_evaluation_is_on_unseen_graphs_with_every_placer_at_one_budget(
         asked.append(which)
         return problems[which]
 
-    monkeypatch.setattr("evaluation.evaluate.load_problems", load)
+    monkeypatch.setattr("evaluation.commands.evaluate.load_problems", load)
     comparison = placelab.evaluate(run, budget=5, seeds=2)
     assert asked == ["test"]
     kept = load_evaluation(run / "evaluation.json")

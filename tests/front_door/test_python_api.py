@@ -14,12 +14,12 @@ from torch import nn
 import placelab
 from envs.plan import Plan
 from evaluation.commands.arguments import as_declared
-from evaluation.reporting.tables import to_text
 from graphs.foundation.errors import InputError
 from graphs.graph_file import save_graph
 from graphs.load import load_cluster
 from graphs.problem import Problem
 from placers.heft import Heft
+from tests.evaluation.some_records import to_text
 from tests.oracle.toys import random_graph
 
 ROOT = Path(__file__).resolve().parents[2]

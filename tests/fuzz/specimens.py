@@ -15,10 +15,11 @@ from envs.costs.profile_file import Machine, MeasuredOp, Profile, save_profile
 from envs.placer_result import PlacerResult
 from envs.plan_file import save_plan
 from envs.simulation.simulator import Simulator
-from evaluation.commands.problem_file import ProblemFile, load_problem, save_problem
+from evaluation.evaluation_file import EvaluationFile, save_evaluation
 from evaluation.journal import Journal
-from evaluation.kept_plan import KeptPlan
-from evaluation.record import EvaluationFile, Record, save_evaluation
+from evaluation.journal_entry import JournalEntry
+from evaluation.problem_file import ProblemFile, load_problem, save_problem
+from evaluation.record import Record
 from graphs.cluster_file import save_cluster
 from graphs.formats.onnx import save_onnx
 from graphs.graph_file import save_graph
@@ -140,7 +141,7 @@ def make_journal(path: Path) -> None:
         for seed in range(3):
             record = msgspec.structs.replace(RECORD, seed=seed, key=f"{seed:08x}")
             graph, cluster = step().fingerprint, problem().cluster.fingerprint
-            journal.add(KeptPlan(record=record, graph=graph, cluster=cluster, devices=(0, 1, 1)))
+            journal.add(JournalEntry(record=record, graph=graph, cluster=cluster, devices=(0, 1, 1)))
 
 
 def make_efficiencies(path: Path) -> None:

@@ -14,10 +14,10 @@ from rich.console import Console
 from envs.costs.costs import timed
 from envs.plan_file import load_plan
 from envs.simulation.simulator import simulate
-from evaluation.commands.placed import Placed
+from evaluation.commands.simulated_plan import SimulatedPlan
+from evaluation.evaluation_file import load_evaluation, save_evaluation
 from evaluation.journal import Journal, plans
-from evaluation.record import load_evaluation, save_evaluation
-from evaluation.reporting.summary import GraphSummary
+from evaluation.reporting.graph_summary import GraphSummary
 from graphs.cluster_file import save_cluster
 from graphs.graph_file import load_graph_file, save_graph
 from graphs.load import load_cluster, load_graph, problem_in_file
@@ -137,7 +137,7 @@ def text(content: object) -> Callable[[Path], object]:
     return lambda path: path.write_text(content if isinstance(content, str) else json.dumps(content, indent=1))
 
 
-def check(placed: Placed) -> None:
+def check(placed: SimulatedPlan) -> None:
     """A plan that fits gives a step of a finite time, and whatever is said of it can be printed."""
     Console(quiet=True).print(placed)
     json.dumps(placed.to_json(), allow_nan=False)
@@ -150,7 +150,7 @@ def check(placed: Placed) -> None:
 def place(what: Problem) -> None:
     """By a list scheduler and on a single device."""
     for placer in (heft(), single_device()):
-        check(Placed.by(placer, what))
+        check(SimulatedPlan.by(placer, what))
 
 
 def use_graph(path: Path) -> None:
@@ -187,12 +187,12 @@ def use_cost_model(spec: str) -> Callable[[Path], None]:
 
 def use_plan(path: Path) -> None:
     """Simulate it."""
-    check(Placed.of(problem(), load_plan(path, problem())))
+    check(SimulatedPlan.of(problem(), load_plan(path, problem())))
 
 
 def use_policy(path: Path) -> None:
     """Place by the policy in the folder, in which this file is damaged and the others are fine."""
-    check(Placed.by(trained(path.parent), problem()))
+    check(SimulatedPlan.by(trained(path.parent), problem()))
 
 
 def use_journal(path: Path) -> None:
@@ -202,7 +202,7 @@ def use_journal(path: Path) -> None:
     found = []
     for _ in range(2):
         with Journal.open(path) as journal:
-            found.append(journal.kept)
+            found.append(journal.entries)
     assert found[0] == found[1]
 
 
@@ -222,7 +222,7 @@ def use_recipe(path: Path) -> None:
 
 def use_split(path: Path) -> None:
     """Place by it."""
-    check(Placed.by(Expert(str(path)), problem()))
+    check(SimulatedPlan.by(Expert(str(path)), problem()))
 
 
 def use_ids(path: Path) -> None:
@@ -230,4 +230,4 @@ def use_ids(path: Path) -> None:
     text(WORKLOAD)(path.with_name("workload.json"))
     given = problem_in_file(str(path.with_name("workload.json")))
     assert given is not None
-    check(Placed.by(Expert(str(path)), given))
+    check(SimulatedPlan.by(Expert(str(path)), given))

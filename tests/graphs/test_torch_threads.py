@@ -10,7 +10,7 @@ import gymnasium as gym
 import pytest
 import torch
 
-from evaluation.commands.trained import load_placer
+from evaluation.commands.load_placer import load_placer
 from graphs.foundation import torch_threads
 from graphs.foundation.errors import InputError
 from graphs.foundation.torch_threads import limit_torch_threads

@@ -8,9 +8,9 @@ import pytest
 from rich.console import Console
 
 from envs.plan import Plan
+from evaluation.commands.evaluate import classical_placers
 from evaluation.commands.listing import KINDS, Listing
-from evaluation.commands.placed import Placed
-from evaluation.evaluate import classical_placers
+from evaluation.commands.simulated_plan import SimulatedPlan
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
 from graphs.foundation.plugins import plugins
@@ -117,7 +117,7 @@ def test_an_installed_family_joins_no_suite_and_is_listed(install: Install) -> N
 @pytest.mark.parametrize("value", ["moreplacers", "moreplacers:build", "moreplacers:First"])
 def test_a_plug_in_is_a_module_or_an_attribute_of_one(install: Install, value: str) -> None:
     install("moreplacers", f"[placelab.placers]\nfirst = {value}\n", PLACER)
-    assert Placed.by(by_name.build("placers", "first"), PROBLEM).plan == Plan.of([0] * len(PROBLEM.graph))
+    assert SimulatedPlan.by(by_name.build("placers", "first"), PROBLEM).plan == Plan.of([0] * len(PROBLEM.graph))
     assert by_name.constants("placers", "first")["BY_REQUEST"] is True
 
 

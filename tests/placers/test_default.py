@@ -10,7 +10,7 @@ import pytest
 from envs.placer_result import PlacerResult
 from envs.plan import Plan
 from envs.simulation.simulator import Simulator, simulate
-from evaluation.commands.trained import load_placer
+from evaluation.commands.load_placer import load_placer
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Ints
@@ -43,7 +43,7 @@ def test_it_is_the_policy_in_its_folder_under_its_own_name(released: Path) -> No
 
 
 def test_it_is_listed_but_is_none_of_the_classical_placers() -> None:
-    from evaluation.evaluate import classical_placers
+    from evaluation.commands.evaluate import classical_placers
 
     assert "default" in by_name.names("placers")
     assert "default" not in classical_placers()

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from envs.costs.costs import load_cost_model
-from evaluation.commands.trained import load_placer
+from evaluation.commands.evaluate import chosen_placers
+from evaluation.commands.load_placer import load_placer
 from evaluation.compare import compare
-from evaluation.evaluate import chosen_placers
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError, UserCodeError
 from graphs.load import load_cluster

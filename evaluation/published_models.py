@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from tqdm import tqdm
 
-from evaluation.reporting import numbers as units
+from evaluation import formatting
 from graphs.foundation import by_name
 from graphs.load import load_graph
 from graphs.op_graph import OpGraph, Phase
@@ -45,8 +45,8 @@ def configuration_table(specs: Sequence[tuple[str, float | None]]) -> Table:
             f"{parameters / 1e6:,.1f} M",
             f"{published / 1e6:,.1f} M ({parameters / published - 1:+.1%})" if published else "",
             f"{graph.flops.sum() / 1e12:,.2f}",
-            units.memory(float(graph.weights.sum())),
-            units.memory(_kept_bytes(graph)),
+            formatting.memory(float(graph.weights.sum())),
+            formatting.memory(_kept_bytes(graph)),
             f"{time.perf_counter() - started:.1f}",
         )
     return table

@@ -1,4 +1,4 @@
-"""Placed: a problem, a plan for it, and what the simulator says of the plan."""
+"""SimulatedPlan: a problem, a plan for it, and what the simulator says of the plan."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from envs.robustness import Robustness, robustness
 from envs.simulation.simulator import simulate
 from envs.timeline import Timeline
 from envs.trace import save_trace
+from evaluation.formatting import memory, seconds
 from evaluation.record import Record
-from evaluation.reporting.numbers import memory, seconds
-from evaluation.reporting.tables import plan_table, robustness_sentence
-from evaluation.work import record_of, with_robustness
+from evaluation.reporting.plan_table import plan_table, robustness_sentence
+from evaluation.task import record_of, with_robustness
 from graphs.foundation.errors import DoesNotFitError, InputError
 from graphs.problem import Problem
 from placers.contract.placer import Placer, as_result
 
 
 @dataclass(frozen=True, eq=False)
-class Placed:
+class SimulatedPlan:
     """A plan and its simulated step."""
 
     problem: Problem
@@ -39,7 +39,9 @@ class Placed:
     robustness: Robustness | None = None  # how it fares under noise and without contention, if that was asked for
 
     @classmethod
-    def of(cls, problem: Problem, plan: PlacerResult | Plan | Path | str, *, search_seconds: float = 0.0) -> Placed:
+    def of(
+        cls, problem: Problem, plan: PlacerResult | Plan | Path | str, *, search_seconds: float = 0.0
+    ) -> SimulatedPlan:
         """Simulate a plan, or that in a file. Raises InputError if it is not one for this problem."""
         if isinstance(plan, Path | str):
             plan = load_plan(Path(plan), problem)
@@ -47,7 +49,7 @@ class Placed:
         return cls(problem, result, simulate(problem, result.plan), search_seconds)
 
     @classmethod
-    def by(cls, placer: Placer, problem: Problem, *, seed: int = 0, budget: int = 1) -> Placed:
+    def by(cls, placer: Placer, problem: Problem, *, seed: int = 0, budget: int = 1) -> SimulatedPlan:
         """Let a placer place the problem, and simulate its plan. Raises InputError for a negative budget."""
         if budget < 0:
             raise InputError(f"the budget is {budget} simulations; expected at least 0")
@@ -60,7 +62,7 @@ class Placed:
         """What is decided."""
         return self.result.plan
 
-    def with_robustness(self) -> Placed:
+    def with_robustness(self) -> SimulatedPlan:
         """The same, with how the plan fares under small noise of op and transfer times, and without contention."""
         return replace(self, robustness=robustness(self.problem, self.plan, seed=self.result.seed))
 

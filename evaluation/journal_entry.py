@@ -1,4 +1,4 @@
-"""KeptPlan: a record with the plan that it is of, by units and not by ops, so that it stays small."""
+"""JournalEntry: a record with the plan that it is of, by units and not by ops, so that it stays small."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from graphs.problem import Problem
 LONGEST = 80  # characters of a problem or placer in the name of a file
 
 
-class KeptPlan(msgspec.Struct, frozen=True, kw_only=True):
+class JournalEntry(msgspec.Struct, frozen=True, kw_only=True):
     """A record, and where the units of its problem's graph are."""
 
     record: Record

@@ -10,13 +10,13 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from envs.costs.costs import AUTO, CostModel, timed
-from evaluation.commands.placed import Placed
-from evaluation.commands.problem_file import ProblemFile, save_problem
+from evaluation.commands.load_placer import finetuned, load_placer
 from evaluation.commands.problems import check_cost_model
-from evaluation.commands.trained import finetuned, load_placer
+from evaluation.commands.simulated_plan import SimulatedPlan
 from evaluation.compare import check_settings, compare
 from evaluation.comparison import Comparison, short_name
-from evaluation.record import EvaluationFile, Notes, save_evaluation
+from evaluation.evaluation_file import EvaluationFile, Notes, save_evaluation
+from evaluation.problem_file import ProblemFile, save_problem
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
 from graphs.foundation.files import check_writable, write_whole
@@ -81,13 +81,13 @@ def evaluate(
     )
     placers = [learned, greedy, *chosen_placers(rivals, [*classical_placers(), AS_IN_PAPERS])]
     kept = None if released or suite else folder / "evaluation.json"
-    check_settings(budget=budget, seeds=range(seeds), workers=workers, journal=journal)
+    check_settings(seeds=range(seeds), workers=workers, journal=journal)
     check_writable(kept)
     check_cost_model(cost_model)
-    comparison = compare(
-        placers, _problems(folder, suite, groups), budget=budget, seeds=range(seeds), workers=workers, journal=journal,
-        cost_model=None if cost_model == AUTO else cost_model,
-    )  # fmt: skip
+    problems = _problems(folder, suite, groups)
+    if cost_model != AUTO:
+        problems = [timed(problem, cost_model) for problem in problems]
+    comparison = compare(placers, problems, budget=budget, seeds=range(seeds), workers=workers, journal=journal)
     if kept is not None:
         remarks = (
             f"Every placer may simulate {budget} placements of a problem and answers with the best of them; "
@@ -129,7 +129,7 @@ def finetune(
     start, greedy = trained(run), trained(run, samples=1)
     results: list[FineTuned] = []
     tuner = finetuned(start, on_tuned=results.append)
-    check_settings(budget=simulations, seeds=(seed,), workers=1)
+    check_settings(seeds=(seed,), workers=1)
     check_optimizer(optimizer)
     check_graph(graph)
     check_cost_model(cost_model)
@@ -143,7 +143,7 @@ def finetune(
     _save_tuned(run, folder, results[0], EvaluationFile(notes=notes, records=comparison.records))
     spec = ProblemFile(graph=graph, groups=groups, cluster=cluster, optimizer=optimizer, cost_model=cost_model)
     save_problem(spec, run / PROBLEM)
-    Placed.of(problem, results[0].result).save(run / PLAN)
+    SimulatedPlan.of(problem, results[0].result).save(run / PLAN)
     return comparison
 
 

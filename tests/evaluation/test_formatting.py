@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from evaluation.reporting import numbers as units
+from evaluation import formatting
 
 
 @pytest.mark.parametrize(
@@ -13,14 +13,14 @@ from evaluation.reporting import numbers as units
     ],
 )  # fmt: skip
 def test_seconds_come_in_the_unit_that_suits(value: float, text: str) -> None:
-    assert units.seconds(value) == text
+    assert formatting.seconds(value) == text
 
 
 @pytest.mark.parametrize(("value", "text"), [(0, "0 B"), (1536, "1.5 KiB"), (16 * 2**30, "16.0 GiB")])
 def test_memory_is_in_binary_units(value: float, text: str) -> None:
-    assert units.memory(value) == text
+    assert formatting.memory(value) == text
 
 
 def test_shares_and_ratios() -> None:
-    assert [units.share(value) for value in (0, 0.004, 0.57, 1.4)] == ["0%", "0.4%", "57%", "140%"]
-    assert [units.ratio(value) for value in (1.0, math.nan)] == ["1.00", "-"]
+    assert [formatting.share(value) for value in (0, 0.004, 0.57, 1.4)] == ["0%", "0.4%", "57%", "140%"]
+    assert [formatting.ratio(value) for value in (1.0, math.nan)] == ["1.00", "-"]

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
         PlacerLike,
         PlanLike,
     )
-    from evaluation.commands.placed import Placed
-    from evaluation.commands.profile import ProfileReport
-    from evaluation.reporting.summary import GraphSummary
+    from evaluation.commands.simulated_plan import SimulatedPlan
+    from evaluation.reporting.graph_summary import GraphSummary
+    from evaluation.reporting.profile_report import ProfileReport
 
 PLANS, CHARTS = (".plan.json",), (".png", ".svg", ".html")  # what the names of files end in
 
@@ -41,7 +41,7 @@ def capture(
 
     """
     from evaluation.commands.problems import graph_of
-    from evaluation.reporting.summary import GraphSummary
+    from evaluation.reporting.graph_summary import GraphSummary
     from graphs.graph_file import ENDINGS, save_graph
 
     check_writable(out, endings=ENDINGS, inputs=[model])
@@ -74,7 +74,7 @@ def profile(
         efficiencies: a TOML file to write for `--cost-model roofline:efficiency=FILE`.
 
     """
-    from evaluation.commands.profile import profile_model
+    from evaluation.reporting.profile_report import profile_model
 
     check_writable(out, efficiencies, inputs=[model])
     return profile_model(
@@ -102,7 +102,7 @@ def show(
 
     """
     from evaluation.commands.problems import graph_of
-    from evaluation.reporting.summary import GraphSummary
+    from evaluation.reporting.graph_summary import GraphSummary
 
     check_writable(draw, endings=CHARTS, inputs=[graph, plan, cluster])
     if draw is None and (plan is not None or cluster):
@@ -132,7 +132,7 @@ def place(
     robust: bool = False,
     seed: int = 0,
     out: PathLike | None = None,
-) -> Placed:
+) -> SimulatedPlan:
     """Find a device for every op of a graph.
 
     Args:
@@ -155,14 +155,14 @@ def place(
         out: the plan file to write, `*.plan.json`.
 
     """
-    from evaluation.commands.placed import Placed
+    from evaluation.commands.load_placer import load_placer
     from evaluation.commands.problems import problem_of
-    from evaluation.commands.trained import load_placer
+    from evaluation.commands.simulated_plan import SimulatedPlan
 
     check_writable(out, endings=PLANS, inputs=[graph, cluster])
     chosen = load_placer(placer)
     problem = problem_of(graph, cluster, groups=groups, optimizer=optimizer, cost_model=cost_model, objective=objective)
-    placed = Placed.by(chosen, problem, seed=seed, budget=budget)
+    placed = SimulatedPlan.by(chosen, problem, seed=seed, budget=budget)
     if out is not None:
         placed.save(Path(out))
     return placed.with_robustness() if robust else placed
@@ -180,7 +180,7 @@ def simulate(
     robust: bool = False,
     trace: PathLike | None = None,
     gantt: PathLike | None = None,
-) -> Placed:
+) -> SimulatedPlan:
     """Simulate one training step of a graph under a plan.
 
     Args:
@@ -195,14 +195,14 @@ def simulate(
         gantt: a chart to write: `*.png`, `*.svg`, or `*.html` with the memory below it.
 
     """
-    from evaluation.commands.placed import Placed
     from evaluation.commands.problems import problem_of
+    from evaluation.commands.simulated_plan import SimulatedPlan
 
     check_writable(trace, endings=(".json", ".json.gz"), inputs=[graph, plan, cluster])
     check_writable(gantt, endings=CHARTS, inputs=[graph, plan, cluster])
     if isinstance(plan, str | Path):
         check_readable(Path(plan), "`placelab place GRAPH --out FILE` writes a plan")
     problem = problem_of(graph, cluster, groups=groups, optimizer=optimizer, cost_model=cost_model)
-    placed = Placed.of(problem, plan)
+    placed = SimulatedPlan.of(problem, plan)
     placed.draw(path_or_none(trace), path_or_none(gantt))
     return placed.with_robustness() if robust else placed

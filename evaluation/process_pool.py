@@ -1,8 +1,7 @@
-"""Work shared among processes. Some may be killed: all other work is done nevertheless.
+"""Jobs shared among processes. Some processes may be killed: all other jobs are done nevertheless.
 
-Each process is given one piece of work at a time. When one ends before its work is done, as a process does that the
-system kills because memory is short, the work is done once more at the end, alone; if its process ends again, that is
-the result.
+Each process is given one job at a time. When one ends before its job is done, as a process does that the system kills
+because memory is short, the job is done once more at the end, alone; if its process ends again, that is the result.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import Any, Generic, TypeVar
@@ -22,11 +21,10 @@ from tqdm import tqdm
 
 from graphs.foundation.errors import InputError
 
-Work = TypeVar("Work")
+Job = TypeVar("Job")
 Result = TypeVar("Result")
 
 GRACE = 1.0  # seconds for a process to save what it has, after Ctrl-C
-READY = "ready"
 UNGUARDED = (
     "no worker process could begin: a script that uses several workers must be a file, and do so under "
     "`if __name__ == '__main__':`"
@@ -35,9 +33,20 @@ UNGUARDED = (
 
 @dataclass(frozen=True)
 class Killed:
-    """What became of work whose process ended twice before it was done."""
+    """What became of a job whose process ended twice before it was done."""
 
     reason: str  # a sentence
+
+
+class _Ready:
+    """What a process sends first."""
+
+
+@dataclass(frozen=True)
+class _Raised:
+    """What a job raised instead of giving a result."""
+
+    error: Exception
 
 
 def check_guarded() -> None:
@@ -46,63 +55,66 @@ def check_guarded() -> None:
         raise InputError(UNGUARDED)
 
 
-def shared(
-    works: Sequence[Work], do: Callable[[Work], Result], workers: int, begin: Callable[[], object]
-) -> Iterator[tuple[Work, Result | Killed]]:
-    """Do the works in N processes, and yield each with its result when it is done.
+def in_processes(
+    do: Callable[[Job], Result], jobs: Sequence[Job], workers: int, begin: Callable[[], object] | None = None
+) -> Generator[tuple[Job, Result | Killed]]:
+    """Do the jobs, this number at a time, and yield each with its result when it is done.
 
-    Each process calls `begin` first. Closing the generator, and Ctrl-C, end all processes at once. Raises InputError
-    if no process could begin, because the script that asks for them lacks its guard.
+    Each process calls `begin` first, if there is one. Closing the generator, Ctrl-C, and whatever `do` raises, which is
+    raised here, end all processes at once. Raises InputError if no process could begin, because the script that asks
+    for them lacks its guard.
     """
-    team: _Team[Work, Result] = _Team(do, begin)
+    pool: _Pool[Job, Result] = _Pool(do, begin)
     try:
-        lost: list[Work] = []
-        for work, result in team.do(works, workers):
+        lost: list[Job] = []
+        for job, result in pool.do(jobs, workers):
             if isinstance(result, Killed):
-                lost.append(work)
+                lost.append(job)
             else:
-                yield work, result
-        for work in lost:
-            team.end()
-            yield from team.do([work], 1)
+                yield job, result
+        for job in lost:
+            pool.end()
+            yield from pool.do([job], 1)
     finally:
-        team.end()
+        pool.end()
 
 
-class _Team(Generic[Work, Result]):
-    """Processes that do one kind of work."""
+class _Pool(Generic[Job, Result]):
+    """Processes that do one kind of job."""
 
-    def __init__(self, do: Callable[[Work], Result], begin: Callable[[], object]) -> None:
+    def __init__(self, do: Callable[[Job], Result], begin: Callable[[], object] | None) -> None:
         self._serve = (do, begin)
         self._all: list[_Process] = []
         self._began = False
 
-    def do(self, works: Sequence[Work], workers: int) -> Iterator[tuple[Work, Result | Killed]]:
-        """Each work with its result, or how its process ended."""
-        waiting, idle, busy = deque(works), list(self._all), dict[Connection, tuple[_Process, Work]]()
+    def do(self, jobs: Sequence[Job], workers: int) -> Iterator[tuple[Job, Result | Killed]]:
+        """Each job with its result, or how its process ended."""
+        waiting, idle, busy = deque(jobs), list(self._all), dict[Connection, tuple[_Process, Job]]()
         while waiting or busy:
             while waiting and len(busy) < workers:
-                process, work = idle.pop() if idle else self._new(), waiting.popleft()
-                if reason := process.give(work):
+                process, job = idle.pop() if idle else self._new(), waiting.popleft()
+                if reason := process.give(job):
                     idle.append(process)
-                    yield work, Killed(reason)
+                    yield job, Killed(reason)
                 else:
-                    busy[process.pipe] = process, work
+                    busy[process.pipe] = process, job
             for pipe in wait(list(busy)) if busy else ():
                 assert isinstance(pipe, Connection)
-                process, work = busy[pipe]
+                process, job = busy[pipe]
                 answer = process.answer()
-                self._began |= process.began
-                if answer is None:
+                if isinstance(answer, _Ready):
+                    self._began = True
                     continue
                 del busy[pipe]
                 if isinstance(answer, Killed):
                     self._all.remove(process)
                     if not self._began and not process.signalled:
                         raise InputError(UNGUARDED)
+                elif isinstance(answer, _Raised):
+                    raise answer.error
                 else:
                     idle.append(process)
-                yield work, answer
+                yield job, answer
 
     def end(self) -> None:
         """End all processes, also those at work."""
@@ -122,20 +134,19 @@ class _Team(Generic[Work, Result]):
 class _Process:
     """A process, and the pipe to it; it ends when the pipe is closed."""
 
-    def __init__(self, do: Callable[[Any], object], begin: Callable[[], object]) -> None:
+    def __init__(self, do: Callable[[Any], object], begin: Callable[[], object] | None) -> None:
         # forking a process that runs threads, as numerical libraries do, may hang it
         context = multiprocessing.get_context("spawn")
-        self.began = False
         self.pipe, theirs = context.Pipe()
         self._process = context.Process(target=_serve, args=(theirs, do, begin))
         with _no_interrupts():
             self._process.start()
         theirs.close()
 
-    def give(self, work: object) -> str:
-        """Send it work; returns why, in a sentence, if that cannot be sent."""
+    def give(self, job: object) -> str:
+        """Send it a job; returns why, in a sentence, if that cannot be sent."""
         try:
-            self.pipe.send(work)
+            self.pipe.send(job)
         except ConnectionError:
             return ""  # it has ended, as its answer will tell
         except Exception as error:  # whatever an object raises that is no plain data
@@ -143,16 +154,12 @@ class _Process:
         return ""
 
     def answer(self) -> Any:
-        """The result of its work, how it ended, or None if it has only begun."""
+        """The result of its job, what that raised, how the process ended, or that it has only begun."""
         try:
-            result = self.pipe.recv()
+            return self.pipe.recv()
         except (EOFError, ConnectionError):
             self._process.join()
             return Killed(self._ending())
-        if result == READY:
-            self.began = True
-            return None
-        return result
 
     @property
     def signalled(self) -> bool:
@@ -173,14 +180,21 @@ class _Process:
         return f"its process was killed (signal {-code}{', out of memory?' if code == -signal.SIGKILL else ''})"
 
 
-def _serve(pipe: Connection, do: Callable[[Any], object], begin: Callable[[], object]) -> None:
+def _serve(pipe: Connection, do: Callable[[Any], object], begin: Callable[[], object] | None) -> None:
     """What a process does until the pipe is closed."""
+    answer: object
     tqdm.set_lock(threading.RLock())  # progress bars' own locks would outlive a process that is killed
-    pipe.send(READY)
-    begin()
+    pipe.send(_Ready())
+    if begin is not None:
+        begin()
     with contextlib.suppress(EOFError, ConnectionError, KeyboardInterrupt):
         while True:
-            pipe.send(do(pipe.recv()))
+            job = pipe.recv()
+            try:
+                answer = do(job)
+            except Exception as error:
+                answer = _Raised(error)
+            pipe.send(answer)
 
 
 @contextlib.contextmanager

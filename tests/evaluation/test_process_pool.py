@@ -1,7 +1,9 @@
-"""Work in several processes: what kills its process loses nothing else, and a missing guard is told apart."""
+"""Jobs in several processes: what kills its process loses nothing else, and a missing guard is distinguished."""
 
 import subprocess
 import sys
+import time
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,17 +11,35 @@ import pytest
 
 from envs.placer_result import PlacerResult
 from evaluation.compare import compare
+from evaluation.process_pool import in_processes
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
 from tests.evaluation.some_placers import Alternating, Killing
 from tests.oracle.toys import toy_cluster, toy_graph
 
 ROOT = Path(__file__).resolve().parents[2]
+LONG = 600.0  # seconds, which no test waits for
 KILLED = "its process was killed (signal 9, out of memory?)"
 
 
 def problems(*names: str) -> list[Problem]:
     return [Problem(toy_graph([1, 2], [(0, 1)], name=name), toy_cluster(2)) for name in names]
+
+
+def test_every_job_is_done_and_comes_once_with_its_result() -> None:
+    assert sorted(in_processes(abs, [-3, 1, 2], 2)) == [(-3, 3), (1, 1), (2, 2)]
+
+
+def test_what_a_job_raises_is_raised_and_ends_all() -> None:
+    found = in_processes(time.sleep, [LONG, 0.0, -1.0], 2)
+    assert next(found) == (0.0, None)
+    with pytest.raises(ValueError, match="must be non-negative"):
+        next(found)
+
+
+def test_all_end_when_nobody_waits_for_them() -> None:
+    with closing(in_processes(time.sleep, [0.0, LONG], 2)) as found:
+        assert next(found) == (0.0, None)
 
 
 def test_a_killed_process_costs_only_the_plan_that_killed_it_twice(tmp_path: Path) -> None:
@@ -58,6 +78,7 @@ def test_a_placer_that_no_other_process_can_have_is_a_failure_of_its_own() -> No
 
 SCRIPT = """
 from evaluation.compare import compare
+from evaluation.process_pool import in_processes
 from graphs.problem import Problem
 from tests.oracle.toys import toy_cluster, toy_graph
 {guard}

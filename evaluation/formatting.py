@@ -1,8 +1,14 @@
-"""How seconds, bytes and ratios are written for people."""
+"""How seconds, bytes, ratios, estimates and tables are written for people."""
 
 from __future__ import annotations
 
 import math
+
+from rich.box import SIMPLE_HEAD
+from rich.markup import escape
+from rich.table import Table
+
+from evaluation.statistics import Estimate
 
 NOTHING = "-"
 
@@ -33,6 +39,20 @@ def ratio(value: float) -> str:
 def share(value: float) -> str:
     """Whole per cent, "57%"; below one a decimal, "0.3%"."""
     return f"{value:.1%}" if 0 < value < 0.01 else f"{value:.0%}"
+
+
+def interval(estimate: Estimate) -> str:
+    """As "1.25 [1.10, 1.43]"; without the interval where one value leaves none."""
+    if estimate.count < 2:
+        return ratio(estimate.value)
+    return f"{ratio(estimate.value)} [{ratio(estimate.low)}, {ratio(estimate.high)}]"
+
+
+def table(title: str, caption: str | None = None) -> Table:
+    """A table for the terminal, without columns yet."""
+    made = Table(title=escape(title), title_style="bold", caption=caption, box=SIMPLE_HEAD)
+    made.title_justify = made.caption_justify = "left"
+    return made
 
 
 def _three_digits(value: float) -> str:

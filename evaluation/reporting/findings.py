@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from evaluation import formatting
 from evaluation.comparison import Comparison
-from evaluation.reporting import numbers as units
 
 SAME = 0.005  # ratios this close to one are called equal
 
@@ -27,7 +27,7 @@ def tuning_findings(comparison: Comparison, before: str, after: str) -> list[str
         first, last = (comparison.step_seconds[0, comparison.placers.index(placer)] for placer in (before, after))
         said = [
             f"On {comparison.problems[0]} fine-tuning with {_simulations(comparison, after)} brings the "
-            f"step from {units.seconds(first)} to {units.seconds(last)}: {than(change.value, 'before')}."
+            f"step from {formatting.seconds(first)} to {formatting.seconds(last)}: {than(change.value, 'before')}."
         ]
     else:
         said = [f"After fine-tuning a step takes {than(change.value, 'before')}, in geometric mean."]
@@ -74,7 +74,7 @@ def _rivals(comparison: Comparison, learned: str) -> list[str]:
         "not comparable with": [placer for placer, r in ratio.items() if r.count == 0],
     }
     parts = [
-        f"{how} {', '.join(f'{comparison.labels[p]} ({units.ratio(ratio[p].value)})' for p in group)}"
+        f"{how} {', '.join(f'{comparison.labels[p]} ({formatting.ratio(ratio[p].value)})' for p in group)}"
         for how, group in groups.items()
         if group
     ]

@@ -1,4 +1,4 @@
-"""Work: one placer on one problem with one seed, and the record of its plan."""
+"""Task: one placer on one problem with one seed, and the record of its plan."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from envs.robustness import Robustness, robustness
 from envs.simulation.simulator import simulate
 from envs.timeline import Timeline
 from evaluation.identity import key_of
-from evaluation.kept_plan import KeptPlan
+from evaluation.journal_entry import JournalEntry
 from evaluation.record import Failure, Record
 from graphs.foundation.errors import DoesNotFitError, InputError
 from graphs.problem import Problem
@@ -23,7 +23,7 @@ from placers.contract.placer import Placer, as_result
 
 
 @dataclass(frozen=True, eq=False)
-class Work:
+class Task:
     """One placer on one problem with one seed."""
 
     problem: Problem  # with what its ops cost
@@ -44,7 +44,7 @@ class Work:
         """Problem, placer and seed."""
         return self.shown_as, self.placer.name, self.seed
 
-    def do(self) -> KeptPlan | Failure:
+    def do(self) -> JournalEntry | Failure:
         """Place, and simulate the plan. Whatever the placer raises becomes a failure: the others are done."""
         try:
             return self._placed()
@@ -64,7 +64,7 @@ class Work:
         """The record as this comparison shows it: by the problem's name there, and what its ops are timed by."""
         return replace(record, problem=self.shown_as, cost_model=timing(self.problem))
 
-    def _placed(self) -> KeptPlan:
+    def _placed(self) -> JournalEntry:
         started = time.perf_counter()
         found = self.placer.place(self.problem, seed=self.seed, budget=self.budget)
         search_seconds = time.perf_counter() - started
@@ -78,7 +78,7 @@ class Work:
         record = record_of(self.problem, result, simulate(self.problem, plan), search_seconds)
         if self.robust:
             record = with_robustness(record, robustness(self.problem, plan, seed=self.seed))
-        return KeptPlan(
+        return JournalEntry(
             record=replace(record, placer=self.placer.name, seed=self.seed, key=self.key, budget=self.budget),
             graph=self.problem.graph.fingerprint,
             cluster=self.problem.cluster.fingerprint,

@@ -6,17 +6,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
-from rich.box import SIMPLE_HEAD
 from rich.console import Group, RenderableType
-from rich.markup import escape
-from rich.table import Table
 from rich.text import Text
 
 from envs.costs.cost_models.roofline import Roofline
 from envs.costs.efficiency_file import Efficiencies, Efficiency, KindClass, check_ending, save_efficiencies
 from envs.costs.op_times import is_free
 from envs.costs.profile_file import Machine, Profile
-from evaluation.reporting import numbers as units
+from evaluation.formatting import ratio, seconds, share, table
 from graphs.cluster import Cluster
 from graphs.op_graph import Floats, OpGraph
 
@@ -106,25 +103,25 @@ class ProfileReport:
         return {**vars(self), "machine": machine, "kinds": kinds}
 
     def __rich__(self) -> RenderableType:
-        table = Table(title=escape(self.name), title_style="bold", title_justify="left", box=SIMPLE_HEAD)
-        table.add_column("kind", overflow="fold")
+        kinds = table(self.name)
+        kinds.add_column("kind", overflow="fold")
         for head in ("ops", "distinct", "time", "share of time", "over roofline", "efficiency"):
-            table.add_column(head, justify="right")
+            kinds.add_column(head, justify="right")
         for each in self.kinds:
-            table.add_row(
-                each.kind, f"{each.ops:,}", f"{each.distinct:,}", units.seconds(each.seconds),
-                units.share(each.share), units.ratio(each.over_roofline), units.share(each.efficiency),
+            kinds.add_row(
+                each.kind, f"{each.ops:,}", f"{each.distinct:,}", seconds(each.seconds),
+                share(each.share), ratio(each.over_roofline), share(each.efficiency),
             )  # fmt: skip
-        return Group(table, *map(Text, self._sentences()))
+        return Group(kinds, *map(Text, self._sentences()))
 
     def _sentences(self) -> list[str]:
         machine = self.machine
         sentences = [
             f"Measured on {machine.described()}: {machine.flops_per_second / 1e9:,.0f} GFLOP/s in a large product, "
-            f"{machine.bytes_per_second / 1e9:,.0f} GB/s in a large copy, {units.seconds(machine.launch_seconds)} "
+            f"{machine.bytes_per_second / 1e9:,.0f} GB/s in a large copy, {seconds(machine.launch_seconds)} "
             "to launch an op.",
-            f"All ops one after another take {units.seconds(self.seconds)}, by the roofline at these speeds "
-            f"{units.seconds(self.roofline_seconds)}; an op takes {units.ratio(self.over_roofline)} times the "
+            f"All ops one after another take {seconds(self.seconds)}, by the roofline at these speeds "
+            f"{seconds(self.roofline_seconds)}; an op takes {ratio(self.over_roofline)} times the "
             "roofline's time in the geometric mean.",
         ]
         if self.unknown:

@@ -1,0 +1,101 @@
+"""What a plan does to its devices: a table for the terminal, and sentences."""
+
+from __future__ import annotations
+
+import numpy as np
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from envs.costs.costs import timing
+from envs.gantt import Row
+from envs.robustness import Robustness
+from envs.timeline import Timeline
+from evaluation.formatting import memory, ratio, seconds, share, table
+from graphs.op_graph import Floats
+from graphs.problem import Problem
+
+BAR = 10  # characters
+
+
+def plan_table(timeline: Timeline, lower_bound_seconds: float) -> RenderableType:
+    """What a plan asks of each device, and what the step takes."""
+    problem = timeline.problem
+    devices = table(problem.name)
+    busy = busy_shares(timeline)
+    devices.add_column("device")
+    devices.add_column("memory", no_wrap=True)
+    for head in ("used / limit", state(problem), "activations at peak", "busy"):
+        devices.add_column(head, justify="right")
+    for index, device in enumerate(problem.cluster.devices):
+        peak, static = timeline.peak_bytes[index], timeline.static_bytes[index]
+        devices.add_row(
+            device.name,
+            _bar(peak / max(device.memory_bytes, 1.0)),
+            Text(f"{memory(peak)} / {memory(device.memory_bytes)}",
+                 style="bold red" if peak > device.memory_bytes else ""),
+            memory(static),
+            memory(peak - static),
+            share(busy[index]),
+        )  # fmt: skip
+    return Group(devices, *map(Text, plan_sentences(timeline, lower_bound_seconds)))
+
+
+def plan_sentences(timeline: Timeline, lower_bound_seconds: float) -> list[str]:
+    """Step time, its ratio to the lower bound, the busiest link and, if it does not fit, where."""
+    over_bound = timeline.step_seconds / lower_bound_seconds if lower_bound_seconds > 0 else np.nan
+    sentences = [
+        f"One step takes {seconds(timeline.step_seconds)}, {ratio(over_bound)} times the lower bound of "
+        f"{seconds(lower_bound_seconds)}."
+    ]
+    links = link_shares(timeline)
+    if links:
+        busiest = max(links, key=lambda name: links[name])
+        sentences.append(f"The busiest link, {busiest}, carries data {share(links[busiest])} of the time.")
+    else:
+        sentences.append("Nothing is sent between devices.")
+    sentences.append(f"Cost model: {timing(timeline.problem)}.")
+    if not timeline.fits:
+        sentences.append(f"This plan does not fit: {timeline.overflow()}.")
+    return sentences
+
+
+def robustness_sentence(found: Robustness) -> str:
+    """How a plan fares under noise, and without contention."""
+    median, worst = found.median_seconds / found.step_seconds, found.worst_seconds / found.step_seconds
+    return (
+        f"With {found.noise:.0%} of noise on every op and transfer it takes {seconds(found.median_seconds)} in the "
+        f"median of {found.draws} draws ({ratio(median)} times) and {seconds(found.worst_seconds)} at worst "
+        f"({ratio(worst)} times); if transfers did not queue, {seconds(found.free_seconds)}."
+    )
+
+
+def state(problem: Problem) -> str:
+    """What a device holds for the whole step."""
+    return "parameters, gradients, optimizer" if problem.graph.is_training else "parameters"
+
+
+def busy_shares(timeline: Timeline) -> Floats:
+    """(devices,) the share of the step that each device spends on ops."""
+    return timeline.busy_seconds / (timeline.step_seconds or 1.0)
+
+
+def link_shares(timeline: Timeline) -> dict[str, float]:
+    """Of each channel that was used, the share of the step during which it carried something."""
+    shares: dict[str, float] = {}
+    for row in timeline.rows():
+        if row.link:  # channels of the same name: the busier
+            shares[row.label] = max(shares.get(row.label, 0.0), _carrying(row) / (timeline.step_seconds or 1.0))
+    return shares
+
+
+def _bar(filled: float) -> Text:
+    cells = min(BAR, round(filled * BAR))
+    colour = "red" if filled > 1 else "yellow" if filled > 0.9 else "green"
+    return Text.assemble(("█" * cells, colour), ("░" * (BAR - cells), "dim"), f" {share(filled):>4}")
+
+
+def _carrying(row: Row) -> float:
+    """Seconds for which a link carried something: transfers at once, by multicast or over a free link, count once."""
+    start, finish = np.unique(np.stack([row.start, row.finish]), axis=1)
+    until = np.concatenate([[0.0], np.maximum.accumulate(finish)[:-1]])
+    return float(np.maximum(finish - np.maximum(start, until), 0.0).sum())
