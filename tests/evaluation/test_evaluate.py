@@ -47,7 +47,6 @@ def test_what_cannot_be_is_refused_before_a_model_is_captured(run: Path, monkeyp
     for changed, sentence in (
         ({"cluster": "p101x2"}, "unknown cluster 'p101x2'"),
         ({"optimizer": "adm"}, "unknown optimizer 'adm'"),
-        ({"simulations": -1}, "the budget is -1 simulations"),
         ({"seed": -1}, "a seed is -1"),
         ({"cost_model": "rooflin"}, "unknown cost model 'rooflin'; did you mean 'roofline'"),
     ):
