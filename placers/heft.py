@@ -20,13 +20,7 @@ from graphs.cluster import Cluster
 from graphs.foundation.by_name import Named
 from graphs.op_graph import Floats, Ints, OpGraph
 from graphs.problem import Problem
-from placers.solvers.list_scheduling import (
-    Schedule,
-    devices_with_room,
-    link_costs,
-    place_within_memory,
-    upward_ranks,
-)
+from placers.solvers.list_scheduling import Schedule, devices_with_room, link_costs, place_within_memory, upward_ranks
 
 
 @dataclass(frozen=True)

@@ -48,9 +48,9 @@ Column = Floats | Bools | float  # of one feature, or a number for all rows
 class Observation:
     """A problem as a policy sees it: float32 features and the edges among units."""
 
-    units: np.ndarray  # (units, len(UNIT_FEATURES)) float32
-    devices: np.ndarray  # (devices, len(DEVICE_FEATURES)) float32
-    pairs: np.ndarray  # (units, devices, len(PAIR_FEATURES)) float32
+    units: NDArray[np.float32]  # (units, len(UNIT_FEATURES))
+    devices: NDArray[np.float32]  # (devices, len(DEVICE_FEATURES))
+    pairs: NDArray[np.float32]  # (units, devices, len(PAIR_FEATURES))
     edges: Ints  # (edges, 2) producer unit, consumer unit; each pair once
 
 

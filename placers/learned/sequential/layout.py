@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from envs.bounds import path_bound, work_bound
 from envs.costs.costs import Costs
@@ -52,7 +53,7 @@ class Layout(NamedTuple):
     channel: Ints  # (devices, devices) as `Cluster.links`
     channels: int
     same: Ints  # (devices,) the first device that this one could change places with
-    static: np.ndarray  # (units, devices, features from FIRST_STATIC on) float32
+    static: NDArray[np.float32]  # (units, devices, features from FIRST_STATIC on)
     share: Floats  # (units,) of all the work
     fair: float  # seconds of work per device if all had equally much
     need: float  # bytes of all held tensors
@@ -200,8 +201,8 @@ def _inputs(graph: OpGraph) -> tuple[Ints, Ints, Bools, Floats]:
     return reader[new_pair], producer[new_pair], ~control[new_pair], sent.astype(np.float64)
 
 
-def _static(cluster: Cluster, seconds: Floats, held: HeldMemory) -> np.ndarray:
-    """(units, devices, static features) float32; seconds are those of (units, devices)."""
+def _static(cluster: Cluster, seconds: Floats, held: HeldMemory) -> NDArray[np.float32]:
+    """(units, devices, static features); seconds are those of (units, devices)."""
     count = len(cluster)
     work, total = seconds.mean(axis=1, keepdims=True), seconds.sum(axis=0)
     need = max(float(held.per_unit.sum()), 1.0)
