@@ -1,6 +1,6 @@
 """Exact: the fastest placement of a small graph, and the proof: all placements tried, or constraint programming.
 
-CP-SAT (OR-tools) searches all schedules, of which every run of the simulator is one: its bound holds for placements
+CP-SAT (OR-tools) searches all schedules, and every run of the simulator is one: its bound holds for placements
 that nobody simulated. Placements that it proposes are simulated, and then forbidden, until the bound says that what is
 left is no faster. CP-SAT is deterministic here: one worker, and a limit on work instead of on time.
 """

@@ -6,7 +6,7 @@ partition. Stages are on the devices in their order, some of which may stay empt
 
 Where the objective is the max-load, it is the baseline of that name in "Efficient Algorithms for Device Placement of
 DNN Graph Operators" (Tarnawski et al., NeurIPS 2020): branches are joined until the graph is nearly a path, and the
-path is split such that the largest load is least.
+path is split with the least largest load.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ def build(*, devices: int = 8, links: str = "placeto") -> Cluster:
     if links not in ("placeto", "tofu"):
         raise InputError(unknown("description of p2_8xlarge's links", links, ("placeto", "tofu")))
     if not 1 <= devices <= 8:
-        raise InputError(f"p2_8xlarge: devices is {devices}; the machine has 8 GPUs, of which 1 to 8 can be used")
+        raise InputError(f"p2_8xlarge: devices is {devices}; the machine has 8 GPUs; expected 1 to 8")
     name = f"p2_8xlarge:links={links},devices={devices}"
     if links == "tofu":
         return Cluster.uniform(name, K80, devices, latency=TOFU_LATENCY, bandwidth=TOFU_BANDWIDTH, shared_out=True)

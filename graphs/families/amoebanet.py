@@ -1,6 +1,6 @@
 """Convolutional image classifier of evolved cells: AmoebaNet-D (Real et al. 2019), as GPipe (Huang et al. 2019) has it.
 
-`layers` is the number of normal cells in all and `filters` the width that GPipe gives beside it: AmoebaNet-D (18, 208).
+`layers` is the number of normal cells in all and `filters` the width that GPipe gives with it: AmoebaNet-D (18, 208).
 The cells are those of TPU's and torchgpipe's releases. GDP's AmoebaNet has no published size; the smallest is ours.
 """
 

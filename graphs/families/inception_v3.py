@@ -60,7 +60,7 @@ def chain(channels: int, branch: Branch) -> nn.Sequential:
 
 
 class Block(nn.Module):
-    """Branches of convolutions beside a pool: an average with a convolution after it, or a maximum that halves."""
+    """Branches of convolutions next to a pool: an average with a convolution after it, or a maximum that halves."""
 
     def __init__(self, channels: int, branches: Sequence[Branch], pooled: int = 0) -> None:
         super().__init__()

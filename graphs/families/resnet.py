@@ -73,7 +73,7 @@ class Excitation(nn.Module):
 
 
 class Bottleneck(nn.Module):
-    """1 x 1, 3 x 3 and 1 x 1 convolutions beside a shortcut."""
+    """1 x 1, 3 x 3 and 1 x 1 convolutions, parallel to a shortcut."""
 
     def __init__(self, channels: int, inner: int, out: int, stride: int, groups: int, squeeze: int) -> None:
         super().__init__()

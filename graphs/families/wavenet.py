@@ -36,7 +36,7 @@ def build(
 
 
 class Layer(nn.Module):
-    """A dilated convolution through a gate, beside a shortcut, with an output to the skip path."""
+    """A dilated convolution through a gate, parallel to a shortcut, with an output to the skip path."""
 
     def __init__(self, channels: int, dilation: int) -> None:
         super().__init__()

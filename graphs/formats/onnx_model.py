@@ -326,7 +326,7 @@ def _item_bytes(name: str, kind: int) -> float:
 
 
 def _name(node: NodeProto) -> str:
-    """Module path and node: torch's exporters give "/layers.0/cell/Gemm", or the path beside the name."""
+    """Module path and node: torch's exporters give "/layers.0/cell/Gemm", or the path next to the name."""
     path, _, last = (node.name.strip("/") or f"{node.op_type}_{node.output[0]}").rpartition("/")
     scopes = [re.findall(r"'([^']*)'", entry.value) for entry in node.metadata_props if entry.key == _SCOPES]
     module = scopes[0][-2] if scopes and len(scopes[0]) > 1 else path.replace("/", ".")

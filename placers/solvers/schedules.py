@@ -61,7 +61,7 @@ class Schedules:
         self.model.minimize(self.step)
 
     def propose(self, work: float) -> Proposal:
-        """Search with so many deterministic seconds of work, the same on every machine."""
+        """Search with `work` deterministic seconds, the same on every machine."""
         solver = cp_model.CpSolver()
         solver.parameters.num_workers = 1
         solver.parameters.max_deterministic_time = work

@@ -1,6 +1,6 @@
 """Reference: states of a layer profile, where PipeDream's optimizer may end a stage of the pipeline.
 
-A state is an antichain: layers of which none follows another, with those before them that layers of other branches
+A state is an antichain: layers that do not follow each other, with those before them that layers of other branches
 still read. From one state to the next a layer gives way to one that reads it. These are fewer than all sets of layers
 that hold their own inputs, and they are those of the released optimizer (github.com/msr-fiddle/pipedream, `graph.py`).
 """
