@@ -6,7 +6,7 @@
      "edges": [["a", "b"]], "weights": [16], "weight_uses": [["a", 0]]}
 
 Costs are in FLOP and bytes, and zero if left out. An op is named by its name or by its position in `nodes`; `control`
-holds the positions of the edges that only order their ops. A grouped graph carries its members.
+holds the positions of the edges that only order their ops.
 
 A node may say more: `"measured_seconds": 0.002` on any device, or by name or kind of device, `{"gpu": 0.002, "cpu:0":
 0.03}`; `"devices": ["gpu"]`, the names or kinds of the only devices where the op may run; `"transfer_bytes"`, what
@@ -28,6 +28,7 @@ from graphs.foundation.by_name import unknown
 from graphs.foundation.documents import read_document
 from graphs.foundation.errors import InputError
 from graphs.foundation.files import write_whole
+from graphs.grouping import MERGED
 from graphs.op_graph import Bools, Floats, Ints, OpGraph
 
 VERSION = 1
@@ -69,8 +70,8 @@ class GraphFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
     control: list[Position] = []  # positions in `edges`
     weights: list[Amount] = []  # bytes
     weight_uses: list[tuple[OpRef, Position]] = []  # op, weight
-    members: GraphFile | None = None
-    member_of: list[Position] = []  # the op group of each member
+    members: Any = None  # what earlier versions wrote of merged op groups: refused
+    member_of: Any = None
 
 
 def save_graph(graph: OpGraph, path: Path) -> None:
@@ -121,8 +122,6 @@ def _content(graph: OpGraph) -> GraphFile:
         control=np.flatnonzero(graph.control).tolist(),
         weights=graph.weights.tolist(),
         weight_uses=graph.weight_uses.tolist(),
-        members=None if graph.members is None else _content(graph.members),
-        member_of=graph.member_of.tolist(),
     )
 
 
@@ -144,6 +143,8 @@ def _messages(graph: OpGraph) -> list[list[float]]:
 
 
 def _graph(content: GraphFile) -> OpGraph:
+    if content.members is not None or content.member_of is not None:
+        raise InputError(MERGED)
     nodes = content.nodes
     index: dict[str, int] = {}
     for position, node in enumerate(nodes):
@@ -174,8 +175,6 @@ def _graph(content: GraphFile) -> OpGraph:
         devices=tuple(tuple(node.devices) for node in nodes) if any(node.devices for node in nodes) else (),
         transfer_bytes=_transfer_bytes(nodes),
         edge_bytes=_edge_bytes(content),
-        members=None if content.members is None else _graph(content.members),
-        member_of=np.array(content.member_of, np.int64),
     )
 
 

@@ -1,10 +1,8 @@
-"""Grouping: ops become op groups, so that a placer decides about tens of things instead of thousands; and back."""
+"""Grouping: ops are tied into op groups, so that a placer decides about tens of things instead of thousands."""
 
 from __future__ import annotations
 
 import logging
-from collections import Counter, defaultdict
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -17,7 +15,10 @@ from graphs.foundation.errors import InputError
 from graphs.op_graph import Bools, Floats, Ints, OpGraph, Phase
 from graphs.order import levels
 
-PARCEL = "parcel"
+MERGED = (  # why a file is refused
+    "its ops are merged into op groups, which only earlier versions read; place the graph they were merged from, with "
+    "--groups to tie its ops"
+)
 
 _log = logging.getLogger("placelab")
 
@@ -29,13 +30,16 @@ _BYTES_PER_SECOND = 750e9
 def tie_ops(graph: OpGraph, groups: int) -> OpGraph:
     """The same ops, tied into op groups: `groups` units to place, or as many as there are if those are fewer.
 
-    What `group_ops` merges is here only placed together, so that a simulation stays exact to the op: an op group that
-    is merged cannot send its first output before its last op has run. The forward edges between op groups form no
-    cycle, unless those between units do and joining them would leave too few groups. Ops that may run on different
-    devices are not tied; that this leaves more groups than asked for is logged. Raises InputError for less than one
-    group.
+    Ops of a group are only placed together, so that a simulation stays exact to the op. The forward edges between op
+    groups form no cycle, unless those between units do and joining them would leave too few groups. Ops that may run on
+    different devices are not tied; that this leaves more groups than asked for is logged. Raises InputError for less
+    than one group.
     """
-    _check(graph, groups)
+    if groups < 1:
+        raise InputError(
+            f"cannot make {groups} op groups of graph {graph.name!r}; ask for at least 1, or leave every op a unit "
+            "with --groups none (groups=None in Python)"
+        )
     edges = _UnitEdges.of(graph)
     tied = replace(graph, group=_clusters(graph, edges, _joined_on_cycles(graph, edges, groups), groups))
     if tied.num_units > groups:
@@ -44,51 +48,6 @@ def tie_ops(graph: OpGraph, groups: int) -> OpGraph:
             *(graph.name, groups, tied.num_units),
         )
     return tied
-
-
-def group_ops(graph: OpGraph, groups: int) -> OpGraph:
-    """Merge the units of a graph into op groups: `groups` of them, or as many as there are units if those are fewer.
-
-    An op group is one op per phase, with the summed costs of its members, and its parcels: free ops of kind "parcel",
-    each with the outputs that go to the same other op groups. All are tied together. Without parcels a consumer on
-    another device would receive all that the group puts out, and what is saved for the backward pass along with it.
-    Units that can only run interleaved, because of how they are tied, count as one; that this leaves fewer than asked
-    for is logged. Of a graph that is grouped already, the members stay the finest ops. Raises InputError for less than
-    one group, and for a graph that says of its ops or edges what an op group cannot say.
-    """
-    _check(graph, groups)
-    for key in ("measured_on", "devices", "transfer_bytes", "edge_bytes"):
-        if len(getattr(graph, key)):
-            raise InputError(
-                f"cannot merge the ops of graph {graph.name!r}: its {key} would be lost; tie them instead (tie_ops)"
-            )
-    edges = _UnitEdges.of(graph)
-    label = _components(edges.ends, graph.num_units)
-    left = int(label.max()) + 1
-    if left < min(groups, graph.num_units):
-        _log.warning(
-            "graph %r: asked for %d op groups, made %d: its %d units are tied so that they can only run interleaved",
-            *(graph.name, groups, left, graph.num_units),
-        )
-    return _coarse(graph, _clusters(graph, edges, label, groups))
-
-
-def expand(coarse: OpGraph, placement: NDArray[np.integer]) -> Ints:
-    """(member ops,) devices, from those of a grouped graph's ops, (ops,). Raises InputError if it is not grouped."""
-    if coarse.members is None:
-        raise InputError(f"graph {coarse.name!r} is not grouped; there is nothing to expand")
-    return np.asarray(placement, np.int64)[coarse.member_of]
-
-
-def _check(graph: OpGraph, groups: int) -> None:
-    if groups < 1:
-        raise InputError(
-            f"cannot make {groups} op groups of graph {graph.name!r}; ask for at least 1, or leave every op a unit "
-            "with --groups none (groups=None in Python)"
-        )
-
-
-# ---- what is merged ------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
@@ -208,105 +167,3 @@ def _sizes(graph: OpGraph, units: Ints) -> Floats:
     shares = [_seconds(graph), graph.weight_bytes + graph.output_bytes]
     time, memory = (amount / max(amount.sum(), 1e-30) for amount in shares)
     return summed(units, (time + memory) / 2)
-
-
-# ---- what comes out ------------------------------------------------------------------------------------------
-
-
-def _coarse(graph: OpGraph, cluster: Ints) -> OpGraph:
-    """One op for the members of each cluster, (ops,), in each phase, and the parcels that it sends out."""
-    key, node = np.unique(graph.phase * len(graph) + cluster, return_inverse=True)
-    phase, cluster_of_node = np.divmod(key, len(graph))
-    names, kinds = _named_after_most_expensive(graph, node)
-    parcels = _Parcels.of(graph, cluster, node)
-    edges, control = _merged_edges(graph, node, parcels)
-    kept = _is_sent(graph, node) & (parcels.of_op < 0)
-    free = np.zeros(len(parcels))
-    origin = np.concatenate([np.arange(len(key)), parcels.node])
-    return OpGraph(
-        graph.name,
-        (*names, *parcels.names(names)),
-        (*kinds, *(PARCEL,) * len(parcels)),
-        flops=np.concatenate([summed(node, graph.flops), free]),
-        bytes_accessed=np.concatenate([summed(node, graph.bytes_accessed), free]),
-        output_bytes=np.concatenate([summed(node, graph.output_bytes * kept), parcels.bytes]),
-        edges=edges,
-        control=control,
-        weights=graph.weights,
-        weight_uses=np.unique(np.column_stack([node[graph.weight_uses[:, 0]], graph.weight_uses[:, 1]]), axis=0),
-        phase=phase[origin],
-        mirror=_anchors(cluster_of_node[origin]),
-        measured_seconds=np.concatenate([summed(node, graph.measured_seconds), free]),
-        members=graph if graph.members is None else graph.members,
-        member_of=node if graph.members is None else node[graph.member_of],
-    )
-
-
-@dataclass(frozen=True, eq=False)
-class _Parcels:
-    """What nodes send to other clusters: outputs of one node that go to the same nodes there travel together."""
-
-    node: Ints  # (parcels,) sender
-    bytes: Floats  # (parcels,)
-    of_op: Ints  # (ops,) the parcel that an op's output is in, or -1 if it stays in its cluster
-
-    @classmethod
-    def of(cls, graph: OpGraph, cluster: Ints, node: Ints) -> _Parcels:
-        away: dict[int, set[int]] = defaultdict(set)
-        for source, target in graph.edges[~graph.control].tolist():
-            if cluster[source] != cluster[target]:
-                away[source].add(int(node[target]))
-        number: dict[tuple[int, frozenset[int]], int] = {}
-        of_op = np.full(len(graph), -1)
-        for op in sorted(away):
-            of_op[op] = number.setdefault((int(node[op]), frozenset(away[op])), len(number))
-        sent = of_op >= 0
-        size = summed(of_op[sent], graph.output_bytes[sent], len(number))
-        return cls(np.array([sender for sender, _ in number], np.int64), size, of_op)
-
-    def __len__(self) -> int:
-        return len(self.node)
-
-    def names(self, of_nodes: Sequence[str]) -> list[str]:
-        """Each sender's name, and a number."""
-        sent = Counter[int]()
-        sent_before = [sent.update([sender]) or sent[sender] for sender in self.node.tolist()]
-        return [f"{of_nodes[i]}.{PARCEL}{k}" for i, k in zip(self.node.tolist(), sent_before, strict=True)]
-
-
-def _named_after_most_expensive(graph: OpGraph, node: Ints) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    order = np.lexsort((-_seconds(graph), node))
-    _, first, count = np.unique(node[order], return_index=True, return_counts=True)
-    leaders = order[first].tolist()
-    names = [graph.names[op] + (f"+{k - 1}" if k > 1 else "") for op, k in zip(leaders, count.tolist(), strict=True)]
-    return tuple(names), tuple(graph.kinds[op] for op in leaders)
-
-
-def _merged_edges(graph: OpGraph, node: Ints, parcels: _Parcels) -> tuple[Ints, Bools]:
-    """Edges between different nodes, each once; one only orders if all that it was made of only order."""
-    source, target = graph.edges.T
-    apart = node[source] != node[target]
-    in_parcel = apart & ~graph.control & (parcels.of_op[source] >= 0)
-    sender = np.where(in_parcel, len(np.unique(node)) + parcels.of_op[source], node[source])
-    packing = np.column_stack([parcels.node, node.max() + 1 + np.arange(len(parcels))])
-    edges = np.concatenate([np.column_stack([sender, node[target]])[apart], packing])
-    only_order = np.concatenate([graph.control[apart], np.ones(len(parcels), np.bool_)])
-    merged, inverse = np.unique(edges, axis=0, return_inverse=True)
-    control = np.ones(len(merged), np.bool_)
-    np.logical_and.at(control, inverse.reshape(-1), only_order)
-    return merged.reshape(-1, 2), control
-
-
-def _is_sent(graph: OpGraph, node: Ints) -> Bools:
-    """(ops,) whether each op's output is read outside its node."""
-    source, target = graph.edges[~graph.control].T
-    sent = np.zeros(len(graph), np.bool_)
-    sent[source[node[source] != node[target]]] = True
-    return sent
-
-
-def _anchors(cluster: Ints) -> Ints:
-    """(nodes,) the first node of each node's cluster, or -1 for that node itself."""
-    _, first, inverse = np.unique(cluster, return_index=True, return_inverse=True)
-    anchor = first[inverse]
-    return np.where(anchor == np.arange(len(cluster)), -1, anchor)

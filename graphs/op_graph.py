@@ -24,7 +24,6 @@ Scalar = TypeVar("Scalar", bound=np.generic)
 
 MOST_FLOPS = 1e24  # of an op: far beyond any machine, and the sums of such are still finite
 MOST = 1e18  # bytes, or seconds
-MOST_LEVELS = 16  # of groups of groups
 
 
 class Phase(IntEnum):
@@ -74,8 +73,6 @@ class OpGraph:
     devices: tuple[tuple[str, ...], ...] = ()  # (ops,) names or kinds of devices an op may run on; () anywhere
     transfer_bytes: Floats = field(default_factory=_no_floats)  # (ops,) what a transfer moves, if not output_bytes
     edge_bytes: Floats = field(default_factory=_no_floats)  # (edges,) bytes of an edge's own message, or NaN
-    members: OpGraph | None = None  # the ops that a grouped graph was made of
-    member_of: Ints = field(default_factory=_no_ints)  # (member ops,) the op group of each member
 
     def __post_init__(self) -> None:
         ops = len(self.names)
@@ -94,7 +91,7 @@ class OpGraph:
         object.__setattr__(self, "measured_on", measured_on)
         for key in ("edges", "weight_uses"):
             object.__setattr__(self, key, _frozen(np.reshape(getattr(self, key), (-1, 2)), np.int64))
-        for key in ("phase", "mirror", "group", "member_of"):
+        for key in ("phase", "mirror", "group"):
             object.__setattr__(self, key, _frozen(getattr(self, key), np.int64))
         object.__setattr__(self, "control", _frozen(self.control, np.bool_))
         self._check()
@@ -212,10 +209,8 @@ class OpGraph:
         digest = hashlib.sha256("\n".join((*self.names, *self.kinds)).encode())
         for key in ("flops", "bytes_accessed", "output_bytes", "edges", "control", "weights", "weight_uses"):
             digest.update(getattr(self, key).tobytes())
-        for key in ("phase", "mirror", "group", "measured_seconds", "member_of"):
+        for key in ("phase", "mirror", "group", "measured_seconds"):
             digest.update(getattr(self, key).tobytes())
-        if self.members is not None:
-            digest.update(self.members.fingerprint.encode())
         for key in ("transfer_bytes", "edge_bytes"):  # what few graphs say changes nothing for the others
             if len(getattr(self, key)):
                 digest.update(f"{key} ".encode() + getattr(self, key).tobytes())
@@ -287,7 +282,6 @@ class OpGraph:
             ("weight_uses", self.weight_uses[:, 0], 0, ops),
             ("weight_uses", self.weight_uses[:, 1], 0, len(self.weights)),
             ("phase", self.phase, 0, len(Phase)),
-            ("member_of", self.member_of, 0, ops),
         ):
             outside = values[(values < low) | (values >= high)]
             if outside.size:
@@ -297,15 +291,6 @@ class OpGraph:
         if len(self.control) != len(self.edges):
             raise InputError(
                 f"graph {self.name!r}: control has {len(self.control)} entries for {len(self.edges)} edges"
-            )
-        levels, inner = 0, self.members
-        while inner is not None:
-            levels, inner = levels + 1, inner.members
-        if levels > MOST_LEVELS:
-            raise InputError(f"graph {self.name!r}: its members have members more than {MOST_LEVELS} levels deep")
-        if self.members is not None and len(self.member_of) != len(self.members):
-            raise InputError(
-                f"graph {self.name!r}: member_of has {len(self.member_of)} entries for {len(self.members)} member ops"
             )
 
 

@@ -56,25 +56,22 @@ def chosen_devices(cluster: Cluster) -> Ints:
 
 def has_branches(graph: OpGraph) -> bool:
     """Whether the net is of the Inception kind: mostly convolutions, or with branches by name."""
-    fine = graph.members or graph
-    convolves = np.array(["conv" in kind for kind in fine.kinds])
-    return any("branches" in path(name) for name in fine.names) or 2 * fine.flops[convolves].sum() > fine.flops.sum()
+    convolves = np.array(["conv" in kind for kind in graph.kinds])
+    return any("branches" in path(name) for name in graph.names) or 2 * graph.flops[convolves].sum() > graph.flops.sum()
 
 
 def unit_layers(graph: OpGraph) -> Ints:
     """(units,) the layer of each unit, from 0; empty if the names tell of no layers.
 
-    A unit's layer is that of its costliest forward op, in a grouped graph of its costliest forward member.
+    A unit's layer is that of its costliest forward op.
     """
-    fine = graph.members or graph
-    layers = op_layers(fine)
+    layers = op_layers(graph)
     if len(layers) == 0:
         return layers
-    owner = graph.units if graph.members is None else graph.units[graph.member_of]
-    cost = np.where(fine.phase == Phase.FORWARD, fine.flops + fine.bytes_accessed, -1.0)
-    by_cost = np.lexsort((-np.arange(len(fine)), cost))
+    cost = np.where(graph.phase == Phase.FORWARD, graph.flops + graph.bytes_accessed, -1.0)
+    by_cost = np.lexsort((-np.arange(len(graph)), cost))
     chosen = np.zeros(graph.num_units, np.int64)
-    chosen[owner[by_cost]] = layers[by_cost]
+    chosen[graph.units[by_cost]] = layers[by_cost]
     return chosen
 
 

@@ -95,15 +95,14 @@ def cost_model_of(graph: OpGraph) -> str:
     Raises InputError, with the remedy, for a graph with measured times of some ops and FLOPs or bytes of others, or
     with both of the same ops.
     """
-    finest = graph if graph.members is None else graph.members
-    measured = ~np.isnan([finest.measured_seconds, *finest.measured_on.values()]).all(axis=0)
+    measured = ~np.isnan([graph.measured_seconds, *graph.measured_on.values()]).all(axis=0)
     if not measured.any():
         return "roofline"
-    counted = (finest.flops > 0) | ((finest.bytes_accessed > 0) & ~measured)
+    counted = (graph.flops > 0) | ((graph.bytes_accessed > 0) & ~measured)
     if not counted.any():
         return "recorded"
     raise InputError(
-        f"graph {graph.name!r} has measured times of {measured.sum()} of its {len(finest)} ops, and FLOPs or bytes of "
+        f"graph {graph.name!r} has measured times of {measured.sum()} of its {len(graph)} ops, and FLOPs or bytes of "
         f"{counted.sum()}; say which count: --cost-model recorded for the measured times, "
         "recorded:otherwise=roofline to time the other ops by FLOPs and bytes, or roofline for those alone"
     )

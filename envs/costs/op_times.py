@@ -8,7 +8,6 @@ from typing import NamedTuple
 import numpy as np
 
 from envs.costs.cost_models.roofline import Roofline
-from envs.costs.group_seconds import group_seconds
 from graphs.cluster import Cluster
 from graphs.foundation.by_name import unknown
 from graphs.foundation.errors import InputError
@@ -56,19 +55,15 @@ def known_seconds(
     """
     if otherwise not in OTHERWISE:
         raise InputError(unknown("choice of otherwise", otherwise, OTHERWISE))
-    cluster = problem.cluster
-
-    def of_ops(graph: OpGraph) -> Floats:
-        seconds = _by_device(graph, cluster, times, with_launch)
-        if problem.allowed is not None and graph is problem.graph:  # where an op may not run, no time is needed
-            seconds[np.isnan(seconds) & ~problem.allowed[graph.units]] = 0.0
-        if not np.isnan(seconds).any():
-            return seconds
-        if otherwise == "refuse":
-            raise InputError(f"{_missing(graph, cluster, seconds, times, source)}; {remedy}")
-        return np.where(np.isnan(seconds), Roofline().seconds(graph, cluster), seconds)
-
-    return group_seconds(problem.graph, cluster, of_ops)
+    graph, cluster = problem.graph, problem.cluster
+    seconds = _by_device(graph, cluster, times, with_launch)
+    if problem.allowed is not None:  # where an op may not run, no time is needed
+        seconds[np.isnan(seconds) & ~problem.allowed[graph.units]] = 0.0
+    if not np.isnan(seconds).any():
+        return seconds
+    if otherwise == "refuse":
+        raise InputError(f"{_missing(graph, cluster, seconds, times, source)}; {remedy}")
+    return np.where(np.isnan(seconds), Roofline().seconds(graph, cluster), seconds)
 
 
 def _by_device(graph: OpGraph, cluster: Cluster, times: Mapping[str, Times], with_launch: bool) -> Floats:

@@ -77,11 +77,9 @@ _HAS_NO_GRADIENT = {
 def training_step(forward: OpGraph) -> OpGraph:
     """Forward, backward and update ops of one training step; every op that is added is tied to its forward op.
 
-    Every weight that the loss depends on is trained. Raises InputError for a graph that is a training step already,
-    is grouped, or has no weight to train.
+    Every weight that the loss depends on is trained. Raises InputError for a graph that is a training step already, or
+    has no weight to train.
     """
-    if forward.members is not None:
-        raise InputError(f"graph {forward.name!r} is grouped; make it a training step first, then group it")
     if (forward.phase != Phase.FORWARD).any():
         raise InputError(f"graph {forward.name!r} is a training step already")
     if forward.devices or forward.measured_on or len(forward.transfer_bytes) or len(forward.edge_bytes):
@@ -96,9 +94,7 @@ _PER_OP = ("flops", "bytes_accessed", "output_bytes", "phase", "group", "measure
 
 
 def forward_pass(step: OpGraph) -> OpGraph:
-    """The forward ops of a training step, its loss among them. Raises InputError for a graph that is grouped."""
-    if step.members is not None:
-        raise InputError(f"graph {step.name!r} is grouped; take the forward pass first, then group it")
+    """The forward ops of a training step, its loss among them."""
     kept = np.flatnonzero(step.phase == Phase.FORWARD)
     position = np.full(len(step), -1)
     position[kept] = np.arange(len(kept))

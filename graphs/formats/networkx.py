@@ -20,7 +20,7 @@ def to_networkx(graph: OpGraph) -> nx.DiGraph[int]:
 
     Weights are attributes of the graph. What a graph may say in addition is there where it does: of nodes
     `transfer_bytes`, `measured_on` and `devices`, of edges `edge_bytes`. Where several edges join the same two ops, it
-    is a `MultiDiGraph`. The members of a grouped graph are left out.
+    is a `MultiDiGraph`.
     """
     several = len(np.unique(graph.edges, axis=0)) < len(graph.edges)
     made: nx.DiGraph[int] = (nx.MultiDiGraph if several else nx.DiGraph)(

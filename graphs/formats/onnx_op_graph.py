@@ -7,7 +7,6 @@ The nodes belong to a domain of our own, "placelab". Whatever shows ONNX models 
                       phase, mirror, group, measured_seconds,
                       measured_on, measured_devices, devices,
                       transfer_bytes, edges, control, edge_bytes, weight_uses
-    Members           graph, member_of: the ops that a grouped graph was made of, in the domain "placelab.grouped"
 
 A node's inputs are the producers of its incoming edges, whose positions among the graph's edges are `edges`, and then
 the weights that it reads, whose positions among the uses are `weight_uses`; `control` says of each edge whether it
@@ -25,11 +24,13 @@ import numpy as np
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, helper
 
 from graphs.foundation.errors import InputError
+from graphs.grouping import MERGED
 from graphs.op_graph import OpGraph
 
 VERSION = 1
 DOMAIN = "placelab"
-WEIGHTS, MEMBERS = "placelab.weights", "placelab.grouped"  # domains of the nodes that are no ops
+WEIGHTS = "placelab.weights"  # the domain of the nodes that are no ops
+MEMBERS = "placelab.grouped"  # the domain of what earlier versions wrote of merged op groups: refused
 _COSTS = ("flops", "bytes_accessed", "output_bytes")
 _NUMBERS = {"phase": 0, "mirror": -1, "group": -1}  # with what is neutral
 
@@ -41,7 +42,7 @@ def is_op_graph(model: ModelProto) -> bool:
 
 def written_op_graph(graph: OpGraph) -> ModelProto:
     """The model of a graph."""
-    domains = [helper.make_opsetid(domain, VERSION) for domain in (DOMAIN, WEIGHTS, MEMBERS)]
+    domains = [helper.make_opsetid(domain, VERSION) for domain in (DOMAIN, WEIGHTS)]
     return helper.make_model(_written(graph), producer_name="placelab", opset_imports=domains)
 
 
@@ -65,10 +66,6 @@ def _written(graph: OpGraph) -> GraphProto:
     ]
     for op in graph.topological_order.tolist():  # ONNX asks for it
         nodes.append(_written_op(graph, op, incoming[op], uses[op]))
-    if graph.members is not None or len(graph.member_of):
-        members = None if graph.members is None else _written(graph.members)
-        member_of = graph.member_of.tolist() or None
-        nodes.append(helper.make_node("Members", [], ["members"], domain=MEMBERS, graph=members, member_of=member_of))
     last = sorted(set(range(len(graph))) - set(graph.edges[:, 0].tolist()))
     outputs = [helper.make_tensor_value_info(f"op.{op}", TensorProto.UINT8, [None]) for op in last]
     return helper.make_graph(nodes, graph.name, [], outputs)
@@ -118,8 +115,10 @@ def _by_owner(owners: Iterable[int], count: int) -> list[list[int]]:
 
 
 def _read(graph: GraphProto) -> OpGraph:
-    nodes: dict[str, list[_Node]] = {DOMAIN: [], WEIGHTS: [], MEMBERS: []}
+    nodes: dict[str, list[_Node]] = {DOMAIN: [], WEIGHTS: []}
     for proto in graph.node:
+        if proto.domain == MEMBERS:
+            raise InputError(MERGED)
         if proto.domain not in nodes:
             raise InputError(f"node {proto.name!r} is of the domain {proto.domain!r}; expected nodes that we wrote")
         nodes[proto.domain].append(_Node(proto))
@@ -128,7 +127,6 @@ def _read(graph: GraphProto) -> OpGraph:
     _check_positions("position", [node.integer("position", -1) for node in ops])
     _check_positions("edges", [edge[0] for edge in edges])
     _check_positions("weight_uses", [use[0] for use in uses])
-    members = nodes[MEMBERS][0] if nodes[MEMBERS] else None
     columns: dict[str, Any] = {key: np.array([node.number(key) for node in ops]) for key in _COSTS}
     columns |= {key: np.array([node.integer(key, neutral) for node in ops]) for key, neutral in _NUMBERS.items()}
     return OpGraph(
@@ -143,8 +141,6 @@ def _read(graph: GraphProto) -> OpGraph:
         **_said_in_addition(ops),
         weights=np.array([node.number("bytes") for node in nodes[WEIGHTS]]),
         weight_uses=np.array([use[1:] for use in uses], np.int64).reshape(-1, 2),
-        members=members.graph() if members else None,
-        member_of=np.array(members.integers("member_of") if members else [], np.int64),
     )
 
 
@@ -239,10 +235,6 @@ class _Node:
         attribute = self.attributes.get(key)
         self.check(attribute is None or attribute.type == kind, key, expected)
         return AttributeProto() if attribute is None else attribute
-
-    def graph(self) -> OpGraph | None:
-        attribute = self.attributes.get("graph")
-        return None if attribute is None else _read(attribute.g)
 
     def find(self, name: str, owners: Mapping[str, int]) -> int:
         self.check(name in owners, f"the input {name!r}", "the output of an op or a weight, as its place says")

@@ -30,8 +30,7 @@ COLUMNS = (
 def to_pyg(graph: OpGraph) -> Data:
     """`edge_index`, (2, edges), `x`, (ops, 3), of FLOP, bytes accessed and output bytes, and every column by its name.
 
-    `measured_on` is a dictionary of columns, by device, and `devices` a list of lists. The members of a grouped graph
-    are left out. Imports torch.
+    `measured_on` is a dictionary of columns, by device, and `devices` a list of lists. Imports torch.
     """
     import torch
     from torch_geometric.data import Data

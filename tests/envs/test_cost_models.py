@@ -158,16 +158,6 @@ def test_the_most_specific_recorded_time_holds(tmp_path: Path) -> None:
     assert seconds(spec, cpu_and_gpu()) == [[5.0, 1.0], [6.0, 2.0], [7.0, 3.0], [8.0, 4.0], [0.0, 0.0]]
 
 
-def test_recorded_times_of_groups_are_those_of_their_members(tmp_path: Path) -> None:
-    file = times(tmp_path / "times.json", [{"kind": kind, "seconds": {"gpu": 2}} for kind in KINDS])
-    coarse = OpGraph(
-        "coarse", ("x", "y"), ("group",) * 2, np.zeros(2), np.zeros(2), np.zeros(2), np.array([[0, 1]]),
-        members=graph(), member_of=np.array([0, 0, 1, 1, 1]),
-    )  # fmt: skip
-    cluster = toy_cluster(1, launch=0.5)
-    assert seconds(f"recorded:file={file}", cluster, coarse) == [[2 + 0.5 + 2], [2 + 0.5 + 2 + 0.5 + 2]]
-
-
 def test_without_a_file_the_graph_s_own_times_hold() -> None:
     of = graph([1.0, 2.0, 3.0, 4.0, 0.0])
     assert seconds("recorded", toy_cluster(2), of) == [[1.0] * 2, [2.0] * 2, [3.0] * 2, [4.0] * 2, [0.0] * 2]

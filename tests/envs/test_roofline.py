@@ -6,7 +6,6 @@ from envs.costs.cost_models.roofline import build
 from graphs.cluster import Cluster, Device
 from graphs.op_graph import OpGraph
 from graphs.problem import Problem
-from tests.oracle.toys import toy_cluster
 
 
 def graph(flops: list[float], bytes_accessed: list[float]) -> OpGraph:
@@ -22,18 +21,3 @@ def test_an_op_takes_the_longer_of_arithmetic_and_traffic() -> None:
     cluster = Cluster("pair", (fast, slow), flat, flat, np.zeros((2, 2), np.int64))
     costs = build().costs(Problem(graph([8.0, 2.0, 0.0], [2.0, 8.0, 0.0]), cluster))
     assert costs.op_seconds.tolist() == [[2.0, 8.0], [4.0, 4.0], [0.0, 0.0]]
-
-
-def test_a_group_costs_what_its_ops_cost_back_to_back() -> None:
-    members = graph([1.0, 2.0, 0.0, 3.0, 0.0], [0.0] * 5)
-    coarse = OpGraph(
-        "coarse", ("three", "two"), ("group",) * 2, np.zeros(2), np.zeros(2), np.zeros(2),
-        np.array([[0, 1]]), members=members, member_of=np.array([0, 0, 0, 0, 1]),
-    )  # fmt: skip
-    costs = build().costs(Problem(coarse, toy_cluster(1, launch=10.0)))
-    assert costs.op_seconds.tolist() == [[1 + 10 + 2 + 10 + 3], [0.0]]  # the third launch follows the group
-    outer = OpGraph(
-        "outer", ("all",), ("group",), np.zeros(1), np.zeros(1), np.zeros(1), np.zeros((0, 2), np.int64),
-        members=coarse, member_of=np.array([0, 0]),
-    )  # fmt: skip
-    assert build().costs(Problem(outer, toy_cluster(1, launch=10.0))).op_seconds.tolist() == [[26.0]]

@@ -23,7 +23,7 @@ from evaluation.record import Record
 from graphs.cluster_file import save_cluster
 from graphs.formats.onnx import save_onnx
 from graphs.graph_file import save_graph
-from graphs.grouping import group_ops
+from graphs.grouping import tie_ops
 from graphs.load import load_cluster
 from placers.learned.policy_file import Meta, new_policy, save_policy
 from tests.fuzz.mutations import BYTES, GZIP, JSON, ONNX, TEXT, TOML, Mutation
@@ -178,7 +178,7 @@ def make_problem(path: Path) -> None:
 SPECIMENS = {
     "graph": Specimen("x.graph.json", text(GRAPH), use_graph, JSON),
     "timed graph": Specimen("x.graph.json", text(TIMED_GRAPH), use_graph, JSON),
-    "grouped graph": Specimen("x.graph.json", lambda path: save_graph(group_ops(step(), 2), path), use_graph, JSON),
+    "grouped graph": Specimen("x.graph.json", lambda path: save_graph(tie_ops(step(), 2), path), use_graph, JSON),
     "compressed graph": Specimen("x.graph.json.gz", lambda path: save_graph(step(), path), use_graph, GZIP),
     "cluster": Specimen("x.cluster.toml", text(CLUSTER), use_cluster, TOML),
     "cluster in JSON": Specimen(

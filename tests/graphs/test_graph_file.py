@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from graphs.capture.training_step import training_step
 from graphs.foundation.errors import InputError
 from graphs.graph_file import load_graph_file, save_graph
-from graphs.grouping import group_ops
+from graphs.grouping import tie_ops
 from graphs.op_graph import OpGraph
 from tests.oracle.toys import random_graph
 
@@ -51,11 +51,22 @@ def test_a_graph_comes_back_as_it_was(
 ) -> None:
     graph = random_graph(ops, seed)
     graph = training_step(graph) if training else graph
-    graph = graph if groups is None else group_ops(graph, groups)
+    graph = graph if groups is None else tie_ops(graph, groups)
     save_graph(graph, tmp_path / f"one{ending}")
     loaded = load_graph_file(tmp_path / f"one{ending}")
     assert same(loaded, graph)
-    assert (loaded.members is None) == (graph.members is None)
+    assert loaded.units.tolist() == graph.units.tolist()
+
+
+@pytest.mark.parametrize("merged", [{"members": {"schema": "placelab.graph"}}, {"member_of": [0, 0, 1]}])
+def test_merged_op_groups_of_earlier_versions_are_refused_with_what_to_place_instead(
+    tmp_path: Path, merged: dict[str, object]
+) -> None:
+    save_graph(random_graph(3, 1), tmp_path / "one.graph.json")
+    content = json.loads((tmp_path / "one.graph.json").read_bytes())
+    (tmp_path / "one.graph.json").write_text(json.dumps(content | merged))
+    with pytest.raises(InputError, match=r"one\.graph\.json: its ops are merged into op groups, .* with --groups"):
+        load_graph_file(tmp_path / "one.graph.json")
 
 
 def test_the_same_graph_is_the_same_file(tmp_path: Path) -> None:

@@ -33,17 +33,6 @@ def test_a_senseless_duration_is_named(value: float) -> None:
         replace(toy_graph([1, 1], [(0, 1)]), measured_seconds=np.array([np.nan, value]))
 
 
-def test_members_are_of_op_groups_that_exist() -> None:
-    fine = toy_graph([1, 1], [])
-    coarse = replace(toy_graph([1], []), members=fine, member_of=np.array([0, 0]))
-    with pytest.raises(InputError, match="member_of names 1, which does not exist"):
-        replace(coarse, member_of=np.array([0, 1]))
-    for _ in range(15):
-        coarse = replace(fine, members=coarse, member_of=np.zeros(len(coarse), np.int64))
-    with pytest.raises(InputError, match="its members have members more than 16 levels deep"):
-        replace(fine, members=coarse, member_of=np.zeros(len(coarse), np.int64))
-
-
 def test_two_ops_of_one_name_are_refused() -> None:
     with pytest.raises(InputError, match="two ops are called 'a'"):
         replace(toy_graph([1, 1], []), names=("a", "a"))

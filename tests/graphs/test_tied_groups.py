@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from envs.simulation.simulator import Simulator
 from graphs.foundation.errors import InputError
-from graphs.grouping import group_ops, tie_ops
+from graphs.grouping import tie_ops
 from graphs.load import load_graph
 from graphs.op_graph import OpGraph, Phase
 from graphs.problem import Problem
@@ -173,16 +173,6 @@ def test_units_that_run_interleaved_are_simulated_apart() -> None:
     tied = tie_ops(tangled, 2)
     assert tied.num_units == 2
     assert Simulator(Problem(tied, toy_cluster(2))).run([0, 1]).step_seconds == 7.0  # four ops, three transfers
-
-
-def test_merging_fewer_groups_than_asked_for_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    tangled = toy_graph([1, 1, 1, 1], [(0, 1), (1, 2), (2, 3)], group=[0, 1, 0, 1])
-    with caplog.at_level(logging.WARNING, "placelab"):
-        assert group_ops(tangled, 4).num_units == 1
-        assert group_ops(tangled, 1).num_units == 1
-    assert caplog.messages == [
-        "graph 'toy': asked for 4 op groups, made 1: its 2 units are tied so that they can only run interleaved"
-    ]
 
 
 @pytest.mark.parametrize("groups", [0, -3])

@@ -13,7 +13,6 @@ from graphs.capture.forward import capture
 from graphs.capture.training_step import UPDATE_TRAFFIC, forward_pass, training_step
 from graphs.foundation.by_name import build
 from graphs.foundation.errors import InputError
-from graphs.grouping import group_ops
 from graphs.op_graph import OpGraph, Phase
 
 
@@ -218,5 +217,3 @@ def test_the_forward_pass_of_a_training_step_is_what_it_was_made_of_and_its_loss
     assert again.flops[:3].tolist() == forward.flops.tolist()
     assert again.group[:3].tolist() == [0, 0, -1]
     assert not again.is_training
-    with pytest.raises(InputError, match="take the forward pass first, then group it"):
-        forward_pass(group_ops(forward, 2))

@@ -72,13 +72,6 @@ def test_a_container_of_one_is_no_sequence_of_layers() -> None:
     assert len(op_layers(chain("net.0/a", "net.0/b", "head/c"))) == 0
 
 
-def test_a_group_belongs_to_the_layer_of_its_costliest_member() -> None:
-    fine = replace(layered(2), flops=np.array([1, 1, 9, 1, 1, 1, 1], np.float64))
-    member_of = np.array([0, 0, 1, 1, 2, 2, 2])  # the middle group spans both layers, of which the first costs more
-    coarse = replace(named("g0", "g1", "g2", edges=[(0, 1), (1, 2)]), members=fine, member_of=member_of)
-    assert placed(coarse, toy_cluster(2)) == [0, 0, 1]
-
-
 def test_processors_are_left_out() -> None:
     cpu, *gpus = (Device(f"{kind}:{i}", kind, 9.0, 9.0, 1e9) for i, kind in enumerate(("cpu", "gpu", "gpu")))
     assert placed(layered(2), free_links(cpu, *gpus)) == [1, 1, 1, 2, 2, 2, 2]

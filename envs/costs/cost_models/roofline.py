@@ -8,7 +8,6 @@ import numpy as np
 
 from envs.costs.costs import Costs
 from envs.costs.efficiency_file import Efficiencies, load_efficiencies
-from envs.costs.group_seconds import group_seconds
 from graphs.cluster import Cluster
 from graphs.op_graph import Floats, OpGraph
 from graphs.problem import Problem
@@ -30,12 +29,11 @@ class Roofline:
     efficiencies: Efficiencies | None = None  # without any, all ops run at peak
 
     def costs(self, problem: Problem) -> Costs:
-        """(ops, devices) seconds. A group of ops costs what its members cost back to back, launches in between."""
-        cluster = problem.cluster
-        return Costs(group_seconds(problem.graph, cluster, lambda graph: self.seconds(graph, cluster)))
+        """(ops, devices) seconds."""
+        return Costs(self.seconds(problem.graph, problem.cluster))
 
     def seconds(self, graph: OpGraph, cluster: Cluster) -> Floats:
-        """(ops, devices) seconds of a graph's own ops, whatever they are groups of."""
+        """(ops, devices) seconds of a graph's ops."""
         arithmetic, traffic = (1.0, 1.0) if self.efficiencies is None else self.efficiencies.of(graph.kinds)
         flops_per_second = np.array([device.flops_per_second for device in cluster.devices])
         bytes_per_second = np.array([device.bytes_per_second for device in cluster.devices])

@@ -17,7 +17,6 @@ from graphs.capture.forward import capture
 from graphs.capture.training_step import training_step
 from graphs.formats.onnx import load_onnx, save_onnx
 from graphs.foundation.errors import InputError
-from graphs.grouping import group_ops
 from graphs.load import load_graph
 from graphs.op_graph import OpGraph
 from placelab import show
@@ -282,15 +281,13 @@ def test_a_graph_comes_back_as_it_was(tmp_path: Path, graph: OpGraph) -> None:
     assert same(load_onnx(tmp_path / "one.onnx"), graph)
 
 
-@several
-@given(st.integers(1, 30), st.integers(0, 99), st.integers(1, 10))
-def test_a_training_step_comes_back_with_its_members(tmp_path: Path, ops: int, seed: int, groups: int) -> None:
-    graph = group_ops(training_step(random_graph(ops, seed)), groups)
-    save_onnx(graph, tmp_path / "one.onnx")
-    again = load_onnx(tmp_path / "one.onnx")
-    assert same(again, graph)
-    assert again.members is not None
-    assert again.units.tolist() == graph.units.tolist()
+def test_merged_op_groups_of_earlier_versions_are_refused_with_what_to_place_instead(tmp_path: Path) -> None:
+    save_onnx(random_graph(3, 1), tmp_path / "one.onnx")
+    model = onnx.load(tmp_path / "one.onnx")
+    model.graph.node.append(onnx.helper.make_node("Members", [], ["members"], domain="placelab.grouped"))
+    onnx.save(model, tmp_path / "one.onnx")
+    with pytest.raises(InputError, match=r"its ops are merged into op groups, .* with --groups"):
+        load_onnx(tmp_path / "one.onnx")
 
 
 def test_what_is_written_is_a_valid_model_and_always_the_same(tmp_path: Path) -> None:
