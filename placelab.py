@@ -1,6 +1,6 @@
 """placelab: find, and learn to find, the devices on which a neural network's operations run fastest.
 
-Every verb of the command line is a function of this module, with the same keywords:
+Every verb of the command line is a function of this module, with the same keywords (evaluation/commands/*_verbs.py):
 
     import placelab
     placed = placelab.place("rnnlm:layers=4,steps=10", cluster="p100x4", placer="annealing:policy=default", budget=500)
@@ -13,9 +13,8 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 HOME = Path(__file__).resolve().parent
 for package in ("graphs", "envs", "placers", "training", "evaluation"):  # common names, which another folder may hide
@@ -28,220 +27,16 @@ for package in ("graphs", "envs", "placers", "training", "evaluation"):  # commo
         )
         raise SystemExit(f"placelab: {sentence}") if Path(sys.argv[0]).stem == "placelab" else ImportError(sentence)
 
-from evaluation.commands.arguments import AUTO, checked, path_or_none, tied_into  # noqa: E402 - once these packages are known to be ours
+# once these packages are known to be ours
+from evaluation.commands.command_line import run  # noqa: E402
 from evaluation.commands.graph_verbs import capture, place, profile, show, simulate  # noqa: E402
+from evaluation.commands.run_verbs import compare, evaluate, finetune, list_names, report, train  # noqa: E402
 from graphs.foundation.errors import DoesNotFitError, InputError  # noqa: E402
-
-if TYPE_CHECKING:
-    from evaluation.commands.arguments import (
-        Changes,
-        ClusterLike,
-        CostModelLike,
-        GraphLike,
-        Groups,
-        PathLike,
-        PlacerLike,
-    )
-    from evaluation.commands.listing import Kind, Listing
-    from evaluation.comparison import Comparison
-    from placers.contract.placer import Placer
-    from training.seeds import Trained
-
 
 __all__ = [
     "DoesNotFitError", "InputError", "capture", "compare", "evaluate", "finetune", "list_names", "main", "place",
     "profile", "report", "show", "simulate", "train",
 ]  # fmt: skip
-
-
-@checked
-def list_names(what: Kind = "all") -> Listing:
-    """List what exists by name: model families, clusters, placers, networks, cost models, training recipes.
-
-    Args:
-        what: the kind of thing to list.
-
-    """
-    from evaluation.commands.listing import KINDS, Listing
-
-    return Listing.of(list(KINDS) if what == "all" else [what])
-
-
-@checked
-def compare(
-    graphs: Sequence[GraphLike] = (),
-    *,
-    suite: str = "",
-    clusters: Sequence[ClusterLike] = (),
-    placers: Sequence[PlacerLike] = (),
-    budget: int = 16,
-    groups: Groups = AUTO,
-    optimizer: str = AUTO,
-    cost_model: CostModelLike = AUTO,
-    objective: str = "step-time",
-    seeds: int = 1,
-    workers: int = 1,
-    robust: bool = False,
-    journal: PathLike | None = None,
-    plans: PathLike | None = None,
-) -> Comparison:
-    """Compare placers on every graph and cluster, at the same number of simulations.
-
-    Args:
-        graphs: graph files, family specs such as `rnnlm:layers=4`, or `file.py:callable`.
-        suite: instead of graphs and clusters, the problems of a suite, or several with commas, such as `gdp12`,
-            `placeto` or `heldout`; `placelab list suites` says what they are.
-        clusters: cluster files, or presets such as `p100:devices=4`; without any, the devices that a graph's file
-            lists, if it does, or `p100:devices=2`.
-        placers: placers' specs, such as `default`, or run folders of trained ones, with commas between them and
-            `+finetuned` after them to fine-tune; without any, all that need no training.
-        budget: how many placements each placer may simulate on each problem.
-        groups: tie the ops into this many groups, as `place` takes it.
-        optimizer: whose state occupies memory, as `place` takes it.
-        cost_model: what ops cost, as `place` takes it.
-        objective: what is to be made small, `step-time`, or `max-load`: the load of the busiest device when samples
-            are pipelined, in milliseconds.
-        seeds: how many seeds to run each placer with.
-        workers: how many processes to share the work among.
-        robust: rank plans by their median step time when ops and transfers take a little longer or shorter at random.
-        journal: a file that keeps each result and its plan as it comes; the same command resumes from there.
-        plans: a folder for the plans, a plan file each.
-
-    """
-    from evaluation.commands.evaluate import chosen_placers, classical_placers
-    from evaluation.commands.problems import problems_of
-    from evaluation.compare import check_settings
-    from evaluation.compare import compare as run
-
-    if bool(suite) == bool(graphs):
-        raise InputError("compare needs graphs, or the name of a suite, and not both")
-    if suite and clusters:
-        raise InputError("a suite names its clusters; leave out --clusters")
-    kept, folder = path_or_none(journal), path_or_none(plans)
-    check_settings(seeds=range(seeds), workers=workers, journal=kept, plans=folder)
-    chosen = chosen_placers(placers, classical_placers())
-    problems = problems_of(
-        graphs, clusters, suite=suite, groups=groups, optimizer=optimizer, cost_model=cost_model, objective=objective
-    )
-    return run(
-        chosen, problems, budget=budget, seeds=range(seeds), workers=workers, robust=robust, journal=kept, plans=folder
-    )
-
-
-@checked
-def train(
-    recipe: str = "gdp",
-    *,
-    out: PathLike | None = None,
-    seed: int = 0,
-    seeds: int = 1,
-    set: Changes = (),
-    resume: bool = False,
-) -> Placer | Trained:
-    """Train a placement policy on graphs of families, files or suites, into a run folder.
-
-    Ctrl-C stops after the current update and saves; `--resume` resumes from there.
-
-    Args:
-        recipe: a recipe by name, or a TOML file.
-        out: the run folder; without it, `runs/RECIPE-seedN`. Of several seeds, the folders are `OUT-seedN`.
-        seed: of everything random.
-        seeds: how many seeds to train, from `seed` on, one after the other, each in a folder of its own.
-        set: another value for a key of the recipe, `--set ppo.updates=200`; may be given several times.
-        resume: resume the run in the folder.
-
-    """
-    from training.seeds import train_runs
-
-    return train_runs(recipe, path_or_none(out), seed=seed, seeds=seeds, changes=set, resume=resume)
-
-
-@checked
-def evaluate(
-    policy: PathLike = "default",
-    *,
-    suite: str = "",
-    placers: Sequence[PlacerLike] = (),
-    budget: int = 16,
-    seeds: int = 3,
-    workers: int = 1,
-    groups: Groups = AUTO,
-    cost_model: CostModelLike = AUTO,
-    journal: PathLike | None = None,
-) -> Comparison:
-    """Compare a trained policy, zero-shot on graphs that it never saw, with every placer that needs no training.
-
-    The evaluation of a run on its own test split is kept in the run folder, as `evaluation.json`.
-
-    Args:
-        policy: the run folder that `train` wrote, or `default`: the policy that comes with placelab.
-        suite: the problems of a suite, or of several with commas, such as `heldout`, `newfamilies` or `clusters`;
-            without it, the test split of the policy's recipe.
-        placers: the rivals, as `compare` takes them; without any, all that need no training.
-        budget: how many placements each placer may simulate on each problem.
-        seeds: how many seeds to run each placer with.
-        workers: how many processes to share the work among.
-        groups: tie the ops into this many groups; without it, as many as the policy's recipe says.
-        cost_model: what ops cost, as `place` takes it.
-        journal: a file that keeps each result as it comes; the same command resumes from there.
-
-    """
-    from evaluation.commands.evaluate import evaluate as run
-
-    count = None if groups == AUTO else tied_into(groups)
-    return run(
-        policy, placers, suite, count, budget=budget, seeds=seeds, workers=workers, journal=path_or_none(journal),
-        cost_model=cost_model,
-    )  # fmt: skip
-
-
-@checked
-def finetune(
-    run: PathLike,
-    graph: str,
-    *,
-    cluster: str = "p100:devices=4",
-    simulations: int = 1000,
-    groups: Groups = AUTO,
-    optimizer: str = "adam",
-    cost_model: str = AUTO,
-    seed: int = 0,
-) -> Comparison:
-    """Fine-tune a trained policy on one problem, beside every placer at the same number of simulations.
-
-    Writes the tuned policy to `finetune/` in the run folder, and its best plan to `best.plan.json`.
-
-    Args:
-        run: the run folder that `train` wrote.
-        graph: a graph file, a family spec such as `rnnlm:layers=4`, or `file.py:callable`.
-        cluster: a cluster file, or a preset such as `p100:devices=4`.
-        simulations: how many placements may be simulated.
-        groups: tie the ops into this many groups, each placed as one; as in training is best.
-        optimizer: whose state occupies memory, as `place` takes it.
-        cost_model: what ops cost, as `place` takes it; the report times the plan by it, too.
-        seed: of everything random.
-
-    """
-    from evaluation.commands.evaluate import finetune as finetune_run
-
-    return finetune_run(
-        Path(run), graph, cluster, groups=tied_into(groups), optimizer=optimizer, cost_model=cost_model,
-        simulations=simulations, seed=seed,
-    )  # fmt: skip
-
-
-@checked
-def report(run: PathLike) -> Path:
-    """Write a run's report: one HTML file with curves, tables, and the best plan drawn.
-
-    Args:
-        run: the run folder that `train` wrote.
-
-    """
-    from evaluation.reporting.report import write_report
-
-    return write_report(Path(run))
-
 
 VERBS: dict[str, Callable[..., object]] = {
     "list": list_names, "capture": capture, "profile": profile, "show": show, "simulate": simulate, "place": place,
@@ -251,8 +46,6 @@ VERBS: dict[str, Callable[..., object]] = {
 
 def main() -> None:
     """Run the command line."""
-    from evaluation.commands.command_line import run
-
     run(VERBS, "Find, and learn to find, the devices on which a neural network's operations run fastest.")
 
 

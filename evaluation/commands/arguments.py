@@ -1,7 +1,8 @@
 """Arguments of the public functions: text, paths and objects alike, each checked before any work begins.
 
 A parameter's annotation says what it takes, by a name of `ARGUMENTS`: for the command line the type of its flag, for
-Python what is made of the value. So both take the same.
+Python what is made of the value. So both take the same. Keywords that several verbs share, or that are too many for a
+signature, are the keys of a `TypedDict` of `OPTIONS`: `**options: Unpack[ProblemOptions]` takes each of them.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import UnionType
-from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeAlias, TypedDict, TypeVar
 
 from envs.placer_result import PlacerResult
 from envs.plan import Plan
@@ -39,6 +40,26 @@ if TYPE_CHECKING:
     Groups: TypeAlias = int | Literal["auto"] | None
     Changes: TypeAlias = str | Sequence[str]
 
+
+class ProblemOptions(TypedDict, total=False):
+    """What a problem is made with, in addition to a graph and a cluster."""
+
+    groups: Groups
+    optimizer: str
+    cost_model: CostModelLike
+
+
+class CompareOptions(ProblemOptions, total=False):
+    """What `compare` takes in addition to problems, placers and a budget."""
+
+    objective: str
+    seeds: int
+    workers: int
+    robust: bool
+    journal: PathLike | None
+    plans: PathLike | None
+
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -46,6 +67,11 @@ AUTO: Literal["auto"] = "auto"
 GROUPS = 64  # op groups, unless a number is given
 # The least that makes sense, of whole numbers that are given.
 LEAST = {"budget": 0, "seed": 0, "simulations": 0, "seeds": 1, "workers": 1, "groups": 1, "repeats": 1, "draws": 1}
+OPTIONS = {f"Unpack[{each.__name__}]": each for each in (ProblemOptions, CompareOptions)}
+DEFAULTS: CompareOptions = {
+    "groups": AUTO, "optimizer": AUTO, "cost_model": AUTO, "objective": "step-time", "seeds": 1, "workers": 1,
+    "robust": False, "journal": None, "plans": None,
+}  # fmt: skip
 _SEQUENCE = re.compile(r"Sequence\[(\w+)\]")
 
 
@@ -59,20 +85,35 @@ class Argument:
 
 def checked(verb: Callable[P, R]) -> Callable[P, R]:
     """The verb with its arguments made what their annotations say; raises InputError for those that cannot be."""
-    parameters = inspect.signature(verb).parameters
-    expected = {name: str(parameter.annotation) for name, parameter in parameters.items()}
+    signature = _flat_signature(verb)
 
     @functools.wraps(verb)
     def with_checked_arguments(*args: P.args, **keywords: P.kwargs) -> R:
         try:
-            bound = inspect.signature(verb).bind(*args, **keywords)
+            bound = signature.bind(*args, **keywords)
         except TypeError as error:
             raise TypeError(f"{verb.__name__}() {error}") from None
         for name, value in bound.arguments.items():
-            bound.arguments[name] = as_declared(name, value, expected[name])
+            bound.arguments[name] = as_declared(name, value, str(signature.parameters[name].annotation))
+        bound.apply_defaults()
         return verb(*bound.args, **bound.kwargs)
 
+    with_checked_arguments.__signature__ = signature  # type: ignore[attr-defined]
     return with_checked_arguments
+
+
+def _flat_signature(verb: Callable[..., object]) -> inspect.Signature:
+    """The verb's signature with each of its options as a parameter, in the order of its docstring."""
+    signature, text = inspect.signature(verb), str(verb.__doc__)
+    parameters: list[inspect.Parameter] = []
+    for parameter in signature.parameters.values():
+        if parameter.kind is not inspect.Parameter.VAR_KEYWORD:
+            parameters.append(parameter)
+            continue
+        for name, kind in OPTIONS[parameter.annotation].__annotations__.items():
+            keyword = inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=kind.__forward_arg__)
+            parameters.append(keyword.replace(default=DEFAULTS[name]))  # type: ignore[literal-required]
+    return signature.replace(parameters=sorted(parameters, key=lambda p: (p.kind, text.index(f"    {p.name}: "))))
 
 
 def tied_into(groups: Groups) -> int | None:

@@ -1,23 +1,28 @@
-"""The verbs about one graph: capture, profile, show, place and simulate. The front door exports them."""
+"""The verbs about one graph: capture, profile, show, place and simulate.
+
+They import what they run when they are called, so that `placelab --help` need not wait for it.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from evaluation.commands.arguments import AUTO, checked, path_or_none, tied_into
+from evaluation.commands.arguments import checked, path_or_none, tied_into
 from graphs.foundation.errors import InputError
 from graphs.foundation.files import check_readable, check_writable
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
     from evaluation.commands.arguments import (
         ClusterLike,
-        CostModelLike,
         GraphLike,
         Groups,
         PathLike,
         PlacerLike,
         PlanLike,
+        ProblemOptions,
     )
     from evaluation.commands.simulated_plan import SimulatedPlan
     from evaluation.reporting.graph_summary import GraphSummary
@@ -125,13 +130,11 @@ def place(
     cluster: ClusterLike = "",
     placer: PlacerLike = "annealing:policy=default",
     budget: int = 1000,
-    groups: Groups = AUTO,
-    optimizer: str = AUTO,
-    cost_model: CostModelLike = AUTO,
     objective: str = "step-time",
     robust: bool = False,
     seed: int = 0,
     out: PathLike | None = None,
+    **options: Unpack[ProblemOptions],
 ) -> SimulatedPlan:
     """Find a device for every op of a graph.
 
@@ -161,7 +164,7 @@ def place(
 
     check_writable(out, endings=PLANS, inputs=[graph, cluster])
     chosen = load_placer(placer)
-    problem = problem_of(graph, cluster, groups=groups, optimizer=optimizer, cost_model=cost_model, objective=objective)
+    problem = problem_of(graph, cluster, objective=objective, **options)
     placed = SimulatedPlan.by(chosen, problem, seed=seed, budget=budget)
     if out is not None:
         placed.save(Path(out))
@@ -174,12 +177,10 @@ def simulate(
     plan: PlanLike,
     *,
     cluster: ClusterLike = "",
-    groups: Groups = AUTO,
-    optimizer: str = AUTO,
-    cost_model: CostModelLike = AUTO,
     robust: bool = False,
     trace: PathLike | None = None,
     gantt: PathLike | None = None,
+    **options: Unpack[ProblemOptions],
 ) -> SimulatedPlan:
     """Simulate one training step of a graph under a plan.
 
@@ -202,7 +203,7 @@ def simulate(
     check_writable(gantt, endings=CHARTS, inputs=[graph, plan, cluster])
     if isinstance(plan, str | Path):
         check_readable(Path(plan), "`placelab place GRAPH --out FILE` writes a plan")
-    problem = problem_of(graph, cluster, groups=groups, optimizer=optimizer, cost_model=cost_model)
+    problem = problem_of(graph, cluster, **options)
     placed = SimulatedPlan.of(problem, plan)
     placed.draw(path_or_none(trace), path_or_none(gantt))
     return placed.with_robustness() if robust else placed

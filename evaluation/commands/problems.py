@@ -6,7 +6,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from envs.costs.costs import load_cost_model, timed
 from envs.objectives import load_objective
@@ -17,11 +17,11 @@ from graphs.foundation.errors import InputError
 from graphs.grouping import tie_ops
 from graphs.load import check_graphs, load_cluster, load_clusters, load_graph, problem_in_file
 from graphs.op_graph import OpGraph
-from graphs.problem import Problem, check_optimizer
+from graphs.problem import STEP_TIME, Problem, check_optimizer
 from graphs.suites import load_suite
 
 if TYPE_CHECKING:
-    from evaluation.commands.arguments import ClusterLike, CostModelLike, GraphLike, Groups
+    from evaluation.commands.arguments import ClusterLike, CostModelLike, GraphLike, Groups, ProblemOptions
 
 CLUSTER = "p100:devices=2"  # unless one is given, or the graph's file lists devices
 OPTIMIZER = "adam"
@@ -33,10 +33,8 @@ def problem_of(
     graph: GraphLike,
     cluster: ClusterLike = "",
     *,
-    groups: Groups = AUTO,
-    optimizer: str = AUTO,
-    cost_model: CostModelLike = AUTO,
-    objective: str = "step-time",
+    objective: str = STEP_TIME,
+    **options: Unpack[ProblemOptions],
 ) -> Problem:
     """The problem of placing a graph on a cluster.
 
@@ -44,10 +42,7 @@ def problem_of(
     and says itself what its ops hold and how long they take. Raises InputError for what cannot be, before anything is
     captured.
     """
-    (problem,) = problems_of(
-        [graph], [cluster] if cluster else [], groups=groups, optimizer=optimizer, cost_model=cost_model,
-        objective=objective,
-    )  # fmt: skip
+    (problem,) = problems_of([graph], [cluster] if cluster else [], objective=objective, **options)
     return problem
 
 
@@ -59,7 +54,7 @@ def problems_of(
     groups: Groups = AUTO,
     optimizer: str = AUTO,
     cost_model: CostModelLike = AUTO,
-    objective: str = "step-time",
+    objective: str = STEP_TIME,
 ) -> list[Problem]:
     """The problems of a suite, or every graph on every cluster, as `problem_of` makes them."""
     if optimizer != AUTO:
