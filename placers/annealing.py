@@ -20,7 +20,7 @@ from graphs.foundation.by_name import Named
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
 from placers.contract.placer import Placer
-from placers.learned.trained import placer_of
+from placers.learned.load import placer_of
 from placers.search.incumbent import Incumbent
 from placers.search.moves import Moves
 from placers.search.search import State, check_limits, searched

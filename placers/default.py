@@ -8,7 +8,7 @@ from typing import Any
 
 from graphs.foundation.errors import InputError
 from placers.contract.placer import Placer
-from placers.learned.trained import trained
+from placers.learned.load import placer_of
 
 LEARNED = True  # is judged beside the classical placers, not as one of them
 RELEASED = Path(__file__).resolve().parent / "released"  # the run folder of `placelab train released`
@@ -23,6 +23,6 @@ def build(*, samples: int = 0) -> Placer:
         raise InputError(
             f"the released policy is missing from {RELEASED}; `placelab train released --out {RELEASED}` makes it"
         )
-    learned: Any = trained(RELEASED, samples=samples)  # a frozen dataclass, as all learned placers are
+    learned: Any = placer_of(RELEASED, samples=samples)  # a frozen dataclass, as all learned placers are
     named: Placer = replace(learned, name=f"default:samples={samples}" if samples else "default")
     return named

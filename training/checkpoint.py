@@ -1,8 +1,8 @@
-"""A training run on disk, such that it goes on from there as if it had never stopped.
+"""A training run on disk, from which it is resumed as if it had never stopped.
 
-`trainer.safetensors` holds policy, Adam's moments, baselines and counters in one file that is replaced in one step, so
-that a kill at any moment leaves a state that fits together. The random numbers of an update follow from (seed, update)
-and need no storage.
+`trainer.safetensors` holds policy, Adam's moments, baselines, the best placements and counters in one file that is
+replaced in one step, so that a kill at any moment leaves a state that fits together. The random numbers of an update
+follow from (seed, update) and need no storage.
 """
 
 from __future__ import annotations
@@ -10,76 +10,48 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save
-from torch import nn
 
 from graphs.foundation.errors import InputError
 from graphs.foundation.files import write_whole
 from placers.learned.policy_file import check_weights
-from training.ppo import PpoTrainer
-from training.rollouts import Policy
+from training.trainer import Trainer, below
 
 TRAINER = "trainer.safetensors"
-VERSION = "2"
 
 
-def save_trainer(folder: Path, trainer: PpoTrainer) -> None:
-    """Write everything the trainer needs to go on into the folder."""
-    tensors = learner_state(trainer.policy, trainer.optimizer)
-    tensors["baselines"] = torch.tensor([arena.baseline.value for arena in trainer.arenas], dtype=torch.float64)
-    for index, arena in enumerate(trainer.arenas if trainer.imitation.simulations else ()):
-        if arena.best_placement is not None:  # which the policy imitates
-            tensors[f"best.{index}"] = torch.from_numpy(np.append(arena.best_seconds, arena.best_placement))
-    counters = {name: str(getattr(trainer, name)) for name in ("updates", "imitated", "simulations", "seed")}
-    write_state(folder, tensors, {"version": VERSION, **counters})
+def save_trainer(folder: Path, trainer: Trainer) -> None:
+    """Write everything that a trainer needs to be resumed into the folder."""
+    tensors = {f"policy.{key}": value for key, value in trainer.policy.state_dict().items()}
+    for index, state in trainer.optimizer.state_dict()["state"].items():
+        tensors |= {f"adam.{index}.{key}": value for key, value in state.items()}
+    own, counters = trainer.state()
+    write_state(folder, tensors | own, counters)
 
 
-def restore_trainer(folder: Path, trainer: PpoTrainer) -> None:
+def restore_trainer(folder: Path, trainer: Trainer) -> None:
     """Put the trainer where the saved one stopped.
 
-    Raises InputError if the file is missing or damaged, of another version, seed, or network.
+    Raises InputError if the file is missing or damaged, or of another run or network.
     """
     path = folder / TRAINER
     tensors, counters = read_state(folder)
-    for key, ours in (("version", VERSION), ("seed", str(trainer.seed))):
-        if counters.get(key) != ours:
-            raise InputError(f"{path}: written with {key} {counters.get(key)}, this run has {key} {ours}")
-    restore_learner(path, tensors, trainer.policy, trainer.optimizer)
-    for arena, value in zip(trainer.arenas, tensors.get("baselines", torch.zeros(0)).tolist(), strict=False):
-        arena.baseline.value = value
-    for key, value in below("best.", tensors).items():
-        arena, best = trainer.arenas[int(key)], value.numpy()
-        arena.best_seconds, arena.best_placement = float(best[0]), best[1:].astype(np.int64)
-    trainer.updates = int(counters["updates"])
-    trainer.imitated = int(counters["imitated"])
-    trainer.simulations = int(counters["simulations"])
-
-
-def learner_state(policy: Policy | nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
-    """A policy and what Adam knows of it, by name."""
-    tensors = {f"policy.{key}": value for key, value in policy.state_dict().items()}
-    for index, state in optimizer.state_dict()["state"].items():
-        tensors |= {f"adam.{index}.{key}": value for key, value in state.items()}
-    return tensors
-
-
-def restore_learner(
-    path: Path, tensors: dict[str, torch.Tensor], policy: Policy | nn.Module, optimizer: torch.optim.Optimizer
-) -> None:
-    """Put a policy and its optimizer where `learner_state` saw them. Raises InputError for those of another network."""
     try:
-        policy.load_state_dict(below("policy.", tensors))
+        trainer.restore(tensors, counters)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from error
+    try:
+        trainer.policy.load_state_dict(below("policy.", tensors))
     except RuntimeError as error:
         raise InputError(f"{path}: holds another network than the recipe's") from error
-    check_weights(path, policy.state_dict())
-    state = optimizer.state_dict()
+    check_weights(path, trainer.policy.state_dict())
+    state = trainer.optimizer.state_dict()
     for key, value in below("adam.", tensors).items():
         index, name = key.split(".")
         state["state"].setdefault(int(index), {})[name] = value
-    optimizer.load_state_dict(state)
+    trainer.optimizer.load_state_dict(state)
 
 
 def write_state(folder: Path, tensors: dict[str, torch.Tensor], counters: dict[str, str]) -> None:
@@ -119,8 +91,3 @@ def _with_sorted_metadata(content: bytes) -> bytes:
     text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-len(text) % 8)  # tensors begin at multiples of 8 bytes
     return len(text).to_bytes(8, "little") + text + content[8 + length :]
-
-
-def below(prefix: str, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """The tensors whose names begin so, without that beginning."""
-    return {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}

@@ -1,49 +1,54 @@
 """Imitation: a policy learns the best placements that are known before, and while, it learns from its own.
 
 A policy that is nearly sure everywhere does not find what takes many units to move at once, such as the tail of a
-network going to a device of its own: no single step of that pays. Search finds it, at some hundreds of simulations,
-and the policy is shown. What it is shown of a problem is the fastest placement that fits so far, whoever found it, so
-a policy that outdoes the search imitates itself (Oh et al. 2018, "Self-Imitation Learning").
+network going to a device of its own: no single step of that pays. Search finds it, at some hundreds of simulations.
+What is demonstrated of a problem is the fastest placement that fits so far, whoever found it, so a policy that outdoes
+the search imitates itself (Oh et al. 2018, "Self-Imitation Learning").
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Generic
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from envs.prepared_problem import PreparedProblem
 from placers.annealing import Annealing
-from training.rollouts import Arena, Policy
+from placers.learned.policy import A, Batch, Policy, View
+from training.rollouts import PpoProblem
 
-FORBIDDEN = -1e6  # log-probability below which the policy may not choose what it is shown
+FORBIDDEN = -1e6  # log-probability below which the policy may not choose what is demonstrated
 
 
-def search(arena: Arena, simulations: int, seed: int) -> None:
-    """Let annealing place the arena's problem; the arena remembers what it finds."""
-    plan = Annealing().place(arena.problem, seed=seed, budget=simulations).plan
-    arena.simulate(plan.per_unit(arena.problem)[None])
+def search(problem: PreparedProblem, simulations: int, seed: int) -> None:
+    """Let annealing place a problem, whose incumbent is then what it finds."""
+    plan = Annealing().place(problem.problem, seed=seed, budget=simulations).plan
+    problem.evaluate(plan.per_unit(problem.problem)[None])
 
 
 @dataclass(frozen=True, eq=False)
-class Shown:
-    """The best known placements of the problems of a batch, as a policy is shown them."""
+class Demonstrations(Generic[A]):
+    """The best known placements of the problems of a batch, as a policy is to imitate them."""
 
-    actions: Tensor  # (problems, 1, columns)
-    counted: Tensor  # (problems, columns) bool: what is decided, of problems of which a placement is known
+    action: A  # one sample of each problem
+    known: Tensor  # (problems, 1) bool: whether a placement of it is known
 
     @classmethod
-    def to(cls, policy: Policy, batch: Any, arenas: Sequence[Arena]) -> Shown:
-        """What the policy is to imitate in a batch of these arenas' problems."""
-        known = [arena.best_placement for arena in arenas]
-        nothing = [np.zeros(arena.problem.graph.num_units, np.int64) for arena in arenas]
-        actions = policy.actions_of(batch, [n if k is None else k for k, n in zip(known, nothing, strict=True)])
-        return cls(actions, batch.unit_mask & torch.tensor([[k is not None] for k in known]))
+    def of(
+        cls, policy: Policy[View, Batch, A], batch: Batch, problems: Sequence[PpoProblem[View]]
+    ) -> Demonstrations[A]:
+        """Those of the problems that a batch was made of."""
+        best = [each.incumbent.placement for each in problems]
+        nothing = [np.zeros(each.problem.graph.num_units, np.int64) for each in problems]
+        action = policy.actions_of(batch, [n if b is None else b for b, n in zip(best, nothing, strict=True)])
+        return Demonstrations(action, torch.tensor([[b is not None] for b in best]))
 
-    def likelihood(self, log_probability: Tensor) -> Tensor:
-        """Mean per unit of the actions' log-probabilities, (problems, columns), but for what the policy may not do."""
-        mean: Tensor = (log_probability * (self.counted & (log_probability > FORBIDDEN))).sum()
-        return mean / self.counted.sum().clamp_min(1)
+    def likelihood(self, log_probability: Tensor, mask: Tensor) -> Tensor:
+        """Mean per decision of (problems, decisions) log-probabilities, but for what the policy may not do."""
+        counted = mask & self.known
+        mean: Tensor = (log_probability * (counted & (log_probability > FORBIDDEN))).sum()
+        return mean / counted.sum().clamp_min(1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from placers.learned.load import trainer_of
 from placers.learned.policy_file import Meta
 from training.recipe import ProblemSet, Recipe
 
@@ -75,9 +76,9 @@ def _variety(learned: ProblemSet) -> list[str]:
 
 
 def _how(meta: Meta, recipe: Recipe) -> str:
-    shown = recipe.imitation
-    before = f"First {shown.updates:,} updates of imitation of what search found, then " if shown.updates else ""
-    way = "REINFORCE" if meta.placer == "placeto" else "PPO"
+    count = recipe.imitation.updates
+    before = f"First {count:,} updates of imitation of what search found, then " if count else ""
+    way = trainer_of(meta.placer).upper()
     return f"{before}{meta.updates:,} updates by {way}; {meta.simulations:,} simulations in all."
 
 

@@ -11,30 +11,38 @@ and HDP (Mirhoseini et al. 2017, 2018), which draw few samples, and compare them
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from typing import Generic
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from envs.incumbent import Incumbent
+from envs.prepared_problem import PreparedProblem
 from envs.simulation.simulator import Outcomes
+from graphs.foundation.errors import InputError
 from graphs.foundation.torch_threads import limit_torch_threads
 from graphs.op_graph import Floats, Ints
+from graphs.problem import Problem
+from placers.learned.policy import A, Batch, Policy, Scores, View
+from placers.learned.settings import Imitation, Ppo, Settings
 from training.advantage import rewards, standardised, surrogate
 from training.divergence import descend, stops_where_it_diverges
-from training.imitation import Shown, search
+from training.imitation import Demonstrations, search
 from training.ppo_rewards import load_ppo_reward
-from training.recipe import Imitation, Ppo
-from training.rollouts import Arena, Policy, Rollouts
+from training.rollouts import PpoProblem, PpoRollouts
 from training.schedule import between, share_done
+from training.trainer import Pretraining, below
 
 FIRST_SHARE = 0.2  # of the problems, of the smallest graphs, with which a curriculum begins
-IMITATING = 1 << 32  # beside the seed, tells its random numbers from those of PPO's updates
+IMITATING = 1 << 32  # next to the seed, tells its random numbers from those of PPO's updates
+VERSION = "2"  # of its state on disk
 
 
 @dataclass(frozen=True)
-class Metrics:
+class PpoMetrics:
     """One update in numbers; a line of `metrics.jsonl`."""
 
     update: int
@@ -50,21 +58,20 @@ class Metrics:
         return asdict(self)
 
 
-class PpoTrainer:
-    """A policy, its optimizer, and the problems it learns from.
-
-    Each update draws from a generator seeded by (seed, update), so that a run resumed from a checkpoint goes on as if
-    it had never stopped.
-    """
+class PpoTrainer(Generic[View, Batch, A]):
+    """A `Trainer`: a policy, its optimizer, and the problems it learns from."""
 
     def __init__(
-        self, policy: Policy, arenas: Sequence[Arena], settings: Ppo, seed: int, imitation: Imitation | None = None
+        self,
+        policy: Policy[View, Batch, A],
+        problems: Sequence[Problem],
+        settings: Ppo,
+        seed: int,
+        imitation: Imitation | None = None,
     ) -> None:
         limit_torch_threads()
         self.policy = policy
-        self.arenas = list(arenas)
-        for arena in self.arenas:
-            arena.view(policy)  # raises InputError where the policy is not for the problem, before anything is run
+        self.problems = [PpoProblem(PreparedProblem(problem), policy.view(problem)) for problem in problems]
         self.settings = settings
         self._reward = load_ppo_reward(settings.reward)
         self.imitation = imitation or Imitation()
@@ -72,9 +79,70 @@ class PpoTrainer:
         self.imitated = 0  # updates of imitation alone
         self.updates = 0
         self.simulations = 0
-        self.optimizer = torch.optim.AdamW(
+        self.optimizer: torch.optim.Optimizer = torch.optim.AdamW(
             policy.parameters(), settings.learning_rate, weight_decay=settings.weight_decay
         )
+
+    @classmethod
+    def of(
+        cls, policy: Policy[View, Batch, A], problems: Sequence[Problem], settings: Settings, seed: int
+    ) -> PpoTrainer[View, Batch, A]:
+        """As `Trainer.of`."""
+        return cls(policy, problems, settings.ppo, seed, settings.imitation)
+
+    @staticmethod
+    def check(problem: Problem, who: str) -> None:
+        """Every objective will do."""
+
+    @property
+    def goal(self) -> int:
+        """Updates of a whole run."""
+        return self.settings.updates
+
+    @property
+    def pretraining(self) -> Pretraining | None:
+        """Imitation alone, if the settings ask for it."""
+        return Pretraining(
+            "imitating what search finds",
+            self.imitation.updates,
+            lambda: self.imitated,
+            lambda: f"log-probability per unit {self.imitate():.2f}",
+        )
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, str]]:
+        """Baselines, counters, and the best placements, where the policy imitates them."""
+        tensors = {"baselines": torch.tensor([each.baseline.value for each in self.problems], dtype=torch.float64)}
+        for index, each in enumerate(self.problems if self.imitation.simulations else ()):
+            if each.incumbent.placement is not None:
+                tensors[f"best.{index}"] = torch.from_numpy(np.append(each.incumbent.value, each.incumbent.placement))
+        counters = {name: str(getattr(self, name)) for name in ("updates", "imitated", "simulations", "seed")}
+        return tensors, {"version": VERSION, **counters}
+
+    def restore(self, tensors: Mapping[str, Tensor], counters: Mapping[str, str]) -> None:
+        """Take a `state`. Raises InputError for one of another version or seed."""
+        for key, ours in (("version", VERSION), ("seed", str(self.seed))):
+            if counters.get(key) != ours:
+                raise InputError(f"written with {key} {counters.get(key)}, this run has {key} {ours}")
+        for each, value in zip(self.problems, tensors.get("baselines", torch.zeros(0)).tolist(), strict=False):
+            each.baseline.value = value
+        for key, value in below("best.", tensors).items():
+            best = value.numpy()
+            self.problems[int(key)].prepared.incumbent = Incumbent(best[1:].astype(np.int64), float(best[0]))
+        self.updates = int(counters["updates"])
+        self.imitated = int(counters["imitated"])
+        self.simulations = int(counters["simulations"])
+
+    def fine_tune(self, opening: Ints, simulations: int) -> Iterator[tuple[int, float]]:
+        """As `Trainer.fine_tune`."""
+        only = self.problems[0]
+        only.prepared.evaluate(opening[None])
+        yield 0, only.incumbent.value
+        for _ in range(simulations // self.settings.samples):
+            yield self.update().simulations, only.incumbent.value
+
+    def best_placement(self) -> Ints | None:
+        """As `Trainer.best_placement`."""
+        return self.problems[0].incumbent.placement
 
     def imitate(self) -> float:
         """An update of imitation alone: make the best known placements likelier; returns how likely they were.
@@ -87,23 +155,24 @@ class PpoTrainer:
 
     def _imitate(self) -> float:
         chosen, _ = self._chosen((self.seed, IMITATING, self.imitated))
-        for arena in chosen:
-            if arena.best_placement is None:
-                search(arena, self.imitation.simulations, self.seed)
+        for problem in chosen:
+            if problem.incumbent.placement is None:
+                search(problem.prepared, self.imitation.simulations, self.seed)
                 self.simulations += self.imitation.simulations
-        batch = self.policy.stack([arena.view(self.policy) for arena in chosen])
-        shown = Shown.to(self.policy, batch, chosen)
-        likelihood = shown.likelihood(self.policy.score(batch, shown.actions).log_probability[:, 0])
+        batch = self.policy.stack([problem.view for problem in chosen])
+        best = Demonstrations.of(self.policy, batch, chosen)
+        scores = self.policy.score(batch, best.action)
+        likelihood = best.likelihood(scores.log_probability[:, 0], scores.mask)
         self._step(-likelihood)
         self.imitated += 1
         return float(likelihood.detach())
 
-    def update(self) -> Metrics:
+    def update(self) -> PpoMetrics:
         """Sample placements, simulate them, improve the policy. Raises InputError if it diverges."""
         with stops_where_it_diverges(self.updates + 1, self.optimizer):
             return self._update()
 
-    def _update(self) -> Metrics:
+    def _update(self) -> PpoMetrics:
         progress = share_done(self.updates, self.settings.updates)
         rate = between(self.settings.learning_rate, self.settings.final_learning_rate, progress)
         bonus = between(self.settings.entropy, self.settings.final_entropy, progress)
@@ -111,61 +180,66 @@ class PpoTrainer:
             group["lr"] = rate
         weight = between(self.imitation.weight, 0.0, progress)
         chosen, generator = self._chosen((self.seed, self.updates))
-        rollouts = Rollouts.collect(self.policy, chosen, self.settings.samples, generator, self.advantages)
-        shown = Shown.to(self.policy, rollouts.batch, chosen) if weight else None
-        entropy, clipped = self._improve(rollouts, bonus, shown, weight)
+        rollouts = PpoRollouts.collect(self.policy, chosen, self.settings.samples, generator, self.advantages)
+        best = Demonstrations.of(self.policy, rollouts.batch, chosen) if weight else None
+        entropy, clipped = self._improve(rollouts, bonus, best, weight)
         self.updates += 1
-        self.simulations += rollouts.placements.shape[0] * rollouts.placements.shape[1]
-        return Metrics(self.updates, self.simulations, rollouts.mean_ratio, rollouts.fitting, entropy, clipped, rate)
+        self.simulations += rollouts.advantages.numel()
+        return PpoMetrics(self.updates, self.simulations, rollouts.mean_ratio, rollouts.fitting, entropy, clipped, rate)
 
-    def _chosen(self, seed: tuple[int, ...]) -> tuple[list[Arena], torch.Generator]:
+    def _chosen(self, seed: tuple[int, ...]) -> tuple[list[PpoProblem[View]], torch.Generator]:
         """The problems of an update, and what draws its samples."""
         seeds = np.random.SeedSequence(seed).generate_state(2, np.uint64)
         chooser = np.random.default_rng(seeds[0])
         joined = self._joined()
         count = min(self.settings.problems_per_update, len(joined))
-        chosen = [self.arenas[i] for i in chooser.choice(joined, count, replace=False)]
+        chosen = [self.problems[i] for i in chooser.choice(joined, count, replace=False)]
         return chosen, torch.Generator().manual_seed(int(seeds[1] >> 1))
 
     def _joined(self) -> Ints:
         """The problems to choose from: all, or those of smaller graphs while the curriculum lasts."""
         lasts = self.settings.curriculum * self.settings.updates
         if self.updates >= lasts:
-            return np.arange(len(self.arenas))
+            return np.arange(len(self.problems))
         share = between(FIRST_SHARE, 1.0, self.updates / lasts)
-        by_size = np.argsort([len(arena.problem.graph) for arena in self.arenas], kind="stable")
-        return by_size[: max(1, round(share * len(self.arenas)))]
+        by_size = np.argsort([len(each.problem.graph) for each in self.problems], kind="stable")
+        return by_size[: max(1, round(share * len(self.problems)))]
 
-    def advantages(self, arena: Arena, outcomes: Outcomes) -> Floats:
-        """(samples,) how much better each sample of a problem is than its baseline, which may move on."""
-        values = rewards(outcomes, arena.memory_bytes, arena.scale_seconds, self._reward)
+    def advantages(self, problem: PpoProblem[View], outcomes: Outcomes) -> Floats:
+        """(samples,) how much better each sample of a problem is than its baseline, which may change by that."""
+        memory_bytes = problem.problem.cluster.memory_bytes
+        values = rewards(outcomes, memory_bytes, problem.prepared.lower_bound, self._reward)
         if self.settings.baseline == "samples":
             return standardised(values)
         only_fitting = 0 < self.settings.only_fitting_after <= self.updates
-        return arena.baseline.compare(values, outcomes.fits | (not only_fitting))
+        return problem.baseline.compare(values, outcomes.fits | (not only_fitting))
 
-    def _improve(self, rollouts: Rollouts, bonus: float, shown: Shown | None, weight: float) -> tuple[float, float]:
+    def _improve(
+        self, rollouts: PpoRollouts[Batch, A], bonus: float, best: Demonstrations[A] | None, weight: float
+    ) -> tuple[float, float]:
         """The gradient steps on all samples; returns entropy per unit and the share of clipped ratios in the last.
 
-        What is shown is rated beside the samples, so that the problems are encoded once for both.
+        Demonstrations are rated together with the samples, so that the problems are encoded once for both.
         """
-        samples = rollouts.placements.shape[1]
-        actions = rollouts.placements if shown is None else torch.cat([rollouts.placements, shown.actions], 1)
+        samples = rollouts.advantages.shape[1]
+        action = rollouts.action if best is None else rollouts.action.cat(best.action)
         before: Tensor | None = None
         for _ in range(self.settings.epochs):
-            scores = self.policy.score(rollouts.batch, actions)
+            scores = self.policy.score(rollouts.batch, action)
             log_probability = scores.log_probability[:, :samples]
             before = log_probability.detach() if before is None else before  # the policy that drew them is the first
-            objective, clipped = self._objective(log_probability - before, rollouts)
-            entropy = scores.entropy.sum() / rollouts.batch.unit_mask.sum()
-            imitated = 0.0 if shown is None else weight * shown.likelihood(scores.log_probability[:, samples])
+            objective, clipped = self._objective(log_probability - before, rollouts.advantages, scores)
+            entropy = scores.entropy.sum() / scores.mask.sum()
+            imitated = (
+                0.0 if best is None else weight * best.likelihood(scores.log_probability[:, samples], scores.mask)
+            )
             self._step(-objective - bonus * entropy - imitated)
         return float(entropy.detach()), clipped
 
-    def _objective(self, log_ratio: Tensor, rollouts: Rollouts) -> tuple[Tensor, float]:
-        """PPO's clipped objective per unit, of log-ratios of probability like the actions; and the share clipped."""
-        mask: Tensor = rollouts.batch.unit_mask[:, None, :]
-        gain = surrogate(log_ratio, rollouts.advantages[:, :, None], self.settings.clip) * mask
+    def _objective(self, log_ratio: Tensor, advantages: Tensor, scores: Scores) -> tuple[Tensor, float]:
+        """PPO's clipped objective per decision, of (problems, samples, decisions) log-ratios; and the share clipped."""
+        mask = scores.mask[:, None, :]
+        gain = surrogate(log_ratio, advantages[:, :, None], self.settings.clip) * mask
         units = mask.sum()
         outside = (((log_ratio.exp() - 1).abs() > self.settings.clip) & mask).sum() / (units * log_ratio.shape[1])
         return gain.mean(dim=1).sum() / units, float(outside)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import msgspec
 import tomli_w
@@ -13,15 +13,14 @@ import tomli_w
 from graphs.foundation import by_name
 from graphs.foundation.documents import read_document
 from graphs.foundation.errors import InputError
+from placers.learned.load import trainer_of
+from placers.learned.settings import EpisodeRules, Imitation, Positive, Ppo, Reinforce, Settings, Share
 
 RECIPES = Path(__file__).resolve().parent / "recipes"
 VERSION = 1  # of recipe files, which need not give it
 
-Positive = Annotated[int, msgspec.Meta(ge=1)]
-LearningRate = Annotated[float, msgspec.Meta(gt=0, le=1)]  # of Adam, which moves every weight by about that much
-Limit = Annotated[float, msgspec.Meta(gt=0)]  # inf: none
-Weight = Annotated[float, msgspec.Meta(ge=0, le=1e9)]  # finite, that is
-Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
+SECTIONS = {"ppo": ("ppo", "imitation"), "reinforce": ("reinforce", "rules")}  # which each trainer reads
+RENAMED = {"placeto_ppo": "placeto_clipped"}  # recipes that were called otherwise
 FAMILIES = ("rnnlm", "inception", "transformer")
 
 
@@ -61,104 +60,32 @@ class ProblemSet(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
                 raise InputError(f"{what} is empty; give at least one, or leave it out")
 
 
-class Ppo(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """PPO's settings; GDP's paper gives none, these are ours."""
-
-    updates: Positive = 1500  # policy improvements in the whole run
-    problems_per_update: Positive = 8  # problems drawn for each
-    curriculum: Share = 0.0  # of the updates, during which larger graphs join, from a fifth of all problems on
-    samples: Positive = 32  # placements simulated per problem and update
-    epochs: Positive = 3  # passes over those samples
-    reward: str = "sqrt"  # a file in training/ppo_rewards, or "my.py:build"; this one is GDP's
-    baseline: Literal["samples", "moving_average"] = "samples"  # of a problem: the same update's, or earlier ones
-    only_fitting_after: Annotated[int, msgspec.Meta(ge=0)] = 0  # updates, of a moving average; 0: all always count
-    clip: Share = 0.2  # of the probability ratio of each unit's device
-    learning_rate: LearningRate = 1e-3  # of AdamW, at the start
-    final_learning_rate: LearningRate = 1e-4  # at the end, linearly
-    entropy: Weight = 0.01  # bonus per nat, at the start; falls linearly to final
-    final_entropy: Weight = 0.0005
-    weight_decay: Weight = 0.01  # of AdamW
-    gradient_norm: Limit = 1.0  # larger gradients are scaled down to this
-
-    def __post_init__(self) -> None:
-        _check_name("training.ppo_rewards", self.reward)
-
-
-class Imitation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """How much of what search finds is imitated, before and beside PPO (`training.imitation`); all of this is ours."""
-
-    simulations: Annotated[int, msgspec.Meta(ge=0)] = 0  # of annealing, on each training problem; 0: no imitation
-    updates: Annotated[int, msgspec.Meta(ge=0)] = 0  # of imitation alone, before PPO
-    weight: Weight = 0.0  # of the imitated log-probability in PPO; falls linearly to 0
-
-
-class Reinforce(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Settings of Placeto's REINFORCE; defaults are those of its code where its sample settings give one."""
-
-    updates: Positive = 1000  # in the whole run
-    problems_per_update: Positive = 4  # drawn for each; the authors run 4 to 8 workers
-    episodes: Positive = 1  # per problem and update
-    baseline_updates: Positive = 10  # over which a problem's returns are averaged
-    discount: Share = 1.0
-    learning_rate: LearningRate = 1e-3  # of Adam, at the start
-    final_learning_rate: LearningRate = 1e-4  # at the end, linearly
-    entropy: Weight = 0.1  # bonus per nat and step, at the start (ours)
-    final_entropy: Weight = 0.0  # at the end, linearly
-    gradient_norm: Limit = 1.25  # larger gradients are scaled down to this
-    steps: Annotated[int, msgspec.Meta(ge=0)] = 0  # of the episodes, after each of which it learns; 0: whole episodes
-    epochs: Positive = 1  # passes over these steps; after the first the ratio of probabilities is clipped, as in PPO
-    clip: Share = 0.2  # of that ratio
-    normalised: bool = False  # advantages by their standard deviation, so that the entropy bonus means the same (ours)
-    imitation: Weight = 0.0  # weight of the best known device; falls linearly to 0 (ours)
-    relative: bool = False  # returns in units of the problem's lower bound, so that 20 ms and 2 s count alike (ours)
-
-
-class EpisodeRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """How Placeto's episodes start and what they pay: `envs.gym.iterative.Rules`, but for the order of the visits.
-
-    That order is part of the network's spec, "placeto:order=random": whoever acts with the policy needs it, too.
-    """
-
-    reward: str = "improvement"  # a file in envs/rewards, or "my.py:build"
-    start: Literal["random", "single", "zero", "best"] = "random"
-    memory_gib: Annotated[float, msgspec.Meta(gt=0)] | None = None  # of a device, beyond which memory costs; its own
-    penalty_per_gb: Weight = 2.0  # seconds
-    longest_seconds: Limit = 10.0  # to which penalised seconds are clipped
-    every: Positive = 1  # steps from one simulation to the next, if the reward pays before the end (ours)
-
-    def __post_init__(self) -> None:
-        _check_name("envs.rewards", self.reward)
-
-
-def _check_name(folder: str, spec: str) -> None:
-    """Raise InputError for the name of nothing; a user's own file is looked at when it is used."""
-    if by_name.own(spec) is None and (name := spec.partition(":")[0]) not in by_name.names(folder):
-        raise InputError(by_name.unknown("reward", name, by_name.names(folder)))
-
-
-SECTIONS = {"ppo": Ppo(), "imitation": Imitation(), "reinforce": Reinforce(), "rules": EpisodeRules()}
-
-
 class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A training run, but for its seed. Raises InputError for settings of a trainer that is not the placer's."""
 
-    placer: str = "gdp"  # the learned placer to train: "gdp", "sequential", "colocrl", "hdp" or "placeto"
+    placer: str = "gdp"  # the learned placer to train, a folder of placers/learned
     network: str = "graphsage_transformer"  # a file in placers/learned/gdp/networks; of others, "hdp:devices=2"
     problems: ProblemSet = ProblemSet()
     ppo: Ppo = Ppo()
     imitation: Imitation = Imitation()
-    reinforce: Reinforce = Reinforce()  # of Placeto, in place of ppo
-    rules: EpisodeRules = EpisodeRules()  # of Placeto
+    reinforce: Reinforce = Reinforce()  # in place of ppo, where the placer is trained so
+    rules: EpisodeRules = EpisodeRules()  # likewise
 
     def __post_init__(self) -> None:
         for section in self._unused:
-            if getattr(self, section) != SECTIONS[section]:
+            if getattr(self, section) != getattr(Settings(), section):
                 raise InputError(f"[{section}] says nothing to placer {self.placer!r}; remove that section")
 
     @property
-    def _unused(self) -> tuple[str, ...]:
-        """Sections of other placers."""
-        return ("ppo", "imitation") if self.placer == "placeto" else ("reinforce", "rules")
+    def settings(self) -> Settings:
+        """What the trainer is given."""
+        return Settings(ppo=self.ppo, imitation=self.imitation, reinforce=self.reinforce, rules=self.rules)
+
+    @property
+    def _unused(self) -> list[str]:
+        """Sections of other trainers."""
+        mine = trainer_of(self.placer)
+        return [section for trainer, sections in SECTIONS.items() if trainer != mine for section in sections]
 
     def to_toml(self) -> str:
         """The file that `load_recipe` reads."""
@@ -189,7 +116,8 @@ def _loaded(what: str) -> Recipe:
     if not path.is_file():
         if what.endswith(".toml"):
             raise InputError(f"recipe file {what} does not exist; recipes by name: {', '.join(recipe_names())}")
-        raise InputError(by_name.unknown("recipe", what, recipe_names()))
+        now = f"; it is now called {RENAMED[what]!r}" if what in RENAMED else ""
+        raise InputError(by_name.unknown("recipe", what, recipe_names()) + now)
     return read_document(path, Recipe, version=VERSION, remedy="`placelab list recipes` names those that come along")
 
 

@@ -5,8 +5,8 @@ current one among them. The gradients of all steps of an episode make one update
 Learning rate and entropy bonus fall linearly. Left open there and chosen here: how the bonus starts and ends, and one
 baseline for each problem.
 
-Ours to switch on: to learn from pieces of an episode while it goes on (`steps`), each paid what it gains by itself, and
-several times from each piece, as PPO does (`epochs`); beside that to imitate the best placement known, which makes its
+Ours to switch on: to learn from parts of an episode before it ends (`steps`), each paid what it gains by itself, and
+several times from each part, as PPO does (`epochs`); in addition to imitate the best placement known, which makes its
 device of the current unit likelier in every state that was visited (`imitation`; Oh et al. 2018, "Self-Imitation
 Learning"); and to simulate no placement twice (`remember`). A policy whose episodes start at the best placement so
 learns to leave most units where they are, and steps that do cost no simulation.
@@ -14,11 +14,14 @@ learns to leave most units where they are, and steps that do cost no simulation.
 
 from __future__ import annotations
 
+import hashlib
 from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import islice
+from typing import Generic
 
+import msgspec
 import numpy as np
 import torch
 from torch import Tensor
@@ -27,19 +30,21 @@ from envs.gym.iterative import Episode, Mdp, Rules
 from envs.gym.observations import Progress
 from envs.gym.observed_problem import ObservedProblem
 from envs.gym.vector import simulate_together
+from envs.incumbent import Incumbent
 from envs.simulation.simulator import Outcome
 from graphs.foundation.errors import InputError
 from graphs.foundation.torch_threads import limit_torch_threads
 from graphs.op_graph import Floats, Ints
 from graphs.problem import Problem
-from placers.learned.placeto.policy import PlacetoPolicy, Turn, play
-from placers.learned.placeto.states import Kinship
+from placers.learned.episodes import Decision, EpisodePolicy, States, View, roll_out
+from placers.learned.settings import Reinforce, Settings
 from training.advantage import surrogate
 from training.divergence import descend, stops_where_it_diverges
-from training.recipe import Reinforce
 from training.schedule import between, share_done
+from training.trainer import below
 
 NODES_AT_ONCE = 20_000  # units of the states whose gradient is taken together: some 100 MB, or that for each device
+VERSION = "1"  # of its state on disk
 
 
 @dataclass(frozen=True)
@@ -61,51 +66,51 @@ class ReinforceMetrics:
 
 
 @dataclass(eq=False)
-class Field:
-    """One problem made ready for many episodes."""
+class ReinforceProblem(Generic[View]):
+    """One problem made ready for many episodes of one policy."""
 
-    observed: ObservedProblem
-    kinship: Kinship
-    bound: float  # seconds
+    observed: ObservedProblem  # whose incumbent is the fastest fitting placement since the trainer was made
+    view: View  # what the policy sees of it
     returns: deque[Floats] = field(default_factory=deque)  # of earlier updates: (units,) mean over their episodes
-    best_seconds: float = np.inf  # of the placements that fit, since the trainer was made
-    best_placement: Ints | None = None  # (units,)
     known: dict[bytes, Outcome] = field(default_factory=dict)  # of placements (units,), if they are remembered
 
     @classmethod
-    def of(cls, problem: Problem, updates: int) -> Field:
-        """A field whose baseline averages over so many updates, the current one among them."""
-        observed = ObservedProblem.of(problem)
-        return cls(observed, Kinship.of(problem), observed.prepared.lower_bound, deque(maxlen=updates - 1))
+    def of(cls, problem: Problem, policy: EpisodePolicy[View, States], updates: int) -> ReinforceProblem[View]:
+        """A problem whose baseline averages over this number of updates, the current one among them."""
+        return ReinforceProblem(ObservedProblem.of(problem), policy.view(problem), deque(maxlen=updates - 1))
 
-    def note(self, placement: Ints, outcome: Outcome) -> None:
-        """Remember a placement, (units,), if it fits and none that does was faster."""
-        if outcome.fits and outcome.step_seconds < self.best_seconds:
-            self.best_seconds, self.best_placement = outcome.step_seconds, placement.copy()
+    @property
+    def bound(self) -> float:
+        """Seconds, the lower bound of the step."""
+        return self.observed.prepared.lower_bound
+
+    @property
+    def incumbent(self) -> Incumbent:
+        """The fastest placement that fits."""
+        return self.observed.prepared.incumbent
 
 
 @dataclass(eq=False)
-class Piece:
-    """Some steps of several episodes side by side, and what they paid."""
+class RolloutBuffer:
+    """Some steps of several episodes, and what they paid."""
 
     start: int  # the first step's number
-    turns: list[list[Turn]] = field(default_factory=list)  # step by step
+    decisions: list[list[Decision]] = field(default_factory=list)  # step by step
     rewards: dict[int, list[float]] = field(default_factory=lambda: defaultdict(list))  # of each episode that moved
 
 
-class ReinforceTrainer:
-    """A policy, its optimizer, and the problems it learns from, of any sizes.
+class ReinforceTrainer(Generic[View, States]):
+    """A `Trainer` for problems of any sizes.
 
-    Each update draws from generators seeded by (seed, update), so that a run resumed from a checkpoint goes on as if
-    it had never stopped, unless it is to `remember` what placements cost, which is not saved. `mdp.best` holds the
-    placement of least rho seen of each problem, `fields` the fastest that fits, which may be another: rho forgives a
-    little too much memory for much time. Raises InputError without problems, for another objective than the step time,
-    or for a policy that is for another number of devices.
+    A resumed run ends as if it had never stopped, unless it is to `remember` what placements cost, which is not saved.
+    `mdp.best` holds the placement of least rho seen of each problem, `problems` the fastest that fits, which may be
+    another: rho forgives a little too much memory for much time. Raises InputError without problems, for another
+    objective than the step time, or for a policy that is for another number of devices.
     """
 
     def __init__(
         self,
-        policy: PlacetoPolicy,
+        policy: EpisodePolicy[View, States],
         problems: Sequence[Problem],
         settings: Reinforce | None = None,
         *,
@@ -115,23 +120,106 @@ class ReinforceTrainer:
     ) -> None:
         if not problems:
             raise InputError("training needs at least one problem")
-        for problem in problems:
-            policy.check(problem.cluster)
-            problem.check_step_time("REINFORCE", "a policy that learns by PPO")
         limit_torch_threads()
         self.policy = policy
         self.settings = settings or Reinforce()
         self.mdp = Mdp(rules or Rules())
         self.seed = seed
         self.remember = remember
-        self.fields = [Field.of(problem, self.settings.baseline_updates) for problem in problems]
-        self._kinships = {each.observed: each.kinship for each in self.fields}
+        for problem in problems:
+            problem.check_step_time("REINFORCE", "a policy that learns by PPO")
+        self.problems = [ReinforceProblem.of(each, policy, self.settings.baseline_updates) for each in problems]
+        self._views = {each.observed: each.view for each in self.problems}
         self.updates = 0
         self.simulations = 0
-        self.optimizer = torch.optim.Adam(policy.parameters(), self.settings.learning_rate)
+        self.optimizer: torch.optim.Optimizer = torch.optim.Adam(policy.parameters(), self.settings.learning_rate)
+
+    @classmethod
+    def of(
+        cls, policy: EpisodePolicy[View, States], problems: Sequence[Problem], settings: Settings, seed: int
+    ) -> ReinforceTrainer[View, States]:
+        """As `Trainer.of`."""
+        rules = Rules(order=policy.order, **msgspec.structs.asdict(settings.rules))
+        return cls(policy, problems, settings.reinforce, rules=rules, seed=seed)
+
+    @staticmethod
+    def check(problem: Problem, who: str) -> None:
+        """Raise InputError for another objective than the step time, of which rewards are made."""
+        problem.check_step_time(f"{who}, by REINFORCE,", "another policy, or this one without fine-tuning")
+
+    @property
+    def goal(self) -> int:
+        """Updates of a whole run."""
+        return self.settings.updates
+
+    @property
+    def pretraining(self) -> None:
+        """Nothing comes before."""
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, str]]:
+        """The baselines' returns, the best placements, and counters."""
+        tensors = {}
+        for index, each in enumerate(self.problems):
+            if each.returns:
+                tensors[f"returns.{index}"] = torch.from_numpy(np.stack(each.returns))
+            best = self.mdp.best.get(each.observed, Incumbent())
+            if best.placement is not None:  # float64 holds devices exactly
+                tensors[f"best.{index}"] = torch.from_numpy(np.append(best.value, best.placement))
+        counters = {"updates": str(self.updates), "simulations": str(self.simulations)}
+        return tensors, {"version": VERSION, "of": self._fingerprint(), **counters}
+
+    def restore(self, tensors: Mapping[str, Tensor], counters: Mapping[str, str]) -> None:
+        """Take a `state`. Raises InputError for one of another seed, policy, problems or settings."""
+        if counters.get("version") != VERSION or counters.get("of") != self._fingerprint():
+            raise InputError("is of another seed, policy, problems, rules or settings than this run")
+        for index, value in below("returns.", tensors).items():
+            self.problems[int(index)].returns.extend(value.numpy())
+        for index, value in below("best.", tensors).items():
+            best = value.numpy()
+            incumbent = Incumbent(best[1:].astype(np.int64), float(best[0]))
+            self.mdp.best[self.problems[int(index)].observed] = incumbent
+        self.updates = int(counters["updates"])
+        self.simulations = int(counters["simulations"])
+
+    def _fingerprint(self) -> str:
+        """What must not change when a run is resumed."""
+        given = [each.observed.problem for each in self.problems]
+        problems = [(each.graph.fingerprint, each.cluster.fingerprint, each.optimizer) for each in given]
+        parts = (self.seed, self.policy.shape, self.settings, self.mdp.rules, problems)
+        return hashlib.sha256(msgspec.json.encode(parts)).hexdigest()
+
+    def fine_tune(self, opening: Ints, simulations: int) -> Iterator[tuple[int, float]]:
+        """Updates until the next one might exceed this number of simulations, no placement being simulated twice.
+
+        The first episodes know the opening and the arbitrary start of the paper, all units on one device. An episode
+        that ends where it began takes no simulation; so that a policy that moves nothing comes to an end, each counts
+        as one when it comes to how many updates there are.
+        """
+        self.remember = True
+        observed, best = self.problems[0].observed, self.problems[0].incumbent
+        self.note(0, opening, observed.simulator.run(opening))
+        yield 0, best.value
+        if simulations:
+            together = np.full(len(opening), observed.prepared.fastest_device)
+            self.note(0, together, observed.simulator.run(together))
+            self.simulations += 1
+            yield self.simulations, best.value
+        at_most = self.mdp.rules.simulations(len(opening))
+        for _ in range(simulations // self.settings.episodes):
+            count = min(self.settings.episodes, (simulations - self.simulations) // at_most)
+            if count == 0:
+                return
+            before = self.simulations
+            self.update(count=count, progress=before / simulations)
+            if self.simulations > before:
+                yield self.simulations, best.value
+
+    def best_placement(self) -> Ints | None:
+        """As `Trainer.best_placement`."""
+        return self.problems[0].incumbent.placement
 
     def update(self, *, count: int = 0, progress: float | None = None) -> ReinforceMetrics:
-        """Play episodes and improve the policy once.
+        """Roll out episodes and improve the policy once.
 
         - `count`: Episodes of each problem; as many as the settings say if it is 0.
         - `progress`: Share of the run that is over; by the number of updates unless it is given.
@@ -149,53 +237,54 @@ class ReinforceTrainer:
         weight = between(settings.imitation, 0.0, progress)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
-        episodes, course = self._begin(count)
+        episodes, steps = self._begin(count)
         gained: dict[int, list[Floats]] = {episode.progress.index: [] for episode in episodes}
         first = 0.0
         learned: list[tuple[float, float]] = []
-        while (piece := self._play(episodes, course)).turns:
-            returns = self._returns(episodes, piece)
-            advantages = self._advantages(piece, returns, gained)
+        while (buffer := self._collect(episodes, steps)).decisions:
+            returns = self._returns(episodes, buffer)
+            advantages = self._advantages(buffer, returns, gained)
             first = first if learned else float(np.mean([each[0] for each in returns.values()]))
-            learned.append(self._improve(piece, advantages, bonus, weight))
+            learned.append(self._improve(buffer, advantages, bonus, weight))
         for index, means in gained.items():
-            self.fields[index].returns.append(np.concatenate(means))
+            self.problems[index].returns.append(np.concatenate(means))
         self.updates += 1
-        fits, over_bound = self._judge(episodes)
+        fits, over_bound = self._results(episodes)
         entropy, norm = np.mean(learned, axis=0).tolist()
         return ReinforceMetrics(self.updates, self.simulations, first, over_bound, fits, entropy, norm, rate)
 
     def note(self, index: int, placement: Ints, outcome: Outcome) -> None:
         """Take a simulated placement, (units,), of one of the problems, and keep it if it is the best so far."""
         if self.remember:
-            self.fields[index].known[placement.tobytes()] = outcome
-        self.fields[index].note(placement, outcome)
-        self.mdp.note(self.fields[index].observed, placement, outcome)
+            self.problems[index].known[placement.tobytes()] = outcome
+        if outcome.fits:
+            self.problems[index].incumbent.offer(placement, outcome.step_seconds)
+        self.mdp.note(self.problems[index].observed, placement, outcome)
 
-    def _begin(self, count: int = 0) -> tuple[list[Episode], Iterator[list[Turn]]]:
+    def _begin(self, count: int = 0) -> tuple[list[Episode], Iterator[list[Decision]]]:
         """Episodes before their first step, `count` of each problem or as the settings say, and their steps to come."""
         seeds = np.random.SeedSequence((self.seed, self.updates)).generate_state(2, np.uint64)
         rng = np.random.default_rng(seeds[0])
         generator = torch.Generator().manual_seed(int(seeds[1] >> 1))
-        problems = min(self.settings.problems_per_update, len(self.fields))
-        chosen = rng.choice(len(self.fields), problems, replace=False).repeat(count or self.settings.episodes)
-        episodes = [self.mdp.begin(int(i), self.fields[i].observed, rng) for i in chosen]
-        self._settle([episode for episode in episodes if self.mdp.rules.due(episode)])
-        return episodes, play(self.policy, episodes, self._kinships, generator)
+        problems = min(self.settings.problems_per_update, len(self.problems))
+        chosen = rng.choice(len(self.problems), problems, replace=False).repeat(count or self.settings.episodes)
+        episodes = [self.mdp.begin(int(i), self.problems[i].observed, rng) for i in chosen]
+        self._pay([episode for episode in episodes if self.mdp.rules.due(episode)])
+        return episodes, roll_out(self.policy, episodes, self._views, generator)
 
-    def _play(self, episodes: list[Episode], course: Iterator[list[Turn]]) -> Piece:
-        """As many steps of the course as the policy is to learn from at once; none if all episodes have ended."""
-        piece = Piece(max(episode.steps for episode in episodes))
-        for now in islice(course, self.settings.steps or None):
-            piece.turns.append(now)
-            judged = [turn.episode for turn in now if self.mdp.rules.due(episodes[turn.episode])]
-            paid = dict(zip(judged, self._settle([episodes[i] for i in judged]), strict=True))
-            for turn in now:
-                piece.rewards[turn.episode].append(paid.get(turn.episode, 0.0))
-        return piece
+    def _collect(self, episodes: list[Episode], steps: Iterator[list[Decision]]) -> RolloutBuffer:
+        """As many of the steps to come as the policy is to learn from at once; none if all episodes have ended."""
+        buffer = RolloutBuffer(max(episode.steps for episode in episodes))
+        for decisions in islice(steps, self.settings.steps or None):
+            buffer.decisions.append(decisions)
+            simulated = [each.episode for each in decisions if self.mdp.rules.due(episodes[each.episode])]
+            paid = dict(zip(simulated, self._pay([episodes[i] for i in simulated]), strict=True))
+            for each in decisions:
+                buffer.rewards[each.episode].append(paid.get(each.episode, 0.0))
+        return buffer
 
-    def _settle(self, episodes: Sequence[Episode]) -> list[float]:
-        """Tell the episodes what their placements cost; their rewards."""
+    def _pay(self, episodes: Sequence[Episode]) -> list[float]:
+        """The rewards of episodes, by what their placements cost as they stand."""
         outcomes = self._outcomes(episodes)
         for episode, outcome in zip(episodes, outcomes, strict=True):
             self.note(episode.progress.index, episode.progress.placement, outcome)
@@ -207,30 +296,30 @@ class ReinforceTrainer:
             self.simulations += len(episodes)
             return simulate_together(episodes)
         at = [(episode.progress.index, episode.progress.placement.tobytes()) for episode in episodes]
-        new = {(i, key): each for (i, key), each in zip(at, episodes, strict=True) if key not in self.fields[i].known}
+        new = {(i, key): each for (i, key), each in zip(at, episodes, strict=True) if key not in self.problems[i].known}
         self.simulations += len(new)
         for (i, key), outcome in zip(new, simulate_together(list(new.values())), strict=True):
-            self.fields[i].known[key] = outcome
-        return [self.fields[i].known[key] for i, key in at]
+            self.problems[i].known[key] = outcome
+        return [self.problems[i].known[key] for i, key in at]
 
-    def _returns(self, episodes: Sequence[Episode], piece: Piece) -> dict[int, Floats]:
-        """Of each episode that moved, (steps,) what the piece still pays, in seconds or lower bounds."""
+    def _returns(self, episodes: Sequence[Episode], buffer: RolloutBuffer) -> dict[int, Floats]:
+        """Of each episode that moved, (steps,) what the buffer still pays, in seconds or lower bounds."""
         returns = {}
-        for i, paid in piece.rewards.items():
-            scale = self.fields[episodes[i].progress.index].bound if self.settings.relative else 1.0
+        for i, paid in buffer.rewards.items():
+            scale = self.problems[episodes[i].progress.index].bound if self.settings.relative else 1.0
             returns[i] = returns_of(np.array(paid) / scale, self.settings.discount)
         return returns
 
     def _advantages(
-        self, piece: Piece, returns: Mapping[int, Floats], gained: dict[int, list[Floats]]
+        self, buffer: RolloutBuffer, returns: Mapping[int, Floats], gained: dict[int, list[Floats]]
     ) -> dict[int, Floats]:
-        """Returns less baseline; puts each problem's mean returns behind those of the pieces before."""
-        problem_of = {turn.episode: turn.state.index for turn in piece.turns[0]}
+        """Returns less baseline; puts each problem's mean returns behind those of the buffers before."""
+        problem_of = {each.episode: each.state.index for each in buffer.decisions[0]}
         baselines = {}
         for index in set(problem_of.values()):
             mean = np.mean([each for i, each in returns.items() if problem_of[i] == index], axis=0)
             gained[index].append(mean)
-            earlier = [known[piece.start : piece.start + len(mean)] for known in self.fields[index].returns]
+            earlier = [known[buffer.start : buffer.start + len(mean)] for known in self.problems[index].returns]
             baselines[index] = np.mean([*earlier, mean], axis=0)
         advantages = {i: each - baselines[problem_of[i]] for i, each in returns.items()}
         if not self.settings.normalised:
@@ -239,42 +328,42 @@ class ReinforceTrainer:
         return {i: each / max(deviation, 1e-8) for i, each in advantages.items()}
 
     def _improve(
-        self, piece: Piece, advantages: Mapping[int, Floats], bonus: float, weight: float
+        self, buffer: RolloutBuffer, advantages: Mapping[int, Floats], bonus: float, weight: float
     ) -> tuple[float, float]:
         """A step of Adam per epoch; mean entropy, and norm of the gradient before it was clipped, of the first."""
-        portions = list(_portions(piece.turns))
+        portions = list(_portions(buffer.decisions))
         before: list[Tensor] = []  # log-probabilities of the decisions, by portion
         found: list[tuple[float, float]] = []
         for _ in range(self.settings.epochs):
             self.optimizer.zero_grad()
             entropies = 0.0
             for number, some in enumerate(portions):
-                states = [turn.state for _, turn in some]
-                seen = self.policy.see(states, [self._kinships[state.observed] for state in states])
-                shown, counted = self._shown(states)
-                devices = torch.stack([torch.tensor([turn.device for _, turn in some]), shown], dim=1)
-                log_probabilities, entropy = self.policy.score(seen, devices)
+                states = [decision.state for _, decision in some]
+                batch = self.policy.stack(states, [self._views[state.observed] for state in states])
+                best, known = self._best_devices(states)
+                devices = torch.stack([torch.tensor([decision.device for _, decision in some]), best], dim=1)
+                log_probabilities, entropy = self.policy.score(batch, devices)
                 log_probability, likelihood = log_probabilities.unbind(1)
                 if len(before) == number:
                     before.append(log_probability.detach())
-                advantage = torch.tensor([advantages[turn.episode][step] for step, turn in some], dtype=torch.float32)
+                advantage = torch.tensor([advantages[each.episode][step] for step, each in some], dtype=torch.float32)
                 gain = surrogate(log_probability - before[number], advantage, self.settings.clip) + bonus * entropy
-                gain = gain + (weight * likelihood).where(counted, 0.0)
+                gain = gain + (weight * likelihood).where(known, 0.0)
                 (-gain.sum() / len(advantages)).backward()  # type: ignore[no-untyped-call]
                 entropies += float(entropy.detach().sum())
             norm = descend(self.optimizer, self.settings.gradient_norm)
             found.append((entropies / sum(len(some) for some in portions), norm))
         return found[0]
 
-    def _shown(self, states: Sequence[Progress]) -> tuple[Tensor, Tensor]:
+    def _best_devices(self, states: Sequence[Progress]) -> tuple[Tensor, Tensor]:
         """(states,) the current unit's device in the best placement known, and (states,) bool, whether one is known."""
         best = [self.mdp.best_placement(state.observed) for state in states]
         devices = [0 if one is None else int(one[state.current]) for one, state in zip(best, states, strict=True)]
         return torch.tensor(devices), torch.tensor([one is not None for one in best])
 
-    def _judge(self, episodes: Sequence[Episode]) -> tuple[float, float]:
+    def _results(self, episodes: Sequence[Episode]) -> tuple[float, float]:
         """The share of final placements that fit, and their step times over the lower bound."""
-        ends = [(episode.outcome, self.fields[episode.progress.index].bound) for episode in episodes]
+        ends = [(episode.outcome, self.problems[episode.progress.index].bound) for episode in episodes]
         fits = [outcome.fits for outcome, _ in ends if outcome is not None]
         logs = [np.log(outcome.step_seconds / bound) for outcome, bound in ends if outcome is not None and outcome.fits]
         return float(np.mean(fits)), float(np.exp(np.mean(logs))) if logs else float("nan")
@@ -288,14 +377,14 @@ def returns_of(rewards: Floats, discount: float) -> Floats:
     return returns
 
 
-def _portions(turns: list[list[Turn]]) -> Iterator[list[tuple[int, Turn]]]:
-    """The turns with their steps, in portions of bounded size."""
-    portion: list[tuple[int, Turn]] = []
+def _portions(steps: list[list[Decision]]) -> Iterator[list[tuple[int, Decision]]]:
+    """The decisions with the numbers of their steps, in portions of bounded size."""
+    portion: list[tuple[int, Decision]] = []
     nodes = 0
-    for step, now in enumerate(turns):
-        for turn in now:
-            portion.append((step, turn))
-            nodes += len(turn.state.placement)
+    for step, decisions in enumerate(steps):
+        for decision in decisions:
+            portion.append((step, decision))
+            nodes += len(decision.state.placement)
             if nodes >= NODES_AT_ONCE:
                 yield portion
                 portion, nodes = [], 0

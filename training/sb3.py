@@ -31,7 +31,7 @@ from graphs.foundation.by_name import unknown
 from graphs.foundation.errors import InputError
 from graphs.foundation.torch_threads import limit_torch_threads
 from placers.learned.placeto.network import PlacetoEncoder
-from placers.learned.placeto.states import Kinship, States
+from placers.learned.placeto.states import Relatives, States
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,24 +112,24 @@ class KinTable:
     features: NDArray[np.float32]  # (problems, units, 2) run time and output bytes
     exists: NDArray[np.bool_]  # (problems, units)
     edges: NDArray[np.int64]  # (problems, 2, edges) producer, consumer; -1 for padding
-    kin: NDArray[np.uint8]  # (problems, units, units) of `Kinship`
+    kin: NDArray[np.uint8]  # (problems, units, units) of `Relatives`
 
     @classmethod
     def of(cls, problems: Sequence[ObservedProblem], units: int) -> KinTable:
         """The table of some problems, padded to `units`."""
-        kinships = [Kinship.of(each.problem) for each in problems]
+        relatives = [Relatives.of(each.problem) for each in problems]
         count = len(problems)
         features = np.zeros((count, units, 2), np.float32)
         exists = np.zeros((count, units), np.bool_)
-        edges = np.full((count, 2, max(1, *(each.edges.shape[1] for each in kinships))), -1)
+        edges = np.full((count, 2, max(1, *(each.edges.shape[1] for each in relatives))), -1)
         kin = np.zeros((count, units, units), np.uint8)
-        for problem, (observed, kinship) in enumerate(zip(problems, kinships, strict=True)):
-            size = len(kinship.kin)
+        for problem, (observed, own) in enumerate(zip(problems, relatives, strict=True)):
+            size = len(own.kin)
             at_rest = Progress(problem, observed, np.zeros(size, np.int64), np.zeros(size, np.bool_), 0)
             features[problem, :size] = published(at_rest)[0, :, :2]
             exists[problem, :size] = True
-            edges[problem, :, : kinship.edges.shape[1]] = kinship.edges
-            kin[problem, :size, :size] = kinship.kin
+            edges[problem, :, : own.edges.shape[1]] = own.edges
+            kin[problem, :size, :size] = own.kin
         return cls(features, exists, edges, kin)
 
 

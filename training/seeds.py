@@ -10,17 +10,18 @@ from pathlib import Path
 
 from graphs.foundation.errors import InputError
 from graphs.load import load_graph
+from placers.learned.learned_placer import LearnedPlacer
 from training.problem_sets import load_problems
 from training.recipe import Recipe, load_recipe
 from training.run_folder import CONFIG, check_free, check_resumable
-from training.train import Learned, check_recipe, train
+from training.train import check_recipe, train
 
 
 @dataclass(frozen=True)
 class Trained:
     """The placers that the seeds of a recipe gave, in order."""
 
-    placers: tuple[Learned, ...]
+    placers: tuple[LearnedPlacer, ...]
 
     def to_json(self) -> list[str]:
         """The placers' specs."""
@@ -32,7 +33,7 @@ class Trained:
 
 def train_runs(
     what: str, out: Path | None, *, seed: int, seeds: int, changes: Sequence[str], resume: bool
-) -> Learned | Trained:
+) -> LearnedPlacer | Trained:
     """Train a recipe, changed, with one seed in the folder `out`, or with several from `seed` on in `out-seedN`.
 
     Without `out` the folders are `runs/RECIPE-seedN`. Raises InputError as `load_recipe` and `train` do.

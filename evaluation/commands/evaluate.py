@@ -25,8 +25,8 @@ from graphs.problem import Problem, check_optimizer
 from graphs.suites import load_suite
 from placers import default
 from placers.contract.placer import Placer
+from placers.learned.load import placer_of
 from placers.learned.policy_file import load_meta, save_policy
-from placers.learned.trained import trained
 from training.finetune import FineTuned
 from training.problem_sets import load_problems
 from training.recipe import load_recipe
@@ -38,7 +38,7 @@ AS_IN_PAPERS = "metis:default=true"  # the METIS that papers compare with, besid
 
 def classical_placers() -> list[str]:
     """Every built-in placer that needs no training, and is quick enough for any graph."""
-    left_out = {"LEARNED", "BY_REQUEST"}
+    left_out = {"LEARNED", "TRAINER", "BY_REQUEST"}
     return [name for name in by_name.built_in("placers") if not left_out & set(by_name.constants("placers", name))]
 
 
@@ -77,7 +77,7 @@ def evaluate(
     released = str(policy) == DEFAULT
     folder = default.RELEASED if released else Path(policy)
     learned, greedy = (
-        default.build(samples=samples) if released else trained(folder, samples=samples) for samples in (0, 1)
+        default.build(samples=samples) if released else placer_of(folder, samples=samples) for samples in (0, 1)
     )
     placers = [learned, greedy, *chosen_placers(rivals, [*classical_placers(), AS_IN_PAPERS])]
     kept = None if released or suite else folder / "evaluation.json"
@@ -126,7 +126,7 @@ def finetune(
     before the graph is captured, for a folder without a policy or that cannot be written to, and for what does not
     exist; and if fine-tuning failed.
     """
-    start, greedy = trained(run), trained(run, samples=1)
+    start, greedy = placer_of(run), placer_of(run, samples=1)
     results: list[FineTuned] = []
     tuner = finetuned(start, on_tuned=results.append)
     check_settings(seeds=(seed,), workers=1)

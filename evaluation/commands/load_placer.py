@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +11,7 @@ from evaluation.comparison import FINETUNED
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
 from placers.contract.placer import Placer
-from placers.learned.trained import placer_of
+from placers.learned.load import placer_of, trainer_of
 
 if TYPE_CHECKING:
     from training.finetune import FineTuned, FineTuner
@@ -41,11 +40,7 @@ def load_placer(what: str | Path | Placer) -> Placer:
 
 def _is_untrained(spec: str) -> bool:
     """Whether a spec names a kind of policy and no policy: fine-tuning it is learning from scratch."""
-    name, _, _ = spec.partition(":")
-    if name not in by_name.names("placers"):
-        return False
-    knobs = inspect.signature(by_name.module("placers", name).build).parameters
-    return "untrained" in knobs and not {"checkpoint", "untrained"} & by_name.parse(spec)[1].keys()
+    return bool(trainer_of(spec.partition(":")[0])) and not {"checkpoint", "untrained"} & by_name.parse(spec)[1].keys()
 
 
 def finetuned(start: Placer, on_tuned: Callable[[FineTuned], None] | None = None) -> FineTuner:
@@ -53,9 +48,9 @@ def finetuned(start: Placer, on_tuned: Callable[[FineTuned], None] | None = None
 
     Raises InputError for a placer that has no policy, or one that cannot be fine-tuned.
     """
-    from training.finetune import FineTuner  # with torch, a second to import
-    from training.train import Learned
+    from placers.learned.learned_placer import LearnedPlacer  # with torch, a second to import
+    from training.finetune import FineTuner
 
-    if not isinstance(start, Learned):
+    if not isinstance(start, LearnedPlacer):
         raise InputError(f"{start.name!r} cannot be fine-tuned: it has no policy that PPO trains")
     return FineTuner(start, on_tuned=on_tuned)

@@ -12,7 +12,6 @@ import msgspec
 import numpy as np
 
 from envs.placer_result import PlacerResult
-from envs.simulation.simulator import Simulator
 from evaluation.compare import compare
 from evaluation.record import Record
 from evaluation.studies.captures import training_problems
@@ -22,10 +21,8 @@ from evaluation.studies.pieces import do_pieces, load_pieces, trained
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
 from placers.contract.placer import Placer
-from placers.learned.gdp.placer import Gdp
 from placers.learned.policy_file import load_meta
-from placers.learned.sequential.placer import FULLEST, Sequential
-from placers.learned.sequential.policy import SequentialPolicy
+from placers.learned.sequential.policy import HIGHEST_FILL, SequentialPolicy
 from training.checkpoint import TRAINER
 
 CHEAP = ("heft", "human_expert", "metis")
@@ -58,8 +55,8 @@ class AfterPasses:
 
     def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> PlacerResult:  # noqa: ARG002  # nothing is tried
         """Without a simulation."""
-        batch = self.policy.stack([self.policy.view(problem, Simulator(problem).costs)])
-        after = self.policy.candidates(batch, np.ones(1), np.full(1, FULLEST), seed, passes=self.passes)
+        batch = self.policy.stack([self.policy.view(problem)])
+        after = self.policy.decode(batch, np.ones(1), np.full(1, HIGHEST_FILL), seed, passes=self.passes)
         return PlacerResult.of_units(problem, after[-1, 0], self.name, seed)
 
 
@@ -97,9 +94,8 @@ class Workshop:
         started = time.perf_counter()
         placer = trained(recipe, problems, folder, seed)
         seconds = time.perf_counter() - started
-        assert isinstance(placer, (Sequential, Gdp))
         judged: list[Placer | str] = [replace(placer, name=GREEDY, samples=1), replace(placer, name=BEST, samples=0)]
-        if variant == BASE and isinstance(placer, Sequential):
+        if variant == BASE and isinstance(placer.policy, SequentialPolicy):
             judged += [AfterPasses(placer.policy, passes) for passes in PASSES]
         return Piece(
             variant=variant,

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from training.recipe import Imitation, Ppo, ProblemSet, Recipe
+from placers.learned.settings import Imitation, Ppo
+from training.recipe import ProblemSet, Recipe
 
 FAMILIES = ("rnnlm", "gnmt", "inception", "amoebanet", "transformer", "layered")
 CLUSTERS = ("p100:devices=2", "p100:devices=4")

@@ -19,9 +19,10 @@ from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
 from graphs.foundation.files import write_whole
 from graphs.problem import Problem
+from placers.learned.learned_placer import LearnedPlacer
 from training.checkpoint import TRAINER
 from training.recipe import Recipe
-from training.train import Learned, train
+from training.train import train
 
 Size = TypeVar("Size")
 Kept = TypeVar("Kept", bound=msgspec.Struct)
@@ -81,7 +82,7 @@ def names_in(names: str, what: str, known: Collection[str]) -> list[str]:
     return found
 
 
-def trained(recipe: Recipe, problems: Sequence[Problem], folder: Path, seed: int) -> Learned:
+def trained(recipe: Recipe, problems: Sequence[Problem], folder: Path, seed: int) -> LearnedPlacer:
     """The placer that a recipe gives on problems; a run that was stopped in the folder goes on."""
     resume = (folder / TRAINER).exists()
     if folder.exists() and not resume:

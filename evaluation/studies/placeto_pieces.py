@@ -27,12 +27,11 @@ from graphs.foundation.errors import InputError
 from graphs.load import load_cluster, split
 from graphs.problem import Problem
 from placers.contract.placer import Placer
-from placers.learned.colocrl.placer import ColocRl
 from placers.learned.colocrl.policy import new_colocrl
-from placers.learned.placeto.placer import Placeto
+from placers.learned.learned_placer import LearnedPlacer
 from placers.learned.placeto.policy import new_placeto
 from training.finetune import FineTuner
-from training.recipe import ProblemSet, Recipe, Reinforce, load_recipe
+from training.recipe import ProblemSet, Recipe, load_recipe
 
 Kind = Literal["reference", "rivals", "random", "placeto", "ppo", "terminal", "rnn", "scratch"]
 OF_A_SEED: tuple[Kind, ...] = ("rivals", "random", "placeto", "ppo", "terminal", "rnn", "scratch")
@@ -144,13 +143,11 @@ class Workshop:
     def placeto(self) -> Given:
         """Placeto trained on the family, with the paper's reward of improvements; zero-shot, then fine-tuned."""
         placer, training = self._trained(self._placeto_recipe(), PLACETO)
-        assert isinstance(placer, Placeto)
         return self._judged(replace(placer, name=PLACETO, samples=1)), training
 
     def ppo(self) -> Given:
         """Placeto trained by PPO, which averages where the published one adds up, and serves any number of devices."""
         placer, training = self._trained(self._ppo_recipe(), PPO)
-        assert isinstance(placer, Placeto)
         return self._judged(replace(placer, name=PPO, samples=1)), training
 
     def terminal(self) -> Given:
@@ -158,28 +155,26 @@ class Workshop:
         given = self._placeto_recipe()
         recipe = changed(given, rules=changed(given.rules, reward="terminal"))
         placer, training = self._trained(recipe, "terminal")
-        assert isinstance(placer, Placeto)
         zero_shot = replace(placer, name="terminal", samples=1)
         return self._placed([zero_shot], self._tests(), {}), training
 
     def rnn(self) -> Given:
         """ColocRL's RNN trained on the family; zero-shot, then fine-tuned."""
         placer, training = self._trained(self._rnn_recipe(), RNN)
-        assert isinstance(placer, ColocRl)
         return self._judged(replace(placer, name=RNN, samples=1)), training
 
     def scratch(self) -> Given:
         """Both learn on a test graph, without any training before."""
         problems = self._tests()[: self.settings.scratch_graphs]
         untrained = (
-            Placeto(new_placeto(self._placeto_recipe().network, self.seed), PLACETO),
-            ColocRl(new_colocrl(self._rnn_recipe().network, self.seed), RNN),
+            LearnedPlacer(new_placeto(self._placeto_recipe().network, self.seed), PLACETO),
+            LearnedPlacer(new_colocrl(self._rnn_recipe().network, self.seed), RNN),
         )
         tuners = [FineTuner(placer) for placer in untrained]
         budgets = dict.fromkeys((tuner.name for tuner in tuners), self.settings.scratch_simulations)
         return self._placed(tuners, problems, budgets), ()
 
-    def _judged(self, placer: Placeto | ColocRl) -> tuple[Record, ...]:
+    def _judged(self, placer: LearnedPlacer) -> tuple[Record, ...]:
         """A trained placer on the test graphs, zero-shot and fine-tuned."""
         tuner = FineTuner(replace(placer, samples=0))
         return self._placed([placer, tuner], self._tests(), {tuner.name: self.settings.simulations})
@@ -193,14 +188,16 @@ class Workshop:
             raise InputError(f"{done.failures[0].placer} on {done.failures[0].problem}: {done.failures[0].reason}")
         return done.records
 
-    def _trained(self, recipe: Recipe, name: str) -> tuple[Placer, tuple[Point, ...]]:
+    def _trained(self, recipe: Recipe, name: str) -> tuple[LearnedPlacer, tuple[Point, ...]]:
         """The placer that a recipe gives on the training graphs, and how the training went."""
         folder = self.out / "runs" / f"{self.family}-{name}-{self.seed}"
         placer = trained(recipe, self._training(), folder, self.seed)
         lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-        given = recipe.reinforce if recipe.placer == "placeto" else recipe.ppo
-        played = given.episodes if isinstance(given, Reinforce) else given.samples
-        each = min(given.problems_per_update, self.settings.train_graphs) * played
+        ppo, reinforce = recipe.ppo, recipe.reinforce
+        chosen, drawn = ppo.problems_per_update, ppo.samples
+        if recipe.placer == PLACETO:
+            chosen, drawn = reinforce.problems_per_update, reinforce.episodes
+        each = min(chosen, self.settings.train_graphs) * drawn
         return placer, tuple(_points(lines, each))
 
     def _placeto_recipe(self) -> Recipe:
@@ -208,7 +205,7 @@ class Workshop:
         return self._sized("placeto", network, self.settings.updates)
 
     def _ppo_recipe(self) -> Recipe:
-        return self._sized("placeto_ppo", load_recipe("placeto_ppo").network, self.settings.ppo_updates)
+        return self._sized("placeto_clipped", load_recipe("placeto_clipped").network, self.settings.ppo_updates)
 
     def _sized(self, recipe: str, network: str, updates: int) -> Recipe:
         given = load_recipe(recipe)

@@ -11,25 +11,22 @@ from pathlib import Path
 from typing import TypeVar
 
 import msgspec
-import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save
-from torch import Tensor, nn
+from torch import Tensor
 
-from graphs.foundation import by_name
 from graphs.foundation.documents import read_document
 from graphs.foundation.errors import InputError
 from graphs.foundation.files import write_whole
 from graphs.foundation.torch_threads import limit_torch_threads
 from placers.learned.features import DEVICE_FEATURES, PAIR_FEATURES, UNIT_FEATURES
 from placers.learned.finite import are_finite
-from placers.learned.gdp.policy import OneShotPolicy
-from placers.learned.sequential.decoder_features import FEATURES
+from placers.learned.policy import LearnedPolicy
 
 VERSION = 1
 WEIGHTS = "policy.safetensors"
 META = "meta.json"
-P = TypeVar("P", bound=nn.Module)
+P = TypeVar("P", bound=LearnedPolicy)
 
 
 class Meta(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -37,7 +34,7 @@ class Meta(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
 
     schema: str = "placelab.policy"
     version: int = VERSION
-    placer: str  # the file in placers/ that acts with this policy: "gdp", "sequential", "colocrl" or "hdp"
+    placer: str  # the folder in placers/learned that acts with this policy: "gdp"
     network: str  # spec of the network: "graphsage_transformer:width=64"
     seed: int
     simulations: int = 0  # simulations that training used
@@ -45,32 +42,8 @@ class Meta(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     unit_features: tuple[str, ...] = UNIT_FEATURES
     device_features: tuple[str, ...] = DEVICE_FEATURES
     pair_features: tuple[str, ...] = PAIR_FEATURES
-    decoder_features: tuple[str, ...] = ()  # of a sequential policy
+    decoder_features: tuple[str, ...] = ()  # of a policy that reads more than an observation
     versions: dict[str, str] = {}
-
-
-def new_policy(network: str, seed: int) -> OneShotPolicy:
-    """An untrained policy over the network that a spec names; same seed, same weights."""
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        return OneShotPolicy(by_name.build("placers.learned.gdp.networks", network))
-
-
-def spec_of(placer: str, **knobs: object) -> str:
-    """The spec of a learned placer with the knobs that are given a value."""
-    given = {knob: "yes" if value is True else value for knob, value in knobs.items() if value}
-    return by_name.spec_of(placer, given)
-
-
-def check_asked(placer: str, checkpoint: str, untrained: bool) -> None:
-    """Raise InputError for a placer without a trained policy, unless an untrained one is asked for explicitly."""
-    if checkpoint and untrained:
-        raise InputError(f"{placer}: give checkpoint={checkpoint} or untrained=yes, and not both")
-    if not checkpoint and not untrained:
-        raise InputError(
-            f"placer {placer!r} has no trained policy; give {placer}:checkpoint=RUN with a run folder of `placelab "
-            f"train`, or take 'default', the policy that comes with placelab; {placer}:untrained=yes places at random"
-        )
 
 
 def save_policy(folder: Path, weights: dict[str, Tensor], meta: Meta) -> None:
@@ -97,25 +70,23 @@ def load_meta(folder: Path) -> Meta:
             f"{folder} holds no policy ({META} is missing); train one with `placelab train --out {folder}`"
         )
     meta = read_document(path, Meta, version=VERSION, remedy="`placelab train` writes it")
-    for what, theirs, ours in (
-        ("unit", meta.unit_features, UNIT_FEATURES),
-        ("device", meta.device_features, DEVICE_FEATURES),
-        ("pair", meta.pair_features, PAIR_FEATURES),
-        ("decoder", meta.decoder_features, FEATURES if meta.placer == "sequential" else ()),
-    ):
-        if theirs != ours:
-            differing = ", ".join(sorted(set(theirs) ^ set(ours))) or "their order"
-            raise InputError(f"{path}: this policy was trained on other {what} features ({differing}); train it again")
+    _check_features(path, "unit", meta.unit_features, UNIT_FEATURES)
+    _check_features(path, "device", meta.device_features, DEVICE_FEATURES)
+    _check_features(path, "pair", meta.pair_features, PAIR_FEATURES)
     return meta
 
 
-def load_policy(folder: Path) -> tuple[OneShotPolicy, Meta]:
-    """The one-shot policy of a folder and its meta. Raises InputError as `load_meta` does, and for damaged weights."""
-    return load_as(folder, "gdp", new_policy)
+def _check_features(path: Path, what: str, theirs: tuple[str, ...], ours: tuple[str, ...]) -> None:
+    if theirs != ours:
+        differing = ", ".join(sorted(set(theirs) ^ set(ours))) or "their order"
+        raise InputError(f"{path}: this policy was trained on other {what} features ({differing}); train it again")
 
 
-def load_as(folder: Path, placer: str, new: Callable[[str, int], P]) -> tuple[P, Meta]:
-    """The policy of a folder that a placer is to act with, made anew by `new`. Raises InputError as `load_policy`."""
+def load_policy(folder: Path, placer: str, new: Callable[[str, int], P]) -> tuple[P, Meta]:
+    """The policy in a folder, which a placer is to act with, and its meta; `new` makes one of a network and a seed.
+
+    Raises InputError as `load_meta` does, and for a policy of another placer, other features or damaged weights.
+    """
     limit_torch_threads()
     meta = load_meta(folder)
     if meta.placer != placer:
@@ -123,6 +94,7 @@ def load_as(folder: Path, placer: str, new: Callable[[str, int], P]) -> tuple[P,
             f"{folder} holds a policy of {meta.placer!r}, not of {placer!r}; use {meta.placer}:checkpoint={folder}"
         )
     policy = new(meta.network, meta.seed)
+    _check_features(folder / META, "decoder", meta.decoder_features, policy.decoder_features)
     try:
         policy.load_state_dict(load_file(folder / WEIGHTS))
     except (OSError, SafetensorError, RuntimeError) as error:

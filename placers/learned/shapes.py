@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated, TypeVar
 
 import msgspec
+import torch
 
 from graphs.cluster import Cluster
 from graphs.foundation import by_name
@@ -40,3 +43,11 @@ def check_devices(name: str, devices: int, cluster: Cluster) -> None:
             f"this policy of {name!r} is for {devices} devices, cluster {cluster.name!r} has {len(cluster)}; "
             f'train one with network = "{name}:devices={len(cluster)}"'
         )
+
+
+@contextmanager
+def weights_drawn_from(seed: int) -> Iterator[None]:
+    """Weights that are made in this context follow from the seed, and torch's own generator stays where it was."""
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        yield

@@ -15,6 +15,7 @@ from graphs.load import load_cluster, load_graph, split
 from graphs.op_graph import OpGraph
 from graphs.problem import Problem
 from placers.learned.placeto.policy import new_placeto
+from placers.learned.placeto.states import Relatives, States
 from tests.benchmarks.figures import Figure, at_most, least_seconds
 from training.recipe import load_recipe
 from training.reinforce import ReinforceTrainer
@@ -29,16 +30,17 @@ def measure(sizes: Sequence[int] = (64, 128), graphs: Sequence[OpGraph | str] | 
     for groups in sizes:
         problems = [Problem(load_graph(graph, groups=groups), cluster) for graph in loaded]
         settings = replace(recipe.reinforce, problems_per_update=len(problems))
-        trainer = ReinforceTrainer(new_placeto(recipe.network, seed=0), problems, settings)
-        alone, whole = least_seconds(partial(_environment, trainer), trainer.update, rounds=3)
+        policy = new_placeto(recipe.network, seed=0)
+        trainer = ReinforceTrainer(policy, problems, settings)
+        alone, whole = least_seconds(partial(_environment, trainer, policy.shape.features), trainer.update, rounds=3)
         yield at_most(20, f"environment's part of a Placeto training step, {groups} groups", 100 * alone / whole, "%")
 
 
-def _environment(trainer: ReinforceTrainer) -> None:
+def _environment(trainer: ReinforceTrainer[Relatives, States], shown: str) -> None:
     """What an update asks of the environment, with drawn actions; features are built to act and again to learn."""
-    features = FEATURES[trainer.policy.shape.features]
+    features = FEATURES[shown]
     rng = np.random.default_rng(0)
-    episodes = [trainer.mdp.begin(index, field.observed, rng) for index, field in enumerate(trainer.fields)]
+    episodes = [trainer.mdp.begin(index, each.observed, rng) for index, each in enumerate(trainer.problems)]
     _settle(trainer, episodes)
     while living := [episode for episode in episodes if not episode.ended]:
         for episode in living:
@@ -49,7 +51,7 @@ def _environment(trainer: ReinforceTrainer) -> None:
         _settle(trainer, living)
 
 
-def _settle(trainer: ReinforceTrainer, episodes: Sequence[Episode]) -> None:
+def _settle(trainer: ReinforceTrainer[Relatives, States], episodes: Sequence[Episode]) -> None:
     """Simulate the episodes' placements, note them, and pay."""
     for episode, outcome in zip(episodes, simulate_together(episodes), strict=True):
         trainer.note(episode.progress.index, episode.progress.placement, outcome)

@@ -15,16 +15,17 @@ from graphs.op_graph import OpGraph, Phase
 from graphs.problem import Problem
 from placers.contract.placer import Placer
 from placers.default import RELEASED
+from placers.learned.load import learned_placers
 from tests.oracle.toys import random_graph, toy_cluster, toy_graph
 
 NAMES = by_name.built_in("placers")
 BUDGETS = (0, 1, 2, 9)
 SPLIT = Path(__file__).parents[1] / "fixtures" / "all_on_the_first.toml"
-POLICIES = ("gdp", "sequential", "colocrl", "hdp", "placeto")  # which only answer untrained if they are asked to
 GIVEN = {
     "exact": "exact:work=0.05",  # at its default it takes long
     "expert": f"expert:{SPLIT}",  # which has no default
-    **{name: f"{name}:untrained=yes" for name in POLICIES},
+    # which only answer untrained if they are asked to
+    **{name: f"{name}:untrained=yes" for name in learned_placers()},
 }
 
 

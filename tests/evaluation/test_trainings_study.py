@@ -36,9 +36,10 @@ from graphs.foundation.errors import InputError
 from graphs.op_graph import OpGraph
 from graphs.problem import Problem
 from placers import default
+from placers.learned.settings import Imitation, Ppo
 from tests.oracle.toys import random_graph, toy_cluster
 from tests.placers.stand_in import release
-from training.recipe import Imitation, Ppo, Recipe, load_recipe
+from training.recipe import Recipe, load_recipe
 from training.train import train
 
 ONE, OTHER = "ptb:cell=1@two", "nmt:cell=2@two"

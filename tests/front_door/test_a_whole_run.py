@@ -9,7 +9,8 @@ import placelab
 from evaluation.evaluation_file import load_evaluation
 from graphs.load import load_cluster, load_graph
 from graphs.problem import Problem
-from training.recipe import Ppo, Recipe
+from placers.learned.settings import Ppo
+from training.recipe import Recipe
 from training.train import train
 
 NETWORKS = {

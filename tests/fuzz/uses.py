@@ -25,7 +25,7 @@ from graphs.op_graph import OpGraph
 from graphs.problem import Problem
 from placers.expert import Expert
 from placers.heft import build as heft
-from placers.learned.trained import trained
+from placers.learned.load import placer_of
 from placers.single_device import build as single_device
 from training.recipe import load_recipe
 
@@ -192,7 +192,7 @@ def use_plan(path: Path) -> None:
 
 def use_policy(path: Path) -> None:
     """Place by the policy in the folder, in which this file is damaged and the others are fine."""
-    check(SimulatedPlan.by(trained(path.parent), problem()))
+    check(SimulatedPlan.by(placer_of(path.parent), problem()))
 
 
 def use_journal(path: Path) -> None:

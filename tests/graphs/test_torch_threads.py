@@ -15,16 +15,14 @@ from graphs.foundation import torch_threads
 from graphs.foundation.errors import InputError
 from graphs.foundation.torch_threads import limit_torch_threads
 from graphs.problem import Problem
-from placers.learned.gdp.placer import Gdp
-from placers.learned.placeto.placer import Placeto
+from placers.learned.gdp.policy import new_gdp
+from placers.learned.learned_placer import LearnedPlacer
 from placers.learned.placeto.policy import new_placeto
-from placers.learned.policy_file import new_policy
+from placers.learned.settings import Ppo
 from tests.oracle.toys import random_graph, toy_cluster
 from training.finetune import FineTuner
 from training.ppo import PpoTrainer
-from training.recipe import Ppo
 from training.reinforce import ReinforceTrainer
-from training.rollouts import Arena
 
 ROOT = Path(__file__).resolve().parents[2]
 NETWORK = "graphsage_transformer:width=16,sage_layers=1,transformer_layers=1,heads=2"
@@ -56,11 +54,11 @@ WAYS: dict[str, Callable[[], object]] = {
     "vector environment": lambda: gym.make_vec("envs:Placeto-v0", num_envs=2, problems=[PROBLEM]),
     "torch imported after the environment": reset_later,
     "released policy": lambda: load_placer("default"),
-    "placing": lambda: Gdp(new_policy(NETWORK, 0)).place(PROBLEM),
-    "Placeto's placing": lambda: Placeto(new_placeto("placeto:rounds=1", 0)).place(PROBLEM),
-    "PPO": lambda: PpoTrainer(new_policy(NETWORK, 0), [Arena(PROBLEM)], Ppo(), seed=0),
+    "placing": lambda: LearnedPlacer(new_gdp(NETWORK, 0), "gdp").place(PROBLEM),
+    "Placeto's placing": lambda: LearnedPlacer(new_placeto("placeto:rounds=1", 0), "placeto").place(PROBLEM),
+    "PPO": lambda: PpoTrainer(new_gdp(NETWORK, 0), [PROBLEM], Ppo(), seed=0),
     "REINFORCE": lambda: ReinforceTrainer(new_placeto("placeto:rounds=1", 0), [PROBLEM]),
-    "fine-tuning": lambda: FineTuner(Gdp(new_policy(NETWORK, 0))).tune(PROBLEM, simulations=40),
+    "fine-tuning": lambda: FineTuner(LearnedPlacer(new_gdp(NETWORK, 0), "gdp")).tune(PROBLEM, simulations=40),
 }
 
 

@@ -7,12 +7,12 @@ import pytest
 
 from envs.held_memory import HeldMemory
 from envs.objectives import evaluator_of
+from envs.prepared_problem import PreparedProblem
 from graphs.foundation import by_name
 from graphs.problem import Problem
 from placers.search.moves import Moves, random_placements
 from placers.solvers.repair import repaired
 from tests.oracle.toys import random_graph, toy_cluster, toy_graph
-from training.rollouts import Arena
 
 NAMES = [device.name for device in toy_cluster(3).devices]
 BOUND = ((NAMES[0],), (NAMES[1], NAMES[2]), (), (NAMES[2],), ())
@@ -80,8 +80,8 @@ def test_repair_moves_nothing_where_it_may_not_run() -> None:
 
 
 def test_a_rollout_counts_as_the_plan_that_it_becomes() -> None:
-    arena, drawn = Arena(PROBLEM), np.random.default_rng(0).integers(3, size=(8, 30))
-    outcomes = arena.simulate(drawn)
-    assert arena.best_placement is not None
-    assert may_run(arena.best_placement[None])
+    prepared, drawn = PreparedProblem(PROBLEM), np.random.default_rng(0).integers(3, size=(8, 30))
+    outcomes = prepared.evaluate(drawn)
+    assert prepared.incumbent.placement is not None
+    assert may_run(prepared.incumbent.placement[None])
     assert outcomes.step_seconds.tolist() == evaluator_of(PROBLEM).seconds(PROBLEM.made_allowed(drawn)).tolist()

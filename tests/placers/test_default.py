@@ -17,7 +17,7 @@ from graphs.op_graph import Ints
 from graphs.problem import Problem
 from placers import default
 from placers.annealing import Annealing, Walk
-from placers.learned.trained import placer_of, trained
+from placers.learned.load import placer_of
 from placers.search.starts import MOST_SAMPLES, STARTS, starts
 from tests.oracle.toys import random_graph, toy_cluster
 from tests.placers.stand_in import release, stand_in
@@ -32,7 +32,7 @@ def released(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 
 def test_it_is_the_policy_in_its_folder_under_its_own_name(released: Path) -> None:
-    ours, same = load_placer("default"), trained(released)
+    ours, same = load_placer("default"), placer_of(released)
     assert ours.name == "default"
     assert load_placer("default:samples=1").name == "default:samples=1"
     for budget in (0, 1, 5):

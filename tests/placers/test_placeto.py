@@ -16,11 +16,13 @@ from envs.gym.observed_problem import ObservedProblem
 from envs.simulation.simulator import simulate
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
+from placers.learned.episodes import Decision, roll_out
+from placers.learned.learned_placer import LearnedPlacer
 from placers.learned.placeto import states as placeto_states
 from placers.learned.placeto.network import Aggregator, PlacetoEncoder
-from placers.learned.placeto.placer import Placeto, build
-from placers.learned.placeto.policy import PlacetoPolicy, Shape, Turn, new_placeto, play
-from placers.learned.placeto.states import ANCESTOR, DESCENDANT, PARALLEL, Kinship, States
+from placers.learned.placeto.placer import build
+from placers.learned.placeto.policy import PlacetoPolicy, Shape, new_placeto
+from placers.learned.placeto.states import ANCESTOR, DESCENDANT, PARALLEL, Relatives, States
 from placers.learned.policy_file import META, Meta, save_policy
 from tests.oracle.toys import Toy, random_graph, toy_cluster, toy_graph
 
@@ -43,7 +45,7 @@ def some_states(*problems: ObservedProblem, seed: int = 0) -> list[Progress]:
 
 
 def seen_by(policy: PlacetoPolicy, states: list[Progress]) -> States:
-    return policy.see(states, [Kinship.of(state.observed.problem) for state in states])
+    return policy.stack(states, [Relatives.of(state.observed.problem) for state in states])
 
 
 @given(seed=st.integers(0, 1000), ops=st.integers(1, 25))
@@ -52,7 +54,7 @@ def test_kin_are_networkx_s_ancestors_and_descendants_and_the_rest_is_parallel(s
     problem = some_problem(ops, seed=seed).problem
     graph: nx.DiGraph[int] = nx.DiGraph(random_graph(ops, seed).edges.tolist())
     graph.add_nodes_from(range(ops))
-    kin = Kinship.of(problem).kin
+    kin = Relatives.of(problem).kin
     for unit in range(ops):
         before, after = nx.ancestors(graph, unit), nx.descendants(graph, unit)
         assert set(np.flatnonzero(kin[unit] == ANCESTOR)) == before
@@ -62,7 +64,7 @@ def test_kin_are_networkx_s_ancestors_and_descendants_and_the_rest_is_parallel(s
 
 def test_in_a_cycle_of_groups_a_unit_is_both_before_and_after() -> None:
     chain = toy_graph([1, 1, 1, 1], [(0, 1), (1, 2), (2, 3)], group=[0, 1, 0, 2])  # groups {a, c}, {b}, {d}
-    kin = Kinship.of(Problem(chain, toy_cluster(2))).kin
+    kin = Relatives.of(Problem(chain, toy_cluster(2))).kin
     both = ANCESTOR | DESCENDANT
     assert kin.tolist() == [[0, both, DESCENDANT], [both, 0, DESCENDANT], [ANCESTOR, ANCESTOR, 0]]
 
@@ -172,32 +174,34 @@ def test_a_share_of_the_draws_is_uniform_over_the_cluster_s_devices(devices: int
 
 def test_a_policy_for_some_number_of_devices_refuses_another() -> None:
     with pytest.raises(InputError, match=r"for 3 devices, cluster 'toy2' has 2.*devices=0"):
-        Placeto(new_placeto(SHAPES[0], seed=0)).place(Problem(random_graph(4, 0), toy_cluster(2)))
+        LearnedPlacer(new_placeto(SHAPES[0], seed=0), "placeto").place(Problem(random_graph(4, 0), toy_cluster(2)))
 
 
 def test_draws_follow_the_probabilities() -> None:
     policy = new_placeto(SHAPES[0], seed=1)
     (state,) = some_states(some_problem(6))
-    seen = policy.see([state] * 2000, [Kinship.of(state.observed.problem)] * 2000)
+    seen = policy.stack([state] * 2000, [Relatives.of(state.observed.problem)] * 2000)
     drawn = policy.act(seen, torch.Generator().manual_seed(0))
     frequency = torch.bincount(drawn, minlength=3) / 2000
     torch.testing.assert_close(frequency, policy.logits(seen)[0].softmax(-1), atol=0.04, rtol=0)
 
 
-def test_a_played_episode_visits_in_order_and_tells_what_it_saw() -> None:
+def test_an_episode_visits_in_order_and_tells_what_it_saw() -> None:
     problems = [some_problem(4, seed=1), some_problem(7, seed=2)]
     mdp = Mdp(Rules(order="given", start="zero"))
     rng = np.random.default_rng(0)
     episodes = [mdp.begin(i, observed, rng) for i, observed in enumerate(problems)]
-    kinships = {observed: Kinship.of(observed.problem) for observed in problems}
-    steps: list[list[Turn]] = list(play(new_placeto(Shape(), 0), episodes, kinships, torch.Generator().manual_seed(0)))
-    assert [len(turns) for turns in steps] == [2, 2, 2, 2, 1, 1, 1]
+    relatives = {observed: Relatives.of(observed.problem) for observed in problems}
+    steps: list[list[Decision]] = list(
+        roll_out(new_placeto(Shape(), 0), episodes, relatives, torch.Generator().manual_seed(0))
+    )
+    assert [len(decisions) for decisions in steps] == [2, 2, 2, 2, 1, 1, 1]
     for i, (episode, observed) in enumerate(zip(episodes, problems, strict=True)):
-        mine = [turn for turns in steps for turn in turns if turn.episode == i]
-        assert [turn.state.current for turn in mine] == list(range(len(observed.problem.units)))
-        assert [int(turn.state.visited.sum()) for turn in mine] == list(range(len(observed.problem.units)))
+        mine = [each for decisions in steps for each in decisions if each.episode == i]
+        assert [each.state.current for each in mine] == list(range(len(observed.problem.units)))
+        assert [int(each.state.visited.sum()) for each in mine] == list(range(len(observed.problem.units)))
         assert not mine[0].state.placement.any()
-        assert episode.progress.placement.tolist() == [turn.device for turn in mine]
+        assert episode.progress.placement.tolist() == [each.device for each in mine]
         assert episode.ended
 
 
@@ -205,9 +209,11 @@ def test_without_simulations_it_answers_with_the_end_of_the_greedy_episode() -> 
     observed = some_problem(8, seed=3)
     policy = new_placeto(Shape(devices=3, order="given"), seed=8)
     episode = Mdp(Rules(start="single", order="given")).begin(0, observed, np.random.default_rng(0))
-    for turns in play(policy, [episode], {observed: Kinship.of(observed.problem)}, torch.Generator(), greedy=1):
-        assert turns[0].device == int(policy.logits(seen_by(policy, [turns[0].state])).argmax())
-    result = Placeto(policy).place(observed.problem, seed=9, budget=0)
+    for decisions in roll_out(
+        policy, [episode], {observed: Relatives.of(observed.problem)}, torch.Generator(), greedy=1
+    ):
+        assert decisions[0].device == int(policy.logits(seen_by(policy, [decisions[0].state])).argmax())
+    result = LearnedPlacer(policy, "placeto").place(observed.problem, seed=9, budget=0)
     assert result.plan.placement.tolist() == episode.progress.placement.tolist()
     assert result.plan.placement[-1] != observed.prepared.fastest_device, "it has moved to the last"
     assert result.simulations == 0
@@ -236,6 +242,7 @@ def test_a_policy_is_kept_in_a_folder(network: str, tmp_path: Path) -> None:
     save_policy(tmp_path, policy.state_dict(), Meta(placer="placeto", network=network, seed=4))
     placer = build(checkpoint=str(tmp_path))
     assert placer.name == f"placeto:checkpoint={tmp_path}"
+    assert isinstance(placer.policy, PlacetoPolicy)
     assert placer.policy.shape == policy.shape
     states = some_states(some_problem(8))
     assert torch.equal(policy.logits(seen_by(policy, states)), placer.policy.logits(seen_by(placer.policy, states)))

@@ -1,5 +1,6 @@
 """ColocRL and HDP: their networks, what they see, and that scores are those of what was drawn."""
 
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -9,21 +10,21 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from envs.simulation.simulator import Simulator, simulate
+from envs.simulation.simulator import simulate
 from graphs.foundation.errors import InputError
 from graphs.op_graph import OpGraph
 from graphs.problem import Problem
 from placers.contract.placer import Placer
 from placers.learned import additive_attention, recurrent
-from placers.learned.colocrl.placer import ColocRl
 from placers.learned.colocrl.placer import build as build_colocrl
 from placers.learned.colocrl.policy import ColocRlBatch, new_colocrl
 from placers.learned.features import KINDS
 from placers.learned.hdp.grouper import SLOTS, describe_groups, neighbours_of
-from placers.learned.hdp.placer import Hdp
 from placers.learned.hdp.placer import build as build_hdp
-from placers.learned.hdp.policy import new_hdp
+from placers.learned.hdp.policy import HdpAction, new_hdp
+from placers.learned.learned_placer import LearnedPlacer
 from placers.learned.op_sequence import OpSequence, Sequences
+from placers.learned.policy import UnitDevices
 from placers.learned.policy_file import Meta, save_policy
 from tests.oracle.toys import random_graph, toy_cluster, toy_graph
 
@@ -42,7 +43,13 @@ def new(name: str, seed: int = 0) -> Any:
 
 def batch_of(policy: Any, *graphs: OpGraph) -> Any:
     problems = [Problem(graph, toy_cluster(3)) for graph in graphs]
-    return policy.stack([policy.view(problem, Simulator(problem).costs) for problem in problems])
+    return policy.stack([policy.view(problem) for problem in problems])
+
+
+def sample(policy: Any, batch: Any, samples: int, seed: int = 0) -> tuple[Any, torch.Tensor]:
+    """An action and the log-probabilities of its decisions."""
+    drawn, log_probability = policy.sample(batch, samples, draw(seed))
+    return (UnitDevices(drawn) if isinstance(drawn, torch.Tensor) else drawn), log_probability
 
 
 def built(name: str, **knobs: Any) -> Placer:
@@ -59,13 +66,13 @@ def draw(seed: int = 0) -> torch.Generator:
 def test_scores_are_those_of_what_was_drawn(name: str, seed: int, ops: int) -> None:
     policy = new(name, seed)
     batch = batch_of(policy, random_graph(ops, seed=seed), random_graph(7, seed=seed + 1))
-    actions, drawn = policy.sample(batch, 4, draw(seed))
-    scores = policy.score(batch, actions)
-    assert actions.shape == drawn.shape == scores.log_probability.shape
+    action, drawn = sample(policy, batch, 4, seed)
+    scores = policy.score(batch, action)
+    assert drawn.shape == scores.log_probability.shape
     torch.testing.assert_close(scores.log_probability, drawn, atol=1e-5, rtol=1e-5)
     assert (scores.log_probability <= 0).all()
-    assert not scores.log_probability.masked_select(~batch.unit_mask[:, None]).any()
-    assert not scores.entropy.masked_select(~batch.unit_mask).any()
+    assert not scores.log_probability.masked_select(~scores.mask[:, None]).any()
+    assert not scores.entropy.masked_select(~scores.mask).any()
 
 
 @pytest.mark.parametrize("name", SPECS)
@@ -76,39 +83,48 @@ def test_actions_can_be_made_of_placements(name: str, seed: int) -> None:
     batch = batch_of(policy, *graphs)
     used = np.random.default_rng(seed).permutation(3)[:2]  # two devices: HDP has a group for each, if not for three
     placements = [np.random.default_rng(seed).choice(used, size=len(graph)) for graph in graphs]
-    actions = policy.actions_of(batch, placements)
-    for row, placement in zip(actions[:, 0], placements, strict=True):
+    action = policy.actions_of(batch, placements)
+    for row, placement in zip(action.devices[:, 0], placements, strict=True):
         assert row[: len(placement)].tolist() == placement.tolist()
-        assert not row[len(placement) : 12].any(), "padded units"
-    scores = policy.score(batch, actions)
+        assert not row[len(placement) :].any(), "padded units"
+    scores = policy.score(batch, action)
     assert torch.isfinite(scores.log_probability).all()
     if name != "colocrl":
-        devices = actions[:, 0, 24:].gather(1, actions[:, 0, 12:24])
-        by_unit = batch.sequences.by_unit(devices[:, None])[:, 0] * batch.sequences.mask
-        assert torch.equal(by_unit, actions[:, 0, :12]), "units are where their groups are"
+        devices = action.group_devices.gather(2, action.groups)
+        by_unit = batch.sequences.by_unit(devices) * batch.sequences.mask[:, None]
+        assert torch.equal(by_unit, action.devices), "units are where their groups are"
 
 
 @pytest.mark.parametrize("name", SPECS)
 def test_what_stands_beside_a_problem_changes_nothing(name: str) -> None:
     policy, small = new(name), random_graph(6, seed=1)
     alone, together = batch_of(policy, small), batch_of(policy, small, random_graph(20, seed=2))
-    actions = policy.act(alone, 3, draw())
-    padded = torch.zeros(2, 3, together.unit_mask.shape[1], dtype=torch.int64)
-    own, of_both = alone.sequences.mask.shape[1], together.sequences.mask.shape[1]
-    columns = torch.arange(actions.shape[2])
-    columns += (of_both - own) * torch.clamp(columns // own, max=2)  # devices of units, groups of ops, of groups
-    padded[0][:, columns] = actions[0]
-    expected, scores = policy.score(alone, actions), policy.score(together, padded)
-    torch.testing.assert_close(scores.log_probability[0][:, columns], expected.log_probability[0])
-    torch.testing.assert_close(scores.entropy[0, columns], expected.entropy[0])
+    action = policy.act(alone, 3, draw())
+    other = policy.act(together, 3, draw(1))
+    expected, scores = policy.score(alone, action), policy.score(together, put_first(action, other))
+    own, kept = expected.mask[0], scores.mask[0]
+    torch.testing.assert_close(scores.log_probability[0][:, kept], expected.log_probability[0][:, own])
+    torch.testing.assert_close(scores.entropy[0, kept], expected.entropy[0, own])
+
+
+def put_first(action: Any, other: Any) -> Any:
+    """Another action, of more problems of more units, with this one in place of its first problem's; 0 where padded."""
+    parts = {}
+    for part in fields(other):
+        values, mine = getattr(other, part.name).clone(), getattr(action, part.name)
+        values[0] = 0
+        values[0, :, : mine.shape[2]] = mine[0]
+        parts[part.name] = values
+    return replace(other, **parts)
 
 
 @pytest.mark.parametrize("name", SPECS)
 def test_draws_follow_the_generator_and_the_weights_the_seed(name: str) -> None:
     policy = new(name)
     batch = batch_of(policy, random_graph(20, seed=0))
-    assert torch.equal(policy.act(batch, 4, draw(1)), policy.act(batch, 4, draw(1)))
-    assert not torch.equal(policy.act(batch, 4, draw(1)), policy.act(batch, 4, draw(2)))
+    one, same_again, another = (policy.act(batch, 4, draw(seed)).devices for seed in (1, 1, 2))
+    assert torch.equal(one, same_again)
+    assert not torch.equal(one, another)
     same, other = new(name, seed=0).state_dict(), new(name, seed=1).state_dict()
     assert all(torch.equal(value, same[key]) for key, value in policy.state_dict().items())
     assert not all(torch.equal(value, other[key]) for key, value in policy.state_dict().items())
@@ -129,10 +145,11 @@ def test_every_weight_has_a_part_in_the_score(name: str) -> None:
 def test_drawing_follows_the_probabilities(name: str) -> None:
     policy = new(name)
     batch = batch_of(policy, toy_graph([1, 1], [(0, 1)]))
-    actions, drawn = policy.sample(batch, 20_000, draw())
-    kinds, count = torch.unique(torch.cat([actions[0, :, :2]], 1), dim=0, return_counts=True)
+    action, drawn = sample(policy, batch, 20_000)
+    kinds, count = torch.unique(action.devices[0], dim=0, return_counts=True)
     assert len(kinds) == 9, "all placements occur"
-    whole = torch.unique(torch.cat([actions[0].double(), drawn[0].sum(1, keepdim=True).double()], 1), dim=0)
+    decisions = torch.cat([getattr(action, part.name)[0] for part in fields(action)], 1)
+    whole = torch.unique(torch.cat([decisions.double(), drawn[0].sum(1, keepdim=True).double()], 1), dim=0)
     if name == "colocrl":
         torch.testing.assert_close(count / 20_000, whole[:, -1].exp().float(), atol=0.02, rtol=0)
     assert whole[:, -1].exp().sum() <= 1 + 1e-4, "what was drawn has no more probability than all"
@@ -236,9 +253,9 @@ def test_hdp_describes_groups_by_connections_types_and_sizes() -> None:
 def test_units_of_a_group_share_its_device() -> None:
     policy = new("hdp")
     batch = batch_of(policy, random_graph(20, seed=0))
-    action = policy.act(batch, 6, draw())[0]
-    devices, assigned, of_groups = action[:, :20], action[:, 20:40], action[:, 40:]
-    assert torch.equal(batch.sequences.by_position(devices[None])[0], of_groups.gather(1, assigned))
+    action: HdpAction = policy.act(batch, 6, draw())
+    devices = action.group_devices.gather(2, action.groups)
+    assert torch.equal(batch.sequences.by_position(action.devices), devices)
 
 
 @pytest.mark.parametrize("name", ["colocrl", "hdp"])
@@ -246,7 +263,7 @@ def test_a_policy_survives_the_disk_and_is_for_its_number_of_devices(name: str, 
     policy = new(name)
     save_policy(tmp_path, policy.state_dict(), Meta(placer=name, network=SPECS[name], seed=0))
     problem = Problem(random_graph(10, seed=1), toy_cluster(3))
-    kept: Placer = ColocRl(policy) if name == "colocrl" else Hdp(policy)
+    kept = LearnedPlacer(policy, name)
     loaded = built(name, checkpoint=str(tmp_path))
     assert loaded.place(problem, budget=5).plan.devices == kept.place(problem, budget=5).plan.devices
     with pytest.raises(InputError, match=f"this policy of '{name}' is for 3 devices, cluster 'toy2' has 2; train one"):

@@ -16,11 +16,9 @@ from graphs.op_graph import Ints
 from graphs.problem import Problem
 from placers.annealing import Annealing
 from placers.contract.placer import Placer
-from placers.learned.gdp.placer import Gdp
-from placers.learned.placeto.placer import Placeto
+from placers.learned.gdp.policy import new_gdp
+from placers.learned.learned_placer import LearnedPlacer
 from placers.learned.placeto.policy import new_placeto
-from placers.learned.policy_file import new_policy
-from placers.learned.sequential.placer import Sequential
 from placers.learned.sequential.policy import NAME, new_sequential
 from placers.search.starts import STARTS
 from tests.oracle.toys import random_graph, toy_cluster
@@ -41,12 +39,12 @@ def load(plan: Plan, problem: Problem = MAX_LOAD) -> float:
     return found
 
 
-def learned() -> list[Placer]:
+def learned() -> list[LearnedPlacer]:
     """Policies that know nothing: what they choose by is all that they differ in."""
     return [
-        Gdp(new_policy("graphsage_transformer", seed=0)),
-        Sequential(new_sequential(NAME, seed=0)),
-        Placeto(new_placeto("placeto:width=8,rounds=4,mean=true,explore=0.05", seed=0)),
+        LearnedPlacer(new_gdp("graphsage_transformer", seed=0), "gdp"),
+        LearnedPlacer(new_sequential(NAME, seed=0), NAME),
+        LearnedPlacer(new_placeto("placeto:width=8,rounds=4,mean=true,explore=0.05", seed=0), "placeto"),
     ]
 
 
@@ -77,7 +75,7 @@ def test_a_policys_best_sample_is_chosen_by_the_objective(placer: Placer, monkey
         evaluator.run_batch = lambda placements, **how: seen.append(placements) or run_batch(placements, **how)  # type: ignore
         return evaluator
 
-    monkeypatch.setattr(f"placers.learned.{placer.name.partition(':')[0]}.placer.evaluator_of", noting)
+    monkeypatch.setattr("placers.learned.learned_placer.evaluator_of", noting)
     result = placer.place(MAX_LOAD, seed=0, budget=30)
     assert len(seen[0]) == result.simulations > 1
     assert load(result.plan) == evaluator_of(MAX_LOAD).seconds(seen[0]).min()
@@ -91,7 +89,7 @@ def test_a_partition_is_chosen_by_the_objective() -> None:
 
 
 @pytest.mark.parametrize("placer", learned()[:2], ids=lambda placer: placer.name)
-def test_fine_tuning_pays_for_the_objective(placer: Gdp | Sequential) -> None:
+def test_fine_tuning_pays_for_the_objective(placer: LearnedPlacer) -> None:
     tuned = FineTuner(placer).tune(MAX_LOAD, seed=0, simulations=120)
     assert tuned.result.curve[-1][1] == tuned.history[-1][1] == load(tuned.result.plan)
     assert load(tuned.result.plan) <= load(placer.place(MAX_LOAD, seed=0, budget=16).plan)
@@ -101,7 +99,7 @@ def test_what_knows_step_times_only_says_so() -> None:
     with pytest.raises(InputError, match="exact knows step times only, and the objective is 'max-load'; use annealing"):
         by_name.build("placers", "exact").place(MAX_LOAD, budget=0)
     with pytest.raises(InputError, match=r"placeto\+finetuned, by REINFORCE, knows step times only"):
-        FineTuner(learned()[2]).place(MAX_LOAD, budget=40)  # type: ignore[arg-type]
+        FineTuner(learned()[2]).place(MAX_LOAD, budget=40)
 
 
 def test_a_search_saved_for_another_objective_is_refused(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """The sequential decoder: its roll-out and its network agree, and it may only choose what makes sense."""
 
 import json
+from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
@@ -15,14 +16,14 @@ from graphs.cluster import Cluster, Device
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Floats, Ints
 from graphs.problem import Problem
-from placers.learned.features import observe
 from placers.learned.gdp.placer import build as build_gdp
-from placers.learned.policy_file import Meta, load_as, new_policy, save_policy
+from placers.learned.gdp.policy import new_gdp
+from placers.learned.policy_file import Meta, load_policy, save_policy
 from placers.learned.sequential.decoder_features import FEATURES
 from placers.learned.sequential.encoder import attend
-from placers.learned.sequential.layout import Layout, interchangeable
+from placers.learned.sequential.layout import interchangeable
 from placers.learned.sequential.placer import build
-from placers.learned.sequential.policy import SequentialBatch, SequentialPolicy, new_sequential
+from placers.learned.sequential.policy import SequentialAction, SequentialBatch, SequentialPolicy, new_sequential
 from placers.learned.sequential.rollout import roll_out
 from placers.learned.sequential.state import FILLED, GIVEN, Rollouts, RolloutState, Sampling, ScoreLayers
 from tests.oracle.toys import random_graph, toy_cluster, toy_graph
@@ -31,11 +32,8 @@ NETWORK = "sequential:width=16,heads=2,hidden=16,sage_layers=1"
 
 
 def batch_of(*problems: Problem) -> SequentialBatch:
-    costs = [Simulator(problem).costs for problem in problems]
-    return SequentialBatch.of(
-        [observe(problem, cost) for problem, cost in zip(problems, costs, strict=True)],
-        [Layout.of(problem, cost) for problem, cost in zip(problems, costs, strict=True)],
-    )
+    policy = new_sequential(NETWORK, 0)
+    return policy.stack([policy.view(problem) for problem in problems])
 
 
 def bold(seed: int = 0) -> SequentialPolicy:
@@ -47,14 +45,13 @@ def bold(seed: int = 0) -> SequentialPolicy:
     return policy
 
 
-def drawn(policy: SequentialPolicy, batch: SequentialBatch, samples: int, seed: int = 0) -> torch.Tensor:
-    """Actions: the units' devices, and those of the pass before."""
+def drawn(policy: SequentialPolicy, batch: SequentialBatch, samples: int, seed: int = 0) -> SequentialAction:
     return policy.act(batch, samples, torch.Generator().manual_seed(seed))
 
 
 def first_pass(policy: SequentialPolicy, problem: Problem, samples: int, seed: int = 0) -> Ints:
     """(samples, units) devices that a policy draws when there was no pass before."""
-    placements: Ints = policy.candidates(batch_of(problem), np.ones(samples), np.full(samples, 0.9), seed)[0]
+    placements: Ints = policy.decode(batch_of(problem), np.ones(samples), np.full(samples, 0.9), seed)[0]
     return placements
 
 
@@ -62,8 +59,8 @@ def feature(
     batch: SequentialBatch, name: str, unit: int, placements: list[int], before: list[int] | None = None
 ) -> list[float]:
     """What the decoder sees of every device when the unit's turn comes, the others being placed so."""
-    actions = torch.tensor([[placements + (before or [-1] * len(placements))]])
-    trace = new_sequential(NETWORK, 0).trace(batch, actions)
+    given, earlier = torch.tensor([[placements]]), torch.tensor([[before or [-1] * len(placements)]])
+    trace = new_sequential(NETWORK, 0).follow(batch, given, earlier).trace
     problems, samples, units, devices = trace.allowed.shape
     _, _, which, device = np.unravel_index(trace.rows.numpy(), (problems, samples, units, devices))
     seen: Floats = np.full(devices, np.nan)
@@ -77,9 +74,9 @@ def test_the_roll_out_and_the_network_agree_on_probabilities(seed: int, ops: int
     small = Problem(random_graph(5, seed=seed), toy_cluster(2, latency=0.5))
     batch = batch_of(Problem(random_graph(ops, seed=seed), toy_cluster(devices, memory=memory)), small)
     policy = bold(seed)
-    placements = drawn(policy, batch, 4, seed)
-    scores = policy.score(batch, placements)
-    rolled_out = policy.trace(batch, placements).log_probability.float()
+    action = drawn(policy, batch, 4, seed)
+    scores = policy.score(batch, action)
+    rolled_out = action.trace.log_probability.float()
     decided = scores.log_probability[:, :, : rolled_out.shape[2]]
     torch.testing.assert_close(decided, rolled_out, atol=1e-5, rtol=1e-5)
     assert not scores.log_probability[:, :, rolled_out.shape[2] :].any(), "the pass before was no decision"
@@ -92,20 +89,32 @@ def test_following_given_placements_sees_what_was_seen_when_they_were_drawn() ->
         Problem(random_graph(15, seed=1), toy_cluster(3)), Problem(random_graph(9, seed=2), toy_cluster(2))
     )
     policy = bold()
-    placements = drawn(policy, batch, 3)
-    first = policy.trace(batch, placements)
-    again = policy.trace(batch, placements.clone())
-    assert again is not first
-    assert torch.equal(first.features, again.features)
-    assert torch.equal(first.log_probability, again.log_probability)
+    action = drawn(policy, batch, 3)
+    again = policy.follow(batch, action.devices, action.earlier)
+    assert_equal(action, again)
+
+
+def assert_equal(one: SequentialAction, other: SequentialAction) -> None:
+    """Both decide the same and saw the same."""
+    assert torch.equal(one.devices, other.devices)
+    assert torch.equal(one.earlier, other.earlier)
+    for part in fields(one.trace):
+        assert torch.equal(getattr(one.trace, part.name), getattr(other.trace, part.name)), part.name
+
+
+def test_two_actions_joined_are_what_would_be_seen_if_they_were_followed_together() -> None:
+    batch = batch_of(*(Problem(random_graph(ops, seed=ops), toy_cluster(count)) for ops, count in ((15, 3), (9, 2))))
+    policy = bold()
+    both = drawn(policy, batch, 3, seed=1).cat(drawn(policy, batch, 2, seed=2))
+    assert_equal(both, policy.follow(batch, both.devices, both.earlier))
 
 
 def test_samples_follow_the_probabilities() -> None:
     batch = batch_of(Problem(random_graph(3, seed=0), toy_cluster(2)))
     policy = bold()
-    placements = drawn(policy, batch, 20_000)
-    likelihood = policy.score(batch, placements).log_probability[0].detach().sum(-1).exp()
-    codes = placements[0, :, :3].numpy() @ [4, 2, 1]
+    action = drawn(policy, batch, 20_000)
+    likelihood = policy.score(batch, action).log_probability[0].detach().sum(-1).exp()
+    codes = action.devices[0].numpy() @ [4, 2, 1]
     for code in np.unique(codes):
         here = codes == code
         assert float(likelihood[here.argmax()]) == pytest.approx(here.mean(), abs=0.02)
@@ -113,8 +122,9 @@ def test_samples_follow_the_probabilities() -> None:
 
 def test_equal_seeds_draw_equally_and_others_do_not() -> None:
     batch = batch_of(Problem(random_graph(20, seed=1), toy_cluster(3)))
-    assert torch.equal(drawn(bold(), batch, 4, seed=3), drawn(bold(), batch, 4, seed=3))
-    assert not torch.equal(drawn(bold(), batch, 4, seed=3), drawn(bold(), batch, 4, seed=4))
+    one, same, other = (drawn(bold(), batch, 4, seed).devices for seed in (3, 3, 4))
+    assert torch.equal(one, same)
+    assert not torch.equal(one, other)
 
 
 def test_of_empty_devices_alike_only_the_first_is_a_choice() -> None:
@@ -152,7 +162,7 @@ def test_units_are_placed_by_longest_remaining_path_or_topologically() -> None:
     problem = Problem(graph, toy_cluster(2))
     assert batch_of(problem).layouts[0].order.tolist() == [0, 2, 1, 3]
     topological = new_sequential(f"{NETWORK},order=topological", 0)
-    assert topological.view(problem, Simulator(problem).costs)[1].order.tolist() == [0, 1, 2, 3]
+    assert topological.view(problem)[1].order.tolist() == [0, 1, 2, 3]
 
 
 def test_features_of_a_diamond() -> None:
@@ -207,7 +217,7 @@ def test_features_are_finite_where_there_is_nothing_to_pay_and_nothing_to_hold()
     for cluster in (toy_cluster(2, memory=0.0), toy_cluster(3, memory=1e12)):
         batch = batch_of(Problem(idle, cluster))
         policy = bold()
-        assert torch.isfinite(policy.trace(batch, drawn(policy, batch, 2)).features).all()
+        assert torch.isfinite(drawn(policy, batch, 2).trace.features).all()
 
 
 @pytest.mark.parametrize("before", [-1, 0])
@@ -259,7 +269,7 @@ def test_a_policy_survives_the_disk_and_is_not_taken_for_another(tmp_path: Path)
     policy = bold(5)
     about = Meta(placer="sequential", network=NETWORK, seed=7, decoder_features=FEATURES)
     save_policy(tmp_path, policy.state_dict(), about)
-    loaded, meta = load_as(tmp_path, "sequential", new_sequential)
+    loaded, meta = load_policy(tmp_path, "sequential", new_sequential)
     assert meta.seed == 7
     assert all(torch.equal(loaded.state_dict()[key], value) for key, value in policy.state_dict().items())
     assert build(checkpoint=str(tmp_path)).name == f"sequential:checkpoint={tmp_path}"
@@ -268,9 +278,9 @@ def test_a_policy_survives_the_disk_and_is_not_taken_for_another(tmp_path: Path)
     stored = json.loads((tmp_path / "meta.json").read_text())
     (tmp_path / "meta.json").write_text(json.dumps(stored | {"decoder_features": ["load"]}))
     with pytest.raises(InputError, match="trained on other decoder features"):
-        load_as(tmp_path, "sequential", new_sequential)
+        load_policy(tmp_path, "sequential", new_sequential)
     other = "graphsage_transformer:width=16,sage_layers=1,transformer_layers=1,heads=2"
-    save_policy(tmp_path, new_policy(other, seed=0).state_dict(), Meta(placer="gdp", network=other, seed=0))
+    save_policy(tmp_path, new_gdp(other, seed=0).state_dict(), Meta(placer="gdp", network=other, seed=0))
     with pytest.raises(InputError, match="holds a policy of 'gdp', not of 'sequential'"):
         build(checkpoint=str(tmp_path))
 

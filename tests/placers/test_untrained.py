@@ -11,16 +11,15 @@ from evaluation.commands.load_placer import load_placer
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
+from placers.learned.load import learned_placers, placer_of
 from placers.learned.policy_file import Meta, save_policy
 from placers.learned.sequential.decoder_features import FEATURES
 from placers.learned.sequential.policy import new_sequential
-from placers.learned.trained import placer_of
 from tests.oracle.toys import random_graph, toy_cluster
 from tests.placers.stand_in import stand_in
-from training.train import NEW
 
 PROBLEM = Problem(random_graph(8, seed=2), toy_cluster(2))
-POLICIES = tuple(NEW)
+POLICIES = learned_placers()
 
 
 @pytest.mark.parametrize("name", POLICIES)
@@ -67,7 +66,8 @@ def test_weights_that_are_no_numbers_are_refused(value: float, tmp_path: Path) -
 def test_weights_so_large_that_nothing_can_be_computed_place_nothing(name: str, tmp_path: Path) -> None:
     network = {"gdp": "graphsage_transformer", "colocrl": "colocrl:devices=2", "hdp": "hdp:devices=2"}.get(name, name)
     weights: dict[str, Any] = {
-        key: torch.full_like(value, 1e30) for key, value in NEW[name][0](network, 0).state_dict().items()
+        key: torch.full_like(value, 1e30)
+        for key, value in by_name.module("placers", name).new_policy(network, 0).state_dict().items()
     }
     features = FEATURES if name == "sequential" else ()
     save_policy(tmp_path, weights, Meta(placer=name, network=network, seed=0, decoder_features=features))

@@ -10,14 +10,14 @@ from safetensors.torch import load_file
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
 from placers.learned.finite import NotFiniteError, check_outputs
-from placers.learned.gdp.placer import Gdp
-from placers.learned.policy_file import new_policy
+from placers.learned.gdp.policy import OneShotPolicy, new_gdp
+from placers.learned.learned_placer import LearnedPlacer
+from placers.learned.settings import Imitation, Ppo, Reinforce, Settings
 from tests.oracle.toys import random_graph, toy_cluster, toy_graph
-from training import finetune
 from training.checkpoint import TRAINER
 from training.divergence import descend
 from training.finetune import FineTuner
-from training.recipe import Imitation, Ppo, Recipe, Reinforce, load_recipe
+from training.recipe import Recipe, load_recipe
 from training.train import train
 
 NETWORKS = {
@@ -65,10 +65,10 @@ def test_imitation_stops_too(tmp_path: Path) -> None:
 
 
 def test_and_fine_tuning(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(finetune, "LEARNING_RATE", FAR)
-    monkeypatch.setattr(finetune, "_one_shot_settings", finetune._settings)
+    far = Settings(ppo=Ppo(updates=9, problems_per_update=1, samples=16, learning_rate=FAR, final_learning_rate=FAR))
+    monkeypatch.setattr(OneShotPolicy, "fine_tuning", lambda *_: far)
     with pytest.raises(InputError, match=r"training diverged at update \d+"):
-        FineTuner(Gdp(new_policy(NETWORKS["gdp"], 0))).place(problems()[0], budget=200)
+        FineTuner(LearnedPlacer(new_gdp(NETWORKS["gdp"], 0), "gdp")).place(problems()[0], budget=200)
 
 
 @pytest.mark.parametrize("broken", ["loss", "weights"])

@@ -6,42 +6,44 @@ from typing import Any
 import numpy as np
 from msgspec.structs import replace
 
+from envs.prepared_problem import PreparedProblem
 from envs.simulation.simulator import Simulator
 from graphs.problem import Problem
 from placers.learned.policy_file import Meta
 from placers.learned.sequential.layout import Layout, renamed_by_use
 from placers.learned.sequential.policy import new_sequential
-from tests.oracle.toys import random_graph, toy_cluster
-from training.imitation import Shown, search
+from placers.learned.settings import Imitation, Ppo
+from tests.oracle.toys import random_graph, toy_cluster, toy_graph
+from training.imitation import Demonstrations, search
 from training.model_card import model_card
 from training.ppo import PpoTrainer
-from training.recipe import Imitation, Ppo, load_recipe
-from training.rollouts import Arena
+from training.recipe import load_recipe
 
 NETWORK = "sequential:width=16,heads=2,hidden=16,sage_layers=1"
 
 
-def some_arenas() -> list[Arena]:
-    return [Arena(Problem(random_graph(12, seed=seed), toy_cluster(3, memory=1e4))) for seed in (1, 2)]
+def some_problems() -> list[Problem]:
+    return [Problem(random_graph(12, seed=seed), toy_cluster(3, memory=1e4)) for seed in (1, 2)]
 
 
-def shown_to(policy: Any, arenas: list[Arena]) -> tuple[Any, Shown]:
-    batch = policy.stack([arena.view(policy) for arena in arenas])
-    return batch, Shown.to(policy, batch, arenas)
+def demonstrated(trainer: Any) -> tuple[Any, Demonstrations[Any]]:
+    batch = trainer.policy.stack([each.view for each in trainer.problems])
+    return batch, Demonstrations.of(trainer.policy, batch, trainer.problems)
 
 
-def likelihood_of(policy: Any, arenas: list[Arena]) -> float:
-    batch, shown = shown_to(policy, arenas)
-    return float(shown.likelihood(policy.score(batch, shown.actions).log_probability[:, 0]).detach())
+def likelihood_of(trainer: Any) -> float:
+    batch, best = demonstrated(trainer)
+    scores = trainer.policy.score(batch, best.action)
+    return float(best.likelihood(scores.log_probability[:, 0], scores.mask).detach())
 
 
 def test_a_search_leaves_the_best_placement_with_each_problem() -> None:
-    arenas = some_arenas()
-    for arena in arenas:
-        search(arena, 50, seed=0)
-        assert arena.best_placement is not None
-        again = Simulator(arena.problem).run(arena.best_placement)
-        assert again.step_seconds == arena.best_seconds
+    for problem in some_problems():
+        known = PreparedProblem(problem)
+        search(known, 50, seed=0)
+        assert known.incumbent.placement is not None
+        again = Simulator(problem).run(known.incumbent.placement)
+        assert again.step_seconds == known.incumbent.value
 
 
 def test_renaming_equal_devices_changes_no_step_time_and_takes_them_in_order() -> None:
@@ -58,36 +60,41 @@ def test_renaming_equal_devices_changes_no_step_time_and_takes_them_in_order() -
 
 
 def test_what_is_imitated_becomes_the_policys_own_answer() -> None:
-    arenas = some_arenas()
     policy = new_sequential(NETWORK, 0)
-    trainer = PpoTrainer(policy, arenas, Ppo(learning_rate=1e-2), 0, Imitation(simulations=50))
+    trainer = PpoTrainer(policy, some_problems(), Ppo(learning_rate=1e-2), 0, Imitation(simulations=50))
     likelihoods = [trainer.imitate() for _ in range(120)]
     assert trainer.simulations == 2 * 50, "each problem is searched once"
     assert likelihoods[-1] > -0.05 > likelihoods[0]
-    shown = shown_to(policy, arenas)[1]
-    for i, arena in enumerate(arenas):
-        greedy = policy.candidates(policy.stack([arena.view(policy)]), np.ones(1), np.full(1, 0.9), 0)[0][0]
-        assert greedy.tolist() == shown.actions[i, 0, : len(greedy)].tolist()
+    devices = demonstrated(trainer)[1].action.devices
+    for i, problem in enumerate(some_problems()):
+        greedy = policy.decode(policy.stack([policy.view(problem)]), np.ones(1), np.full(1, 0.9), 0)[0][0]
+        assert greedy.tolist() == devices[i, 0].tolist()
 
 
 def test_imitation_in_ppo_pulls_towards_what_is_known() -> None:
     def likelihood_after(weight: float) -> float:
-        arenas = some_arenas()
-        policy = new_sequential(NETWORK, 0)
-        for arena in arenas:
-            search(arena, 50, seed=0)
-        trainer = PpoTrainer(policy, arenas, Ppo(updates=30, samples=4), 0, Imitation(simulations=50, weight=weight))
+        settings, imitation = Ppo(updates=30, samples=4), Imitation(simulations=50, weight=weight)
+        trainer = PpoTrainer(new_sequential(NETWORK, 0), some_problems(), settings, 0, imitation)
+        for known in trainer.problems:
+            search(known.prepared, 50, seed=0)
         for _ in range(15):
             trainer.update()
-        return likelihood_of(policy, arenas)
+        return likelihood_of(trainer)
 
     assert likelihood_after(1.0) > likelihood_after(0.0)
 
 
 def test_problems_of_which_nothing_is_known_teach_nothing() -> None:
-    arenas = some_arenas()
-    policy = new_sequential(NETWORK, 0)
-    assert likelihood_of(policy, arenas) == 0.0
+    assert likelihood_of(PpoTrainer(new_sequential(NETWORK, 0), some_problems(), Ppo(), 0)) == 0.0
+
+
+def test_policies_of_one_class_do_not_share_what_they_see() -> None:
+    chain = Problem(toy_graph([1, 1, 5, 1], [(0, 1), (0, 2), (1, 3), (2, 3)]), toy_cluster(2))
+    seen = [
+        PpoTrainer(new_sequential(f"{NETWORK},order={order}", 0), [chain], Ppo(), 0).problems[0].view[1].order.tolist()
+        for order in ("longest_path", "topological")
+    ]
+    assert seen == [[0, 2, 1, 3], [0, 1, 2, 3]]
 
 
 def test_the_model_card_says_what_was_learned_from_and_how() -> None:

@@ -3,6 +3,7 @@
 import json
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -12,13 +13,15 @@ from envs.simulation.simulator import simulate
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
-from placers.learned.placeto.placer import UNTRAINED, Placeto
+from placers.learned.learned_placer import LearnedPlacer
+from placers.learned.placeto.placer import UNTRAINED
 from placers.learned.placeto.policy import new_placeto
+from placers.learned.settings import EpisodeRules, Ppo, Reinforce
 from placers.single_device import SingleDevice
 from tests.oracle.toys import Toy, random_graph, toy_cluster
 from training.checkpoint import TRAINER
 from training.finetune import FineTuned, FineTuner
-from training.recipe import EpisodeRules, Ppo, Recipe, Reinforce, load_recipe
+from training.recipe import Recipe, load_recipe
 from training.reinforce import ReinforceMetrics, ReinforceTrainer
 from training.train import train
 
@@ -37,13 +40,16 @@ def problems() -> list[Problem]:
     return [Problem(random_graph(ops, seed=ops), toy_cluster(devices, memory=1e4)) for ops, devices in sizes]
 
 
-def trained(updates: int, out: Path, seed: int = 3, resume: bool = False) -> Placeto:
-    placer = train(recipe(updates), problems(), out=out, seed=seed, resume=resume)
-    assert isinstance(placer, Placeto)
-    return placer
+def trained(updates: int, out: Path, seed: int = 3, resume: bool = False) -> LearnedPlacer:
+    return train(recipe(updates), problems(), out=out, seed=seed, resume=resume)
 
 
-def weights(placer: Placeto) -> torch.Tensor:
+def untrained(network: str = UNTRAINED) -> LearnedPlacer:
+    return LearnedPlacer(new_placeto(network, 0), "placeto")
+
+
+def weights(placer: LearnedPlacer) -> torch.Tensor:
+    assert placer.policy is not None
     return torch.cat([value.flatten() for value in placer.policy.state_dict().values()])
 
 
@@ -67,7 +73,7 @@ def _interrupt(monkeypatch: pytest.MonkeyPatch, update: int) -> None:
     """Ctrl-C is pressed during an update."""
     original = ReinforceTrainer.update
 
-    def pressed(self: ReinforceTrainer) -> ReinforceMetrics:
+    def pressed(self: ReinforceTrainer[Any, Any]) -> ReinforceMetrics:
         if self.updates + 1 == update:
             signal.raise_signal(signal.SIGINT)
         return original(self)
@@ -144,7 +150,7 @@ def test_the_recipe_is_for_its_clusters() -> None:
 
 def test_finetuning_finds_the_known_optimum_and_leaves_its_start_alone(four_ops_two_devices: Toy) -> None:
     problem = four_ops_two_devices.problem
-    start, results = Placeto(new_placeto(UNTRAINED, 0)), list[FineTuned]()
+    start, results = untrained(), list[FineTuned]()
     before = weights(start).clone()
     tuner = FineTuner(start, on_tuned=results.append)
     result = tuner.place(problem, budget=200)
@@ -156,12 +162,12 @@ def test_finetuning_finds_the_known_optimum_and_leaves_its_start_alone(four_ops_
     assert [seconds for _, seconds in result.curve] == sorted({seconds for _, seconds in result.curve}, reverse=True)
     assert result.simulations <= 16 + 1 + 1 + 2**4, "samples, the two starts, and no placement is simulated twice"
     assert torch.equal(before, weights(start))
-    assert not torch.equal(before, weights(Placeto(tuned.policy)))  # type: ignore[arg-type]
+    assert not torch.equal(before, weights(LearnedPlacer(tuned.policy, "")))
 
 
 def test_finetuning_knows_the_placement_with_all_units_together() -> None:
     problem = problems()[0]
-    result = FineTuner(Placeto(new_placeto(UNTRAINED, 0))).place(problem, budget=2)
+    result = FineTuner(untrained()).place(problem, budget=2)
     assert result.simulations == 2, "the opening and all on the fastest device"
     assert (
         simulate(problem, result.plan).step_seconds
@@ -174,7 +180,7 @@ def test_finetuning_knows_the_placement_with_all_units_together() -> None:
 def test_finetuning_keeps_to_its_budget(network: str, budget: int) -> None:
     problem = problems()[1]
     results: list[FineTuned] = []
-    result = FineTuner(Placeto(new_placeto(network, 0)), on_tuned=results.append).place(problem, budget=budget)
+    result = FineTuner(untrained(network), on_tuned=results.append).place(problem, budget=budget)
     result.plan.check(problem)
     assert result.simulations <= budget
     history = results[0].history

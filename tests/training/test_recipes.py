@@ -14,11 +14,12 @@ from evaluation.commands.command_line import run
 from graphs.foundation.errors import InputError, UserCodeError
 from graphs.graph_file import save_graph
 from placers.learned.policy_file import load_meta
+from placers.learned.settings import EpisodeRules, Ppo
 from tests.oracle.toys import random_graph
 from training import problem_sets as module
 from training.model_card import model_card
 from training.problem_sets import check_problems, load_problems
-from training.recipe import FAMILIES, EpisodeRules, Ppo, ProblemSet, Recipe, load_recipe
+from training.recipe import FAMILIES, ProblemSet, Recipe, load_recipe
 from training.seeds import Trained
 
 NETWORK = "graphsage_transformer:width=16,sage_layers=1,transformer_layers=1,heads=2"

@@ -13,16 +13,15 @@ from graphs.cluster import Cluster, Device
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
-from placers.learned.colocrl.placer import ColocRl
 from placers.learned.colocrl.policy import new_colocrl
-from placers.learned.hdp.placer import Hdp
 from placers.learned.hdp.policy import new_hdp
+from placers.learned.learned_placer import LearnedPlacer
+from placers.learned.settings import Ppo
 from tests.oracle.toys import Toy, random_graph, toy_cluster, toy_graph
 from training.advantage import DECAY, MovingAverage
 from training.finetune import FineTuned, FineTuner
-from training.ppo import Metrics, PpoTrainer
-from training.recipe import Ppo, Recipe, load_recipe
-from training.rollouts import Arena
+from training.ppo import PpoMetrics, PpoTrainer
+from training.recipe import Recipe, load_recipe
 from training.train import train
 
 SPECS = {"colocrl": "colocrl:devices=2,hidden=32,positions=12", "hdp": "hdp:devices=2,hidden=32,groups=4"}
@@ -32,8 +31,8 @@ REINFORCE = {
 }  # fmt: skip
 
 
-def untrained(name: str) -> ColocRl | Hdp:
-    return ColocRl(new_colocrl(SPECS[name], seed=0)) if name == "colocrl" else Hdp(new_hdp(SPECS[name], seed=0))
+def untrained(name: str) -> LearnedPlacer:
+    return LearnedPlacer(new_colocrl(SPECS[name], 0) if name == "colocrl" else new_hdp(SPECS[name], 0), name)
 
 
 def recipe(name: str, updates: int) -> Recipe:
@@ -65,11 +64,11 @@ def test_a_moving_average_compares_with_what_came_before() -> None:
 def test_samples_that_do_not_fit_may_stop_to_count() -> None:
     problem = problems()[0]
     settings = Ppo(updates=9, only_fitting_after=1, baseline="moving_average")
-    trainer = PpoTrainer(new_colocrl(SPECS["colocrl"], 0), [Arena(problem)], settings, seed=0)
+    trainer = PpoTrainer(new_colocrl(SPECS["colocrl"], 0), [problem], settings, seed=0)
     outcomes = Outcomes(np.array([4.0, 4.0]), np.zeros((2, 2)), np.array([True, False]))
-    assert trainer.advantages(trainer.arenas[0], outcomes).all()
+    assert trainer.advantages(trainer.problems[0], outcomes).all()
     trainer.update()
-    assert (trainer.advantages(trainer.arenas[0], outcomes) != 0).tolist() == [True, False]
+    assert (trainer.advantages(trainer.problems[0], outcomes) != 0).tolist() == [True, False]
 
 
 @pytest.mark.parametrize("name", SPECS)
@@ -80,8 +79,9 @@ def test_reinforce_learns_to_use_the_faster_device(name: str) -> None:
     problem = Problem(toy_graph([4, 4, 4, 4], [(0, 1), (1, 2), (2, 3)]), cluster)
     start = untrained(name)
     ppo: dict[str, Any] = {**REINFORCE, "updates": 80, "samples": 16}
-    trainer = PpoTrainer(start.policy_for(problem), [Arena(problem)], Ppo(**ppo), seed=0)
-    metrics: list[Metrics] = [trainer.update() for _ in range(80)]
+    policy: Any = start.policy
+    trainer = PpoTrainer(policy, [problem], Ppo(**ppo), seed=0)
+    metrics: list[PpoMetrics] = [trainer.update() for _ in range(80)]
     assert simulate(problem, start.place(problem).plan).step_seconds == 4.0
     assert metrics[0].clipped == 0, "with one epoch nothing is clipped: this is REINFORCE"
     assert metrics[-1].step_over_bound < metrics[0].step_over_bound
@@ -91,7 +91,7 @@ def test_reinforce_learns_to_use_the_faster_device(name: str) -> None:
 def test_finetuning_an_untrained_placer_finds_the_known_optimum(name: str, four_ops_two_devices: Toy) -> None:
     problem = four_ops_two_devices.problem
     results: list[FineTuned] = []
-    start = ColocRl(hidden=16) if name == "colocrl" else Hdp(hidden=16)
+    start: LearnedPlacer = by_name.build("placers", f"{name}:hidden=16,untrained=yes")
     plan = FineTuner(start, on_tuned=results.append).place(problem, budget=200).plan
     assert simulate(problem, plan).step_seconds == four_ops_two_devices.best_seconds
     assert not torch.equal(weights(results[0].policy), weights(start.policy_for(problem)))
@@ -109,7 +109,7 @@ def test_equal_seeds_give_equal_policies_and_resuming_changes_nothing(
 
     update = PpoTrainer.update
 
-    def interrupted(trainer: PpoTrainer) -> Metrics:
+    def interrupted(trainer: PpoTrainer[Any, Any, Any]) -> PpoMetrics:
         if trainer.updates == 3:
             signal.raise_signal(signal.SIGINT)
         return update(trainer)
@@ -125,7 +125,6 @@ def test_equal_seeds_give_equal_policies_and_resuming_changes_nothing(
 @pytest.mark.parametrize("name", SPECS)
 def test_the_placer_of_a_run_is_that_of_its_folder(name: str, tmp_path: Path) -> None:
     trained = train(recipe(name, 2), problems(), out=tmp_path)
-    assert isinstance(trained, ColocRl if name == "colocrl" else Hdp)
     assert trained.name == f"{name}:checkpoint={tmp_path}"
     again = by_name.build("placers", trained.name)
     assert again.place(problems()[2]) == trained.place(problems()[2])

@@ -10,12 +10,13 @@ from graphs.cluster import Cluster, Device
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Floats
 from graphs.problem import Problem
-from placers.learned.placeto.placer import Placeto
+from placers.learned.learned_placer import LearnedPlacer
 from placers.learned.placeto.policy import Shape, new_placeto
+from placers.learned.placeto.states import Relatives, States
+from placers.learned.settings import Reinforce
 from tests.oracle.toys import Toy, random_graph, toy_cluster, toy_graph
 from training import reinforce
 from training.advantage import surrogate
-from training.recipe import Reinforce
 from training.reinforce import ReinforceTrainer, returns_of
 
 SMALL = Shape(rounds=2)
@@ -50,37 +51,37 @@ def test_a_baseline_is_the_mean_return_of_each_step_over_the_latest_episodes() -
     )
     seen = []
     for _ in range(4):
-        piece = trainer._play(*trainer._begin())
-        returns = np.array([returns_of(np.array(paid), 0.5) for paid in piece.rewards.values()])
+        buffer = trainer._collect(*trainer._begin())
+        returns = np.array([returns_of(np.array(paid), 0.5) for paid in buffer.rewards.values()])
         gained: dict[int, list[Floats]] = {0: []}
-        advantages = trainer._advantages(piece, dict(enumerate(returns)), gained)
-        trainer.fields[0].returns.extend(gained[0])
+        advantages = trainer._advantages(buffer, dict(enumerate(returns)), gained)
+        trainer.problems[0].returns.extend(gained[0])
         trainer.updates += 1  # other draws
         seen.append(returns.mean(axis=0))
         np.testing.assert_allclose(gained[0], [seen[-1]])
         np.testing.assert_allclose(list(advantages.values()), returns - np.mean(seen[-2:], axis=0))
 
 
-def test_pieces_of_episodes_have_the_baselines_of_their_own_steps() -> None:
+def test_parts_of_episodes_have_the_baselines_of_their_own_steps() -> None:
     given = settings(9, episodes=2, baseline_updates=2, steps=3, normalised=True)
     trainer = ReinforceTrainer(new_placeto(SMALL, 0), [problems()[0]], given)
-    trainer.fields[0].returns.append(np.array([1.0, 2.0, 3.0, 8.0]))
-    episodes, course = trainer._begin()
-    trainer._play(episodes, course)
-    piece = trainer._play(episodes, course)
-    assert (piece.start, len(piece.turns)) == (3, 1), "four steps are a piece of three and one of one"
-    advantages = trainer._advantages(piece, {0: np.array([4.0]), 1: np.array([0.0])}, {0: []})
+    trainer.problems[0].returns.append(np.array([1.0, 2.0, 3.0, 8.0]))
+    episodes, steps = trainer._begin()
+    trainer._collect(episodes, steps)
+    buffer = trainer._collect(episodes, steps)
+    assert (buffer.start, len(buffer.decisions)) == (3, 1), "four steps are three and one"
+    advantages = trainer._advantages(buffer, {0: np.array([4.0]), 1: np.array([0.0])}, {0: []})
     # less the mean of 8 and (4 + 0) / 2 that is -1 and -5, whose standard deviation is 2
     assert {i: each.tolist() for i, each in advantages.items()} == {0: [-0.5], 1: [-2.5]}
-    assert not trainer._play(episodes, course).turns
+    assert not trainer._collect(episodes, steps).decisions
 
 
-def test_an_update_learns_after_every_piece_and_remembers_whole_episodes() -> None:
+def test_an_update_learns_after_every_part_and_remembers_whole_episodes() -> None:
     trainer = ReinforceTrainer(new_placeto(SMALL, 0), problems()[:2], settings(9, episodes=2, steps=4, epochs=3))
     trainer.update()
     steps = next(iter(trainer.optimizer.state.values()))["step"]
-    assert steps == 2 * 3, "six steps at most are two pieces, three epochs each"
-    assert [len(each) for field in trainer.fields for each in field.returns] == [4, 6]
+    assert steps == 2 * 3, "six steps at most are two parts, three epochs each"
+    assert [len(each) for problem in trainer.problems for each in problem.returns] == [4, 6]
 
 
 def test_a_later_epoch_stops_where_the_ratio_has_left_the_clip() -> None:
@@ -97,27 +98,27 @@ def test_improvements_paid_for_several_steps_at_once_add_up_to_the_same(every: i
     problem = problems()[1]
     rules = Rules("improvement", every=every, longest_seconds=1e3)
     trainer = ReinforceTrainer(new_placeto(SMALL, 0), [problem], settings(1), rules=rules)
-    episodes, course = trainer._begin()
+    episodes, steps = trainer._begin()
     start = episodes[0].outcome
-    piece = trainer._play(episodes, course)
+    buffer = trainer._collect(episodes, steps)
     end = episodes[0].outcome
     assert start is not None
     assert end is not None
     assert trainer.simulations == simulations == rules.simulations(6)
-    assert sum(piece.rewards[0]) == pytest.approx(start.step_seconds - end.step_seconds)
-    assert [i for i, paid in enumerate(piece.rewards[0], 1) if paid and i % every and i < 6] == []
+    assert sum(buffer.rewards[0]) == pytest.approx(start.step_seconds - end.step_seconds)
+    assert [i for i, paid in enumerate(buffer.rewards[0], 1) if paid and i % every and i < 6] == []
 
 
 @pytest.mark.parametrize("reward", ["improvement", "terminal"])
 def test_rewards_are_those_of_the_environment(reward: str) -> None:
     problem = problems()[1]
     trainer = ReinforceTrainer(new_placeto(SMALL, 0), [problem], settings(1), rules=Rules(reward=reward))
-    episodes, course = trainer._begin()
-    piece = trainer._play(episodes, course)
+    episodes, steps = trainer._begin()
+    buffer = trainer._collect(episodes, steps)
     env = PlacetoEnv(problem, reward=reward)
-    env.reset(seed=0, options={"placement": piece.turns[0][0].state.placement})
-    expected = [env.step(turn.device)[1] for now in piece.turns for turn in now if turn.episode == 0]
-    assert piece.rewards[0] == pytest.approx(expected)
+    env.reset(seed=0, options={"placement": buffer.decisions[0][0].state.placement})
+    expected = [env.step(each.device)[1] for step in buffer.decisions for each in step if each.episode == 0]
+    assert buffer.rewards[0] == pytest.approx(expected)
     units = len(expected)
     assert trainer.simulations == len(episodes) * (units + 1 if reward == "improvement" else 1)
 
@@ -131,7 +132,7 @@ def test_it_learns_which_of_two_devices_is_faster(shape: Shape, reward: str) -> 
     assert lines[0].entropy > 0.3
     assert lines[-1].step_over_bound == 1.0
     assert lines[-1].entropy < 0.3
-    assert simulate(bandit(), Placeto(trainer.policy).place(bandit()).plan).step_seconds == 1.0
+    assert simulate(bandit(), LearnedPlacer(trainer.policy, "placeto").place(bandit()).plan).step_seconds == 1.0
 
 
 def test_it_finds_the_known_optimum_of_a_diamond(four_ops_two_devices: Toy) -> None:
@@ -141,10 +142,9 @@ def test_it_finds_the_known_optimum_of_a_diamond(four_ops_two_devices: Toy) -> N
     trainer = ReinforceTrainer(new_placeto(SMALL, 0), [problem], given, rules=rules)
     lines = [trainer.update() for _ in range(60)]
     assert lines[-1].step_over_bound < lines[0].step_over_bound
-    assert (
-        simulate(problem, Placeto(trainer.policy).place(problem).plan).step_seconds == four_ops_two_devices.best_seconds
-    )
-    assert trainer.mdp.best[trainer.fields[0].observed].value == four_ops_two_devices.best_seconds
+    plan = LearnedPlacer(trainer.policy, "placeto").place(problem).plan
+    assert simulate(problem, plan).step_seconds == four_ops_two_devices.best_seconds
+    assert trainer.mdp.best[trainer.problems[0].observed].value == four_ops_two_devices.best_seconds
 
 
 def test_the_gradient_does_not_depend_on_how_it_is_portioned(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,7 +180,7 @@ def test_a_placement_that_is_remembered_is_not_simulated_again() -> None:
     for remember in (False, True):
         given, rules = settings(3, episodes=8), Rules("improvement", every=1)
         trainer = ReinforceTrainer(new_placeto(SMALL, 0), [bandit()], given, rules=rules, remember=remember)
-        paid = [dict(trainer._play(*trainer._begin()).rewards)]
+        paid = [dict(trainer._collect(*trainer._begin()).rewards)]
         lines = [trainer.update() for _ in range(3)]
         counts.append((trainer.simulations, paid, [line.first_return for line in lines]))
     (always, _, _), (once, _, _) = counts
@@ -197,7 +197,7 @@ def test_what_is_noted_need_not_be_simulated() -> None:
     assert trainer.simulations == 0
 
 
-def indifferent(imitation: float, updates: int = 9) -> ReinforceTrainer:
+def indifferent(imitation: float, updates: int = 9) -> ReinforceTrainer[Relatives, States]:
     """A policy for two equal devices that is told of a faster placement, on the second one, than there can be."""
     equal = Problem(toy_graph([1], []), toy_cluster(2))
     given = settings(updates, entropy=0.0, imitation=imitation, learning_rate=1e-2, gradient_norm=1e3)
@@ -212,8 +212,8 @@ def test_the_best_placement_known_is_imitated() -> None:
         lines = [trainer.update() for _ in range(40)]
         assert (lines[-1].entropy < 0.3) == follows
         if follows:
-            plan = Placeto(trainer.policy).place(trainer.fields[0].observed.problem).plan
-            assert plan.per_unit(trainer.fields[0].observed.problem).tolist() == [1]
+            plan = LearnedPlacer(trainer.policy, "placeto").place(trainer.problems[0].observed.problem).plan
+            assert plan.per_unit(trainer.problems[0].observed.problem).tolist() == [1]
 
 
 def test_imitation_fades_linearly_to_nothing() -> None:
@@ -228,7 +228,7 @@ def test_nothing_is_imitated_before_a_placement_is_known() -> None:
     episodes, _ = trainer._begin()
     states = [episode.progress for episode in sorted(episodes, key=lambda each: each.progress.index)]
     states[1].current = 2
-    devices, counted = trainer._shown(states)
+    devices, counted = trainer._best_devices(states)
     assert (devices[1].item(), counted.tolist()) == (1, [False, True])
 
 
@@ -266,6 +266,6 @@ def test_the_best_placement_of_a_problem_is_one_that_fits() -> None:
     trainer = ReinforceTrainer(new_placeto(SMALL, 0), [bandit()], settings(1))
     for device, seconds, fits in ((0, 4.0, True), (1, 1.0, False), (1, 3.0, True), (0, 3.5, True)):
         trainer.note(0, np.array([device]), Outcome(seconds, np.array([0.0, 0.0]), fits))
-    field = trainer.fields[0]
-    assert field.best_placement is not None
-    assert (field.best_seconds, field.best_placement.tolist()) == (3.0, [1])
+    known = trainer.problems[0].incumbent
+    assert known.placement is not None
+    assert (known.value, known.placement.tolist()) == (3.0, [1])

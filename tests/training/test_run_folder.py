@@ -14,12 +14,13 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
+from placers.learned.settings import Ppo
 from tests.oracle.toys import random_graph, toy_cluster
 from training import train as module
 from training.checkpoint import TRAINER, read_state, write_state
 from training.metrics_file import appended_metrics
-from training.ppo import Metrics, PpoTrainer
-from training.recipe import Ppo, Recipe
+from training.ppo import PpoMetrics, PpoTrainer
+from training.recipe import Recipe
 from training.run_folder import check_free, held
 from training.train import train
 
@@ -46,7 +47,7 @@ def killed_at(update: int, monkeypatch: pytest.MonkeyPatch, out: Path) -> None:
     """A run that is killed in an update, before the first checkpoint that training itself writes."""
     original = PpoTrainer.update
 
-    def killed(self: PpoTrainer) -> Metrics:
+    def killed(self: PpoTrainer[Any, Any, Any]) -> PpoMetrics:
         if self.updates + 1 == update:
             raise KilledError
         return original(self)

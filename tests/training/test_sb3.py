@@ -15,7 +15,7 @@ from envs.gym.iterative import PlacetoEnv
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
 from placers.learned.placeto.policy import Shape, new_placeto
-from placers.learned.placeto.states import Kinship
+from placers.learned.placeto.states import Relatives
 from tests.oracle.toys import random_graph, toy_cluster
 from training.sb3 import GraphFeatures, policy_kwargs
 
@@ -109,7 +109,7 @@ def test_under_stable_baselines_it_is_the_same_policy() -> None:
     for mine, other in zip(classifier, [*theirs.mlp_extractor.policy_net, theirs.action_net], strict=True):
         other.load_state_dict(mine.state_dict())
     rng = np.random.default_rng(0)
-    kinships = [Kinship.of(each.problem) for each in inner.problems]
+    relatives = [Relatives.of(each.problem) for each in inner.problems]
     observations, states = [], []
     for problem, steps in ((2, 7), (0, 0), (1, 8), (0, 4)):
         observation, _ = env.reset(seed=problem, options={"problem": problem})
@@ -119,7 +119,7 @@ def test_under_stable_baselines_it_is_the_same_policy() -> None:
         states.append(inner.progress)
     together = {key: np.stack([each[key] for each in observations]) for key in observations[0]}
     tensors, _ = theirs.obs_to_tensor(together)
-    seen = ours.see(states, [kinships[state.index] for state in states])
+    seen = ours.stack(states, [relatives[state.index] for state in states])
     expected = ours.logits(seen).log_softmax(-1)
     torch.testing.assert_close(theirs.get_distribution(tensors).distribution.logits, expected)
 

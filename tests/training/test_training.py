@@ -12,22 +12,20 @@ import torch
 
 from envs.simulation.simulator import Outcomes, simulate
 from graphs.cluster import Cluster, Device
+from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
 from graphs.foundation.interrupts import Interrupts
 from graphs.problem import Problem
-from placers.learned.gdp.placer import Gdp
-from placers.learned.policy_file import new_policy
-from placers.learned.sequential.placer import Sequential
-from placers.learned.sequential.policy import new_sequential
+from placers.learned.gdp.policy import new_gdp
+from placers.learned.learned_placer import LearnedPlacer
+from placers.learned.settings import Ppo
 from tests.oracle.toys import Toy, random_graph, toy_cluster, toy_graph
-from training import finetune
 from training.advantage import NOT_FITTING, rewards, standardised
 from training.checkpoint import TRAINER
 from training.finetune import FineTuned, FineTuner
 from training.ppo import PpoTrainer
 from training.ppo_rewards import load_ppo_reward
-from training.recipe import Ppo, Recipe, load_recipe, recipe_names
-from training.rollouts import Arena
+from training.recipe import Recipe, load_recipe, recipe_names
 from training.train import train
 
 NETWORK = "graphsage_transformer:width=16,sage_layers=1,transformer_layers=1,heads=2"
@@ -39,8 +37,13 @@ def recipe(updates: int, placer: str = "gdp") -> Recipe:
     return Recipe(placer=placer, network=network, ppo=Ppo(updates=updates, samples=8, problems_per_update=2, epochs=2))
 
 
-def untrained(placer: str) -> Gdp | Sequential:
-    return Gdp(new_policy(NETWORK, seed=0)) if placer == "gdp" else Sequential(new_sequential(DECODER, seed=0))
+def untrained(placer: str) -> LearnedPlacer:
+    new: Any = by_name.module("placers", placer).new_policy
+    return LearnedPlacer(new({"gdp": NETWORK, "sequential": DECODER}[placer], 0), placer)
+
+
+def policy_of(placer: LearnedPlacer) -> Any:
+    return placer.policy
 
 
 def problems() -> list[Problem]:
@@ -84,7 +87,7 @@ def test_ppo_learns_to_use_the_faster_device(placer: str) -> None:
     cluster = Cluster("unequal", (slow, fast), apart, apart, np.array([[0, 1], [2, 3]]))
     problem = Problem(toy_graph([4, 4, 4, 4], [(0, 1), (1, 2), (2, 3)]), cluster)
     start = untrained(placer)
-    trainer = PpoTrainer(start.policy, [Arena(problem)], Ppo(updates=40, samples=32, learning_rate=3e-3), seed=0)
+    trainer = PpoTrainer(policy_of(start), [problem], Ppo(updates=40, samples=32, learning_rate=3e-3), seed=0)
     for _ in range(trainer.settings.updates):
         trainer.update()
     assert simulate(problem, start.place(problem).plan).step_seconds == 4.0
@@ -92,14 +95,15 @@ def test_ppo_learns_to_use_the_faster_device(placer: str) -> None:
 
 def test_a_curriculum_begins_with_the_smallest_graphs_and_ends_with_all() -> None:
     graphs = [random_graph(ops, seed=ops) for ops in (40, 5, 30, 10, 20)]
-    arenas = [Arena(Problem(graph, toy_cluster(2))) for graph in graphs]
+    problems = [Problem(graph, toy_cluster(2)) for graph in graphs]
     settings = Ppo(updates=20, curriculum=0.5, problems_per_update=1, samples=2, epochs=1)
-    trainer = PpoTrainer(untrained("gdp").policy, arenas, settings, seed=0)
+    trainer = PpoTrainer(new_gdp(NETWORK, 0), problems, settings, seed=0)
+    evaluators = [each.prepared.evaluator for each in trainer.problems]
     drawn = []
     for _ in range(20):
-        before = [arena.evaluator.simulations for arena in arenas]
+        before = [each.simulations for each in evaluators]
         trainer.update()
-        (index,) = np.flatnonzero([arena.evaluator.simulations > b for arena, b in zip(arenas, before, strict=True)])
+        (index,) = np.flatnonzero([each.simulations > b for each, b in zip(evaluators, before, strict=True)])
         drawn.append(len(graphs[index]))
     assert drawn[:2] == [5, 5]
     assert max(drawn[:5]) <= 20
@@ -136,12 +140,12 @@ def test_finetuning_makes_the_best_placement_that_was_tried_likelier(monkeypatch
     def likelihood() -> float:
         best = FineTuner(untrained("gdp"), on_tuned=results.append).place(problem, budget=300).plan
         policy: Any = results[-1].policy
-        batch = policy.stack([Arena(problem).view(policy)])
+        batch = policy.stack([policy.view(problem)])
         shown = policy.actions_of(batch, [best.per_unit(problem)])
         return float(policy.score(batch, shown).log_probability.detach().sum())
 
     tuned = likelihood()
-    monkeypatch.setattr(finetune, "SELF_IMITATION", 0.0)
+    monkeypatch.setattr("placers.learned.gdp.policy.SELF_IMITATION", 0.0)
     assert tuned > likelihood()
 
 
@@ -167,7 +171,7 @@ def _interrupting(given: list[Problem], updates: int) -> list[Problem]:
 
     original, count = ppo.PpoTrainer.update, 0
 
-    def update(self: ppo.PpoTrainer) -> ppo.Metrics:
+    def update(self: ppo.PpoTrainer[Any, Any, Any]) -> ppo.PpoMetrics:
         nonlocal count
         count += 1
         if count == updates:

@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from placers.learned.colocrl.policy import NAME, new_colocrl
-from placers.learned.recurrent_placer import HIDDEN, RecurrentPlacer
+from placers.learned.learned_placer import LearnedPlacer
+from placers.learned.recurrent import HIDDEN
 
-LEARNED = True  # means nothing before it is trained
-
-
-@dataclass(frozen=True, eq=False)
-class ColocRl(RecurrentPlacer):
-    """A ColocRL policy as a placer."""
-
-    kind = NAME
-    new = staticmethod(new_colocrl)
-
-    name: str = NAME
+TRAINER = "ppo"
+new_policy = new_colocrl
 
 
-def build(*, checkpoint: str = "", samples: int = 0, hidden: int = HIDDEN, untrained: bool = False) -> ColocRl:
+def build(*, checkpoint: str = "", samples: int = 0, hidden: int = HIDDEN, untrained: bool = False) -> LearnedPlacer:
     """ColocRL with the policy in a checkpoint folder, for one number of devices; an untrained one only if asked for."""
-    return ColocRl.built(checkpoint, samples, hidden, untrained)
+    return LearnedPlacer.of(
+        NAME, new_colocrl, f"{NAME}:hidden={hidden}", checkpoint=checkpoint, samples=samples, untrained=untrained,
+        per_cluster=True, hidden=hidden if hidden != HIDDEN else 0,
+    )  # fmt: skip

@@ -10,19 +10,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import msgspec
 import torch
 from torch import Tensor, nn
 
-from envs.costs.costs import Costs
 from graphs.op_graph import Ints
 from graphs.problem import Problem
 from placers.learned.features import KINDS
-from placers.learned.gdp.policy import Scores, as_columns
 from placers.learned.op_sequence import OpSequence, Sequences
+from placers.learned.policy import Scores, UnitDevices
 from placers.learned.recurrent import Memory, Seq2Seq
-from placers.learned.shapes import Above0, Even, Size, check_devices, shape_of
+from placers.learned.settings import Settings, brief_ppo
+from placers.learned.shapes import Above0, Even, Size, check_devices, shape_of, weights_drawn_from
 
 NAME = "colocrl"
 
@@ -45,14 +46,12 @@ class ColocRlBatch:
     sequences: Sequences
     neighbours: Tensor  # (problems, units, 2 * positions) by position: 1 at its inputs, then 1 at its outputs
 
-    @property
-    def unit_mask(self) -> Tensor:
-        """(problems, units) bool, False where padded."""
-        return self.sequences.mask
-
 
 class ColocRlPolicy(nn.Module):
     """A distribution over placements, unit by unit in topological order."""
+
+    kind: ClassVar[str] = NAME
+    decoder_features: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, shape: ColocRlShape) -> None:
         super().__init__()
@@ -61,7 +60,7 @@ class ColocRlPolicy(nn.Module):
         inputs = shape.type_width + 1 + 2 * shape.positions
         self.network = Seq2Seq(inputs, shape.devices, shape.hidden, shape.bound, shape.temperature)
 
-    def view(self, problem: Problem, costs: Costs) -> OpSequence:  # noqa: ARG002 - these policies see no costs
+    def view(self, problem: Problem) -> OpSequence:
         """What the policy sees of a problem. Raises InputError if it is for another number of devices."""
         check_devices(NAME, self.shape.devices, problem.cluster)
         return OpSequence.of(problem.graph)
@@ -79,50 +78,54 @@ class ColocRlPolicy(nn.Module):
         return ColocRlBatch(sequences, neighbours.flatten(2))
 
     @torch.no_grad()
-    def act(self, batch: ColocRlBatch, samples: int, generator: torch.Generator) -> Tensor:
-        """Draw placements, (problems, samples, units) devices."""
-        return self.sample(batch, samples, generator)[0]
+    def act(self, batch: ColocRlBatch, samples: int, generator: torch.Generator) -> UnitDevices:
+        """Draw placements."""
+        return UnitDevices(self.sample(batch, samples, generator)[0])
 
     @torch.no_grad()
     def sample(
         self, batch: ColocRlBatch, samples: int, generator: torch.Generator, *, greedy: int = 0
     ) -> tuple[Tensor, Tensor]:
         """Placements and their log-probabilities, (problems, samples, units); the first `greedy` are likeliest."""
-        shape = len(batch.unit_mask), samples, -1
-        first = (torch.arange(samples) < greedy).repeat(len(batch.unit_mask))
+        problems = len(batch.sequences.mask)
+        first = (torch.arange(samples) < greedy).repeat(problems)
         drawn = self.network.draw(self._encode(batch).repeated(samples), generator, first)
-        devices, log_probability = (batch.sequences.by_unit(values.view(shape)) for values in drawn)
+        devices, log_probability = (batch.sequences.by_unit(values.view(problems, samples, -1)) for values in drawn)
         return devices, log_probability
 
-    def actions_of(self, batch: ColocRlBatch, placements: Sequence[Ints]) -> Tensor:
-        """(problems, 1, units) the actions that are these placements, (units,) each."""
-        return as_columns(placements, batch.unit_mask.shape[1])
+    def actions_of(self, batch: ColocRlBatch, placements: Sequence[Ints]) -> UnitDevices:
+        """The actions that are these placements, (units,) each."""
+        return UnitDevices.of(placements, batch.sequences.mask.shape[1])
 
-    def score(self, batch: ColocRlBatch, placements: Tensor) -> Scores:
-        """Log-probabilities and entropy of placements (problems, samples, units), differentiable."""
-        chosen = batch.sequences.by_position(placements)
-        memory = self._encode(batch).repeated(placements.shape[1])
+    def score(self, batch: ColocRlBatch, action: UnitDevices) -> Scores:
+        """Log-probabilities and entropy of placements, differentiable; a decision is a unit's device."""
+        chosen, mask = batch.sequences.by_position(action.devices), batch.sequences.mask
+        memory = self._encode(batch).repeated(chosen.shape[1])
         table = self.network.log_probabilities(memory, chosen.flatten(0, 1)).view(*chosen.shape, -1)
         log_probability = batch.sequences.by_unit(table.gather(-1, chosen[..., None]).squeeze(-1))
         entropy = batch.sequences.by_unit(-(table.exp() * table).sum(-1).mean(1, keepdim=True))[:, 0]
-        return Scores(log_probability * batch.unit_mask[:, None], entropy * batch.unit_mask)
+        return Scores(log_probability * mask[:, None], entropy * mask, mask)
 
-    @torch.no_grad()
-    def candidates(self, batch: ColocRlBatch, count: int, generator: torch.Generator) -> Ints:
-        """(count, units) placements of a single problem: the most likely choices, then samples."""
+    def candidates(self, problem: Problem, count: int, seed: int) -> Ints:
+        """(count, units) placements: the most likely choices, then samples."""
+        batch, generator = self.stack([self.view(problem)]), torch.Generator().manual_seed(seed)
         placements: Ints = self.sample(batch, count, generator, greedy=1)[0][0].numpy()
         return placements
+
+    def fine_tuning(self, problem: Problem, simulations: int) -> Settings:  # noqa: ARG002 - for all problems alike
+        """Somewhat faster; rates from 5e-4 to 2e-3, samples of 8, and self-imitation were tried on Placeto's graphs."""
+        return Settings(
+            ppo=msgspec.structs.replace(brief_ppo(simulations), learning_rate=1e-3, final_learning_rate=2e-4)
+        )
 
     def _encode(self, batch: ColocRlBatch) -> Memory:
         types = batch.sequences.types
         embedded = self.types(types / types.sum(-1, keepdim=True).clamp(min=1.0))
         inputs = torch.cat([embedded, batch.sequences.sizes[..., None], batch.neighbours], -1)
-        return self.network.encode(inputs, batch.unit_mask)
+        return self.network.encode(inputs, batch.sequences.mask)
 
 
 def new_colocrl(network: str, seed: int) -> ColocRlPolicy:
     """An untrained policy of the shape in a spec; same seed, same weights. Raises InputError as `shape_of` does."""
-    shape = shape_of(network, NAME, ColocRlShape)
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        return ColocRlPolicy(shape)
+    with weights_drawn_from(seed):
+        return ColocRlPolicy(shape_of(network, NAME, ColocRlShape))

@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from math import isqrt
+from typing import ClassVar
 
 import torch
+from msgspec.structs import replace
 from torch import Tensor, nn
 
-from envs.costs.costs import Costs
+from envs.costs.costs import costs_of
+from envs.held_memory import HeldMemory
+from graphs.foundation import by_name
 from graphs.op_graph import Ints
 from graphs.problem import Problem
 from placers.learned.batch import Batch
+from placers.learned.decoding import candidates
 from placers.learned.features import Observation, observe
 from placers.learned.finite import check_outputs
-
-
-@dataclass(frozen=True, eq=False)
-class Scores:
-    """How a policy rates placements."""
-
-    log_probability: Tensor  # (problems, samples, units), 0 at padded units
-    entropy: Tensor  # (problems, units) nats, 0 at padded units
+from placers.learned.policy import Scores, UnitDevices
+from placers.learned.settings import FEW_SAMPLES, SELF_IMITATION, Imitation, Settings, brief_ppo
+from placers.learned.shapes import weights_drawn_from
 
 
 class OneShotPolicy(nn.Module):
@@ -30,13 +30,16 @@ class OneShotPolicy(nn.Module):
     Its logits do not depend on the sample, so a thousand samples of a problem cost one pass through the network.
     """
 
+    kind: ClassVar[str] = "gdp"
+    decoder_features: ClassVar[tuple[str, ...]] = ()
+
     def __init__(self, network: nn.Module) -> None:
         super().__init__()
         self.network = network
 
-    def view(self, problem: Problem, costs: Costs) -> Observation:
+    def view(self, problem: Problem) -> Observation:
         """What the policy sees of a problem."""
-        return observe(problem, costs)
+        return observe(problem, costs_of(problem))
 
     def stack(self, views: Sequence[Observation]) -> Batch:
         """Several views as a batch."""
@@ -49,29 +52,43 @@ class OneShotPolicy(nn.Module):
         return out
 
     @torch.no_grad()
-    def act(self, batch: Batch, samples: int, generator: torch.Generator) -> Tensor:
-        """Draw placements, (problems, samples, units) devices."""
+    def act(self, batch: Batch, samples: int, generator: torch.Generator) -> UnitDevices:
+        """Draw placements."""
         probabilities = self.logits(batch).softmax(-1)
         drawn = torch.multinomial(probabilities.flatten(0, 1), samples, replacement=True, generator=generator)
-        return drawn.view(*probabilities.shape[:2], samples).transpose(1, 2)
+        return UnitDevices(drawn.view(*probabilities.shape[:2], samples).transpose(1, 2))
 
-    def actions_of(self, batch: Batch, placements: Sequence[Ints]) -> Tensor:
-        """(problems, 1, units) the actions that are these placements, (units,) each."""
-        return as_columns(placements, batch.unit_mask.shape[1])
+    def actions_of(self, batch: Batch, placements: Sequence[Ints]) -> UnitDevices:
+        """The actions that are these placements, (units,) each."""
+        return UnitDevices.of(placements, batch.unit_mask.shape[1])
 
-    def score(self, batch: Batch, placements: Tensor) -> Scores:
-        """Log-probabilities and entropy of placements (problems, samples, units), differentiable."""
+    def score(self, batch: Batch, action: UnitDevices) -> Scores:
+        """Log-probabilities and entropy of placements, differentiable; a decision is a unit's device."""
         log_probabilities = self.logits(batch).log_softmax(-1)
-        table = log_probabilities[:, None].expand(-1, placements.shape[1], -1, -1)
-        chosen = table.gather(-1, placements[..., None]).squeeze(-1)
+        table = log_probabilities[:, None].expand(-1, action.devices.shape[1], -1, -1)
+        chosen = table.gather(-1, action.devices[..., None]).squeeze(-1)
         finite = log_probabilities.masked_fill(torch.isinf(log_probabilities), 0.0)
         entropy = -(finite.exp() * finite * batch.device_mask[:, None, :]).sum(-1)
-        return Scores(chosen * batch.unit_mask[:, None, :], entropy * batch.unit_mask)
+        mask = batch.unit_mask
+        return Scores(chosen * mask[:, None, :], entropy * mask, mask)
+
+    @torch.no_grad()
+    def candidates(self, problem: Problem, count: int, seed: int) -> Ints:
+        """(count, units) the most likely placement, and samples at rising temperatures, all made to fit in memory."""
+        logits = self.logits(self.stack([self.view(problem)]))[0]
+        return candidates(logits, HeldMemory.of(problem), count, torch.Generator().manual_seed(seed))
+
+    def fine_tuning(self, problem: Problem, simulations: int) -> Settings:  # noqa: ARG002 - for all problems alike
+        """Fast: every unit is drawn by itself, and most must be nearly certain before samples are any good.
+
+        A larger budget buys more updates and more samples in each, or it would be certain long before the end.
+        """
+        ppo = brief_ppo(simulations, max(FEW_SAMPLES, isqrt(simulations // 4)))
+        ppo = replace(ppo, learning_rate=4e-3, final_learning_rate=8e-4)
+        return Settings(ppo=ppo, imitation=Imitation(weight=SELF_IMITATION))
 
 
-def as_columns(placements: Sequence[Ints], units: int) -> Tensor:
-    """(problems, 1, units) placements, (their own units,) each, side by side; 0 where padded."""
-    columns = torch.zeros(len(placements), 1, units, dtype=torch.int64)
-    for row, placement in zip(columns[:, 0], placements, strict=True):
-        row[: len(placement)] = torch.from_numpy(placement)
-    return columns
+def new_gdp(network: str, seed: int) -> OneShotPolicy:
+    """An untrained policy over the network that a spec names; same seed, same weights."""
+    with weights_drawn_from(seed):
+        return OneShotPolicy(by_name.build("placers.learned.gdp.networks", network))

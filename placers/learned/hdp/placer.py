@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from placers.learned.hdp.policy import NAME, new_hdp
-from placers.learned.recurrent_placer import HIDDEN, RecurrentPlacer
+from placers.learned.learned_placer import LearnedPlacer
+from placers.learned.recurrent import HIDDEN
 
-LEARNED = True  # means nothing before it is trained
-
-
-@dataclass(frozen=True, eq=False)
-class Hdp(RecurrentPlacer):
-    """An HDP policy as a placer."""
-
-    kind = NAME
-    new = staticmethod(new_hdp)
-
-    name: str = NAME
+TRAINER = "ppo"
+new_policy = new_hdp
 
 
-def build(*, checkpoint: str = "", samples: int = 0, hidden: int = HIDDEN, untrained: bool = False) -> Hdp:
+def build(*, checkpoint: str = "", samples: int = 0, hidden: int = HIDDEN, untrained: bool = False) -> LearnedPlacer:
     """HDP with the policy in a checkpoint folder, for one number of devices; an untrained one only if asked for."""
-    return Hdp.built(checkpoint, samples, hidden, untrained)
+    return LearnedPlacer.of(
+        NAME, new_hdp, f"{NAME}:hidden={hidden}", checkpoint=checkpoint, samples=samples, untrained=untrained,
+        per_cluster=True, hidden=hidden if hidden != HIDDEN else 0,
+    )  # fmt: skip

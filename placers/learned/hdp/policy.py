@@ -1,7 +1,6 @@
 """HdpPolicy: a grouper assigns ops to groups, a sequence-to-sequence LSTM places the groups (Mirhoseini et al. 2018).
 
-Groups and devices are both drawn, so both are part of the action: what `act` returns holds the units' devices, which
-follow from the rest, then the group of each op, then the device of each group. So `score` needs nothing else.
+Groups and devices are both drawn, so both are part of the action; the units' devices follow from them.
 
 Published: the model, widths and number of groups (TensorFlow's grappler), and, by the paper, logits bounded at 5 after
 division by 10; the code's settings are "hdp:bound=1,temperature=1,released=true". Of that code, left out are the noise
@@ -12,20 +11,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import msgspec
 import torch
 from torch import Tensor, nn
 
-from envs.costs.costs import Costs
 from graphs.op_graph import Ints
 from graphs.problem import Problem
 from placers.learned.features import KINDS
-from placers.learned.gdp.policy import Scores, as_columns
 from placers.learned.hdp.grouper import Grouper, describe_groups, neighbours_of
 from placers.learned.op_sequence import OpSequence, Sequences
+from placers.learned.policy import Scores, UnitDevices
 from placers.learned.recurrent import Memory, Seq2Seq
-from placers.learned.shapes import Above0, Even, Size, check_devices, shape_of
+from placers.learned.settings import SELF_IMITATION, Imitation, Settings, brief_ppo
+from placers.learned.shapes import Above0, Even, Size, check_devices, shape_of, weights_drawn_from
 
 NAME = "hdp"
 MOST_GROUPS, GROUPS_PER_DEVICE = 256, 20
@@ -56,15 +56,29 @@ class HdpBatch:
     neighbours: Tensor  # (problems, units, slots)
     groups: int
 
-    @property
-    def unit_mask(self) -> Tensor:
-        """(problems, 2 * units + groups) bool: what of an action is a decision, and not padded."""
-        ops = self.sequences.mask
-        return torch.cat([torch.zeros_like(ops), ops, ops.new_ones(len(ops), self.groups)], 1)
+
+@dataclass(frozen=True, eq=False)
+class HdpAction:
+    """What was drawn: a group for each op, by position in the sequence, and a device for each group."""
+
+    devices: Tensor  # (problems, samples, units) which follow; 0 where padded
+    groups: Tensor  # (problems, samples, units) by position
+    group_devices: Tensor  # (problems, samples, groups)
+
+    def cat(self, other: HdpAction) -> HdpAction:
+        """The samples of both."""
+        return HdpAction(
+            torch.cat([self.devices, other.devices], 1),
+            torch.cat([self.groups, other.groups], 1),
+            torch.cat([self.group_devices, other.group_devices], 1),
+        )
 
 
 class HdpPolicy(nn.Module):
     """A distribution over groupings, and over devices of the groups."""
+
+    kind: ClassVar[str] = NAME
+    decoder_features: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, shape: HdpShape) -> None:
         super().__init__()
@@ -73,7 +87,7 @@ class HdpPolicy(nn.Module):
         inputs = 2 * shape.num_groups + len(KINDS) + 1
         self.placer = Seq2Seq(inputs, shape.devices, shape.hidden, shape.bound, shape.temperature)
 
-    def view(self, problem: Problem, costs: Costs) -> OpSequence:  # noqa: ARG002 - these policies see no costs
+    def view(self, problem: Problem) -> OpSequence:
         """What the policy sees of a problem. Raises InputError if it is for another number of devices."""
         check_devices(NAME, self.shape.devices, problem.cluster)
         return OpSequence.of(problem.graph)
@@ -85,15 +99,15 @@ class HdpPolicy(nn.Module):
         return HdpBatch(Sequences.of(views), padded, self.shape.num_groups)
 
     @torch.no_grad()
-    def act(self, batch: HdpBatch, samples: int, generator: torch.Generator) -> Tensor:
-        """Draw actions, (problems, samples, 2 * units + groups): the first `units` columns are the units' devices."""
+    def act(self, batch: HdpBatch, samples: int, generator: torch.Generator) -> HdpAction:
+        """Draw groups and their devices."""
         return self.sample(batch, samples, generator)[0]
 
     @torch.no_grad()
     def sample(
         self, batch: HdpBatch, samples: int, generator: torch.Generator, *, greedy: int = 0
-    ) -> tuple[Tensor, Tensor]:
-        """Actions and their log-probabilities, (problems, samples, 2 * units + groups).
+    ) -> tuple[HdpAction, Tensor]:
+        """Actions and their log-probabilities, laid out as in `score`.
 
         Every sample has a grouping of its own, as in the authors' code. The first `greedy` are the most likely.
         """
@@ -110,17 +124,17 @@ class HdpPolicy(nn.Module):
         of_units = sequences.by_unit(devices.gather(2, assigned)) * sequences.mask[:, None]
         grouping = self._of_grouping(batch, table, assigned)
         log_probability = torch.cat([torch.zeros_like(grouping), grouping, chosen], 2)
-        return torch.cat([of_units, assigned, devices], 2), log_probability
+        return HdpAction(of_units, assigned, devices), log_probability
 
     @torch.no_grad()
-    def actions_of(self, batch: HdpBatch, placements: Sequence[Ints]) -> Tensor:
-        """(problems, 1, 2 * units + groups) likely actions that lead to placements, (units,) each (ours).
+    def actions_of(self, batch: HdpBatch, placements: Sequence[Ints]) -> HdpAction:
+        """Likely actions that lead to placements, (units,) each (ours).
 
         A group has the device whose ops, on average, are likeliest to be in it, and an op joins the likeliest group of
         its device. A device without a group is missed: its ops are elsewhere.
         """
         ops = batch.sequences
-        wanted = ops.by_position(as_columns(placements, ops.mask.shape[1]))[:, 0]
+        wanted = ops.by_position(UnitDevices.of(placements, ops.mask.shape[1]).devices)[:, 0]
         table = self.grouper(ops, batch.neighbours)
         on_device = nn.functional.one_hot(wanted, self.shape.devices) * ops.mask[..., None]
         share = on_device / on_device.sum(1, keepdim=True).clamp(min=1)
@@ -128,15 +142,16 @@ class HdpPolicy(nn.Module):
         elsewhere = devices[:, None] != wanted[..., None]
         assigned = (table - 1e6 * elsewhere).argmax(-1) * ops.mask
         of_units = ops.by_unit(devices.gather(1, assigned)[:, None])[:, 0] * ops.mask
-        return torch.cat([of_units, assigned, devices], 1)[:, None]
+        return HdpAction(of_units[:, None], assigned[:, None], devices[:, None])
 
-    def score(self, batch: HdpBatch, placements: Tensor) -> Scores:
-        """Log-probabilities and entropy of actions (problems, samples, 2 * units + groups), differentiable.
+    def score(self, batch: HdpBatch, action: HdpAction) -> Scores:
+        """Log-probabilities and entropy of actions, differentiable.
 
-        Columns that are no decisions, or padded, have zeros.
+        Of 2 * units + groups columns the first are those of the units' devices, which are no decisions and masked: sums
+        over all are rounded as they were when policies were trained with them. Those of op groups and of the groups'
+        devices follow.
         """
-        units = batch.sequences.mask.shape[1]
-        assigned, devices = placements[..., units : 2 * units], placements[..., 2 * units :]
+        assigned, devices, ops = action.groups, action.group_devices, batch.sequences.mask
         table = self.grouper(batch.sequences, batch.neighbours)
         grouping = self._of_grouping(batch, table, assigned)
         placing = self.placer.log_probabilities(self._encode(batch, assigned), devices.flatten(0, 1))
@@ -147,14 +162,18 @@ class HdpPolicy(nn.Module):
         return Scores(
             torch.cat([torch.zeros_like(grouping), grouping, chosen], 2),
             torch.cat([torch.zeros_like(undecided), undecided, spread], 1),
+            torch.cat([torch.zeros_like(ops), ops, ops.new_ones(len(ops), batch.groups)], 1),
         )
 
-    @torch.no_grad()
-    def candidates(self, batch: HdpBatch, count: int, generator: torch.Generator) -> Ints:
-        """(count, units) placements of a single problem: the most likely choices, then samples."""
-        units = batch.sequences.mask.shape[1]
-        placements: Ints = self.sample(batch, count, generator, greedy=1)[0][0, :, :units].numpy()
+    def candidates(self, problem: Problem, count: int, seed: int) -> Ints:
+        """(count, units) placements: the most likely choices, then samples."""
+        batch, generator = self.stack([self.view(problem)]), torch.Generator().manual_seed(seed)
+        placements: Ints = self.sample(batch, count, generator, greedy=1)[0].devices[0].numpy()
         return placements
+
+    def fine_tuning(self, problem: Problem, simulations: int) -> Settings:  # noqa: ARG002 - for all problems alike
+        """Those from which others depart, for which rates from 1e-4 to 4e-3 were tried; it imitates itself."""
+        return Settings(ppo=brief_ppo(simulations), imitation=Imitation(weight=SELF_IMITATION))
 
     def _of_grouping(self, batch: HdpBatch, table: Tensor, assigned: Tensor) -> Tensor:
         """(problems, samples, units) log-probability of each op's group."""
@@ -169,7 +188,5 @@ class HdpPolicy(nn.Module):
 
 def new_hdp(network: str, seed: int) -> HdpPolicy:
     """An untrained policy of the shape in a spec; same seed, same weights. Raises InputError as `shape_of` does."""
-    shape = shape_of(network, NAME, HdpShape)
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        return HdpPolicy(shape)
+    with weights_drawn_from(seed):
+        return HdpPolicy(shape_of(network, NAME, HdpShape))

@@ -2,32 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Annotated, Literal
+from collections.abc import Iterable, Sequence
+from math import ceil
+from typing import Annotated, ClassVar, Literal
 
 import msgspec
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from envs.gym.iterative import Episode
+from envs.gym.iterative import Mdp, Rules
 from envs.gym.observations import FEATURES, Progress
 from envs.gym.observed_problem import ObservedProblem
 from graphs.cluster import Cluster
 from graphs.foundation.errors import InputError
+from graphs.op_graph import Ints
+from graphs.problem import Problem
+from placers.learned.episodes import roll_out
 from placers.learned.finite import check_outputs
 from placers.learned.placeto.network import PlacetoNetwork
-from placers.learned.placeto.states import Kinship, States
-from placers.learned.shapes import Size, shape_of
+from placers.learned.placeto.states import Relatives, States
+from placers.learned.settings import SELF_IMITATION, EpisodeRules, Reinforce, Settings
+from placers.learned.shapes import Size, shape_of, weights_drawn_from
 
 NAME = "placeto"
+MOST_EPISODES = 16  # when it places; what is left of a budget is spent on what they passed through
+EVERY, MOST_SIMULATED = 4, 32  # fine-tuning's steps per simulation; more where an episode would take so many of these
+FINE_TUNING = Reinforce(
+    episodes=4, baseline_updates=1, steps=32, epochs=2, learning_rate=3e-3, final_learning_rate=1e-3,
+    entropy=0.03, final_entropy=0.01, gradient_norm=40.0, imitation=SELF_IMITATION, relative=True, normalised=True,
+)  # fmt: skip
 Count = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class Shape(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What a policy is made of; the knobs of a spec, "placeto:devices=2"."""
 
-    devices: Count = 0  # as published, for so many, by a one-hot; 0: any number, each scored by what it sees (ours)
+    devices: Count = 0  # as published, for this number, by a one-hot; 0: any number, each scored by what it sees (ours)
     width: Count = 0  # of the messages; 0: as many as features, as in the authors' code
     rounds: Size = 8  # of messages
     order: Literal["topological", "random", "given"] = "topological"  # in which units are visited
@@ -43,6 +54,9 @@ class Shape(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 class PlacetoPolicy(nn.Module):
     """A network of Placeto's as a distribution over devices."""
 
+    kind: ClassVar[str] = NAME
+    decoder_features: ClassVar[tuple[str, ...]] = ()
+
     def __init__(self, shape: Shape) -> None:
         super().__init__()
         self.shape = shape
@@ -57,9 +71,19 @@ class PlacetoPolicy(nn.Module):
                 "train one for any number (devices=0)"
             )
 
-    def see(self, states: Sequence[Progress], kinships: Sequence[Kinship]) -> States:
-        """The states as this policy reads them; their clusters are to be checked before."""
-        return States.of(states, kinships, self.shape.features)
+    @property
+    def order(self) -> str:
+        """In which units are visited."""
+        return self.shape.order
+
+    def view(self, problem: Problem) -> Relatives:
+        """Who is related to whom in a problem. Raises InputError if it has another number of devices."""
+        self.check(problem.cluster)
+        return Relatives.of(problem)
+
+    def stack(self, states: Sequence[Progress], views: Sequence[Relatives]) -> States:
+        """Several states as a batch, as this policy reads them."""
+        return States.of(states, views, self.shape.features)
 
     def logits(self, states: States) -> Tensor:
         """(states, devices); -inf beyond the devices of a state's cluster."""
@@ -84,14 +108,27 @@ class PlacetoPolicy(nn.Module):
         finite = log_probabilities.masked_fill(torch.isinf(log_probabilities), 0.0)
         return chosen, -(log_probabilities.exp() * finite).sum(-1)
 
+    def candidates(self, problem: Problem, count: int, seed: int) -> Ints:
+        """(at most count, units) what episodes from all units on the fastest device come to, the greedy one first.
 
-@dataclass(frozen=True, eq=False)
-class Turn:
-    """One decision of one episode."""
+        The ends of all come first, then what they passed through, the latest first.
+        """
+        relatives, observed, rng = self.view(problem), ObservedProblem.of(problem), np.random.default_rng(seed)
+        mdp = Mdp(Rules(start="single", order=self.order))
+        episodes = [mdp.begin(0, observed, rng) for _ in range(min(MOST_EPISODES, count))]
+        steps = roll_out(self, episodes, {observed: relatives}, torch.Generator().manual_seed(seed), greedy=1)
+        passed = [[episode.progress.placement.copy() for episode in episodes] for _ in steps]
+        allowed = (problem.made_allowed(placement) for after_step in reversed(passed) for placement in after_step)
+        return np.stack(_distinct(allowed)[:count])
 
-    episode: int
-    state: Progress  # as it was decided upon
-    device: int
+    def fine_tuning(self, problem: Problem, simulations: int) -> Settings:  # noqa: ARG002 - for any number of them
+        """Some episodes per update, which begin where the best one has come to.
+
+        A policy learns from parts of an episode, and soon leaves most units of the best placement where they are, so
+        that a budget buys hundreds of episodes.
+        """
+        rules = EpisodeRules(start="best", every=max(EVERY, ceil(problem.graph.num_units / MOST_SIMULATED)))
+        return Settings(reinforce=FINE_TUNING, rules=rules)
 
 
 def _mixed(logits: Tensor, share: float) -> Tensor:
@@ -108,28 +145,10 @@ def new_placeto(network: Shape | str, seed: int) -> PlacetoPolicy:
     Raises InputError as `shape_of` does.
     """
     shape = shape_of(network, NAME, Shape) if isinstance(network, str) else network
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
+    with weights_drawn_from(seed):
         return PlacetoPolicy(shape)
 
 
-def play(
-    policy: PlacetoPolicy,
-    episodes: Sequence[Episode],
-    kinships: Mapping[ObservedProblem, Kinship],
-    generator: torch.Generator,
-    *,
-    greedy: int = 0,
-) -> Iterator[list[Turn]]:
-    """Play episodes to their ends, a step of each at a time; yields what has been decided, the units already placed.
-
-    The first `greedy` of them take the most likely devices. Whoever wants rewards settles the episodes of the turns.
-    """
-    while living := [i for i, episode in enumerate(episodes) if not episode.ended]:
-        states = [episodes[i].progress.copy() for i in living]
-        seen = policy.see(states, [kinships[state.observed] for state in states])
-        devices = policy.act(seen, generator, greedy=torch.tensor(living) < greedy).tolist()
-        turns = [Turn(i, state, device) for i, state, device in zip(living, states, devices, strict=True)]
-        for turn in turns:
-            episodes[turn.episode].place(turn.device)
-        yield turns
+def _distinct(placements: Iterable[Ints]) -> list[Ints]:
+    """The placements, each once, in order of appearance."""
+    return list({placement.tobytes(): placement for placement in placements}.values())

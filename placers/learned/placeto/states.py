@@ -25,15 +25,15 @@ MOST_UNITS = 4000  # a table of the kin of each takes 16 MB then; the paper's gr
 
 
 @dataclass(frozen=True, eq=False)
-class Kinship:
+class Relatives:
     """Who is whose ancestor: the sets that Placeto pools over (section 3.2)."""
 
     edges: Ints  # (2, edges) producer unit, consumer unit
     kin: NDArray[np.uint8]  # (units, units) [v, u]: what u is to v; 0 to itself
 
     @classmethod
-    def of(cls, problem: Problem) -> Kinship:
-        """The kinship of a problem's units; parallel are those that are neither before nor after.
+    def of(cls, problem: Problem) -> Relatives:
+        """The relatives of a problem's units; parallel are those that are neither before nor after.
 
         Raises InputError for more than MOST_UNITS.
         """
@@ -65,16 +65,16 @@ class States:
     device: Tensor  # (parts,) which device it is for; 0 if for all
 
     @classmethod
-    def of(cls, states: Sequence[Progress], kinships: Sequence[Kinship], features: str) -> States:
-        """Stack states of any sizes, each with the kinship of its problem, showing `features` of the environment."""
+    def of(cls, states: Sequence[Progress], relatives: Sequence[Relatives], features: str) -> States:
+        """Stack states of any sizes, each with its problem's relatives, showing `features` of the environment."""
         shown = [FEATURES[features].of(state) for state in states]
         copies = np.array([len(each) for each in shown])
         sizes = np.array([each.shape[1] for each in shown])
         part_sizes = np.repeat(sizes, copies)
         first = np.concatenate([[0], part_sizes.cumsum()[:-1]])  # (parts,) node
         of_part = np.repeat(np.arange(len(states)), copies)  # (parts,) state
-        edges = [kinships[s].edges + offset for s, offset in zip(of_part.tolist(), first, strict=True)]
-        kin = [kinships[s].kin[states[s].current] for s in of_part.tolist()]
+        edges = [relatives[s].edges + offset for s, offset in zip(of_part.tolist(), first, strict=True)]
+        kin = [relatives[s].kin[states[s].current] for s in of_part.tolist()]
         current = first + np.array([state.current for state in states])[of_part]
         device = np.concatenate([np.arange(count) for count in copies])
         return cls(

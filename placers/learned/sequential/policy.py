@@ -1,38 +1,43 @@
 """SequentialPolicy: units are placed one after another, each device scored by what it would mean to put the unit there.
 
 The problem is encoded once, as in GDP, and the decoder is small: what it needs to know of the placement so far is in
-the features of the devices (`decoder_features`). They are relative, so one policy serves all graphs and clusters.
+the features of the devices (`sequential_rollout`). They are relative, so one policy serves all graphs and clusters.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass
+from typing import ClassVar, Literal
 
 import msgspec
 import numpy as np
 import torch
+from msgspec.structs import replace
 from torch import Tensor, nn
 
-from envs.costs.costs import Costs
+from envs.costs.costs import costs_of
 from graphs.op_graph import Floats, Ints
 from graphs.problem import Problem
 from placers.learned.batch import Batch
 from placers.learned.features import Observation, observe
 from placers.learned.finite import check_outputs
-from placers.learned.gdp.policy import Scores
+from placers.learned.policy import Scores, UnitDevices
 from placers.learned.sequential.decoder_features import FEATURES, Feature
 from placers.learned.sequential.encoder import Encoder
 from placers.learned.sequential.layout import Layout, renamed_by_use
 from placers.learned.sequential.rollout import roll_out
 from placers.learned.sequential.state import GIVEN, GREEDY, SAMPLED, Rollouts, RolloutState, Sampling, ScoreLayers
-from placers.learned.shapes import Size, shape_of
+from placers.learned.settings import Settings, brief_ppo
+from placers.learned.shapes import Size, shape_of, weights_drawn_from
 
 NAME = "sequential"
 EARLIER_PASSES = 3  # at most, in training
-SHARES_OF_PASSES = (0.5, 0.25, 0.15, 0.1)  # of the problems that are met after so many earlier passes, from none
+SHARES_OF_PASSES = (0.5, 0.25, 0.15, 0.1)  # of the problems that are met after 0, 1, 2 and 3 earlier passes
 EARLIEST_FINISH_FIRST = -2.0  # initial weight of a device's finish: a new policy leans to where a unit ends first
+PASSES = 2  # over all units when it places, of which the second sees the first; a third changed nothing
+HIGHEST_TEMPERATURE = 4.0  # of the last sample: a trained policy is sure of itself, and its samples hardly differ
+HIGHEST_FILL, LOWEST_FILL = 0.85, 0.7  # shares of memory that the greedy placement and the last sample may fill
 FORBIDDEN = -1e9  # logit of a device that is masked; infinity would give NaN where all are
 
 
@@ -57,33 +62,62 @@ class SequentialBatch:
 
     encoded: Batch
     layouts: tuple[Layout, ...]
-    latest: list[tuple[Tensor, Trace]] = field(default_factory=list)  # the placements played last, and their trace
-
-    @classmethod
-    def of(cls, observations: Sequence[Observation], layouts: Sequence[Layout]) -> SequentialBatch:
-        """A batch of problems of any sizes."""
-        return cls(Batch.of(observations), tuple(layouts))
-
-    @property
-    def unit_mask(self) -> Tensor:
-        """(problems, 2 * units) bool: what of an action is a decision, and not padded."""
-        units = self.encoded.unit_mask
-        return torch.cat([units, torch.zeros_like(units)], 1)
 
 
 @dataclass(frozen=True, eq=False)
 class Trace:
-    """What the decoder saw while it placed, for every (problem, sample, unit) with more than one device to choose."""
+    """What the decoder saw while it placed, for every (problem, sample, unit) with more than one device to choose.
 
-    rows: Tensor  # (rows,) allowed devices: index into the flattened (problems, samples, units, devices)
+    That follows from the placements and not from the policy, so one trace serves all epochs of an update.
+    """
+
+    rows: Tensor  # (rows,) allowed devices: index into the flattened (problems, samples, units, devices), ascending
     states: Tensor  # (rows,) index into the flattened (problems, units)
     features: Tensor  # (rows, features)
     allowed: Tensor  # (problems, samples, units, devices) bool
     log_probability: Tensor  # (problems, samples, units) as the roll-out computed it, under the policy of its time
 
+    def cat(self, other: Trace) -> Trace:
+        """Of the samples of both."""
+        allowed = torch.cat([self.allowed, other.allowed], 1)
+        first, second = self._rows_in(allowed.shape, 0), other._rows_in(allowed.shape, self.allowed.shape[1])
+        rows, order = torch.cat([first, second]).sort()
+        return Trace(
+            rows,
+            torch.cat([self.states, other.states])[order],
+            torch.cat([self.features, other.features])[order],
+            allowed,
+            torch.cat([self.log_probability, other.log_probability], 1),
+        )
+
+    def _rows_in(self, shape: torch.Size, sample: int) -> Tensor:
+        """(rows,) the rows where these samples, from the given one on, are some of those of a larger shape."""
+        problems, samples, units, devices = torch.unravel_index(self.rows, self.allowed.shape)
+        return ((problems * shape[1] + samples + sample) * shape[2] + units) * shape[3] + devices
+
+
+@dataclass(frozen=True, eq=False)
+class SequentialAction:
+    """The devices that were chosen, after an earlier pass or none, and what the decoder saw on the way."""
+
+    devices: Tensor  # (problems, samples, units)
+    earlier: Tensor  # (problems, samples, units) devices in the pass before, -1 in a first pass
+    trace: Trace
+
+    def cat(self, other: SequentialAction) -> SequentialAction:
+        """The samples of both."""
+        return SequentialAction(
+            torch.cat([self.devices, other.devices], 1),
+            torch.cat([self.earlier, other.earlier], 1),
+            self.trace.cat(other.trace),
+        )
+
 
 class SequentialPolicy(nn.Module):
     """A distribution over placements, unit by unit in the order of its shape."""
+
+    kind: ClassVar[str] = NAME
+    decoder_features: ClassVar[tuple[str, ...]] = FEATURES
 
     def __init__(self, shape: SequentialShape) -> None:
         super().__init__()
@@ -100,13 +134,14 @@ class SequentialPolicy(nn.Module):
         with torch.no_grad():
             self.skip.weight[0, Feature.FINISH] = EARLIEST_FINISH_FIRST
 
-    def view(self, problem: Problem, costs: Costs) -> tuple[Observation, Layout]:
+    def view(self, problem: Problem) -> tuple[Observation, Layout]:
         """What the policy sees of a problem."""
+        costs = costs_of(problem)
         return observe(problem, costs), Layout.of(problem, costs, self.shape.order)
 
     def stack(self, views: Sequence[tuple[Observation, Layout]]) -> SequentialBatch:
         """Several views as a batch."""
-        return SequentialBatch.of([seen for seen, _ in views], [layout for _, layout in views])
+        return SequentialBatch(Batch.of([seen for seen, _ in views]), tuple(layout for _, layout in views))
 
     def forward(self, batch: Batch) -> Tensor:
         """The state of every unit, (problems, units, hidden)."""
@@ -114,73 +149,77 @@ class SequentialPolicy(nn.Module):
         return states
 
     @torch.no_grad()
-    def act(self, batch: SequentialBatch, samples: int, generator: torch.Generator) -> Tensor:
-        """Draw actions, (problems, samples, 2 * units): devices, then those of the pass before, or -1 in a first pass.
-
-        Each problem is met in a first pass, or after one or more, which all its samples then share. What was seen on
-        the way is kept for `score`.
-        """
+    def act(self, batch: SequentialBatch, samples: int, generator: torch.Generator) -> SequentialAction:
+        """Draw devices. Each problem is met in a first pass, or after one or more, which all its samples then share."""
         states = self(batch.encoded)
         shape = len(batch.layouts), samples, states.shape[1]
         uniform = torch.rand(shape, generator=generator)
-        earlier = (
+        numbers = (
             torch.rand((EARLIER_PASSES, len(batch.layouts), states.shape[1]), generator=generator).double().numpy()
         )
         passes = torch.multinomial(torch.tensor(SHARES_OF_PASSES), len(batch.layouts), True, generator=generator)
-        actions = torch.full((*shape[:2], 2 * shape[2]), -1)
+        earlier = torch.full(shape, -1)
         for i, layout in enumerate(batch.layouts):
             units = len(layout.order)
             before = np.full((1, units), -1)
-            for numbers in earlier[: int(passes[i]), i]:
-                before = self._draw(layout, states[i], Sampling.of(SAMPLED, numbers[None, :units], before))
-            actions[i, :, shape[2] : shape[2] + units] = torch.from_numpy(before)
-        self._play(batch, states, SAMPLED, uniform, actions)
-        return actions
+            for of_pass in numbers[: int(passes[i]), i]:
+                before = self._draw(layout, states[i], Sampling.of(SAMPLED, of_pass[None, :units], before))
+            earlier[i, :, :units] = torch.from_numpy(before)
+        return self._roll_out(batch, states, SAMPLED, uniform, torch.full(shape, -1), earlier)
 
-    def actions_of(self, batch: SequentialBatch, placements: Sequence[Ints]) -> Tensor:
-        """(problems, 1, 2 * units) the actions of a first pass that lead to placements, (units,) each.
+    def actions_of(self, batch: SequentialBatch, placements: Sequence[Ints]) -> SequentialAction:
+        """The actions of a first pass that lead to placements, (units,) each.
 
-        Equal devices are renamed such that of those still empty the first is taken, as the decoder must.
+        Equal devices are renamed: of those still empty the first is taken, as the decoder must.
         """
-        units = batch.encoded.unit_mask.shape[1]
-        actions = torch.full((len(placements), 1, 2 * units), -1)
-        for i, (layout, placement) in enumerate(zip(batch.layouts, placements, strict=True)):
-            renamed = torch.from_numpy(renamed_by_use(layout, placement))
-            actions[i, 0, : len(renamed)] = renamed
-        actions[:, :, :units].clamp_(min=0)
-        return actions
+        renamed = [
+            renamed_by_use(layout, placement) for layout, placement in zip(batch.layouts, placements, strict=True)
+        ]
+        devices = UnitDevices.of(renamed, batch.encoded.unit_mask.shape[1]).devices
+        return self.follow(batch, devices, torch.full_like(devices, -1))
 
-    def score(self, batch: SequentialBatch, placements: Tensor) -> Scores:
-        """Log-probabilities and entropy of actions (problems, samples, 2 * units), differentiable.
+    @torch.no_grad()
+    def follow(self, batch: SequentialBatch, devices: Tensor, earlier: Tensor) -> SequentialAction:
+        """The action that is these devices after an earlier pass, (problems, samples, units) both."""
+        return self._roll_out(batch, self(batch.encoded), GIVEN, torch.zeros(devices.shape), devices, earlier)
 
-        The log-probability of a device that the decoder would not allow is as good as minus infinity.
+    def score(self, batch: SequentialBatch, action: SequentialAction) -> Scores:
+        """Log-probabilities and entropy of actions, differentiable.
+
+        The log-probability of a device that the decoder would not allow is as good as minus infinity. There are
+        2 * units decisions, of which the latter half, those of the earlier pass, is masked: sums over all are rounded
+        as they were when policies were trained with them.
         """
-        encoded = self(batch.encoded)
-        trace = self.trace(batch, placements)
+        encoded, trace = self(batch.encoded), action.trace
         states = encoded.flatten(0, 1)
         hidden = torch.relu(states.index_select(0, trace.states) + self.first(trace.features))
         rated = self.out(torch.relu(self.second(hidden))) + self.skip(trace.features)
         logits = torch.where(trace.allowed, 0.0, FORBIDDEN).flatten().index_put((trace.rows,), rated.squeeze(-1))
         log_probabilities = logits.view(trace.allowed.shape).log_softmax(-1)
-        devices = placements[..., : encoded.shape[1]].clamp_min(0)
-        chosen = log_probabilities.gather(-1, devices[..., None]).squeeze(-1)
+        chosen = log_probabilities.gather(-1, action.devices.clamp_min(0)[..., None]).squeeze(-1)
         entropy = -(log_probabilities.exp() * log_probabilities).sum(-1).mean(1)
-        mask = batch.unit_mask
-        return Scores(torch.cat([chosen, 0 * chosen], 2) * mask[:, None], torch.cat([entropy, 0 * entropy], 1) * mask)
+        units = batch.encoded.unit_mask
+        mask = torch.cat([units, torch.zeros_like(units)], 1)
+        return Scores(
+            torch.cat([chosen, 0 * chosen], 2) * mask[:, None], torch.cat([entropy, 0 * entropy], 1) * mask, mask
+        )
+
+    def candidates(self, problem: Problem, count: int, seed: int) -> Ints:
+        """(count, units) the greedy placement, then ever bolder samples, all after `PASSES` passes."""
+        temperatures = np.linspace(1.0, HIGHEST_TEMPERATURE, count)
+        shares = np.linspace(HIGHEST_FILL, LOWEST_FILL, count)
+        placements: Ints = self.decode(self.stack([self.view(problem)]), temperatures, shares, seed, passes=PASSES)[-1]
+        return placements
+
+    def fine_tuning(self, problem: Problem, simulations: int) -> Settings:  # noqa: ARG002 - for all problems alike
+        """Bold: a trained decoder is nearly certain everywhere, and would otherwise try the same placement again."""
+        ppo = brief_ppo(simulations)
+        return Settings(
+            ppo=replace(ppo, learning_rate=1e-3, final_learning_rate=1e-3, entropy=0.06, final_entropy=0.02)
+        )
 
     @torch.no_grad()
-    def trace(self, batch: SequentialBatch, placements: Tensor) -> Trace:
-        """What the decoder sees while it takes the actions (problems, samples, 2 * units).
-
-        That does not depend on the policy, so the latest trace of a batch serves all epochs of an update.
-        """
-        if not batch.latest or batch.latest[0][0] is not placements:
-            states = self(batch.encoded)
-            self._play(batch, states, GIVEN, torch.zeros((*placements.shape[:2], states.shape[1])), placements)
-        return batch.latest[0][1]
-
-    @torch.no_grad()
-    def candidates(
+    def decode(
         self, batch: SequentialBatch, temperatures: Floats, shares: Floats, seed: int, *, passes: int = 1
     ) -> Ints:
         """(passes, choices, units) placements of a single problem after each pass: the greedy one, then samples.
@@ -204,19 +243,20 @@ class SequentialPolicy(nn.Module):
         self._run(layout, states, sampling, rollouts)
         return rollouts.placements
 
-    def _play(self, batch: SequentialBatch, states: Tensor, mode: int, uniform: Tensor, actions: Tensor) -> None:
-        """Roll out all samples of all problems, (problems, samples, units); writes the devices, keeps the trace."""
-        width = states.shape[1]
-        played = []
+    def _roll_out(
+        self, batch: SequentialBatch, states: Tensor, mode: int, uniform: Tensor, devices: Tensor, earlier: Tensor
+    ) -> SequentialAction:
+        """Roll out all samples of all problems, (problems, samples, units); devices are followed if they are GIVEN."""
+        chosen, played = devices.clone(), []
         for i, layout in enumerate(batch.layouts):
             units = len(layout.order)
-            rollouts = Rollouts.room_for(layout, actions.shape[1], keep=True)
-            rollouts.placements[:] = actions[i, :, :units].numpy()
-            before = np.ascontiguousarray(actions[i, :, width : width + units].numpy())
+            rollouts = Rollouts.room_for(layout, devices.shape[1], keep=True)
+            rollouts.placements[:] = devices[i, :, :units].numpy()
+            before = np.ascontiguousarray(earlier[i, :, :units].numpy())
             self._run(layout, states[i], Sampling.of(mode, uniform[i].double().numpy(), before), rollouts)
-            actions[i, :, :units] = torch.from_numpy(rollouts.placements)
+            chosen[i, :, :units] = torch.from_numpy(rollouts.placements)
             played.append(rollouts)
-        batch.latest[:] = [(actions, _trace(played, batch))]
+        return SequentialAction(chosen, earlier, _trace(played, batch))
 
     def _run(self, layout: Layout, states: Tensor, sampling: Sampling, rollouts: Rollouts) -> None:
         layers = ScoreLayers(
@@ -233,10 +273,8 @@ class SequentialPolicy(nn.Module):
 
 def new_sequential(network: str, seed: int) -> SequentialPolicy:
     """An untrained policy of the shape in a spec; same seed, same weights. Raises InputError as `shape_of` does."""
-    shape = shape_of(network, NAME, SequentialShape)
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        return SequentialPolicy(shape)
+    with weights_drawn_from(seed):
+        return SequentialPolicy(shape_of(network, NAME, SequentialShape))
 
 
 def _trace(played: Sequence[Rollouts], batch: SequentialBatch) -> Trace:

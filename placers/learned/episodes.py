@@ -1,0 +1,81 @@
+"""Policies that place the units of a problem one after another, seeing where all are: the episodes of Placeto's MDP."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+import msgspec
+import torch
+from torch import Tensor
+
+from envs.gym.iterative import Episode
+from envs.gym.observations import Progress
+from envs.gym.observed_problem import ObservedProblem
+from graphs.problem import Problem
+from placers.learned.policy import LearnedPolicy
+
+View = TypeVar("View")
+States = TypeVar("States")
+
+
+class EpisodePolicy(LearnedPolicy, Protocol[View, States]):
+    """A distribution over devices for the current unit of an episode, which REINFORCE trains."""
+
+    @property
+    def shape(self) -> msgspec.Struct:
+        """What it is made of; a run is resumed only with the same."""
+        ...
+
+    @property
+    def order(self) -> str:
+        """In which units are visited, as in `envs.gym.iterative.Rules`."""
+        ...
+
+    def view(self, problem: Problem) -> View:
+        """What the policy sees of a problem. Raises InputError if the policy is not for such a problem."""
+        ...
+
+    def stack(self, states: Sequence[Progress], views: Sequence[View]) -> States:
+        """Several states, each with the view of its problem, as a batch."""
+        ...
+
+    def act(self, states: States, generator: torch.Generator, *, greedy: Tensor | None = None) -> Tensor:
+        """(states,) devices, drawn; the most likely where `greedy`, (states,) bool, is true."""
+        ...
+
+    def score(self, states: States, devices: Tensor) -> tuple[Tensor, Tensor]:
+        """Log-probabilities of devices, (states,) or several for each state; and its entropy in nats, (states,)."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Decision:
+    """One decision of one episode."""
+
+    episode: int
+    state: Progress  # as it was decided upon
+    device: int
+
+
+def roll_out(
+    policy: EpisodePolicy[View, States],
+    episodes: Sequence[Episode],
+    views: Mapping[ObservedProblem, View],
+    generator: torch.Generator,
+    *,
+    greedy: int = 0,
+) -> Iterator[list[Decision]]:
+    """Follow episodes to their ends, a step of each at a time; yields the decisions, the units being placed already.
+
+    The first `greedy` of them take the most likely devices. Whoever wants rewards simulates the placements in between.
+    """
+    while running := [i for i, episode in enumerate(episodes) if not episode.ended]:
+        states = [episodes[i].progress.copy() for i in running]
+        batch = policy.stack(states, [views[state.observed] for state in states])
+        devices = policy.act(batch, generator, greedy=torch.tensor(running) < greedy).tolist()
+        decisions = [Decision(i, state, device) for i, state, device in zip(running, states, devices, strict=True)]
+        for decision in decisions:
+            episodes[decision.episode].place(decision.device)
+        yield decisions
