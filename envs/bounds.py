@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from envs.costs.costs import CostModel, Costs, costs_of
+from envs.costs.costs import Costs, costs_of
 from envs.simulation.compiled import compiled
 from graphs.op_graph import Bools, Floats, Ints
 from graphs.problem import Problem
 
 
-def lower_bound(problem: Problem, cost_model: CostModel | None = None) -> float:
-    """The larger of the path bound and the work bound, in seconds; costs are the roofline's unless given."""
-    seconds = costs_of(problem, cost_model).op_seconds
+def lower_bound(problem: Problem) -> float:
+    """The larger of the path bound and the work bound, in seconds."""
+    seconds = costs_of(problem).op_seconds
     return max(path_bound(problem, seconds), work_bound(problem, seconds))
 
 

@@ -44,15 +44,15 @@ class CostModel(Protocol):
         ...
 
 
-def costs_of(problem: Problem, cost_model: CostModel | None = None) -> Costs:
-    """What ops cost by a cost model; without one, as the problem says, and if it does not, as follows from its graph.
+def costs_of(problem: Problem) -> Costs:
+    """What ops cost, as the problem says, and if it does not, as follows from its graph.
 
-    Raises InputError for a graph from which it does not follow, and as the cost model does.
+    Raises InputError for a graph from which it does not follow, as the cost model does, and for costs of another
+    problem or that are negative or not finite.
     """
-    if cost_model is None and problem.op_seconds is not None:
-        return Costs(problem.op_seconds)
-    costs = (cost_model or load_cost_model(cost_model_of(problem.graph))).costs(problem)
-    return _where_allowed(problem, costs)
+    if problem.op_seconds is None:
+        return _costs_by(problem, load_cost_model(cost_model_of(problem.graph)))
+    return _checked(problem, Costs(problem.op_seconds))
 
 
 def unit_seconds(problem: Problem) -> Floats:
@@ -71,8 +71,7 @@ def timed(problem: Problem, what: CostModel | str = AUTO) -> Problem:
     `AUTO` is the one that follows from the graph. Raises InputError as `costs_of` does, and if all ops take no time.
     """
     spec = cost_model_of(problem.graph) if what == AUTO else what
-    costs = costs_of(problem, load_cost_model(spec))
-    check_costs(problem, costs)
+    costs = _costs_by(problem, load_cost_model(spec))
     if not costs.op_seconds.any():
         raise InputError(
             f"all ops of {problem.name} take 0 s by cost model {spec!r}; give them FLOPs and bytes, or measured times: "
@@ -108,8 +107,8 @@ def cost_model_of(graph: OpGraph) -> str:
     )
 
 
-def check_costs(problem: Problem, costs: Costs) -> None:
-    """Raise InputError for costs of another problem, and for seconds that are negative or not finite."""
+def _checked(problem: Problem, costs: Costs) -> Costs:
+    """The costs. Raises InputError for those of another problem, and for seconds that are negative or not finite."""
     expected = (len(problem.graph), len(problem.cluster))
     if costs.op_seconds.shape != expected:
         raise InputError(f"{problem.name}: op_seconds has shape {costs.op_seconds.shape}, expected {expected}")
@@ -120,18 +119,20 @@ def check_costs(problem: Problem, costs: Costs) -> None:
             f"{problem.name}: op {problem.graph.names[op]!r} takes {costs.op_seconds[op, device]} seconds on "
             f"{problem.cluster.devices[device].name!r}; expected a finite number >= 0, at most {LONGEST:g}"
         )
+    return costs
 
 
-def _where_allowed(problem: Problem, costs: Costs) -> Costs:
-    """The costs, but far more than all work together on devices that the graph forbids to an op.
+def _costs_by(problem: Problem, cost_model: CostModel) -> Costs:
+    """The costs by a model, but far more than all work together on devices that the graph forbids to an op.
 
     So what compares devices by their seconds keeps away from those, as searches and list schedulers do.
     """
+    costs = _checked(problem, cost_model.costs(problem))
     if problem.allowed is None:
         return costs
     forbidden = ~problem.allowed[problem.graph.units]
     seconds = np.where(forbidden, FORBIDDEN * (costs.op_seconds.sum() + 1.0), costs.op_seconds)
-    return Costs(seconds)
+    return _checked(problem, Costs(seconds))
 
 
 def load_cost_model(what: CostModel | str) -> CostModel:

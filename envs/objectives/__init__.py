@@ -6,12 +6,11 @@ time; another objective, or a simulator of one's own, is another evaluator.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 
-from envs.costs.costs import CostModel, costs_of
 from envs.plan import Plan
 from envs.simulation.simulator import Outcomes, Placements
 from graphs.foundation import by_name
@@ -66,17 +65,15 @@ def evaluator_of(problem: Problem) -> Evaluator:
     return load_objective(problem.objective).evaluator(problem)
 
 
-def evaluate_objective(problem: Problem, plan: Plan, *, cost_model: CostModel | None = None) -> float | None:
+def evaluate_objective(problem: Problem, plan: Plan) -> float | None:
     """What a problem's objective says of a plan, in seconds; None where that is the step time.
 
-    What ops cost is what the problem says, unless a cost model is given. Raises InputError if the plan is not one for
-    this problem.
+    Raises InputError if the plan is not one for this problem.
     """
     if problem.objective == STEP_TIME:
         return None
     plan.check(problem)
-    costed = replace(problem, op_seconds=costs_of(problem, cost_model).op_seconds)
-    return float(evaluator_of(costed).seconds(plan.per_unit(problem)[None])[0])
+    return float(evaluator_of(problem).seconds(plan.per_unit(problem)[None])[0])
 
 
 @dataclass(frozen=True)

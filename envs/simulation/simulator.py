@@ -10,7 +10,7 @@ from itertools import repeat
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.costs.costs import CostModel, Costs, check_costs, costs_of
+from envs.costs.costs import Costs, costs_of
 from envs.plan import Plan
 from envs.simulation.blueprint import Blueprint, Indices, static_bytes
 from envs.simulation.engine import TENSORS, Run, time_placements
@@ -59,13 +59,10 @@ class Simulator:
     costs that do not match the problem.
     """
 
-    def __init__(
-        self, problem: Problem, *, cost_model: CostModel | None = None, priority: str | Floats | Ints = "fifo"
-    ) -> None:
+    def __init__(self, problem: Problem, *, priority: str | Floats | Ints = "fifo") -> None:
         self.problem = problem
-        self.costs: Costs = costs_of(problem, cost_model)
+        self.costs: Costs = costs_of(problem)
         self.simulations = 0  # how many placements it has timed
-        check_costs(problem, self.costs)
         self._blueprint = Blueprint.of(problem, self.costs.op_seconds, _priorities(problem.graph, self.costs, priority))
         self._runs = [Run.room_for(self._blueprint)]  # one per thread
         self._memory_bytes = problem.cluster.memory_bytes
@@ -164,12 +161,10 @@ class Simulator:
         return np.ascontiguousarray(array, np.uint32)
 
 
-def simulate(
-    problem: Problem, plan: Plan, *, cost_model: CostModel | None = None, priority: str | Floats | Ints = "fifo"
-) -> Timeline:
+def simulate(problem: Problem, plan: Plan, *, priority: str | Floats | Ints = "fifo") -> Timeline:
     """Time a plan. Raises InputError if it is not one for this problem, or places an op on several devices."""
     check_single(problem, plan)
-    return Simulator(problem, cost_model=cost_model, priority=priority).timeline(plan.per_unit(problem))
+    return Simulator(problem, priority=priority).timeline(plan.per_unit(problem))
 
 
 def check_single(problem: Problem, plan: Plan) -> None:

@@ -1,12 +1,13 @@
 """Lower bounds that are worth something; that they hold for random problems is tested beside the oracle."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from envs.bounds import lower_bound, path_bound, work_bound
 from envs.simulation.simulator import Simulator
 from graphs.problem import Problem
-from tests.oracle.strategies import Fixed
 from tests.oracle.toys import Toy, toy_cluster, toy_graph
 
 
@@ -17,10 +18,10 @@ def test_a_chain_takes_its_length_and_its_launches() -> None:
 
 
 def test_a_chain_may_have_to_move() -> None:
-    problem = Problem(toy_graph([1, 1], [(0, 1)], output_bytes=[2, 0]), toy_cluster(2))
     seconds = np.array([[1.0, 9.0], [9.0, 1.0]])
-    assert lower_bound(problem, Fixed(seconds)) == 4  # with the transfer, not 2
-    assert Simulator(problem, cost_model=Fixed(seconds)).run([0, 1]).step_seconds == 4
+    problem = Problem(toy_graph([1, 1], [(0, 1)], output_bytes=[2, 0]), toy_cluster(2), op_seconds=seconds)
+    assert lower_bound(problem) == 4  # with the transfer, not 2
+    assert Simulator(problem).run([0, 1]).step_seconds == 4
 
 
 def test_independent_ops_share_the_devices() -> None:
@@ -28,7 +29,7 @@ def test_independent_ops_share_the_devices() -> None:
     assert lower_bound(problem) == 4
     unequal = np.tile([1.0, 3.0], (4, 1))  # the first device is three times as fast
     assert work_bound(problem, unequal) == pytest.approx(3.0)
-    assert Simulator(problem, cost_model=Fixed(unequal)).run([0, 0, 0, 1]).step_seconds == 3
+    assert Simulator(replace(problem, op_seconds=unequal)).run([0, 0, 0, 1]).step_seconds == 3
 
 
 def test_units_stay_together() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from envs.costs.cost_models.roofline import Roofline
-from envs.costs.costs import load_cost_model
+from envs.costs.costs import load_cost_model, timed
 from envs.costs.efficiency_file import Efficiencies, Efficiency, KindClass, load_efficiencies, save_efficiencies
 from envs.simulation.simulator import Simulator
 from graphs.cluster import Cluster, Device
@@ -95,7 +95,7 @@ def test_a_launch_is_counted_once_and_by_the_simulator() -> None:
     for launch in (0.0, 10.0):
         problem = Problem(one, toy_cluster(1, launch=launch))
         assert Roofline().costs(problem).op_seconds.tolist() == [[3.0], [2.0]]
-        assert Simulator(problem, cost_model=Roofline()).run([0, 0]).step_seconds == 3.0 + launch + 2.0
+        assert Simulator(timed(problem, Roofline())).run([0, 0]).step_seconds == 3.0 + launch + 2.0
 
 
 def test_typical_efficiencies_are_below_peak_and_list_real_kinds() -> None:
@@ -209,8 +209,7 @@ def test_two_recorded_times_of_the_same_are_refused(tmp_path: Path) -> None:
 def test_a_simulation_takes_recorded_times(four_ops_two_devices: Toy, tmp_path: Path) -> None:
     problem = four_ops_two_devices.problem
     file = times(tmp_path / "times.json", [{"kind": "toy", "seconds": {"gpu": 2}}])
-    simulator = Simulator(problem, cost_model=load_cost_model(f"recorded:file={file}"))
+    simulator = Simulator(timed(problem, f"recorded:file={file}"))
     assert simulator.run([0, 0, 0, 0]).step_seconds == 8.0
     slower = replace(problem, cluster=toy_cluster(2, launch=1.0))
-    cost_model = load_cost_model(f"recorded:file={file}")
-    assert Simulator(slower, cost_model=cost_model).run([0, 0, 0, 0]).step_seconds == 8.0 + 3.0
+    assert Simulator(timed(slower, f"recorded:file={file}")).run([0, 0, 0, 0]).step_seconds == 8.0 + 3.0

@@ -81,7 +81,7 @@ def test_only_the_pairs_that_are_free_are() -> None:
 def test_an_op_starts_by_the_recurrence_of_list_scheduling(case: Case) -> None:
     cluster = case.problem.cluster.with_free_links()
     problem = replace(case.problem, cluster=cluster)
-    timeline = Simulator(problem, cost_model=case.cost_model, priority=case.priority).timeline(case.placements[0])
+    timeline = Simulator(problem, priority=case.priority).timeline(case.placements[0])
     graph, where = problem.graph, timeline.placement
     for op in range(len(graph)):
         ready = 0.0
@@ -96,7 +96,7 @@ def test_an_op_starts_by_the_recurrence_of_list_scheduling(case: Case) -> None:
         free_at = (timeline.finish[sooner] + launch).max(initial=0.0)
         together = (where == where[op]) & (timeline.start == timeline.start[op])  # no time between them
         assert timeline.start[op] == max(ready, free_at) or together.sum() > 1
-    assert timeline.step_seconds >= lower_bound(problem, case.cost_model) * (1 - 1e-12)
+    assert timeline.step_seconds >= lower_bound(problem) * (1 - 1e-12)
 
 
 @pytest.mark.parametrize("seed", range(8))

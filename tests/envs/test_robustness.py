@@ -18,7 +18,7 @@ from tests.oracle.toys import random_graph, toy_cluster, toy_graph
 @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 @given(cases())
 def test_without_noise_every_draw_is_the_simulated_step(case: Case) -> None:
-    problem = Problem(case.problem.graph, case.problem.cluster, op_seconds=case.cost_model.op_seconds)
+    problem = Problem(case.problem.graph, case.problem.cluster, op_seconds=case.op_seconds)
     plan = Plan.of_units(problem, case.placements[0])
     found = robustness(problem, plan, noise=0.0, draws=2)
     assert found.step_seconds == found.median_seconds == found.worst_seconds

@@ -1,5 +1,7 @@
 """What the simulator accepts, refuses and counts."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -7,7 +9,6 @@ from envs.plan import Plan
 from envs.simulation.simulator import Outcomes, Simulator, simulate
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
-from tests.oracle.strategies import Fixed
 from tests.oracle.toys import Toy, random_graph, toy_cluster, toy_graph
 
 
@@ -78,11 +79,11 @@ def test_bad_costs_and_priorities_are_refused(four_ops_two_devices: Toy) -> None
         with pytest.raises(InputError, match="one number for each of the 4 ops"):
             Simulator(problem, priority=np.array(order))
     with pytest.raises(InputError, match=r"shape \(4, 3\), expected \(4, 2\)"):
-        Simulator(problem, cost_model=Fixed(np.zeros((4, 3))))
+        Simulator(replace(problem, op_seconds=np.zeros((4, 3))))
     seconds = np.zeros((4, 2))
     seconds[2, 1] = np.nan
     with pytest.raises(InputError, match="'c' takes nan seconds on 'gpu:1'"):
-        Simulator(problem, cost_model=Fixed(seconds))
+        Simulator(replace(problem, op_seconds=seconds))
 
 
 def test_the_best_outcome_fits_if_any_does() -> None:

@@ -7,28 +7,17 @@ from dataclasses import dataclass, replace
 import numpy as np
 from hypothesis import strategies as st
 
-from envs.costs.costs import Costs
 from graphs.cluster import FREE, Cluster, Device
 from graphs.op_graph import Floats, Ints, OpGraph, Phase
 from graphs.problem import Problem
 
 
 @dataclass(frozen=True, eq=False)
-class Fixed:
-    """A cost model that gives what it was given."""
-
-    op_seconds: Floats
-
-    def costs(self, problem: Problem) -> Costs:
-        return Costs(self.op_seconds)
-
-
-@dataclass(frozen=True, eq=False)
 class Case:
-    """A problem, its costs, and placements of it."""
+    """A problem and placements of it."""
 
     problem: Problem
-    cost_model: Fixed
+    op_seconds: Floats  # those of the problem
     placements: Ints  # (plans, units)
     priority: str | Floats  # one of the names, or a given order, (ops,)
 
@@ -45,12 +34,12 @@ BYTES = st.integers(0, 4)
 def cases(draw: st.DrawFn, max_ops: int = 8, max_devices: int = 4, plans: int = 3) -> Case:
     ops, devices = draw(st.integers(1, max_ops)), draw(st.integers(1, max_devices))
     problem = Problem(draw(graphs(ops)), draw(clusters(devices)), draw(st.sampled_from(("sgd", "adam"))))
-    seconds = draw(st.lists(SECONDS, min_size=ops * devices, max_size=ops * devices))
+    seconds = np.reshape(draw(st.lists(SECONDS, min_size=ops * devices, max_size=ops * devices)), (ops, devices))
     units = problem.graph.num_units
     places = draw(st.lists(st.integers(0, devices - 1), min_size=plans * units, max_size=plans * units))
     return Case(
-        problem,
-        Fixed(np.reshape(seconds, (ops, devices))),
+        replace(problem, op_seconds=seconds),
+        seconds,
         np.reshape(places, (plans, units)),
         draw(st.sampled_from(("fifo", "critical_path")) | given_orders(ops)),
     )

@@ -18,7 +18,7 @@ brief = settings(max_examples=300, deadline=None, suppress_health_check=list(Hea
 
 
 def simulator_of(case: Case) -> Simulator:
-    return Simulator(case.problem, cost_model=case.cost_model, priority=case.priority)
+    return Simulator(case.problem, priority=case.priority)
 
 
 @thorough
@@ -27,7 +27,7 @@ def test_the_engine_equals_the_oracle(case: Case) -> None:
     simulator = simulator_of(case)
     outcomes = simulator.run_batch(case.placements)
     for plan in range(len(case.placements)):
-        expected = simulate(case.problem, case.cost_model.op_seconds.tolist(), case.per_op(plan), case.priority)
+        expected = simulate(case.problem, case.op_seconds.tolist(), case.per_op(plan), case.priority)
         timeline = simulator.timeline(case.placements[plan])
         moved = timeline.transfers
         copies = zip(moved.output, moved.producer, moved.destination, moved.start, moved.finish, strict=True)
@@ -110,7 +110,7 @@ def test_a_batch_and_one_at_a_time_give_the_same_bits(case: Case) -> None:
 @brief
 @given(cases())
 def test_no_placement_is_faster_than_the_lower_bound(case: Case) -> None:
-    bound = lower_bound(case.problem, case.cost_model)
+    bound = lower_bound(case.problem)
     assert bound >= 0
     assert (simulator_of(case).run_batch(case.placements).step_seconds >= bound * (1 - 1e-12)).all()
 

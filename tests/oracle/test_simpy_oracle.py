@@ -14,9 +14,9 @@ from tests.oracle.toys import random_graph, toy_cluster
 @settings(max_examples=500, deadline=None, suppress_health_check=list(HealthCheck))
 @given(cases())
 def test_the_engine_agrees_with_simpy(case: Case) -> None:
-    simulator = Simulator(case.problem, cost_model=case.cost_model, priority=case.priority)
+    simulator = Simulator(case.problem, priority=case.priority)
     for plan in range(len(case.placements)):
-        expected = simulate(case.problem, case.cost_model.op_seconds.tolist(), case.per_op(plan), case.priority)
+        expected = simulate(case.problem, case.op_seconds.tolist(), case.per_op(plan), case.priority)
         timeline = simulator.timeline(case.placements[plan])
         moved = timeline.transfers
         copies = zip(moved.output, moved.producer, moved.destination, moved.start, moved.finish, strict=True)

@@ -10,7 +10,6 @@ from envs.timeline import Timeline
 from graphs.cluster import Cluster, Device
 from graphs.op_graph import Floats, OpGraph
 from graphs.problem import Problem
-from tests.oracle.strategies import Fixed
 from tests.oracle.toys import random_graph, toy_graph
 from tests.papers.placeto_simulator import BYTES_PER_SECOND, GAP_SECONDS, LAUNCH_SECONDS, neighbours, simulate
 
@@ -42,7 +41,7 @@ def test_the_engine_agrees_with_placetos_simulator(ops: int, devices: int) -> No
     for seed in range(5 if ops < 2000 else 1):
         graph, seconds = without_ties(random_graph(ops, seed, weights=False), seed)
         simulator = Simulator(
-            Problem(graph, p2_cluster(devices)), cost_model=Fixed(np.repeat(seconds[:, None], devices, axis=1))
+            Problem(graph, p2_cluster(devices), op_seconds=np.repeat(seconds[:, None], devices, axis=1))
         )
         placement = np.random.default_rng(seed).integers(0, devices, ops)
         theirs = simulate(seconds.tolist(), graph.output_bytes.tolist(), *neighbours(graph), placement.tolist())
