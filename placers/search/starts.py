@@ -2,32 +2,22 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
 
 from envs.costs.costs import fastest_device
+from graphs.foundation import by_name
 from graphs.foundation.errors import DoesNotFitError, InputError
 from graphs.op_graph import Ints
 from graphs.problem import Problem
 from placers.contract.placer import Placer, as_result
-from placers.gpipe import GPipe
-from placers.heft import Heft
-from placers.human_expert import HumanExpert
-from placers.m_etf import EarliestTaskFirst
-from placers.m_sct import SmallCommunicationTimes
-from placers.m_topo import MemoryTopological
-from placers.max_load_dp import MaxLoadDP
-from placers.metis import Metis
-from placers.peft import Peft
-from placers.pipedream import PipeDream
-from placers.round_robin import RoundRobin
-from placers.single_device import SingleDevice
 
 # In the order in which they are worth a simulation where there are few. Of random placements there are enough.
-STARTS: tuple[Placer, ...] = (
-    Heft(), HumanExpert(), SingleDevice(), MaxLoadDP(ideals=0), Peft(), EarliestTaskFirst(), SmallCommunicationTimes(),
-    PipeDream(), Metis(), GPipe(), MemoryTopological(), RoundRobin(),
+STARTS = (
+    "heft", "human_expert", "single_device", "max_load_dp:ideals=0", "peft", "m_etf", "m_sct", "pipedream", "metis",
+    "gpipe", "m_topo", "round_robin",
 )  # fmt: skip
 SHARE = 0.004  # of a search's budget that each placer may spend on simulations of its own
 MOST_SAMPLES = 64  # of a learned placer's policy that a start is chosen from
@@ -41,6 +31,12 @@ class Starts(NamedTuple):
     notes: tuple[str, ...]  # which placers were left out, and why
 
 
+@cache
+def cheap_placers() -> tuple[Placer, ...]:
+    """The placers of STARTS, built once a search asks for them: no room imports them."""
+    return tuple(by_name.build("placers", spec) for spec in STARTS)
+
+
 def starts(problem: Problem, budget: int, seed: int, learned: Placer | None = None) -> Starts:
     """Placements for a search with a number of simulations.
 
@@ -51,7 +47,7 @@ def starts(problem: Problem, budget: int, seed: int, learned: Placer | None = No
     found: list[Ints] = []
     notes: list[str] = []
     spent = 0
-    for placer in STARTS if learned is None else (learned, *STARTS):
+    for placer in cheap_placers() if learned is None else (learned, *cheap_placers()):
         if len(found) == max(budget, 1):
             break
         allowed = _samples(budget) if placer is learned else int(SHARE * budget)

@@ -20,7 +20,7 @@ from placers.learned.gdp.policy import new_gdp
 from placers.learned.learned_placer import LearnedPlacer
 from placers.learned.placeto.policy import new_placeto
 from placers.learned.sequential.policy import NAME, new_sequential
-from placers.search.starts import STARTS
+from placers.search.starts import cheap_placers
 from tests.oracle.toys import random_graph, toy_cluster
 from training.finetune import FineTuner
 from training.reinforce import ReinforceTrainer
@@ -115,7 +115,7 @@ def test_annealing_improves_the_best_start_of_a_released_workload(workload: str)
     if given is None:
         pytest.skip("the released workloads are not at hand")
     problem = replace(given, objective="max-load")
-    starts = np.array([placer.place(problem, budget=0).plan.per_unit(problem) for placer in STARTS])
+    starts = np.array([placer.place(problem, budget=0).plan.per_unit(problem) for placer in cheap_placers()])
     outcomes = evaluator_of(problem).run_batch(starts)
     best = outcomes.step_seconds[outcomes.fits].min()
     result = Annealing().place(problem, budget=1000)

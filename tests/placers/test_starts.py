@@ -14,7 +14,7 @@ from placers.contract.placer import Placer
 from placers.genetic import Genetic
 from placers.max_load_dp import MaxLoadDP
 from placers.search import starts as module
-from placers.search.starts import STARTS, starts
+from placers.search.starts import cheap_placers, starts
 from tests.oracle.toys import random_graph, toy_cluster
 
 SENTENCE = (
@@ -44,6 +44,11 @@ class Failing:
         raise self.error
 
 
+def give(monkeypatch: pytest.MonkeyPatch, *placers: Placer) -> None:
+    """Let searches begin with what these say."""
+    monkeypatch.setattr(module, "cheap_placers", lambda: placers)
+
+
 @pytest.mark.parametrize("count", [13, 70])
 def test_max_load_dp_names_itself_and_the_remedy(count: int) -> None:
     with pytest.raises(InputError) as refused:
@@ -64,7 +69,7 @@ def test_a_start_that_refuses_is_left_out_and_named(search: Placer, budget: int)
 
 @pytest.mark.parametrize("search", SEARCHES, ids=lambda search: search.name)
 def test_a_start_that_fails_is_left_out_and_named(search: Placer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "STARTS", (Failing(ZeroDivisionError("by zero")), *STARTS, Failing(KeyError())))
+    give(monkeypatch, Failing(ZeroDivisionError("by zero")), *cheap_placers(), Failing(KeyError()))
     result = search.place(Problem(random_graph(9, seed=0), toy_cluster(2)), budget=50)
     assert result.notes == (
         "start failing was left out: ZeroDivisionError: by zero", "start failing was left out: KeyError"
@@ -75,7 +80,7 @@ def test_a_start_that_fails_is_left_out_and_named(search: Placer, monkeypatch: p
 def test_there_are_as_many_starts_as_simulations_though_some_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = Problem(random_graph(9, seed=0), toy_cluster(2))
     others = starts(problem, 2, seed=0).placements
-    monkeypatch.setattr(module, "STARTS", (Failing(InputError("no")), *STARTS))
+    give(monkeypatch, Failing(InputError("no")), *cheap_placers())
     assert (starts(problem, 2, seed=0).placements == others).all()
     assert starts(problem, 2, seed=0).notes == ("start failing was left out: no",)
 
@@ -85,7 +90,7 @@ def test_there_are_as_many_starts_as_simulations_though_some_are_left_out(monkey
 def test_without_any_start_all_begins_on_the_fastest_device(
     search: Placer, budget: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "STARTS", (Failing(InputError("no")),))
+    give(monkeypatch, Failing(InputError("no")))
     problem = unlike(3)
     assert starts(problem, budget, seed=0).placements.tolist() == [[2] * 6]
     assert search.place(problem, budget=budget).simulations == budget
@@ -98,6 +103,6 @@ def test_a_failing_policy_is_left_out_too() -> None:
 
 
 def test_ctrl_c_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "STARTS", (Failing(KeyboardInterrupt()),))
+    give(monkeypatch, Failing(KeyboardInterrupt()))
     with pytest.raises(KeyboardInterrupt):
         Annealing().place(unlike(3), budget=5)
