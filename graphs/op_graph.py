@@ -307,7 +307,7 @@ def _rows(keys: Ints, then: Ints, ops: int) -> tuple[Ints, Ints]:
 
 
 def _some_cycle(edges: Ints, stuck: list[int]) -> list[int]:
-    """Walk backwards among the ops that never became ready, until one repeats."""
+    """AnnealingSearch backwards among the ops that never became ready, until one repeats."""
     among = set(stuck)
     producer = {int(v): int(u) for u, v in edges if int(u) in among and int(v) in among}
     path = [stuck[0]]

@@ -61,7 +61,7 @@ class Annealing(Named):
         The first simulations compare what the policy and the cheap placers say, as far as they go.
         """
         return searched(
-            lambda: Walk(problem, self, seed, budget), problem,
+            lambda: AnnealingSearch(problem, self, seed, budget), problem,
             name=self.name, seed=seed, budget=budget, seconds=self.seconds, file=self.file,
         )  # fmt: skip
 
@@ -69,7 +69,7 @@ class Annealing(Named):
 build = Annealing
 
 
-class Walk:
+class AnnealingSearch:
     """A placement that changes step by step.
 
     On large graphs two changes are tried at once, on two threads; the second counts only if the first is refused, as

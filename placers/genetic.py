@@ -1,8 +1,9 @@
 """A genetic algorithm with biased random keys (Gonçalves and Resende 2011), which others place graphs with, too.
 
 A chromosome is a number from 0 to 1 per unit; its place among equal intervals is the unit's device. The best
-chromosomes of a generation live on, a few are drawn anew, and the others take each key from one of the best, more often
-than not, or else from any. The first generation holds what the cheap placers say; without them it starts far behind.
+chromosomes of a generation live on, a few are drawn again, and the others take each key from one of the best, more
+often than not, or else from any. The first generation holds what the cheap placers say; without them it starts far
+behind.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from placers.search.search import State, check_limits, searched
 from placers.search.starts import starts
 
 ELITE = 0.2  # of a generation that lives on
-MUTANTS = 0.02  # of a generation that is drawn anew; more than that is lost work on graphs of hundreds of units
-FLIPPED = 2.0  # keys of a child that are drawn anew, on average: what keeps a population moving that has become alike
+MUTANTS = 0.02  # of a generation that is drawn again; more than that is lost work on graphs of hundreds of units
+FLIPPED = 2.0  # keys of a child that are drawn again, on average: what keeps a population moving that has become alike
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class Genetic(Named):
     def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> PlacerResult:
         """The best placement seen in exactly `budget` simulations; with none, HEFT's."""
         return searched(
-            lambda: Evolution(problem, self, seed, budget), problem,
+            lambda: GeneticSearch(problem, self, seed, budget), problem,
             name=self.name, seed=seed, budget=budget, seconds=self.seconds, file=self.file,
         )  # fmt: skip
 
@@ -57,7 +58,7 @@ class Genetic(Named):
 build = Genetic
 
 
-class Evolution:
+class GeneticSearch:
     """A generation, sorted by energy."""
 
     def __init__(self, problem: Problem, settings: Genetic, seed: int, budget: int) -> None:
@@ -103,7 +104,11 @@ class Evolution:
         return drawn
 
     def _decoded(self, keys: Floats) -> Ints:
-        """(plans, units) devices; where a unit may not run, the one that it would be moved to."""
+        """(plans, units) devices; where a unit may not run, the one that it would be moved to.
+
+        keys of one chromosome     0.31  0.77  0.52  0.08
+        two devices: floor(2 key)    0     1     1     0
+        """
         devices = np.minimum((keys * self._devices).astype(np.int64), self._devices - 1)
         return self._problem.made_allowed(devices)
 

@@ -59,6 +59,8 @@ def schedule(
     start, finish = np.zeros(len(graph)), np.zeros(len(graph))
     for op in order.tolist():
         unit = graph.units[op]
+        # ready (devices,): when the last input has come from where its producer is. A row per input, a column per
+        # device, 0 for a transfer within a device: max over rows of finish (inputs, 1) + transfer (inputs, devices)
         inputs = by_consumer[offsets[op] : offsets[op + 1]]
         producers = graph.edges[inputs, 0]
         sources = placement[graph.units[producers]]
@@ -92,14 +94,14 @@ class IdleTime:
         self._ends = [np.inf]
 
     def earliest(self, ready: float, seconds: float) -> float:
-        """The earliest start, from `ready` on, of something that takes so many seconds without a break."""
+        """The earliest start, from `ready` on, of something that takes this number of seconds without a break."""
         gap = bisect_left(self._ends, ready)
         while (start := max(self._starts[gap], ready)) + seconds > self._ends[gap]:
             gap += 1
         return start
 
     def take(self, start: float, seconds: float) -> None:
-        """Be busy from `start` on, a time that `earliest` gave for so many seconds."""
+        """Be busy from `start` on, a time that `earliest` gave for this number of seconds."""
         if seconds == 0:
             return
         gap = bisect_left(self._ends, start + seconds)

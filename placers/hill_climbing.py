@@ -1,4 +1,4 @@
-"""Hill climbing from random placements: a change is kept if it is no worse, and a climb that stalls starts anew."""
+"""Hill climbing from random placements: a change is kept if it is no worse, and a climb that stalls starts again."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class HillClimbing(Named):
     def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> PlacerResult:
         """The best placement seen in exactly `budget` simulations; with none, a random one."""
         return searched(
-            lambda: Climb(problem, self.patience, seed), problem,
+            lambda: HillClimbingSearch(problem, self.patience, seed), problem,
             name=self.name, seed=seed, budget=budget, seconds=self.seconds, file=self.file,
         )  # fmt: skip
 
@@ -44,7 +44,7 @@ class HillClimbing(Named):
 build = HillClimbing
 
 
-class Climb:
+class HillClimbingSearch:
     """A placement that gets better, until it no longer does."""
 
     def __init__(self, problem: Problem, patience: int, seed: int) -> None:
@@ -59,7 +59,7 @@ class Climb:
         self.incumbent = Incumbent(evaluator, self.current)
 
     def step(self, progress: float, left: int) -> None:  # noqa: ARG002 - always one simulation
-        """Try a change, or begin anew."""
+        """Try a change, or begin again."""
         begins = not np.isfinite(self.energy) or self.in_vain >= self._patience
         if begins and self.incumbent.simulations:
             self.current = self._anywhere()

@@ -4,9 +4,9 @@ Units are taken in topological order. A stage takes the time of its units on its
 that enter it if they take longer to send; it must hold no more than its device can, as long as there is such a
 partition. Stages are on the devices in their order, some of which may stay empty.
 
-Where the objective is the max-load, it is the baseline of that name in "Efficient Algorithms for Device Placement of
-DNN Graph Operators" (Tarnawski et al., NeurIPS 2020): branches are joined until the graph is nearly a path, and the
-path is split with the least largest load.
+Where the objective is of samples that follow one another, as max-load is, it is the baseline of that name in "Efficient
+Algorithms for Device Placement of DNN Graph Operators" (Tarnawski et al., NeurIPS 2020): branches are joined until the
+graph is nearly a path, and the path is split with the least largest load.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import numpy as np
 
 from envs.costs.costs import costs_of, unit_seconds
 from envs.held_memory import HeldMemory
+from envs.objectives import is_pipelined
 from envs.placer_result import PlacerResult
 from graphs.foundation.by_name import Named
 from graphs.op_graph import Floats, Ints
@@ -34,7 +35,7 @@ class PipeDream(Named):
 
     def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> PlacerResult:  # noqa: ARG002 - nothing to search
         """Without any simulation."""
-        if problem.objective == "max-load":
+        if is_pipelined(problem):
             return PlacerResult.of_units(problem, _along_a_path(problem), self.name, seed)
         units = problem.units
         held = HeldMemory.of(problem)

@@ -1,4 +1,4 @@
-"""Everything on one device: the fastest that holds it; under the max-load objective, the fastest, as published."""
+"""Everything on one device: the fastest that holds it; where samples follow one another, the fastest, as published."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import numpy as np
 
 from envs.costs.costs import unit_seconds
 from envs.held_memory import HeldMemory
+from envs.objectives import is_pipelined
 from envs.placer_result import PlacerResult
 from envs.simulation.simulator import Simulator
 from graphs.foundation.by_name import Named, unknown
@@ -35,7 +36,7 @@ class SingleDevice(Named):
             raise InputError(f"cluster {problem.cluster.name!r}: {unknown('kind of device', self.kind, sorted(kinds))}")
         seconds = np.where(asked, unit_seconds(problem).sum(axis=0), np.inf)
         memory = np.where(asked, problem.cluster.memory_bytes, -1.0)
-        if problem.objective == "max-load":
+        if is_pipelined(problem):
             fits = np.isfinite(seconds)
         else:
             fits = memory >= _needed_bytes(simulator, int(seconds.argmin()), budget)

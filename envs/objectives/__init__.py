@@ -36,7 +36,10 @@ class Evaluator(Protocol):
 
 
 class Objective(Protocol):
-    """What is to be made small."""
+    """What is to be made small.
+
+    One of samples that follow one another through the devices, as in a pipeline, says so by `pipelined = True`.
+    """
 
     @property
     def name(self) -> str:
@@ -65,6 +68,12 @@ def evaluator_of(problem: Problem) -> Evaluator:
     return load_objective(problem.objective).evaluator(problem)
 
 
+def is_pipelined(problem: Problem) -> bool:
+    """Whether a problem's objective is of samples that follow one another, and not of one step alone."""
+    objective = load_objective(problem.objective)
+    return bool(getattr(objective, "pipelined", False))
+
+
 def evaluate_objective(problem: Problem, plan: Plan) -> float | None:
     """What a problem's objective says of a plan, in seconds; None where that is the step time.
 
@@ -81,6 +90,11 @@ class OwnObjective(by_name.OwnExtension[Objective]):
     """An objective from a user's file."""
 
     folder = "envs.objectives"
+
+    @property
+    def pipelined(self) -> bool:
+        """What the user's objective says, if it says anything."""
+        return bool(getattr(self.built, "pipelined", False))
 
     def evaluator(self, problem: Problem) -> OwnEvaluator:
         """What the user's evaluator says. Raises UserCodeError for what its code raises."""

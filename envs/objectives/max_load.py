@@ -18,6 +18,7 @@ class MaxLoad:
     """The load of the busiest device (`envs.device_loads`)."""
 
     name: ClassVar[str] = "max-load"
+    pipelined: ClassVar[bool] = True
 
     def evaluator(self, problem: Problem) -> BusiestDevice:
         """Its seconds per sample."""

@@ -1,4 +1,4 @@
-"""Rewards: what a decider is told after each step of an environment. An extension folder: one file, one reward.
+"""Rewards: what a decider is given after each step of an environment. An extension folder: one file, one reward.
 
 The `build` of each file returns a function (before, after, last, penalty) -> float: of the outcomes of the placement
 before and after the step, whether the step is the episode's last, and what memory above a threshold costs. A file whose
@@ -55,11 +55,6 @@ def load_reward(spec: str) -> RewardFunction:
     """The reward that a spec names, such as "improvement" or "my.py:build". Raises InputError for what is none."""
     function: RewardFunction = by_name.build(FOLDER, spec)
     return function
-
-
-def find_reward(spec: str, penalty: Penalty) -> Reward:
-    """The same with its penalty settled."""
-    return settled(load_reward(spec), penalty)
 
 
 def settled(function: RewardFunction, penalty: Penalty) -> Reward:

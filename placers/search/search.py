@@ -53,8 +53,8 @@ def searched(
 ) -> PlacerResult:
     """The best placement after exactly `budget` simulations, or fewer if the seconds are over before.
 
-    With a file the search goes on from there if it exists, and is saved there when it ends or is stopped. A search that
-    was stopped and goes on ends where it would have ended. Raises InputError for a file of another search, and
+    With a file the search resumes from there if it exists, and is saved there when it ends or is stopped. A search that
+    was stopped and resumes ends where it would have ended. Raises InputError for a file of another search, and
     KeyboardInterrupt, once saved, after Ctrl-C.
     """
     started = time.monotonic()
@@ -74,7 +74,7 @@ def searched(
     if path is not None:
         _save(search, path, label)
     if interrupts.requested:
-        kept = f"; saved in {path}, from where the same command goes on" if path else ""
+        kept = f"; saved in {path}, and the same command resumes it" if path else ""
         raise KeyboardInterrupt(f"{name}: stopped after {incumbent.simulations} of {budget} simulations{kept}")
     return PlacerResult.of_units(
         problem, incumbent.best, name, seed,

@@ -5,7 +5,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from envs.rewards import Penalty, find_reward, penalised_seconds
+from envs.rewards import Penalty, load_reward, penalised_seconds, settled
 from envs.simulation.simulator import Outcome
 from graphs.cluster import GIB
 from graphs.foundation.errors import InputError
@@ -24,7 +24,7 @@ def test_memory_above_the_threshold_costs_two_seconds_a_gib_up_to_ten_in_all() -
 
 
 def test_improvements_are_paid_at_once_and_add_up() -> None:
-    reward = find_reward("improvement", PENALTY)
+    reward = settled(load_reward("improvement"), PENALTY)
     trail = [outcome(5.0), outcome(3.0, 9.0), outcome(4.0), outcome(1.5)]
     steps = [reward(before, after, False) for before, after in pairwise(trail)]
     assert steps == [0.0, 1.0, 2.5]
@@ -32,13 +32,13 @@ def test_improvements_are_paid_at_once_and_add_up() -> None:
 
 
 def test_the_terminal_reward_comes_last() -> None:
-    reward = find_reward("terminal", PENALTY)
+    reward = settled(load_reward("terminal"), PENALTY)
     assert reward(outcome(5.0), outcome(3.0), False) == 0.0
     assert reward(outcome(5.0), outcome(3.0, 9.0), True) == -5.0
 
 
 def test_gdp_takes_the_root_and_refuses_what_does_not_fit() -> None:
-    reward = find_reward("square_root", PENALTY)
+    reward = settled(load_reward("square_root"), PENALTY)
     assert reward(outcome(9.0), outcome(4.0), True) == -2.0
     assert reward(outcome(9.0), outcome(4.0, fits=False), True) == -10.0
     assert reward(outcome(9.0), outcome(4.0), False) == 0.0
@@ -46,4 +46,4 @@ def test_gdp_takes_the_root_and_refuses_what_does_not_fit() -> None:
 
 def test_an_unknown_reward_gets_the_list() -> None:
     with pytest.raises(InputError, match=r"did you mean 'terminal'.*there are: improvement, square_root, terminal"):
-        find_reward("terminals", PENALTY)
+        load_reward("terminals")

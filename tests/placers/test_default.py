@@ -16,7 +16,7 @@ from graphs.foundation.errors import InputError
 from graphs.op_graph import Ints
 from graphs.problem import Problem
 from placers import default
-from placers.annealing import Annealing, Walk
+from placers.annealing import Annealing, AnnealingSearch
 from placers.learned.load import placer_of
 from placers.search.starts import MOST_SAMPLES, STARTS, cheap_placers, starts
 from tests.oracle.toys import random_graph, toy_cluster
@@ -167,7 +167,9 @@ def test_the_walk_begins_at_the_policys_placement_if_that_is_the_best(monkeypatc
     everything = np.indices((3,) * 8).reshape(8, -1).T
     best = everything[Simulator(problem).run_batch(everything).best()]
     monkeypatch.setattr("placers.annealing.placer_of", lambda _: Knowing(best, []))
-    begins = [Walk(problem, settings, 0, 20).energy for settings in (Annealing(policy="knowing"), Annealing())]
+    begins = [
+        AnnealingSearch(problem, settings, 0, 20).energy for settings in (Annealing(policy="knowing"), Annealing())
+    ]
     assert begins[0] < begins[1], "no cheap placer finds the optimum"
     assert begins[0] == np.log(simulate(problem, Plan.of_units(problem, best)).step_seconds)
 
