@@ -38,7 +38,7 @@ def test_what_is_needed_is_packed(file: str) -> None:
     assert file.partition("/")[0] in WHEEL["only-include"]
 
 
-@pytest.mark.parametrize("file", ["tensorboard/events.out.tfevents.1", "trainer.safetensors"])
+@pytest.mark.parametrize("file", ["tensorboard/events.out.tfevents.1", "metrics.jsonl", "trainer.safetensors"])
 def test_what_only_training_needs_is_not(file: str) -> None:
     assert is_left_out(f"placers/released/{file}")
     assert not is_left_out(f"placers/{file}"), "elsewhere it may mean something else"

@@ -1,0 +1,300 @@
+"""What every learned placer promises, whichever it is; and that a new one is a new folder and nothing else."""
+
+import importlib
+import shutil
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from msgspec.structs import replace
+
+from envs.simulation.simulator import simulate
+from evaluation.commands.evaluate import classical_placers
+from evaluation.commands.listing import Listing
+from evaluation.commands.load_placer import load_placer
+from graphs.foundation import by_name
+from graphs.foundation.errors import InputError
+from graphs.problem import Problem
+from placers.learned.learned_placer import LearnedPlacer
+from placers.learned.load import learned_placers, trainer_of
+from placers.learned.settings import Imitation, Ppo, Reinforce, Settings
+from tests.oracle.toys import random_graph, toy_cluster
+from training.finetune import FineTuned, FineTuner
+from training.recipe import SECTIONS, Recipe, load_recipe, recipe_names
+from training.train import TRAINERS, train
+
+NAMES = learned_placers()
+NEW = "of_one_contract"
+FOLDER = Path(__file__).resolve().parents[2] / "placers" / "learned" / NEW
+BY_PPO = '''"""A learned placer that exists for the length of one test."""
+
+from typing import ClassVar
+
+import torch
+from torch import nn
+
+from envs.costs.costs import costs_of
+from placers.learned.batch import Batch
+from placers.learned.features import PAIR_FEATURES, observe
+from placers.learned.learned_placer import LearnedPlacer
+from placers.learned.policy import Scores, UnitDevices
+from placers.learned.settings import Settings, brief_ppo
+from placers.learned.shapes import weights_drawn_from
+
+TRAINER = "ppo"
+
+
+class LinearPolicy(nn.Module):
+    kind: ClassVar[str] = "of_one_contract"
+    decoder_features: ClassVar[tuple[str, ...]] = ("made_up",)
+
+    def __init__(self):
+        super().__init__()
+        self.weigh = nn.Linear(len(PAIR_FEATURES), 1)
+
+    def view(self, problem):
+        return observe(problem, costs_of(problem))
+
+    def stack(self, views):
+        return Batch.of(views)
+
+    def logits(self, batch):
+        return self.weigh(batch.pairs).squeeze(-1).masked_fill(~batch.device_mask[:, None], -1e9)
+
+    @torch.no_grad()
+    def act(self, batch, samples, generator):
+        chances = self.logits(batch).softmax(-1)
+        drawn = torch.multinomial(chances.flatten(0, 1), samples, replacement=True, generator=generator)
+        return UnitDevices(drawn.view(*chances.shape[:2], samples).transpose(1, 2))
+
+    def score(self, batch, action):
+        table = self.logits(batch).log_softmax(-1)
+        spread = table[:, None].expand(-1, action.devices.shape[1], -1, -1)
+        chosen = spread.gather(-1, action.devices[..., None]).squeeze(-1)
+        entropy = -(table.exp() * table).sum(-1)
+        return Scores(chosen * batch.unit_mask[:, None], entropy * batch.unit_mask, batch.unit_mask)
+
+    def actions_of(self, batch, placements):
+        return UnitDevices.of(placements, batch.unit_mask.shape[1])
+
+    def candidates(self, problem, count, seed):
+        batch = self.stack([self.view(problem)])
+        drawn = self.act(batch, count, torch.Generator().manual_seed(seed)).devices[0]
+        drawn[0] = self.logits(batch)[0].argmax(-1)
+        return drawn.numpy()
+
+    def fine_tuning(self, problem, simulations):
+        return Settings(ppo=brief_ppo(simulations, samples=4))
+
+
+def new_policy(network, seed):
+    with weights_drawn_from(seed):
+        return LinearPolicy()
+
+
+def build(*, checkpoint: str = "", network: str = "linear", samples: int = 0, untrained: bool = False) -> LearnedPlacer:
+    return LearnedPlacer.of(
+        LinearPolicy.kind, new_policy, network, checkpoint=checkpoint, samples=samples, untrained=untrained
+    )
+'''
+BY_REINFORCE = '''"""A learned placer that exists for the length of one test."""
+
+from typing import ClassVar
+
+import msgspec
+import numpy as np
+import torch
+from torch import nn
+
+from placers.learned.learned_placer import LearnedPlacer
+from placers.learned.settings import EpisodeRules, Reinforce, Settings
+from placers.learned.shapes import weights_drawn_from
+
+TRAINER = "reinforce"
+
+
+class Shape(msgspec.Struct, frozen=True):
+    order: str = "topological"
+
+
+class NumberPolicy(nn.Module):
+    kind: ClassVar[str] = "of_one_contract"
+    decoder_features: ClassVar[tuple[str, ...]] = ()
+    order = "topological"
+
+    def __init__(self):
+        super().__init__()
+        self.shape = Shape()
+        self.weigh = nn.Linear(1, 1)
+
+    def view(self, problem):
+        return torch.arange(len(problem.cluster)).float()[:, None]
+
+    def stack(self, states, views):
+        return torch.stack(list(views))
+
+    def act(self, states, generator, *, greedy=None):
+        return torch.multinomial(self.weigh(states).squeeze(-1).softmax(-1), 1, generator=generator)[:, 0]
+
+    def score(self, states, devices):
+        table = self.weigh(states).squeeze(-1).log_softmax(-1)
+        return table.gather(-1, devices.view(len(devices), -1)).view_as(devices), -(table.exp() * table).sum(-1)
+
+    def candidates(self, problem, count, seed):
+        return np.random.default_rng(seed).integers(len(problem.cluster), size=(count, len(problem.units)))
+
+    def fine_tuning(self, problem, simulations):
+        return Settings(reinforce=Reinforce(episodes=2, imitation=1.0), rules=EpisodeRules(start="best"))
+
+
+def new_policy(network, seed):
+    with weights_drawn_from(seed):
+        return NumberPolicy()
+
+
+def build(*, checkpoint: str = "", network: str = "number", samples: int = 0, untrained: bool = False) -> LearnedPlacer:
+    return LearnedPlacer.of(
+        NumberPolicy.kind, new_policy, network, checkpoint=checkpoint, samples=samples, untrained=untrained
+    )
+'''
+
+
+def problems(devices: int = 2) -> list[Problem]:
+    return [Problem(random_graph(ops, seed=ops), toy_cluster(devices, memory=1e4)) for ops in (6, 9)]
+
+
+def recipe(name: str, updates: int = 2) -> Recipe:
+    """That of the placer's name, if there is one, with few and small updates."""
+    given = load_recipe(name) if name in recipe_names() else Recipe(placer=name, network=name)
+    if trainer_of(name) == "reinforce":
+        return replace(given, reinforce=Reinforce(updates=updates, problems_per_update=2))
+    ppo = Ppo(updates=updates, problems_per_update=2, samples=4, epochs=2)
+    return replace(given, ppo=ppo, imitation=Imitation(simulations=5, updates=1, weight=0.1))
+
+
+def new_policy(name: str, seed: int = 0) -> Any:
+    return by_name.module("placers", name).new_policy(recipe(name).network, seed)
+
+
+def weights(policy: Any) -> torch.Tensor:
+    return torch.cat([value.flatten() for value in policy.state_dict().values()])
+
+
+def check_a_whole_life(name: str, folder: Path) -> None:
+    """Two updates, one of which another process might have done; then what the folder's policy can do."""
+    whole = train(recipe(name), problems(), out=folder / "whole", seed=1)
+    stop_after_the_first_update(name, folder / "stopped")
+    resumed = train(recipe(name), problems(), out=folder / "stopped", seed=1, resume=True)
+    assert torch.equal(weights(whole.policy), weights(resumed.policy))
+    assert not torch.equal(weights(whole.policy), weights(new_policy(name, seed=1)))
+    assert (folder / "whole" / "card.md").read_text().count(TRAINER_WORDS[trainer_of(name)]) == 1
+
+    problem = problems()[1]
+    loaded = load_placer(str(folder / "whole"))
+    assert loaded.name == f"{name}:checkpoint={folder / 'whole'}"
+    results = [loaded.place(problem, seed=3, budget=budget) for budget in (1, 5)]
+    assert [result.simulations for result in results] == [0, 5]
+    seconds = [simulate(problem, result.plan).step_seconds for result in results]
+    assert seconds[1] <= seconds[0]
+    assert results == [whole.place(problem, seed=3, budget=budget) for budget in (1, 5)]
+
+    tuned: list[FineTuned] = []
+    assert isinstance(loaded, LearnedPlacer)
+    best = FineTuner(loaded, on_tuned=tuned.append).place(problem, budget=40)
+    assert 5 < best.simulations <= 40
+    assert simulate(problem, best.plan).step_seconds == tuned[0].history[-1][1] <= seconds[0]
+    assert torch.equal(weights(loaded.policy), weights(whole.policy)), "its start is left alone"
+    assert not torch.equal(weights(tuned[0].policy), weights(whole.policy))
+
+
+TRAINER_WORDS = {"ppo": "2 updates by PPO", "reinforce": "2 updates by REINFORCE"}
+
+
+def stop_after_the_first_update(name: str, folder: Path) -> None:
+    """Ctrl-C in the first update."""
+    trainer = TRAINERS[trainer_of(name)]
+    original = trainer.update
+
+    def pressed(self: Any) -> Any:
+        signal.raise_signal(signal.SIGINT)
+        return original(self)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(trainer, "update", pressed)
+        with pytest.raises(KeyboardInterrupt, match="stopped after update 1 of 2"):
+            train(recipe(name), problems(), out=folder, seed=1)
+
+
+def test_there_are_some_and_the_benchmark_of_classical_placers_leaves_them_out() -> None:
+    assert {"gdp", "sequential", "colocrl", "hdp", "placeto"} <= set(NAMES)
+    assert not {*NAMES, "default"} & set(classical_placers())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_is_trained_saved_loaded_fine_tuned_and_asked(name: str, tmp_path: Path) -> None:
+    check_a_whole_life(name, tmp_path)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_its_policy_says_what_it_is_and_how_it_is_fine_tuned(name: str) -> None:
+    policy, problem = new_policy(name), problems()[0]
+    assert policy.kind == name
+    assert trainer_of(name) in TRAINERS
+    settings, defaults = policy.fine_tuning(problem, 100), Settings()
+    others = {section for trainer, sections in SECTIONS.items() if trainer != trainer_of(name) for section in sections}
+    assert all(getattr(settings, section) == getattr(defaults, section) for section in others)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_candidates_repeat_and_begin_with_the_most_likely(name: str) -> None:
+    policy, problem = new_policy(name), problems()[0]
+    one, again, other = (policy.candidates(problem, 4, seed) for seed in (1, 1, 2))
+    assert np.array_equal(one, again)
+    assert np.array_equal(one[0], other[0])
+    assert one.shape[1] == len(problem.units)
+    assert 1 <= len(one) <= 4
+    assert set(np.unique(one)) <= {0, 1}
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if trainer_of(name) == "ppo"])
+def test_actions_are_rated_together_as_they_are_alone(name: str) -> None:
+    policy = new_policy(name)
+    batch = policy.stack([policy.view(problem) for problem in problems()])
+    one, other = (policy.act(batch, samples, torch.Generator().manual_seed(samples)) for samples in (3, 2))
+    both = one.cat(other)
+    assert both.devices.shape == (2, 5, 9)
+    alone, together = policy.score(batch, one), policy.score(batch, both)
+    assert together.log_probability.shape == (2, 5, together.mask.shape[1])
+    assert together.entropy.shape == together.mask.shape
+    torch.testing.assert_close(together.log_probability[:, :3], alone.log_probability)
+    assert not together.log_probability.masked_select(~together.mask[:, None]).any()
+    known = policy.actions_of(batch, [np.zeros(len(problem.units), np.int64) for problem in problems()])
+    assert known.devices.shape == (2, 1, 9)
+    assert not known.devices[0, 0, :6].any()
+
+
+@pytest.fixture(params=[BY_PPO, BY_REINFORCE], ids=["ppo", "reinforce"])
+def new_folder(request: pytest.FixtureRequest) -> Iterator[str]:
+    """One more learned placer, in a folder of its own."""
+    FOLDER.mkdir()
+    (FOLDER / "placer.py").write_text(request.param)
+    importlib.invalidate_caches()
+    yield NEW
+    shutil.rmtree(FOLDER)
+    for name in [name for name in sys.modules if name.startswith(f"placers.learned.{NEW}")]:
+        del sys.modules[name]
+
+
+def test_a_new_one_is_one_new_folder(new_folder: str, tmp_path: Path) -> None:
+    assert new_folder in learned_placers()
+    listed = Listing.of(["placers"]).entries["placers"]
+    assert {"name": new_folder, "about": "A learned placer that exists for the length of one test."} in listed
+    with pytest.raises(InputError, match=f"placer '{new_folder}' has no trained policy"):
+        load_placer(new_folder)
+    check_a_whole_life(new_folder, tmp_path)
+    assert load_placer(f"{new_folder}+finetuned").place(problems()[0], budget=9).simulations <= 9
