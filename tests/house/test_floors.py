@@ -43,6 +43,13 @@ def test_an_import_never_goes_up(file: str) -> None:
         assert floor(name) <= floor(file), f"{file}:{line} imports {name}, which is a floor above"
 
 
+@pytest.mark.parametrize("file", [file for file in FILES if file.startswith("placers/") and file.count("/") > 1])
+def test_a_room_of_placers_imports_no_placer_above_it(file: str) -> None:
+    for line, name in imports(file):
+        above = name.startswith("placers.") and (ROOT / "placers" / f"{name.split('.')[1]}.py").is_file()
+        assert not above, f"{file}:{line} imports {name}; a room builds placers by name"
+
+
 @pytest.mark.parametrize("file", FILES)
 def test_nothing_is_pickled(file: str) -> None:
     assert not [name for _, name in imports(file) if name.partition(".")[0] in {"pickle", "dill", "cloudpickle"}]
