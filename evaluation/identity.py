@@ -28,7 +28,7 @@ from placers.contract.placer import Placer
 SETTING = (bool, int, float, str, tuple)  # of a network
 DIGITS = 32  # of a key; a problem's own are fewer
 POLICY = ("meta.json", "policy.safetensors")  # what counts of a folder that a placer names
-OURS = {"graphs", "envs", "placers", "training", "evaluation", "placelab"}  # whose changes RULES tells of
+OURS = {"graphs", "envs", "placers", "training", "evaluation", "placelab"}  # whose changes change RULES
 
 
 def key_of(problem: str, placer: str, seed: int, budget: int, *, robust: bool = False) -> str:

@@ -46,10 +46,10 @@ class JournalEntry(msgspec.Struct, frozen=True, kw_only=True):
     def save(self, problem: Problem, folder: Path) -> Path:
         """Write the plan for its problem as a plan file, whose name is its own. Raises InputError as `plan`."""
         record = self.record
-        told = Outcome(record.step_seconds, np.array(record.peak_bytes), record.fits)
+        outcome = Outcome(record.step_seconds, np.array(record.peak_bytes), record.fits)
         path = folder / f"{_safe(record.problem)}.{_safe(record.placer)}.seed{record.seed}.{record.key[:8]}.plan.json"
         result = PlacerResult(self.plan(problem), record.placer, record.seed, record.simulations)
-        save_plan(result, problem, told, path)
+        save_plan(result, problem, outcome, path)
         return path
 
 

@@ -1,4 +1,4 @@
-"""A problem by its specs, `*.problem.json`: enough to build it again, beside a plan for it."""
+"""A problem by its specs, `*.problem.json`: enough to build it again, next to a plan for it."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ class _Raised:
 
 def check_guarded() -> None:
     """Raise InputError in a process that is only about to begin: it runs the script again, which should be guarded."""
-    if getattr(multiprocessing.current_process(), "_inheriting", False):  # as multiprocessing itself tells
+    if getattr(multiprocessing.current_process(), "_inheriting", False):  # as multiprocessing itself finds out
         raise InputError(UNGUARDED)
 
 
@@ -148,7 +148,7 @@ class _Process:
         try:
             self.pipe.send(job)
         except ConnectionError:
-            return ""  # it has ended, as its answer will tell
+            return ""  # it has ended, as its answer will say
         except Exception as error:  # whatever an object raises that is no plain data
             return f"it cannot be given to another process: {error}"
         return ""

@@ -1,4 +1,4 @@
-"""Every configuration that papers name, captured in full: what it holds, beside the parameters that were published."""
+"""Every configuration that papers name, captured in full: what it holds, and how many parameters were published."""
 
 from __future__ import annotations
 

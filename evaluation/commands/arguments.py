@@ -188,16 +188,6 @@ def _whole(name: str, value: Any) -> int:
     return number
 
 
-def _number(name: str, value: Any) -> float:
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        number = float("nan")
-    if isinstance(value, bool) or not number >= 0 or number == float("inf"):
-        raise InputError(f"{name} is {value!r}; expected a number >= 0")
-    return number
-
-
 def _flag(name: str, value: Any) -> bool:
     if not isinstance(value, bool):
         raise InputError(f"{name} is {value!r}; expected True or False")
@@ -282,12 +272,10 @@ ARGUMENTS = {
     "CostModelLike": Argument(str, _cost_model),
     "PlanLike": Argument(Path, _plan),
     "PathLike": Argument(Path, _path),
-    "Path": Argument(Path, _path),
     "Groups": Argument(int | Literal["auto"] | None, _groups),
     "Changes": Argument(list[str], _changes),
     "Kind": Argument(Kind, _kind),
     "int": Argument(int, _whole),
-    "float": Argument(float, _number),
     "bool": Argument(bool, _flag),
     "str": Argument(str, _text),
 }

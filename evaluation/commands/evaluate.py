@@ -1,4 +1,4 @@
-"""Evaluate a trained policy: zero-shot on graphs that it never saw, and fine-tuned on one, beside the baselines."""
+"""Evaluate a trained policy: zero-shot on graphs that it never saw, and fine-tuned on one; and its rivals."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from training.recipe import load_recipe
 
 DEFAULT = "default"  # the released policy
 PLAN, PROBLEM = "best.plan.json", "best.problem.json"  # of fine-tuning, in the run folder
-AS_IN_PAPERS = "metis:default=true"  # the METIS that papers compare with, beside ours, which is tuned
+AS_IN_PAPERS = "metis:default=true"  # the METIS that papers compare with; ours is tuned
 
 
 def classical_placers() -> list[str]:
@@ -66,9 +66,9 @@ def evaluate(
     """Compare a policy, zero-shot, with rivals: every classical placer, or those given.
 
     `policy` is a run folder, or "default" for the released one. The problems are those of a suite, or else the test
-    split of the policy's recipe; their ops are tied into so many groups, or else as the recipe has it. All placers may
-    simulate `budget` placements per problem; the policy also answers without any (`samples=1`). `cost_model` times all
-    ops, as `envs.costs.cost_models.timed` does.
+    split of the policy's recipe; their ops are tied into `groups` op groups, or else as the recipe has it. All placers
+    may simulate `budget` placements per problem; the policy also answers without any (`samples=1`). `cost_model` times
+    all ops, as `envs.costs.costs.timed` does.
 
     The test split of a run is its evaluation, written to `evaluation.json` in its folder. Raises InputError, before a
     model is captured, for a folder without a policy, or without the recipe where that is asked for, or that cannot be

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from evaluation.commands.arguments import checked, path_or_none, tied_into
+from evaluation.commands.arguments import checked, tied_into
 from graphs.foundation.errors import InputError
 from graphs.foundation.files import check_readable, check_writable
 
@@ -79,12 +79,19 @@ def profile(
         efficiencies: a TOML file to write for `--cost-model roofline:efficiency=FILE`.
 
     """
-    from evaluation.reporting.profile_report import profile_model
+    from envs.costs.efficiency_file import check_ending
+    from envs.costs.profiling import profile as profiled
+    from evaluation.reporting.profile_report import ProfileReport
+    from graphs.capture.op_calls import load_calls
 
     check_writable(out, efficiencies, inputs=[model])
-    return profile_model(
-        model, Path(out), repeats=repeats, training=training, device=device, efficiencies=path_or_none(efficiencies)
-    )
+    if efficiencies is not None:
+        check_ending(Path(efficiencies))
+    captured = load_calls(model, training=training)
+    found = ProfileReport.of(profiled(captured, Path(out), repeats=repeats, device=device), captured.graph)
+    if efficiencies is not None:
+        found.save_efficiencies(Path(efficiencies))
+    return found
 
 
 @checked
@@ -114,12 +121,14 @@ def show(
         raise InputError("a plan and its cluster colour a drawing; name the drawing, too, with --draw FILE")
     loaded = graph_of(graph, groups=tied_into(groups))
     if draw is not None:
-        from evaluation.drawing.graph_plots import save_drawing
+        from evaluation.drawing.graph_plots import save_drawing  # with matplotlib, a second to import
 
         if plan is None:
             save_drawing(loaded, Path(draw))
         else:
-            simulate(loaded, plan, cluster=cluster, groups=None).draw_graph(Path(draw))
+            placed = simulate(loaded, plan, cluster=cluster, groups=None)
+            devices = [device.name for device in placed.problem.cluster.devices]
+            save_drawing(loaded, Path(draw), placed.plan.placement, devices)
     return GraphSummary.of(loaded)
 
 
@@ -196,6 +205,7 @@ def simulate(
         gantt: a chart to write: `*.png`, `*.svg`, or `*.html` with the memory below it.
 
     """
+    from envs.trace import save_trace
     from evaluation.commands.problems import problem_of
     from evaluation.commands.simulated_plan import SimulatedPlan
 
@@ -205,5 +215,10 @@ def simulate(
         check_readable(Path(plan), "`placelab place GRAPH --out FILE` writes a plan")
     problem = problem_of(graph, cluster, **options)
     placed = SimulatedPlan.of(problem, plan)
-    placed.draw(path_or_none(trace), path_or_none(gantt))
+    if trace is not None:
+        save_trace(placed.timeline, Path(trace))
+    if gantt is not None:
+        from evaluation.drawing.timeline_plots import save_gantt  # with matplotlib, a second to import
+
+        save_gantt(placed.timeline, Path(gantt))
     return placed.with_robustness() if robust else placed

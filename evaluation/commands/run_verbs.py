@@ -179,7 +179,7 @@ def finetune(
     cost_model: str = AUTO,
     seed: int = 0,
 ) -> Comparison:
-    """Fine-tune a trained policy on one problem, beside every placer at the same number of simulations.
+    """Fine-tune a trained policy on one problem, and compare it with every placer at the same number of simulations.
 
     Writes the tuned policy to `finetune/` in the run folder, and its best plan to `best.plan.json`.
 

@@ -18,7 +18,6 @@ from envs.plan_file import load_plan, save_plan
 from envs.robustness import Robustness, robustness
 from envs.simulation.simulator import simulate
 from envs.timeline import Timeline
-from envs.trace import save_trace
 from evaluation.formatting import memory, seconds
 from evaluation.record import Record
 from evaluation.reporting.plan_table import plan_table, robustness_sentence
@@ -69,22 +68,6 @@ class SimulatedPlan:
     def save(self, path: Path) -> None:
         """Write the plan."""
         save_plan(self.result, self.problem, self.timeline, path)
-
-    def draw(self, trace: Path | None = None, gantt: Path | None = None) -> None:
-        """Write the step as a trace for ui.perfetto.dev, and as a chart."""
-        if trace is not None:
-            save_trace(self.timeline, trace)
-        if gantt is not None:
-            from evaluation.drawing.timeline_plots import save_gantt  # with matplotlib, a second to import
-
-            save_gantt(self.timeline, gantt)
-
-    def draw_graph(self, path: Path) -> None:
-        """Write a drawing of the graph, coloured by device."""
-        from evaluation.drawing.graph_plots import save_drawing  # with matplotlib
-
-        names = [device.name for device in self.problem.cluster.devices]
-        save_drawing(self.problem.graph, path, self.plan.placement, names)
 
     @cached_property
     def record(self) -> Record:

@@ -1,4 +1,4 @@
-"""Figures as SVG text, to be put into a page.
+"""Figures as SVG text, as files, and in pages.
 
 Colours are those of Okabe and Ito, which people with any colour vision tell apart. Text and lines take the colour of
 the page's text, so that a figure follows the page into dark mode and onto paper.
@@ -11,11 +11,20 @@ import io
 import re
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
 from matplotlib.figure import Figure
 
+from graphs.foundation.errors import InputError
+from graphs.foundation.files import write_whole
+
+Paint = Callable[[Figure], None]
+
+TEMPLATE = Path(__file__).resolve().parent / "templates" / "page.html.j2"
 BLUE, ORANGE, GREEN, PURPLE, RED = "#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00"
 GREY = "#8c929b"  # legible on white and on black
 INK = "#1a1c1f"  # becomes the page's text colour
@@ -43,7 +52,7 @@ STYLE: dict[Any, object] = {
 }
 
 
-def svg(paint: Callable[[Figure], None], *, height: float, description: str) -> str:
+def svg(paint: Paint, *, height: float, description: str) -> str:
     """What `paint` draws on a figure of this height (inches), as an SVG element; screen readers say the description."""
     text = drawn(paint, height, "svg", metadata=dict.fromkeys(("Creator", "Date", "Format", "Type"))).decode()
     text = text[text.index("<svg ") :].replace("<svg ", f'<svg role="img" aria-label="{html.escape(description)}" ', 1)
@@ -53,7 +62,28 @@ def svg(paint: Callable[[Figure], None], *, height: float, description: str) -> 
     return re.sub(r"\s*\n\s*", "\n", text)
 
 
-def drawn(paint: Callable[[Figure], None], height: float, kind: str, **options: Any) -> bytes:
+def save_figure(
+    path: Path, paint: Paint, height: float, *, what: str, name: str, facts: str, charts: Callable[[], list[str]]
+) -> None:
+    """Write a figure as PNG or SVG, or as a page (HTML) with a heading, a sentence, and charts as SVG elements.
+
+    Raises InputError, saying `what` is to be written, for another ending.
+    """
+    if path.suffix == ".html":
+        write_whole(path, page(TEMPLATE, name=name, facts=facts, charts=[Markup(chart) for chart in charts()]))
+    elif path.suffix in (".png", ".svg"):
+        write_whole(path, drawn(paint, height, path.suffix[1:], facecolor="white", dpi=160))
+    else:
+        raise InputError(f"cannot tell what to write to {path}: {what} is *.png, *.svg or *.html")
+
+
+def page(template: Path, **content: object) -> str:
+    """A page (HTML) from its Jinja template."""
+    environment = Environment(loader=FileSystemLoader(template.parent), autoescape=True, undefined=StrictUndefined)
+    return environment.get_template(template.name).render(content)
+
+
+def drawn(paint: Paint, height: float, kind: str, **options: Any) -> bytes:
     """The file of a kind that matplotlib knows, with what `paint` draws on a figure of this height (inches)."""
     with mpl.rc_context(STYLE), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing from font")  # a name's emoji becomes a box

@@ -7,16 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from evaluation.drawing.figures import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, drawn, svg
-from evaluation.drawing.timeline_plots import TEMPLATES
-from graphs.foundation.errors import InputError
-from graphs.foundation.files import write_whole
+from evaluation.drawing.figures import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, save_figure, svg
 from graphs.op_graph import Floats, Ints, OpGraph, Phase
 from graphs.order import levels
 
@@ -35,16 +30,12 @@ def save_drawing(graph: OpGraph, path: Path, placement: Ints | None = None, devi
     def paint(figure: Figure) -> None:
         _paint(figure, graph, labels)
 
-    if path.suffix == ".html":
-        environment = Environment(loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined)
-        chart = Markup(svg(paint, height=HEIGHT, description=f"The ops of {graph.name}"))
-        facts = f"{len(graph):,} ops, {len(graph.edges):,} edges."
-        page = environment.get_template("page.html.j2").render(name=graph.name, facts=facts, charts=[chart])
-        write_whole(path, page)
-    elif path.suffix in (".png", ".svg"):
-        write_whole(path, drawn(paint, HEIGHT, path.suffix[1:], facecolor="white", dpi=160))
-    else:
-        raise InputError(f"cannot tell what to write to {path}: a drawing is *.png, *.svg or *.html")
+    facts = f"{len(graph):,} ops, {len(graph.edges):,} edges."
+    description = f"The ops of {graph.name}"
+    save_figure(
+        path, paint, HEIGHT, what="a drawing", name=graph.name, facts=facts,
+        charts=lambda: [svg(paint, height=HEIGHT, description=description)],
+    )  # fmt: skip
 
 
 def positions(graph: OpGraph) -> Floats:

@@ -1,4 +1,4 @@
-"""Plots of results: learning curves, and placers beside each other."""
+"""Plots of results: learning curves, and placers compared."""
 
 from __future__ import annotations
 

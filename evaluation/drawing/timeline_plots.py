@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path as FilePath
 
 import numpy as np
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, PathPatch
@@ -17,12 +15,9 @@ from envs.costs.costs import timing
 from envs.gantt import Row
 from envs.timeline import Timeline
 from evaluation import formatting
-from evaluation.drawing.figures import BLUE, GREEN, GREY, INK, ORANGE, PURPLE, RED, drawn, svg
-from graphs.foundation.errors import InputError
-from graphs.foundation.files import write_whole
+from evaluation.drawing.figures import BLUE, GREEN, GREY, INK, ORANGE, PURPLE, RED, save_figure, svg
 from graphs.op_graph import Floats, Phase
 
-TEMPLATES = FilePath(__file__).resolve().parent / "templates"
 LINKS = 16  # drawn in a Gantt chart: the busiest
 DETAIL = 6000  # slices of the step in all rows of a chart together: bounds its size
 FAR = 3.0  # times the peak
@@ -40,13 +35,12 @@ Spans = tuple[Floats, Floats]  # start, finish: (spans,) seconds
 
 def gantt_chart(timeline: Timeline) -> str:
     """A row per device and, below, for each of the 16 busiest links; coloured by the phase of the training step."""
-    height = 0.9 + 0.26 * len(_shown(timeline.rows()))
     description = "What each device and link did during the step"
-    return svg(lambda figure: _paint_gantt(figure, timeline), height=height, description=description)
+    return svg(lambda figure: _paint_gantt(figure, timeline), height=_gantt_height(timeline), description=description)
 
 
 def memory_curves(timeline: Timeline) -> str:
-    """A panel per device: bytes held over the step, of which parameters and the like, and the device's limit."""
+    """A panel per device: bytes held over the step (darker: parameters and the like), and the device's limit."""
     height = 0.5 + 1.15 * len(timeline.problem.cluster)
     description = "Memory held on each device during the step"
     return svg(lambda figure: _paint_memory(figure, timeline), height=height, description=description)
@@ -57,21 +51,18 @@ def save_gantt(timeline: Timeline, path: FilePath) -> None:
 
     Raises InputError for another ending.
     """
-    if path.suffix == ".html":
-        environment = Environment(loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined)
-        charts = [Markup(gantt_chart(timeline)), Markup(memory_curves(timeline))]
-        cost_model = timing(timeline.problem)
-        facts = f"One training step takes {formatting.seconds(timeline.step_seconds)} (cost model: {cost_model})."
-        if overflow := timeline.overflow():
-            facts += f" It does not fit in memory: {overflow}."
-        page = environment.get_template("page.html.j2")
-        write_whole(path, page.render(name=timeline.problem.name, facts=facts, charts=charts))
-    elif path.suffix in (".png", ".svg"):
-        height = 0.9 + 0.26 * len(_shown(timeline.rows()))
-        on_white = {"facecolor": "white", "dpi": 160}
-        write_whole(path, drawn(lambda figure: _paint_gantt(figure, timeline), height, path.suffix[1:], **on_white))
-    else:
-        raise InputError(f"cannot tell what to write to {path}: a Gantt chart is *.png, *.svg or *.html")
+    cost_model = timing(timeline.problem)
+    facts = f"One training step takes {formatting.seconds(timeline.step_seconds)} (cost model: {cost_model})."
+    if overflow := timeline.overflow():
+        facts += f" It does not fit in memory: {overflow}."
+    save_figure(
+        path, lambda figure: _paint_gantt(figure, timeline), _gantt_height(timeline), what="a Gantt chart",
+        name=timeline.problem.name, facts=facts, charts=lambda: [gantt_chart(timeline), memory_curves(timeline)],
+    )  # fmt: skip
+
+
+def _gantt_height(timeline: Timeline) -> float:
+    return 0.9 + 0.26 * len(_shown(timeline.rows()))
 
 
 def _paint_gantt(figure: Figure, timeline: Timeline) -> None:

@@ -21,23 +21,32 @@ def plan_table(timeline: Timeline, lower_bound_seconds: float) -> RenderableType
     """What a plan asks of each device, and what the step takes."""
     problem = timeline.problem
     devices = table(problem.name)
-    busy = busy_shares(timeline)
     devices.add_column("device")
     devices.add_column("memory", no_wrap=True)
     for head in ("used / limit", state(problem), "activations at peak", "busy"):
         devices.add_column(head, justify="right")
-    for index, device in enumerate(problem.cluster.devices):
-        peak, static = timeline.peak_bytes[index], timeline.static_bytes[index]
-        devices.add_row(
+    for row, device, peak in zip(device_rows(timeline), problem.cluster.devices, timeline.peak_bytes, strict=True):
+        name, used, *others = row
+        style = "bold red" if peak > device.memory_bytes else ""
+        devices.add_row(name, _bar(peak / max(device.memory_bytes, 1.0)), Text(used, style=style), *others)
+    return Group(devices, *map(Text, plan_sentences(timeline, lower_bound_seconds)))
+
+
+def device_rows(timeline: Timeline) -> list[tuple[str, ...]]:
+    """Of each device: name, memory used and its limit, what it holds all the time, activations at the peak, load."""
+    return [
+        (
             device.name,
-            _bar(peak / max(device.memory_bytes, 1.0)),
-            Text(f"{memory(peak)} / {memory(device.memory_bytes)}",
-                 style="bold red" if peak > device.memory_bytes else ""),
+            f"{memory(peak)} / {memory(device.memory_bytes)}",
             memory(static),
             memory(peak - static),
-            share(busy[index]),
-        )  # fmt: skip
-    return Group(devices, *map(Text, plan_sentences(timeline, lower_bound_seconds)))
+            share(busy),
+        )
+        for device, peak, static, busy in zip(
+            timeline.problem.cluster.devices, timeline.peak_bytes, timeline.static_bytes, busy_shares(timeline),
+            strict=True,
+        )
+    ]  # fmt: skip
 
 
 def plan_sentences(timeline: Timeline, lower_bound_seconds: float) -> list[str]:

@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from envs.costs.cost_models.roofline import Roofline
-from envs.costs.efficiency_file import Efficiencies, Efficiency, KindClass, check_ending, save_efficiencies
+from envs.costs.efficiency_file import Efficiencies, Efficiency, KindClass, save_efficiencies
 from envs.costs.op_times import is_free
 from envs.costs.profile_file import Machine, Profile
 from evaluation.formatting import ratio, seconds, share, table
@@ -36,7 +36,7 @@ class KindProfile:
 
 @dataclass(frozen=True, eq=False)
 class ProfileReport:
-    """A profiled graph beside the roofline, at the speeds that the machine reaches in a large product and copy."""
+    """A profiled graph and its roofline, at the speeds that the machine reaches in a large product and copy."""
 
     name: str
     machine: Machine
@@ -128,31 +128,6 @@ class ProfileReport:
             ops = "op" if self.unknown == 1 else "ops"
             sentences.append(f"{self.unknown} {ops} could not be run alone, such as {next(iter(self.refused), '?')}.")
         return sentences
-
-
-def profile_model(
-    model: str,
-    out: Path,
-    *,
-    repeats: int = 20,
-    training: bool = True,
-    device: str = "",
-    efficiencies: Path | None = None,
-) -> ProfileReport:
-    """Run the distinct ops of a model, "file.py:callable" or a family spec, on this machine, into a profile.
-
-    `efficiencies` is a TOML file to write for `roofline:efficiency=FILE`. Raises what `profile` does.
-    """
-    from envs.costs.profiling import profile  # imports torch
-    from graphs.capture.op_calls import load_calls
-
-    if efficiencies is not None:
-        check_ending(efficiencies)
-    captured = load_calls(model, training=training)
-    report = ProfileReport.of(profile(captured, out, repeats=repeats, device=device), captured.graph)
-    if efficiencies is not None:
-        report.save_efficiencies(efficiencies)
-    return report
 
 
 def _kind(kind: str, distinct: int, measured: Floats, roofline: Floats, launch: float, total: float) -> KindProfile:

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from envs.bounds import lower_bound
@@ -15,18 +14,19 @@ from envs.plan_file import load_plan
 from envs.robustness import robustness
 from envs.simulation.simulator import simulate
 from evaluation.comparison import Comparison
+from evaluation.drawing.figures import page
 from evaluation.drawing.result_plots import Curve, Metrics, column, comparison_bars, learning_curve
 from evaluation.drawing.timeline_plots import gantt_chart, memory_curves
 from evaluation.evaluation_file import EvaluationFile, load_evaluation
 from evaluation.problem_file import load_problem
 from evaluation.reporting.findings import findings, tuning_findings
 from evaluation.reporting.plan_table import plan_sentences, robustness_sentence, state
-from evaluation.reporting.sections import Section, Sheet, device_sheet, problem_sheet, single_sheet, summary_sheet
+from evaluation.reporting.sections import Section, Sheet, device_sheet, placer_sheet, problem_sheet
 from graphs.foundation.documents import read_file
 from graphs.foundation.errors import InputError
 from graphs.foundation.files import write_whole
 
-TEMPLATES = Path(__file__).resolve().parent / "templates"
+TEMPLATE = Path(__file__).resolve().parent / "templates" / "report.html.j2"
 
 TRAINING_CURVES = (
     Curve("step_over_bound", "Step time over the lower bound, mean of the samples (lower is better)"),
@@ -51,12 +51,9 @@ def write_report(run: Path) -> Path:
     if not any((run / name).is_file() for name in ("config.toml", "meta.json", "evaluation.json")):
         raise InputError(f"{run} holds no run of `placelab train`; name the folder that it wrote")
     sections = [_training(run), _zero_shot(run), _tuning(run), _best_plan(run), _provenance(run)]
-    environment = Environment(loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined)
-    page = environment.get_template("report.html.j2").render(
-        name=run.resolve().name, facts=_facts(run), command=_text(run / "command.txt"), sections=sections
-    )
+    name, command = run.resolve().name, _text(run / "command.txt")
     path = run / "report.html"
-    write_whole(path, page)
+    write_whole(path, page(TEMPLATE, name=name, facts=_facts(run), command=command, sections=sections))
     return path
 
 
@@ -119,7 +116,7 @@ def _zero_shot(run: Path) -> Section:
         title,
         (*said, *comparison.timing, *comparison.notes, *content.notes.remarks),
         ((Markup(bars), caption),),
-        summary_sheet(comparison, learned),
+        placer_sheet(comparison, learned),
         (("Step times on each problem", problem_sheet(comparison)),),
     )
 
@@ -142,8 +139,7 @@ def _tuning(run: Path) -> Section:
         figures.append((Markup(learning_curve(metrics, curves, x=_across(metrics), levels=levels)), caption))
     sheet = None
     if comparison and content:
-        single = len(comparison.problems) == 1
-        sheet = (single_sheet if single else summary_sheet)(comparison, content.notes.learned)
+        sheet = placer_sheet(comparison, content.notes.learned, single=len(comparison.problems) == 1)
     return Section(title, tuple(said), tuple(figures), sheet)
 
 

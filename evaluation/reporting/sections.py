@@ -10,7 +10,13 @@ from markupsafe import Markup
 from envs.timeline import Timeline
 from evaluation import formatting
 from evaluation.comparison import Comparison
-from evaluation.reporting.plan_table import busy_shares, state
+from evaluation.reporting.plan_table import device_rows, state
+
+SUMMARY = (
+    "Geometric means of the step time over that of the best placer of each problem, and over the lower bound, "
+    "where the plan fits; less is better. In brackets: 95% intervals, had other problems been drawn. Simulations "
+    "and search time are means per plan."
+)
 
 
 @dataclass(frozen=True)
@@ -35,49 +41,25 @@ class Section:
     code: tuple[tuple[str, str], ...] = ()  # summary, text
 
 
-def summary_sheet(comparison: Comparison, learned: str) -> Sheet:
-    """A row per placer over all problems."""
+def placer_sheet(comparison: Comparison, learned: str, *, single: bool = False) -> Sheet:
+    """A row per placer over all problems; of a single problem, with the step time."""
     rows = comparison.summary()
-    return Sheet(
-        ("placer", "over best", "over bound", "fits", "simulations", "search"),
-        tuple(
-            (
-                comparison.labels[row.placer],
-                formatting.interval(row.over_best),
-                formatting.interval(row.over_bound),
-                f"{row.fits}/{row.problems}",
-                f"{row.simulations:,.0f}",
-                formatting.seconds(row.search_seconds),
-            )
-            for row in rows
-        ),
-        _strong([row.placer for row in rows], learned),
-        "Geometric means of the step time over that of the best placer of each problem, and over the lower bound, "
-        "where the plan fits; less is better. In brackets: 95% intervals, had other problems been drawn. Simulations "
-        "and search time are means per plan.",
+    columns = [comparison.placers.index(row.placer) for row in rows]
+    cells = tuple(
+        (
+            comparison.labels[row.placer],
+            *([formatting.seconds(comparison.step_seconds[0, column])] if single else []),
+            formatting.interval(row.over_best),
+            formatting.interval(row.over_bound),
+            ("yes" if row.fits else "no") if single else f"{row.fits}/{row.problems}",
+            f"{row.simulations:,.0f}",
+            formatting.seconds(row.search_seconds),
+        )
+        for row, column in zip(rows, columns, strict=True)
     )
-
-
-def single_sheet(comparison: Comparison, learned: str) -> Sheet:
-    """A row per placer on one problem."""
-    rows = comparison.summary()
-    step_seconds = dict(zip(comparison.placers, comparison.step_seconds[0], strict=True))
-    return Sheet(
-        ("placer", "step", "over best", "over bound", "fits", "simulations", "search"),
-        tuple(
-            (
-                comparison.labels[row.placer],
-                formatting.seconds(step_seconds[row.placer]),
-                formatting.ratio(row.over_best.value),
-                formatting.ratio(row.over_bound.value),
-                "yes" if row.fits else "no",
-                f"{row.simulations:,.0f}",
-                formatting.seconds(row.search_seconds),
-            )
-            for row in rows
-        ),
-        _strong([row.placer for row in rows], learned),
-    )
+    heads = ("placer", *(["step"] if single else []), "over best", "over bound", "fits", "simulations", "search")
+    placers = [row.placer for row in rows]
+    return Sheet(heads, cells, placers.index(learned) if learned in placers else -1, "" if single else SUMMARY)
 
 
 def problem_sheet(comparison: Comparison) -> Sheet:
@@ -96,20 +78,8 @@ def problem_sheet(comparison: Comparison) -> Sheet:
 
 def device_sheet(timeline: Timeline) -> Sheet:
     """Memory and load of each device."""
-    problem = timeline.problem
-    rows = [
-        (
-            device.name,
-            f"{formatting.memory(peak)} / {formatting.memory(device.memory_bytes)}",
-            formatting.memory(static),
-            formatting.memory(peak - static),
-            formatting.share(busy),
-        )
-        for device, peak, static, busy in zip(
-            problem.cluster.devices, timeline.peak_bytes, timeline.static_bytes, busy_shares(timeline), strict=True
-        )
-    ]
-    return Sheet(("device", "memory used / limit", state(problem), "activations at peak", "busy"), tuple(rows))
+    heads = ("device", "memory used / limit", state(timeline.problem), "activations at peak", "busy")
+    return Sheet(heads, tuple(device_rows(timeline)))
 
 
 def _step(comparison: Comparison, row: int, column: int) -> str:
@@ -119,7 +89,3 @@ def _step(comparison: Comparison, row: int, column: int) -> str:
     if not comparison.fits[row, column]:
         return f"({text})"
     return f"{text} *" if comparison.over_best[row, column] == 1.0 else text
-
-
-def _strong(placers: list[str], learned: str) -> int:
-    return placers.index(learned) if learned in placers else -1

@@ -7,9 +7,10 @@ import msgspec
 import numpy as np
 import pytest
 
+import placelab
 from envs.costs.costs import load_cost_model
 from envs.costs.profile_file import Machine, MeasuredOp, Profile
-from evaluation.reporting.profile_report import ProfileReport, profile_model
+from evaluation.reporting.profile_report import ProfileReport
 from graphs.cluster import Cluster
 from graphs.foundation.errors import InputError
 from graphs.op_graph import OpGraph
@@ -77,11 +78,11 @@ def test_it_is_shown_and_written(report: ProfileReport) -> None:
 
 def test_a_model_is_profiled_into_a_file_that_the_cost_model_reads(tmp_path: Path) -> None:
     out, shares = tmp_path / "towers.profile.json", tmp_path / "towers.toml"
-    report = profile_model(TWO_TOWERS, out, repeats=1, device="cpu", efficiencies=shares)
+    report = placelab.profile(TWO_TOWERS, out=out, repeats=1, device="cpu", efficiencies=shares)
     assert report.unknown == 0
     assert sum(each.share for each in report.kinds) == pytest.approx(1)
     assert all(each.over_roofline > 0 for each in report.kinds)
     assert load_cost_model(f"roofline:efficiency={shares}")
     assert load_cost_model(f"profiled:file={out}")
     with pytest.raises(InputError, match=r"ends in \.toml"):
-        profile_model(TWO_TOWERS, out, repeats=1, efficiencies=tmp_path / "towers.json")
+        placelab.profile(TWO_TOWERS, out=out, repeats=1, efficiencies=tmp_path / "towers.json")
