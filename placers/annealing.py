@@ -21,7 +21,7 @@ from graphs.foundation.errors import InputError
 from graphs.problem import Problem
 from placers.contract.placer import Placer
 from placers.learned.load import placer_of
-from placers.search.incumbent import Incumbent
+from placers.search.evaluations import Evaluations
 from placers.search.moves import Moves
 from placers.search.search import State, check_limits, searched
 from placers.search.starts import starts
@@ -84,18 +84,18 @@ class AnnealingSearch:
         self._moves = Moves(problem, self.generator)
         self._at_once = 2 if len(problem.graph) > LARGE else 1
         first, spent, self.notes = starts(problem, budget, seed, settings.learned)
-        self.incumbent = Incumbent(evaluator, first[0])
-        self.incumbent.simulations = spent
+        self.evaluations = Evaluations(evaluator, first[0])
+        self.evaluations.simulations = spent
         if budget > spent:
-            self.incumbent.energies(first[: budget - spent])
-        self.current, self.energy = self.incumbent.best, self.incumbent.best_energy
+            self.evaluations.energies(first[: budget - spent])
+        self.current, self.energy = self.evaluations.best, self.evaluations.incumbent.value
 
     def step(self, progress: float, left: int) -> None:
         """Try a change, or two."""
         temperature = self._settings.hot * (self._settings.cold / self._settings.hot) ** progress
         proposals = np.array([self._moves.propose(self.current) for _ in range(min(self._at_once, left))])
         acceptable = self.energy + temperature * self.generator.exponential(size=len(proposals))  # Metropolis
-        found = self.incumbent.energies_below(proposals, acceptable, self._at_once)
+        found = self.evaluations.energies_below(proposals, acceptable, self._at_once)
         accepted = np.flatnonzero(np.isfinite(found))
         if len(accepted):
             self.current, self.energy = proposals[accepted[0]], float(found[accepted[0]])

@@ -18,7 +18,7 @@ from graphs.foundation.by_name import Named
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Floats, Ints
 from graphs.problem import Problem
-from placers.search.incumbent import Incumbent
+from placers.search.evaluations import Evaluations
 from placers.search.search import State, check_limits, searched
 from placers.search.starts import starts
 
@@ -68,12 +68,12 @@ class GeneticSearch:
         self._problem, self._devices = problem, len(problem.cluster)
         evaluator = evaluator_of(problem)
         first, spent, self.notes = starts(problem, budget, seed)
-        self.incumbent = Incumbent(evaluator, first[0])
-        self.incumbent.simulations = spent
+        self.evaluations = Evaluations(evaluator, first[0])
+        self.evaluations.simulations = spent
         keys = self.generator.random((max(settings.population - len(first), 0), problem.graph.num_units))
         within = (first + self.generator.random(first.shape)) / self._devices
         self.keys: Floats = np.concatenate([within, keys])[: max(budget - spent, 0)]
-        self.energies: Floats = self.incumbent.energies(self._decoded(self.keys)) if len(self.keys) else np.zeros(0)
+        self.energies: Floats = self.evaluations.energies(self._decoded(self.keys)) if len(self.keys) else np.zeros(0)
         self._sort()
 
     def step(self, progress: float, left: int) -> None:  # noqa: ARG002 - generations know no progress
@@ -82,7 +82,7 @@ class GeneticSearch:
         elite = max(int(ELITE * size), 1)
         mutants = self.generator.random((max(int(MUTANTS * size), 1), self.keys.shape[1]))
         new = np.concatenate([mutants, self._children(size - elite - len(mutants), elite)])[:left]
-        found = self.incumbent.energies(self._decoded(new))
+        found = self.evaluations.energies(self._decoded(new))
         self.keys = np.concatenate([self.keys[:elite], new])
         self.energies = np.concatenate([self.energies[:elite], found])
         self._sort()

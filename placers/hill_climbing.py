@@ -12,7 +12,7 @@ from graphs.foundation.by_name import Named
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Ints
 from graphs.problem import Problem
-from placers.search.incumbent import Incumbent
+from placers.search.evaluations import Evaluations
 from placers.search.moves import Moves, random_placements
 from placers.search.search import State, check_limits, searched
 
@@ -56,15 +56,15 @@ class HillClimbingSearch:
         self._moves = Moves(problem, self.generator)
         self.current = self._anywhere()
         self.energy, self.in_vain = np.inf, 0
-        self.incumbent = Incumbent(evaluator, self.current)
+        self.evaluations = Evaluations(evaluator, self.current)
 
     def step(self, progress: float, left: int) -> None:  # noqa: ARG002 - always one simulation
         """Try a change, or begin again."""
         begins = not np.isfinite(self.energy) or self.in_vain >= self._patience
-        if begins and self.incumbent.simulations:
+        if begins and self.evaluations.simulations:
             self.current = self._anywhere()
         proposal = self.current if begins else self._moves.propose(self.current)
-        found = float(self.incumbent.energies(proposal[None])[0])
+        found = float(self.evaluations.energies(proposal[None])[0])
         self.in_vain = 0 if begins or found < self.energy else self.in_vain + 1
         if begins or found <= self.energy:
             self.current, self.energy = proposal, found

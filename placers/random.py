@@ -10,7 +10,7 @@ from envs.objectives import evaluator_of
 from envs.placer_result import PlacerResult
 from graphs.foundation.by_name import Named
 from graphs.problem import Problem
-from placers.search.incumbent import Incumbent
+from placers.search.evaluations import Evaluations
 from placers.search.moves import random_placements
 
 BATCH = 256  # placements held in memory at once
@@ -25,11 +25,11 @@ class Random(Named):
         generator = np.random.default_rng(seed)
         if budget <= 1:
             return PlacerResult.of_units(problem, random_placements(problem, generator, 1)[0], self.name, seed)
-        incumbent = Incumbent(evaluator_of(problem), random_placements(problem, generator, 1)[0])
-        while (left := budget - incumbent.simulations) > 0:
-            incumbent.energies(random_placements(problem, generator, min(left, BATCH)))
+        evaluations = Evaluations(evaluator_of(problem), random_placements(problem, generator, 1)[0])
+        while (left := budget - evaluations.simulations) > 0:
+            evaluations.energies(random_placements(problem, generator, min(left, BATCH)))
         return PlacerResult.of_units(
-            problem, incumbent.best, self.name, seed, simulations=budget, curve=incumbent.curve
+            problem, evaluations.best, self.name, seed, simulations=budget, curve=evaluations.curve
         )
 
 

@@ -12,12 +12,13 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from envs.incumbent import Incumbent
 from envs.placer_result import PlacerResult
 from graphs.foundation.errors import InputError
 from graphs.foundation.files import check_writable, replace_whole
 from graphs.foundation.interrupts import Interrupts
 from graphs.problem import STEP_TIME, Problem
-from placers.search.incumbent import Incumbent
+from placers.search.evaluations import Evaluations
 
 State = dict[str, np.ndarray[Any, np.dtype[Any]]]
 
@@ -26,7 +27,7 @@ class Search(Protocol):
     """A search that stands somewhere."""
 
     generator: np.random.Generator
-    incumbent: Incumbent
+    evaluations: Evaluations
     notes: tuple[str, ...]  # what it had to leave out, in sentences
 
     def step(self, progress: float, left: int) -> None:
@@ -34,7 +35,7 @@ class Search(Protocol):
         ...
 
     def state(self) -> State:
-        """Where it stands, in addition to the incumbent and the generator."""
+        """Where it stands, in addition to its evaluations and the generator."""
         ...
 
     def restore(self, state: State) -> None:
@@ -65,20 +66,20 @@ def searched(
         search = begin()
         if path is not None and path.exists():
             _load(search, path, label)
-        incumbent = search.incumbent
-        while incumbent.simulations < budget and not interrupts.requested:
+        evaluations = search.evaluations
+        while evaluations.simulations < budget and not interrupts.requested:
             elapsed = time.monotonic() - started
             if elapsed >= seconds:
                 break
-            search.step(max(incumbent.simulations / budget, elapsed / seconds), budget - incumbent.simulations)
+            search.step(max(evaluations.simulations / budget, elapsed / seconds), budget - evaluations.simulations)
     if path is not None:
         _save(search, path, label)
     if interrupts.requested:
         kept = f"; saved in {path}, and the same command resumes it" if path else ""
-        raise KeyboardInterrupt(f"{name}: stopped after {incumbent.simulations} of {budget} simulations{kept}")
+        raise KeyboardInterrupt(f"{name}: stopped after {evaluations.simulations} of {budget} simulations{kept}")
     return PlacerResult.of_units(
-        problem, incumbent.best, name, seed,
-        simulations=incumbent.simulations, curve=incumbent.curve, notes=search.notes,
+        problem, evaluations.best, name, seed,
+        simulations=evaluations.simulations, curve=evaluations.curve, notes=search.notes,
     )  # fmt: skip
 
 
@@ -91,12 +92,12 @@ def _label(name: str, problem: Problem, seed: int, budget: int) -> str:
 
 
 def _save(search: Search, path: Path, label: str) -> None:
-    incumbent = search.incumbent
+    evaluations = search.evaluations
     about = {
-        "label": label, "simulations": incumbent.simulations, "best_energy": incumbent.best_energy,
-        "curve": incumbent.curve, "generator": search.generator.bit_generator.state,
+        "label": label, "simulations": evaluations.simulations, "best_energy": evaluations.incumbent.value,
+        "curve": evaluations.curve, "generator": search.generator.bit_generator.state,
     }  # fmt: skip
-    arrays: dict[str, Any] = search.state() | {"about": np.array(json.dumps(about)), "best": incumbent.best}
+    arrays: dict[str, Any] = search.state() | {"about": np.array(json.dumps(about)), "best": evaluations.best}
 
     def write(unfinished: Path) -> None:
         with unfinished.open("wb") as out:  # numpy would add .npz to a name
@@ -114,10 +115,10 @@ def _load(search: Search, path: Path, label: str) -> None:
             raise InputError(
                 f"{path} is of another search: of another problem, seed, budget or knobs; name another file"
             )
-        incumbent = search.incumbent
-        incumbent.best, incumbent.best_energy = state.pop("best"), about["best_energy"]
-        incumbent.simulations = about["simulations"]
-        incumbent.curve = [(int(count), float(seconds)) for count, seconds in about["curve"]]
+        evaluations = search.evaluations
+        evaluations.incumbent = Incumbent(state.pop("best"), about["best_energy"])
+        evaluations.simulations = about["simulations"]
+        evaluations.curve = [(int(count), float(seconds)) for count, seconds in about["curve"]]
         search.generator.bit_generator.state = about["generator"]
         search.restore(state)
     except (OSError, KeyError, TypeError, ValueError, zipfile.BadZipFile) as error:

@@ -10,7 +10,7 @@ from graphs.foundation.errors import InputError
 from graphs.op_graph import Ints
 from graphs.problem import Problem
 from placers.annealing import Annealing
-from placers.search.incumbent import energy
+from placers.search.evaluations import energy
 from placers.search.moves import Moves
 from placers.search.starts import STARTS, cheap_placers
 from tests.oracle.toys import Toy, random_graph, toy_cluster, toy_graph

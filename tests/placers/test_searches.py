@@ -11,7 +11,7 @@ from envs.simulation.simulator import simulate
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
-from placers.search.incumbent import Incumbent
+from placers.search.evaluations import Evaluations
 from tests.oracle.toys import Toy, random_graph, toy_cluster
 
 SEARCHES = ("annealing", "genetic", "hill_climbing")
@@ -37,7 +37,7 @@ def test_one_that_was_stopped_ends_where_it_would_have_ended(
     whole = by_name.build("placers", name).place(PROBLEM, seed=5, budget=BUDGET)
 
     def interrupting(evaluated: Callable[..., object]) -> Callable[..., object]:
-        def interrupted(self: Incumbent, *args: object) -> object:
+        def interrupted(self: Evaluations, *args: object) -> object:
             found = evaluated(self, *args)
             if 100 <= self.simulations < 200:
                 _thread.interrupt_main()
@@ -47,7 +47,7 @@ def test_one_that_was_stopped_ends_where_it_would_have_ended(
 
     with monkeypatch.context() as patched:
         for method in ("energies", "energies_below"):
-            patched.setattr(Incumbent, method, interrupting(getattr(Incumbent, method)))
+            patched.setattr(Evaluations, method, interrupting(getattr(Evaluations, method)))
         with pytest.raises(KeyboardInterrupt, match=rf"stopped after \d+ of {BUDGET} simulations; saved in .*search"):
             by_name.build("placers", spec).place(PROBLEM, seed=5, budget=BUDGET)
     resumed = by_name.build("placers", spec).place(PROBLEM, seed=5, budget=BUDGET)

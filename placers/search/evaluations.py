@@ -1,9 +1,10 @@
-"""Incumbent: the best placement that a search has found, by the problem's objective, and how it came to it."""
+"""Evaluations of a search: the energy of each placement, the incumbent, and how the search came to it."""
 
 from __future__ import annotations
 
 import numpy as np
 
+from envs.incumbent import Incumbent
 from envs.objectives import Evaluator
 from envs.simulation.simulator import Outcomes
 from graphs.op_graph import Floats, Ints
@@ -24,16 +25,21 @@ def energy(seconds: Floats | float, peak_bytes: Floats, memory_bytes: Floats) ->
     return total
 
 
-class Incumbent:
-    """The placement of least energy among those that were evaluated."""
+class Evaluations:
+    """Evaluates placements by the problem's objective, and keeps the one of least energy."""
 
     def __init__(self, evaluator: Evaluator, first: Ints) -> None:
         """`first`, (units,), is the answer as long as nothing was simulated."""
         self.evaluator = evaluator
         self.simulations = 0
-        self.best = first
-        self.best_energy = np.inf
+        self.incumbent = Incumbent(first)  # its value is an energy
         self.curve: list[tuple[int, float]] = []  # (simulations, seconds) of each better placement that fits
+
+    @property
+    def best(self) -> Ints:
+        """(units,) the placement of least energy, or the first one."""
+        assert self.incumbent.placement is not None
+        return self.incumbent.placement
 
     def energies(self, placements: Ints, threads: int = 1) -> Floats:
         """(plans,) energies of placements (plans, units)."""
@@ -59,9 +65,7 @@ class Incumbent:
         """(plans,) energies; `when` each was simulated, from the last simulation."""
         memory = self.evaluator.problem.cluster.memory_bytes
         found = energy(outcomes.step_seconds, outcomes.peak_bytes, memory)
-        for index in np.flatnonzero(found < self.best_energy).tolist():
-            if found[index] < self.best_energy:
-                self.best, self.best_energy = placements[index].copy(), float(found[index])
-                if outcomes.fits[index]:
-                    self.curve.append((self.simulations + int(when[index]), float(outcomes.step_seconds[index])))
+        for index in np.flatnonzero(found < self.incumbent.value).tolist():
+            if self.incumbent.offer(placements[index], found[index]) and outcomes.fits[index]:
+                self.curve.append((self.simulations + int(when[index]), float(outcomes.step_seconds[index])))
         return found
