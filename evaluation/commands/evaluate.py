@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from envs.costs.costs import AUTO, CostModel, timed
 from evaluation.commands.load_placer import finetuned, load_placer
-from evaluation.commands.problems import check_cost_model
+from evaluation.commands.problems import check_cost_model, problem_of
 from evaluation.commands.simulated_plan import SimulatedPlan
 from evaluation.compare import check_settings, compare
 from evaluation.comparison import Comparison, short_name
@@ -20,8 +20,8 @@ from evaluation.problem_file import ProblemFile, save_problem
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
 from graphs.foundation.files import check_writable, write_whole
-from graphs.load import check_graph, load_cluster, load_clusters, load_graph
-from graphs.problem import Problem, check_optimizer
+from graphs.load import load_clusters
+from graphs.problem import Problem
 from graphs.suites import load_suite
 from placers import default
 from placers.contract.placer import Placer
@@ -130,12 +130,9 @@ def finetune(
     results: list[FineTuned] = []
     tuner = finetuned(start, on_tuned=results.append)
     check_settings(seeds=(seed,), workers=1)
-    check_optimizer(optimizer)
-    check_graph(graph)
-    check_cost_model(cost_model)
-    on, folder = load_cluster(cluster), run / "finetune"
+    folder = run / "finetune"
     check_writable(run / PLAN, run / PROBLEM, folder / "evaluation.json" if folder.is_dir() else None)
-    problem = timed(Problem(load_graph(graph, groups=groups), on, optimizer), cost_model)
+    problem = problem_of(graph, cluster, groups=groups, optimizer=optimizer, cost_model=cost_model)
     comparison = compare([tuner, start, greedy, *classical_placers()], [problem], budget=simulations, seeds=(seed,))
     if not results:  # such as a policy that diverged; what the others found is no answer to the question
         raise InputError(next(failure.reason for failure in comparison.failures if failure.placer == tuner.name))

@@ -25,16 +25,14 @@ Kind = Literal[
 KINDS = [kind for kind in get_args(Kind) if kind != "all"]
 FOLDERS = {folder.rpartition(".")[2]: folder for folder in by_name.FOLDERS}
 RECIPES = Path(__file__).resolve().parents[2] / "training" / "recipes"
+OWN = "file.py:build:knob=3, a function of your own"
 ELSEWHERE = {  # what may stand where a name stands
+    **dict.fromkeys(KINDS, f"or {OWN}"),
     "families": "or a graph file (*.graph.json, *.txt, *.json, *.onnx), or file.py:callable, a model of your own",
     "suites": "or several with commas between them",
-    "clusters": "or a cluster file (*.toml, *.json), or file.py:build:knob=3, a function of your own",
-    "placers": "or the run folder of a trained one, or file.py:build:knob=3, a function of your own",
-    "networks": "or file.py:build:knob=3, a function of your own",
-    "cost_models": "or auto, which follows from what the graph knows, or file.py:build:knob=3, a function of your own",
-    "objectives": "or file.py:build:knob=3, a function of your own",
-    "rewards": "or file.py:build:knob=3, a function of your own",
-    "ppo_rewards": "or file.py:build:knob=3, a function of your own",
+    "clusters": f"or a cluster file (*.toml, *.json), or {OWN}",
+    "placers": f"or the run folder of a trained one, or {OWN}",
+    "cost_models": f"or auto, which follows from what the graph knows, or {OWN}",
     "recipes": "or a recipe file (*.toml)",
 }
 

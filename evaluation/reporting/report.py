@@ -125,32 +125,25 @@ def _tuning(run: Path) -> Section:
     title = "Fine-tuned on one problem"
     metrics = _metrics(run / "finetune" / "metrics.jsonl")
     path = run / "finetune" / "evaluation.json"
-    content = load_evaluation(path) if path.is_file() else None
-    if content is None and not metrics:
+    is_compared = path.is_file()
+    if not (is_compared or metrics):
         return Section(
             title, (f"Not fine-tuned yet: `placelab finetune {run}` does it, within a number of simulations.",)
         )
-    comparison = Comparison(content.records) if content else None
-    said = _tuning_sentences(content, comparison)
+    content = load_evaluation(path) if is_compared else EvaluationFile(records=())
+    comparison, learned, before = Comparison(content.records), content.notes.learned, content.notes.before
+    said = list(content.notes.remarks)
+    if learned in comparison.placers and before in comparison.placers:
+        said = [*tuning_findings(comparison, before, learned), *comparison.timing, *comparison.notes, *said]
+    if not is_compared:
+        said = ["The tuned policy was not compared with other placers (finetune/evaluation.json is missing)."]
     figures = []
     if curves := _present(metrics, TUNING_CURVES):
-        levels = _levels(comparison, content, curves[0]) if comparison and content else {}
+        levels = _levels(comparison, (learned, before), curves[0])
         caption = "Dashed: the fastest of the other placers on the same problem." if levels else "One point per update."
         figures.append((Markup(learning_curve(metrics, curves, x=_across(metrics), levels=levels)), caption))
-    sheet = None
-    if comparison and content:
-        sheet = placer_sheet(comparison, content.notes.learned, single=len(comparison.problems) == 1)
+    sheet = placer_sheet(comparison, learned, single=len(comparison.problems) == 1) if is_compared else None
     return Section(title, tuple(said), tuple(figures), sheet)
-
-
-def _tuning_sentences(content: EvaluationFile | None, comparison: Comparison | None) -> list[str]:
-    if content is None or comparison is None:
-        return ["The tuned policy was not compared with other placers (finetune/evaluation.json is missing)."]
-    learned, before = content.notes.learned, content.notes.before
-    if learned in comparison.placers and before in comparison.placers:
-        said = tuning_findings(comparison, before, learned)
-        return [*said, *comparison.timing, *comparison.notes, *content.notes.remarks]
-    return list(content.notes.remarks)
 
 
 def _best_plan(run: Path) -> Section:
@@ -178,12 +171,11 @@ def _best_plan(run: Path) -> Section:
     return Section(title, tuple(said), figures, device_sheet(timeline))
 
 
-def _levels(comparison: Comparison, content: EvaluationFile, curve: Curve) -> dict[str, float]:
+def _levels(comparison: Comparison, own: tuple[str, str], curve: Curve) -> dict[str, float]:
     """What the four fastest of the other placers reach on the one problem of the curve, in the curve's unit."""
     if len(comparison.problems) != 1:
         return {}
     values = comparison.fitting_seconds[0] if curve.column == "best_seconds" else comparison.over_bound[0]
-    own = (content.notes.learned, content.notes.before)
     others = [
         (float(value), comparison.labels[placer])
         for placer, value in zip(comparison.placers, values, strict=True)
