@@ -12,6 +12,7 @@ from envs.placer_result import PlacerResult
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
 from placers.learned.learned_placer import LearnedPlacer
+from placers.learned.load import trainer_of
 from placers.learned.policy import LearnedPolicy
 from placers.learned.settings import FEW_SAMPLES
 from training.train import trainer_class
@@ -62,17 +63,20 @@ class FineTuner:
         """
         policy = copy.deepcopy(self.start.policy_for(problem))
         trainer_of_it = trainer_class(policy.kind)
-        trainer_of_it.check(problem, self.name)
+        if trainer_of_it.knows_step_times_only:
+            problem.check_step_time(
+                f"{self.name}, by {trainer_of(policy.kind).upper()},", "another policy, or this one without fine-tuning"
+            )
         opening = self.start.place(problem, seed=seed, budget=max(0, min(FEW_SAMPLES, simulations - 1)))
         chosen, spent, history = opening.plan.per_unit(problem), opening.simulations, list[tuple[int, float]]()
         if simulations > 0:
             spent += 1  # the plan to beat
             left = simulations - spent
             trainer = trainer_of_it.of(policy, [problem], policy.fine_tuning(problem, left), seed)
-            history = [(spent + taken, seconds) for taken, seconds in trainer.fine_tune(chosen, left)]
+            for taken, best in trainer.fine_tune(chosen, left):
+                history.append((spent + taken, best.value))
             spent = history[-1][0]
-            best = trainer.best_placement()
-            chosen = chosen if best is None else best
+            chosen = chosen if best.placement is None else best.placement
         curve = _improvements(history)
         result = PlacerResult.of_units(problem, chosen, self.name, seed, simulations=spent, curve=curve)
         return FineTuned(policy, result, tuple(history))

@@ -42,8 +42,8 @@ class Demonstrations(Generic[A]):
         cls, policy: Policy[View, Batch, A], batch: Batch, problems: Sequence[PpoProblem[View]]
     ) -> Demonstrations[A]:
         """Those of the problems that a batch was made of."""
-        best = [each.incumbent.placement for each in problems]
-        nothing = [np.zeros(each.problem.graph.num_units, np.int64) for each in problems]
+        best = [each.prepared.incumbent.placement for each in problems]
+        nothing = [np.zeros(len(each.prepared.problem.units), np.int64) for each in problems]
         action = policy.actions_of(batch, [n if b is None else b for b, n in zip(best, nothing, strict=True)])
         return Demonstrations(action, torch.tensor([[b is not None] for b in best]))
 

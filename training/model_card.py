@@ -66,12 +66,12 @@ def _judged_on(learned: ProblemSet) -> list[str]:
 
 def _variety(learned: ProblemSet) -> list[str]:
     """A line about what else varies, if anything does."""
-    told = (
+    shares = (
         (learned.unequal if learned.randomised else 0, "of the copies have unequal devices"),
         (learned.forward, "of the problems are forward passes alone"),
         (learned.measured, "take times that no roofline gives"),
     )
-    varied = [f"{share:.0%} {what}" for share, what in told if share]
+    varied = [f"{share:.0%} {what}" for share, what in shares if share]
     return [f"  Of all this, at random, {'; '.join(varied)}."] if varied else []
 
 

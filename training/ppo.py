@@ -12,8 +12,8 @@ and HDP (Mirhoseini et al. 2017, 2018), which draw few samples, and compare them
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Generic
+from dataclasses import dataclass
+from typing import ClassVar, Generic
 
 import numpy as np
 import torch
@@ -53,13 +53,11 @@ class PpoMetrics:
     clipped: float  # share of the ratios outside the clipping range
     learning_rate: float
 
-    def to_record(self) -> dict[str, float]:
-        """As a flat record."""
-        return asdict(self)
-
 
 class PpoTrainer(Generic[View, Batch, A]):
     """A `Trainer`: a policy, its optimizer, and the problems it learns from."""
+
+    knows_step_times_only: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -76,6 +74,13 @@ class PpoTrainer(Generic[View, Batch, A]):
         self._reward = load_ppo_reward(settings.reward)
         self.imitation = imitation or Imitation()
         self.seed = seed
+        self.goal = settings.updates
+        self.pretraining: Pretraining | None = Pretraining(
+            "imitating what search finds",
+            self.imitation.updates,
+            lambda: self.imitated,
+            lambda: f"log-probability per unit {self.imitate():.2f}",
+        )
         self.imitated = 0  # updates of imitation alone
         self.updates = 0
         self.simulations = 0
@@ -90,31 +95,13 @@ class PpoTrainer(Generic[View, Batch, A]):
         """As `Trainer.of`."""
         return cls(policy, problems, settings.ppo, seed, settings.imitation)
 
-    @staticmethod
-    def check(problem: Problem, who: str) -> None:
-        """Every objective will do."""
-
-    @property
-    def goal(self) -> int:
-        """Updates of a whole run."""
-        return self.settings.updates
-
-    @property
-    def pretraining(self) -> Pretraining | None:
-        """Imitation alone, if the settings ask for it."""
-        return Pretraining(
-            "imitating what search finds",
-            self.imitation.updates,
-            lambda: self.imitated,
-            lambda: f"log-probability per unit {self.imitate():.2f}",
-        )
-
     def state(self) -> tuple[dict[str, Tensor], dict[str, str]]:
         """Baselines, counters, and the best placements, where the policy imitates them."""
         tensors = {"baselines": torch.tensor([each.baseline.value for each in self.problems], dtype=torch.float64)}
         for index, each in enumerate(self.problems if self.imitation.simulations else ()):
-            if each.incumbent.placement is not None:
-                tensors[f"best.{index}"] = torch.from_numpy(np.append(each.incumbent.value, each.incumbent.placement))
+            best = each.prepared.incumbent
+            if best.placement is not None:
+                tensors[f"best.{index}"] = torch.from_numpy(np.append(best.value, best.placement))
         counters = {name: str(getattr(self, name)) for name in ("updates", "imitated", "simulations", "seed")}
         return tensors, {"version": VERSION, **counters}
 
@@ -132,17 +119,13 @@ class PpoTrainer(Generic[View, Batch, A]):
         self.imitated = int(counters["imitated"])
         self.simulations = int(counters["simulations"])
 
-    def fine_tune(self, opening: Ints, simulations: int) -> Iterator[tuple[int, float]]:
+    def fine_tune(self, opening: Ints, simulations: int) -> Iterator[tuple[int, Incumbent]]:
         """As `Trainer.fine_tune`."""
-        only = self.problems[0]
-        only.prepared.evaluate(opening[None])
-        yield 0, only.incumbent.value
+        only = self.problems[0].prepared
+        only.evaluate(opening[None])
+        yield 0, only.incumbent
         for _ in range(simulations // self.settings.samples):
-            yield self.update().simulations, only.incumbent.value
-
-    def best_placement(self) -> Ints | None:
-        """As `Trainer.best_placement`."""
-        return self.problems[0].incumbent.placement
+            yield self.update().simulations, only.incumbent
 
     def imitate(self) -> float:
         """An update of imitation alone: make the best known placements likelier; returns how likely they were.
@@ -156,7 +139,7 @@ class PpoTrainer(Generic[View, Batch, A]):
     def _imitate(self) -> float:
         chosen, _ = self._chosen((self.seed, IMITATING, self.imitated))
         for problem in chosen:
-            if problem.incumbent.placement is None:
+            if problem.prepared.incumbent.placement is None:
                 search(problem.prepared, self.imitation.simulations, self.seed)
                 self.simulations += self.imitation.simulations
         batch = self.policy.stack([problem.view for problem in chosen])
@@ -202,12 +185,12 @@ class PpoTrainer(Generic[View, Batch, A]):
         if self.updates >= lasts:
             return np.arange(len(self.problems))
         share = between(FIRST_SHARE, 1.0, self.updates / lasts)
-        by_size = np.argsort([len(each.problem.graph) for each in self.problems], kind="stable")
+        by_size = np.argsort([len(each.prepared.problem.graph) for each in self.problems], kind="stable")
         return by_size[: max(1, round(share * len(self.problems)))]
 
     def advantages(self, problem: PpoProblem[View], outcomes: Outcomes) -> Floats:
         """(samples,) how much better each sample of a problem is than its baseline, which may change by that."""
-        memory_bytes = problem.problem.cluster.memory_bytes
+        memory_bytes = problem.prepared.problem.cluster.memory_bytes
         values = rewards(outcomes, memory_bytes, problem.prepared.lower_bound, self._reward)
         if self.settings.baseline == "samples":
             return standardised(values)

@@ -31,7 +31,7 @@ def load_problems(
 ) -> list[Problem]:
     """A split of a problem set: each of its graphs on each of its clusters for that split, and its suites.
 
-    For training, `seed` draws the randomised copies of the clusters, anew for each graph, which of all variants of a
+    For training, `seed` draws the randomised copies of the clusters, again for each graph, which of all variants of a
     graph (groups, cluster, copy) are kept, if not all are, and which of these are forward passes or have other times.
     `capture` turns a spec into a graph; each is captured again unless it is given. Raises InputError as
     `check_problems` and `timed` do, and for a split that is empty.

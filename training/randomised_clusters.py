@@ -12,9 +12,9 @@ import numpy as np
 from graphs.cluster import Cluster
 
 LEAST_MEMORY = 0.6  # of what devices have: with less, most training graphs fit nowhere
-UNEQUAL = 2.0  # by which a device's own speed and memory are at most multiplied or divided beside that
-SLOWEST = 32.0  # times as slow as the others is a slow device at most, as a processor is beside accelerators
-ROOMY = 16.0  # times the memory is what it has beside that
+UNEQUAL = 2.0  # by which a device's own speed and memory are at most multiplied or divided in addition
+SLOWEST = 32.0  # times as slow as the others is a slow device at most, as a processor is among accelerators
+ROOMY = 16.0  # times the memory is what it then has
 TIGHT = 16.0  # times less memory is what the others may then have
 
 
@@ -24,9 +24,9 @@ def randomised(
     """A copy whose compute speed, memory and bandwidth are multiplied by a factor each, the same for all devices.
 
     The logarithm of a factor is uniform between those of 1 / spread and spread; memory loses no more than 40%. With
-    `unequal` each device has two factors of its own beside, of speed and of memory, drawn alike between 1/2 and 2. Each
+    `unequal` each device has two more factors of its own, of speed and of memory, drawn alike between 1/2 and 2. Each
     device is then slow with probability `slow`, but one: by a factor drawn alike from 1 to 32, with 16 times the
-    memory, beside which all others lose memory, by a common factor from 1 to 16.
+    memory, and all others then lose memory, by a common factor from 1 to 16.
     """
     speed, memory, bandwidth = np.exp(rng.uniform(-1, 1, 3) * np.log(spread))
     own = np.exp(rng.uniform(-1, 1, (len(cluster), 2)) * np.log(UNEQUAL)) if unequal else np.ones((len(cluster), 2))

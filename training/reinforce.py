@@ -17,9 +17,9 @@ from __future__ import annotations
 import hashlib
 from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from itertools import islice
-from typing import Generic
+from typing import ClassVar, Generic
 
 import msgspec
 import numpy as np
@@ -41,7 +41,7 @@ from placers.learned.settings import Reinforce, Settings
 from training.advantage import surrogate
 from training.divergence import descend, stops_where_it_diverges
 from training.schedule import between, share_done
-from training.trainer import below
+from training.trainer import Pretraining, below
 
 NODES_AT_ONCE = 20_000  # units of the states whose gradient is taken together: some 100 MB, or that for each device
 VERSION = "1"  # of its state on disk
@@ -60,10 +60,6 @@ class ReinforceMetrics:
     gradient_norm: float  # before it was clipped
     learning_rate: float
 
-    def to_record(self) -> dict[str, float]:
-        """As a flat record."""
-        return asdict(self)
-
 
 @dataclass(eq=False)
 class ReinforceProblem(Generic[View]):
@@ -78,16 +74,6 @@ class ReinforceProblem(Generic[View]):
     def of(cls, problem: Problem, policy: EpisodePolicy[View, States], updates: int) -> ReinforceProblem[View]:
         """A problem whose baseline averages over this number of updates, the current one among them."""
         return ReinforceProblem(ObservedProblem.of(problem), policy.view(problem), deque(maxlen=updates - 1))
-
-    @property
-    def bound(self) -> float:
-        """Seconds, the lower bound of the step."""
-        return self.observed.prepared.lower_bound
-
-    @property
-    def incumbent(self) -> Incumbent:
-        """The fastest placement that fits."""
-        return self.observed.prepared.incumbent
 
 
 @dataclass(eq=False)
@@ -108,6 +94,8 @@ class ReinforceTrainer(Generic[View, States]):
     objective than the step time, or for a policy that is for another number of devices.
     """
 
+    knows_step_times_only: ClassVar[bool] = True
+
     def __init__(
         self,
         policy: EpisodePolicy[View, States],
@@ -125,6 +113,8 @@ class ReinforceTrainer(Generic[View, States]):
         self.settings = settings or Reinforce()
         self.mdp = Mdp(rules or Rules())
         self.seed = seed
+        self.goal = self.settings.updates
+        self.pretraining: Pretraining | None = None
         self.remember = remember
         for problem in problems:
             problem.check_step_time("REINFORCE", "a policy that learns by PPO")
@@ -141,20 +131,6 @@ class ReinforceTrainer(Generic[View, States]):
         """As `Trainer.of`."""
         rules = Rules(order=policy.order, **msgspec.structs.asdict(settings.rules))
         return cls(policy, problems, settings.reinforce, rules=rules, seed=seed)
-
-    @staticmethod
-    def check(problem: Problem, who: str) -> None:
-        """Raise InputError for another objective than the step time, of which rewards are made."""
-        problem.check_step_time(f"{who}, by REINFORCE,", "another policy, or this one without fine-tuning")
-
-    @property
-    def goal(self) -> int:
-        """Updates of a whole run."""
-        return self.settings.updates
-
-    @property
-    def pretraining(self) -> None:
-        """Nothing comes before."""
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, str]]:
         """The baselines' returns, the best placements, and counters."""
@@ -188,7 +164,7 @@ class ReinforceTrainer(Generic[View, States]):
         parts = (self.seed, self.policy.shape, self.settings, self.mdp.rules, problems)
         return hashlib.sha256(msgspec.json.encode(parts)).hexdigest()
 
-    def fine_tune(self, opening: Ints, simulations: int) -> Iterator[tuple[int, float]]:
+    def fine_tune(self, opening: Ints, simulations: int) -> Iterator[tuple[int, Incumbent]]:
         """Updates until the next one might exceed this number of simulations, no placement being simulated twice.
 
         The first episodes know the opening and the arbitrary start of the paper, all units on one device. An episode
@@ -196,14 +172,14 @@ class ReinforceTrainer(Generic[View, States]):
         as one when it comes to how many updates there are.
         """
         self.remember = True
-        observed, best = self.problems[0].observed, self.problems[0].incumbent
+        observed, best = self.problems[0].observed, self.problems[0].observed.prepared.incumbent
         self.note(0, opening, observed.simulator.run(opening))
-        yield 0, best.value
+        yield 0, best
         if simulations:
             together = np.full(len(opening), observed.prepared.fastest_device)
             self.note(0, together, observed.simulator.run(together))
             self.simulations += 1
-            yield self.simulations, best.value
+            yield self.simulations, best
         at_most = self.mdp.rules.simulations(len(opening))
         for _ in range(simulations // self.settings.episodes):
             count = min(self.settings.episodes, (simulations - self.simulations) // at_most)
@@ -212,11 +188,7 @@ class ReinforceTrainer(Generic[View, States]):
             before = self.simulations
             self.update(count=count, progress=before / simulations)
             if self.simulations > before:
-                yield self.simulations, best.value
-
-    def best_placement(self) -> Ints | None:
-        """As `Trainer.best_placement`."""
-        return self.problems[0].incumbent.placement
+                yield self.simulations, best
 
     def update(self, *, count: int = 0, progress: float | None = None) -> ReinforceMetrics:
         """Roll out episodes and improve the policy once.
@@ -258,7 +230,7 @@ class ReinforceTrainer(Generic[View, States]):
         if self.remember:
             self.problems[index].known[placement.tobytes()] = outcome
         if outcome.fits:
-            self.problems[index].incumbent.offer(placement, outcome.step_seconds)
+            self.problems[index].observed.prepared.incumbent.offer(placement, outcome.step_seconds)
         self.mdp.note(self.problems[index].observed, placement, outcome)
 
     def _begin(self, count: int = 0) -> tuple[list[Episode], Iterator[list[Decision]]]:
@@ -306,7 +278,7 @@ class ReinforceTrainer(Generic[View, States]):
         """Of each episode that moved, (steps,) what the buffer still pays, in seconds or lower bounds."""
         returns = {}
         for i, paid in buffer.rewards.items():
-            scale = self.problems[episodes[i].progress.index].bound if self.settings.relative else 1.0
+            scale = episodes[i].progress.observed.prepared.lower_bound if self.settings.relative else 1.0
             returns[i] = returns_of(np.array(paid) / scale, self.settings.discount)
         return returns
 
@@ -363,7 +335,7 @@ class ReinforceTrainer(Generic[View, States]):
 
     def _results(self, episodes: Sequence[Episode]) -> tuple[float, float]:
         """The share of final placements that fit, and their step times over the lower bound."""
-        ends = [(episode.outcome, self.problems[episode.progress.index].bound) for episode in episodes]
+        ends = [(episode.outcome, episode.progress.observed.prepared.lower_bound) for episode in episodes]
         fits = [outcome.fits for outcome, _ in ends if outcome is not None]
         logs = [np.log(outcome.step_seconds / bound) for outcome, bound in ends if outcome is not None and outcome.fits]
         return float(np.mean(fits)), float(np.exp(np.mean(logs))) if logs else float("nan")

@@ -11,11 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from envs.incumbent import Incumbent
 from envs.prepared_problem import PreparedProblem
 from envs.simulation.simulator import Outcomes
 from graphs.op_graph import Floats
-from graphs.problem import Problem
 from placers.learned.policy import A, Batch, Policy, View
 from training.advantage import MovingAverage
 
@@ -27,16 +25,6 @@ class PpoProblem(Generic[View]):
     prepared: PreparedProblem
     view: View  # what the policy sees of it
     baseline: MovingAverage = field(default_factory=MovingAverage)  # of its rewards, where they are compared with it
-
-    @property
-    def problem(self) -> Problem:
-        """The problem itself."""
-        return self.prepared.problem
-
-    @property
-    def incumbent(self) -> Incumbent:
-        """The fastest placement that fits, by the objective."""
-        return self.prepared.incumbent
 
 
 AdvantageFunction = Callable[[PpoProblem[View], Outcomes], Floats]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def share_done(updates: int, all_updates: int) -> float:
-    """How much of a run is over after so many updates: 0 at the first, 1 at the last and beyond."""
+    """How much of a run is over after a number of updates: 0 at the first, 1 at the last and beyond."""
     return min(updates / max(all_updates - 1, 1), 1.0)
 
 

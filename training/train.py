@@ -96,7 +96,7 @@ def _run(trainer: Trainer, recipe: Recipe, folder: RunFolder) -> None:
 
         def improve() -> str:
             line = trainer.update()
-            metrics.write(line.update, line.to_record())
+            metrics.write(line.update, vars(line))
             return f"step/bound {line.step_over_bound:.2f}, fitting {line.fitting:.0%}"
 
         _repeat("training", lambda: trainer.updates, trainer.goal, improve, save)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, Self
+from typing import Any, ClassVar, Protocol, Self
 
 import torch
 from torch import Tensor
 
+from envs.incumbent import Incumbent
 from graphs.op_graph import Ints
 from graphs.problem import Problem
 from placers.learned.policy import LearnedPolicy
@@ -16,7 +17,7 @@ from placers.learned.settings import Settings
 
 
 class Metrics(Protocol):
-    """One update in numbers; a line of `metrics.jsonl`."""
+    """One update in numbers: a dataclass whose fields are a line of `metrics.jsonl`."""
 
     @property
     def update(self) -> int:
@@ -31,10 +32,6 @@ class Metrics(Protocol):
     @property
     def fitting(self) -> float:
         """Share of the placements that fit."""
-        ...
-
-    def to_record(self) -> dict[str, float]:
-        """As a flat record."""
         ...
 
 
@@ -55,8 +52,11 @@ class Trainer(Protocol):
     had never stopped.
     """
 
+    knows_step_times_only: ClassVar[bool]  # and no other objective
     optimizer: torch.optim.Optimizer
     seed: int
+    goal: int  # updates of a whole run, pretraining apart
+    pretraining: Pretraining | None  # what comes before, if anything does
     updates: int  # so far
     simulations: int  # so far
 
@@ -65,24 +65,9 @@ class Trainer(Protocol):
         """A trainer for a policy that declares it. Raises InputError for a policy that is not for the problems."""
         ...
 
-    @staticmethod
-    def check(problem: Problem, who: str) -> None:
-        """Raise InputError, naming who asks, for a problem whose objective the trainer does not know."""
-        ...
-
     @property
     def policy(self) -> LearnedPolicy:
         """What is trained."""
-        ...
-
-    @property
-    def goal(self) -> int:
-        """Updates of a whole run, pretraining apart."""
-        ...
-
-    @property
-    def pretraining(self) -> Pretraining | None:
-        """What comes before, if anything does."""
         ...
 
     def update(self) -> Metrics:
@@ -97,15 +82,11 @@ class Trainer(Protocol):
         """Take a `state`. Raises InputError for that of another run."""
         ...
 
-    def fine_tune(self, opening: Ints, simulations: int) -> Iterator[tuple[int, float]]:
-        """Learn from the first problem alone; yields the simulations taken so far and the best seconds of what fits.
+    def fine_tune(self, opening: Ints, simulations: int) -> Iterator[tuple[int, Incumbent]]:
+        """Learn from the first problem alone; yields the simulations taken so far, and the fastest that fits by then.
 
         The opening, (units,), is simulated first and does not count.
         """
-        ...
-
-    def best_placement(self) -> Ints | None:
-        """(units,) the fastest fitting placement of the first problem that was simulated; None if none fits."""
         ...
 
 

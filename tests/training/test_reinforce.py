@@ -266,6 +266,6 @@ def test_the_best_placement_of_a_problem_is_one_that_fits() -> None:
     trainer = ReinforceTrainer(new_placeto(SMALL, 0), [bandit()], settings(1))
     for device, seconds, fits in ((0, 4.0, True), (1, 1.0, False), (1, 3.0, True), (0, 3.5, True)):
         trainer.note(0, np.array([device]), Outcome(seconds, np.array([0.0, 0.0]), fits))
-    known = trainer.problems[0].incumbent
+    known = trainer.problems[0].observed.prepared.incumbent
     assert known.placement is not None
     assert (known.value, known.placement.tolist()) == (3.0, [1])

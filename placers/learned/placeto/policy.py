@@ -27,7 +27,7 @@ from placers.learned.shapes import Size, shape_of, weights_drawn_from
 
 NAME = "placeto"
 MOST_EPISODES = 16  # when it places; what is left of a budget is spent on what they passed through
-EVERY, MOST_SIMULATED = 4, 32  # fine-tuning's steps per simulation; more where an episode would take so many of these
+EVERY, MOST_SIMULATED = 4, 32  # fine-tuning's steps per simulation; more where an episode would take more of these
 FINE_TUNING = Reinforce(
     episodes=4, baseline_updates=1, steps=32, epochs=2, learning_rate=3e-3, final_learning_rate=1e-3,
     entropy=0.03, final_entropy=0.01, gradient_norm=40.0, imitation=SELF_IMITATION, relative=True, normalised=True,

@@ -67,9 +67,9 @@ class States:
     @classmethod
     def of(cls, states: Sequence[Progress], relatives: Sequence[Relatives], features: str) -> States:
         """Stack states of any sizes, each with its problem's relatives, showing `features` of the environment."""
-        shown = [FEATURES[features].of(state) for state in states]
-        copies = np.array([len(each) for each in shown])
-        sizes = np.array([each.shape[1] for each in shown])
+        nodes = [FEATURES[features].of(state) for state in states]
+        copies = np.array([len(each) for each in nodes])
+        sizes = np.array([each.shape[1] for each in nodes])
         part_sizes = np.repeat(sizes, copies)
         first = np.concatenate([[0], part_sizes.cumsum()[:-1]])  # (parts,) node
         of_part = np.repeat(np.arange(len(states)), copies)  # (parts,) state
@@ -78,7 +78,7 @@ class States:
         current = first + np.array([state.current for state in states])[of_part]
         device = np.concatenate([np.arange(count) for count in copies])
         return cls(
-            torch.from_numpy(np.concatenate([each.reshape(-1, each.shape[2]) for each in shown])),
+            torch.from_numpy(np.concatenate([each.reshape(-1, each.shape[2]) for each in nodes])),
             torch.from_numpy(np.concatenate(edges, axis=1)),
             torch.from_numpy(np.concatenate(kin)),
             torch.from_numpy(np.repeat(np.arange(len(part_sizes)), part_sizes)),

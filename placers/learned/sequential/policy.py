@@ -247,7 +247,7 @@ class SequentialPolicy(nn.Module):
         self, batch: SequentialBatch, states: Tensor, mode: int, uniform: Tensor, devices: Tensor, earlier: Tensor
     ) -> SequentialAction:
         """Roll out all samples of all problems, (problems, samples, units); devices are followed if they are GIVEN."""
-        chosen, played = devices.clone(), []
+        chosen, done = devices.clone(), []
         for i, layout in enumerate(batch.layouts):
             units = len(layout.order)
             rollouts = Rollouts.room_for(layout, devices.shape[1], keep=True)
@@ -255,8 +255,8 @@ class SequentialPolicy(nn.Module):
             before = np.ascontiguousarray(earlier[i, :, :units].numpy())
             self._run(layout, states[i], Sampling.of(mode, uniform[i].double().numpy(), before), rollouts)
             chosen[i, :, :units] = torch.from_numpy(rollouts.placements)
-            played.append(rollouts)
-        return SequentialAction(chosen, earlier, _trace(played, batch))
+            done.append(rollouts)
+        return SequentialAction(chosen, earlier, _trace(done, batch))
 
     def _run(self, layout: Layout, states: Tensor, sampling: Sampling, rollouts: Rollouts) -> None:
         layers = ScoreLayers(
@@ -277,15 +277,15 @@ def new_sequential(network: str, seed: int) -> SequentialPolicy:
         return SequentialPolicy(shape_of(network, NAME, SequentialShape))
 
 
-def _trace(played: Sequence[Rollouts], batch: SequentialBatch) -> Trace:
+def _trace(done: Sequence[Rollouts], batch: SequentialBatch) -> Trace:
     """Records of problems of different sizes in one, without the rows that leave no choice."""
     problems, units = batch.encoded.unit_mask.shape
-    samples = len(played[0].placements)
+    samples = len(done[0].placements)
     devices = batch.encoded.device_mask.shape[1]
     allowed = np.zeros((problems, samples, units, devices), np.bool_)
     log_probability = np.zeros((problems, samples, units))
     rows, states, features = [], [], []
-    for i, rollouts in enumerate(played):
+    for i, rollouts in enumerate(done):
         _, own_units, own_devices = rollouts.allowed.shape
         allowed[i, :, :own_units, :own_devices] = rollouts.allowed
         log_probability[i, :, :own_units] = rollouts.log_probability
