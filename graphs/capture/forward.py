@@ -31,6 +31,7 @@ from torch.utils.flop_counter import flop_registry, sdpa_flop_count
 from graphs.capture.tracing import trace
 from graphs.foundation.errors import InputError
 from graphs.foundation.user_code import neighbours, user_callable, users_line
+from graphs.graph_draft import GraphDraft
 from graphs.op_graph import SPARSE, OpGraph
 
 aten = torch.ops.aten
@@ -112,15 +113,9 @@ class Builder:
     def __init__(self, program: ExportedProgram, module: nn.Module, name: str) -> None:
         self.program, self.name = program, name
         self.parameters = dict(module.named_parameters(remove_duplicate=False))
-        self.op: dict[Node, int] = {}  # the op whose output a node is, or looks at
+        self.draft = GraphDraft(self.weight_of)
+        self.op = self.draft.op
         self.weight: dict[Node, int] = {}  # the weight that a node is, or looks at
-        self.names: list[str] = []
-        self.kinds: list[str] = []
-        self.costs: list[tuple[float, float, float]] = []  # FLOP, bytes accessed, output bytes
-        self.group: list[int] = []
-        self.edges: set[tuple[int, int]] = set()
-        self.weights: list[float] = []  # bytes
-        self.weight_uses: set[tuple[int, int]] = set()
         self.seen: dict[nn.Parameter, int] = {}  # the weight of each parameter read so far
         self.live = _live(program)
 
@@ -129,23 +124,11 @@ class Builder:
         for node in self.program.graph.nodes:
             if node in self.live and node.op == "call_function":
                 self._visit(node)
-        if not self.names:
+        if not self.draft.names:
             raise InputError(
                 f"{self.name}: the module returns no tensor that it computes; return its outputs or its loss"
             )
-        costs = np.array(self.costs).reshape(-1, 3)
-        return OpGraph(
-            self.name,
-            tuple(self.names),
-            tuple(self.kinds),
-            flops=costs[:, 0],
-            bytes_accessed=costs[:, 1],
-            output_bytes=costs[:, 2],
-            edges=np.array(sorted(self.edges), np.int64),
-            weights=np.array(self.weights),
-            weight_uses=np.array(sorted(self.weight_uses), np.int64),
-            group=np.array(self.group, np.int64),
-        )
+        return self.draft.built(self.name)
 
     def _visit(self, node: Node) -> None:
         if not all(isinstance(size, int) for tensor in _tensors(node) for size in tensor.shape):
@@ -155,36 +138,14 @@ class Builder:
         base = _viewed(node)
         if base is None:
             if _tensors(node):
-                self._add_op(node, _flops(node), _traffic(node), self._used_bytes(node))
+                costs = _flops(node), _traffic(node), self._used_bytes(node)
+                self.draft.add_op(_name(node), _kind(node), costs, node.all_input_nodes, [node])
         elif _tensors(node) and _is_part(node, base) and base in self.op:
-            self._add_part(node, base)
-        else:
-            self._stand_for(node, base)
-
-    def _stand_for(self, node: Node, base: Node) -> None:
-        if base in self.op:
+            self.draft.add_part(_name(node), _kind(node), _bytes(_tensors(node)), node.all_input_nodes, node)
+        elif base in self.op:
             self.op[node] = self.op[base]
         elif (weight := self.weight_of(base)) is not None:
             self.weight[node] = weight
-
-    def _add_part(self, node: Node, base: Node) -> None:
-        whole = self.op[base]
-        self.group[whole] = whole if self.group[whole] < 0 else self.group[whole]
-        self._add_op(node, 0.0, 0.0, _bytes(_tensors(node)))
-        self.group[-1] = self.group[whole]
-
-    def _add_op(self, node: Node, flops: float, traffic: float, output_bytes: float) -> None:
-        op = len(self.names)
-        self.op[node] = op
-        self.names.append(_name(node))
-        self.kinds.append(_kind(node))
-        self.costs.append((flops, traffic, output_bytes))
-        self.group.append(-1)
-        for read in node.all_input_nodes:
-            if read in self.op:
-                self.edges.add((self.op[read], op))
-            elif (weight := self.weight_of(read)) is not None:
-                self.weight_uses.add((op, weight))
 
     def weight_of(self, node: Node) -> int | None:
         """The weight that a node is, or looks at; one that is read for the first time is added."""
@@ -195,8 +156,7 @@ class Builder:
             return None
         parameter = self.parameters[path]
         if parameter not in self.seen:
-            self.seen[parameter] = len(self.weights)
-            self.weights.append(_bytes(_tensors(node)))
+            self.seen[parameter] = self.draft.add_weight(_bytes(_tensors(node)))
         return self.seen[parameter]
 
     def _used_bytes(self, node: Node) -> float:

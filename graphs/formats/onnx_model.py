@@ -18,12 +18,12 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
-import numpy as np
 from onnx import AttributeProto, TensorProto, checker, helper, inliner, shape_inference
 
 from graphs.formats.onnx_flops import Call, Shape, flops, numel
 from graphs.foundation.by_name import unknown
 from graphs.foundation.errors import InputError
+from graphs.graph_draft import GraphDraft
 from graphs.op_graph import OpGraph
 
 if TYPE_CHECKING:
@@ -196,35 +196,16 @@ class _Builder:
         self.types = {value.name: value.type for value in (*graph.input, *graph.value_info, *graph.output)}
         self.tensors: dict[str, _Tensor] = {}
         self.used = {value.name for value in graph.output}
-        self.op: dict[str, int] = {}  # the op whose output a value is, or looks at
+        self.draft = GraphDraft(self.weight_of)
         self.weight: dict[str, int] = {}  # the weight that a value is, or looks at
         self.constants = {key for key, tensor in initializers.items() if tensor.data_type in _CONSTANT_TYPES}
-        self.names: dict[str, int] = {}
-        self.kinds: list[str] = []
-        self.costs: list[tuple[float, float, float]] = []  # FLOP, bytes accessed, output bytes
-        self.group: list[int] = []
-        self.edges: set[tuple[int, int]] = set()
-        self.weights: list[float] = []  # bytes
-        self.weight_uses: set[tuple[int, int]] = set()
 
     def build(self, live: Sequence[NodeProto]) -> OpGraph:
         """The op graph; to be called once."""
         self.used.update(name for node in live for name in node.input)
         for node in live:
             self._visit(node)
-        costs = np.array(self.costs).reshape(-1, 3)
-        return OpGraph(
-            self.name,
-            tuple(self.names),
-            tuple(self.kinds),
-            flops=costs[:, 0],
-            bytes_accessed=costs[:, 1],
-            output_bytes=costs[:, 2],
-            edges=np.array(sorted(self.edges), np.int64),
-            weights=np.array(self.weights),
-            weight_uses=np.array(sorted(self.weight_uses), np.int64),
-            group=np.array(self.group, np.int64),
-        )
+        return self.draft.built(self.name)
 
     def _visit(self, node: NodeProto) -> None:
         standard = node.domain in _STANDARD
@@ -240,44 +221,26 @@ class _Builder:
             total = sum(tensor.bytes for tensor in made.values())
             if standard and node.op_type in _LOOK_UPS:
                 accessed[0] = min(accessed[0], total)
-            self._add_op(node, written, read, (self._flops(node), sum(accessed) + total, total))
+            costs = self._flops(node), sum(accessed) + total, total
+            self.draft.add_op(self._new_name(node), _kind(node), costs, read, written)
 
     def _view(self, node: NodeProto, base: str, written: Sequence[str]) -> None:
         """Who reads a view reads its tensor; a part of an op's output is an op on the same device."""
-        whole = self.op.get(base)
+        whole = self.draft.op.get(base)
         for name in written:
             if whole is not None and numel(self.tensor(name).shape) < numel(self.tensor(base).shape):
-                self.group[whole] = whole if self.group[whole] < 0 else self.group[whole]
-                self._add_op(node, [name], [base], (0.0, 0.0, self.tensor(name).bytes))
-                self.group[-1] = self.group[whole]
+                self.draft.add_part(self._new_name(node), _kind(node), self.tensor(name).bytes, [base], name)
             elif whole is not None:
-                self.op[name] = whole
+                self.draft.op[name] = whole
             elif (weight := self.weight_of(base)) is not None:
                 self.weight[name] = weight
             if node.op_type == "Expand":  # what was expanded occupies nothing
                 self.tensors[name] = _Tensor(self.tensor(name).shape, self.tensor(base).bytes)
 
-    def _add_op(
-        self, node: NodeProto, written: Iterable[str], read: Iterable[str], costs: tuple[float, float, float]
-    ) -> None:
-        op = len(self.names)
-        self.names[_unique(_name(node), self.names)] = op
-        domain = "onnx" if node.domain in _STANDARD else node.domain
-        self.kinds.append(f"{domain}.{node.op_type}")
-        self.costs.append(costs)
-        self.group.append(-1)
-        self.op.update(dict.fromkeys(written, op))
-        for name in read:
-            if name in self.op:
-                self.edges.add((self.op[name], op))
-            elif (weight := self.weight_of(name)) is not None:
-                self.weight_uses.add((op, weight))
-
     def weight_of(self, name: str) -> int | None:
         """The weight that a value is, or looks at; one that is read for the first time is added."""
         if name not in self.weight and name in self.initializers and name not in self.constants:
-            self.weight[name] = len(self.weights)
-            self.weights.append(self.tensor(name).bytes)
+            self.weight[name] = self.draft.add_weight(self.tensor(name).bytes)
         return self.weight.get(name)
 
     def tensor(self, name: str) -> _Tensor:
@@ -290,6 +253,14 @@ class _Builder:
                 shape, kind = _inferred_type(name, self.types.get(name))
             self.tensors[name] = _Tensor(shape, numel(shape) * _item_bytes(name, kind))
         return self.tensors[name]
+
+    def _new_name(self, node: NodeProto) -> str:
+        """The node's name, with a number if an op has it already."""
+        name = candidate = _name(node)
+        number = 1
+        while candidate in self.draft.names:
+            candidate, number = f"{name}_{number}", number + 1
+        return candidate
 
     def _flops(self, node: NodeProto) -> float:
         if node.domain not in _STANDARD:
@@ -325,16 +296,13 @@ def _item_bytes(name: str, kind: int) -> float:
     return int(bits[0]) / 8
 
 
+def _kind(node: NodeProto) -> str:
+    return f"{'onnx' if node.domain in _STANDARD else node.domain}.{node.op_type}"
+
+
 def _name(node: NodeProto) -> str:
     """Module path and node: torch's exporters give "/layers.0/cell/Gemm", or the path next to the name."""
     path, _, last = (node.name.strip("/") or f"{node.op_type}_{node.output[0]}").rpartition("/")
     scopes = [re.findall(r"'([^']*)'", entry.value) for entry in node.metadata_props if entry.key == _SCOPES]
     module = scopes[0][-2] if scopes and len(scopes[0]) > 1 else path.replace("/", ".")
     return f"{module}/{last}" if module else last
-
-
-def _unique(name: str, taken: Mapping[str, int]) -> str:
-    candidate, number = name, 1
-    while candidate in taken:
-        candidate, number = f"{name}_{number}", number + 1
-    return candidate

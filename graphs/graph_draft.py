@@ -1,0 +1,75 @@
+"""GraphDraft: an op graph while a model is read, op after op."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import Generic, TypeVar
+
+import numpy as np
+
+from graphs.op_graph import OpGraph
+
+Value = TypeVar("Value", bound=Hashable)  # a value of the model: a node, or a name
+
+
+class GraphDraft(Generic[Value]):
+    """The ops and weights found so far, and which of them the values of the model stand for."""
+
+    def __init__(self, weight_of: Callable[[Value], int | None]) -> None:
+        """`weight_of` says which weight a value is, or looks at, if it is one."""
+        self.op: dict[Value, int] = {}  # the op whose output a value is, or looks at
+        self.names: dict[str, int] = {}
+        self.weights: list[float] = []  # bytes
+        self._weight_of = weight_of
+        self._kinds: list[str] = []
+        self._costs: list[tuple[float, float, float]] = []  # FLOP, bytes accessed, output bytes
+        self._group: list[int] = []
+        self._edges: set[tuple[int, int]] = set()
+        self._weight_uses: set[tuple[int, int]] = set()
+
+    def add_op(
+        self, name: str, kind: str, costs: tuple[float, float, float], read: Iterable[Value], written: Iterable[Value]
+    ) -> None:
+        """An op with its FLOP, bytes accessed and output bytes, and the values that it reads and writes."""
+        op = len(self.names)
+        self.names[name] = op
+        self._kinds.append(kind)
+        self._costs.append(costs)
+        self._group.append(-1)
+        self.op.update(dict.fromkeys(written, op))
+        for value in read:
+            if value in self.op:
+                self._edges.add((self.op[value], op))
+            elif (weight := self._weight_of(value)) is not None:
+                self._weight_uses.add((op, weight))
+
+    def add_part(self, name: str, kind: str, output_bytes: float, read: Sequence[Value], written: Value) -> None:
+        """A part of the first value that it reads: an op that costs nothing, tied to that value's op.
+
+        So only the part travels to who reads it elsewhere.
+        """
+        base = self.op[read[0]]
+        self._group[base] = base if self._group[base] < 0 else self._group[base]
+        self.add_op(name, kind, (0.0, 0.0, output_bytes), read, [written])
+        self._group[-1] = self._group[base]
+
+    def add_weight(self, size: float) -> int:
+        """The number of a further weight of that many bytes."""
+        self.weights.append(size)
+        return len(self.weights) - 1
+
+    def built(self, name: str) -> OpGraph:
+        """The op graph."""
+        costs = np.array(self._costs).reshape(-1, 3)
+        return OpGraph(
+            name,
+            tuple(self.names),
+            tuple(self._kinds),
+            flops=costs[:, 0],
+            bytes_accessed=costs[:, 1],
+            output_bytes=costs[:, 2],
+            edges=np.array(sorted(self._edges), np.int64),
+            weights=np.array(self.weights),
+            weight_uses=np.array(sorted(self._weight_uses), np.int64),
+            group=np.array(self._group, np.int64),
+        )
