@@ -52,5 +52,5 @@ def finetuned(start: Placer, on_tuned: Callable[[FineTuned], None] | None = None
     from training.finetune import FineTuner
 
     if not isinstance(start, LearnedPlacer):
-        raise InputError(f"{start.name!r} cannot be fine-tuned: it has no policy that PPO trains")
+        raise InputError(f"{start.name!r} cannot be fine-tuned: it has no policy that can be trained")
     return FineTuner(start, on_tuned=on_tuned)

@@ -246,6 +246,8 @@ def test_a_recipe_with_a_mistake_is_refused(text: str, sentence: str, tmp_path: 
 def test_unknown_recipes_and_placers_are_named() -> None:
     with pytest.raises(InputError, match="unknown recipe 'gpd'; did you mean 'gdp'"):
         load_recipe("gpd")
+    with pytest.raises(InputError, match=r"unknown recipe 'placeto_ppo'.*; it is now called 'placeto_clipped'"):
+        load_recipe("placeto_ppo")
     with pytest.raises(InputError, match=r"recipe file nowhere.toml does not exist"):
         load_recipe("nowhere.toml")
     with pytest.raises(InputError, match="placer 'metis' cannot be trained"):
