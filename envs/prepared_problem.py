@@ -1,4 +1,4 @@
-"""PreparedProblem: one problem with all that is made once to evaluate many placements of it."""
+"""PreparedProblem: one problem with all that is made once to evaluate many placements of it, and the best of them."""
 
 from __future__ import annotations
 
@@ -8,12 +8,25 @@ from functools import cached_property
 import numpy as np
 
 from envs.bounds import lower_bound
-from envs.costs.costs import fastest_device
-from envs.incumbent import Incumbent
 from envs.objectives import Evaluator, evaluator_of
 from envs.simulation.simulator import Outcomes, Simulator
-from graphs.op_graph import Ints
+from graphs.op_graph import Bools, Floats, Ints
 from graphs.problem import Problem
+
+
+@dataclass(eq=False)
+class Incumbent:
+    """The placement of least value among those offered, the first of equal ones."""
+
+    placement: Ints | None = None  # (units,) device
+    value: float = np.inf  # of the placement; infinite as long as none was offered that counts
+
+    def offer(self, placement: Ints, value: float) -> bool:
+        """Take a copy of a placement, (units,), if its value is less; returns whether it is."""
+        is_better = value < self.value
+        if is_better:
+            self.placement, self.value = placement.copy(), float(value)
+        return is_better
 
 
 @dataclass(eq=False)
@@ -37,7 +50,7 @@ class PreparedProblem:
     @cached_property
     def fastest_device(self) -> int:
         """The device that would take least time to do everything."""
-        return fastest_device(self.problem)
+        return int(self.simulator.costs.op_seconds.sum(axis=0).argmin())
 
     @cached_property
     def lower_bound(self) -> float:
@@ -45,11 +58,46 @@ class PreparedProblem:
         return max(lower_bound(self.problem), 1e-9)
 
     def evaluate(self, drawn: Ints) -> Outcomes:
-        """Evaluate placements (plans, units or more, the rest being padding) and remember the best.
+        """Evaluate placements (plans, units or more, the rest being padding) and remember the fastest that fits.
 
         A unit that was drawn where it may not run counts as where its plan would have it.
         """
         placements = self.problem.made_allowed(np.ascontiguousarray(drawn[:, : len(self.problem.units)]))
         outcomes = self.evaluator.run_batch(placements)
-        self.incumbent.offer_fitting(placements, outcomes)
+        seconds: Floats = np.where(outcomes.fits, outcomes.step_seconds, np.inf)
+        fastest = int(seconds.argmin())
+        self.incumbent.offer(placements[fastest], float(seconds[fastest]))
         return outcomes
+
+    # ---- what environments show of the units, all of it between 0 and 1 --------------------------------------------
+
+    @cached_property
+    def features(self) -> Floats:
+        """(units, devices + 2) seconds on each device, bytes sent, bytes of weights; each a share of the largest."""
+        units = self.problem.units
+        columns = (units.summed(self.simulator.costs.op_seconds), units.sent_bytes, self._weight_bytes)
+        return np.column_stack([_of_largest(each) for each in columns])
+
+    @cached_property
+    def edge_bytes(self) -> Floats:
+        """(edges,) bytes that each edge between units carries, as a share of the heaviest edge's."""
+        return _of_largest(self.problem.units.edge_bytes)
+
+    @cached_property
+    def has_room(self) -> Bools:
+        """(units, devices) where a unit may run and its weights fit; if they fit nowhere, where it may run."""
+        allowed = np.True_ if self.problem.allowed is None else self.problem.allowed
+        room = (self._weight_bytes[:, None] <= self.problem.cluster.memory_bytes) & allowed
+        has_room: Bools = np.where(room.any(axis=1, keepdims=True), room, allowed)
+        return has_room
+
+    @cached_property
+    def _weight_bytes(self) -> Floats:
+        """(units,) bytes of each unit's distinct weights, with gradients and optimizer state."""
+        return self.problem.units.weight_bytes(self.problem.weight_state_bytes)
+
+
+def _of_largest(values: Floats) -> Floats:
+    """Values >= 0 as shares of the largest (Placeto divides features by their column's maximum)."""
+    largest = values.max(initial=0.0)
+    return values / largest if largest > 0 else np.zeros_like(values)

@@ -19,8 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from envs.incumbent import Incumbent
-from envs.prepared_problem import PreparedProblem
+from envs.prepared_problem import Incumbent, PreparedProblem
 from envs.simulation.simulator import Outcomes
 from graphs.foundation.errors import InputError
 from graphs.foundation.torch_threads import limit_torch_threads

@@ -28,9 +28,8 @@ from torch import Tensor
 
 from envs.gym.iterative import Episode, Mdp, Rules
 from envs.gym.observations import Progress
-from envs.gym.observed_problem import ObservedProblem
 from envs.gym.vector import simulate_together
-from envs.incumbent import Incumbent
+from envs.prepared_problem import Incumbent, PreparedProblem
 from envs.simulation.simulator import Outcome
 from graphs.foundation.errors import InputError
 from graphs.foundation.torch_threads import limit_torch_threads
@@ -65,7 +64,7 @@ class ReinforceMetrics:
 class ReinforceProblem(Generic[View]):
     """One problem made ready for many episodes of one policy."""
 
-    observed: ObservedProblem  # whose incumbent is the fastest fitting placement since the trainer was made
+    prepared: PreparedProblem  # whose incumbent is the fastest fitting placement since the trainer was made
     view: View  # what the policy sees of it
     returns: deque[Floats] = field(default_factory=deque)  # of earlier updates: (units,) mean over their episodes
     known: dict[bytes, Outcome] = field(default_factory=dict)  # of placements (units,), if they are remembered
@@ -73,7 +72,7 @@ class ReinforceProblem(Generic[View]):
     @classmethod
     def of(cls, problem: Problem, policy: EpisodePolicy[View, States], updates: int) -> ReinforceProblem[View]:
         """A problem whose baseline averages over this number of updates, the current one among them."""
-        return ReinforceProblem(ObservedProblem.of(problem), policy.view(problem), deque(maxlen=updates - 1))
+        return ReinforceProblem(PreparedProblem(problem), policy.view(problem), deque(maxlen=updates - 1))
 
 
 @dataclass(eq=False)
@@ -119,7 +118,7 @@ class ReinforceTrainer(Generic[View, States]):
         for problem in problems:
             problem.check_step_time("REINFORCE", "a policy that learns by PPO")
         self.problems = [ReinforceProblem.of(each, policy, self.settings.baseline_updates) for each in problems]
-        self._views = {each.observed: each.view for each in self.problems}
+        self._views = {each.prepared: each.view for each in self.problems}
         self.updates = 0
         self.simulations = 0
         self.optimizer: torch.optim.Optimizer = torch.optim.Adam(policy.parameters(), self.settings.learning_rate)
@@ -138,7 +137,7 @@ class ReinforceTrainer(Generic[View, States]):
         for index, each in enumerate(self.problems):
             if each.returns:
                 tensors[f"returns.{index}"] = torch.from_numpy(np.stack(each.returns))
-            best = self.mdp.best.get(each.observed, Incumbent())
+            best = self.mdp.best.get(each.prepared, Incumbent())
             if best.placement is not None:  # float64 holds devices exactly
                 tensors[f"best.{index}"] = torch.from_numpy(np.append(best.value, best.placement))
         counters = {"updates": str(self.updates), "simulations": str(self.simulations)}
@@ -153,13 +152,13 @@ class ReinforceTrainer(Generic[View, States]):
         for index, value in below("best.", tensors).items():
             best = value.numpy()
             incumbent = Incumbent(best[1:].astype(np.int64), float(best[0]))
-            self.mdp.best[self.problems[int(index)].observed] = incumbent
+            self.mdp.best[self.problems[int(index)].prepared] = incumbent
         self.updates = int(counters["updates"])
         self.simulations = int(counters["simulations"])
 
     def _fingerprint(self) -> str:
         """What must not change when a run is resumed."""
-        given = [each.observed.problem for each in self.problems]
+        given = [each.prepared.problem for each in self.problems]
         problems = [(each.graph.fingerprint, each.cluster.fingerprint, each.optimizer) for each in given]
         parts = (self.seed, self.policy.shape, self.settings, self.mdp.rules, problems)
         return hashlib.sha256(msgspec.json.encode(parts)).hexdigest()
@@ -172,12 +171,12 @@ class ReinforceTrainer(Generic[View, States]):
         as one when it comes to how many updates there are.
         """
         self.remember = True
-        observed, best = self.problems[0].observed, self.problems[0].observed.prepared.incumbent
-        self.note(0, opening, observed.simulator.run(opening))
+        prepared, best = self.problems[0].prepared, self.problems[0].prepared.incumbent
+        self.note(0, opening, prepared.simulator.run(opening))
         yield 0, best
         if simulations:
-            together = np.full(len(opening), observed.prepared.fastest_device)
-            self.note(0, together, observed.simulator.run(together))
+            together = np.full(len(opening), prepared.fastest_device)
+            self.note(0, together, prepared.simulator.run(together))
             self.simulations += 1
             yield self.simulations, best
         at_most = self.mdp.rules.simulations(len(opening))
@@ -230,8 +229,8 @@ class ReinforceTrainer(Generic[View, States]):
         if self.remember:
             self.problems[index].known[placement.tobytes()] = outcome
         if outcome.fits:
-            self.problems[index].observed.prepared.incumbent.offer(placement, outcome.step_seconds)
-        self.mdp.note(self.problems[index].observed, placement, outcome)
+            self.problems[index].prepared.incumbent.offer(placement, outcome.step_seconds)
+        self.mdp.note(self.problems[index].prepared, placement, outcome)
 
     def _begin(self, count: int = 0) -> tuple[list[Episode], Iterator[list[Decision]]]:
         """Episodes before their first step, `count` of each problem or as the settings say, and their steps to come."""
@@ -240,7 +239,7 @@ class ReinforceTrainer(Generic[View, States]):
         generator = torch.Generator().manual_seed(int(seeds[1] >> 1))
         problems = min(self.settings.problems_per_update, len(self.problems))
         chosen = rng.choice(len(self.problems), problems, replace=False).repeat(count or self.settings.episodes)
-        episodes = [self.mdp.begin(int(i), self.problems[i].observed, rng) for i in chosen]
+        episodes = [self.mdp.begin(int(i), self.problems[i].prepared, rng) for i in chosen]
         self._pay([episode for episode in episodes if self.mdp.rules.due(episode)])
         return episodes, roll_out(self.policy, episodes, self._views, generator)
 
@@ -278,7 +277,7 @@ class ReinforceTrainer(Generic[View, States]):
         """Of each episode that moved, (steps,) what the buffer still pays, in seconds or lower bounds."""
         returns = {}
         for i, paid in buffer.rewards.items():
-            scale = episodes[i].progress.observed.prepared.lower_bound if self.settings.relative else 1.0
+            scale = episodes[i].progress.prepared.lower_bound if self.settings.relative else 1.0
             returns[i] = returns_of(np.array(paid) / scale, self.settings.discount)
         return returns
 
@@ -311,7 +310,7 @@ class ReinforceTrainer(Generic[View, States]):
             entropies = 0.0
             for number, some in enumerate(portions):
                 states = [decision.state for _, decision in some]
-                batch = self.policy.stack(states, [self._views[state.observed] for state in states])
+                batch = self.policy.stack(states, [self._views[state.prepared] for state in states])
                 best, known = self._best_devices(states)
                 devices = torch.stack([torch.tensor([decision.device for _, decision in some]), best], dim=1)
                 log_probabilities, entropy = self.policy.score(batch, devices)
@@ -329,13 +328,13 @@ class ReinforceTrainer(Generic[View, States]):
 
     def _best_devices(self, states: Sequence[Progress]) -> tuple[Tensor, Tensor]:
         """(states,) the current unit's device in the best placement known, and (states,) bool, whether one is known."""
-        best = [self.mdp.best_placement(state.observed) for state in states]
+        best = [self.mdp.best_placement(state.prepared) for state in states]
         devices = [0 if one is None else int(one[state.current]) for one, state in zip(best, states, strict=True)]
         return torch.tensor(devices), torch.tensor([one is not None for one in best])
 
     def _results(self, episodes: Sequence[Episode]) -> tuple[float, float]:
         """The share of final placements that fit, and their step times over the lower bound."""
-        ends = [(episode.outcome, episode.progress.observed.prepared.lower_bound) for episode in episodes]
+        ends = [(episode.outcome, episode.progress.prepared.lower_bound) for episode in episodes]
         fits = [outcome.fits for outcome, _ in ends if outcome is not None]
         logs = [np.log(outcome.step_seconds / bound) for outcome, bound in ends if outcome is not None and outcome.fits]
         return float(np.mean(fits)), float(np.exp(np.mean(logs))) if logs else float("nan")

@@ -25,8 +25,8 @@ from torch import Tensor, nn
 
 from envs.gym.iterative import PlacetoEnv
 from envs.gym.observations import Progress, published
-from envs.gym.observed_problem import ObservedProblem
 from envs.gym.one_shot import GdpEnv
+from envs.prepared_problem import PreparedProblem
 from graphs.foundation.by_name import unknown
 from graphs.foundation.errors import InputError
 from graphs.foundation.torch_threads import limit_torch_threads
@@ -44,7 +44,7 @@ class GraphTable:
     consumer: NDArray[np.int64]  # (problems, edges)
 
     @classmethod
-    def of(cls, problems: Sequence[ObservedProblem], units: int) -> GraphTable:
+    def of(cls, problems: Sequence[PreparedProblem], units: int) -> GraphTable:
         """The table of some problems, padded to `units`."""
         edges = max(len(each.problem.units.edges) for each in problems)
         features = np.zeros((len(problems), units, problems[0].features.shape[1]), np.float32)
@@ -115,7 +115,7 @@ class KinTable:
     kin: NDArray[np.uint8]  # (problems, units, units) of `Relatives`
 
     @classmethod
-    def of(cls, problems: Sequence[ObservedProblem], units: int) -> KinTable:
+    def of(cls, problems: Sequence[PreparedProblem], units: int) -> KinTable:
         """The table of some problems, padded to `units`."""
         relatives = [Relatives.of(each.problem) for each in problems]
         count = len(problems)
@@ -123,9 +123,9 @@ class KinTable:
         exists = np.zeros((count, units), np.bool_)
         edges = np.full((count, 2, max(1, *(each.edges.shape[1] for each in relatives))), -1)
         kin = np.zeros((count, units, units), np.uint8)
-        for problem, (observed, own) in enumerate(zip(problems, relatives, strict=True)):
+        for problem, (prepared, own) in enumerate(zip(problems, relatives, strict=True)):
             size = len(own.kin)
-            at_rest = Progress(problem, observed, np.zeros(size, np.int64), np.zeros(size, np.bool_), 0)
+            at_rest = Progress(problem, prepared, np.zeros(size, np.int64), np.zeros(size, np.bool_), 0)
             features[problem, :size] = published(at_rest)[0, :, :2]
             exists[problem, :size] = True
             edges[problem, :, : own.edges.shape[1]] = own.edges

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Protocol, Self
 import torch
 from torch import Tensor
 
-from envs.incumbent import Incumbent
+from envs.prepared_problem import Incumbent
 from graphs.op_graph import Ints
 from graphs.problem import Problem
 from placers.learned.policy import LearnedPolicy

@@ -7,31 +7,27 @@ placement and the current unit; the action is a device for it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Unpack
 
 import gymnasium as gym
 import numpy as np
 
-from envs.gym.observations import Progress, find_observer
-from envs.gym.observed_problem import RENDERING, ObservedProblem, outcome_info, render
-from envs.gym.problem_sampler import Keywords, ProblemSampler, Settings
-from envs.incumbent import Incumbent
+from envs.gym.environment import PlacementEnv
+from envs.gym.observations import Progress
+from envs.gym.problem_sampler import Keywords, Settings
+from envs.prepared_problem import Incumbent, PreparedProblem
 from envs.rewards import (
-    FOLDER,
     LONGEST_SECONDS,
     PENALTY_PER_GB,
     Penalty,
-    Reward,
     RewardFunction,
     load_reward,
     pays_at_the_end,
     penalised_seconds,
-    settled,
 )
 from envs.simulation.simulator import Outcome
 from graphs.cluster import GIB
-from graphs.foundation import by_name
 from graphs.foundation.by_name import unknown
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Bools, Ints
@@ -59,7 +55,6 @@ class Rules:
                 raise InputError(unknown(what, given, known))
         if self.every < 1:
             raise InputError(f"every is {self.every}; expected 1 or more steps from one simulation to the next")
-        by_name.check(FOLDER, self.reward)  # an unknown name is an error now, not at the first step
 
     def due(self, episode: Episode) -> bool:
         """Whether the episode's placement is to be simulated now: at its start, after `every` steps, at its end."""
@@ -84,12 +79,12 @@ class Episode:
     once (`Rules.every`): they add up to the same.
     """
 
-    def __init__(self, progress: Progress, visits: Ints, reward: Reward) -> None:
+    def __init__(self, progress: Progress, visits: Ints, reward: RewardFunction, penalty: Penalty) -> None:
         self.progress = progress
         self.visits = visits  # (units,)
         self.steps = 0  # units placed so far
         self.outcome: Outcome | None = None  # of the placement as last simulated
-        self._reward = reward
+        self._reward, self._penalty = reward, penalty
 
     @property
     def ended(self) -> bool:
@@ -110,49 +105,45 @@ class Episode:
     def settle(self, outcome: Outcome) -> float:
         """Take what the placement costs, and return the step's reward; 0 for the start, which is no step."""
         before, self.outcome = self.outcome or outcome, outcome
-        return self._reward(before, outcome, self.ended) if self.steps else 0.0
+        return self._reward(before, outcome, self.ended, self._penalty) if self.steps else 0.0
 
 
-@dataclass
 class Mdp:
     """Begins episodes by its rules, and remembers the best placement of each problem."""
 
-    rules: Rules
-    best: dict[ObservedProblem, Incumbent] = field(default_factory=dict)  # by rho
-    _reward: RewardFunction = field(init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        self._reward = load_reward(self.rules.reward)
+    def __init__(self, rules: Rules) -> None:
+        self.rules = rules
+        self.best: dict[PreparedProblem, Incumbent] = {}  # by rho
+        self._reward = load_reward(rules.reward)
 
     def begin(
-        self, index: int, observed: ObservedProblem, rng: np.random.Generator, options: Mapping[str, Any] | None = None
+        self, index: int, prepared: PreparedProblem, rng: np.random.Generator, options: Mapping[str, Any] | None = None
     ) -> Episode:
         """An episode before its first step; options may give its start, "placement", and its visits, "order"."""
-        options = options or {}
-        placement = _given(options, "placement", observed.problem)
-        visits = _given(options, "order", observed.problem)
-        placement = self._start(observed, rng) if placement is None else placement
-        visits = self._visits(observed.problem, rng) if visits is None else visits
-        progress = Progress(index, observed, placement, np.zeros(len(placement), np.bool_), int(visits[0]))
-        return Episode(progress, visits, settled(self._reward, self.rules.penalty(observed.problem)))
+        placement = _given(options or {}, "placement", prepared.problem)
+        visits = _given(options or {}, "order", prepared.problem)
+        placement = self._start(prepared, rng) if placement is None else placement
+        visits = self._visits(prepared.problem, rng) if visits is None else visits
+        progress = Progress(index, prepared, placement, np.zeros(len(placement), np.bool_), int(visits[0]))
+        return Episode(progress, visits, self._reward, self.rules.penalty(prepared.problem))
 
-    def note(self, observed: ObservedProblem, placement: Ints, outcome: Outcome) -> None:
+    def note(self, prepared: PreparedProblem, placement: Ints, outcome: Outcome) -> None:
         """Remember a placement, (units,), if none of its problem has had a lower rho."""
-        rho = penalised_seconds(outcome, self.rules.penalty(observed.problem))
-        self.best.setdefault(observed, Incumbent()).offer(placement, rho)
+        rho = penalised_seconds(outcome, self.rules.penalty(prepared.problem))
+        self.best.setdefault(prepared, Incumbent()).offer(placement, rho)
 
-    def best_placement(self, observed: ObservedProblem) -> Ints | None:
+    def best_placement(self, prepared: PreparedProblem) -> Ints | None:
         """(units,) the placement of least rho that was noted of a problem; None if none was."""
-        return self.best[observed].placement if observed in self.best else None
+        return self.best[prepared].placement if prepared in self.best else None
 
-    def _start(self, observed: ObservedProblem, rng: np.random.Generator) -> Ints:
-        problem, start = observed.problem, self.rules.start
-        best = self.best_placement(observed) if start == "best" else None
+    def _start(self, prepared: PreparedProblem, rng: np.random.Generator) -> Ints:
+        problem, start = prepared.problem, self.rules.start
+        best = self.best_placement(prepared) if start == "best" else None
         if best is not None:
             return best.copy()
         if start in ("random", "best"):
             return rng.integers(0, len(problem.cluster), len(problem.units))
-        return np.full(len(problem.units), observed.prepared.fastest_device if start == "single" else 0)
+        return np.full(len(problem.units), prepared.fastest_device if start == "single" else 0)
 
     def _visits(self, problem: Problem, rng: np.random.Generator) -> Ints:
         if self.rules.order == "random":
@@ -160,7 +151,7 @@ class Mdp:
         return problem.units.order if self.rules.order == "topological" else np.arange(len(problem.units))
 
 
-class PlacetoEnv(gym.Env[Any, Any]):
+class PlacetoEnv(PlacementEnv):
     """One episode visits each unit of one problem once; the action is the device of the current unit.
 
     - `problems`: One problem or several, of any sizes but with equally many devices; each reset draws one.
@@ -177,51 +168,14 @@ class PlacetoEnv(gym.Env[Any, Any]):
     Raises InputError for wrong arguments. `info` carries `problem`, `step_seconds`, `peak_bytes` (devices,), `fits`.
     """
 
-    metadata: dict[str, Any] = RENDERING
-
     def __init__(
-        self,
-        problems: Problem | Sequence[Problem] | None = None,
-        *,
-        reward: str = "improvement",
-        start: str = "random",
-        order: str = "topological",
-        memory_gib: float | None = None,
-        penalty_per_gb: float = PENALTY_PER_GB,
-        longest_seconds: float = LONGEST_SECONDS,
-        **settings: Unpack[Keywords],
-    ) -> None:
-        asked = Settings(**settings)
-        rules = Rules(reward, start, order, memory_gib, penalty_per_gb, longest_seconds)
-        self._sampler = ProblemSampler(problems, asked)
-        self._observer = find_observer(self._sampler, asked)
-        self._mdp = Mdp(rules)
-        self.max_units = self._sampler.max_units
-        self.render_mode = asked.render_mode
-        self.observation_space = self._observer.space
+        self, problems: Problem | Sequence[Problem] | None = None, *, reward: str = "improvement",
+        start: str = "random", order: str = "topological", memory_gib: float | None = None,
+        penalty_per_gb: float = PENALTY_PER_GB, longest_seconds: float = LONGEST_SECONDS, **settings: Unpack[Keywords],
+    ) -> None:  # fmt: skip
+        self.mdp = Mdp(Rules(reward, start, order, memory_gib, penalty_per_gb, longest_seconds))
+        super().__init__(problems, Settings(**settings))
         self.action_space = gym.spaces.Discrete(self._sampler.devices)
-
-    @property
-    def problems(self) -> list[ObservedProblem]:
-        """The environment's problems, by the id that observations show."""
-        return self._sampler.problems
-
-    @property
-    def placement(self) -> Ints:
-        """(units,) the device of each unit as it stands."""
-        return self._episode.progress.placement.copy()
-
-    @property
-    def progress(self) -> Progress:
-        """Where the episode stands, as a copy."""
-        return self._episode.progress.copy()
-
-    @property
-    def outcome(self) -> Outcome:
-        """What the placement costs as it stands."""
-        outcome = self._episode.outcome
-        assert outcome is not None  # reset and step simulate
-        return outcome
 
     def reset(self, *, seed: int | None = None, options: Mapping[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Begin an episode.
@@ -231,53 +185,37 @@ class PlacetoEnv(gym.Env[Any, Any]):
         """
         super().reset(seed=seed)
         if seed is not None:
-            self.forget()  # equal seeds, equal episodes
+            self.mdp.best.clear()  # equal seeds, equal episodes
         self._episode = self.begin(self.np_random, options)
-        self.settle(self._episode, self._episode.progress.observed.simulator.run(self._episode.progress.placement))
-        return self.shown(self._episode)
+        self.progress = self._episode.progress
+        outcome = self.progress.prepared.simulator.run(self.progress.placement)
+        self.settle(self._episode, outcome)
+        return self.shown(self.progress, outcome)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Put the current unit on a device and move to the next one."""
         if not self.action_space.contains(action):
             raise InputError(f"the action is {action!r}; expected a device from 0 to {self._sampler.devices - 1}")
-        episode = self._episode
-        episode.place(int(action))
-        reward = self.settle(episode, episode.progress.observed.simulator.run(episode.progress.placement))
-        observation, info = self.shown(episode)
-        return observation, reward, episode.ended, False, info
+        self._episode.place(int(action))
+        outcome = self.progress.prepared.simulator.run(self.progress.placement)
+        reward = self.settle(self._episode, outcome)
+        observation, info = self.shown(self.progress, outcome)
+        return observation, reward, self._episode.ended, False, info
 
     def begin(self, rng: np.random.Generator, options: Mapping[str, Any] | None) -> Episode:
         """An episode that the caller steps; the options are those of a reset."""
-        options = dict(options or {})
-        mine: dict[str, Any] = {key: options.pop(key) for key in ("placement", "order") if key in options}
-        strange = options.keys() - {"problem", "graph"}
-        if strange:
-            raise InputError(f"unknown reset option {min(strange)!r}; there are: problem, graph, placement, order")
-        return self._mdp.begin(*self._sampler.choose(rng, options), rng, mine)
+        return self.mdp.begin(*self._sampler.choose(rng, options, ("placement", "order")), rng, options)
 
     def settle(self, episode: Episode, outcome: Outcome) -> float:
         """Give an episode what its placement costs; returns the reward of its latest step."""
         if episode.progress.index >= 0:  # a graph that came with a reset may be the only one of its kind
-            self._mdp.note(episode.progress.observed, episode.progress.placement, outcome)
+            self.mdp.note(episode.progress.prepared, episode.progress.placement, outcome)
         return episode.settle(outcome)
-
-    def shown(self, episode: Episode) -> tuple[Any, dict[str, Any]]:
-        """Observation and info of an episode that is settled."""
-        if episode.outcome is None:
-            raise InputError("the episode has not been simulated; settle it first")
-        return self._observer.observe(episode.progress), outcome_info(episode.progress.observed, episode.outcome)
-
-    def forget(self) -> None:
-        """Forget the best placements seen."""
-        self._mdp.best.clear()
 
     def action_masks(self) -> Bools:
         """(devices,) whether each device has room for the current unit's weights (sb3-contrib's convention)."""
-        return self._episode.progress.observed.allowed(self._episode.progress.current)
-
-    def render(self) -> Any:
-        """The current placement's Gantt chart, in the form of the render mode."""
-        return render(self._episode.progress.observed, self._episode.progress.placement, self.render_mode)
+        mask: Bools = self.progress.prepared.has_room[self.progress.current].copy()
+        return mask
 
 
 def _given(options: Mapping[str, Any], what: str, problem: Problem) -> Ints | None:

@@ -14,14 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from gymnasium import Space, spaces
 from numpy.typing import NDArray
 
-from envs.gym.observed_problem import ObservedProblem
 from envs.gym.problem_sampler import ProblemSampler, Settings
+from envs.prepared_problem import PreparedProblem
 from graphs.foundation.by_name import unknown
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Bools, Ints
@@ -34,7 +34,7 @@ class Progress:
     """Where an episode stands."""
 
     index: int  # of the problem among the environment's, or -1
-    observed: ObservedProblem
+    prepared: PreparedProblem
     placement: Ints  # (units,) device of each unit
     visited: Bools  # (units,)
     current: int  # the unit to be decided
@@ -42,16 +42,6 @@ class Progress:
     def copy(self) -> Progress:
         """The same state, which later steps leave alone."""
         return replace(self, placement=self.placement.copy(), visited=self.visited.copy())
-
-
-class Observer(Protocol):
-    """One way to show an episode."""
-
-    space: Space[Any]
-
-    def observe(self, progress: Progress) -> Any:
-        """An element of the space. Raises InputError for a graph that cannot be shown in it."""
-        ...
 
 
 class Ids:
@@ -73,7 +63,7 @@ class Ids:
         """Arrays as the space describes them."""
         if progress.index < 0:
             raise InputError(
-                f"graph {progress.observed.problem.graph.name!r} has no id here; "
+                f"graph {progress.prepared.problem.graph.name!r} has no id here; "
                 f"give it to the environment in addition to {', '.join(self._names)}, or observe with obs='graph'"
             )
         return {
@@ -105,10 +95,10 @@ class Padded:
 
     def observe(self, progress: Progress) -> dict[str, Any]:
         """Arrays as the space describes them."""
-        units, edges = len(progress.placement), progress.observed.problem.units.edges
+        units, edges = len(progress.placement), progress.prepared.problem.units.edges
         if units > self._units or len(edges) > self._edges:
             raise InputError(
-                f"graph {progress.observed.problem.graph.name!r} has {units} units and {len(edges)} edges; "
+                f"graph {progress.prepared.problem.graph.name!r} has {units} units and {len(edges)} edges; "
                 f"this environment has room for {self._units} and {self._edges}, obs='graph' for any number"
             )
         shown = self._features.of(progress)
@@ -136,12 +126,15 @@ class Graph:
 
     def observe(self, progress: Progress) -> spaces.GraphInstance:
         """A graph as the space describes it."""
-        observed = progress.observed
+        prepared = progress.prepared
         nodes = self._features.of(progress)
         copies, units, columns = nodes.shape
-        edge_features = np.tile(observed.edge_bytes[:, None].astype(np.float32), (copies, 1))
-        edges = (observed.problem.units.edges[None] + units * np.arange(copies)[:, None, None]).reshape(-1, 2)
+        edge_features = np.tile(prepared.edge_bytes[:, None].astype(np.float32), (copies, 1))
+        edges = (prepared.problem.units.edges[None] + units * np.arange(copies)[:, None, None]).reshape(-1, 2)
         return spaces.GraphInstance(nodes.reshape(-1, columns), edge_features, edges)
+
+
+Observer = Ids | Padded | Graph
 
 
 @dataclass(frozen=True)
@@ -164,7 +157,7 @@ def find_observer(sampler: ProblemSampler, settings: Settings) -> Observer:
 
 def by_device(progress: Progress) -> Rows:
     """(1, units, 2 devices + 4): seconds on each device, bytes sent, weights, device one-hot, visited, current."""
-    columns = [progress.observed.features, _on_device(progress), progress.visited, _is_current(progress)]
+    columns = [progress.prepared.features, _on_device(progress), progress.visited, _is_current(progress)]
     return np.column_stack(columns).astype(np.float32)[None]
 
 
@@ -173,10 +166,10 @@ def published(progress: Progress) -> Rows:
 
     The run time is the mean over devices, which differ only here; what has a scale is a share of its column's largest.
     """
-    devices = len(progress.observed.problem.cluster)
-    seconds = progress.observed.features[:, :devices].mean(axis=1)
+    devices = len(progress.prepared.problem.cluster)
+    seconds = progress.prepared.features[:, :devices].mean(axis=1)
     seconds = seconds / max(float(seconds.max()), 1e-12)
-    columns = [seconds, progress.observed.features[:, devices], _on_device(progress)]
+    columns = [seconds, progress.prepared.features[:, devices], _on_device(progress)]
     return np.column_stack([*columns, progress.visited, _is_current(progress)]).astype(np.float32)[None]
 
 
@@ -185,11 +178,11 @@ def device_free(progress: Progress) -> Rows:
 
     What each device sees; a policy that scores devices by it, one by one, serves any number of them.
     """
-    observed = progress.observed
-    devices, units = len(observed.problem.cluster), len(progress.placement)
+    prepared = progress.prepared
+    devices, units = len(prepared.problem.cluster), len(progress.placement)
     rows = np.empty((devices, units, 6), np.float32)
-    rows[..., 0] = observed.features[:, :devices].T
-    rows[..., 1:3] = observed.features[:, devices:]
+    rows[..., 0] = prepared.features[:, :devices].T
+    rows[..., 1:3] = prepared.features[:, devices:]
     rows[..., 3] = _on_device(progress).T
     rows[..., 4] = progress.visited
     rows[..., 5] = _is_current(progress)
@@ -198,7 +191,7 @@ def device_free(progress: Progress) -> Rows:
 
 def _on_device(progress: Progress) -> Bools:
     """(units, devices) one-hot."""
-    on_device: Bools = progress.placement[:, None] == np.arange(len(progress.observed.problem.cluster))
+    on_device: Bools = progress.placement[:, None] == np.arange(len(progress.prepared.problem.cluster))
     return on_device
 
 
@@ -220,4 +213,4 @@ FEATURES: dict[str, Features] = {
     "published": Features(lambda devices: devices + 4, lambda _: 1, published),
     "device_free": Features(lambda _: 6, lambda devices: devices, device_free),
 }
-_OBSERVERS: dict[str, type[Ids | Padded | Graph]] = {"ids": Ids, "dict": Padded, "graph": Graph}
+_OBSERVERS: dict[str, type[Observer]] = {"ids": Ids, "dict": Padded, "graph": Graph}

@@ -11,16 +11,16 @@ from typing import Any, Unpack
 import gymnasium as gym
 import numpy as np
 
-from envs.gym.observations import Progress, find_observer
-from envs.gym.observed_problem import RENDERING, ObservedProblem, outcome_info, render
-from envs.gym.problem_sampler import Keywords, ProblemSampler, Settings
+from envs.gym.environment import PlacementEnv
+from envs.gym.observations import Progress
+from envs.gym.problem_sampler import Keywords, Settings
 from envs.rewards import Penalty, load_reward
 from graphs.foundation.errors import InputError
-from graphs.op_graph import Bools, Ints
+from graphs.op_graph import Bools
 from graphs.problem import Problem
 
 
-class GdpEnv(gym.Env[Any, Any]):
+class GdpEnv(PlacementEnv):
     """One episode is one step: a device for every unit, padded to the largest graph; the padding is not read.
 
     Before the step all units are on the fastest device.
@@ -33,74 +33,49 @@ class GdpEnv(gym.Env[Any, Any]):
     Raises InputError for wrong arguments. `info` carries `problem`, `step_seconds`, `peak_bytes` (devices,), `fits`.
     """
 
-    metadata: dict[str, Any] = RENDERING
-
     def __init__(
-        self,
-        problems: Problem | Sequence[Problem] | None = None,
-        *,
-        reward: str = "square_root",
+        self, problems: Problem | Sequence[Problem] | None = None, *, reward: str = "square_root",
         **settings: Unpack[Keywords],
-    ) -> None:
-        asked = Settings(**settings)
-        self._sampler = ProblemSampler(problems, asked)
-        self._observer = find_observer(self._sampler, asked)
+    ) -> None:  # fmt: skip
         self._reward = load_reward(reward)
-        self.max_units = self._sampler.max_units
-        self.render_mode = asked.render_mode
-        self.observation_space = self._observer.space
+        super().__init__(problems, Settings(**settings))
         self.action_space = gym.spaces.MultiDiscrete([self._sampler.devices] * self.max_units)
         self._ended = True
-
-    @property
-    def problems(self) -> list[ObservedProblem]:
-        """The environment's problems, by the id that observations show."""
-        return self._sampler.problems
-
-    @property
-    def placement(self) -> Ints:
-        """(units,) the device of each unit as it stands."""
-        return self._progress.placement.copy()
 
     def reset(self, *, seed: int | None = None, options: Mapping[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Begin an episode; options may name its problem by {"problem": index} or {"graph": graph}."""
         super().reset(seed=seed)
-        index, observed = self._sampler.choose(self.np_random, options)
-        units = len(observed.problem.units)
+        index, prepared = self._sampler.choose(self.np_random, options)
+        units = len(prepared.problem.units)
         if units > self.max_units:
             raise InputError(
-                f"graph {observed.problem.graph.name!r} has {units} units, actions have room for {self.max_units}; "
+                f"graph {prepared.problem.graph.name!r} has {units} units, actions have room for {self.max_units}; "
                 "make the environment with a larger max_units"
             )
-        placement = np.full(units, observed.prepared.fastest_device)
-        self._progress = Progress(index, observed, placement, np.zeros(units, np.bool_), 0)
-        self._outcome = observed.simulator.run(placement)
+        placement = np.full(units, prepared.fastest_device)
+        self.progress = Progress(index, prepared, placement, np.zeros(units, np.bool_), 0)
+        self._outcome = prepared.simulator.run(placement)
         self._ended = False
-        return self._observer.observe(self._progress), outcome_info(observed, self._outcome)
+        return self.shown(self.progress, self._outcome)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Place every unit; the episode ends."""
-        progress = self._progress
+        progress = self.progress
         if not self.action_space.contains(np.asarray(action)):
             raise InputError(f"expected {self.max_units} devices from 0 to {self._sampler.devices - 1}, got {action!r}")
         if self._ended:
             raise InputError("the episode has ended; call reset")
         progress.placement[:] = action[: len(progress.placement)]
         progress.visited[:] = True
-        before, self._outcome = self._outcome, progress.observed.simulator.run(progress.placement)
-        smallest = float(progress.observed.problem.cluster.memory_bytes.min())
+        before, self._outcome = self._outcome, progress.prepared.simulator.run(progress.placement)
+        smallest = float(progress.prepared.problem.cluster.memory_bytes.min())
         reward = self._reward(before, self._outcome, True, Penalty(smallest))
         self._ended = True
-        info = outcome_info(progress.observed, self._outcome)
-        return self._observer.observe(progress), reward, True, False, info
+        observation, info = self.shown(progress, self._outcome)
+        return observation, reward, True, False, info
 
     def action_masks(self) -> Bools:
         """(max_units * devices,) whether each device has room for each unit's weights (sb3-contrib's convention)."""
         masks = np.ones((self.max_units, self._sampler.devices), np.bool_)
-        for unit in range(len(self._progress.placement)):
-            masks[unit] = self._progress.observed.allowed(unit)
+        masks[: len(self.progress.placement)] = self.progress.prepared.has_room
         return masks.ravel()
-
-    def render(self) -> Any:
-        """The current placement's Gantt chart, in the form of the render mode."""
-        return render(self._progress.observed, self._progress.placement, self.render_mode)

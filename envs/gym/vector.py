@@ -16,10 +16,10 @@ import numpy as np
 from gymnasium.utils import seeding
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
-from numpy.typing import NDArray
 
+from envs.gym.environment import RENDERING, render
 from envs.gym.iterative import Episode, PlacetoEnv
-from envs.gym.observed_problem import RENDERING, ObservedProblem, render
+from envs.prepared_problem import PreparedProblem
 from envs.simulation.simulator import Outcome
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Bools, Floats
@@ -39,6 +39,7 @@ class PlacetoVectorEnv(VectorEnv[Any, Any, Any]):
         if num_envs < 1:
             raise InputError(f"num_envs is {num_envs}; expected 1 or more")
         self._env = PlacetoEnv(**keywords)
+        self.problems = self._env.problems  # by the id that observations show
         self.num_envs = num_envs
         self.metadata = {**RENDERING, "autoreset_mode": AutoresetMode.NEXT_STEP}
         self.render_mode = self._env.render_mode
@@ -48,11 +49,6 @@ class PlacetoVectorEnv(VectorEnv[Any, Any, Any]):
         self.action_space = batch_space(self.single_action_space, num_envs)
         self._rngs = [seeding.np_random()[0] for _ in range(num_envs)]
         self._episodes: list[Episode] = []
-
-    @property
-    def problems(self) -> list[ObservedProblem]:
-        """The problems, by the id that observations show."""
-        return self._env.problems
 
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: Mapping[str, Any] | None = None
@@ -65,10 +61,10 @@ class PlacetoVectorEnv(VectorEnv[Any, Any, Any]):
             self._rngs = [
                 rng if s is None else seeding.np_random(s)[0] for s, rng in zip(seeds, self._rngs, strict=True)
             ]
-            self._env.forget()
+            self._env.mdp.best.clear()
         self._episodes = [self._env.begin(rng, options) for rng in self._rngs]
-        self._settle()
-        return self._shown()
+        _, observations, infos = self._settle()
+        return observations, infos
 
     def step(self, actions: Any) -> Step:
         """One step of each episode: (num_envs,) devices."""
@@ -82,8 +78,7 @@ class PlacetoVectorEnv(VectorEnv[Any, Any, Any]):
                 self._episodes[i] = self._env.begin(self._rngs[i], None)
             else:
                 episode.place(int(chosen[i]))
-        rewards = self._settle()
-        observations, infos = self._shown()
+        rewards, observations, infos = self._settle()
         ended = np.array([episode.ended for episode in self._episodes])
         return observations, rewards, ended, np.zeros(self.num_envs, np.bool_), infos
 
@@ -91,43 +86,33 @@ class PlacetoVectorEnv(VectorEnv[Any, Any, Any]):
         """Each placement's Gantt chart, in the form of the render mode; None without one."""
         if self.render_mode is None:
             return None
-        states = [episode.progress for episode in self._episodes]
-        return tuple(render(progress.observed, progress.placement, self.render_mode) for progress in states)
+        return tuple(render(episode.progress, self.render_mode) for episode in self._episodes)
 
     def action_masks(self) -> Bools:
         """(num_envs, devices) whether each device has room for the current unit's weights."""
         states = [episode.progress for episode in self._episodes]
-        return np.stack([progress.observed.allowed(progress.current) for progress in states])
+        return np.stack([progress.prepared.has_room[progress.current] for progress in states])
 
-    def _settle(self) -> Floats:
-        """(num_envs,) rewards, after a simulation of each episode's placement."""
-        outcomes = simulate_together(self._episodes)
-        pairs = zip(self._episodes, outcomes, strict=True)
-        return np.array([self._env.settle(episode, outcome) for episode, outcome in pairs])
-
-    def _shown(self) -> tuple[Any, dict[str, Any]]:
-        """Observations and infos of all."""
-        observations, infos = [], dict[str, Any]()
-        for i, episode in enumerate(self._episodes):
-            observation, info = self._env.shown(episode)
+    def _settle(self) -> tuple[Floats, Any, dict[str, Any]]:
+        """(num_envs,) rewards, after a simulation of each episode's placement; observations and infos of all."""
+        rewards, observations, infos = np.empty(self.num_envs), [], dict[str, Any]()
+        for i, (episode, outcome) in enumerate(zip(self._episodes, simulate_together(self._episodes), strict=True)):
+            rewards[i] = self._env.settle(episode, outcome)
+            observation, info = self._env.shown(episode.progress, outcome)
             observations.append(observation)
             infos = self._add_info(infos, info, i)
-        if isinstance(self.single_observation_space, gym.spaces.Dict):
-            keys = self.single_observation_space.spaces
-            return {key: np.stack([observation[key] for observation in observations]) for key in keys}, infos
-        return tuple(observations), infos
+        if not isinstance(self.single_observation_space, gym.spaces.Dict):
+            return rewards, tuple(observations), infos
+        return rewards, {key: np.stack([each[key] for each in observations]) for key in observations[0]}, infos
 
 
 def simulate_together(episodes: Sequence[Episode]) -> list[Outcome]:
     """What each episode's placement costs: one call of the simulator for each of their problems."""
-    of_problem: dict[ObservedProblem, list[int]] = defaultdict(list)
+    of_problem: dict[PreparedProblem, list[int]] = defaultdict(list)
     for i, episode in enumerate(episodes):
-        of_problem[episode.progress.observed].append(i)
+        of_problem[episode.progress.prepared].append(i)
     found: dict[int, Outcome] = {}
-    for observed, members in of_problem.items():
-        placements: NDArray[np.int64] = np.stack([episodes[i].progress.placement for i in members])
-        outcomes = observed.simulator.run_batch(placements)
-        for row, i in enumerate(members):
-            seconds, fits = float(outcomes.step_seconds[row]), bool(outcomes.fits[row])
-            found[i] = Outcome(seconds, outcomes.peak_bytes[row], fits)
+    for prepared, members in of_problem.items():
+        outcomes = prepared.simulator.run_batch(np.stack([episodes[i].progress.placement for i in members]))
+        found |= {i: outcomes.of(row) for row, i in enumerate(members)}
     return [found[i] for i in range(len(episodes))]

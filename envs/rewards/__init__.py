@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Protocol
+from typing import Any
 
 from envs.simulation.simulator import Outcome
 from graphs.cluster import GIB
@@ -22,7 +22,7 @@ from graphs.foundation.user_code import user_code
 
 FOLDER = "envs.rewards"
 PENALTY_PER_GB = 2.0  # seconds; Placeto, the authors' code (a GB is taken for a GiB)
-LONGEST_SECONDS = 10.0  # Placeto, the authors' code: penalised seconds are clipped there
+LONGEST_SECONDS = 10.0  # Placeto, the authors' code
 
 
 @dataclass(frozen=True)
@@ -37,14 +37,6 @@ class Penalty:
 RewardFunction = Callable[[Outcome, Outcome, bool, Penalty], float]
 
 
-class Reward(Protocol):
-    """A reward whose penalty is settled."""
-
-    def __call__(self, before: Outcome, after: Outcome, last: bool) -> float:
-        """Reward of one step."""
-        ...
-
-
 def penalised_seconds(outcome: Outcome, penalty: Penalty) -> float:
     """Placeto's rho = min(step seconds + 2 max(0, peak GB - M), 10), with the fullest device's peak."""
     excess = max(0.0, float(outcome.peak_bytes.max()) - penalty.memory_bytes)
@@ -55,15 +47,6 @@ def load_reward(spec: str) -> RewardFunction:
     """The reward that a spec names, such as "improvement" or "my.py:build". Raises InputError for what is none."""
     function: RewardFunction = by_name.build(FOLDER, spec)
     return function
-
-
-def settled(function: RewardFunction, penalty: Penalty) -> Reward:
-    """A reward with its penalty."""
-
-    def reward(before: Outcome, after: Outcome, last: bool) -> float:
-        return function(before, after, last, penalty)
-
-    return reward
 
 
 @cache

@@ -43,6 +43,10 @@ class Outcomes:
     peak_bytes: Floats  # (plans, devices)
     fits: Bools  # (plans,)
 
+    def of(self, plan: int) -> Outcome:
+        """What one of the placements costs."""
+        return Outcome(float(self.step_seconds[plan]), self.peak_bytes[plan], bool(self.fits[plan]))
+
     def best(self) -> int:
         """The fastest that fits; if none does, the one whose fullest device holds least."""
         if self.fits.any():
@@ -70,8 +74,7 @@ class Simulator:
 
     def run(self, placement: Placements) -> Outcome:
         """Time one placement, (units,) devices."""
-        outcomes = self.run_batch(np.asarray(placement)[None])
-        return Outcome(float(outcomes.step_seconds[0]), outcomes.peak_bytes[0], bool(outcomes.fits[0]))
+        return self.run_batch(np.asarray(placement)[None]).of(0)
 
     def run_batch(self, placements: Placements, *, threads: int = 1) -> Outcomes:
         """Time each of (plans, units) placements; the same bits as one at a time, on any number of threads."""

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from envs.gym.iterative import Episode
 from envs.gym.observations import Progress
-from envs.gym.observed_problem import ObservedProblem
+from envs.prepared_problem import PreparedProblem
 from graphs.problem import Problem
 from placers.learned.policy import LearnedPolicy
 
@@ -62,7 +62,7 @@ class Decision:
 def roll_out(
     policy: EpisodePolicy[View, States],
     episodes: Sequence[Episode],
-    views: Mapping[ObservedProblem, View],
+    views: Mapping[PreparedProblem, View],
     generator: torch.Generator,
     *,
     greedy: int = 0,
@@ -73,7 +73,7 @@ def roll_out(
     """
     while running := [i for i, episode in enumerate(episodes) if not episode.ended]:
         states = [episodes[i].progress.copy() for i in running]
-        batch = policy.stack(states, [views[state.observed] for state in states])
+        batch = policy.stack(states, [views[state.prepared] for state in states])
         devices = policy.act(batch, generator, greedy=torch.tensor(running) < greedy).tolist()
         decisions = [Decision(i, state, device) for i, state, device in zip(running, states, devices, strict=True)]
         for decision in decisions:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from envs.incumbent import Incumbent
 from envs.objectives import Evaluator
+from envs.prepared_problem import Incumbent
 from envs.simulation.simulator import Outcomes
 from graphs.op_graph import Floats, Ints
 

@@ -12,8 +12,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from envs.incumbent import Incumbent
 from envs.placer_result import PlacerResult
+from envs.prepared_problem import Incumbent
 from graphs.foundation.errors import InputError
 from graphs.foundation.files import check_writable, replace_whole
 from graphs.foundation.interrupts import Interrupts

@@ -40,14 +40,14 @@ def _environment(trainer: ReinforceTrainer[Relatives, States], shown: str) -> No
     """What an update asks of the environment, with drawn actions; features are built to act and again to learn."""
     features = FEATURES[shown]
     rng = np.random.default_rng(0)
-    episodes = [trainer.mdp.begin(index, each.observed, rng) for index, each in enumerate(trainer.problems)]
+    episodes = [trainer.mdp.begin(index, each.prepared, rng) for index, each in enumerate(trainer.problems)]
     _settle(trainer, episodes)
     while living := [episode for episode in episodes if not episode.ended]:
         for episode in living:
             state = episode.progress.copy()
             for _ in ("to act", "to learn"):
                 features.of(state)
-            episode.place(int(rng.integers(len(state.observed.problem.cluster))))
+            episode.place(int(rng.integers(len(state.prepared.problem.cluster))))
         _settle(trainer, living)
 
 

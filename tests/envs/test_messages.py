@@ -10,7 +10,7 @@ import pytest
 
 from envs.bounds import lower_bound, path_bound
 from envs.device_loads import device_loads
-from envs.gym.observed_problem import ObservedProblem
+from envs.prepared_problem import PreparedProblem
 from envs.simulation.simulator import Simulator
 from envs.timeline import Timeline
 from envs.trace import trace_events
@@ -93,7 +93,7 @@ def test_what_placers_and_policies_see_of_traffic_is_what_crosses(messages: list
     costs = Simulator(problem).costs
     assert problem.units.link_bytes.tolist() == sent
     assert Layout.of(problem, costs).input_bytes.tolist() == sent
-    assert (ObservedProblem.of(problem).edge_bytes * max(sent)).tolist() == sent
+    assert (PreparedProblem(problem).edge_bytes * max(sent)).tolist() == sent
     other = replace(problem, graph=replace(problem.graph, output_bytes=np.array([1e9, 0, 0, 0])))
     before, after = observe(problem, costs), observe(other, costs)
     assert np.array_equal(before.units[:, 2], after.units[:, 2])  # communication

@@ -5,7 +5,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from envs.rewards import Penalty, load_reward, penalised_seconds, settled
+from envs.rewards import Penalty, load_reward, penalised_seconds
 from envs.simulation.simulator import Outcome
 from graphs.cluster import GIB
 from graphs.foundation.errors import InputError
@@ -24,24 +24,24 @@ def test_memory_above_the_threshold_costs_two_seconds_a_gib_up_to_ten_in_all() -
 
 
 def test_improvements_are_paid_at_once_and_add_up() -> None:
-    reward = settled(load_reward("improvement"), PENALTY)
+    reward = load_reward("improvement")
     trail = [outcome(5.0), outcome(3.0, 9.0), outcome(4.0), outcome(1.5)]
-    steps = [reward(before, after, False) for before, after in pairwise(trail)]
+    steps = [reward(before, after, False, PENALTY) for before, after in pairwise(trail)]
     assert steps == [0.0, 1.0, 2.5]
     assert sum(steps) == 5.0 - 1.5
 
 
 def test_the_terminal_reward_comes_last() -> None:
-    reward = settled(load_reward("terminal"), PENALTY)
-    assert reward(outcome(5.0), outcome(3.0), False) == 0.0
-    assert reward(outcome(5.0), outcome(3.0, 9.0), True) == -5.0
+    reward = load_reward("terminal")
+    assert reward(outcome(5.0), outcome(3.0), False, PENALTY) == 0.0
+    assert reward(outcome(5.0), outcome(3.0, 9.0), True, PENALTY) == -5.0
 
 
 def test_gdp_takes_the_root_and_refuses_what_does_not_fit() -> None:
-    reward = settled(load_reward("square_root"), PENALTY)
-    assert reward(outcome(9.0), outcome(4.0), True) == -2.0
-    assert reward(outcome(9.0), outcome(4.0, fits=False), True) == -10.0
-    assert reward(outcome(9.0), outcome(4.0), False) == 0.0
+    reward = load_reward("square_root")
+    assert reward(outcome(9.0), outcome(4.0), True, PENALTY) == -2.0
+    assert reward(outcome(9.0), outcome(4.0, fits=False), True, PENALTY) == -10.0
+    assert reward(outcome(9.0), outcome(4.0), False, PENALTY) == 0.0
 
 
 def test_an_unknown_reward_gets_the_list() -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from envs.gym.iterative import Mdp, Rules
 from envs.gym.observations import Progress
-from envs.gym.observed_problem import ObservedProblem
+from envs.prepared_problem import PreparedProblem
 from envs.simulation.simulator import simulate
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
@@ -29,23 +29,23 @@ from tests.oracle.toys import Toy, random_graph, toy_cluster, toy_graph
 SHAPES = (Shape(devices=3, rounds=3), Shape(rounds=3), Shape(devices=3, width=5, rounds=2, mean=True))
 
 
-def some_problem(ops: int, devices: int = 3, seed: int = 0) -> ObservedProblem:
-    return ObservedProblem.of(Problem(random_graph(ops, seed), toy_cluster(devices)))
+def some_problem(ops: int, devices: int = 3, seed: int = 0) -> PreparedProblem:
+    return PreparedProblem(Problem(random_graph(ops, seed), toy_cluster(devices)))
 
 
-def some_states(*problems: ObservedProblem, seed: int = 0) -> list[Progress]:
+def some_states(*problems: PreparedProblem, seed: int = 0) -> list[Progress]:
     """A state of each problem, as it may come up half-way."""
     rng = np.random.default_rng(seed)
     states = []
-    for index, observed in enumerate(problems):
-        units, devices = len(observed.problem.units), len(observed.problem.cluster)
+    for index, prepared in enumerate(problems):
+        units, devices = len(prepared.problem.units), len(prepared.problem.cluster)
         placement, visited = rng.integers(0, devices, units), rng.random(units) < 0.5
-        states.append(Progress(index, observed, placement, visited, int(rng.integers(units))))
+        states.append(Progress(index, prepared, placement, visited, int(rng.integers(units))))
     return states
 
 
 def seen_by(policy: PlacetoPolicy, states: list[Progress]) -> States:
-    return policy.stack(states, [Relatives.of(state.observed.problem) for state in states])
+    return policy.stack(states, [Relatives.of(state.prepared.problem) for state in states])
 
 
 @given(seed=st.integers(0, 1000), ops=st.integers(1, 25))
@@ -180,7 +180,7 @@ def test_a_policy_for_some_number_of_devices_refuses_another() -> None:
 def test_draws_follow_the_probabilities() -> None:
     policy = new_placeto(SHAPES[0], seed=1)
     (state,) = some_states(some_problem(6))
-    seen = policy.stack([state] * 2000, [Relatives.of(state.observed.problem)] * 2000)
+    seen = policy.stack([state] * 2000, [Relatives.of(state.prepared.problem)] * 2000)
     drawn = policy.act(seen, torch.Generator().manual_seed(0))
     frequency = torch.bincount(drawn, minlength=3) / 2000
     torch.testing.assert_close(frequency, policy.logits(seen)[0].softmax(-1), atol=0.04, rtol=0)
@@ -190,32 +190,32 @@ def test_an_episode_visits_in_order_and_tells_what_it_saw() -> None:
     problems = [some_problem(4, seed=1), some_problem(7, seed=2)]
     mdp = Mdp(Rules(order="given", start="zero"))
     rng = np.random.default_rng(0)
-    episodes = [mdp.begin(i, observed, rng) for i, observed in enumerate(problems)]
-    relatives = {observed: Relatives.of(observed.problem) for observed in problems}
+    episodes = [mdp.begin(i, prepared, rng) for i, prepared in enumerate(problems)]
+    relatives = {prepared: Relatives.of(prepared.problem) for prepared in problems}
     steps: list[list[Decision]] = list(
         roll_out(new_placeto(Shape(), 0), episodes, relatives, torch.Generator().manual_seed(0))
     )
     assert [len(decisions) for decisions in steps] == [2, 2, 2, 2, 1, 1, 1]
-    for i, (episode, observed) in enumerate(zip(episodes, problems, strict=True)):
+    for i, (episode, prepared) in enumerate(zip(episodes, problems, strict=True)):
         mine = [each for decisions in steps for each in decisions if each.episode == i]
-        assert [each.state.current for each in mine] == list(range(len(observed.problem.units)))
-        assert [int(each.state.visited.sum()) for each in mine] == list(range(len(observed.problem.units)))
+        assert [each.state.current for each in mine] == list(range(len(prepared.problem.units)))
+        assert [int(each.state.visited.sum()) for each in mine] == list(range(len(prepared.problem.units)))
         assert not mine[0].state.placement.any()
         assert episode.progress.placement.tolist() == [each.device for each in mine]
         assert episode.ended
 
 
 def test_without_simulations_it_answers_with_the_end_of_the_greedy_episode() -> None:
-    observed = some_problem(8, seed=3)
+    prepared = some_problem(8, seed=3)
     policy = new_placeto(Shape(devices=3, order="given"), seed=8)
-    episode = Mdp(Rules(start="single", order="given")).begin(0, observed, np.random.default_rng(0))
+    episode = Mdp(Rules(start="single", order="given")).begin(0, prepared, np.random.default_rng(0))
     for decisions in roll_out(
-        policy, [episode], {observed: Relatives.of(observed.problem)}, torch.Generator(), greedy=1
+        policy, [episode], {prepared: Relatives.of(prepared.problem)}, torch.Generator(), greedy=1
     ):
         assert decisions[0].device == int(policy.logits(seen_by(policy, [decisions[0].state])).argmax())
-    result = LearnedPlacer(policy, "placeto").place(observed.problem, seed=9, budget=0)
+    result = LearnedPlacer(policy, "placeto").place(prepared.problem, seed=9, budget=0)
     assert result.plan.placement.tolist() == episode.progress.placement.tolist()
-    assert result.plan.placement[-1] != observed.prepared.fastest_device, "it has moved to the last"
+    assert result.plan.placement[-1] != prepared.fastest_device, "it has moved to the last"
     assert result.simulations == 0
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import placelab
-from envs.rewards import Penalty, load_reward, settled
+from envs.rewards import Penalty, load_reward
 from envs.simulation.simulator import Outcome
 from evaluation.commands.command_line import run
 from graphs.foundation.errors import InputError, UserCodeError
@@ -216,13 +216,13 @@ def test_a_change_is_checked_as_the_file_is(change: str, sentence: str) -> None:
 
 def test_rewards_of_ones_own(folder: Path) -> None:
     outcome = Outcome(2.0, np.zeros(2), True)
-    assert settled(load_reward("my.py:slow:weight=3"), Penalty(1.0))(outcome, outcome, False) == -6.0
+    assert load_reward("my.py:slow:weight=3")(outcome, outcome, False, Penalty(1.0)) == -6.0
     with pytest.raises(InputError, match=r"expected a function .* got int"):
         load_reward("my.py:nothing")
     with pytest.raises(InputError, match=r"reward 'my.py:text' paid 'much'; expected a finite number"):
-        settled(load_reward("my.py:text"), Penalty(1.0))(outcome, outcome, True)
+        load_reward("my.py:text")(outcome, outcome, True, Penalty(1.0))
     with pytest.raises(UserCodeError, match=r"my.py:\d+: RuntimeError: no idea"):
-        settled(load_reward("my.py:broken"), Penalty(1.0))(outcome, outcome, True)
+        load_reward("my.py:broken")(outcome, outcome, True, Penalty(1.0))
     own = placelab.train("small.toml", out=folder / "own", set=["ppo.reward=my.py:cube"])
     assert not isinstance(own, Trained)
     assert own.name == f"gdp:checkpoint={folder / 'own'}"

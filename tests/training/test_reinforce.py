@@ -144,7 +144,7 @@ def test_it_finds_the_known_optimum_of_a_diamond(four_ops_two_devices: Toy) -> N
     assert lines[-1].step_over_bound < lines[0].step_over_bound
     plan = LearnedPlacer(trainer.policy, "placeto").place(problem).plan
     assert simulate(problem, plan).step_seconds == four_ops_two_devices.best_seconds
-    assert trainer.mdp.best[trainer.problems[0].observed].value == four_ops_two_devices.best_seconds
+    assert trainer.mdp.best[trainer.problems[0].prepared].value == four_ops_two_devices.best_seconds
 
 
 def test_the_gradient_does_not_depend_on_how_it_is_portioned(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -212,8 +212,8 @@ def test_the_best_placement_known_is_imitated() -> None:
         lines = [trainer.update() for _ in range(40)]
         assert (lines[-1].entropy < 0.3) == follows
         if follows:
-            plan = LearnedPlacer(trainer.policy, "placeto").place(trainer.problems[0].observed.problem).plan
-            assert plan.per_unit(trainer.problems[0].observed.problem).tolist() == [1]
+            plan = LearnedPlacer(trainer.policy, "placeto").place(trainer.problems[0].prepared.problem).plan
+            assert plan.per_unit(trainer.problems[0].prepared.problem).tolist() == [1]
 
 
 def test_imitation_fades_linearly_to_nothing() -> None:
@@ -266,6 +266,6 @@ def test_the_best_placement_of_a_problem_is_one_that_fits() -> None:
     trainer = ReinforceTrainer(new_placeto(SMALL, 0), [bandit()], settings(1))
     for device, seconds, fits in ((0, 4.0, True), (1, 1.0, False), (1, 3.0, True), (0, 3.5, True)):
         trainer.note(0, np.array([device]), Outcome(seconds, np.array([0.0, 0.0]), fits))
-    known = trainer.problems[0].observed.prepared.incumbent
+    known = trainer.problems[0].prepared.incumbent
     assert known.placement is not None
     assert (known.value, known.placement.tolist()) == (3.0, [1])

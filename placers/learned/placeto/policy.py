@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from envs.gym.iterative import Mdp, Rules
 from envs.gym.observations import FEATURES, Progress
-from envs.gym.observed_problem import ObservedProblem
+from envs.prepared_problem import PreparedProblem
 from graphs.cluster import Cluster
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Ints
@@ -113,10 +113,10 @@ class PlacetoPolicy(nn.Module):
 
         The ends of all come first, then what they passed through, the latest first.
         """
-        relatives, observed, rng = self.view(problem), ObservedProblem.of(problem), np.random.default_rng(seed)
+        relatives, prepared, rng = self.view(problem), PreparedProblem(problem), np.random.default_rng(seed)
         mdp = Mdp(Rules(start="single", order=self.order))
-        episodes = [mdp.begin(0, observed, rng) for _ in range(min(MOST_EPISODES, count))]
-        steps = roll_out(self, episodes, {observed: relatives}, torch.Generator().manual_seed(seed), greedy=1)
+        episodes = [mdp.begin(0, prepared, rng) for _ in range(min(MOST_EPISODES, count))]
+        steps = roll_out(self, episodes, {prepared: relatives}, torch.Generator().manual_seed(seed), greedy=1)
         passed = [[episode.progress.placement.copy() for episode in episodes] for _ in steps]
         allowed = (problem.made_allowed(placement) for after_step in reversed(passed) for placement in after_step)
         return np.stack(_distinct(allowed)[:count])
