@@ -7,6 +7,9 @@ UNSEEN := rnnlm:layers=5,steps=14,hidden=2560,batch=256
 RIVALS := annealing,genetic,hill_climbing,random,metis,metis:default=true,kahip,heft,peft,m_etf,m_sct,m_topo,$\
 	human_expert,single_device,round_robin,gpipe,pipedream,max_load_dp
 
+DATA ?=  # a folder of measured profiles, for studies
+PROFILES = $(if $(strip $(DATA)),--data $(DATA))
+
 .PHONY: setup demo test bench graphs rivals learned study clean
 
 setup: .venv/installed
@@ -35,19 +38,19 @@ bench: setup  ## speed, as ratios to peers measured in the same run: bench.json
 graphs: setup  ## capture every configuration that papers name, in full
 	$(BIN)/python -m evaluation.published_models
 
-rivals: setup  ## every placer on GDP's and Placeto's problems, 20,000 simulations each; run again, it goes on
+rivals: setup  ## every placer on GDP's and Placeto's problems, 20,000 simulations each; run again, it resumes
 	mkdir -p runs
 	$(BIN)/placelab compare --suite gdp12,placeto --groups 500 --budget 20000 --workers 2 --journal runs/rivals.jsonl \
 		--placers $(RIVALS)
 
-learned: setup  ## GDP, HDP, ColocRL, Placeto and the released policy on the same, learning on each: an hour; it goes on, too
+learned: setup  ## GDP, HDP, ColocRL, Placeto and the released policy on the same, learning on each: an hour; it resumes, too
 	$(BIN)/python -m evaluation.studies.learned --out runs/studies/learned --budget 1000 --seeds 3 --workers 2
 
-study: setup  ## the released policy beside all others, what decides, generalisation, luck of training: hours; it goes on, too
-	$(BIN)/python -m evaluation.studies.released --out runs/studies/released --workers 2
+study: setup  ## the released policy beside all others, what decides, generalisation, luck of training: hours; it resumes, too
+	$(BIN)/python -m evaluation.studies.released --out runs/studies/released --workers 2 $(PROFILES)
 	$(BIN)/python -m evaluation.studies.decides --out runs/studies/decides --seeds 3
 	$(BIN)/python -m evaluation.studies.placeto_generalisation --out runs/studies/placeto
-	$(BIN)/python -m evaluation.studies.trainings --out runs/studies/trainings --seeds 3 --workers 2
+	$(BIN)/python -m evaluation.studies.trainings --out runs/studies/trainings --seeds 3 --workers 2 $(PROFILES)
 
 clean:
 	rm -rf .venv runs .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,1 +1,5 @@
-"""Studies: what papers asked of their placers, asked of ours; each a command that goes on where it was stopped."""
+"""Studies: what papers asked of their placers, asked of ours.
+
+A study is a folder: its command (`python -m evaluation.studies.NAME`), what it does, and the template of its document.
+All of them resume where they were stopped. They are not part of the wheel.
+"""

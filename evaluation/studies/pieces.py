@@ -1,50 +1,116 @@
-"""What studies share: pieces of work, each a JSON file once it is done and then not done again; trainings that go on.
+"""The runner of a study's work: pieces that are done once, and resume where they were stopped.
 
-A study's folder holds `settings.json`, its size, and the pieces in `pieces/`.
+A study's folder holds `settings.json`, its size. Of what the work gives it keeps JSON files in `pieces/`, the runs of
+trainings in `runs/`, and journals of comparisons (`evaluation.studies.comparisons`); what is there is not done again.
 """
 
 from __future__ import annotations
 
-import shutil
-import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import NoReturn, Protocol, TypeVar
 
-import cyclopts
 import msgspec
 from tqdm import tqdm
 
-from graphs.foundation import by_name
+from evaluation.process_pool import Killed, in_processes
 from graphs.foundation.errors import InputError
 from graphs.foundation.files import write_whole
-from graphs.problem import Problem
-from placers.learned.learned_placer import LearnedPlacer
-from training.checkpoint import TRAINER
-from training.recipe import Recipe
-from training.train import train
+
+SIZE, PIECES = "settings.json", "pieces"
 
 Size = TypeVar("Size")
 Kept = TypeVar("Kept", bound=msgspec.Struct)
-SIZE, PIECES = "settings.json", "pieces"
 
 
-def do_pieces(out: Path, size: object, works: Mapping[str, Callable[[], msgspec.Struct]]) -> None:
-    """Do what is not done yet of a study of this size, by file name. Raises InputError if `out` is of another size."""
-    keep_size(out, size)
-    pieces = out / PIECES
-    pieces.mkdir(exist_ok=True)
-    left = [name for name in works if not (pieces / name).exists()]
-    with tqdm(total=len(works), initial=len(works) - len(left), desc="study", unit="piece", disable=None) as bar:
-        for name in left:
-            bar.set_postfix_str(name.removesuffix(".json"))
-            piece = works[name]()
-            write_whole(pieces / name, msgspec.json.encode(piece))
+class Piece(Protocol):
+    """Work of which the study's folder tells whether it is done."""
+
+    @property
+    def name(self) -> str:
+        """What is being done."""
+
+    @property
+    def is_done(self) -> bool:
+        """Whether there is nothing left to do."""
+
+    def do(self) -> None:
+        """Do it, from where it was stopped."""
+
+
+Some = TypeVar("Some", bound=Piece)
+
+
+@dataclass(frozen=True)
+class KeptPiece:
+    """Work whose result is kept as a JSON file."""
+
+    path: Path
+    work: Callable[[], msgspec.Struct]
+
+    @property
+    def name(self) -> str:
+        """As its file."""
+        return self.path.stem
+
+    @property
+    def is_done(self) -> bool:
+        """Whether there is the file."""
+        return self.path.exists()
+
+    def do(self) -> None:
+        """Do it whole."""
+        result = self.work()
+        self.path.parent.mkdir(exist_ok=True)
+        write_whole(self.path, msgspec.json.encode(result))
+
+
+def pieces_done(pieces: Sequence[Some], workers: int = 1) -> Generator[Some]:
+    """Do the pieces that are not done yet, and yield all: those that were first, then each when it is.
+
+    With several workers, to stop is to end them at once: each keeps what it has saved so far. Raises what a piece
+    raises, and InputError if its process was killed twice.
+    """
+    left = [piece for piece in pieces if not piece.is_done]
+    yield from (piece for piece in pieces if piece not in left)
+    with (
+        tqdm(total=len(pieces), initial=len(pieces) - len(left), desc="study", unit="piece", disable=None) as bar,
+        closing(_shared(left, workers) if workers > 1 and len(left) > 1 else _one_by_one(left, bar)) as done,
+    ):
+        for piece in done:
             bar.update()
+            yield piece
+
+
+def do_all(pieces: Sequence[Piece]) -> None:
+    """Do the pieces that are not done yet."""
+    for _ in pieces_done(pieces):
+        pass
+
+
+def _one_by_one(pieces: Sequence[Some], bar: tqdm[NoReturn]) -> Generator[Some]:
+    for piece in pieces:
+        bar.set_postfix_str(piece.name)
+        piece.do()
+        yield piece
+
+
+def _shared(pieces: Sequence[Some], workers: int) -> Generator[Some]:
+    with closing(in_processes(_do, pieces, workers)) as done:  # at once, not when the last traceback is forgotten
+        for piece, result in done:
+            if isinstance(result, Killed):
+                raise InputError(f"{piece.name}: {result.reason}; the same command resumes")
+            yield piece
+
+
+def _do(piece: Piece) -> None:
+    piece.do()
 
 
 def keep_size(out: Path, size: object) -> None:
-    """Make a study's folder, or go on with one. Raises InputError if `out` is of another size."""
+    """Make a study's folder, or resume one. Raises InputError if `out` is of another size."""
     out.mkdir(parents=True, exist_ok=True)
     if (out / SIZE).exists() and load_size(out, type(size)) != size:
         raise InputError(f"{out / SIZE} is of a study of another size than this one; choose another --out")
@@ -61,46 +127,12 @@ def load_size(out: Path, size: type[Size]) -> Size:
         raise InputError(f"{out / SIZE} is of another study than this one, or damaged: {error}") from error
 
 
-def load_pieces(out: Path, size: type[Size], piece: type[Kept]) -> tuple[Size, list[Kept]]:
-    """What a study has done so far. Raises InputError for a folder without one, or a damaged piece."""
-    settings = load_size(out, size)
+def load_pieces(out: Path, kind: type[Kept]) -> list[Kept]:
+    """What a study has done so far. Raises InputError for a damaged piece."""
     pieces = []
     for path in sorted((out / PIECES).glob("*.json")):
         try:
-            pieces.append(msgspec.json.decode(path.read_bytes(), type=piece))
+            pieces.append(msgspec.json.decode(path.read_bytes(), type=kind))
         except (msgspec.ValidationError, msgspec.DecodeError) as error:
             raise InputError(f"{path} is damaged: {error}; delete it, and the study does it again") from error
-    return settings, pieces
-
-
-def names_in(names: str, what: str, known: Collection[str]) -> list[str]:
-    """The names in a text, with commas between them. Raises InputError, saying what is meant, for an unknown one."""
-    found = [name for name in names.split(",") if name]
-    for name in found:
-        if name not in known:
-            raise InputError(by_name.unknown(what, name, known))
-    return found
-
-
-def trained(recipe: Recipe, problems: Sequence[Problem], folder: Path, seed: int) -> LearnedPlacer:
-    """The placer that a recipe gives on problems; a run that was stopped in the folder goes on."""
-    resume = (folder / TRAINER).exists()
-    if folder.exists() and not resume:
-        shutil.rmtree(folder)  # stopped before anything was learned
-    return train(recipe, problems, out=folder, seed=seed, resume=resume)
-
-
-def run(study: Callable[..., Path], name: str, about: str) -> None:
-    """A study's command line; errors of input in a sentence, exit code 2, and 130 if interrupted."""
-    app = cyclopts.App(name=name, help=about, result_action="return_value", suppress_keyboard_interrupt=False)
-    app.default(study)
-    try:
-        path = app(sys.argv[1:])
-        if path is not None:  # as after --help
-            print(path)
-    except InputError as error:
-        print(error, file=sys.stderr)
-        sys.exit(error.exit_code)
-    except KeyboardInterrupt as stop:
-        print(str(stop) or "interrupted; the same command goes on", file=sys.stderr)
-        sys.exit(130)
+    return pieces

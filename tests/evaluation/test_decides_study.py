@@ -15,25 +15,25 @@ import training.problem_sets
 from envs.simulation.simulator import Simulator
 from evaluation.record import Record
 from evaluation.statistics import Estimate, crossed
-from evaluation.studies import captures, decides_pieces, decides_problems
-from evaluation.studies.captures import training_problems
-from evaluation.studies.decides import main, study
-from evaluation.studies.decides_document import document, save_document
-from evaluation.studies.decides_pieces import (
+from evaluation.studies import problems as study_problems
+from evaluation.studies.command import run
+from evaluation.studies.decides import runs
+from evaluation.studies.decides.__main__ import study
+from evaluation.studies.decides.document import VariantFindings, save, verdict
+from evaluation.studies.decides.runs import (
     BEST,
     CHEAP,
+    CHEAP_PLACERS,
     GREEDY,
     PASSES,
-    RIVALS,
     AfterPasses,
-    Piece,
-    Workshop,
-    load_all,
+    VariantResult,
+    held_out_problems,
     passes_name,
 )  # fmt: skip
-from evaluation.studies.decides_problems import held_out_problems
-from evaluation.studies.decides_results import Results, verdict
-from evaluation.studies.decides_variants import BASE, VARIANTS, Settings, base_recipe, recipe_of
+from evaluation.studies.decides.variants import BASE, VARIANTS, DecidesSize, base_recipe, recipe_of
+from evaluation.studies.pieces import KeptPiece, load_pieces
+from evaluation.studies.problems import training_problems
 from graphs.foundation.errors import InputError
 from graphs.op_graph import OpGraph
 from graphs.problem import Problem
@@ -43,7 +43,7 @@ from placers.learned.sequential.policy import new_sequential
 from tests.oracle.toys import random_graph, toy_cluster
 from training.recipe import ProblemSet, Recipe, load_recipe
 
-SMALL = Settings(updates=2, imitation_updates=2, imitation_simulations=6, unseen_graphs=1, choices=4)
+SMALL = DecidesSize(updates=2, imitation_updates=2, imitation_simulations=6, unseen_graphs=1, choices=4)
 
 
 def record(problem: str, placer: str, seconds: float, *, seed: int = 0, fits: bool = True) -> Record:
@@ -53,7 +53,7 @@ def record(problem: str, placer: str, seconds: float, *, seed: int = 0, fits: bo
     )  # fmt: skip
 
 
-def judged(variant: str, seed: int, one: float, other: float, *, fits: bool = True) -> Piece:
+def judged(variant: str, seed: int, one: float, other: float, *, fits: bool = True) -> VariantResult:
     """Of a graph of a family that was trained on, and of one of nmt; the best takes half of the greedy's time."""
     records = [
         record(problem, placer, seconds * factor, seed=seed, fits=fits)
@@ -62,42 +62,46 @@ def judged(variant: str, seed: int, one: float, other: float, *, fits: bool = Tr
     ]
     if variant == BASE:
         records += [record("rnnlm:a@x", passes_name(passes), one / passes, seed=seed) for passes in PASSES]
-    return Piece(variant=variant, seed=seed, records=tuple(records), training_seconds=10.0 + seed, simulations=2000)
+    return VariantResult(
+        variant=variant, seed=seed, records=tuple(records), training_seconds=10.0 + seed, simulations=2000
+    )
 
 
-def made_up() -> Results:
+def made_up() -> VariantFindings:
     """The base takes 2 s and 4 s, GDP twice and four times as long, width 32 the same; of two seeds each."""
     cheap = [record("rnnlm:a@x", "metis", 1.0), record("nmt:b@x", "heft", 8.0)]
     cheap.append(record("rnnlm:a@x", "heft", 0.5, fits=False))
-    pieces = [Piece(variant=RIVALS, seed=0, records=tuple(cheap))]
+    pieces = [VariantResult(variant=CHEAP, seed=0, records=tuple(cheap))]
     for seed in range(2):
         pieces += [judged(BASE, seed, 2.0, 4.0), judged("gdp", seed, 4.0, 16.0), judged("width_32", seed, 2.0, 4.0)]
-    return Results(Settings(), pieces)
+    return VariantFindings(DecidesSize(), pieces)
 
 
 def test_a_variant_is_compared_with_the_base_of_its_seed_and_problem() -> None:
     results = made_up()
-    gdp = results.over("gdp", GREEDY, (BASE, GREEDY))
+    gdp = results.over_base("gdp", GREEDY)
     assert gdp.value == pytest.approx(math.sqrt(2 * 4))
     assert (gdp.low, gdp.high) == pytest.approx((2, 4)), "either problem might be drawn twice"
     assert gdp.count == 4, "a ratio per seed and problem"
-    assert results.over("gdp", GREEDY, (BASE, GREEDY), ["nmt"]).value == pytest.approx(4)
-    assert results.over("width_32", BEST, (BASE, BEST)) == Estimate(1.0, 1.0, 1.0, 4)
+    assert results.over_base("width_32", BEST) == Estimate(1.0, 1.0, 1.0, 4)
 
 
 def test_the_best_cheap_placer_is_the_fastest_that_fits() -> None:
     results = made_up()
-    assert results.cheap_seconds == {"rnnlm:a@x": 1.0, "nmt:b@x": 8.0}
+    assert results.frame.problems == ("rnnlm:a@x", "nmt:b@x")
+    assert results.cheap_seconds.tolist() == [1.0, 8.0]
     assert results.over_cheap(BASE, GREEDY, ["rnnlm"]).value == pytest.approx(2)
     assert results.over_cheap(BASE, GREEDY, ["nmt"]).value == pytest.approx(0.5)
 
 
 def test_only_seeds_that_both_have_are_compared_and_only_plans_that_fit() -> None:
     some = made_up()
-    more = Results(some.settings, [*some.pieces, judged("gdp", 2, 1.0, 1.0), judged("sqrt", 0, 9.0, 9.0, fits=False)])
-    assert more.over("gdp", GREEDY, (BASE, GREEDY)).count == 4, "the base has no third seed yet"
-    assert more.over("sqrt", GREEDY, (BASE, GREEDY)).count == 0
-    assert (more.fitting("sqrt", GREEDY), more.fitting("gdp", GREEDY)) == (0.0, 1.0)
+    more = VariantFindings(
+        some.size, [*some.pieces, judged("gdp", 2, 1.0, 1.0), judged("sqrt", 0, 9.0, 9.0, fits=False)]
+    )
+    assert more.over_base("gdp", GREEDY).count == 4, "the base has no third seed yet"
+    assert more.over_base("sqrt", GREEDY).count == 0
+    assert (more.frame.fitting(("sqrt", GREEDY)), more.frame.fitting(("gdp", GREEDY))) == (0.0, 1.0)
 
 
 @given(st.lists(st.floats(0.5, 2.0), min_size=2, max_size=6), st.integers(1, 3))
@@ -123,8 +127,8 @@ def test_an_interval_that_contains_one_is_no_difference() -> None:
     assert verdict(Estimate(1.01, 1.0004, 1.02, 9)) == "same", "printed as 1.000"
 
 
-def test_the_document_says_who_is_slower_and_what_cannot_be_seen() -> None:
-    text = document(made_up(), "python -m study")
+def test_the_document_says_who_is_slower_and_what_cannot_be_seen(tmp_path: Path) -> None:
+    text = save(made_up(), tmp_path, "python -m study").read_text()
     assert "    python -m study\n" in text
     assert "| one-shot (GDP), no imitation | 2.828 [2.000, 4.000] | 2.828 [2.000, 4.000] | 2.828" in text
     assert "- Greedy, slower than the base: one-shot (GDP), no imitation (2.828)." in text
@@ -137,27 +141,27 @@ def test_the_document_says_who_is_slower_and_what_cannot_be_seen() -> None:
     assert "- The base's own seeds are up to 0.0% apart, greedy" in text
 
 
-def test_the_document_tells_how_far_the_base_depends_on_luck() -> None:
+def test_the_document_tells_how_far_the_base_depends_on_luck(tmp_path: Path) -> None:
     some = made_up()
-    once = Results(some.settings, [piece for piece in some.pieces if piece.seed == 0])
+    once = VariantFindings(some.size, [piece for piece in some.pieces if piece.seed == 0])
     assert math.isnan(once.seeds_apart(BASE, GREEDY))
-    assert "a single seed of the base" in document(once, "")
-    thrice = Results(some.settings, [*some.pieces, judged(BASE, 2, 2.0 * 1.21, 4.0)])
+    assert "a single seed of the base" in save(once, tmp_path, "").read_text()
+    thrice = VariantFindings(some.size, [*some.pieces, judged(BASE, 2, 2.0 * 1.21, 4.0)])
     assert thrice.seeds_apart(BASE, GREEDY) == pytest.approx(1.1), "a problem of two takes 21% longer"
-    assert "up to 10.0% apart, greedy, and 10.0%, best of 16." in document(thrice, "")
+    assert "up to 10.0% apart, greedy, and 10.0%, best of 16." in save(thrice, tmp_path, "").read_text()
 
 
 def test_the_document_tells_of_variants_with_fewer_seeds(tmp_path: Path) -> None:
     some = made_up()
-    fewer = Results(some.settings, [piece for piece in some.pieces if (piece.variant, piece.seed) != ("gdp", 1)])
-    assert "2 seeds each, but fewer of one-shot (GDP), no imitation (1)." in document(fewer, "")
-    alone = Results(some.settings, [piece for piece in some.pieces if piece.variant in (RIVALS, BASE)])
-    assert save_document(alone, tmp_path, "").read_text(), "with nothing to compare yet"
+    fewer = VariantFindings(some.size, [piece for piece in some.pieces if (piece.variant, piece.seed) != ("gdp", 1)])
+    assert "2 seeds each, but fewer of one-shot (GDP), no imitation (1)." in save(fewer, tmp_path, "").read_text()
+    alone = VariantFindings(some.size, [piece for piece in some.pieces if piece.variant in (CHEAP, BASE)])
+    assert save(alone, tmp_path, "").read_text(), "with nothing to compare yet"
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_a_variant_is_one_change_of_the_base_that_a_run_folder_can_hold(variant: str, tmp_path: Path) -> None:
-    recipe, base = recipe_of(variant, Settings()), base_recipe(Settings())
+    recipe, base = recipe_of(variant, DecidesSize()), base_recipe(DecidesSize())
     sections = [name for name in ("problems", "ppo", "imitation") if getattr(recipe, name) != getattr(base, name)]
     sections += ["network"] * ((recipe.placer, recipe.network) != (base.placer, base.network))
     # GDP cannot imitate; nothing is beside no PPO
@@ -168,7 +172,7 @@ def test_a_variant_is_one_change_of_the_base_that_a_run_folder_can_hold(variant:
 
 
 def test_all_variants_differ() -> None:
-    recipes = [recipe_of(name, Settings()) for name in VARIANTS]
+    recipes = [recipe_of(name, DecidesSize()) for name in VARIANTS]
     assert len({msgspec.json.encode(recipe) for recipe in recipes}) == len(recipes)
 
 
@@ -182,11 +186,11 @@ def captured(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
         return random_graph(20 + len(spec) % 7, len(spec))
 
     def forget() -> None:
-        captures.captured.cache_clear()
-        captures.tied.cache_clear()
+        study_problems.captured.cache_clear()
+        study_problems.tied.cache_clear()
 
-    monkeypatch.setattr(decides_problems, "FAMILIES", ("rnnlm", "layered"))
-    monkeypatch.setattr(captures, "load_graph", load_graph)
+    monkeypatch.setattr(runs, "FAMILIES", ("rnnlm", "layered"))
+    monkeypatch.setattr(study_problems, "load_graph", load_graph)
     monkeypatch.setattr(training.problem_sets, "load_graph", load_graph)
     forget()
     yield asked
@@ -194,7 +198,7 @@ def captured(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
 
 
 def of_two_families(variant: str) -> ProblemSet:
-    return msgspec.structs.replace(recipe_of(variant, Settings()).problems, families=("rnnlm", "layered"))
+    return msgspec.structs.replace(recipe_of(variant, DecidesSize()).problems, families=("rnnlm", "layered"))
 
 
 @pytest.mark.parametrize("variant", [BASE, "not_randomised", "groups_16"])
@@ -236,41 +240,41 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     def problems(count: int, first: int) -> list[Problem]:
         return [Problem(random_graph(4 + i, first + i), toy_cluster(2, memory=1e4)) for i in range(count)]
 
-    def small(variant: str, size: Settings) -> Recipe:
+    def small(variant: str, size: DecidesSize) -> Recipe:
         recipe = recipe_of(variant, size)
         network = "sequential:width=8,heads=2,hidden=8" if recipe.placer == "sequential" else recipe.network
         return msgspec.structs.replace(recipe, network=network)
 
-    monkeypatch.setattr(decides_pieces, "recipe_of", small)
-    monkeypatch.setattr(decides_pieces, "training_problems", lambda _, seed: problems(2, seed))
-    monkeypatch.setattr(decides_pieces, "held_out_problems", lambda count: problems(count + 1, 50))
+    monkeypatch.setattr(runs, "recipe_of", small)
+    monkeypatch.setattr(runs, "training_problems", lambda _, seed: problems(2, seed))
+    monkeypatch.setattr(runs, "held_out_problems", lambda count: problems(count + 1, 50))
 
 
 @pytest.mark.usefixtures("tiny")
 def test_a_study_goes_on_where_it_was_stopped_and_writes_its_document(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    done: list[tuple[str, int]] = []
-    do = Workshop.do
+    done: list[str] = []
+    do = KeptPiece.do
 
-    def noted(self: Workshop, variant: str, seed: int) -> Piece:
-        done.append((variant, seed))
+    def noted(piece: KeptPiece) -> None:
+        done.append(piece.name)
         if len(done) == 4:
             raise KeyboardInterrupt
-        return do(self, variant, seed)
+        do(piece)
 
-    monkeypatch.setattr(Workshop, "do", noted)
+    monkeypatch.setattr(KeptPiece, "do", noted)
     names = "gdp,no_imitation,imitation_alone"
     with pytest.raises(KeyboardInterrupt):
         study(variants=names, seeds=1, out=tmp_path, settings=SMALL)
-    assert len(load_all(tmp_path)[1]) == 3
+    assert len(load_pieces(tmp_path, VariantResult)) == 3
     path = study(variants=names, seeds=1, out=tmp_path, settings=SMALL)
-    assert [variant for variant, _ in done] == [
-        RIVALS, BASE, "no_imitation", "imitation_alone", "imitation_alone", "gdp",
+    assert done == [
+        "cheap-0", "base-0", "no_imitation-0", "imitation_alone-0", "imitation_alone-0", "gdp-0",
     ], "each once, in the order of how telling they are, but for the one that was stopped"  # fmt: skip
 
-    pieces = {piece.variant: piece for piece in load_all(tmp_path)[1]}
-    assert {r.placer for r in pieces[RIVALS].records} == set(CHEAP)
+    pieces = {piece.variant: piece for piece in load_pieces(tmp_path, VariantResult)}
+    assert {r.placer for r in pieces[CHEAP].records} == set(CHEAP_PLACERS)
     assert {r.placer for r in pieces[BASE].records} == {GREEDY, BEST, *map(passes_name, PASSES)}
     used = {r.placer: r.simulations for r in pieces["gdp"].records}
     assert used == {GREEDY: 0, BEST: SMALL.choices}
@@ -294,14 +298,14 @@ def test_what_is_asked_is_checked(tmp_path: Path) -> None:
         study(seeds=0, out=tmp_path)
     with pytest.raises(InputError, match="holds no study"):
         study(out=tmp_path, write_only=True)
-    (tmp_path / "settings.json").write_bytes(msgspec.json.encode(Settings()))
+    (tmp_path / "settings.json").write_bytes(msgspec.json.encode(DecidesSize()))
     with pytest.raises(InputError, match="not done yet"):
         study(out=tmp_path, write_only=True)
 
 
 @pytest.mark.usefixtures("tiny")
 def test_a_folder_is_of_one_size(tmp_path: Path) -> None:
-    (tmp_path / "settings.json").write_bytes(msgspec.json.encode(Settings(updates=7)))
+    (tmp_path / "settings.json").write_bytes(msgspec.json.encode(DecidesSize(updates=7)))
     with pytest.raises(InputError, match="another size"):
         study(out=tmp_path, settings=SMALL)
 
@@ -311,6 +315,6 @@ def test_the_command_line_says_what_is_wrong_in_a_sentence(
 ) -> None:
     monkeypatch.setattr("sys.argv", ["decides", "--write-only", "--out", str(tmp_path)])
     with pytest.raises(SystemExit) as stop:
-        main()
+        run(study, "decides", "What decides.")
     assert stop.value.code == 2
     assert capsys.readouterr() == ("", f"{tmp_path} holds no study (settings.json is missing)\n")

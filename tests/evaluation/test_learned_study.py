@@ -12,11 +12,12 @@ import pytest
 from evaluation.commands.load_placer import load_placer
 from evaluation.journal_entry import JournalEntry
 from evaluation.record import Failure, Record
-from evaluation.studies import journals, learned
-from evaluation.studies.learned import PLACERS, results_of, study
-from evaluation.studies.learned_claims import CLAIMS, GDP, HDP, fewer_simulations, less_time, on_problems
-from evaluation.studies.learned_document import DRAWN, document, save_document
-from evaluation.studies.learned_results import EXPERT, Results
+from evaluation.studies.learned import __main__ as learned
+from evaluation.studies.learned.__main__ import PLACERS, load_suite, study
+from evaluation.studies.learned.claims import CLAIMS, GDP, HDP, fewer_simulations, less_time, on_problems
+from evaluation.studies.learned.document import DRAWN, save
+from evaluation.studies.learned.suite import EXPERT, SuiteFindings
+from evaluation.studies.problems import suite_problems
 from evaluation.task import Task
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
@@ -42,9 +43,9 @@ def searched(problem: str, placer: str, curve: Curve, seed: int = 0) -> Record:
 
 def some(
     *records: Record, problems: Sequence[str] = (ONE, OTHER), seeds: int = 1, failures: Sequence[Failure] = ()
-) -> Results:
+) -> SuiteFindings:
     placers = tuple(dict.fromkeys([*(each.placer for each in records), *(each.placer for each in failures)]))
-    return Results("gdp12", tuple(problems), placers, seeds, records, failures)
+    return SuiteFindings("gdp12", tuple(problems), placers, seeds, records, failures)
 
 
 def failure(problem: str, placer: str, seed: int = 0) -> Failure:
@@ -89,14 +90,14 @@ def test_plans_that_do_not_fit_are_in_no_ratio_and_win_nothing() -> None:
         record(THIRD, GDP, 3.0), record(THIRD, EXPERT, 1.0, fits=False),
         problems=(ONE, OTHER, THIRD), seeds=2,
     )  # fmt: skip
-    assert results.means(GDP) == {ONE: pytest.approx(4.0), OTHER: math.inf, THIRD: pytest.approx(3.0)}
+    assert results.frame.means[GDP].tolist() == pytest.approx([4.0, math.inf, 3.0])
     assert results.wins(GDP, EXPERT) == 2, "4 against 5, and where the expert does not fit"
     assert results.wins(EXPERT, GDP) == 1, "where a seed of GDP does not fit"
-    assert results.over(GDP).value == pytest.approx((2 / 5 * 8 / 5 * 1 / 2) ** (1 / 3))
-    assert results.over(GDP).count == 3
-    assert results.unfit(GDP).sum() == 1
+    assert results.frame.ratio(GDP, EXPERT).value == pytest.approx((2 / 5 * 8 / 5 * 1 / 2) ** (1 / 3))
+    assert results.frame.ratio(GDP, EXPERT).count == 3
+    assert results.unfit(GDP) == 1
     assert results.best_known.tolist() == [2.0, 1.0, 3.0]
-    assert results.over_best(EXPERT).value == pytest.approx((5 / 2 * 5 / 2 * 2 * 2) ** (1 / 4))
+    assert results.frame.ratio(EXPERT, results.best_known).value == pytest.approx((5 / 2 * 5 / 2 * 2 * 2) ** (1 / 4))
 
 
 def test_equal_is_as_good_but_not_faster_and_where_neither_fits_nobody_is_good() -> None:
@@ -108,7 +109,7 @@ def test_equal_is_as_good_but_not_faster_and_where_neither_fits_nobody_is_good()
     assert results.wins(GDP, HDP, or_equal=True) == 1
 
 
-def against_expert(seconds: float, *, fits: bool = True) -> Results:
+def against_expert(seconds: float, *, fits: bool = True) -> SuiteFindings:
     """GDP on two problems, faster than the expert by half on the first."""
     first = [record(ONE, GDP, 1.0), record(ONE, EXPERT, 2.0)]
     return some(*first, record(OTHER, GDP, seconds, fits=fits), record(OTHER, EXPERT, 2.0))
@@ -147,8 +148,8 @@ def test_the_claims_are_those_of_the_papers_about_placers_of_the_study() -> None
     assert {placer for claim in CLAIMS for placer in (claim.placer, claim.rival)} <= set(specs)
     assert set(DRAWN) <= set(specs)
     assert [placer for placer in specs if load_placer(placer).name != placer] == [], "known by name in the journal"
-    empty = Results("gdp12", (ONE,), (GDP, EXPERT), 1, [])
-    assert CLAIMS[0].judged(empty) == ("-", "not measured")
+    empty = SuiteFindings("gdp12", (ONE,), (GDP, EXPERT), 1, [])
+    assert CLAIMS[0].measured(empty) == ("-", "not measured")
     assert not CLAIMS[0].is_complete(empty)
 
 
@@ -179,13 +180,13 @@ def test_what_is_missing_is_named_unless_it_failed_or_nobody_asked() -> None:
     assert some(record(ONE, GDP, 1.0, seed=1), seeds=2).missing(GDP) == {ONE: [0], OTHER: [0, 1]}
 
 
-def test_the_document_has_its_tables_and_says_what_does_not_fit() -> None:
+def test_the_document_has_its_tables_and_says_what_does_not_fit(tmp_path: Path) -> None:
     results = some(
         record(ONE, GDP, 1.0), record(ONE, GDP, 1.0, seed=1, fits=False), record(OTHER, GDP, 0.03),
         record(ONE, EXPERT, 2.0), record(ONE, EXPERT, 2.0, seed=1), record(OTHER, EXPERT, 1.0, fits=False),
         record(THIRD, EXPERT, 1.0), problems=(ONE, OTHER, THIRD), seeds=2, failures=[failure(THIRD, GDP)],
     )  # fmt: skip
-    text = document([results], "python -m study", budget=40, groups=64)
+    text = save([results], tmp_path, "python -m study", budget=40, groups=64).read_text()
     assert "    python -m study\n" in text
     assert "Everyone may simulate 40 placements of a problem; 2 seeds; at most 64 op groups" in text
     assert "| gdp+finetuned | 0.500 | 1 of 3 | 1.000 | 1 of 3 | 40 | 1.5 |" in text
@@ -201,12 +202,12 @@ def test_the_document_has_its_tables_and_says_what_does_not_fit() -> None:
 
 
 def test_a_whole_document_misses_nothing_and_has_a_plot_once_there_are_curves(tmp_path: Path) -> None:
-    plain = save_document([against_expert(1.9)], tmp_path, "python", budget=40, groups=64).read_text()
+    plain = save([against_expert(1.9)], tmp_path, "python", budget=40, groups=64).read_text()
     assert "Nothing: every placer has placed every problem with every seed." in plain
     assert not (tmp_path / "learned_curves.png").exists()
     curves = [searched(problem, GDP, ((3, 2.0), (9, 1.0))) for problem in (ONE, OTHER)]
     results = some(*curves, record(ONE, EXPERT, 2.0), record(OTHER, EXPERT, 2.0))
-    text = save_document([results], tmp_path, "python", budget=40, groups=64).read_text()
+    text = save([results], tmp_path, "python", budget=40, groups=64).read_text()
     assert "](learned_curves.png)" in text
     assert 0 < (tmp_path / "learned_curves.png").stat().st_size < 100_000
 
@@ -266,7 +267,7 @@ def test_a_study_goes_on_where_it_was_stopped_and_can_be_written_alone(
     assert len(tiny) == 17, "nothing of it was left to do"
     assert "seed 1, failed: it could not" in do(write_only=True).read_text(), "nor forgotten"
     allowed = dict.fromkeys(by_name.specs(QUICK), 30)
-    results = results_of("gdp12", tmp_path / "out", allowed, groups=64, seeds=2)
+    results = load_suite("gdp12", tmp_path / "out", allowed, groups=64, seeds=2)
     assert all(r.simulations <= 30 for r in results.done.values())
     with pytest.raises(InputError, match="nothing is done yet of gdp12"):
         do(budget=31, write_only=True)
@@ -279,7 +280,7 @@ def test_a_study_is_of_known_suites_and_one_policy(tiny: Sequence[object], tmp_p
     with pytest.raises(InputError, match="nothing is done yet of gdp12"):
         study(suites="gdp12", out=out, write_only=True)
     with pytest.raises(InputError, match="unknown suite 'gdp13'; did you mean 'gdp12'"):
-        journals.suite_problems("gdp13", 64)
+        suite_problems("gdp13", 64)
     out.mkdir()
     (out / "policy.sha256").write_text("0\n")
     with pytest.raises(InputError, match="is of another policy"):
@@ -288,7 +289,5 @@ def test_a_study_is_of_known_suites_and_one_policy(tiny: Sequence[object], tmp_p
 
 def test_problems_are_known_by_name_before_a_model_is_captured() -> None:
     for suite, count in (("gdp12", 12), ("placeto", 6)):
-        assert list(journals.suite_problems(suite, 64)) == [
-            f"{graph}@{cluster}" for graph, cluster in suite_specs(suite)
-        ]
-        assert len(journals.suite_problems(suite, 64)) == count
+        assert list(suite_problems(suite, 64)) == [f"{graph}@{cluster}" for graph, cluster in suite_specs(suite)]
+        assert len(suite_problems(suite, 64)) == count

@@ -11,21 +11,19 @@ import pytest
 
 from evaluation.record import Record
 from evaluation.statistics import until
-from evaluation.studies import placeto_pieces
-from evaluation.studies.placeto_document import Results, document, ended, save_document
-from evaluation.studies.placeto_generalisation import study
-from evaluation.studies.placeto_pieces import (
+from evaluation.studies.pieces import KeptPiece, load_pieces, load_size
+from evaluation.studies.placeto_generalisation import methods
+from evaluation.studies.placeto_generalisation.__main__ import study
+from evaluation.studies.placeto_generalisation.document import FamilyFindings, ended, save
+from evaluation.studies.placeto_generalisation.methods import (
     OF_A_SEED,
     PLACETO,
     PPO,
     RNN,
+    FamilyResult,
     Kind,
-    Piece,
+    PlacetoSize,
     Point,
-    Settings,
-    Workshop,
-    load_all,
-    piece_name,
     spread,
 )  # fmt: skip
 from graphs.foundation.errors import InputError
@@ -33,7 +31,7 @@ from graphs.problem import Problem
 from tests.oracle.toys import random_graph, toy_cluster
 
 TUNED = f"{PLACETO}+finetuned"
-TINY = Settings(
+TINY = PlacetoSize(
     groups=4, train_graphs=2, test_graphs=2, updates=3, ppo_updates=2, rnn_updates=2, rnn_hidden=8, simulations=45,
     scratch_graphs=1, scratch_simulations=60, reference_simulations=20,
 )  # fmt: skip
@@ -46,11 +44,11 @@ def record(problem: str, placer: str, seconds: float, *, seed: int = 0, fits: bo
     )  # fmt: skip
 
 
-def piece(kind: Kind, seed: int, *records: Record, training: tuple[Point, ...] = ()) -> Piece:
-    return Piece(family="ptb", kind=kind, seed=seed, seconds=6.0, records=records, training=training)
+def piece(kind: Kind, seed: int, *records: Record, training: tuple[Point, ...] = ()) -> FamilyResult:
+    return FamilyResult(family="ptb", kind=kind, seed=seed, seconds=6.0, records=records, training=training)
 
 
-def made_up() -> Results:
+def made_up() -> FamilyFindings:
     """Two graphs, whose best known take 1 s and 2 s."""
     training = tuple(Point(4 * i, 40 * i, 4.0 / i) for i in range(1, 21))
     pieces = [
@@ -65,25 +63,25 @@ def made_up() -> Results:
         pieces.append(piece("terminal", seed, training=late))
         scratch = record("a", TUNED, 1.04, seed=seed), record("a", f"{RNN}+finetuned", 1.5, seed=seed)
         pieces.append(piece("scratch", seed, *scratch))
-    return Results(Settings(), pieces)
+    return FamilyFindings(PlacetoSize(), pieces)
 
 
 def test_step_times_are_relative_to_the_best_fitting_placement_of_each_graph() -> None:
     results = made_up()
-    assert results.best_seconds == {"a": 1.0, "b": 2.0}, "what does not fit is no best"
-    zero_shot = results.standing(["ptb"], "placeto", PLACETO)
+    assert results.best_known == {"a": 1.0, "b": 2.0}, "what does not fit is no best"
+    zero_shot = results.standing(("placeto", PLACETO), results.columns["ptb"])
     assert zero_shot.value == pytest.approx(math.sqrt(2 * 4)), "one seed takes twice, the other four times as long"
     assert (zero_shot.low, zero_shot.high) == pytest.approx((2.0, 4.0))
     assert zero_shot.count == 2, "a value per seed"
-    assert results.standing(["ptb"], "placeto", TUNED).value == 1.0
-    assert results.standing(["ptb"], "rnn", RNN).count == 0, "not done yet"
+    assert results.standing(("placeto", TUNED), results.columns["ptb"]).value == 1.0
+    assert results.standing(("rnn", RNN), results.columns["ptb"]).count == 0, "not done yet"
 
 
 def test_placements_that_do_not_fit_are_counted_and_not_averaged() -> None:
     results = made_up()
-    assert results.standing(["ptb"], "random", "random").value == 4.0
-    assert results.fitting(["ptb"], "random", "random") == 0.5
-    assert results.ratios("ptb", "random", "random")[0].tolist() == [math.inf, 4.0]
+    assert results.standing(("random", "random"), results.columns["ptb"]).value == 4.0
+    assert results.frame.fitting(("random", "random")) == 0.5
+    assert results.frame.unfit(("random", "random")) == 1
 
 
 def test_a_search_has_found_what_its_curve_says() -> None:
@@ -99,8 +97,8 @@ def test_a_training_ends_with_its_latest_tenth_within_the_simulations() -> None:
     assert ended([Point(1, 10, None), Point(2, 20, 3.0)] * 10) == pytest.approx(3.0), "nothing fitted in the first"
 
 
-def test_the_document_says_who_is_faster() -> None:
-    text = document(made_up(), "python -m study")
+def test_the_document_says_who_is_faster(tmp_path: Path) -> None:
+    text = save(made_up(), tmp_path, "python -m study").read_text()
     assert "| Placeto, zero-shot | 2.828 [2.000, 4.000] | 100% |" in text
     assert "| random placement | 4.000 | 50% |" in text
     assert "| ptb | improvement | 80 | 800 | 0.205 | 2.828 |" in text, "at 80 simulations of 800, two updates"
@@ -126,36 +124,38 @@ def test_some_graphs_are_spread_over_a_split() -> None:
 def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     """Graphs of four ops in place of captured ones."""
 
-    def problems(family: str, which: str, count: int, groups: int, cluster: str) -> tuple[Problem, ...]:
-        first = 0 if which == "train" else 100
-        return tuple(Problem(random_graph(groups + i, first + i), toy_cluster(2, memory=1e4)) for i in range(count))
+    def problems(family: str, which: str, size: PlacetoSize) -> tuple[Problem, ...]:
+        count, first = (size.train_graphs, 0) if which == "train" else (size.test_graphs, 100)
+        graphs = (random_graph(size.groups + i, first + i) for i in range(count))
+        return tuple(Problem(graph, toy_cluster(2, memory=1e4)) for graph in graphs)
 
-    monkeypatch.setattr(placeto_pieces, "_problems", problems)
+    monkeypatch.setattr(methods, "problems_of", problems)
 
 
 @pytest.mark.usefixtures("tiny")
 def test_a_study_goes_on_where_it_was_stopped_and_writes_its_document(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    done: list[tuple[Kind, int]] = []
-    do = Workshop.do
+    done: list[str] = []
+    do = KeptPiece.do
 
-    def noted(self: Workshop, kind: Kind) -> Piece:
+    def noted(piece: KeptPiece) -> None:
         if len(done) == 5:
-            done.append(("random", -1))
+            done.append("stopped")
             raise KeyboardInterrupt
-        done.append((kind, self.seed))
-        return do(self, kind)
+        done.append(piece.name)
+        do(piece)
 
-    monkeypatch.setattr(Workshop, "do", noted)
+    monkeypatch.setattr(KeptPiece, "do", noted)
     with pytest.raises(KeyboardInterrupt):
         study(families="ptb", seeds=1, out=tmp_path, settings=TINY)
-    assert len(load_all(tmp_path)[1]) == 5
+    assert len(load_pieces(tmp_path, FamilyResult)) == 5
     path = study(families="ptb", seeds=1, out=tmp_path, settings=TINY)
-    assert [kind for kind, seed in done if seed >= 0] == ["reference", *OF_A_SEED], "each once"
+    done.remove("stopped")
+    assert done == [f"ptb-{kind}-0" for kind in ("reference", *OF_A_SEED)], "each once"
 
-    settings, pieces = load_all(tmp_path)
-    assert settings == TINY
+    assert load_size(tmp_path, PlacetoSize) == TINY
+    pieces = load_pieces(tmp_path, FamilyResult)
     by_kind = {each.kind: each for each in pieces}
     names = [r.placer for r in by_kind["placeto"].records]
     assert sorted(set(names)) == [PLACETO, TUNED]
@@ -188,14 +188,14 @@ def test_a_folder_is_of_one_study(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="unknown model family 'pbt'"):
         study(families="pbt", out=tmp_path)
     (tmp_path / "pieces").mkdir(exist_ok=True)
-    (tmp_path / "pieces" / piece_name("ptb", "random", 0)).write_text("{")
+    (tmp_path / "pieces" / "ptb-random-0.json").write_text("{")
     with pytest.raises(InputError, match="delete it, and the study does it again"):
         study(families="ptb", out=tmp_path, write_only=True)
 
 
 def test_a_document_is_written_of_whatever_is_done(tmp_path: Path) -> None:
     results = made_up()
-    half = Results(results.settings, [each for each in results.pieces if each.kind in ("random", "placeto")])
-    text = save_document(half, tmp_path, "python").read_text()
+    half = FamilyFindings(results.size, [each for each in results.results if each.kind in ("random", "placeto")])
+    text = save(half, tmp_path, "python").read_text()
     assert "RNN, zero-shot | - |" in text
-    assert np.isfinite(half.standing(["ptb"], "placeto", PLACETO).value)
+    assert np.isfinite(half.standing(("placeto", PLACETO), half.columns["ptb"]).value)

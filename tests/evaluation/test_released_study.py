@@ -10,27 +10,33 @@ import pytest
 
 from evaluation.journal_entry import JournalEntry
 from evaluation.record import Failure, Record
-from evaluation.studies import released, released_parts
-from evaluation.studies.journals import suite_problems
-from evaluation.studies.released import study
-from evaluation.studies.released_document import document, save_document
-from evaluation.studies.released_parts import (
+from evaluation.studies.frame import Frame
+from evaluation.studies.problems import suite_problems
+from evaluation.studies.released import __main__ as released
+from evaluation.studies.released import parts as released_parts
+from evaluation.studies.released.__main__ import study
+from evaluation.studies.released.document import lost, save
+from evaluation.studies.released.parts import (
     ANNEALING,
     BEST,
+    BEST_CHEAP,
     CHEAP,
     CLIMBING,
     FEW,
     GREEDY,
+    LONG_SEARCH,
     PARTS,
     REFERENCE,
     SEARCH,
     TUNED,
+    Entry,
     budgets,
+    is_kept_aside,
+    load_part,
+    part_of,
     profile_problems,
-    records_of,
-)
-from evaluation.studies.released_results import BEST_CHEAP, LONG_SEARCH, Entry, Part, is_kept_aside
-from evaluation.studies.released_targets import TARGETS, Target
+)  # fmt: skip
+from evaluation.studies.released.targets import TARGETS, Target
 from evaluation.task import Task
 from graphs.formats.pipedream import Layer, LayerProfile, save_layer_profile
 from graphs.foundation.errors import InputError
@@ -58,27 +64,27 @@ def placed(problem: str, greedy: float, heft: float, metis: float, expert: float
     ]  # fmt: skip
 
 
-def heldout() -> Part:
+def heldout() -> Frame:
     """The policy wins on one graph against HEFT, and loses on the other against METIS."""
-    return Part("heldout", {FEW: [*placed(ONE, 2.0, 4.0, 6.0), *placed(OTHER, 4.0, 8.0, 2.0)]})
+    return part_of({FEW: [*placed(ONE, 2.0, 4.0, 6.0), *placed(OTHER, 4.0, 8.0, 2.0)]})
 
 
-def curves() -> Part:
+def curves() -> Frame:
     """On one graph of a trained family, and on one of a family kept aside."""
     found: dict[int, list[Record]] = {FEW: [*placed(ONE, 1.04, 2.0, 2.0), *placed(NEW, 3.0, 2.0, 2.0)]}
     for budget, seconds in ((1000, 1.2), (2000, 1.1), (REFERENCE, 1.0)):
         found[budget] = [record(problem, ANNEALING, seconds) for problem in (ONE, NEW)]
         found[budget] += [record(problem, SEARCH, 0.9 * seconds) for problem in (ONE, NEW)]
-    return Part("curves", found)
+    return part_of(found)
 
 
 def test_the_best_cheap_placer_is_another_for_each_problem_and_fits() -> None:
-    part = heldout()
-    assert part.best_cheap == {ONE: (4.0, "heft"), OTHER: (2.0, "metis")}
-    unfit = Part("heldout", {FEW: [record(ONE, "heft", 1.0, fits=False), record(ONE, "metis", 4.0)]})
-    assert unfit.best_cheap == {ONE: (4.0, "metis")}
-    assert Part("heldout", {FEW: [record(ONE, "heft", 1.0, fits=False)]}).best_cheap[ONE][0] == math.inf
-    assert Part("heldout", {FEW: [record(ONE, ANNEALING, 1.0)]}).best_cheap == {}, "search is not cheap"
+    assert heldout().means[BEST_CHEAP].tolist() == [4.0, 2.0]
+    assert [(problem, who) for problem, _, who in lost(heldout())] == [(OTHER, "metis")]
+    unfit = part_of({FEW: [record(ONE, "heft", 1.0, fits=False), record(ONE, "metis", 4.0)]})
+    assert unfit.means[BEST_CHEAP].tolist() == [4.0]
+    assert part_of({FEW: [record(ONE, "heft", 1.0, fits=False)]}).means[BEST_CHEAP].tolist() == [math.inf]
+    assert math.isnan(part_of({FEW: [record(ONE, ANNEALING, 1.0)]}).means[BEST_CHEAP][0]), "search is not cheap"
 
 
 def test_a_ratio_is_a_geometric_mean_over_problems_with_its_wins() -> None:
@@ -94,17 +100,17 @@ def test_a_ratio_is_a_geometric_mean_over_problems_with_its_wins() -> None:
 
 
 def test_equal_times_are_no_win_and_several_seeds_are_one_entry() -> None:
-    part = Part("heldout", {FEW: [record(ONE, GREEDY, 2.0), record(ONE, "heft", 2.0), record(OTHER, BEST, 1.0)]})
+    part = part_of({FEW: [record(ONE, GREEDY, 2.0), record(ONE, "heft", 2.0), record(OTHER, BEST, 1.0)]})
     assert part.against(Entry(GREEDY), Entry("heft")).ties == 1
     seeds = [record(ONE, BEST, 1.0), record(ONE, BEST, 4.0, seed=1), record(ONE, "heft", 2.0)]
-    twice = Part("heldout", {FEW: seeds})
-    assert twice.seconds(Entry(BEST)) == {ONE: pytest.approx(2.0)}
-    assert twice.seeds == 2
+    twice = part_of({FEW: seeds})
+    assert twice.means[Entry(BEST)].tolist() == [pytest.approx(2.0)]
+    assert twice.num_seeds == 2
 
 
 def test_plans_that_do_not_fit_are_in_no_mean_but_lose_to_those_that_do() -> None:
     some = [record(ONE, GREEDY, 1.0, fits=False), record(ONE, "heft", 2.0), record(ONE, "metis", 3.0, fits=False)]
-    part = Part("heldout", {FEW: [*some, record(OTHER, GREEDY, 1.0), record(OTHER, "heft", 2.0)]})
+    part = part_of({FEW: [*some, record(OTHER, GREEDY, 1.0), record(OTHER, "heft", 2.0)]})
     against = part.against(Entry(GREEDY), Entry("heft"))
     assert against.ratio.value == pytest.approx(0.5)
     assert (against.wins, against.losses, against.unfit) == (1, 1, 1)
@@ -114,13 +120,12 @@ def test_plans_that_do_not_fit_are_in_no_mean_but_lose_to_those_that_do() -> Non
     assert part.unfit(Entry(GREEDY), [OTHER]) == 0
 
 
-def verdicts(*parts: Part) -> dict[str, str]:
-    by_name = {part.name: part for part in parts}
-    return {target.asked: target.verdict(target.measured(by_name)) for target in TARGETS}
+def verdicts(**parts: Frame) -> dict[str, str]:
+    return {target.asked: target.verdict(target.measured(parts)) for target in TARGETS}
 
 
 def test_targets_are_met_missed_or_not_measured() -> None:
-    found = verdicts(heldout(), curves())
+    found = verdicts(heldout=heldout(), curves=curves())
     assert found["greedy, held-out graphs: 16% less time than the human expert"] == "met"
     assert found["greedy, held-out graphs: faster than the best cheap placer of each graph"] == "not met", "equal"
     assert found["greedy, trained families: within 5% of annealing with 20,000"] == "met", "1.04; 3 where kept aside"
@@ -135,11 +140,11 @@ def test_targets_are_met_missed_or_not_measured() -> None:
 def test_a_target_names_plans_that_do_not_fit_and_takes_equal_only_where_asked() -> None:
     target = Target("", "heldout", Entry(GREEDY), Entry("heft"))
     unfit = [record(ONE, GREEDY, 1.0, fits=False), record(ONE, "heft", 2.0)]
-    part = Part("heldout", {FEW: [*unfit, record(OTHER, GREEDY, 1.0), record(OTHER, "heft", 2.0)]})
+    part = part_of({FEW: [*unfit, record(OTHER, GREEDY, 1.0), record(OTHER, "heft", 2.0)]})
     assert target.verdict(target.measured({"heldout": part})) == "met where it fits"
-    none_fits = Part("heldout", {FEW: unfit})
+    none_fits = part_of({FEW: unfit})
     assert target.verdict(target.measured({"heldout": none_fits})) == "not met", "there is no mean"
-    same = {"heldout": Part("heldout", {FEW: [record(ONE, GREEDY, 2.0), record(ONE, "heft", 2.0)]})}
+    same = {"heldout": part_of({FEW: [record(ONE, GREEDY, 2.0), record(ONE, "heft", 2.0)]})}
     assert target.verdict(target.measured(same)) == "not met"
     equal = Target("", "heldout", Entry(GREEDY), Entry("heft"), may_equal=True)
     assert equal.verdict(equal.measured(same)) == "met"
@@ -152,8 +157,8 @@ def test_every_target_is_about_an_entry_and_a_rival_that_its_part_has() -> None:
             assert entry == BEST_CHEAP or entry.placer in allowed, target.asked
 
 
-def test_the_document_says_what_is_met_and_names_what_is_lost() -> None:
-    text = document({part.name: part for part in (heldout(), curves())}, "python -m study")
+def test_the_document_says_what_is_met_and_names_what_is_lost(tmp_path: Path) -> None:
+    text = save({"heldout": heldout(), "curves": curves()}, tmp_path, "python -m study").read_text()
     human = "| greedy, held-out graphs: 16% less time than the human expert | ≤ 0.84 |"
     assert f"{human} 0.354 [0.250, 0.500] 2/2 | met |" in text
     assert "| best cheap of each graph | 1.000 [0.500, 2.000] 1/2 |" in text
@@ -169,15 +174,15 @@ def test_the_document_says_what_is_met_and_names_what_is_lost() -> None:
     assert not re.search(r"\bnan\b|\binf\b", text)
 
 
-def test_where_nothing_is_lost_the_document_says_so() -> None:
-    part = Part("heldout", {FEW: placed(ONE, 2.0, 4.0, 6.0)})
-    assert "On no problem is the best cheap placer faster" in document({"heldout": part}, "python")
+def test_where_nothing_is_lost_the_document_says_so(tmp_path: Path) -> None:
+    part = part_of({FEW: placed(ONE, 2.0, 4.0, 6.0)})
+    assert "On no problem is the best cheap placer faster" in save({"heldout": part}, tmp_path, "python").read_text()
 
 
 def test_the_plot_is_there_once_the_reference_is(tmp_path: Path) -> None:
-    save_document({"heldout": heldout()}, tmp_path, "python")
+    save({"heldout": heldout()}, tmp_path, "python")
     assert not (tmp_path / "released_curves.png").exists()
-    text = save_document({"curves": curves()}, tmp_path, "python").read_text()
+    text = save({"curves": curves()}, tmp_path, "python").read_text()
     assert "](released_curves.png)" in text
     assert 0 < (tmp_path / "released_curves.png").stat().st_size < 100_000
 
@@ -202,7 +207,7 @@ def test_a_problem_is_known_by_name_before_its_model_is_captured(monkeypatch: py
 
 
 def test_profiles_cost_what_was_measured_and_a_licence_is_none(tmp_path: Path) -> None:
-    assert profile_problems(tmp_path) == {}
+    assert profile_problems(tmp_path) == profile_problems(None) == {}
     (tmp_path / "pipedream").mkdir()
     layers = tuple(Layer(f"node{i}", "Linear", 1.0 + i, 2.0, (8.0,), False, 4.0) for i in range(3))
     edges = (("node0", "node1"), ("node1", "node2"))
@@ -245,7 +250,7 @@ def test_a_study_goes_on_where_it_was_stopped(tiny: Sequence[tuple[str, str, int
     out = tmp_path / "out"
     with pytest.raises(KeyboardInterrupt):
         study(parts="heldout", out=out)
-    assert len(records_of("heldout", out)[FEW]) == 4
+    assert sum(len(load_part("heldout", out).placed(who)) for who in load_part("heldout", out).seconds) == 4
     path = study(parts="heldout", out=out)
     keys = [key for key in tiny if key[1] != "stopped"]
     assert len(keys) == len(set(keys)) == 2 * 6, "each placer on each problem, once"
@@ -279,6 +284,7 @@ def test_a_folder_is_of_one_policy_and_parts_have_names(
 def test_without_profiles_that_part_is_left_out(
     capsys: pytest.CaptureFixture[str], tiny: Sequence[object], tmp_path: Path
 ) -> None:
-    with pytest.raises(InputError, match="nothing is done yet of profiles"):
-        study(parts="profiles", out=tmp_path / "out", data=tmp_path / "nowhere")
-    assert "that part is left out; --data names another folder" in capsys.readouterr().err
+    for data in (tmp_path / "nowhere", None):
+        with pytest.raises(InputError, match="nothing is done yet of profiles"):
+            study(parts="profiles", out=tmp_path / "out", data=data)
+        assert "that part is left out; --data names a folder of them" in capsys.readouterr().err

@@ -12,20 +12,30 @@ import msgspec
 import pytest
 
 from evaluation.record import Record
-from evaluation.studies import captures, trainings, trainings_places, trainings_results, trainings_runs
-from evaluation.studies.pieces import run
-from evaluation.studies.released_parts import BEST, CHEAP, FEW, GREEDY
-from evaluation.studies.released_results import BEST_CHEAP, Against, Entry, Part
-from evaluation.studies.released_targets import Target
-from evaluation.studies.trainings import study
-from evaluation.studies.trainings_document import document, within
-from evaluation.studies.trainings_places import special_names, special_places
-from evaluation.studies.trainings_results import SPECIAL_NAMES, ZERO_SHOT, Results, load_results, over_seeds
-from evaluation.studies.trainings_runs import (
+from evaluation.studies import problems as study_problems
+from evaluation.studies.command import run
+from evaluation.studies.frame import Against, Frame
+from evaluation.studies.pieces import pieces_done
+from evaluation.studies.released import parts as released_parts
+from evaluation.studies.released.parts import BEST, BEST_CHEAP, CHEAP, FEW, GREEDY, Entry, part_of
+from evaluation.studies.released.targets import Target
+from evaluation.studies.trainings import __main__ as trainings
+from evaluation.studies.trainings import results as trainings_results
+from evaluation.studies.trainings import runs as trainings_runs
+from evaluation.studies.trainings.__main__ import study
+from evaluation.studies.trainings.document import save, within
+from evaluation.studies.trainings.results import (
+    SPECIAL_NAMES,
+    ZERO_SHOT,
+    SeedFindings,
+    load_findings,
+    special_names,
+    special_places,
+)  # fmt: skip
+from evaluation.studies.trainings.runs import (
     CLUSTERS,
-    Settings,
     Training,
-    done_one_by_one,
+    TrainingsSize,
     is_released,
     of_seed,
     released,
@@ -49,7 +59,7 @@ TINY = Recipe(
     ppo=Ppo(updates=2, problems_per_update=2, samples=2, epochs=1),
     imitation=Imitation(simulations=4, updates=2, weight=0.1),
 )
-SETTINGS = Settings(TINY, 1)
+SETTINGS = TrainingsSize(TINY, 1)
 EXPERT = Target("less than the expert", "heldout", Entry(GREEDY), Entry("human_expert"), 0.6, may_equal=True)
 
 
@@ -71,24 +81,28 @@ def own(one: float, other: float) -> list[Record]:
     return [*greedy, *(record(problem, BEST, seconds / 2) for problem, seconds in pairs)]
 
 
-def against_specialist(ours: Sequence[float], theirs: Sequence[float], *, fits: bool = True) -> Part:
-    """On a cluster's held-out graphs, of which the first so many are placed."""
-    names = special_names(CLUSTERS[0])
-    found = [
-        record(name, placer, s, fits=fits) for name, s in zip(names, ours, strict=False) for placer in (GREEDY, BEST)
-    ]
-    placed = zip(names, theirs, strict=False)
-    return Part(
-        "specialists", {FEW: [*found, *(record(name, who, s) for name, s in placed for who in SPECIAL_NAMES.values())]}
-    )
+def against_specialist(*by_seed: tuple[Sequence[float], Sequence[float]], fits: bool = True) -> Frame:
+    """On a cluster's held-out graphs: the first step times of the released policy and of each seed's specialist."""
+    names, found = special_names(CLUSTERS[0]), []
+    for seed, (ours, theirs) in enumerate(by_seed):
+        own = [record(name, who, s, fits=fits) for name, s in zip(names, ours, strict=False) for who in (GREEDY, BEST)]
+        placed = zip(names, theirs, strict=False)
+        special = [record(name, who, s) for name, s in placed for who in SPECIAL_NAMES.values()]
+        found += [msgspec.structs.replace(each, seed=seed) for each in (*own, *special)]
+    return part_of({FEW: found}, range(len(by_seed)))
 
 
-def three_seeds() -> Results:
+def special(*by_seed: tuple[Sequence[float], Sequence[float]], fits: bool = True) -> Against:
+    """The released policy over the specialists, greedy."""
+    part = against_specialist(*by_seed, fits=fits)
+    return SeedFindings({}, {}, {CLUSTERS[0]: part}, len(by_seed)).special(CLUSTERS[0], GREEDY)
+
+
+def three_seeds() -> SeedFindings:
     """Over the expert, greedy: 0.5, 0.7071 and 1; the last has placed but one problem."""
     seeds = {0: own(2.0, 2.0), 1: own(2.0, 4.0), 2: [record(ONE, GREEDY, 4.0)]}
-    parts = {seed: {"heldout": Part("heldout", {FEW: [*found, *cheap()]})} for seed, found in seeds.items()}
-    none = Part("specialists", {FEW: []})
-    return Results(parts, {"heldout": Part("heldout", {FEW: cheap()})}, {CLUSTERS[0]: {0: none}})
+    parts = {seed: {"heldout": part_of({FEW: [*found, *cheap()]})} for seed, found in seeds.items()}
+    return SeedFindings(parts, {"heldout": part_of({FEW: cheap()})}, {CLUSTERS[0]: part_of({})}, 1)
 
 
 def test_a_row_has_a_ratio_of_each_seed_and_their_geometric_mean() -> None:
@@ -122,29 +136,26 @@ def test_the_targets_are_those_without_search_or_annealing() -> None:
 
 
 def test_the_released_policy_over_specialists_is_a_mean_over_problems_and_seeds() -> None:
-    greedy, theirs = Entry(GREEDY), Entry(SPECIAL_NAMES[GREEDY])
-    one = over_seeds([against_specialist([2.0, 3.0], [1.0, 6.0])], greedy, theirs)
+    one = special(([2.0, 3.0], [1.0, 6.0]))
     assert one.ratio.value == pytest.approx(1.0)
     assert (one.ratio.low, one.ratio.high) == pytest.approx((0.5, 2.0))
     assert (one.wins, one.losses, one.problems) == (1, 1, 2)
-    parts = [against_specialist([2.0, 3.0], [1.0, 6.0]), against_specialist([2.0, 3.0], [4.0, 6.0])]
-    two = over_seeds(parts, greedy, theirs)
+    two = special(([2.0, 3.0], [1.0, 6.0]), ([2.0, 3.0], [4.0, 6.0]))
     assert two.ratio.value == pytest.approx(0.5**0.5)
     assert two.ratio.low == pytest.approx(0.5)
     assert two.ratio.high > 1
     assert (two.wins, two.losses, two.problems, two.ratio.count) == (3, 1, 4, 4)
-    assert over_seeds([], greedy, theirs).problems == 0
+    assert special().problems == 0
 
 
 def test_within_three_per_cent() -> None:
     def verdict(ours: float, *, fits: bool = True, also: float = 1.0) -> str:
-        part = against_specialist([ours, also], [1.0, 1.0], fits=fits)
-        return within(over_seeds([part], Entry(GREEDY), Entry(SPECIAL_NAMES[GREEDY])))
+        return within(special(([ours, also], [1.0, 1.0]), fits=fits))
 
     assert verdict(1.03, also=1.03) == "yes"
     assert verdict(1.10) == "no", "a mean of 1.049"
     assert verdict(0.5, fits=False) == "-"
-    some = over_seeds([against_specialist([1.0], [1.0])], Entry(GREEDY), Entry(SPECIAL_NAMES[GREEDY]))
+    some = special(([1.0], [1.0]))
     assert within(Against(some.ratio, 0, 0, 2, unfit=1)) == "where it fits"
 
 
@@ -154,7 +165,7 @@ def test_what_is_missing_is_named() -> None:
     assert not any(said.startswith(("seed 0", "seed 1", "heft")) for said in missing)
     count = len(special_names(CLUSTERS[0]))
     assert f"{CLUSTERS[0]}, seed 0, specialists ({count})" in missing
-    empty = Results({0: {}}, {}, {CLUSTERS[0]: {0: against_specialist([1.0], [])}})
+    empty = SeedFindings({0: {}}, {}, {CLUSTERS[0]: against_specialist(([1.0], []))}, 1)
     assert "seed 0" in empty.missing()
     assert not empty.is_empty
 
@@ -181,7 +192,7 @@ def test_held_out_graphs_are_placed_on_the_specialists_clusters_under_the_names_
     assert (
         max(sum(name.startswith(f"{family}:") for name in special_names(CLUSTERS[0])) for family in ("ptb", "nmt")) <= 4
     )
-    monkeypatch.setattr(captures, "tied", lambda spec, groups: replace(random_graph(4, 0), name=spec))
+    monkeypatch.setattr(study_problems, "tied", lambda spec, groups: replace(random_graph(4, 0), name=spec))
     for problems in special_places(*CLUSTERS).values():
         assert all(make().name == name for name, make in problems.items())
 
@@ -217,11 +228,11 @@ def tiny(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
     monkeypatch.setattr(default, "RELEASED", tmp_path / "policy")
     monkeypatch.setattr(trainings, "load_recipe", lambda _: TINY)
     monkeypatch.setattr(trainings_runs, "training_problems", lambda chosen, seed: problems_of(2, len(chosen.clusters)))
-    monkeypatch.setattr(trainings_places, "suite_problems", suite)
-    monkeypatch.setattr(trainings_places, "profile_problems", lambda data: {})
-    monkeypatch.setattr(trainings_places, "heldout", lambda: (("ptb:a=1", "x"), ("nmt:a=1", "x"), ("ptb:a=1", "y")))
-    monkeypatch.setattr(captures, "tied", tied)
-    for module in (trainings_places, trainings_results):
+    monkeypatch.setattr(trainings_results, "suite_problems", suite)
+    monkeypatch.setattr(trainings_results, "profile_problems", lambda data: {})
+    monkeypatch.setattr(trainings_results, "heldout", lambda: (("ptb:a=1", "x"), ("nmt:a=1", "x"), ("ptb:a=1", "y")))
+    monkeypatch.setattr(study_problems, "tied", tied)
+    for module in (released_parts, trainings_results):
         monkeypatch.setattr(module, "CHEAP", ("heft", "human_expert"))
     monkeypatch.setattr(Training, "do", noted)
     return trained
@@ -234,7 +245,7 @@ def test_the_released_policy_is_a_seed_only_of_the_same_recipe_and_seed(tiny: li
     assert not is_released(longer, 0)
     assert of_seed(SETTINGS, 0, tmp_path).folder == default.RELEASED
     assert of_seed(SETTINGS, 0, tmp_path).placers == {GREEDY: FEW, BEST: FEW}
-    assert of_seed(Settings(longer, 1), 0, tmp_path).folder == tmp_path / "runs" / "seed-0"
+    assert of_seed(TrainingsSize(longer, 1), 0, tmp_path).folder == tmp_path / "runs" / "seed-0"
     other = of_seed(SETTINGS, 1, tmp_path)
     spec = f"sequential:checkpoint={tmp_path / 'runs' / 'seed-1'}"
     assert other.placers == {f"{spec},samples=1": FEW, spec: FEW}
@@ -268,8 +279,8 @@ def test_a_study_goes_on_where_it_was_stopped_and_writes_its_document(tiny: list
     go()
     assert len(tiny) == 6, "nothing was left to do"
     assert study(seeds=2, out=out, document=tmp_path / "doc", write_only=True).read_text() == text
-    placed = load_results(out, SETTINGS, 2, 1)
-    assert {len(part.problems) for part in placed.specialists[CLUSTERS[3]].values()} == {2}
+    placed = load_findings(out, SETTINGS, 2, 1)
+    assert len(placed.specialists[CLUSTERS[3]].problems) == 2
     assert {name: len(part.problems) for name, part in placed.seeds[1].items()} == {
         "heldout": 2, "newfamilies": 2, "clusters": 2,
     }  # fmt: skip
@@ -309,7 +320,7 @@ def test_what_is_asked_is_checked(tmp_path: Path) -> None:
 
 
 def test_a_document_of_seeds_that_are_not_all_placed(tiny: list[str], tmp_path: Path) -> None:
-    text = document(three_seeds(), SETTINGS, tmp_path, "python -m study")
+    text = save(three_seeds(), SETTINGS, tmp_path, tmp_path, "python -m study").read_text()
     assert "    python -m study\n" in text
     expert = "| greedy, held-out graphs: 16% less time than the human expert |"
     assert f"{expert} 0.500 | 0.707 | 1.000 | 0.707 [0.500, 1.000] | 100.0% | ≤ 0.84 | 2 of 3 |" in text
@@ -324,8 +335,8 @@ def test_what_is_trained_already_comes_first(monkeypatch: pytest.MonkeyPatch, tm
     monkeypatch.setattr(Training, "do", lambda training: training.folder.mkdir())
     (tmp_path / "b").mkdir()
     three = [Training(name, tmp_path / name, TINY, 0) for name in "abc"]
-    assert [training.name for training in done_one_by_one(three, 1)] == ["b", "a", "c"]
-    assert [training.name for training in done_one_by_one(three, 2)] == ["a", "b", "c"], "nothing was left to do"
+    assert [training.name for training in pieces_done(three, 1)] == ["b", "a", "c"]
+    assert [training.name for training in pieces_done(three, 2)] == ["a", "b", "c"], "nothing was left to do"
 
 
 def test_trainings_can_be_sent_to_other_processes(tmp_path: Path) -> None:
@@ -343,4 +354,4 @@ def test_a_command_that_is_stopped_says_how_to_go_on(
     with pytest.raises(SystemExit) as stop:
         run(stopped, "trainings", "Stops at once.")
     assert stop.value.code == 130
-    assert capsys.readouterr() == ("", "interrupted; the same command goes on\n")
+    assert capsys.readouterr() == ("", "interrupted; the same command resumes\n")

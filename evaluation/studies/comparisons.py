@@ -1,0 +1,78 @@
+"""Placers trained and compared for studies; what was stopped resumes from its run folder or journal."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from tqdm import tqdm
+
+from evaluation.commands.load_placer import load_placer
+from evaluation.compare import compare
+from evaluation.journal import records
+from evaluation.record import Failure, Record
+from evaluation.studies.problems import Problems
+from graphs.foundation.errors import InputError
+from graphs.foundation.files import write_whole
+from graphs.problem import Problem
+from placers import default
+from placers.contract.placer import Placer
+from placers.learned.learned_placer import LearnedPlacer
+from placers.learned.policy_file import WEIGHTS
+from training.checkpoint import TRAINER
+from training.recipe import Recipe
+from training.train import train
+
+
+def trained(recipe: Recipe, problems: Sequence[Problem], folder: Path, seed: int) -> LearnedPlacer:
+    """The placer that a recipe gives on problems; a run that was stopped in the folder resumes."""
+    resume = (folder / TRAINER).exists()
+    if folder.exists() and not resume:
+        shutil.rmtree(folder)  # stopped before anything was learned
+    return train(recipe, problems, out=folder, seed=seed, resume=resume)
+
+
+def placed(
+    placers: Sequence[Placer | str], problems: Sequence[Problem], budgets: dict[str, int], seed: int
+) -> tuple[Record, ...]:
+    """Records of placers, which have one simulation or those of `budgets`. Raises InputError if one fails."""
+    done = compare(placers, problems, budget=budgets, seeds=(seed,), quiet=True)
+    if done.failures:
+        raise InputError(f"{done.failures[0].placer} on {done.failures[0].problem}: {done.failures[0].reason}")
+    return done.records
+
+
+def compared(
+    journal: Path, allowed: Mapping[str, int], problems: Problems, *, about: str, seeds: int = 1, workers: int = 1
+) -> list[Failure]:
+    """Do what a journal does not hold yet; who failed is tried again each time, and returned.
+
+    `allowed` says who places, by spec, and how much each may simulate; a progress bar says what it is `about`.
+    """
+    done = {record.case for record in records(journal, allowed)}
+    wanted = {name: [(name, placer, seed) for placer in allowed for seed in range(seeds)] for name in problems}
+    left = [name for name, keys in wanted.items() if not done.issuperset(keys)]
+    if not left:
+        return []
+    bar = tqdm(left, desc=f"problems of {about}", leave=False, disable=None)
+    comparison = compare(
+        [load_placer(placer) for placer in allowed], [problems[name]() for name in bar],
+        budget=allowed, seeds=range(seeds), workers=workers, journal=journal,
+    )  # fmt: skip
+    return list(comparison.failures)
+
+
+def check_policy(out: Path) -> None:
+    """Make a study's folder, all of whose journals are of one released policy.
+
+    Raises InputError if the folder is of another policy than the one that is released now, or there is none.
+    """
+    default.build()  # refused here if there is none
+    out.mkdir(parents=True, exist_ok=True)
+    digest = hashlib.sha256((default.RELEASED / WEIGHTS).read_bytes()).hexdigest()
+    kept = out / "policy.sha256"
+    if kept.exists() and kept.read_text().strip() != digest:
+        raise InputError(f"{out} is of another policy than {default.RELEASED}; choose another --out")
+    write_whole(kept, f"{digest}\n")

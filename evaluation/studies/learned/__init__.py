@@ -1,0 +1,1 @@
+"""The learned placers of the papers on the problems of their papers, and all rivals."""

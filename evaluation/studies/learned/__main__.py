@@ -1,0 +1,109 @@
+"""The study of the learned placers: GDP, HDP, ColocRL and Placeto on the problems of their papers, and all rivals.
+
+    python -m evaluation.studies.learned --out runs/studies/learned --budget 1000 --seeds 3 --workers 2
+
+Ctrl-C stops it, and the same command resumes. The document is written of all that the folder holds of what is asked
+for. It needs the released policy (`placers/released`).
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated
+
+import cyclopts
+import msgspec
+
+from evaluation.journal import records
+from evaluation.record import Failure
+from evaluation.studies.command import report, run
+from evaluation.studies.comparisons import check_policy, compared
+from evaluation.studies.learned.document import save
+from evaluation.studies.learned.suite import SuiteFindings
+from evaluation.studies.problems import suite_problems
+from graphs.foundation import by_name
+from graphs.foundation.errors import InputError
+from graphs.foundation.files import write_whole
+
+SUITES = "gdp12,placeto"
+PLACERS = (
+    "gdp+finetuned,hdp+finetuned,colocrl+finetuned,placeto+finetuned,default+finetuned,"
+    "default:samples=1,default:samples=16,default,annealing:policy=default,annealing,hill_climbing,random,"
+    "metis,heft,human_expert,single_device"
+)
+
+
+def study(
+    *,
+    suites: str = SUITES,
+    placers: str = PLACERS,
+    budget: int = 1000,
+    seeds: int = 3,
+    groups: int = 64,
+    out: Path = Path("runs/studies/learned"),
+    workers: int = 1,
+    document: Path | None = None,
+    write_only: Annotated[bool, cyclopts.Parameter(negative="")] = False,
+) -> Path:
+    """Let placers, learned ones and others, place the problems of suites, and write down what the papers' claims get.
+
+    Args:
+        suites: names, with commas between them.
+        placers: their specs, with commas between them; `X+finetuned` learns on each problem before it answers.
+        budget: how many placements each placer may simulate on each problem.
+        seeds: how many seeds to run each placer with.
+        groups: tie the ops into this many groups, each placed as one.
+        out: the folder that keeps what is done.
+        workers: how many processes to share the work among.
+        document: a folder for the document and its plot; without it, `out`.
+        write_only: write the document from what is done, and do nothing else.
+
+    """
+    chosen, allowed = [name for name in suites.split(",") if name], dict.fromkeys(by_name.specs(placers), budget)
+    if not chosen or not allowed or seeds < 1:
+        raise InputError("a study needs at least one suite, one placer and one seed")
+    if not write_only:
+        check_policy(out)
+        for suite in chosen:
+            report(_do(suite, out, allowed, groups=groups, seeds=seeds, workers=workers))
+    every = [load_suite(suite, out, allowed, groups=groups, seeds=seeds) for suite in chosen]
+    found = [suite for suite in every if suite.done]
+    if not found:
+        raise InputError(f"{out}: nothing is done yet of {suites}")
+    command = ["python", "-m", "evaluation.studies.learned", "--suites", suites, "--budget", str(budget)]
+    command += ["--seeds", str(seeds), "--groups", str(groups)]
+    command += ["--placers", placers] * (placers != PLACERS)
+    return save(found, document or out, shlex.join(command), budget=budget, groups=groups)
+
+
+def load_suite(suite: str, out: Path, allowed: Mapping[str, int], *, groups: int, seeds: int) -> SuiteFindings:
+    """What is done of a suite by those who may simulate this much. Raises InputError for a damaged journal."""
+    journal = _journal(suite, out, groups)
+    problems = tuple(suite_problems(suite, groups))
+    return SuiteFindings(suite, problems, tuple(allowed), seeds, records(journal, allowed), _failures(journal))
+
+
+def _do(suite: str, out: Path, allowed: Mapping[str, int], *, groups: int, seeds: int, workers: int) -> list[Failure]:
+    """Do what is left of a suite; who failed is kept next to the journal, and returned."""
+    journal = _journal(suite, out, groups)
+    problems = suite_problems(suite, groups)
+    failures = compared(journal, allowed, problems, about=suite, seeds=seeds, workers=workers)
+    others = [failure for failure in _failures(journal) if failure.placer not in allowed]
+    write_whole(journal.with_suffix(".failures.json"), msgspec.json.encode([*others, *failures]))
+    return failures
+
+
+def _journal(suite: str, out: Path, groups: int) -> Path:
+    return out / f"{suite}-{groups}.jsonl"
+
+
+def _failures(journal: Path) -> list[Failure]:
+    """Who failed when a journal was last resumed."""
+    path = journal.with_suffix(".failures.json")
+    return msgspec.json.decode(path.read_bytes(), type=list[Failure]) if path.is_file() else []
+
+
+if __name__ == "__main__":
+    run(study, "learned", __doc__)

@@ -1,0 +1,55 @@
+"""The problems of studies; each model is captured once in a process, whoever asks for it and however it is grouped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache, partial
+
+from tqdm import tqdm
+
+from graphs.grouping import tie_ops
+from graphs.load import load_cluster, load_graph
+from graphs.op_graph import OpGraph
+from graphs.problem import Problem
+from graphs.suites import suite_specs
+from training.problem_sets import load_problems
+from training.recipe import ProblemSet
+
+Problems = Mapping[str, Callable[[], Problem]]  # by name; made only where something is left to be done
+
+
+def problems_of(pairs: Iterable[tuple[str, str]], groups: int) -> Problems:
+    """Graphs and clusters by their specs, in at most `groups` op groups."""
+
+    def problem(graph: str, cluster: str) -> Problem:
+        return Problem(tied(graph, groups), load_cluster(cluster))
+
+    return {f"{graph}@{cluster}": partial(problem, graph, cluster) for graph, cluster in pairs}
+
+
+def suite_problems(suite: str, groups: int) -> Problems:
+    """The problems of a suite, in at most `groups` op groups. Raises InputError for an unknown suite."""
+    return problems_of(suite_specs(suite), groups)
+
+
+def captured_problems(graphs: Sequence[str], clusters: Sequence[str], groups: int, about: str) -> list[Problem]:
+    """Every graph on every cluster by their specs, with a progress bar that says what they are."""
+    named = tqdm(graphs, desc=about, leave=False, disable=None)
+    return [Problem(tied(graph, groups), load_cluster(cluster)) for graph in named for cluster in clusters]
+
+
+def training_problems(chosen: ProblemSet, seed: int) -> list[Problem]:
+    """Those of `training.problem_sets.load_problems`."""
+    return load_problems(chosen, seed=seed, capture=captured)
+
+
+@cache
+def tied(spec: str, groups: int) -> OpGraph:
+    """The graph of a spec in at most `groups` op groups. Raises InputError as `load_graph` does."""
+    return tie_ops(captured(spec), groups)
+
+
+@cache
+def captured(spec: str) -> OpGraph:
+    """The graph of a spec, op by op. Raises InputError as `load_graph` does."""
+    return load_graph(spec)

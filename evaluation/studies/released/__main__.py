@@ -1,0 +1,75 @@
+"""The study of the released policy: against cheap placers and search, on what it never saw, and with more simulations.
+
+    python -m evaluation.studies.released --out runs/studies/released --parts heldout,newfamilies --workers 2
+
+Ctrl-C stops it, and the same command resumes. The parts can be done by separate commands, one after another; the
+document is written of all that the folder holds. It needs the released policy (`placers/released`), and for the part
+"profiles" a folder of them (`--data`).
+"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import cyclopts
+
+from evaluation.record import Failure
+from evaluation.studies.command import names_in, report, run
+from evaluation.studies.problems import suite_problems
+from evaluation.studies.released.document import save
+from evaluation.studies.released.parts import GROUPS, PARTS, PROFILES, do_part, load_part, profile_problems
+from graphs.foundation.errors import InputError
+
+
+def study(
+    *,
+    parts: str = ",".join(PARTS),
+    seeds: int = 1,
+    out: Path = Path("runs/studies/released"),
+    data: Path | None = None,
+    workers: int = 1,
+    document: Path | None = None,
+    write_only: Annotated[bool, cyclopts.Parameter(negative="")] = False,
+) -> Path:
+    """Place the problems of some parts of the study, and write down what follows from everything that is done.
+
+    Args:
+        parts: heldout, newfamilies, clusters, profiles, curves, with commas between them.
+        seeds: how many seeds to run each placer with; the intervals are over problems.
+        out: the folder that keeps what is done.
+        data: the folder with the profiles of PipeDream, DAPPLE and "Efficient Algorithms for Device Placement"; without
+            it, the part "profiles" is left out.
+        workers: how many processes to share the work among.
+        document: a folder for the document and its plot; without it, `out`.
+        write_only: write the document from what is done, and do nothing else.
+
+    """
+    named = names_in(parts, "part of the study", PARTS)
+    if not named or seeds < 1:
+        raise InputError("a study needs at least one part and one seed")
+    if not write_only:
+        for name in named:
+            report(_done(name, out, data, seeds, workers))
+    found = {name: part for name in PARTS if (part := load_part(name, out)).problems}
+    if not found:
+        raise InputError(f"{out}: nothing is done yet of {parts}")
+    command = ["python", "-m", "evaluation.studies.released", "--parts", ",".join(found)]
+    command += ["--seeds", str(max(part.num_seeds for part in found.values()))]
+    return save(found, document or out, shlex.join(command))
+
+
+def _done(part: str, out: Path, data: Path | None, seeds: int, workers: int) -> list[Failure]:
+    """Do a part, and return what failed of it."""
+    problems = profile_problems(data) if part == PROFILES else suite_problems(part, GROUPS)
+    if not problems:
+        where = f" in {data}" if data else ""
+        print(f"there are no profiles{where}: that part is left out; --data names a folder of them", file=sys.stderr)
+        return []
+    return do_part(part, out, problems, seeds=seeds, workers=workers)
+
+
+if __name__ == "__main__":
+    run(study, "released", __doc__)

@@ -1,0 +1,147 @@
+"""The parts of the study of the released policy: their problems, who places them, and how much may be simulated.
+
+Each is a comparison, or several with different budgets, and each comparison has a journal in the study's folder: what
+is in it is not done again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from envs.costs.costs import timed
+from evaluation.journal import records
+from evaluation.record import Failure, Record
+from evaluation.studies.comparisons import check_policy, compared
+from evaluation.studies.frame import Frame, family_of
+from evaluation.studies.problems import Problems
+from graphs.formats.msr import is_workload
+from graphs.grouping import tie_ops
+from graphs.load import load_cluster, load_graph, problem_in_file
+from graphs.problem import Problem
+from graphs.suites import KEPT_ASIDE
+
+GROUPS = 64
+FEW = 16  # simulations of those that choose or search
+REFERENCE = 20_000  # simulations of the annealing that says what can be reached
+PROFILES, CURVES = "profiles", "curves"
+PARTS = ("heldout", "newfamilies", "clusters", PROFILES, CURVES)  # suites, but for the profiles; the longest last
+
+GREEDY, BEST, SEARCH, ANNEALING = "default:samples=1", "default", "annealing:policy=default", "annealing"
+TUNED, CLIMBING = "default+finetuned", "hill_climbing"
+CHEAP = (
+    "heft", "human_expert", "metis", "metis:default=true", "peft", "m_etf", "m_sct", "m_topo", "gpipe", "pipedream",
+    "single_device", "round_robin",
+)  # fmt: skip
+SEARCHES: dict[int, tuple[str, ...]] = {  # who draws the curves, by simulations
+    FEW: (TUNED, CLIMBING),  # in addition to the two in every part
+    **dict.fromkeys((100, 1000, 2000), (ANNEALING, SEARCH, TUNED, CLIMBING)),
+    REFERENCE: (ANNEALING, SEARCH),
+}
+
+# Of a folder of profiles. The rest of the workloads are layers, whose transfers cost next to nothing (a thousandth of
+# what they do in the other files) because their objective is another: for the step time there is nothing to decide.
+WORKLOADS = ("msr/latency/*.json", "msr/throughput/operator_*.json")
+LAYER_PROFILES = ("pipedream/*.txt", "dapple/*.txt")
+CLUSTER = "p100:devices=4"  # for profiles, which bring no devices
+
+
+class Entry(NamedTuple):
+    """A placer, and what the searches of its comparison may simulate."""
+
+    placer: str
+    budget: int = FEW
+
+
+BEST_CHEAP = Entry("the best cheap placer of each graph")  # not a placer's name: the fastest of CHEAP on each problem
+LONG_SEARCH = Entry(ANNEALING, REFERENCE)
+
+
+def budgets(part: str) -> dict[int, dict[str, int]]:
+    """Of each journal of a part, by what searches may simulate: the placers, and how much each may simulate."""
+    first = {**dict.fromkeys((GREEDY, BEST, SEARCH, ANNEALING), FEW), **dict.fromkeys(CHEAP, 1)}
+    if part != CURVES:
+        return {FEW: first}
+    journals = {count: dict.fromkeys(placers, count) for count, placers in SEARCHES.items()}
+    return {**journals, FEW: first | journals[FEW]}
+
+
+def journal_of(part: str, budget: int, out: Path) -> Path:
+    """Where the records of a comparison are kept."""
+    return out / f"{part}-{budget}.jsonl"
+
+
+def do_part(part: str, out: Path, problems: Problems, *, seeds: int = 1, workers: int = 1) -> list[Failure]:
+    """Do what the journals of a part do not hold yet; who failed is tried again each time, and returned.
+
+    Raises InputError if the study's folder is of another policy than the one that is released now.
+    """
+    check_policy(out)
+    failures: list[Failure] = []
+    for budget, allowed in budgets(part).items():
+        journal, about = journal_of(part, budget, out), f"{part}, {budget} simulations"
+        failures += compared(journal, allowed, problems, about=about, seeds=seeds, workers=workers)
+    return failures
+
+
+def load_part(part: str, out: Path) -> Frame:
+    """What is done of a part. Raises InputError for a damaged journal."""
+    return part_of({n: records(journal_of(part, n, out), allowed) for n, allowed in budgets(part).items()})
+
+
+def part_of(found: Mapping[int, Iterable[Record]], seeds: Iterable[int] = ()) -> Frame:
+    """The frame of records by the budget of searches: whoever placed is an Entry, or BEST_CHEAP."""
+    named = ((Entry(record.placer, budget), record) for budget, some in found.items() for record in some)
+    return Frame.of(named, seeds=seeds, best_of={BEST_CHEAP: [Entry(placer) for placer in CHEAP]})
+
+
+def missing(part: str, found: Frame) -> dict[Entry, int]:
+    """Who has no plan for how many problems of a part: not done yet, or failed."""
+    every = (Entry(placer, budget) for budget, allowed in budgets(part).items() for placer in allowed)
+    count = {entry: int(np.isnan(found.means[entry]).sum()) for entry in every}
+    return {entry: number for entry, number in count.items() if number}
+
+
+def is_kept_aside(problem: str) -> bool:
+    """Whether the policy was trained on no model of the family."""
+    return family_of(problem) in KEPT_ASIDE
+
+
+def profile_problems(data: Path | None) -> Problems:
+    """What was measured on real machines: workloads on their own devices, layer profiles on four P100's links.
+
+    None without a folder that holds any.
+    """
+    if data is None:
+        return {}
+    given = [*_workloads(data), *_layer_profiles(data)]
+    tied = [replace(problem, graph=tie_ops(problem.graph, GROUPS)) for problem in given]
+    return {problem.name: partial(_same, problem) for problem in tied}
+
+
+def _workloads(data: Path) -> Iterator[Problem]:
+    for path in _files(data, WORKLOADS):
+        problem = problem_in_file(str(path)) if is_workload(path) else None
+        if problem is not None:
+            yield problem
+
+
+def _layer_profiles(data: Path) -> Iterator[Problem]:
+    """With the times in the files."""
+    for path in _files(data, LAYER_PROFILES):
+        if " -- " not in path.read_text(encoding="utf-8"):
+            continue  # a licence in the same folder
+        yield timed(Problem(load_graph(str(path)), load_cluster(CLUSTER)), "recorded")
+
+
+def _files(data: Path, patterns: tuple[str, ...]) -> list[Path]:
+    return [path for pattern in patterns for path in sorted(data.glob(pattern))]
+
+
+def _same(problem: Problem) -> Problem:
+    return problem
