@@ -189,7 +189,7 @@ def _captured(what: str) -> OpGraph:
     """The forward pass of a model. Imports torch, which takes seconds: only here, and only if the name is known."""
     _check_model(what)
     if by_name.own(what):
-        from graphs.capture.forward import capture_file
+        from graphs.capture.forward import capture_file  # with torch, seconds to import, as below
 
         return capture_file(what)
     from graphs.capture.forward import capture

@@ -101,7 +101,7 @@ class Exact(Named):
 
     def _by_constraints(self, simulator: Simulator, budget: int) -> Solution:
         try:
-            from placers.solvers.schedules import Schedules
+            from placers.solvers.schedules import Schedules  # needs an optional package
         except ImportError as error:
             raise InputError(
                 "exact needs OR-tools for this; install it with `pip install 'placelab[exact]'`"

@@ -64,7 +64,7 @@ build = Kahip
 def _partition(units: Units, weights: Floats, targets: Floats, mode: int, imbalance: float, seed: int) -> Ints:
     """(units,) parts found by one KaFFPa run."""
     try:
-        import kahip
+        import kahip  # an optional package
     except ImportError as error:
         raise InputError("kahip needs KaHIP; install it with `pip install 'placelab[kahip]'`") from error
     offsets, neighbours, links = units.neighbours

@@ -39,7 +39,7 @@ class _Both:
     """JSON lines and TensorBoard's events; the latter without its writer, whose thread fails after the fact."""
 
     def __init__(self, lines: _Lines, events: _Lines) -> None:
-        from tensorboard.compat.proto.event_pb2 import Event
+        from tensorboard.compat.proto.event_pb2 import Event  # a second to import, as the next two
         from tensorboard.compat.proto.summary_pb2 import Summary
         from tensorboard.summary.writer.record_writer import RecordWriter
 

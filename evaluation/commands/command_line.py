@@ -81,7 +81,7 @@ def _print(result: object, json: bool) -> None:
     if json:
         print(json_format.dumps(plain))
     elif hasattr(result, "__rich__"):
-        from rich.console import Console
+        from rich.console import Console  # not for --json: it takes a while to import
 
         console = Console()
         (console if console.is_terminal else Console(width=140)).print(result)
@@ -99,7 +99,7 @@ def _repeat(given: list[str], verb: Verb) -> str:
 
 
 def _version() -> str:
-    from importlib.metadata import version
+    from importlib.metadata import version  # slow to import, and rarely asked for
 
     return version("placelab")
 

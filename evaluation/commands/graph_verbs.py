@@ -12,6 +12,7 @@ from evaluation.commands.arguments import checked, tied_into
 from graphs.foundation.errors import InputError
 from graphs.foundation.files import check_readable, check_writable
 
+# Imported late, in each verb: what a verb needs takes up to seconds to import, and --help must not wait for it.
 if TYPE_CHECKING:
     from typing import Unpack
 

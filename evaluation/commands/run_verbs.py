@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from evaluation.commands.arguments import AUTO, checked, path_or_none, tied_into
 from graphs.foundation.errors import InputError
 
+# Imported late, in each verb: what a verb needs takes up to seconds to import, and --help must not wait for it.
 if TYPE_CHECKING:
     from typing import Unpack
 

@@ -17,6 +17,7 @@ from graphs.foundation.errors import InputError
 from graphs.foundation.files import write_whole
 from graphs.op_graph import OpGraph
 
+# Imported late: onnx is an optional package, and takes a while to import.
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto
 

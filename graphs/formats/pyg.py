@@ -32,7 +32,7 @@ def to_pyg(graph: OpGraph) -> Data:
 
     `measured_on` is a dictionary of columns, by device, and `devices` a list of lists. Imports torch.
     """
-    import torch
+    import torch  # seconds to import, as the next
     from torch_geometric.data import Data
 
     columns = {key: torch.from_numpy(np.array(getattr(graph, key))) for key in COLUMNS}
