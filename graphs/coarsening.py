@@ -17,8 +17,8 @@ import numpy as np
 from graphs.op_graph import Bools, Floats, Ints
 from graphs.order import levels
 
-LARGEST = 1.5  # a merged node is at most so many times the average size, as long as others can be merged
-RELAXED = 1.2  # and so many times that when there are none
+LARGEST = 1.5  # a merged node is at most this many times the average size, as long as others can be merged
+RELAXED = 1.2  # and this many times more when there are none
 BOUND = 3.0  # but at most N times the average where constraints keep nodes apart, even if too many are left
 GOOD = 0.5  # a good neighbour is rated at least so much of a node's best
 FEW = 0.02  # four rounds that merge less than this share of the nodes are too few
@@ -32,6 +32,14 @@ def coarsen(edges: Ints, traffic: Floats, size: Floats, count: int, constraint: 
     `edges`, (edges, 2), form an acyclic graph; `traffic`, (edges,), is what they carry; `size`, (nodes,), is >= 0.
     Nodes are only merged with those of the same `constraint`, (nodes,), so that more than `count` can be left.
     """
+    # Levels along the edges, and the pairs that the four turns of a round look at:
+    #
+    #     level        0     1     2     3     4
+    #     parity 0     o-----o     o-----o     o      pairs of levels (0, 1), (2, 3), ...
+    #     parity 1     o     o-----o     o-----o      pairs of levels (1, 2), (3, 4), ...
+    #
+    # each once with levels counted from the sources, and once from the sinks. After each turn the merged nodes are a
+    # new graph, and `label` leads from the nodes of the first graph to those of the latest.
     label = np.arange(len(size))
     dag = _Dag.of(edges, traffic, size, np.zeros(len(size), np.int64) if constraint is None else constraint)
     is_constrained = bool((dag.constraint != dag.constraint[0]).any())

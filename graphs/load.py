@@ -103,7 +103,7 @@ def load_clusters(clusters: Iterable[Cluster | str | os.PathLike[str]]) -> list[
 
 
 def problem_in_file(what: str | os.PathLike[str]) -> Problem | None:
-    """The problem in a file that lists devices beside its graph, as workloads do; None for anything else."""
+    """The problem in a file that lists devices next to its graph, as workloads do; None for anything else."""
     path = Path(what)
     if path.suffix != ".json" or not is_workload(path):
         return None
@@ -142,7 +142,7 @@ def _check_distinct(what: str, given: list[tuple[str, str]]) -> None:
 
 
 def _in_full(cluster: str) -> str:
-    """The spec of what is told in short, "v100:devices=4" of "v100x4", if it has that knob; any other text as it is."""
+    """The spec of an abbreviation, "v100:devices=4" of "v100x4", if it has that knob; any other text as it is."""
     counted = _COUNTED.fullmatch(cluster)
     if counted is None or cluster in (known := by_name.names("graphs.clusters")) or counted[1] not in known:
         return cluster

@@ -110,7 +110,7 @@ class OpGraph:
 
     @cached_property
     def topological_order(self) -> Ints:
-        """(ops,) ops such that each comes after its producers; ties in op order."""
+        """(ops,) ops, each after its producers; ties in op order."""
         order = topological_order(self.edges, len(self))
         assert len(order) == len(self)  # checked at construction
         return _frozen(order, np.int64)

@@ -12,7 +12,7 @@ from msgspec.structs import replace as with_
 from tqdm import tqdm
 
 from envs.costs.profile_file import Machine, MeasuredOp, Profile, check_ending, load_profile, save_profile
-from envs.costs.timing import Bench, RefusedError, Sample, torch_device
+from envs.costs.timing import OpTimer, RefusedError, Sample, torch_device
 from graphs.capture.op_calls import CapturedCalls, DistinctOp, distinct_ops
 from graphs.foundation.errors import InputError
 
@@ -31,15 +31,15 @@ def profile(captured: CapturedCalls, out: Path, *, repeats: int = 20, device: st
     if repeats < 1:
         raise InputError(f"repeats is {repeats}; expected at least 1")
     check_ending(out)
-    bench = Bench(torch_device(device), repeats)
+    timer = OpTimer(torch_device(device), repeats)
     distinct = distinct_ops(captured)
-    _check_memory(distinct, bench)
-    earlier = _earlier(out, bench.machine)
+    _check_memory(distinct, timer)
+    earlier = _earlier(out, timer.machine)
     profile = _for_graph(earlier, captured.graph.name, distinct)
-    return _measured(profile, captured.graph.name, distinct, bench, out)
+    return _measured(profile, captured.graph.name, distinct, timer, out)
 
 
-def _measured(profile: Profile, graph: str, distinct: list[DistinctOp], bench: Bench, out: Path) -> Profile:
+def _measured(profile: Profile, graph: str, distinct: list[DistinctOp], timer: OpTimer, out: Path) -> Profile:
     """Measure what the profile does not hold, saving now and then, and at the end however it comes."""
     held = {_key(op) for op in profile.ops}
     todo = [op for op in distinct if _key(op) not in held]
@@ -52,7 +52,7 @@ def _measured(profile: Profile, graph: str, distinct: list[DistinctOp], bench: B
     try:
         for op in tqdm(todo, desc="profiling", unit="op", disable=None):
             try:
-                ops.append(_one(op, graph, bench))
+                ops.append(_one(op, graph, timer))
                 refused.pop(op.call.signature, None)
             except RefusedError as error:
                 refused[op.call.signature] = str(error)
@@ -62,14 +62,14 @@ def _measured(profile: Profile, graph: str, distinct: list[DistinctOp], bench: B
     except KeyboardInterrupt:
         done = len(distinct) - len(todo) + len(ops) - len(profile.ops)
         raise KeyboardInterrupt(
-            f"interrupted; {done} of {len(distinct)} distinct ops are in {out}, the same command goes on from there"
+            f"interrupted; {done} of {len(distinct)} distinct ops are in {out}, the same command resumes from there"
         ) from None
     finally:
         save_profile(so_far(), out)
     return so_far()
 
 
-def _one(op: DistinctOp, graph: str, bench: Bench) -> MeasuredOp:
+def _one(op: DistinctOp, graph: str, timer: OpTimer) -> MeasuredOp:
     def kept(sample: Sample, how: str, times: float = 1.0) -> MeasuredOp:
         return MeasuredOp(
             kind=op.call.kind, signature=op.call.signature, flops=op.flops, bytes_accessed=op.bytes_accessed,
@@ -78,11 +78,11 @@ def _one(op: DistinctOp, graph: str, bench: Bench) -> MeasuredOp:
         )  # fmt: skip
 
     try:
-        return kept(bench.run(op.call), "measured")
+        return kept(timer.run(op.call), "measured")
     except RefusedError:
         if op.call.gradients is None:
             raise
-        return kept(bench.run(replace(op.call, gradients=None)), "scaled", op.times_forward)
+        return kept(timer.run(replace(op.call, gradients=None)), "scaled", op.times_forward)
 
 
 def _earlier(out: Path, machine: Machine) -> Profile:
@@ -113,12 +113,12 @@ def _key(op: DistinctOp | MeasuredOp) -> tuple[str, float, float]:
     return signature, op.flops, op.bytes_accessed
 
 
-def _check_memory(distinct: Iterable[DistinctOp], bench: Bench) -> None:
-    there = bench.memory_bytes()
+def _check_memory(distinct: Iterable[DistinctOp], timer: OpTimer) -> None:
+    there = timer.memory_bytes()
     for op in distinct:
         needed = 2 * sum(tensor.storage_bytes for tensor in op.call.tensors)  # what it reads, and as much written
         if needed > there:
             raise InputError(
-                f"op {op.names[0]!r} needs {needed / 2**30:.1f} GiB to be run alone, this {bench.kind} has "
+                f"op {op.names[0]!r} needs {needed / 2**30:.1f} GiB to be run alone, this {timer.kind} has "
                 f"{there / 2**30:.1f} GiB; profile the model with a smaller batch"
             )

@@ -1,4 +1,4 @@
-"""The bench: one op at a time is run alone on a device of this machine, and timed.
+"""Timing of ops: one at a time is run alone on a device of this machine.
 
 The protocol, for every op alike: tensors of the op's shapes, strides and types, filled with random numbers; a few
 calls to warm up; then samples, each of as many calls as last a millisecond, and their median. With one thread on a
@@ -52,7 +52,7 @@ class Sample:
     repeats: int
 
 
-class Bench:
+class OpTimer:
     """A device that ops are run on."""
 
     def __init__(self, device: torch.device, repeats: int) -> None:

@@ -26,7 +26,7 @@ def compiled(function: F) -> F:
     own folder if that is another.
     """
     dispatcher = njit(cache=True, nogil=True, _nrt=False)(function)
-    # numba watches the function's own file alone: a cached caller would go on running old code of another file
+    # numba watches the function's own file alone: a cached caller would continue to run old code of another file
     dispatcher._cache._cache_file._source_stamp = _stamp(Path(function.__code__.co_filename).parent)
     return cast(F, dispatcher)
 

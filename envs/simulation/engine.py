@@ -24,7 +24,7 @@ TASKS, TENSORS, STARTING, ALLOCATED = 0, 1, 2, 3  # counters
 
 TENSOR = np.dtype(
     [
-        ("readers", np.uint32),  # it is held until so many reads have ended
+        ("readers", np.uint32),  # it is held until this number of reads has ended
         ("holder", np.uint32),  # of a copy, the device
         ("source", np.uint32),  # of a copy, the transfer that makes it
         ("next", np.uint32),  # of a copy, the next one that the same transfer makes

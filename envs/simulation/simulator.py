@@ -58,8 +58,8 @@ class Simulator:
     """Times placements of one problem, reusing its buffers; not to be shared between threads.
 
     `priority` orders the queues of devices and channels: "fifo", first come first served; "critical_path", the op
-    with the longest path behind it first (its seconds averaged over devices); or a given order, (ops,) numbers of
-    which the smallest goes first. A transfer is as urgent as its producer. Raises InputError for another priority, or
+    with the longest path behind it first (its seconds averaged over devices); or a given order, (ops,) numbers,
+    the smallest first. A transfer is as urgent as its producer. Raises InputError for another priority, or
     costs that do not match the problem.
     """
 

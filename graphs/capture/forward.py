@@ -3,7 +3,7 @@
 `torch.export` traces the module into ATen operations. What follows says which of them are ops, and what they cost:
 
 - A parameter is not an op but a weight of the ops that read it, once, however many names it has. Inputs, buffers and
-  constants are taken to be on every device already: they are small beside weights, gradients and activations.
+  constants are taken to be on every device already: they are small next to weights, gradients and activations.
 - A view of a whole tensor (reshape, transpose, expand, ...) is not an op: who reads the view reads the tensor itself.
 - A view of a part (slice, chunk, select, ...) is an op that costs nothing and shares its tensor's device, so that
   only the part travels to who reads it elsewhere. A part of a weight or input is that weight or input.

@@ -216,7 +216,7 @@ class _Builder:
         return added
 
     def _backward_cost(self, op: int, times: float, gradient_bytes: float) -> tuple[float, float]:
-        """FLOP and bytes accessed of a gradient of the given size, for an op that is counted so many times."""
+        """FLOP and bytes accessed of a gradient of the given size, for an op that is counted N times."""
         traffic = times * self.graph.bytes_accessed[op]
         if self.kind[op] in _LOOK_UPS:  # which read no more than they wrote
             traffic += max(gradient_bytes - self.graph.output_bytes[op], 0.0)

@@ -10,7 +10,7 @@ import torch
 from envs.costs.costs import load_cost_model, timed
 from envs.costs.profile_file import MeasuredOp, Profile, load_profile, save_profile
 from envs.costs.profiling import profile
-from envs.costs.timing import Bench, RefusedError, Sample
+from envs.costs.timing import OpTimer, RefusedError, Sample
 from envs.simulation.simulator import Simulator
 from graphs.capture.op_calls import CapturedCalls, OpCall, TensorLike, distinct_ops, load_calls
 from graphs.foundation.errors import InputError
@@ -39,13 +39,13 @@ def measured(captured: CapturedCalls, tmp_path_factory: pytest.TempPathFactory) 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Signatures of the ops that were run, in order."""
-    run, signatures = Bench.run, list[str]()
+    run, signatures = OpTimer.run, list[str]()
 
-    def noted(bench: Bench, call: OpCall) -> Sample:
+    def noted(timer: OpTimer, call: OpCall) -> Sample:
         signatures.append(call.signature)
-        return run(bench, call)
+        return run(timer, call)
 
-    monkeypatch.setattr(Bench, "run", noted)
+    monkeypatch.setattr(OpTimer, "run", noted)
     return signatures
 
 
@@ -108,15 +108,15 @@ def test_a_file_is_extended_and_nothing_measured_twice(
 def test_an_interruption_keeps_what_was_measured(
     captured: CapturedCalls, asked: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run, path = Bench.run, tmp_path / "towers.profile.json"
+    run, path = OpTimer.run, tmp_path / "towers.profile.json"
 
-    def interrupted(bench: Bench, call: OpCall) -> Sample:
+    def interrupted(timer: OpTimer, call: OpCall) -> Sample:
         if len(asked) == 5:
             raise KeyboardInterrupt
-        return run(bench, call)
+        return run(timer, call)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Bench, "run", interrupted)
+        patch.setattr(OpTimer, "run", interrupted)
         with pytest.raises(KeyboardInterrupt, match=r"5 of 13 distinct ops are in .*towers\.profile\.json"):
             profile(captured, path, repeats=1, device="cpu")
     first = load_profile(path)
@@ -131,12 +131,12 @@ def test_an_interruption_keeps_what_was_measured(
 def test_a_backward_op_without_a_rule_is_scaled_from_its_forward_op(
     captured: CapturedCalls, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def only_forward(bench: Bench, call: OpCall) -> Sample:
+    def only_forward(timer: OpTimer, call: OpCall) -> Sample:
         if call.gradients is not None:
             raise RefusedError("no rule")
         return Sample(3.0, 0.0, 1)
 
-    monkeypatch.setattr(Bench, "run", only_forward)
+    monkeypatch.setattr(OpTimer, "run", only_forward)
     found = profile(captured, tmp_path / "towers.profile.json", repeats=1, device="cpu")
     graph, seconds = captured.graph, dict(zip(captured.graph.names, found.seconds(captured.graph), strict=True))
     for op, name in enumerate(graph.names):
@@ -147,24 +147,24 @@ def test_a_backward_op_without_a_rule_is_scaled_from_its_forward_op(
 
 
 def test_what_cannot_be_run_is_refused_with_pytorch_s_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    bench = Bench(torch.device("cpu"), 1)
+    timer = OpTimer(torch.device("cpu"), 1)
     matrix = TensorLike((2, 3), (3, 1), torch.float32)
     with pytest.raises(RefusedError, match="2x3 and 2x3"):
-        bench.run(OpCall("aten.mm", torch.ops.aten.mm.default, (matrix, matrix), {}))
+        timer.run(OpCall("aten.mm", torch.ops.aten.mm.default, (matrix, matrix), {}))
     with pytest.raises(RefusedError):
-        bench.run(OpCall("aten.argmax", torch.ops.aten.argmax.default, (matrix,), {}, gradients=(0,)))
+        timer.run(OpCall("aten.argmax", torch.ops.aten.argmax.default, (matrix,), {}, gradients=(0,)))
     captured, path = load_calls(TWO_TOWERS, training=False), tmp_path / "towers.profile.json"
-    run = Bench.run
+    run = OpTimer.run
 
-    def no_products(bench: Bench, call: OpCall) -> Sample:
+    def no_products(timer: OpTimer, call: OpCall) -> Sample:
         if call.kind == "aten.mm":
             raise RefusedError("no products today")
-        return run(bench, call)
+        return run(timer, call)
 
-    monkeypatch.setattr(Bench, "run", no_products)
+    monkeypatch.setattr(OpTimer, "run", no_products)
     profile(captured, path, repeats=1, device="cpu")
     assert list(load_profile(path).refused.values()) == ["no products today"]
-    monkeypatch.setattr(Bench, "run", run)
+    monkeypatch.setattr(OpTimer, "run", run)
     assert not profile(captured, path, repeats=1, device="cpu").refused  # tried again
 
 
@@ -197,7 +197,7 @@ def test_a_profile_of_another_machine_is_left_alone(captured: CapturedCalls, mea
 def test_an_op_that_does_not_fit_in_memory_is_named(
     captured: CapturedCalls, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Bench, "memory_bytes", lambda bench: 100)
+    monkeypatch.setattr(OpTimer, "memory_bytes", lambda timer: 100)
     with pytest.raises(InputError, match=r"op 'tower/mm' needs .* profile the model with a smaller batch"):
         profile(captured, tmp_path / "x.profile.json", repeats=1, device="cpu")
 
