@@ -1,0 +1,123 @@
+"""How the house is built: which room may ask which, how long a function may be, and where an import may stand."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+FLOORS = ("graphs", "envs", "placers", "training", "evaluation")
+FILES = {
+    ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
+    for path in [*(path for floor in FLOORS for path in (ROOT / floor).rglob("*.py")), ROOT / "placelab.py"]
+}
+TREES = {name: ast.parse(path.read_text()) for name, path in FILES.items()}
+MOST_LINES = 60
+MOST_PARAMETERS = 9
+COMPILED = {"compiled", "inlined"}  # kernels take the arrays that they read and write
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def imported(name: str) -> set[str]:
+    """The project's modules that a module imports anywhere: at its top, in a function, or for its types alone."""
+    found = set()
+    for node in ast.walk(TREES[name]):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            found |= {f"{node.module}.{alias.name}" for alias in node.names} | {str(node.module)}
+            found -= {str(node.module)} & {n for n in FILES if all(f"{n}.{a.name}" in FILES for a in node.names)}
+    return (found & FILES.keys()) - {name}
+
+
+IMPORTS = {name: imported(name) for name in FILES}
+
+
+def folder(name: str) -> str:
+    return FILES[name].parent.relative_to(ROOT).as_posix()
+
+
+def functions(name: str) -> Iterator[Function]:
+    """All functions of a module that are not compiled kernels."""
+    for node in ast.walk(TREES[name]):
+        if isinstance(node, Function):
+            marks = {mark.id for mark in node.decorator_list if isinstance(mark, ast.Name)}
+            if not marks & COMPILED:
+                yield node
+
+
+def cycles() -> list[list[str]]:
+    """Groups of modules that import each other: strongly connected components, by Tarjan's algorithm."""
+    index: dict[str, int] = {}
+    low: dict[str, int] = {}
+    stack: list[str] = []
+    found: list[list[str]] = []
+
+    def visit(name: str) -> None:
+        index[name] = low[name] = len(index)
+        stack.append(name)
+        for other in sorted(IMPORTS[name]):
+            if other not in index:
+                visit(other)
+                low[name] = min(low[name], low[other])
+            elif other in stack:
+                low[name] = min(low[name], index[other])
+        if low[name] == index[name]:
+            group = stack[stack.index(name) :]
+            del stack[stack.index(name) :]
+            if len(group) > 1:
+                found.append(sorted(group))
+
+    for name in sorted(FILES):
+        if name not in index:
+            visit(name)
+    return found
+
+
+def test_no_modules_import_each_other_not_even_for_their_types() -> None:
+    assert cycles() == []
+
+
+def test_no_two_rooms_of_the_placers_ask_each_other() -> None:
+    rooms = {
+        (folder(name), folder(other))
+        for name in FILES
+        for other in IMPORTS[name]
+        if folder(name).startswith("placers") and folder(other).startswith("placers")
+    }
+    assert {pair for pair in rooms if pair[0] < pair[1] and pair[::-1] in rooms} == set()
+
+
+@pytest.mark.parametrize("name", sorted(FILES))
+def test_a_function_fits_on_a_screen(name: str) -> None:
+    for function in functions(name):
+        lines = (function.end_lineno or 0) - function.lineno + 1
+        assert lines <= MOST_LINES, f"{name}.{function.name} has {lines} lines"
+
+
+@pytest.mark.parametrize("name", sorted(FILES))
+def test_a_function_takes_few_parameters(name: str) -> None:
+    for function in functions(name):
+        spec = function.args
+        count = len([a for a in (*spec.posonlyargs, *spec.args, *spec.kwonlyargs) if a.arg not in ("self", "cls")])
+        assert count <= MOST_PARAMETERS or is_build(function), f"{name}.{function.name} takes {count} parameters"
+
+
+def is_build(function: Function) -> bool:
+    """Whether the parameters are the knobs of an extension: each is a knob of a spec, and has a default."""
+    return function.name == "build" and len(function.args.kw_defaults) == len(function.args.kwonlyargs)
+
+
+@pytest.mark.parametrize("name", sorted(FILES))
+def test_an_import_inside_a_function_says_why(name: str) -> None:
+    lines = FILES[name].read_text().splitlines()
+    for function in ast.walk(TREES[name]):
+        if not isinstance(function, Function):
+            continue
+        inside = [node for node in ast.walk(function) if isinstance(node, ast.Import | ast.ImportFrom)]
+        if inside:
+            said = [line for line in lines if line.startswith("# Imported late")]
+            said += lines[min(node.lineno for node in inside) - 2 : max(node.end_lineno or 0 for node in inside)]
+            assert any("#" in line for line in said), f"{name}.{function.name} imports late, and does not say why"
