@@ -43,10 +43,10 @@ rivals: setup  ## every placer on GDP's and Placeto's problems, 20,000 simulatio
 	$(BIN)/placelab compare --suite gdp12,placeto --groups 500 --budget 20000 --workers 2 --journal runs/rivals.jsonl \
 		--placers $(RIVALS)
 
-learned: setup  ## GDP, HDP, ColocRL, Placeto and the released policy on the same, learning on each: an hour; it resumes, too
+learned: setup  ## GDP, HDP, ColocRL, Placeto and the released policy on the same, learning on each: an hour; resumes if stopped
 	$(BIN)/python -m evaluation.studies.learned --out runs/studies/learned --budget 1000 --seeds 3 --workers 2
 
-study: setup  ## the released policy beside all others, what decides, generalisation, luck of training: hours; it resumes, too
+study: setup  ## the released policy and all others, what decides, generalisation, luck of training: hours; resumes if stopped
 	$(BIN)/python -m evaluation.studies.released --out runs/studies/released --workers 2 $(PROFILES)
 	$(BIN)/python -m evaluation.studies.decides --out runs/studies/decides --seeds 3
 	$(BIN)/python -m evaluation.studies.placeto_generalisation --out runs/studies/placeto
