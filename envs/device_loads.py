@@ -2,9 +2,9 @@
 
 The cost model of "Efficient Algorithms for Device Placement of DNN Graph Operators" (Tarnawski et al., NeurIPS 2020),
 for throughput. A device's load is the time of its ops plus, on an accelerator, that of its transfers, added and not
-overlapped. A transfer goes through host memory: the producer's device pays once for each output that another device
-reads, and so does each device that reads it, however many of its ops do. An edge's own message is an output with one
-reader. CPUs pay for none. Memory is what ops hold.
+overlapped. A transfer goes through host memory: it takes time once on the producer's device, for each output that
+another device reads, and once on each device that reads it, however many of its ops do. An edge's own message is an
+output with one reader. On CPUs transfers take no time.
 """
 
 from __future__ import annotations
@@ -40,7 +40,6 @@ class Loads:
     """What every device does under placements of one problem."""
 
     def __init__(self, problem: Problem, costs: Costs) -> None:
-        """Raises nothing: costs of another problem are refused by the simulator."""
         moved = Moved.of(problem)
         by_moved = np.argsort(moved.reads[:, 0], kind="stable")
         offsets = np.zeros(len(moved.source) + 1, np.int64)
@@ -56,17 +55,6 @@ class Loads:
         seen, parts = np.empty(self._devices, np.int64), np.empty((3, self._devices))
         _add_up(*self._problem, np.ascontiguousarray(placements, np.int64), seen, parts, loads)
         return loads
-
-
-def device_loads(problem: Problem, placement: Ints, costs: Costs) -> Floats:
-    """(devices,) seconds of work and transfers under a placement (ops,)."""
-    loads: Floats = Loads(problem, costs).on_devices(placement[None])[0]
-    return loads
-
-
-def max_load(problem: Problem, placement: Ints, costs: Costs) -> float:
-    """Seconds of the busiest device under a placement (ops,)."""
-    return float(device_loads(problem, placement, costs).max())
 
 
 @compiled

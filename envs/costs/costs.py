@@ -1,6 +1,6 @@
-"""Cost models: how long each op takes on each device. An extension folder: one file, one cost model.
+"""Cost models: how long each op takes on each device. `envs/costs/cost_models` holds one in each file.
 
-Which one times a graph follows from what the graph knows, unless it is named: measured times are used where a graph has
+Unless a cost model is named, what a graph knows decides which one times it: measured times are used where a graph has
 them and no FLOPs, and otherwise the roofline model. A graph that has both is refused.
 """
 
@@ -19,8 +19,8 @@ from graphs.op_graph import Floats, OpGraph
 from graphs.problem import Problem
 
 AUTO = "auto"  # the cost model that follows from the graph
-LONGEST = 1e30  # seconds of an op: the sums of such are still finite
-FORBIDDEN = 1e3  # times all work together: what an op takes on a device that the graph forbids
+LONGEST = 1e30  # seconds of an op; sums of such times are still finite
+FORBIDDEN = 1e3  # an op on a device that the graph forbids takes all work together, times this
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,8 +31,7 @@ class Costs:
 
     def busy_seconds(self, cluster: Cluster) -> Floats:
         """(ops, devices) seconds for which an op holds a device: its duration and, if it takes time, a launch."""
-        launches = np.where(self.op_seconds > 0, cluster.launch_seconds, 0.0)
-        busy: Floats = self.op_seconds + launches
+        busy: Floats = self.op_seconds + np.where(self.op_seconds > 0, cluster.launch_seconds, 0.0)
         return busy
 
 
@@ -45,10 +44,10 @@ class CostModel(Protocol):
 
 
 def costs_of(problem: Problem) -> Costs:
-    """What ops cost, as the problem says, and if it does not, as follows from its graph.
+    """What ops cost: what the problem says or, if it says nothing, what follows from its graph.
 
-    Raises InputError for a graph from which it does not follow, as the cost model does, and for costs of another
-    problem or that are negative or not finite.
+    Raises InputError for a graph from which it does not follow, as the cost model does, and for costs that are of
+    another problem, negative, or not finite.
     """
     if problem.op_seconds is None:
         return _costs_by(problem, load_cost_model(cost_model_of(problem.graph)))
@@ -58,11 +57,6 @@ def costs_of(problem: Problem) -> Costs:
 def unit_seconds(problem: Problem) -> Floats:
     """(units, devices) seconds for which the ops of a unit hold a device."""
     return problem.units.summed(costs_of(problem).busy_seconds(problem.cluster))
-
-
-def fastest_device(problem: Problem) -> int:
-    """The device that would take least time to do everything."""
-    return int(costs_of(problem).op_seconds.sum(axis=0).argmin())
 
 
 def timed(problem: Problem, what: CostModel | str = AUTO) -> Problem:
@@ -125,7 +119,7 @@ def _checked(problem: Problem, costs: Costs) -> Costs:
 def _costs_by(problem: Problem, cost_model: CostModel) -> Costs:
     """The costs by a model, but far more than all work together on devices that the graph forbids to an op.
 
-    So what compares devices by their seconds keeps away from those, as searches and list schedulers do.
+    Searches and list schedulers, which compare devices by their seconds, then avoid those.
     """
     costs = _checked(problem, cost_model.costs(problem))
     if problem.allowed is None:
@@ -136,7 +130,7 @@ def _costs_by(problem: Problem, cost_model: CostModel) -> Costs:
 
 
 def load_cost_model(what: CostModel | str) -> CostModel:
-    """The cost model that is meant by one, or by a spec such as "roofline:efficiency=typical".
+    """The cost model itself, or the one that a spec such as "roofline:efficiency=typical" names.
 
     Raises InputError for an unknown name or knob, or for a file that cannot be read.
     """
@@ -162,7 +156,7 @@ class OwnCostModel(by_name.OwnExtension[CostModel]):
         with user_code(self.file):
             found = self.built.costs(problem)
         if not isinstance(found, Costs):
-            raise InputError(f"{self.name!r}: expected envs.costs.cost_models.Costs, got {type(found).__name__}")
+            raise InputError(f"{self.name!r}: expected envs.costs.costs.Costs, got {type(found).__name__}")
         return found
 
 

@@ -63,7 +63,8 @@ class Efficiencies(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     def of(self, kinds: tuple[str, ...]) -> tuple[Floats, Floats]:
         """Shares of the peak FLOP/s and of the peak bytes/s that ops of these kinds reach, each (ops,)."""
         listed: dict[str, Efficiency] = {kind: each for each in self.classes for kind in each.kinds}
-        found = [listed.get(kind, listed.get(_forward(kind), self.other)) for kind in kinds]
+        forward = (kind.removesuffix(".grad").removesuffix(".grad_weight") for kind in kinds)
+        found = [listed.get(kind, listed.get(plain, self.other)) for kind, plain in zip(kinds, forward, strict=True)]
         return np.array([each.arithmetic for each in found]), np.array([each.traffic for each in found])
 
 
@@ -92,10 +93,6 @@ def save_efficiencies(efficiencies: Efficiencies, path: Path) -> None:
 
 
 def check_ending(path: Path) -> None:
-    """Raise InputError unless a file's name is one that `save_efficiencies` writes."""
+    """Raise InputError for a file's name that `save_efficiencies` does not write."""
     if path.suffix != ".toml":
         raise InputError(f"{path}: the name of an efficiency file that is written ends in .toml")
-
-
-def _forward(kind: str) -> str:
-    return kind.removesuffix(".grad").removesuffix(".grad_weight")

@@ -15,7 +15,6 @@ import numpy as np
 from envs.costs.op_times import OpCost, is_free, op_costs
 from graphs.cluster import Device
 from graphs.foundation.documents import read_document
-from graphs.foundation.errors import InputError
 from graphs.foundation.files import write_whole
 from graphs.op_graph import Floats, OpGraph
 
@@ -30,18 +29,18 @@ Amount = Annotated[float, msgspec.Meta(ge=0)]
 class Machine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The device on which ops were run, and what it reached at best."""
 
-    name: str  # of the processor or card
+    name: str  # of the processor or GPU
     kind: Literal["cpu", "gpu"]
     torch: str  # version
     threads: int  # of a processor
     flops_per_second: Positive  # of a large square product in single precision
     bytes_per_second: Positive  # of a large copy, read and written
     memory_bytes: Positive
-    launch_seconds: Positive  # of an op on one number: what it takes to ask for an op
+    launch_seconds: Positive  # of an op on one number, which is the time to launch an op
     autograd_seconds: Amount  # of starting autograd, once per pass; left out of the times of backward ops
 
     def is_like(self, other: Machine) -> bool:
-        """Whether times on the two can stand in one profile: the speeds, measured again, never agree exactly."""
+        """Whether one profile can hold times of both; speeds that are measured again never agree exactly."""
         return (self.name, self.kind, self.torch, self.threads) == (other.name, other.kind, other.torch, other.threads)
 
     def described(self) -> str:
@@ -75,11 +74,6 @@ class MeasuredOp(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
         """What a graph says of it."""
         return OpCost(self.kind, self.flops, self.bytes_accessed)
 
-    @property
-    def count(self) -> int:
-        """How many ops of all graphs are like it."""
-        return sum(map(len, self.ops.values()))
-
 
 class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What a profile file holds."""
@@ -92,16 +86,19 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     refused: dict[str, str] = {}  # signature -> why PyTorch could not run it alone
 
     def seconds(self, graph: OpGraph) -> Floats:
-        """(ops,) seconds of an ungrouped graph's ops, launch included: zero for free ones, NaN for unknown ones.
+        """(ops,) seconds of a graph's ops, launch included: zero for free ones, NaN for unknown ones.
 
-        An op is found by its name if its graph was profiled, else by what the graph says of it; of several distinct
-        ops of which it says the same, the mean over the ops that are like them.
+        An op is found by its name if its graph was profiled, else by what the graph says of it. Where that fits
+        several distinct ops, its time is their mean, weighted by how many ops are like each.
         """
         named = {name: op for op in self.ops for name in op.ops.get(graph.name, ())}
         alike: dict[OpCost, list[MeasuredOp]] = {}
         for op in self.ops:
             alike.setdefault(op.cost, []).append(op)
-        mean = {cost: _mean(ops) for cost, ops in alike.items()}
+        mean = {}
+        for cost, ops in alike.items():
+            counts = [max(sum(map(len, op.ops.values())), 1) for op in ops]
+            mean[cost] = float(np.average([op.seconds for op in ops], weights=counts))
         seconds = np.full(len(graph), np.nan)
         for row, (name, cost) in enumerate(zip(graph.names, op_costs(graph), strict=True)):
             found = named.get(name)
@@ -115,19 +112,6 @@ def load_profile(path: Path) -> Profile:
 
 
 def save_profile(profile: Profile, path: Path) -> None:
-    """Write a profile. Raises InputError for another ending."""
-    check_ending(path)
+    """Write a profile."""
     encoded = msgspec.json.format(msgspec.json.encode(profile), indent=1) + b"\n"
     write_whole(path, gzip.compress(encoded, mtime=0) if path.suffix == ".gz" else encoded)
-
-
-def check_ending(path: Path) -> None:
-    """Raise InputError unless a file's name is that of a profile."""
-    if not path.name.endswith(ENDINGS):
-        raise InputError(f"{path}: the name of a profile ends in {' or '.join(ENDINGS)}")
-
-
-def _mean(ops: list[MeasuredOp]) -> float:
-    """Weighted by how many ops are like each."""
-    weights = [max(op.count, 1) for op in ops]
-    return float(np.average([op.seconds for op in ops], weights=weights))

@@ -7,30 +7,32 @@ from collections.abc import Iterable
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Literal
 
 from msgspec.structs import replace as with_
 from tqdm import tqdm
 
-from envs.costs.profile_file import Machine, MeasuredOp, Profile, check_ending, load_profile, save_profile
-from envs.costs.timing import OpTimer, RefusedError, Sample, torch_device
+from envs.costs.profile_file import ENDINGS, Machine, MeasuredOp, Profile, load_profile, save_profile
+from envs.costs.timing import OpTimer, RefusedError, torch_device
 from graphs.capture.op_calls import CapturedCalls, DistinctOp, distinct_ops
 from graphs.foundation.errors import InputError
 
-SAVE_SECONDS = 10.0  # what is lost at most if the machine goes down
+SAVE_SECONDS = 10.0  # at most this much work is lost if the machine goes down
 
 
 def profile(captured: CapturedCalls, out: Path, *, repeats: int = 20, device: str = "") -> Profile:
-    """Time the distinct ops of a graph on a torch device (the machine's card if it has one), into a file.
+    """Time the distinct ops of a graph on a torch device (the machine's GPU if it has one), into a file.
 
-    A file that exists is extended: what was measured on this machine is not measured again, whether an interruption
-    left it unfinished or it is of other graphs. An op that PyTorch cannot run alone is kept as refused. A backward op
-    that autograd has no rule for takes as long as its forward op, times the ratio of what the graph says they cost.
-    Raises InputError for a file from another machine, less than one repeat, an unknown device, or an op that does not
-    fit in memory; KeyboardInterrupt, with what was measured in the file, if interrupted.
+    A file that exists is extended: what was measured on this machine is not measured again, be it of an interrupted
+    run or of other graphs. An op that PyTorch cannot run alone is kept as refused. A backward op for which autograd
+    has no rule takes as long as its forward op, times the ratio of what the graph says they cost. Raises InputError
+    for a file of another name or machine, less than one repeat, an unknown device, or an op that does not fit in
+    memory; KeyboardInterrupt, with what was measured in the file, if interrupted.
     """
     if repeats < 1:
         raise InputError(f"repeats is {repeats}; expected at least 1")
-    check_ending(out)
+    if not out.name.endswith(ENDINGS):
+        raise InputError(f"{out}: the name of a profile ends in {' or '.join(ENDINGS)}")
     timer = OpTimer(torch_device(device), repeats)
     distinct = distinct_ops(captured)
     _check_memory(distinct, timer)
@@ -40,7 +42,7 @@ def profile(captured: CapturedCalls, out: Path, *, repeats: int = 20, device: st
 
 
 def _measured(profile: Profile, graph: str, distinct: list[DistinctOp], timer: OpTimer, out: Path) -> Profile:
-    """Measure what the profile does not hold, saving now and then, and at the end however it comes."""
+    """Measure what the profile does not hold; save every SAVE_SECONDS, and at the end whatever ended it."""
     held = {_key(op) for op in profile.ops}
     todo = [op for op in distinct if _key(op) not in held]
     ops, refused = list(profile.ops), dict(profile.refused)
@@ -70,19 +72,19 @@ def _measured(profile: Profile, graph: str, distinct: list[DistinctOp], timer: O
 
 
 def _one(op: DistinctOp, graph: str, timer: OpTimer) -> MeasuredOp:
-    def kept(sample: Sample, how: str, times: float = 1.0) -> MeasuredOp:
-        return MeasuredOp(
-            kind=op.call.kind, signature=op.call.signature, flops=op.flops, bytes_accessed=op.bytes_accessed,
-            seconds=times * sample.seconds, spread=sample.spread, repeats=sample.repeats,
-            how="measured" if how == "measured" else "scaled", ops={graph: list(op.names)},
-        )  # fmt: skip
-
+    """Time an op. Raises RefusedError if PyTorch can run neither it nor the forward op of a backward op."""
+    how: Literal["measured", "scaled"] = "measured"
     try:
-        return kept(timer.run(op.call), "measured")
+        sample, times = timer.run(op.call), 1.0
     except RefusedError:
         if op.call.gradients is None:
             raise
-        return kept(timer.run(replace(op.call, gradients=None)), "scaled", op.times_forward)
+        sample, times, how = timer.run(replace(op.call, gradients=None)), op.times_forward, "scaled"
+    return MeasuredOp(
+        kind=op.call.kind, signature=op.call.signature, flops=op.flops, bytes_accessed=op.bytes_accessed,
+        seconds=times * sample.seconds, spread=sample.spread, repeats=sample.repeats, how=how,
+        ops={graph: list(op.names)},
+    )  # fmt: skip
 
 
 def _earlier(out: Path, machine: Machine) -> Profile:
@@ -99,7 +101,7 @@ def _earlier(out: Path, machine: Machine) -> Profile:
 
 
 def _for_graph(earlier: Profile, graph: str, distinct: list[DistinctOp]) -> Profile:
-    """The earlier profile, with the graph's ops where they are now."""
+    """The earlier profile; of the graph, with the names of its ops as they are now."""
     names = {_key(op): list(op.names) for op in distinct}
     ops = []
     for op in earlier.ops:
@@ -116,7 +118,7 @@ def _key(op: DistinctOp | MeasuredOp) -> tuple[str, float, float]:
 def _check_memory(distinct: Iterable[DistinctOp], timer: OpTimer) -> None:
     there = timer.memory_bytes()
     for op in distinct:
-        needed = 2 * sum(tensor.storage_bytes for tensor in op.call.tensors)  # what it reads, and as much written
+        needed = 2 * sum(tensor.storage_bytes for tensor in op.call.tensors)  # as much is written as read
         if needed > there:
             raise InputError(
                 f"op {op.names[0]!r} needs {needed / 2**30:.1f} GiB to be run alone, this {timer.kind} has "

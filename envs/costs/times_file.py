@@ -5,9 +5,9 @@
              {"kind": "aten.relu", "flops": 0, "bytes_accessed": 4096, "seconds": {"gpu": 6e-6}},
              {"kind": "aten.add", "seconds": {"gpu": 5e-6}}]}
 
-An entry speaks of the op with its name, or of all ops of its kind with its costs (FLOP and bytes, as `placelab
-capture` writes them), or of all ops of its kind. Seconds are by the kind of device, or by a device's name ("gpu:0"),
-which counts first. The most specific entry that knows the device holds.
+An entry is about the op with its name, or about all ops of its kind with its costs (FLOP and bytes, as `placelab
+capture` writes them), or about all ops of its kind. Seconds are by the kind of device, or by a device's name ("gpu:0"),
+which counts first. The most specific entry that knows the device is used.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Annotated, Literal
 import msgspec
 import numpy as np
 
-from envs.costs.op_times import OpCost, Times, is_free, op_costs
+from envs.costs.op_times import OpCost, is_free, op_costs
 from graphs.foundation.documents import read_document
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Floats, OpGraph
@@ -26,6 +26,7 @@ from graphs.op_graph import Floats, OpGraph
 VERSION = 1
 Amount = Annotated[float, msgspec.Meta(ge=0)]
 Key = str | OpCost | tuple[str]  # a name, a kind with costs, or a kind
+Table = dict[Key, float]  # seconds on one kind of device, or on one device
 
 
 class RecordedOp(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -39,7 +40,7 @@ class RecordedOp(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
     @property
     def key(self) -> Key | None:
-        """What the entry speaks of, or None if that is not said properly."""
+        """What the entry is about, or None if it does not say that as it must."""
         costs = (self.flops, self.bytes_accessed)
         if self.name is not None:
             return self.name if self.kind is None and costs == (None, None) else None
@@ -56,7 +57,7 @@ class TimesFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     ops: list[RecordedOp]
 
 
-def load_times(path: Path) -> dict[str, Times]:
+def load_times(path: Path) -> dict[str, Table]:
     """For each kind or name of a device in the file, the times on it.
 
     Raises InputError, naming the file and the place in it, if it is missing or damaged, or if an entry names
@@ -65,7 +66,7 @@ def load_times(path: Path) -> dict[str, Times]:
     remedy = "envs/costs/times_file.py shows what such a file holds"
     content = read_document(path, TimesFile, version=VERSION, remedy=remedy)
     first: dict[Key, int] = {}
-    tables: dict[str, dict[Key, float]] = {}
+    tables: dict[str, Table] = {}
     for position, op in enumerate(content.ops):
         key = op.key
         if key is None:
@@ -73,24 +74,18 @@ def load_times(path: Path) -> dict[str, Times]:
                 f"{path}: ops[{position}]: expected a name, or a kind, or a kind with both flops and bytes_accessed"
             )
         if key in first:
-            raise InputError(f"{path}: ops[{position}] speaks of the same as ops[{first[key]}]; keep one of them")
+            raise InputError(f"{path}: ops[{position}] is about the same as ops[{first[key]}]; keep one of them")
         first[key] = position
         for kind, seconds in op.seconds.items():
             tables.setdefault(kind, {})[key] = seconds
-    return {kind: _Table(table).seconds for kind, table in tables.items()}
+    return tables
 
 
-class _Table:
-    """The times on one kind of device."""
-
-    def __init__(self, seconds_of: dict[Key, float]) -> None:
-        self._of = seconds_of
-
-    def seconds(self, graph: OpGraph) -> Floats:
-        """(ops,) seconds; NaN for an op that the table does not know and that is not free."""
-        free = np.where(is_free(graph), 0.0, np.nan).tolist()
-        rows = zip(graph.names, op_costs(graph), free, strict=True)
-        return np.array([self._one((name, cost, (cost.kind,)), unknown) for name, cost, unknown in rows])
-
-    def _one(self, keys: tuple[Key, ...], unknown: float) -> float:
-        return next((self._of[key] for key in keys if key in self._of), unknown)
+def seconds_in(table: Table, graph: OpGraph) -> Floats:
+    """(ops,) seconds of a graph's ops in a table; NaN for an op that it does not know and that is not free."""
+    free = np.where(is_free(graph), 0.0, np.nan).tolist()
+    found = []
+    for name, cost, unknown in zip(graph.names, op_costs(graph), free, strict=True):
+        keys: tuple[Key, ...] = (name, cost, (cost.kind,))
+        found.append(next((table[key] for key in keys if key in table), unknown))
+    return np.array(found)

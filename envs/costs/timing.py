@@ -1,11 +1,11 @@
 """Timing of ops: one at a time is run alone on a device of this machine.
 
-The protocol, for every op alike: tensors of the op's shapes, strides and types, filled with random numbers; a few
-calls to warm up; then samples, each of as many calls as last a millisecond, and their median. With one thread on a
-processor the time is the thread's own, which other programs disturb less; otherwise it is that of the wall, on a card
-after everything that was asked for is done. What an op reads lies in a cache if it fits there, as what another op has
-just written would. A backward op is timed as autograd's own computation of the gradients in question, less what it
-takes to start autograd, which a backward pass does once.
+Every op is timed in the same way: tensors of its shapes, strides and types are filled with random numbers; a few calls
+warm up; then samples are taken, each of as many calls as last a millisecond, and their median counts. With one thread
+on a processor the time is the thread's own, which other programs disturb less; otherwise it is wall time, on a GPU
+until all launched work is done. What an op reads is in a cache if it fits there, as if another op had just written it.
+A backward op is timed as autograd's computation of its gradients, less the time to start autograd, which a backward
+pass does once.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ OP_SECONDS = 2.0  # after this long an op gets no more than FEWEST samples
 FEWEST = 3
 MOST_CALLS = 10_000  # of a sample
 
-# Sides of the square product and bytes of the copy by which a device's own speed is known.
+# sides of the square product and bytes of the copy by which a device's own speed is measured
 _PRODUCT = {"cpu": 1024, "gpu": 8192}
 _COPY = {"cpu": 2**27, "gpu": 2**30}
 
@@ -62,7 +62,7 @@ class OpTimer:
 
     @cached_property
     def machine(self) -> Machine:
-        """The device, and the speeds that it reaches."""
+        """The device and the speeds that it reaches."""
         side, size = _PRODUCT[self.kind], _COPY[self.kind]
         square = torch.rand(side, side, device=self.device, generator=self._random)
         source, target = (torch.zeros(size // 4, device=self.device) for _ in range(2))
@@ -84,7 +84,7 @@ class OpTimer:
         )
 
     def run(self, call: OpCall) -> Sample:
-        """Time an op. Raises RefusedError if PyTorch cannot run it alone, say because autograd has no rule for it."""
+        """Time an op. Raises RefusedError if PyTorch cannot run it alone, as where autograd has no rule for it."""
         try:
             sample = self.time(self._ready(call))
         except Exception as error:  # whatever an op raises
@@ -106,7 +106,7 @@ class OpTimer:
             if len(taken) >= FEWEST and time.perf_counter() - started > OP_SECONDS:
                 break
         low, median, high = np.percentile(taken, [25, 50, 75])
-        median = max(float(median), 1e-9)  # a clock's grain
+        median = max(float(median), 1e-9)  # the resolution of a clock
         return Sample(median, float(high - low) / median, len(taken))
 
     def _clocked(self, call: Callable[[], object], calls: int) -> float:
@@ -123,7 +123,7 @@ class OpTimer:
         return time.perf_counter()
 
     def _ready(self, call: OpCall) -> Callable[[], object]:
-        """The op with tensors to work on, to be called again and again."""
+        """The op with tensors to work on, as a function that may be called many times."""
         made: list[Tensor] = []
 
         def concrete(value: Any) -> Any:
@@ -152,29 +152,28 @@ class OpTimer:
         return flat.as_strided(like.shape, like.stride)
 
     def memory_bytes(self) -> int:
-        """Of the device, used or not."""
+        """The device's memory, used or not."""
         if self.kind == "gpu":
             return int(torch.cuda.get_device_properties(self.device).total_memory)
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def torch_device(name: str) -> torch.device:
-    """The device of a name, or without one the machine's card, or its processor. Raises InputError for another."""
+    """The device of a name; without one, the machine's GPU or else its processor. Raises InputError for another."""
     chosen = name or ("cuda" if torch.cuda.is_available() else "cpu")
+    expected = "expected cpu, or cuda on a machine with one"
     try:
         device = torch.device(chosen)
         torch.empty(1, device=device)
     except (RuntimeError, AssertionError) as error:
-        raise InputError(
-            f"this machine has no device {chosen!r}; expected cpu, or cuda on a machine with one"
-        ) from error
+        raise InputError(f"this machine has no device {chosen!r}; {expected}") from error
     if device.type not in ("cpu", "cuda"):
-        raise InputError(f"ops cannot be run on {chosen!r}; expected cpu, or cuda on a machine with one")
+        raise InputError(f"ops cannot be run on {chosen!r}; {expected}")
     return device
 
 
 def _processor() -> str:
-    """The processor's name, where the system tells."""
+    """The processor's name, where the system gives it."""
     known = Path("/proc/cpuinfo")
     lines = known.read_text().splitlines() if known.is_file() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]

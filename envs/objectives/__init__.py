@@ -1,7 +1,7 @@
-"""Objectives: what a placer makes small. An extension folder: one file, one objective.
+"""Objectives: what a placer minimises. An extension folder: one file, one objective.
 
-Placers that choose among placements ask the evaluator of the problem's objective. The simulator is that of the step
-time; another objective, or a simulator of one's own, is another evaluator.
+Placers that choose among placements ask the evaluator of the problem's objective. That of the step time is the
+simulator; another objective, or a simulator of one's own, is another evaluator.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Evaluator(Protocol):
     simulations: int  # how many placements it has evaluated
 
     def run_batch(self, placements: Placements, *, threads: int = 1) -> Outcomes:
-        """Evaluate each of (plans, units) placements: (plans,) seconds to be made small, and what memory they take."""
+        """Evaluate each of (plans, units) placements: (plans,) seconds to be minimised, and what memory they take."""
         ...
 
     def seconds(self, placements: Placements, *, threads: int = 1) -> Floats:
@@ -36,15 +36,7 @@ class Evaluator(Protocol):
 
 
 class Objective(Protocol):
-    """What is to be made small.
-
-    One of samples that follow one another through the devices, as in a pipeline, says so by `pipelined = True`.
-    """
-
-    @property
-    def name(self) -> str:
-        """The spec that builds this objective again."""
-        ...
+    """What a placer minimises. `pipelined = True` says that samples follow one another, as through a pipeline."""
 
     def evaluator(self, problem: Problem) -> Evaluator:
         """What evaluates placements of a problem. Raises InputError for a problem that has no such objective."""
@@ -69,9 +61,10 @@ def evaluator_of(problem: Problem) -> Evaluator:
 
 
 def is_pipelined(problem: Problem) -> bool:
-    """Whether a problem's objective is of samples that follow one another, and not of one step alone."""
+    """Whether a problem's objective is about samples that follow one another, and not about one step."""
     objective = load_objective(problem.objective)
-    return bool(getattr(objective, "pipelined", False))
+    built = objective.built if isinstance(objective, OwnObjective) else objective
+    return bool(getattr(built, "pipelined", False))
 
 
 def evaluate_objective(problem: Problem, plan: Plan) -> float | None:
@@ -90,11 +83,6 @@ class OwnObjective(by_name.OwnExtension[Objective]):
     """An objective from a user's file."""
 
     folder = "envs.objectives"
-
-    @property
-    def pipelined(self) -> bool:
-        """What the user's objective says, if it says anything."""
-        return bool(getattr(self.built, "pipelined", False))
 
     def evaluator(self, problem: Problem) -> OwnEvaluator:
         """What the user's evaluator says. Raises UserCodeError for what its code raises."""
@@ -120,9 +108,8 @@ class OwnEvaluator:
                 f"got {type(outcomes).__name__}"
             )
         plans, devices = len(placements), len(self.problem.cluster)
-        self._check("step_seconds", outcomes.step_seconds, (plans,))
-        self._check("peak_bytes", outcomes.peak_bytes, (plans, devices))
-        self._check("fits", outcomes.fits, (plans,))
+        for what, shape in (("step_seconds", (plans,)), ("peak_bytes", (plans, devices)), ("fits", (plans,))):
+            self._check(what, getattr(outcomes, what), shape)
         self.simulations += plans
         return outcomes
 

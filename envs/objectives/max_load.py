@@ -17,7 +17,6 @@ from graphs.problem import Problem
 class MaxLoad:
     """The load of the busiest device (`envs.device_loads`)."""
 
-    name: ClassVar[str] = "max-load"
     pipelined: ClassVar[bool] = True
 
     def evaluator(self, problem: Problem) -> BusiestDevice:

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from envs.simulation.simulator import Simulator
-from graphs.problem import STEP_TIME, Problem
+from graphs.problem import Problem
 
 
 @dataclass(frozen=True)
 class StepTime:
-    """What the simulator says."""
-
-    name: ClassVar[str] = STEP_TIME
+    """The seconds of a step."""
 
     def evaluator(self, problem: Problem) -> Simulator:
         """The simulator."""

@@ -16,6 +16,7 @@ from envs.costs.profile_file import Machine, Profile
 from evaluation.formatting import ratio, seconds, share, table
 from graphs.cluster import Cluster
 from graphs.op_graph import Floats, OpGraph
+from graphs.problem import Problem
 
 LEAST_BUSY = 0.1  # launches; an op that is hardly more than its launch works at least this long
 
@@ -53,7 +54,7 @@ class ProfileReport:
         device = profile.machine.device()
         alone = np.zeros((1, 1))
         cluster = Cluster(profile.machine.kind, (device,), alone, alone, np.zeros((1, 1), np.int64))
-        roofline = Roofline().seconds(graph, cluster)[:, 0]
+        roofline = Roofline().costs(Problem(graph, cluster)).op_seconds[:, 0]
         measured = profile.seconds(graph)
         timed = ~np.isnan(measured) & ~is_free(graph)
         launch = device.launch_seconds

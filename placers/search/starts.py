@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from envs.costs.costs import fastest_device
+from envs.costs.costs import costs_of
 from graphs.foundation import by_name
 from graphs.foundation.errors import DoesNotFitError, InputError
 from graphs.op_graph import Ints
@@ -68,7 +68,8 @@ def _reason(error: Exception) -> str:
 
 def _together(problem: Problem) -> Ints:
     """(units,) all on the fastest device, as far as the graph allows that."""
-    return problem.made_allowed(np.full(len(problem.units), fastest_device(problem)))
+    fastest = int(costs_of(problem).op_seconds.sum(axis=0).argmin())
+    return problem.made_allowed(np.full(len(problem.units), fastest))
 
 
 def _samples(budget: int) -> int:

@@ -179,7 +179,7 @@ def test_a_missing_time_is_refused_by_name_or_taken_from_the_roofline(tmp_path: 
 
 def test_a_kind_of_device_without_times_is_refused(tmp_path: Path) -> None:
     file = times(tmp_path / "times.json", [{"kind": kind, "seconds": {"cpu": 5}} for kind in KINDS])
-    with pytest.raises(InputError, match=r"no times on 'gpu' devices, of which 'both' has some; it knows 'cpu'"):
+    with pytest.raises(InputError, match=r"no times on 'gpu' devices, which 'both' has; it knows 'cpu'"):
         seconds(f"recorded:file={file}", cpu_and_gpu())
 
 
@@ -200,7 +200,7 @@ def test_a_bad_recorded_op_is_refused(op: dict[str, object], message: str, tmp_p
 
 def test_two_recorded_times_of_the_same_are_refused(tmp_path: Path) -> None:
     twice = times(tmp_path / "times.json", [{"name": "a", "seconds": {"gpu": 1}}, {"name": "a", "seconds": {"cpu": 2}}])
-    with pytest.raises(InputError, match=r"ops\[1\] speaks of the same as ops\[0\]"):
+    with pytest.raises(InputError, match=r"ops\[1\] is about the same as ops\[0\]"):
         load_cost_model(f"recorded:file={twice}")
     with pytest.raises(InputError, match="does not exist"):
         load_cost_model(f"recorded:file={tmp_path / 'none.json'}")

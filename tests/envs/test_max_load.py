@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from envs.costs.costs import Costs, costs_of
-from envs.device_loads import device_loads, max_load
+from envs.objectives import evaluator_of
 from graphs.cluster import Cluster, Device
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
-from tests.oracle.toys import random_graph, toy_cluster, toy_graph
+from tests.oracle.toys import device_loads, random_graph, toy_cluster, toy_graph
 
 # 0 -> 1, 2, 3 and 1 -> 3: op 0 is read by three ops
 EDGES = [(0, 1), (0, 2), (0, 3), (1, 3)]
@@ -42,7 +42,7 @@ def test_loads_of_a_placement(placement: list[int], loads: list[float]) -> None:
     asked = problem()
     found = device_loads(asked, np.array(placement), Costs(SECONDS))
     assert found.tolist() == loads
-    assert max_load(asked, np.array(placement), Costs(SECONDS)) == max(loads)
+    assert evaluator_of(asked).seconds([placement]).tolist() == [max(loads)]
 
 
 def test_without_a_cpu_each_side_pays_half_of_the_way_between_two_accelerators() -> None:

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from envs.bounds import lower_bound, path_bound
-from envs.device_loads import device_loads
 from envs.prepared_problem import PreparedProblem
 from envs.simulation.simulator import Simulator
 from envs.timeline import Timeline
@@ -19,7 +18,7 @@ from graphs.op_graph import OpGraph
 from graphs.problem import Problem
 from placers.learned.features import observe
 from placers.learned.sequential.layout import Layout
-from tests.oracle.toys import toy_cluster, toy_graph
+from tests.oracle.toys import device_loads, toy_cluster, toy_graph
 
 NO = float("nan")
 

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from envs.costs.costs import Costs
+from envs.device_loads import Loads
 from graphs.cluster import Cluster, Device
-from graphs.op_graph import OpGraph
+from graphs.op_graph import Floats, Ints, OpGraph
 from graphs.problem import Problem
 
 
@@ -73,3 +75,9 @@ def random_graph(ops: int, seed: int, *, weights: bool = True) -> OpGraph:
         weights=rng.integers(1, 4, ops).astype(float) if weights else np.zeros(0),
         weight_uses=np.stack([np.arange(ops), rng.integers(0, ops, ops)], 1) if weights else np.zeros((0, 2), np.int64),
     )  # fmt: skip
+
+
+def device_loads(problem: Problem, placement: Sequence[int] | Ints, costs: Costs) -> Floats:
+    """(devices,) seconds of work and transfers under a placement, (ops,)."""
+    loads: Floats = Loads(problem, costs).on_devices(np.asarray(placement)[None])[0]
+    return loads

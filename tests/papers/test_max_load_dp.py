@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from envs.costs.costs import costs_of
-from envs.device_loads import device_loads, max_load
 from graphs.foundation import by_name
 from graphs.load import load_cluster, problem_in_file
 from graphs.op_graph import Phase
@@ -19,7 +18,7 @@ from graphs.problem import Problem
 from placers.stages.contracted_graph import ContractedGraph
 from placers.stages.ideals import Ideals
 from placers.stages.split import best_split
-from tests.oracle.toys import random_graph, toy_cluster
+from tests.oracle.toys import device_loads, random_graph, toy_cluster
 
 DATA = Path(__file__).parents[3] / "shared" / "data" / "msr"
 EXPERTS = {
@@ -49,7 +48,7 @@ def load_of(file: str, spec: str) -> float:
     assert problem is not None
     asked = replace(problem, objective="max-load")
     plan = by_name.build("placers", spec).place(asked).plan
-    return 1e3 * max_load(asked, plan.placement, costs_of(asked))
+    return 1e3 * float(device_loads(asked, plan.placement, costs_of(asked)).max())
 
 
 @pytest.mark.parametrize(("file", "method", "value"), published() or [("", "", 0.0)])
@@ -82,9 +81,9 @@ def test_no_contiguous_split_is_better(seed: int, ops: int, devices: int) -> Non
     problem = problems(seed, ops, devices)
     costs = costs_of(problem)
     plan = by_name.build("placers", "max_load_dp").place(problem).plan
-    found = max_load(problem, plan.placement, costs)
+    found = device_loads(problem, plan.placement, costs).max()
     best = min(
-        max_load(problem, np.array(placement), costs)
+        device_loads(problem, placement, costs).max()
         for placement in itertools.product(range(devices), repeat=ops)
         if is_contiguous(problem, placement)
     )
@@ -121,7 +120,9 @@ def test_a_found_load_is_the_one_of_its_split(seed: int, ops: int) -> None:
 def test_transfers_far_longer_than_all_work_leave_a_split(seed: int, ops: int) -> None:
     problem = Problem(random_graph(ops, seed=seed), load_cluster("p100:devices=4"), objective="max-load")
     plan = by_name.build("placers", "max_load_dp").place(problem).plan
-    assert max_load(problem, plan.placement, costs_of(problem)) < 1e-9, "all work takes less than one transfer"
+    assert device_loads(problem, plan.placement, costs_of(problem)).max() < 1e-9, (
+        "all work takes less than one transfer"
+    )
 
 
 @settings(deadline=None)

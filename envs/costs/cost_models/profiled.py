@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from envs.costs.costs import Costs
-from envs.costs.op_times import Times, known_seconds
+from envs.costs.op_times import known_seconds
 from envs.costs.profile_file import REMEDY, Profile, load_profile
 from graphs.foundation.errors import InputError
+from graphs.op_graph import Floats
 from graphs.problem import Problem
 
 CONFIGURATIONS = ("file=FILE.profile.json",)
@@ -17,10 +18,10 @@ CONFIGURATIONS = ("file=FILE.profile.json",)
 
 @dataclass(frozen=True, eq=False)
 class Profiled:
-    """Times from profiles, one for each kind of device: a profile stands for every device of its kind.
+    """Times from profiles, one for each kind of device; a profile holds for every device of its kind.
 
-    A profile says how long a device is busy with an op, from one start to the next, and the simulator itself adds the
-    launch: the seconds here are what the cluster's `launch_seconds` leave of a measured time.
+    A profile says how long a device is busy with an op, from one start to the next. The simulator adds the launch
+    itself, so the seconds here are the measured time without the cluster's `launch_seconds`.
     """
 
     source: str  # what a refusal calls the profiles
@@ -29,7 +30,7 @@ class Profiled:
 
     def costs(self, problem: Problem) -> Costs:
         """(ops, devices) seconds. Raises InputError, naming ops and the remedy, for ops that were not profiled."""
-        times: dict[str, Times] = {profile.machine.kind: profile.seconds for profile in self.profiles}
+        times: dict[str, Floats] = {profile.machine.kind: profile.seconds(problem.graph) for profile in self.profiles}
         remedy = (
             "`placelab profile MODEL --out FILE` measures the ops of a model on the machine it runs on; give several "
             "files as file=ONE+OTHER, or take the roofline's times with otherwise=roofline"

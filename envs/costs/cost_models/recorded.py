@@ -4,45 +4,43 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from envs.costs.costs import Costs
-from envs.costs.op_times import Times, known_seconds
-from envs.costs.times_file import load_times
+from envs.costs.op_times import known_seconds
+from envs.costs.times_file import Table, load_times, seconds_in
 from graphs.cluster import Device
 from graphs.foundation.errors import InputError
-from graphs.op_graph import Floats, OpGraph
+from graphs.op_graph import Floats
 from graphs.problem import Problem
 
 CONFIGURATIONS = ("file=FILE",)
-
 IN_GRAPH = "measured_seconds"
 
 
 @dataclass(frozen=True, eq=False)
 class Recorded:
-    """Times that someone measured elsewhere; the launch hold of the cluster follows each op that takes time.
+    """Times that someone measured elsewhere; the cluster's launch follows each op that takes time.
 
-    Without a file, those in the graph: its times by name or kind of device, and for what these leave open its times
-    on any device, which hold only where the cluster's devices are alike.
+    Without a file they are those in the graph: its times by name or kind of device and, for ops without these, its
+    times on any device, which hold only where the cluster's devices are alike.
     """
 
     source: str  # what a refusal calls the times
-    times: Mapping[str, Times] | None = None  # by name or kind of device; None: those in the graph
+    tables: Mapping[str, Table] | None = None  # by name or kind of device; None: the times in the graph
     otherwise: str = "refuse"
 
     def costs(self, problem: Problem) -> Costs:
         """(ops, devices) seconds. Raises InputError, naming ops and the remedy, for ops of unknown duration."""
-        times = self.times if self.times is not None else _in_graph(problem)
-        seconds = known_seconds(problem, times, source=self.source, remedy=self._remedy(), otherwise=self.otherwise)
-        return Costs(seconds)
-
-    def _remedy(self) -> str:
-        add = "give a file, recorded:file=FILE" if self.times is None else "add them to the file"
-        return f"{add}, or take the roofline's with otherwise=roofline"
+        if self.tables is None:
+            times, remedy = _in_graph(problem), "give a file, recorded:file=FILE"
+        else:
+            times = {key: seconds_in(table, problem.graph) for key, table in self.tables.items()}
+            remedy = "add them to the file"
+        remedy += ", or take the roofline's with otherwise=roofline"
+        return Costs(known_seconds(problem, times, source=self.source, remedy=remedy, otherwise=self.otherwise))
 
 
 def build(*, file: str = "", otherwise: str = "refuse") -> Recorded:
@@ -50,8 +48,8 @@ def build(*, file: str = "", otherwise: str = "refuse") -> Recorded:
     return Recorded(file or IN_GRAPH, load_times(Path(file)) if file else None, otherwise)
 
 
-def _in_graph(problem: Problem) -> dict[str, Times]:
-    """The times in the graph, by name of device.
+def _in_graph(problem: Problem) -> dict[str, Floats]:
+    """(ops,) the times in the graph, by name of device.
 
     Those on the device itself, or else on its kind, or else on any device. A time on any device holds where the
     devices are alike, or where the op has times of its own on others. Raises InputError where it is all there is.
@@ -61,7 +59,7 @@ def _in_graph(problem: Problem) -> dict[str, Times]:
     unknown = np.full(len(graph), np.nan)
     distinguished = ~np.isnan([unknown, *graph.measured_on.values()]).all(axis=0)
     general = np.where(alike | distinguished, graph.measured_seconds, np.nan)
-    times: dict[str, Times] = {}
+    times: dict[str, Floats] = {}
     for device in devices:
         seconds = graph.measured_on.get(device.name, unknown)
         for other in (graph.measured_on.get(device.kind, unknown), general):
@@ -71,12 +69,8 @@ def _in_graph(problem: Problem) -> dict[str, Times]:
             unsaid &= problem.allowed[graph.units, devices.index(device)]
         if not alike and unsaid.any():
             raise _hold_on_one_kind(problem, device)
-        times[device.name] = partial(_known, seconds)
+        times[device.name] = seconds
     return times
-
-
-def _known(seconds: Floats, _graph: OpGraph) -> Floats:
-    return seconds
 
 
 def _hold_on_one_kind(problem: Problem, device: Device) -> InputError:
