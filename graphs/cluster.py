@@ -11,8 +11,8 @@ from graphs.foundation.errors import InputError
 from graphs.op_graph import MOST, Bools, Floats, Ints
 
 GIB = 2.0**30
-LEAST = 1 / MOST  # of a speed: so that what an op or a transfer takes is still a finite number
-FASTEST = 1e30  # of a finite speed: so that the sum of many is
+LEAST = 1 / MOST  # of a speed: the time of an op or a transfer is then still finite
+FASTEST = 1e30  # of a finite speed: the sum of many is then still finite
 FREE = -1  # in place of a channel: transfers between the two devices wait for nothing
 MOST_DEVICES = 4096  # the matrices of more would fill the memory of a laptop
 
@@ -37,27 +37,15 @@ class Device:
     launch_seconds: float = 0.0  # the device is held this long after each op that takes time
 
     def __post_init__(self) -> None:
-        for key, good, expected in (
-            (
-                "flops_per_second",
-                LEAST <= self.flops_per_second <= FASTEST,
-                f"a number > 0, from {LEAST:g} to {FASTEST:g}",
-            ),
-            (
-                "bytes_per_second",
-                LEAST <= self.bytes_per_second <= FASTEST,
-                f"a number > 0, from {LEAST:g} to {FASTEST:g}",
-            ),
-            (
-                "memory_bytes",
-                0 <= self.memory_bytes <= MOST or self.memory_bytes == np.inf,
-                f"a number >= 0, to {MOST:g}",
-            ),
-            ("launch_seconds", 0 <= self.launch_seconds <= MOST, f"a number >= 0, to {MOST:g}"),
-        ):
-            if not good:
-                raise InputError(f"device {self.name!r}: {key} is {getattr(self, key)}; expected {expected}")
-            object.__setattr__(self, key, float(getattr(self, key)) + 0.0)  # so that equal devices print alike
+        for key, least, most in (
+            ("flops_per_second", LEAST, FASTEST), ("bytes_per_second", LEAST, FASTEST),
+            ("memory_bytes", 0, MOST), ("launch_seconds", 0, MOST),
+        ):  # fmt: skip
+            value = getattr(self, key)
+            if not (least <= value <= most or (key == "memory_bytes" and value == np.inf)):
+                expected = f"a number > 0, from {least:g} to {most:g}" if least else f"a number >= 0, to {most:g}"
+                raise InputError(f"device {self.name!r}: {key} is {value}; expected {expected}")
+            object.__setattr__(self, key, float(value) + 0.0)  # so that equal devices print alike
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,10 +90,8 @@ class Cluster:
         for key, kind in (("gap", np.float64), ("multicast", np.bool_)):
             given = np.array(getattr(self, key), dtype=kind)
             if given.ndim != 1 or 0 < len(given) < used:
-                raise InputError(
-                    f"cluster {self.name!r}: {key} has shape {given.shape}, expected one entry for each of "
-                    f"{used} channels"
-                )
+                expected = f"one entry for each of {used} channels"
+                raise InputError(f"cluster {self.name!r}: {key} has shape {given.shape}, expected {expected}")
             values = np.concatenate([given, np.zeros(channels - len(given), kind)])
             values.flags.writeable = False
             object.__setattr__(self, key, values)
@@ -122,22 +108,17 @@ class Cluster:
 
     def _check_pairs(self) -> None:
         most = max(len(self.devices) ** 2, np.size(self.gap), np.size(self.multicast))  # more would be a slip
+        is_speed = (self.bandwidth >= LEAST) & ((self.bandwidth <= FASTEST) | np.isinf(self.bandwidth))
         for key, good, expected in (
             ("latency", (self.latency >= 0) & (self.latency <= MOST), f"seconds >= 0, to {MOST:g}"),
-            (
-                "bandwidth",
-                (self.bandwidth >= LEAST) & ((self.bandwidth <= FASTEST) | np.isinf(self.bandwidth)),
-                f"bytes/s > 0, from {LEAST:g} to {FASTEST:g}, or infinite",
-            ),
+            ("bandwidth", is_speed, f"bytes/s > 0, from {LEAST:g} to {FASTEST:g}, or infinite"),
             ("channel", (self.channel >= FREE) & (self.channel < most), f"a number from 0 to {most - 1}, or {FREE}"),
         ):
             bad = np.argwhere(self._pairs & ~good)
             if len(bad):
                 source, target = (self.devices[i].name for i in bad[0])
-                value = getattr(self, key)[tuple(bad[0])]
-                raise InputError(
-                    f"cluster {self.name!r}: {key} from {source!r} to {target!r} is {value}; expected {expected}"
-                )
+                where = f"cluster {self.name!r}: {key} from {source!r} to {target!r}"
+                raise InputError(f"{where} is {getattr(self, key)[tuple(bad[0])]}; expected {expected}")
 
     @property
     def is_cpu(self) -> Bools:
@@ -194,31 +175,18 @@ class Cluster:
 
     @classmethod
     def uniform(
-        cls,
-        name: str,
-        device: Device,
-        count: int,
-        *,
-        latency: float,
-        bandwidth: float,
-        shared_out: bool,
-        gap: float = 0.0,
-        multicast: bool = False,
-    ) -> Cluster:
+        cls, name: str, device: Device, count: int, *, latency: float, bandwidth: float, shared_out: bool,
+        gap: float = 0.0, multicast: bool = False,
+    ) -> Cluster:  # fmt: skip
         """`count` equal devices ("gpu:0", ...) with equal links.
 
         With `shared_out` the transfers leaving one device share a serial channel (its PCIe lanes); otherwise
         every ordered pair has a channel of its own (NVLink, fully connected).
         """
         check_count(name, count)
-        devices = tuple(
-            Device(f"{device.kind}:{i}", device.kind, device.flops_per_second, device.bytes_per_second,
-                   device.memory_bytes, device.launch_seconds)
-            for i in range(count)
-        )  # fmt: skip
+        devices = tuple(replace(device, name=f"{device.kind}:{i}") for i in range(count))
         source, target = np.indices((count, count))
-        channel = source if shared_out else source * count + target
-        channels = count if shared_out else count * count
+        channel, channels = (source, count) if shared_out else (source * count + target, count * count)
         return cls(
             name, devices, np.full((count, count), latency), np.full((count, count), bandwidth), channel,
             np.full(channels, gap), np.full(channels, multicast),

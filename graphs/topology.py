@@ -1,4 +1,4 @@
-"""Topologies: clusters composed level by level, such as cards on a PCIe switch, switches in a server, servers.
+"""Topologies: clusters composed level by level, such as GPUs on a PCIe switch, switches in a server, servers.
 
 A level puts copies of a group of devices side by side and joins them. Two devices talk over the outermost level on
 which they are apart, at its bandwidth. A path over several links is one serial channel of the simulator: the narrowest
@@ -27,8 +27,8 @@ class Level:
     count: int
     bandwidth: float  # bytes/s of a channel
     latency: float  # seconds
-    shared: Shared  # who has a channel of its own: each ordered pair of devices, each sending device (its lanes, or
-    # its own network card), or each sending copy (its uplink, or only network card); if "free", nobody waits for any
+    shared: Shared  # what has a channel of its own: each ordered pair of devices, each sending device (its lanes, or
+    # its own network card), or each sending copy (its uplink, or only network card); if "free", no transfer waits
     gap: float = 0.0  # seconds a channel is held after each transfer
     multicast: bool = False  # one transfer serves all destinations of an output
 

@@ -1,4 +1,4 @@
-"""One server processor and P100 cards on its PCIe lanes: devices of unequal speed and memory."""
+"""One server processor and P100 GPUs on its PCIe lanes: devices of unequal speed and memory."""
 
 from __future__ import annotations
 
@@ -26,10 +26,5 @@ def build(*, gpus: int = 1) -> Cluster:
     check_count(f"cpu_gpu:gpus={gpus}", 1 + gpus)
     devices = (CPU, *(replace(P100, name=f"gpu:{i}") for i in range(gpus)))
     pairs = (len(devices), len(devices))
-    return Cluster(
-        f"cpu_gpu:gpus={gpus}",
-        devices,
-        latency=np.full(pairs, PCIE_LATENCY),
-        bandwidth=np.full(pairs, PCIE_BANDWIDTH),
-        channel=np.indices(pairs)[0],
-    )
+    latency, bandwidth = np.full(pairs, PCIE_LATENCY), np.full(pairs, PCIE_BANDWIDTH)
+    return Cluster(f"cpu_gpu:gpus={gpus}", devices, latency, bandwidth, channel=np.indices(pairs)[0])

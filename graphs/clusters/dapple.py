@@ -1,4 +1,4 @@
-"""The three testbeds of DAPPLE (Fan et al. 2021, table III): sixteen V100 cards in servers on Ethernet."""
+"""The three testbeds of DAPPLE (Fan et al. 2021, table III): sixteen V100 GPUs in servers on Ethernet."""
 
 from __future__ import annotations
 
@@ -11,24 +11,19 @@ from graphs.topology import Level, hierarchical
 
 CONFIGURATIONS = ("testbed=A", "testbed=B", "testbed=C")
 
-NVLINK_BANDWIDTH = 130e9  # bytes/s, as the paper has it
-CARDS = 16
-TESTBEDS = {"A": (8, 25e9 / 8), "B": (1, 25e9 / 8), "C": (1, 10e9 / 8)}  # cards per server, network bytes/s
+NVLINK_BANDWIDTH = 130e9  # bytes/s, as in the paper
+GPUS = 16
+TESTBEDS = {"A": (8, 25e9 / 8), "B": (1, 25e9 / 8), "C": (1, 10e9 / 8)}  # GPUs per server, network bytes/s
 
 
 def build(*, testbed: str = "A") -> Cluster:
-    """A: eight cards per server, 25 Gbit/s between servers. B: one card, 25 Gbit/s. C: one card, 10 Gbit/s.
+    """A: eight GPUs per server, 25 Gbit/s between servers. B: one GPU, 25 Gbit/s. C: one GPU, 10 Gbit/s.
 
     A server has one network card. Raises InputError for another testbed.
     """
     if testbed not in TESTBEDS:
         raise InputError(unknown("testbed of DAPPLE", testbed, TESTBEDS))
-    cards, network = TESTBEDS[testbed]
-    return hierarchical(
-        f"dapple:testbed={testbed}",
-        V100,
-        (
-            Level(CARDS // cards, network, NETWORK_LATENCY, "group"),
-            Level(cards, NVLINK_BANDWIDTH, LINK_LATENCY, "device"),
-        ),
-    )
+    per_server, network = TESTBEDS[testbed]
+    between = Level(GPUS // per_server, network, NETWORK_LATENCY, "group")
+    within = Level(per_server, NVLINK_BANDWIDTH, LINK_LATENCY, "device")
+    return hierarchical(f"dapple:testbed={testbed}", V100, (between, within))

@@ -17,17 +17,12 @@ A100 = Device(
 )
 NVSWITCH_BANDWIDTH = 300e9  # bytes/s out of a module: twelve NVLinks of 25 GB/s, "DGX A100" data sheet (NVIDIA 2020)
 NETWORK_BANDWIDTH = 25e9  # bytes/s out of a module: ConnectX-6, 200 Gbit/s InfiniBand each, same data sheet
-NVSWITCH_LATENCY = 10e-6  # seconds; ours: the order of one asynchronous copy between two cards
+NVSWITCH_LATENCY = 10e-6  # seconds; ours: the order of one asynchronous copy between two GPUs
 NETWORK_LATENCY = 12e-6  # seconds; ours: the same and about 2 us on the wire
 
 
 def build(*, servers: int = 1, devices: int = 8) -> Cluster:
     """`devices` modules in each server; what leaves a module shares its NVLinks, or its network card."""
-    return hierarchical(
-        f"dgx_a100:servers={servers},devices={devices}",
-        A100,
-        (
-            Level(servers, NETWORK_BANDWIDTH, NETWORK_LATENCY, "device"),
-            Level(devices, NVSWITCH_BANDWIDTH, NVSWITCH_LATENCY, "device"),
-        ),
-    )
+    between = Level(servers, NETWORK_BANDWIDTH, NETWORK_LATENCY, "device")
+    within = Level(devices, NVSWITCH_BANDWIDTH, NVSWITCH_LATENCY, "device")
+    return hierarchical(f"dgx_a100:servers={servers},devices={devices}", A100, (between, within))

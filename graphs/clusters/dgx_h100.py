@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from graphs.cluster import GIB, Cluster, Device
+from graphs.clusters.dgx_a100 import NETWORK_LATENCY, NVSWITCH_LATENCY
 from graphs.topology import Level, hierarchical
 
 CONFIGURATIONS = ("servers=1,devices=8", "servers=2,devices=8", "servers=4,devices=8")
@@ -17,17 +18,10 @@ H100 = Device(
 )
 NVSWITCH_BANDWIDTH = 450e9  # bytes/s out of a module: eighteen NVLinks of 25 GB/s, "DGX H100" data sheet (NVIDIA 2022)
 NETWORK_BANDWIDTH = 50e9  # bytes/s out of a module: ConnectX-7, 400 Gbit/s InfiniBand each, same data sheet
-NVSWITCH_LATENCY = 10e-6  # seconds; ours: the order of one asynchronous copy between two cards
-NETWORK_LATENCY = 12e-6  # seconds; ours: the same and about 2 us on the wire
 
 
 def build(*, servers: int = 1, devices: int = 8) -> Cluster:
     """`devices` modules in each server; what leaves a module shares its NVLinks, or its network card."""
-    return hierarchical(
-        f"dgx_h100:servers={servers},devices={devices}",
-        H100,
-        (
-            Level(servers, NETWORK_BANDWIDTH, NETWORK_LATENCY, "device"),
-            Level(devices, NVSWITCH_BANDWIDTH, NVSWITCH_LATENCY, "device"),
-        ),
-    )
+    between = Level(servers, NETWORK_BANDWIDTH, NETWORK_LATENCY, "device")
+    within = Level(devices, NVSWITCH_BANDWIDTH, NVSWITCH_LATENCY, "device")
+    return hierarchical(f"dgx_h100:servers={servers},devices={devices}", H100, (between, within))

@@ -9,11 +9,8 @@ from graphs.foundation.by_name import unknown
 from graphs.foundation.errors import InputError
 
 CONFIGURATIONS = (
-    "links=placeto,devices=8",
-    "links=tofu,devices=8",
-    "links=placeto,devices=2",
-    "links=placeto,devices=4",
-)
+    "links=placeto,devices=8", "links=tofu,devices=8", "links=placeto,devices=2", "links=placeto,devices=4",
+)  # fmt: skip
 
 K80 = Device(
     "gpu",
@@ -26,7 +23,7 @@ K80 = Device(
 # Placeto's simulator: what its authors tuned to this machine (github.com/aravic/generalizable-device-placement).
 PLACETO_BANDWIDTH, PLACETO_GAP, PLACETO_LAUNCH = 7600e6, 25e-6, 5.7e-6
 TOFU_BANDWIDTH = 21e9  # bytes/s from GPU to GPU, section 7.1
-TOFU_LATENCY = 10e-6  # seconds; ours: the order of one asynchronous copy between two cards
+TOFU_LATENCY = 10e-6  # seconds; ours: the order of one asynchronous copy between two GPUs
 
 
 def build(*, devices: int = 8, links: str = "placeto") -> Cluster:

@@ -15,19 +15,14 @@ RTX_5000 = Device(
     memory_bytes=16 * GIB,  # same data sheet, and the paper
     launch_seconds=5e-6,  # what a kernel launch takes on CUDA devices; ours
 )
-PCIE_BANDWIDTH = 15.754e9  # bytes/s, 16 lanes of PCIe 3.0, as the paper has it
-INFINIBAND_BANDWIDTH = 5e9  # bytes/s, as the paper has it
+PCIE_BANDWIDTH = 15.754e9  # bytes/s, 16 lanes of PCIe 3.0, as in the paper
+INFINIBAND_BANDWIDTH = 5e9  # bytes/s, as in the paper
 PCIE_LATENCY = 10e-6  # seconds; ours
-INFINIBAND_LATENCY = 12e-6  # seconds; ours: a copy to the card's memory and about 2 us on the wire
+INFINIBAND_LATENCY = 12e-6  # seconds; ours: a copy to the GPU's memory and about 2 us on the wire
 
 
 def build(*, servers: int = 2, devices: int = 8) -> Cluster:
-    """`devices` cards in each server on PCIe, one InfiniBand card per server."""
-    return hierarchical(
-        f"pipetransformer:servers={servers},devices={devices}",
-        RTX_5000,
-        (
-            Level(servers, INFINIBAND_BANDWIDTH, INFINIBAND_LATENCY, "group"),
-            Level(devices, PCIE_BANDWIDTH, PCIE_LATENCY, "device"),
-        ),
-    )
+    """`devices` GPUs in each server on PCIe, one InfiniBand card per server."""
+    between = Level(servers, INFINIBAND_BANDWIDTH, INFINIBAND_LATENCY, "group")
+    within = Level(devices, PCIE_BANDWIDTH, PCIE_LATENCY, "device")
+    return hierarchical(f"pipetransformer:servers={servers},devices={devices}", RTX_5000, (between, within))

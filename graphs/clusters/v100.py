@@ -17,10 +17,10 @@ V100 = Device(
     flops_per_second=15.7e12,  # single precision, "Tesla V100" data sheet (NVIDIA 2017)
     bytes_per_second=900e9,  # HBM2, same data sheet
     memory_bytes=16 * GIB,  # same data sheet
-    launch_seconds=5e-6,  # what a kernel launch takes on CUDA devices; ours, no source gives one for this card
+    launch_seconds=5e-6,  # what a kernel launch takes on CUDA devices; ours, no source gives one for this GPU
 )
 LINK_BANDWIDTH = 25e9  # bytes/s of one NVLink 2.0 link in one direction, "Tesla V100 GPU architecture" (NVIDIA 2017)
-LINK_LATENCY = 10e-6  # seconds; ours: the order of one asynchronous copy between two cards
+LINK_LATENCY = 10e-6  # seconds; ours: the order of one asynchronous copy between two GPUs
 # NVLinks between the first four GPUs of a DGX-1 with V100, as `nvidia-smi topo -m` prints them (NV1, NV2).
 LINKS = ((0, 1, 1, 2), (1, 0, 2, 1), (1, 2, 0, 2), (2, 1, 2, 0))
 

@@ -14,11 +14,6 @@ NETWORK_LATENCY = 25e-6  # seconds; ours: the order of a small message between s
 
 def build(*, servers: int = 2, devices: int = 4, gbps: float = 25.0) -> Cluster:
     """`devices` modules in each server, behind a switch of all their NVLinks; a network of `gbps` Gbit/s."""
-    return hierarchical(
-        f"v100_servers:servers={servers},devices={devices},gbps={gbps:g}",
-        V100,
-        (
-            Level(servers, gbps * 1e9 / 8, NETWORK_LATENCY, "group"),
-            Level(devices, LINKS_PER_MODULE * LINK_BANDWIDTH, LINK_LATENCY, "device"),
-        ),
-    )
+    between = Level(servers, gbps * 1e9 / 8, NETWORK_LATENCY, "group")
+    within = Level(devices, LINKS_PER_MODULE * LINK_BANDWIDTH, LINK_LATENCY, "device")
+    return hierarchical(f"v100_servers:servers={servers},devices={devices},gbps={gbps:g}", V100, (between, within))

@@ -1,4 +1,4 @@
-"""Convolutional image classifier of evolved cells: AmoebaNet-D (Real et al. 2019), as GPipe (Huang et al. 2019) has it.
+"""Convolutional image classifier of evolved cells: AmoebaNet-D (Real et al. 2019), as in GPipe (Huang et al. 2019).
 
 `layers` is the number of normal cells in all and `filters` the width that GPipe gives with it: AmoebaNet-D (18, 208).
 The cells are those of TPU's and torchgpipe's releases. GDP's AmoebaNet has no published size; the smallest is ours.
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from graphs.families import check_multiple
+from graphs.families import Model, check_multiple, images
 
 CONFIGURATIONS = {
     "amoebanet": "layers=18,filters=208,batch=64",
@@ -19,18 +19,14 @@ CONFIGURATIONS = {
 }
 PARAMETERS = {"amoebanet": 82e6, "amoebanet-18-416": 318e6, "amoebanet-36-544": 1.05e9}  # GPipe, table 1
 TRAIN = (
-    "layers=3,filters=64,image=64,batch=16",
-    "layers=3,filters=128,image=224,batch=32",
-    "layers=6,filters=96,image=160,batch=32",
-    "layers=6,filters=160,image=224,batch=32",
-    "layers=9,filters=128,image=192,batch=32",
-    "layers=12,filters=96,image=224,batch=32",
-)
+    "layers=3,filters=64,image=64,batch=16", "layers=3,filters=128,image=224,batch=32",
+    "layers=6,filters=96,image=160,batch=32", "layers=6,filters=160,image=224,batch=32",
+    "layers=9,filters=128,image=192,batch=32", "layers=12,filters=96,image=224,batch=32",
+)  # fmt: skip
 TEST = (
-    "layers=6,filters=128,image=192,batch=48",
-    "layers=9,filters=160,image=224,batch=32",
+    "layers=6,filters=128,image=192,batch=48", "layers=9,filters=160,image=224,batch=32",
     "layers=12,filters=128,image=160,batch=64",
-)
+)  # fmt: skip
 # Pairs of operations, each on an earlier state: 0 and 1 are the cell's inputs, state 2 + i the sum of pair i.
 NORMAL = (
     (1, "conv 1"), (1, "max"), (1, "none"), (0, "conv 7"), (0, "conv 1"),
@@ -46,15 +42,12 @@ CLASSES = 1000
 STAGES = 3
 
 
-def build(
-    *, layers: int = 18, filters: int = 208, image: int = 224, batch: int = 32
-) -> tuple[nn.Module, tuple[Tensor, ...]]:
+def build(*, layers: int = 18, filters: int = 208, image: int = 224, batch: int = 32) -> Model:
     """The model and its example inputs: images (batch, 3, image, image) and labels (batch,)."""
     check_multiple("amoebanet", "layers", layers, of=STAGES, which="the stages")
     check_multiple("amoebanet", "filters", filters, of=8, which="the bottlenecks' factors")
     with torch.device("meta"):
-        labels = torch.empty(batch, dtype=torch.long)
-        return AmoebaNet(layers, filters), (torch.empty(batch, 3, image, image), labels)
+        return AmoebaNet(layers, filters), images(batch, image)
 
 
 def unit(channels: int, out: int, kernel: int | tuple[int, int] = 1, stride: int | tuple[int, int] = 1) -> nn.Module:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from graphs.families import check_multiple
+from graphs.families import Model, check_multiple, tokens
 from graphs.families.transformer import Attention, PostNormLayer
 
 CONFIGURATIONS = {
@@ -19,30 +19,23 @@ CONFIGURATIONS = {
 }
 PARAMETERS = {"bert-base": 110e6, "bert-large": 340e6, "bert-48": 640e6}  # the paper; DAPPLE (2021), table II
 TRAIN = (
-    "layers=3,width=512,heads=8,sequence=128,batch=16",
-    "layers=4,width=768,heads=12,sequence=256,batch=16",
-    "layers=6,width=768,heads=12,sequence=512,batch=8",
-    "layers=8,width=1024,heads=16,sequence=256,batch=16",
-    "layers=12,width=768,heads=12,sequence=256,batch=32",
-    "layers=16,width=1024,heads=16,sequence=128,batch=32",
-)
+    "layers=3,width=512,heads=8,sequence=128,batch=16", "layers=4,width=768,heads=12,sequence=256,batch=16",
+    "layers=6,width=768,heads=12,sequence=512,batch=8", "layers=8,width=1024,heads=16,sequence=256,batch=16",
+    "layers=12,width=768,heads=12,sequence=256,batch=32", "layers=16,width=1024,heads=16,sequence=128,batch=32",
+)  # fmt: skip
 TEST = (
-    "layers=6,width=1024,heads=16,sequence=256,batch=16",
-    "layers=10,width=768,heads=12,sequence=512,batch=8",
+    "layers=6,width=1024,heads=16,sequence=256,batch=16", "layers=10,width=768,heads=12,sequence=512,batch=8",
     "layers=24,width=1024,heads=16,sequence=128,batch=32",
-)
+)  # fmt: skip
 VOCABULARY = 30522
 POSITIONS = 512
 
 
-def build(
-    *, layers: int = 12, width: int = 768, heads: int = 12, sequence: int = 128, batch: int = 16
-) -> tuple[nn.Module, tuple[Tensor, ...]]:
+def build(*, layers: int = 12, width: int = 768, heads: int = 12, sequence: int = 128, batch: int = 16) -> Model:
     """The model and its example inputs: tokens, segments and targets, each (batch, sequence)."""
     check_multiple("bert", "width", width, of=heads, which="heads")
     with torch.device("meta"):
-        tokens = torch.empty(batch, sequence, dtype=torch.long)
-        return Bert(layers, width, heads, sequence), (tokens, tokens.clone(), tokens.clone())
+        return Bert(layers, width, heads, sequence), tokens(batch, sequence, inputs=3)
 
 
 class Bert(nn.Module):

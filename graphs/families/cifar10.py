@@ -2,7 +2,7 @@
 
 Pham et al. (2018), section 2.4: a cell has two inputs and five nodes; each node adds two operations on earlier nodes,
 out of identity, separable convolutions 3 x 3 and 5 x 5, and average and max pooling 3 x 3. The cells, drawn from a
-seed, and the net's sizes are ours: Placeto does not publish its own. Half of the graphs are to train on.
+seed, and the net's sizes are ours: Placeto does not publish its own. Half of the graphs are for training.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import random
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+
+from graphs.families import Model, images
 
 CONFIGURATIONS = {"cifar10": "cell=0"}
 TRAIN = (
@@ -27,10 +29,10 @@ OPERATIONS = ("identity", "separable 3", "separable 5", "average", "max")
 CLASSES = 10
 
 
-def build(*, cell: int = 0, layers: int = 6, width: int = 36, batch: int = 128) -> tuple[nn.Module, tuple[Tensor, ...]]:
+def build(*, cell: int = 0, layers: int = 6, width: int = 36, batch: int = 128) -> Model:
     """The model and its example inputs: images (batch, 3, 32, 32) and labels (batch,). `cell` is the seed."""
     with torch.device("meta"):
-        return SampledNet(cell, layers, width), (torch.empty(batch, 3, 32, 32), torch.empty(batch, dtype=torch.long))
+        return SampledNet(cell, layers, width), images(batch, 32)
 
 
 class Separable(nn.Module):

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from graphs.families import Model, tokens
 from graphs.families.rnnlm import State, gated
 
 CONFIGURATIONS = {
@@ -22,30 +23,21 @@ CONFIGURATIONS = {
 }
 PARAMETERS = {"gnmt-16": 291e6}  # DAPPLE (2021), table II
 TRAIN = (
-    "layers=2,steps=6,hidden=512,batch=64",
-    "layers=2,steps=10,hidden=1024,batch=128",
-    "layers=2,steps=16,hidden=1024,batch=64",
-    "layers=3,steps=8,hidden=1024,batch=256",
-    "layers=4,steps=8,hidden=1024,batch=128",
-    "layers=4,steps=12,hidden=512,batch=256",
-    "layers=6,steps=6,hidden=1024,batch=256",
-    "layers=8,steps=6,hidden=1024,batch=128",
-)
+    "layers=2,steps=6,hidden=512,batch=64", "layers=2,steps=10,hidden=1024,batch=128",
+    "layers=2,steps=16,hidden=1024,batch=64", "layers=3,steps=8,hidden=1024,batch=256",
+    "layers=4,steps=8,hidden=1024,batch=128", "layers=4,steps=12,hidden=512,batch=256",
+    "layers=6,steps=6,hidden=1024,batch=256", "layers=8,steps=6,hidden=1024,batch=128",
+)  # fmt: skip
 TEST = (
-    "layers=2,steps=12,hidden=1024,batch=192",
-    "layers=4,steps=10,hidden=1024,batch=192",
-    "layers=6,steps=8,hidden=1024,batch=128",
-    "layers=8,steps=8,hidden=1024,batch=192",
-)
+    "layers=2,steps=12,hidden=1024,batch=192", "layers=4,steps=10,hidden=1024,batch=192",
+    "layers=6,steps=8,hidden=1024,batch=128", "layers=8,steps=8,hidden=1024,batch=192",
+)  # fmt: skip
 
 
-def build(
-    *, layers: int = 2, steps: int = 10, hidden: int = 1024, batch: int = 64, vocabulary: int = 32000
-) -> tuple[nn.Module, tuple[Tensor, ...]]:
+def build(*, layers: int = 2, steps: int = 10, hidden: int = 1024, batch: int = 64, vocabulary: int = 32000) -> Model:
     """The model and its example inputs: source and target sentences, each (batch, steps)."""
     with torch.device("meta"):
-        tokens = torch.empty(batch, steps, dtype=torch.long)
-        return Translator(layers, hidden, vocabulary), (tokens, tokens.clone())
+        return Translator(layers, hidden, vocabulary), tokens(batch, steps)
 
 
 class Cell(nn.Module):
@@ -84,7 +76,7 @@ class Encoder(nn.Module):
 
 
 class Decoder(nn.Module):
-    """Writes the target sentence, looking at the source at every step."""
+    """Writes the target sentence, with attention to the source at every step."""
 
     def __init__(self, layers: int, hidden: int) -> None:
         super().__init__()

@@ -10,49 +10,31 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from graphs.families import Model, images
+from graphs.families.inception_v3 import Unit, chain
+
 CONFIGURATIONS = {"inception-9": "blocks=9,width=64,image=299,batch=128"}
 TRAIN = (
-    "blocks=4,width=32,image=160,batch=32",
-    "blocks=6,width=64,image=160,batch=32",
-    "blocks=6,width=48,image=224,batch=64",
-    "blocks=8,width=64,image=192,batch=64",
-    "blocks=9,width=32,image=299,batch=32",
-    "blocks=9,width=64,image=299,batch=128",
-    "blocks=12,width=48,image=224,batch=128",
-    "blocks=12,width=96,image=160,batch=64",
-)
+    "blocks=4,width=32,image=160,batch=32", "blocks=6,width=64,image=160,batch=32",
+    "blocks=6,width=48,image=224,batch=64", "blocks=8,width=64,image=192,batch=64",
+    "blocks=9,width=32,image=299,batch=32", "blocks=9,width=64,image=299,batch=128",
+    "blocks=12,width=48,image=224,batch=128", "blocks=12,width=96,image=160,batch=64",
+)  # fmt: skip
 TEST = (
-    "blocks=7,width=48,image=192,batch=48",
-    "blocks=10,width=64,image=224,batch=64",
-    "blocks=11,width=64,image=299,batch=96",
-    "blocks=15,width=64,image=224,batch=128",
-)
+    "blocks=7,width=48,image=192,batch=48", "blocks=10,width=64,image=224,batch=64",
+    "blocks=11,width=64,image=299,batch=96", "blocks=15,width=64,image=224,batch=128",
+)  # fmt: skip
 CLASSES = 1000
 BLOCKS_PER_STAGE = 3  # then the image halves and the channels double, at most twice
 
 
-def build(
-    *, blocks: int = 6, width: int = 32, image: int = 160, batch: int = 32
-) -> tuple[nn.Module, tuple[Tensor, ...]]:
+def build(*, blocks: int = 6, width: int = 32, image: int = 160, batch: int = 32) -> Model:
     """The model and its example inputs: images (batch, 3, image, image) and labels (batch,).
 
     `width` is the number of channels of each branch in the first stage.
     """
     with torch.device("meta"):
-        return Inception(blocks, width), (torch.empty(batch, 3, image, image), torch.empty(batch, dtype=torch.long))
-
-
-class ConvolutionUnit(nn.Module):
-    """Convolution, batch norm, ReLU."""
-
-    def __init__(self, channels: int, out: int, kernel: int, stride: int = 1) -> None:
-        super().__init__()
-        self.convolution = nn.Conv2d(channels, out, kernel, stride, padding=kernel // 2, bias=False)
-        self.norm = nn.BatchNorm2d(out)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """(batch, out, height / stride, width / stride)."""
-        return F.relu(self.norm(self.convolution(x)))
+        return Inception(blocks, width), images(batch, image)
 
 
 class Block(nn.Module):
@@ -62,14 +44,10 @@ class Block(nn.Module):
         super().__init__()
         self.branches = nn.ModuleList(
             [
-                ConvolutionUnit(channels, width, 1),
-                nn.Sequential(ConvolutionUnit(channels, width, 1), ConvolutionUnit(width, width, 3)),
-                nn.Sequential(
-                    ConvolutionUnit(channels, width, 1),
-                    ConvolutionUnit(width, width, 3),
-                    ConvolutionUnit(width, width, 3),
-                ),
-                nn.Sequential(nn.AvgPool2d(3, stride=1, padding=1), ConvolutionUnit(channels, width, 1)),
+                Unit(channels, width, 1),
+                chain(channels, [(width, 1), (width, 3)]),
+                chain(channels, [(width, 1), (width, 3), (width, 3)]),
+                nn.Sequential(nn.AvgPool2d(3, stride=1, padding=1), Unit(channels, width, 1)),
             ]
         )
 
@@ -83,9 +61,8 @@ class Inception(nn.Module):
 
     def __init__(self, blocks: int, width: int) -> None:
         super().__init__()
-        self.stem = nn.Sequential(
-            ConvolutionUnit(3, width, 3, stride=2), ConvolutionUnit(width, 2 * width, 3), nn.MaxPool2d(3, 2, padding=1)
-        )
+        first = Unit(3, width, 3, stride=2, padded=True)
+        self.stem = nn.Sequential(first, Unit(width, 2 * width, 3), nn.MaxPool2d(3, 2, padding=1))
         stages = [min(i // BLOCKS_PER_STAGE, 2) for i in range(blocks)]
         outs = [4 * width * 2**stage for stage in stages]
         self.blocks = nn.ModuleList(

@@ -11,16 +11,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from graphs.families import Model, images
+
 CONFIGURATIONS = {"inception-v3": "image=299,batch=64"}
 PARAMETERS = {"inception-v3": 27.16e6}  # torchvision's documentation
 TRAIN = (
-    "image=139,batch=16",
-    "image=171,batch=64",
-    "image=203,batch=32",
-    "image=235,batch=64",
-    "image=267,batch=128",
+    "image=139,batch=16", "image=171,batch=64", "image=203,batch=32", "image=235,batch=64", "image=267,batch=128",
     "image=299,batch=32",
-)
+)  # fmt: skip
 TEST = ("image=187,batch=96", "image=251,batch=64", "image=299,batch=64")
 CLASSES = 1000
 AUXILIARY_WEIGHT = 0.3  # of its loss, as in the first Inception
@@ -29,19 +27,20 @@ Size = int | tuple[int, int]
 Branch = Sequence[tuple[int, Size] | tuple[int, Size, int]]  # channels, kernel and stride of each convolution
 
 
-def build(*, image: int = 299, batch: int = 32) -> tuple[nn.Module, tuple[Tensor, ...]]:
+def build(*, image: int = 299, batch: int = 32) -> Model:
     """The model and its example inputs: images (batch, 3, image, image) and labels (batch,)."""
     with torch.device("meta"):
-        return InceptionV3(), (torch.empty(batch, 3, image, image), torch.empty(batch, dtype=torch.long))
+        return InceptionV3(), images(batch, image)
 
 
 class Unit(nn.Module):
-    """Convolution, batch norm, ReLU; a stride goes without padding."""
+    """Convolution, batch norm, ReLU; padded unless it has a stride, or as `padded` says."""
 
-    def __init__(self, channels: int, out: int, kernel: Size, stride: int = 1, padded: bool = True) -> None:
+    def __init__(self, channels: int, out: int, kernel: Size, stride: int = 1, padded: bool | None = None) -> None:
         super().__init__()
         sizes = (kernel, kernel) if isinstance(kernel, int) else kernel
-        padding = (sizes[0] // 2, sizes[1] // 2) if padded and stride == 1 else (0, 0)
+        is_padded = stride == 1 if padded is None else padded
+        padding = (sizes[0] // 2, sizes[1] // 2) if is_padded else (0, 0)
         self.convolution = nn.Conv2d(channels, out, sizes, stride, padding, bias=False)
         self.norm = nn.BatchNorm2d(out)
 
@@ -60,7 +59,7 @@ def chain(channels: int, branch: Branch) -> nn.Sequential:
 
 
 class Block(nn.Module):
-    """Branches of convolutions next to a pool: an average with a convolution after it, or a maximum that halves."""
+    """Branches of convolutions next to a pool: an average and a convolution, or a maximum that halves."""
 
     def __init__(self, channels: int, branches: Sequence[Branch], pooled: int = 0) -> None:
         super().__init__()

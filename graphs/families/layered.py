@@ -1,6 +1,6 @@
 """Synthetic graphs: layers of random fully connected nodes, each reading a few of the layer before.
 
-Random in shape and size, for whatever real families do not show; the recipe is ours.
+Random in shape and size, for what real families do not show; the recipe is ours.
 """
 
 from __future__ import annotations
@@ -11,27 +11,23 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from graphs.families import Model
+
 CONFIGURATIONS = {"layered": "depth=12,breadth=6"}
 TRAIN = (
-    "seed=0,depth=8,breadth=4",
-    "seed=1,depth=12,breadth=4",
-    "seed=2,depth=8,breadth=8",
-    "seed=3,depth=16,breadth=4",
-    "seed=4,depth=12,breadth=8",
-    "seed=5,depth=20,breadth=3",
-)
+    "seed=0,depth=8,breadth=4", "seed=1,depth=12,breadth=4", "seed=2,depth=8,breadth=8", "seed=3,depth=16,breadth=4",
+    "seed=4,depth=12,breadth=8", "seed=5,depth=20,breadth=3",
+)  # fmt: skip
 TEST = ("seed=6,depth=10,breadth=6", "seed=7,depth=16,breadth=6", "seed=8,depth=20,breadth=5")
 WIDTHS = (256, 512, 1024, 2048)
 READS = 3  # of earlier nodes, at most
 
 
-def build(
-    *, seed: int = 0, depth: int = 10, breadth: int = 4, batch: int = 512
-) -> tuple[nn.Module, tuple[Tensor, ...]]:
+def build(*, seed: int = 0, depth: int = 10, breadth: int = 4, batch: int = 512) -> Model:
     """The model and its example inputs: vectors, (batch, 1024), and labels (batch,)."""
     with torch.device("meta"):
-        labels = torch.empty(batch, dtype=torch.long)
-        return LayeredNet(seed, depth, breadth), (torch.empty(batch, 1024), labels)
+        inputs = torch.empty(batch, 1024), torch.empty(batch, dtype=torch.long)
+        return LayeredNet(seed, depth, breadth), inputs
 
 
 class Node(nn.Module):

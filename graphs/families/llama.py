@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from graphs.families import check_multiple
+from graphs.families import Model, check_multiple, tokens
 
 CONFIGURATIONS = {
     "llama-7b": "layers=32,width=4096,heads=32,inner=11008,sequence=2048,batch=1",
@@ -31,15 +31,11 @@ VOCABULARY = 32000
 
 def build(
     *, layers: int = 8, width: int = 1024, heads: int = 16, inner: int = 2752, sequence: int = 256, batch: int = 8
-) -> tuple[nn.Module, tuple[Tensor, ...]]:
-    """The model and its example inputs: tokens and targets, each (batch, sequence).
-
-    `inner` is the width of the gated nets.
-    """
+) -> Model:
+    """The model and its example inputs: tokens and targets, each (batch, sequence); `inner`: the gated nets' width."""
     check_multiple("llama", "width", width, of=2 * heads, which="twice heads")
     with torch.device("meta"):
-        tokens = torch.empty(batch, sequence, dtype=torch.long)
-        return Llama(layers, width, heads, inner, sequence), (tokens, tokens.clone())
+        return Llama(layers, width, heads, inner, sequence), tokens(batch, sequence)
 
 
 class RootMeanSquareNorm(nn.Module):
@@ -72,7 +68,7 @@ class Attention(nn.Module):
             project(x).view(batch, sequence, self.heads, -1).transpose(1, 2)
             for project in (self.query, self.key, self.value)
         )
-        query, key = (part * cosine + _turned(part) * sine for part in (query, key))
+        query, key = (part * cosine + _rotated_half(part) * sine for part in (query, key))
         scores = query @ key.transpose(2, 3) / query.shape[-1] ** 0.5 + mask
         mixed = (scores.softmax(dim=-1) @ value).transpose(1, 2).reshape(x.shape)
         projected: Tensor = self.out(mixed)
@@ -120,7 +116,7 @@ class Llama(nn.Module):
         return F.cross_entropy(self.head(self.norm(x)).flatten(0, 1), targets.flatten())
 
 
-def _turned(x: Tensor) -> Tensor:
-    """Each pair of dimensions turned by a quarter."""
+def _rotated_half(x: Tensor) -> Tensor:
+    """The second half of the last dimension, negated, then the first."""
     first, second = x.chunk(2, dim=-1)
     return torch.cat([-second, first], dim=-1)

@@ -9,35 +9,28 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from graphs.families import check_multiple
+from graphs.families import Model, check_multiple, images
 from graphs.families.amoebanet import HalveTwice, unit
 
 CONFIGURATIONS = {"nasnet": "repeat=6,filters=168,image=331,batch=16", "nasnet-mobile": "repeat=4,filters=44"}
 PARAMETERS = {"nasnet": 88.9e6, "nasnet-mobile": 5.3e6}  # table 2 and table 3
 TRAIN = (
-    "repeat=1,filters=24,image=96,batch=16",
-    "repeat=2,filters=44,image=160,batch=32",
-    "repeat=2,filters=64,image=192,batch=32",
-    "repeat=3,filters=44,image=224,batch=32",
-    "repeat=4,filters=44,image=160,batch=48",
-    "repeat=3,filters=96,image=160,batch=16",
-)
+    "repeat=1,filters=24,image=96,batch=16", "repeat=2,filters=44,image=160,batch=32",
+    "repeat=2,filters=64,image=192,batch=32", "repeat=3,filters=44,image=224,batch=32",
+    "repeat=4,filters=44,image=160,batch=48", "repeat=3,filters=96,image=160,batch=16",
+)  # fmt: skip
 TEST = (
-    "repeat=2,filters=44,image=224,batch=48",
-    "repeat=3,filters=64,image=192,batch=32",
+    "repeat=2,filters=44,image=224,batch=48", "repeat=3,filters=64,image=192,batch=32",
     "repeat=5,filters=44,image=192,batch=32",
-)
+)  # fmt: skip
 CLASSES = 1000
 
 
-def build(
-    *, repeat: int = 4, filters: int = 44, image: int = 224, batch: int = 32
-) -> tuple[nn.Module, tuple[Tensor, ...]]:
+def build(*, repeat: int = 4, filters: int = 44, image: int = 224, batch: int = 32) -> Model:
     """The model and its example inputs: images (batch, 3, image, image) and labels (batch,)."""
     check_multiple("nasnet", "filters", filters, of=4, which="the stem's factor")
     with torch.device("meta"):
-        labels = torch.empty(batch, dtype=torch.long)
-        return NasNet(repeat, filters), (torch.empty(batch, 3, image, image), labels)
+        return NasNet(repeat, filters), images(batch, image)
 
 
 class Separable(nn.Module):
@@ -58,19 +51,26 @@ class Separable(nn.Module):
         return [nn.ReLU(), depthwise, nn.Conv2d(channels, out, 1, bias=False), nn.BatchNorm2d(out)]
 
 
-class NormalCell(nn.Module):
-    """Keeps height and width."""
+class Cell(nn.Module):
+    """Keeps height and width, or halves them."""
 
-    def __init__(self, before: int, last: int, channels: int, before_is_larger: bool) -> None:
+    def __init__(self, before: int, last: int, channels: int, reduces: bool, before_is_larger: bool) -> None:
         super().__init__()
         self.adjust = HalveTwice(before, channels) if before_is_larger else unit(before, channels)
         self.squeeze = unit(last, channels)
-        sizes = {"a": 3, "b": 3, "c": 5, "d": 5, "e": 3}
-        self.separable = nn.ModuleDict({key: Separable(channels, channels, size) for key, size in sizes.items()})
+        sizes, stride = ((7, 5, 7, 5), 2) if reduces else ((3, 3, 5, 5, 3), 1)
+        parts = {key: Separable(channels, channels, size, stride) for key, size in zip("abcde", sizes, strict=False)}
+        self.separable = nn.ModuleDict(parts)
+        self.last = Separable(channels, channels, 3) if reduces else None
 
     def forward(self, before: Tensor, last: Tensor) -> Tensor:
-        """(batch, 6 channels, height, width)."""
+        """(batch, 6 channels, height, width); of a reduction, (batch, 4 channels, height / 2, width / 2)."""
         p, x = self.adjust(before), self.squeeze(last)
+        if self.last is not None:
+            first = self.separable["a"](p) + self.separable["b"](x)
+            second = _largest(x) + self.separable["c"](p)
+            third = _average(x, 2) + self.separable["d"](p)
+            return torch.cat([second, third, _average(first) + second, _largest(x) + self.last(first)], dim=1)
         sums = (
             self.separable["a"](x) + x,
             self.separable["b"](p) + self.separable["c"](x),
@@ -79,26 +79,6 @@ class NormalCell(nn.Module):
             self.separable["d"](p) + self.separable["e"](p),
         )
         return torch.cat([p, *sums], dim=1)
-
-
-class ReductionCell(nn.Module):
-    """Halves height and width."""
-
-    def __init__(self, before: int, last: int, channels: int, before_is_larger: bool) -> None:
-        super().__init__()
-        self.adjust = HalveTwice(before, channels) if before_is_larger else unit(before, channels)
-        self.squeeze = unit(last, channels)
-        sizes = {"a": 7, "b": 5, "c": 7, "d": 5}
-        self.separable = nn.ModuleDict({key: Separable(channels, channels, size, 2) for key, size in sizes.items()})
-        self.last = Separable(channels, channels, 3)
-
-    def forward(self, before: Tensor, last: Tensor) -> Tensor:
-        """(batch, 4 channels, height / 2, width / 2)."""
-        p, x = self.adjust(before), self.squeeze(last)
-        first = self.separable["a"](p) + self.separable["b"](x)
-        second = _largest(x) + self.separable["c"](p)
-        third = _average(x, 2) + self.separable["d"](p)
-        return torch.cat([second, third, _average(first) + second, _largest(x) + self.last(first)], dim=1)
 
 
 class NasNet(nn.Module):
@@ -116,8 +96,7 @@ class NasNet(nn.Module):
         cells: list[nn.Module] = []
         before, last, reduced = stem, stem, False
         for reduces, channels in plan:
-            kind = ReductionCell if reduces else NormalCell
-            cells.append(kind(before, last, channels, reduced))
+            cells.append(Cell(before, last, channels, reduces, reduced))
             before, last, reduced = last, (4 if reduces else 6) * channels, reduces
         self.cells = nn.ModuleList(cells)
         self.classifier = nn.Linear(last, CLASSES)

@@ -1,14 +1,12 @@
 """Placeto's NMT: 32 graphs of a two-layer translation model, of varying sentence length and batch size.
 
 Addanki et al. (2019), section 4.1, vary length and batch, and do not give the values: these are ours. Half of the
-graphs are to train on.
+graphs are for training.
 """
 
 from __future__ import annotations
 
-from torch import Tensor, nn
-
-from graphs.families import gnmt
+from graphs.families import Model, gnmt
 
 CONFIGURATIONS = {"nmt": "steps=10,batch=64"}
 TRAIN = (
@@ -25,8 +23,6 @@ TEST = (
 )  # fmt: skip
 
 
-def build(
-    *, layers: int = 2, steps: int = 8, hidden: int = 512, batch: int = 64, vocabulary: int = 32000
-) -> tuple[nn.Module, tuple[Tensor, ...]]:
+def build(*, layers: int = 2, steps: int = 8, hidden: int = 512, batch: int = 64, vocabulary: int = 32000) -> Model:
     """The model and its example inputs: source and target sentences, each (batch, steps)."""
     return gnmt.build(layers=layers, steps=steps, hidden=hidden, batch=batch, vocabulary=vocabulary)

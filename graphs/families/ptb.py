@@ -2,7 +2,7 @@
 
 Pham et al. (2018), section 2.1: a cell has twelve nodes; each is a gated step from an earlier node with an activation
 out of tanh, ReLU, identity and sigmoid, and those that no other reads are averaged. The cells, drawn from a seed, and
-the net's sizes are ours: Placeto does not publish its own. Half of the graphs are to train on.
+the net's sizes are ours: Placeto does not publish its own. Half of the graphs are for training.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+
+from graphs.families import Model, tokens
 
 CONFIGURATIONS = {"ptb": "cell=0"}
 TRAIN = (
@@ -27,13 +29,10 @@ NODES = 12
 ACTIVATIONS: tuple[Callable[[Tensor], Tensor], ...] = (torch.tanh, F.relu, lambda x: x, torch.sigmoid)
 
 
-def build(
-    *, cell: int = 0, steps: int = 12, hidden: int = 1000, batch: int = 64, vocabulary: int = 10000
-) -> tuple[nn.Module, tuple[Tensor, ...]]:
+def build(*, cell: int = 0, steps: int = 12, hidden: int = 1000, batch: int = 64, vocabulary: int = 10000) -> Model:
     """The model and its example inputs: tokens and targets, each (batch, steps). `cell` is the seed."""
     with torch.device("meta"):
-        tokens = torch.empty(batch, steps, dtype=torch.long)
-        return SampledLanguageModel(cell, hidden, vocabulary), (tokens, tokens.clone())
+        return SampledLanguageModel(cell, hidden, vocabulary), tokens(batch, steps)
 
 
 class Cell(nn.Module):

@@ -1,7 +1,7 @@
 """Residual image classifier: ResNet (He et al. 2016), its wide form, and SE-ResNeXt.
 
 `widen` multiplies the channels, as WResNet-152 of Tofu (Wang et al. 2019) does; `groups` splits the 3 x 3 convolutions
-(Xie et al. 2017) and `squeeze` weighs channels by what they hold (Hu et al. 2018).
+(Xie et al. 2017) and `squeeze` adds squeeze-and-excitation blocks (Hu et al. 2018).
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from graphs.families import Model, images
 from graphs.foundation.errors import InputError
 
 CONFIGURATIONS = {
@@ -20,34 +21,25 @@ CONFIGURATIONS = {
     "se-resnext-50": "layers=50,groups=32,squeeze=16,image=224,batch=64",
     "se-resnext-101": "layers=101,groups=32,squeeze=16,image=224,batch=32",
 }
-PARAMETERS = {
-    "resnet-50": 25.56e6,  # torchvision's documentation
-    "resnet-152": 60.19e6,  # the same
-    "se-resnext-50": 27.56e6,  # timm's documentation
-    "se-resnext-101": 48.96e6,  # the same
-}
+PARAMETERS = {  # the documentation of torchvision, and of timm
+    "resnet-50": 25.56e6, "resnet-152": 60.19e6, "se-resnext-50": 27.56e6, "se-resnext-101": 48.96e6,
+}  # fmt: skip
 TRAIN = (
-    "layers=26,image=64,batch=32",
-    "layers=26,image=224,batch=64",
-    "layers=38,image=160,batch=64",
-    "layers=50,image=160,batch=64",
-    "layers=50,groups=32,squeeze=16,image=128,batch=64",
-    "layers=101,image=128,batch=32",
-    "layers=50,widen=2,image=160,batch=32",
-)
+    "layers=26,image=64,batch=32", "layers=26,image=224,batch=64", "layers=38,image=160,batch=64",
+    "layers=50,image=160,batch=64", "layers=50,groups=32,squeeze=16,image=128,batch=64",
+    "layers=101,image=128,batch=32", "layers=50,widen=2,image=160,batch=32",
+)  # fmt: skip
 TEST = (
-    "layers=38,image=224,batch=96",
-    "layers=50,image=192,batch=96",
-    "layers=101,groups=32,squeeze=16,image=160,batch=32",
-    "layers=152,image=160,batch=32",
-)
+    "layers=38,image=224,batch=96", "layers=50,image=192,batch=96",
+    "layers=101,groups=32,squeeze=16,image=160,batch=32", "layers=152,image=160,batch=32",
+)  # fmt: skip
 PLANS = {26: (2, 2, 2, 2), 38: (3, 3, 3, 3), 50: (3, 4, 6, 3), 101: (3, 4, 23, 3), 152: (3, 8, 36, 3)}  # blocks a stage
 CLASSES = 1000
 
 
 def build(
     *, layers: int = 50, widen: int = 1, groups: int = 1, squeeze: int = 0, image: int = 224, batch: int = 64
-) -> tuple[nn.Module, tuple[Tensor, ...]]:
+) -> Model:
     """The model and its example inputs: images (batch, 3, image, image) and labels (batch,).
 
     `squeeze` is the factor by which SE blocks shrink the channels; 0 leaves them out.
@@ -55,12 +47,11 @@ def build(
     if layers not in PLANS:
         raise InputError(f"resnet has no {layers} layers; there are: {', '.join(map(str, PLANS))}")
     with torch.device("meta"):
-        labels = torch.empty(batch, dtype=torch.long)
-        return ResNet(PLANS[layers], widen, groups, squeeze), (torch.empty(batch, 3, image, image), labels)
+        return ResNet(PLANS[layers], widen, groups, squeeze), images(batch, image)
 
 
 class Excitation(nn.Module):
-    """Channels weighed by a small net that sees their means."""
+    """Scales each channel by what a small net makes of the channels' means."""
 
     def __init__(self, channels: int, squeeze: int) -> None:
         super().__init__()

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from graphs.families import check_multiple
+from graphs.families import Model, check_multiple, tokens
 
 CONFIGURATIONS = {
     "gpt2": "layers=12,width=768,heads=12,sequence=1024,batch=8,vocabulary=50257,tied=true",
@@ -21,21 +21,15 @@ CONFIGURATIONS = {
 }
 PARAMETERS = {"gpt2": 124.4e6, "gpt2-medium": 354.8e6, "gpt2-xl": 1557.6e6}  # of the released models
 TRAIN = (
-    "layers=4,width=512,heads=8,sequence=512,batch=8",
-    "layers=6,width=768,heads=12,sequence=512,batch=8",
-    "layers=8,width=1024,heads=16,sequence=256,batch=16",
-    "layers=12,width=768,heads=12,sequence=256,batch=16",
-    "layers=12,width=1024,heads=16,sequence=512,batch=8",
-    "layers=16,width=1024,heads=16,sequence=512,batch=16",
-    "layers=20,width=1024,heads=16,sequence=256,batch=32",
-    "layers=24,width=1280,heads=20,sequence=256,batch=16",
-)
+    "layers=4,width=512,heads=8,sequence=512,batch=8", "layers=6,width=768,heads=12,sequence=512,batch=8",
+    "layers=8,width=1024,heads=16,sequence=256,batch=16", "layers=12,width=768,heads=12,sequence=256,batch=16",
+    "layers=12,width=1024,heads=16,sequence=512,batch=8", "layers=16,width=1024,heads=16,sequence=512,batch=16",
+    "layers=20,width=1024,heads=16,sequence=256,batch=32", "layers=24,width=1280,heads=20,sequence=256,batch=16",
+)  # fmt: skip
 TEST = (
-    "layers=10,width=768,heads=12,sequence=512,batch=12",
-    "layers=14,width=1024,heads=16,sequence=384,batch=16",
-    "layers=24,width=1024,heads=16,sequence=384,batch=16",
-    "layers=32,width=1280,heads=20,sequence=256,batch=16",
-)
+    "layers=10,width=768,heads=12,sequence=512,batch=12", "layers=14,width=1024,heads=16,sequence=384,batch=16",
+    "layers=24,width=1024,heads=16,sequence=384,batch=16", "layers=32,width=1280,heads=20,sequence=256,batch=16",
+)  # fmt: skip
 
 
 def build(
@@ -47,18 +41,17 @@ def build(
     batch: int = 8,
     vocabulary: int = 32000,
     tied: bool = False,
-) -> tuple[nn.Module, tuple[Tensor, ...]]:
+) -> Model:
     """The model and its example inputs: tokens and targets, each (batch, sequence).
 
     With `tied`, as in GPT-2, the output layer shares the embedding's weights.
     """
     check_multiple("transformer", "width", width, of=heads, which="heads")
     with torch.device("meta"):
-        tokens = torch.empty(batch, sequence, dtype=torch.long)
         module = TransformerLanguageModel(layers, width, heads, sequence, vocabulary)
         if tied:
             module.head.weight = module.tokens.weight
-        return module, (tokens, tokens.clone())
+        return module, tokens(batch, sequence)
 
 
 class Attention(nn.Module):

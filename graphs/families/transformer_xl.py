@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from graphs.families import check_multiple
+from graphs.families import Model, check_multiple, tokens
 from graphs.families.transformer import PostNormLayer
 
 CONFIGURATIONS = {
@@ -19,32 +19,27 @@ CONFIGURATIONS = {
     "transformer-xl-8": "layers=8,width=1024,heads=16,sequence=256,batch=16",
 }
 TRAIN = (
-    "layers=2,width=512,heads=8,sequence=128,batch=8",
-    "layers=2,width=1024,heads=16,sequence=384,batch=16",
-    "layers=3,width=768,heads=12,sequence=256,batch=16",
-    "layers=4,width=1024,heads=16,sequence=128,batch=32",
-    "layers=6,width=768,heads=12,sequence=256,batch=16",
-    "layers=8,width=1024,heads=16,sequence=128,batch=16",
-)
+    "layers=2,width=512,heads=8,sequence=128,batch=8", "layers=2,width=1024,heads=16,sequence=384,batch=16",
+    "layers=3,width=768,heads=12,sequence=256,batch=16", "layers=4,width=1024,heads=16,sequence=128,batch=32",
+    "layers=6,width=768,heads=12,sequence=256,batch=16", "layers=8,width=1024,heads=16,sequence=128,batch=16",
+)  # fmt: skip
 TEST = (
-    "layers=3,width=1024,heads=16,sequence=256,batch=16",
-    "layers=5,width=768,heads=12,sequence=256,batch=24",
+    "layers=3,width=1024,heads=16,sequence=256,batch=16", "layers=5,width=768,heads=12,sequence=256,batch=24",
     "layers=8,width=1024,heads=16,sequence=192,batch=16",
-)
+)  # fmt: skip
 
 
 def build(
     *, layers: int = 4, width: int = 512, heads: int = 8, sequence: int = 128, batch: int = 16, vocabulary: int = 32000
-) -> tuple[nn.Module, tuple[Tensor, ...]]:
+) -> Model:
     """The model and its example inputs: tokens and targets, (batch, sequence), and memory.
 
     The memory holds the inputs of each layer in the segment before: (layers, batch, sequence, width).
     """
     check_multiple("transformer_xl", "width", width, of=heads, which="heads")
     with torch.device("meta"):
-        tokens = torch.empty(batch, sequence, dtype=torch.long)
         memory = torch.empty(layers, batch, sequence, width)
-        return TransformerXL(layers, width, heads, sequence, vocabulary), (tokens, tokens.clone(), memory)
+        return TransformerXL(layers, width, heads, sequence, vocabulary), (*tokens(batch, sequence), memory)
 
 
 class RelativeAttention(nn.Module):

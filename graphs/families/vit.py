@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from graphs.families import check_multiple
+from graphs.families import Model, check_multiple, images
 from graphs.families.transformer import Layer
 
 CONFIGURATIONS = {
@@ -15,35 +15,28 @@ CONFIGURATIONS = {
 }
 PARAMETERS = {"vit-base": 86e6, "vit-large": 307e6}  # table 1
 TRAIN = (
-    "layers=3,width=384,heads=6,image=224,batch=16",
-    "layers=4,width=768,heads=12,image=160,batch=32",
-    "layers=6,width=512,heads=8,image=224,batch=64",
-    "layers=8,width=768,heads=12,image=224,batch=32",
-    "layers=12,width=384,heads=6,image=224,batch=64",
-    "layers=16,width=768,heads=12,image=160,batch=64",
-)
+    "layers=3,width=384,heads=6,image=224,batch=16", "layers=4,width=768,heads=12,image=160,batch=32",
+    "layers=6,width=512,heads=8,image=224,batch=64", "layers=8,width=768,heads=12,image=224,batch=32",
+    "layers=12,width=384,heads=6,image=224,batch=64", "layers=16,width=768,heads=12,image=160,batch=64",
+)  # fmt: skip
 TEST = (
-    "layers=6,width=768,heads=12,image=224,batch=48",
-    "layers=10,width=512,heads=8,image=224,batch=64",
+    "layers=6,width=768,heads=12,image=224,batch=48", "layers=10,width=512,heads=8,image=224,batch=64",
     "layers=16,width=1024,heads=16,image=160,batch=32",
-)
+)  # fmt: skip
 PATCH = 16
 CLASSES = 1000
 
 
-def build(
-    *, layers: int = 12, width: int = 768, heads: int = 12, image: int = 224, batch: int = 32
-) -> tuple[nn.Module, tuple[Tensor, ...]]:
+def build(*, layers: int = 12, width: int = 768, heads: int = 12, image: int = 224, batch: int = 32) -> Model:
     """The model and its example inputs: images (batch, 3, image, image) and labels (batch,)."""
     check_multiple("vit", "width", width, of=heads, which="heads")
     check_multiple("vit", "image", image, of=PATCH, which="the side of a patch")
     with torch.device("meta"):
-        labels = torch.empty(batch, dtype=torch.long)
-        return VisionTransformer(layers, width, heads, image), (torch.empty(batch, 3, image, image), labels)
+        return VisionTransformer(layers, width, heads, image), images(batch, image)
 
 
 class VisionTransformer(nn.Module):
-    """Patches, a token for the class, layers, and a classifier of that token."""
+    """Patches, a class token, layers, and a classifier of that token."""
 
     def __init__(self, layers: int, width: int, heads: int, image: int) -> None:
         super().__init__()

@@ -9,27 +9,23 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from graphs.families import Model
+
 CONFIGURATIONS = {"wavenet-2x18": "stacks=2,layers=18,batch=8", "wavenet-4x36": "stacks=4,layers=36,batch=8"}
 TRAIN = (
-    "stacks=1,layers=6,length=4000,batch=4",
-    "stacks=2,layers=8,length=8000,batch=4",
-    "stacks=2,layers=12,length=4000,batch=8",
-    "stacks=3,layers=8,length=8000,batch=8",
-    "stacks=2,layers=10,length=16000,batch=8",
-    "stacks=4,layers=10,length=4000,batch=16",
-)
+    "stacks=1,layers=6,length=4000,batch=4", "stacks=2,layers=8,length=8000,batch=4",
+    "stacks=2,layers=12,length=4000,batch=8", "stacks=3,layers=8,length=8000,batch=8",
+    "stacks=2,layers=10,length=16000,batch=8", "stacks=4,layers=10,length=4000,batch=16",
+)  # fmt: skip
 TEST = (
-    "stacks=2,layers=9,length=8000,batch=8",
-    "stacks=3,layers=10,length=8000,batch=12",
+    "stacks=2,layers=9,length=8000,batch=8", "stacks=3,layers=10,length=8000,batch=12",
     "stacks=4,layers=12,length=4000,batch=8",
-)
+)  # fmt: skip
 LEVELS = 256  # of the companded signal, section 2.2
 LARGEST_DILATION = 9  # power of two, section 2.1
 
 
-def build(
-    *, stacks: int = 2, layers: int = 10, channels: int = 128, length: int = 8000, batch: int = 8
-) -> tuple[nn.Module, tuple[Tensor, ...]]:
+def build(*, stacks: int = 2, layers: int = 10, channels: int = 128, length: int = 8000, batch: int = 8) -> Model:
     """The model and its example input: a signal of levels, (batch, length + 1)."""
     with torch.device("meta"):
         return WaveNet(stacks, layers, channels), (torch.empty(batch, length + 1, dtype=torch.long),)

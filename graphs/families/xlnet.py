@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from graphs.families import check_multiple
+from graphs.families import Model, check_multiple, tokens
 from graphs.families.transformer_xl import relative_layers
 
 CONFIGURATIONS = {
@@ -17,29 +17,22 @@ CONFIGURATIONS = {
     "xlnet-36": "layers=36,width=1024,heads=16,sequence=128,batch=1",
 }
 TRAIN = (
-    "layers=2,width=512,heads=8,sequence=128,batch=8",
-    "layers=3,width=768,heads=12,sequence=256,batch=8",
-    "layers=4,width=1024,heads=16,sequence=128,batch=16",
-    "layers=6,width=768,heads=12,sequence=256,batch=8",
-    "layers=8,width=1024,heads=16,sequence=128,batch=8",
-    "layers=12,width=768,heads=12,sequence=128,batch=16",
-)
+    "layers=2,width=512,heads=8,sequence=128,batch=8", "layers=3,width=768,heads=12,sequence=256,batch=8",
+    "layers=4,width=1024,heads=16,sequence=128,batch=16", "layers=6,width=768,heads=12,sequence=256,batch=8",
+    "layers=8,width=1024,heads=16,sequence=128,batch=8", "layers=12,width=768,heads=12,sequence=128,batch=16",
+)  # fmt: skip
 TEST = (
-    "layers=4,width=768,heads=12,sequence=256,batch=12",
-    "layers=6,width=1024,heads=16,sequence=128,batch=16",
+    "layers=4,width=768,heads=12,sequence=256,batch=12", "layers=6,width=1024,heads=16,sequence=128,batch=16",
     "layers=10,width=1024,heads=16,sequence=128,batch=8",
-)
+)  # fmt: skip
 VOCABULARY = 32000
 
 
-def build(
-    *, layers: int = 12, width: int = 768, heads: int = 12, sequence: int = 128, batch: int = 8
-) -> tuple[nn.Module, tuple[Tensor, ...]]:
+def build(*, layers: int = 12, width: int = 768, heads: int = 12, sequence: int = 128, batch: int = 8) -> Model:
     """The model and its example inputs: tokens and targets, each (batch, sequence)."""
     check_multiple("xlnet", "width", width, of=heads, which="heads")
     with torch.device("meta"):
-        tokens = torch.empty(batch, sequence, dtype=torch.long)
-        return XLNet(layers, width, heads, sequence), (tokens, tokens.clone())
+        return XLNet(layers, width, heads, sequence), tokens(batch, sequence)
 
 
 class XLNet(nn.Module):
