@@ -22,8 +22,7 @@ from envs.simulation.simulator import RULES
 from evaluation.journal_entry import JournalEntry
 from evaluation.record import Record
 from graphs.foundation.errors import InputError
-from graphs.foundation.files import check_writable
-from graphs.foundation.lock import locked
+from graphs.foundation.files import check_writable, locked
 
 VERSION = 2
 

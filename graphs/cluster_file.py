@@ -31,14 +31,14 @@
     shared = "group"        # each copy sends through one network card; or "device", "pair", or "free"
 
 Quantities are text with a unit, or plain numbers of FLOP/s, bytes/s, bytes and seconds; a bandwidth or a memory may be
-infinite, "inf". `cluster_schema()` is the format as a JSON schema.
+infinite, "inf". `msgspec.json.schema(ClusterFile)` is the format as a JSON schema, for editors and other programs.
 """
 
 from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 import numpy as np
@@ -46,7 +46,7 @@ import numpy as np
 from graphs.cluster import FREE, Cluster, Device, check_count
 from graphs.foundation.by_name import unknown
 from graphs.foundation.documents import read_document
-from graphs.foundation.errors import InputError
+from graphs.foundation.errors import InputError, located
 from graphs.foundation.files import write_whole
 from graphs.foundation.quantities import parse, written
 from graphs.op_graph import Bools, Floats, Ints
@@ -56,6 +56,10 @@ VERSION = 1
 ENDINGS = (".toml", ".json")
 
 INFINITE = "inf"
+_QUANTITIES = (  # of a device: the file's key, the field of `Device`, the unit
+    ("flops_per_second", "flops_per_second", "FLOP/s"), ("bytes_per_second", "bytes_per_second", "bytes/s"),
+    ("memory", "memory_bytes", "bytes"), ("launch", "launch_seconds", "seconds"),
+)  # fmt: skip
 
 Rule = Literal["per_source", "per_pair", "free"]
 
@@ -144,16 +148,8 @@ def load_cluster_file(path: Path) -> Cluster:
     """
     remedy = "write one, or use a preset such as p100:devices=2"
     content = read_document(path, ClusterFile, version=VERSION, remedy=remedy)
-    try:
+    with located(path):
         return _cluster(content)
-    except InputError as error:
-        raise InputError(f"{path}: {error}") from error
-
-
-def cluster_schema() -> dict[str, Any]:
-    """The JSON schema (2020-12) of a cluster file, for editors and other programs."""
-    dialect = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "placelab cluster"}
-    return dialect | msgspec.json.schema(ClusterFile)
 
 
 # ---- reading -----------------------------------------------------------------------------------------------
@@ -162,13 +158,9 @@ def cluster_schema() -> dict[str, Any]:
 def _cluster(content: ClusterFile) -> Cluster:
     cluster = _group(content)
     for i, entry in reversed(list(enumerate(content.levels))):
-        level = Level(
-            entry.count,
-            _quantity(entry.bandwidth, "bytes/s", f"levels[{i}].bandwidth"),
-            _quantity(entry.latency, "seconds", f"levels[{i}].latency"),
-            entry.shared,
-        )
-        cluster = joined(content.name, cluster, level)
+        bandwidth = _quantity(entry.bandwidth, "bytes/s", f"levels[{i}].bandwidth")
+        latency = _quantity(entry.latency, "seconds", f"levels[{i}].latency")
+        cluster = joined(content.name, cluster, Level(entry.count, bandwidth, latency, entry.shared))
     return cluster
 
 
@@ -219,22 +211,14 @@ def _by_index(pairs: list[Pair], devices: tuple[Device, ...]) -> dict[tuple[int,
 
 
 def _device(entry: DeviceEntry, place: str) -> Device:
-    return Device(
-        entry.name,
-        entry.kind,
-        flops_per_second=_quantity(entry.flops_per_second, "FLOP/s", f"{place}.flops_per_second"),
-        bytes_per_second=_quantity(entry.bytes_per_second, "bytes/s", f"{place}.bytes_per_second"),
-        memory_bytes=_quantity(entry.memory, "bytes", f"{place}.memory"),
-        launch_seconds=_quantity(entry.launch, "seconds", f"{place}.launch"),
-    )
+    quantities = {name: _quantity(getattr(entry, key), unit, f"{place}.{key}") for key, name, unit in _QUANTITIES}
+    return Device(entry.name, entry.kind, **quantities)
 
 
 def _quantity(given: float | str, unit: str, place: str) -> float:
     """The number of a unit: rates are positive, sizes and times are not negative."""
-    try:
+    with located(place):
         value = math.inf if given == INFINITE else parse(given, unit)
-    except InputError as error:
-        raise InputError(f"{place}: {error}") from error
     rate = unit in ("bytes/s", "FLOP/s")
     if not (value > 0 if rate else value >= 0):
         raise InputError(f"{place}: expected a number of {unit} {'> 0' if rate else '>= 0'}, got {given}")
@@ -284,14 +268,8 @@ def _content(cluster: Cluster) -> ClusterFile:
 
 
 def _entry(device: Device) -> DeviceEntry:
-    return DeviceEntry(
-        name=device.name,
-        kind=device.kind,
-        flops_per_second=_text(device.flops_per_second, "FLOP/s"),
-        bytes_per_second=_text(device.bytes_per_second, "bytes/s"),
-        memory=_text(device.memory_bytes, "bytes"),
-        launch=_text(device.launch_seconds, "seconds"),
-    )
+    quantities = {key: _text(getattr(device, name), unit) for key, name, unit in _QUANTITIES}
+    return DeviceEntry(name=device.name, kind=device.kind, **quantities)
 
 
 def _links(cluster: Cluster, rule: Rule, latency: float, bandwidth: float) -> Links:
@@ -314,6 +292,7 @@ def _links(cluster: Cluster, rule: Rule, latency: float, bandwidth: float) -> Li
 def _pairs(cluster: Cluster, rule: Rule, latency: float, bandwidth: float) -> list[Pair]:
     """The pairs that differ from what most have in common."""
     channel = _channels(rule, len(cluster))
+    is_free = cluster.channel == FREE
     other = (cluster.latency != latency) | (cluster.bandwidth != bandwidth) | (cluster.channel != channel)
     return [
         Pair(
@@ -321,14 +300,10 @@ def _pairs(cluster: Cluster, rule: Rule, latency: float, bandwidth: float) -> li
             target=cluster.devices[at[1]].name,
             latency=None if cluster.latency[at] == latency else _text(float(cluster.latency[at]), "seconds"),
             bandwidth=None if cluster.bandwidth[at] == bandwidth else _text(float(cluster.bandwidth[at]), "bytes/s"),
-            channel=None if cluster.channel[at] == channel[at] else _number(int(cluster.channel[at])),
+            channel=None if cluster.channel[at] == channel[at] else "free" if is_free[at] else int(cluster.channel[at]),
         )
         for at in map(tuple, np.argwhere(other & ~np.eye(len(cluster), dtype=np.bool_)).tolist())
     ]
-
-
-def _number(channel: int) -> int | Literal["free"]:
-    return "free" if channel == FREE else channel
 
 
 def _text(value: float, unit: str) -> float | str:

@@ -3,8 +3,8 @@
 Ours, after multilevel graph partitioners. Nodes are merged in rounds, in pairs; those first that save much traffic for
 their size, by w(u, v)^2 / (c(u) c(v)), the rating `expansion*2` of Holtgrewe, Sanders & Schulz (2010). Cycles are kept
 out as in acyclic partitioning (Herrmann et al. 2019): nodes have levels that grow along every edge, a round pairs
-neighbours of levels 2k and 2k + 1 (or 2k - 1 and 2k), and two pairs never feed each other. So not every neighbour can
-be had in every round: a node waits for a good one rather than to take any.
+neighbours of levels 2k and 2k + 1 (or 2k - 1 and 2k), and two pairs never feed each other. So a round offers a node
+only some of its neighbours: a node waits for a good one rather than being merged with any.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ import numpy as np
 from graphs.op_graph import Bools, Floats, Ints
 from graphs.order import levels
 
-LARGEST = 1.5  # a merged node is at most this many times the average size, as long as others can be merged
-RELAXED = 1.2  # and this many times more when there are none
-BOUND = 3.0  # but at most N times the average where constraints keep nodes apart, even if too many are left
-GOOD = 0.5  # a good neighbour is rated at least so much of a node's best
-FEW = 0.02  # four rounds that merge less than this share of the nodes are too few
+LARGEST = 1.5  # a merged node is at most this times the average size, as long as others can be merged
+RELAXED = 1.2  # when there are none, the limit grows by this factor
+BOUND = 3.0  # but to at most this times the average where constraints keep nodes apart, even if too many are left
+GOOD = 0.5  # a good neighbour is rated at least this share of a node's best
+FEW = 0.02  # four rounds that merge less than this share of the nodes merge too few
 
 Pairs = list[tuple[int, int]]
 
@@ -48,9 +48,9 @@ def coarsen(edges: Ints, traffic: Floats, size: Floats, count: int, constraint: 
     bound = BOUND * size.sum() / count if is_constrained else np.inf
     while len(dag) > count:
         before = len(dag)
-        for turn in range(4):
-            level = levels(dag.edges, len(dag), from_sources=turn % 2 == 0)
-            dag, label = _after(_neighbours(dag, level, turn // 2, limit, waits, len(dag) - count), dag, label)
+        for number in range(4):
+            level = levels(dag.edges, len(dag), from_sources=number % 2 == 0)
+            dag, label = _after(_neighbours(dag, level, number // 2, limit, waits, len(dag) - count), dag, label)
         if before - len(dag) >= FEW * before:
             waits = True
         elif waits:

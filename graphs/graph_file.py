@@ -8,7 +8,7 @@
 Costs are in FLOP and bytes, and zero if left out. An op is named by its name or by its position in `nodes`; `control`
 holds the positions of the edges that only order their ops.
 
-A node may say more: `"measured_seconds": 0.002` on any device, or by name or kind of device, `{"gpu": 0.002, "cpu:0":
+A node may hold more: `"measured_seconds": 0.002` on any device, or by name or kind of device, `{"gpu": 0.002, "cpu:0":
 0.03}`; `"devices": ["gpu"]`, the names or kinds of the only devices where the op may run; `"transfer_bytes"`, what
 a transfer of its output moves, if not `output_bytes`, which is what the output occupies. An edge may have a message of
 its own, `["a", "b", 4096]`, in bytes, in place of its producer's output.
@@ -26,7 +26,7 @@ import numpy as np
 
 from graphs.foundation.by_name import unknown
 from graphs.foundation.documents import read_document
-from graphs.foundation.errors import InputError
+from graphs.foundation.errors import InputError, located
 from graphs.foundation.files import write_whole
 from graphs.grouping import MERGED
 from graphs.op_graph import Bools, Floats, Ints, OpGraph
@@ -93,10 +93,8 @@ def load_graph_file(path: Path) -> OpGraph:
     """
     remedy = "`placelab capture MODEL --out FILE` writes one"
     content = read_document(path, GraphFile, version=VERSION, remedy=remedy)
-    try:
+    with located(path):
         return _graph(content)
-    except InputError as error:
-        raise InputError(f"{path}: {error}") from error
 
 
 def _content(graph: OpGraph) -> GraphFile:
@@ -180,8 +178,8 @@ def _graph(content: GraphFile) -> OpGraph:
 
 def _times_in(nodes: Sequence[Node]) -> dict[str, Any]:
     """The measured seconds of the ops: on any device, and on each that some op names."""
-    known = [node.measured_seconds if isinstance(node.measured_seconds, dict) else {ANY: node.measured_seconds}
-             for node in nodes]  # fmt: skip
+    given = [node.measured_seconds for node in nodes]
+    known = [seconds if isinstance(seconds, dict) else {ANY: seconds} for seconds in given]
     devices = sorted({device for each in known for device in each} - {ANY})
 
     def column(device: str) -> Floats:

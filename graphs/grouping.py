@@ -6,16 +6,15 @@ import logging
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from graphs.coarsening import LARGEST, coarsen, summed
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Bools, Floats, Ints, OpGraph, Phase
-from graphs.order import levels
+from graphs.order import levels, numbered_by_first
 
-MERGED = (  # why a file is refused
+MERGED = (  # the reason why a file is refused
     "its ops are merged into op groups, which only earlier versions read; place the graph they were merged from, with "
     "--groups to tie its ops"
 )
@@ -27,6 +26,15 @@ _FLOPS_PER_SECOND = 10e12
 _BYTES_PER_SECOND = 750e9
 
 
+def check_groups(groups: int) -> None:
+    """Raise InputError for a number of op groups that no graph can have."""
+    if not isinstance(groups, int) or groups < 1:
+        raise InputError(
+            f"cannot make {groups!r} op groups; ask for at least 1, or leave every op a unit with --groups none "
+            "(groups=None in Python)"
+        )
+
+
 def tie_ops(graph: OpGraph, groups: int) -> OpGraph:
     """The same ops, tied into op groups: `groups` units to place, or as many as there are if those are fewer.
 
@@ -35,11 +43,7 @@ def tie_ops(graph: OpGraph, groups: int) -> OpGraph:
     different devices are not tied; that this leaves more groups than asked for is logged. Raises InputError for less
     than one group.
     """
-    if groups < 1:
-        raise InputError(
-            f"cannot make {groups} op groups of graph {graph.name!r}; ask for at least 1, or leave every op a unit "
-            "with --groups none (groups=None in Python)"
-        )
+    check_groups(groups)
     edges = _UnitEdges.of(graph)
     tied = replace(graph, group=_clusters(graph, edges, _joined_on_cycles(graph, edges, groups), groups))
     if tied.num_units > groups:
@@ -52,7 +56,7 @@ def tie_ops(graph: OpGraph, groups: int) -> OpGraph:
 
 @dataclass(frozen=True, eq=False)
 class _UnitEdges:
-    """Edges between units, in the order of the forward pass as far as that is known.
+    """Edges between units, in the order of the forward pass where that is known.
 
     Phases follow each other, so only an edge within a phase can be part of a cycle. The backward pass is taken to run
     against the order of the forward pass; where that makes a cycle, edges are turned later.
@@ -77,7 +81,7 @@ def _clusters(graph: OpGraph, edges: _UnitEdges, label: Ints, groups: int) -> In
     of_op = label[graph.units]
     ends = _along_the_forward_pass(graph, label[edges.ends], edges.is_forward, of_op)
     constraint = _constraints(graph)[np.unique(label, return_index=True)[1]]
-    return _by_first(coarsen(ends, edges.carried, _sizes(graph, of_op), groups, constraint)[of_op])
+    return numbered_by_first(coarsen(ends, edges.carried, _sizes(graph, of_op), groups, constraint)[of_op])
 
 
 def _joined_on_cycles(graph: OpGraph, edges: _UnitEdges, groups: int) -> Ints:
@@ -94,7 +98,7 @@ def _joined_on_cycles(graph: OpGraph, edges: _UnitEdges, groups: int) -> Ints:
 
 
 def _merged(edges: Ints, label: Ints, size: Floats, constraint: Ints, limit: float, least: int) -> Ints:
-    """(units,) labels after labels on a common cycle became one, those of few first, while `least` labels are left.
+    """(units,) labels after labels on a common cycle became one, small cycles first, while `least` labels are left.
 
     What joins the largest label of a cycle is at most `limit` in size, and has its constraint; `size` and `constraint`
     are (units,).
@@ -110,7 +114,7 @@ def _merged(edges: Ints, label: Ints, size: Floats, constraint: Ints, limit: flo
     order = np.argsort(np.where(fits, count, len(label) + 1), kind="stable")
     left = len(component) - np.cumsum(count[order] - 1)
     fits[order[left < least]] = False
-    return _by_first(np.where(fits[component], component, len(count) + np.arange(len(component)))[label])
+    return numbered_by_first(np.where(fits[component], component, len(count) + np.arange(len(component)))[label])
 
 
 def _along_the_forward_pass(graph: OpGraph, ends: Ints, is_forward: Bools, of_op: Ints) -> Ints:
@@ -133,7 +137,7 @@ def _along_the_forward_pass(graph: OpGraph, ends: Ints, is_forward: Bools, of_op
 
 
 def _constraints(graph: OpGraph) -> Ints:
-    """(units,) a number that is the same for units whose ops may run on the same devices, as far as they are named."""
+    """(units,) a number that is equal for units whose ops name the same devices that they may run on."""
     named: list[set[frozenset[str]]] = [set() for _ in range(graph.num_units)]
     for unit, devices in zip(graph.units.tolist(), graph.devices, strict=False):  # there are none if ops run anywhere
         if devices:
@@ -143,27 +147,16 @@ def _constraints(graph: OpGraph) -> Ints:
 
 
 def _components(edges: Ints, nodes: int) -> Ints:
-    """(nodes,) for each node a number, that is the same for nodes on a common cycle."""
+    """(nodes,) for each node a number, which is equal for nodes on a common cycle."""
     ones = np.ones(len(edges))
     matrix = coo_array((ones, (edges[:, 0], edges[:, 1])), shape=(nodes, nodes))
     _, label = connected_components(matrix, directed=True, connection="strong")
-    return _by_first(label)
-
-
-def _by_first(label: NDArray[np.integer]) -> Ints:
-    """The same labels, numbered in the order in which they occur first."""
-    _, first, inverse = np.unique(label, return_index=True, return_inverse=True)
-    rank = np.empty(len(first), np.int64)
-    rank[np.argsort(first)] = np.arange(len(first))
-    return rank[inverse]
-
-
-def _seconds(graph: OpGraph) -> Floats:
-    return np.maximum(graph.flops / _FLOPS_PER_SECOND, graph.bytes_accessed / _BYTES_PER_SECOND)
+    return numbered_by_first(label)
 
 
 def _sizes(graph: OpGraph, units: Ints) -> Floats:
     """(units,) the mean of each unit's share of the time and its share of the memory."""
-    shares = [_seconds(graph), graph.weight_bytes + graph.output_bytes]
-    time, memory = (amount / max(amount.sum(), 1e-30) for amount in shares)
+    seconds = np.maximum(graph.flops / _FLOPS_PER_SECOND, graph.bytes_accessed / _BYTES_PER_SECOND)
+    amounts = [seconds, graph.weight_bytes + graph.output_bytes]
+    time, memory = (amount / max(amount.sum(), 1e-30) for amount in amounts)
     return summed(units, (time + memory) / 2)

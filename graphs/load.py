@@ -12,15 +12,15 @@ from typing import Literal
 from graphs.capture.training_step import training_step
 from graphs.cluster import Cluster
 from graphs.cluster_file import load_cluster_file
+from graphs.formats import name_of
 from graphs.formats.msr import is_workload, load_workload
-from graphs.formats.naming import name_of
 from graphs.formats.onnx import load_onnx
 from graphs.formats.pipedream import load_layer_profile
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
 from graphs.foundation.knobs import knobs_of
 from graphs.graph_file import load_graph_file
-from graphs.grouping import tie_ops
+from graphs.grouping import check_groups, tie_ops
 from graphs.op_graph import OpGraph
 from graphs.problem import Problem
 
@@ -43,14 +43,11 @@ def load_graph(what: Graph, *, groups: int | None = None, training: bool = True)
     the file is called `graph.txt` or the like.
 
     A model is captured as a whole training step, or with `training=False` as its forward pass; a graph and a graph
-    file are taken as they are. With `groups`, the ops are then tied into that many op groups, as `tie_ops` says.
+    file are taken as they are. With `groups`, the ops are then tied into that number of op groups, as by `tie_ops`.
     Raises InputError as `check_graph` does, and for a model that cannot be captured.
     """
-    if groups is not None and (not isinstance(groups, int) or groups < 1):
-        raise InputError(
-            f"cannot make {groups!r} op groups; ask for at least 1, or leave every op a unit with --groups none "
-            "(groups=None in Python)"
-        )
+    if groups is not None:
+        check_groups(groups)
     graph = what if isinstance(what, OpGraph) else _named(_text(what), training)
     return graph if groups is None else tie_ops(graph, groups)
 
@@ -58,8 +55,8 @@ def load_graph(what: Graph, *, groups: int | None = None, training: bool = True)
 def check_graph(what: Graph) -> None:
     """Check all that can be checked of a graph without capturing a model.
 
-    Raises InputError for a name of nothing, a file that is missing or damaged, and a knob that is unknown or has a
-    wrong value.
+    Raises InputError for an unknown name, a file that is missing or damaged, and a knob that is unknown or has a wrong
+    value.
     """
     if isinstance(what, OpGraph):
         return
@@ -103,15 +100,13 @@ def load_clusters(clusters: Iterable[Cluster | str | os.PathLike[str]]) -> list[
 
 
 def problem_in_file(what: str | os.PathLike[str]) -> Problem | None:
-    """The problem in a file that lists devices next to its graph, as workloads do; None for anything else."""
+    """The problem in a file that lists devices in addition to its graph, as workloads do; None for anything else."""
     path = Path(what)
-    if path.suffix != ".json" or not is_workload(path):
-        return None
-    return load_workload(path).problem(name_of(path))
+    return load_workload(path).problem(name_of(path)) if is_workload(path) else None
 
 
 def split(families: Sequence[str], which: Literal["train", "test"]) -> list[str]:
-    """The specs of the families' training graphs, or of the graphs kept aside for tests, as the families list them.
+    """The specs of the families' training graphs, or of their test graphs, as the families list them.
 
     Raises InputError for an unknown family, and for one that lists none.
     """
@@ -142,7 +137,7 @@ def _check_distinct(what: str, given: list[tuple[str, str]]) -> None:
 
 
 def _in_full(cluster: str) -> str:
-    """The spec of an abbreviation, "v100:devices=4" of "v100x4", if it has that knob; any other text as it is."""
+    """The spec of a short form, "v100:devices=4" of "v100x4", if it has that knob; any other text as it is."""
     counted = _COUNTED.fullmatch(cluster)
     if counted is None or cluster in (known := by_name.names("graphs.clusters")) or counted[1] not in known:
         return cluster
@@ -209,9 +204,7 @@ def _check_model(what: str) -> None:
     name, families = what.partition(":")[0], by_name.names("graphs.families")
     if name not in families:
         if what and Path(what).exists():
-            raise InputError(
-                f"{what} is {'a folder' if Path(what).is_dir() else 'no graph file by its name'}; {_GRAPHS}"
-            )
-        sentence = by_name.unknown("model family", name, families)
-        raise InputError(f"{sentence}; {_GRAPHS}")
+            kind = "a folder" if Path(what).is_dir() else "no graph file by its name"
+            raise InputError(f"{what} is {kind}; {_GRAPHS}")
+        raise InputError(f"{by_name.unknown('model family', name, families)}; {_GRAPHS}")
     by_name.check("graphs.families", what)

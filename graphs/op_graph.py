@@ -15,14 +15,14 @@ from scipy.sparse import coo_array, csr_array
 from scipy.sparse.csgraph import connected_components
 
 from graphs.foundation.errors import InputError
-from graphs.order import topological_order
+from graphs.order import numbered_by_first, topological_order
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 Scalar = TypeVar("Scalar", bound=np.generic)
 
-MOST_FLOPS = 1e24  # of an op: far beyond any machine, and the sums of such are still finite
+MOST_FLOPS = 1e24  # of an op: far beyond any machine, and sums of many are still finite
 MOST = 1e18  # bytes, or seconds
 
 
@@ -75,12 +75,9 @@ class OpGraph:
     edge_bytes: Floats = field(default_factory=_no_floats)  # (edges,) bytes of an edge's own message, or NaN
 
     def __post_init__(self) -> None:
-        ops = len(self.names)
-        self._fill("control", np.zeros(len(self.edges), np.bool_))
-        self._fill("phase", np.zeros(ops, np.int64))
-        self._fill("mirror", np.full(ops, -1, np.int64))
-        self._fill("group", np.full(ops, -1, np.int64))
-        self._fill("measured_seconds", np.full(ops, np.nan))
+        for key, neutral in (("phase", 0), ("mirror", -1), ("group", -1), ("measured_seconds", np.nan)):
+            if len(getattr(self, key)) == 0:
+                object.__setattr__(self, key, np.full(len(self.names), neutral))
         for key in (*_COSTS, "weights", "measured_seconds", "transfer_bytes", "edge_bytes"):
             object.__setattr__(self, key, _frozen(getattr(self, key), np.float64))
         if not any(self.devices):
@@ -93,12 +90,9 @@ class OpGraph:
             object.__setattr__(self, key, _frozen(np.reshape(getattr(self, key), (-1, 2)), np.int64))
         for key in ("phase", "mirror", "group"):
             object.__setattr__(self, key, _frozen(getattr(self, key), np.int64))
-        object.__setattr__(self, "control", _frozen(self.control, np.bool_))
+        control = self.control if len(self.control) else np.zeros(len(self.edges))
+        object.__setattr__(self, "control", _frozen(control, np.bool_))
         self._check()
-
-    def _fill(self, key: str, neutral: NDArray[np.generic]) -> None:
-        if len(getattr(self, key)) == 0:
-            object.__setattr__(self, key, neutral)
 
     def __len__(self) -> int:
         return len(self.names)
@@ -111,9 +105,7 @@ class OpGraph:
     @cached_property
     def topological_order(self) -> Ints:
         """(ops,) ops, each after its producers; ties in op order."""
-        order = topological_order(self.edges, len(self))
-        assert len(order) == len(self)  # checked at construction
-        return _frozen(order, np.int64)
+        return _frozen(topological_order(self.edges, len(self)), np.int64)  # of all: there is no cycle
 
     @cached_property
     def weight_bytes(self) -> Floats:
@@ -124,7 +116,7 @@ class OpGraph:
 
     @cached_property
     def has_sparse_gradient(self) -> Bools:
-        """(weights,) whether the gradient of each weight holds only the rows that were read: all its users say so."""
+        """(weights,) whether the gradient of each weight holds only the rows that were read: all its users do so."""
         sparse = np.zeros(len(self.weights), np.bool_)
         ops, weights = self.weight_uses.T
         sparse[weights] = True
@@ -183,10 +175,7 @@ class OpGraph:
         columns = np.concatenate([self.mirror[mirrored], grouped[first][which]])
         ties = coo_array((np.ones(len(rows)), (rows, columns)), shape=(len(self), len(self)))
         _, label = connected_components(ties, directed=False)
-        _, first, inverse = np.unique(label, return_index=True, return_inverse=True)
-        rank = np.empty(len(first), np.int64)
-        rank[np.argsort(first)] = np.arange(len(first))
-        return _frozen(rank[inverse], np.int64)
+        return _frozen(numbered_by_first(label), np.int64)
 
     @property
     def num_units(self) -> int:
@@ -207,11 +196,11 @@ class OpGraph:
     def fingerprint(self) -> str:
         """Sixteen hex digits that change with any op, cost, edge or weight: plans carry it."""
         digest = hashlib.sha256("\n".join((*self.names, *self.kinds)).encode())
-        for key in ("flops", "bytes_accessed", "output_bytes", "edges", "control", "weights", "weight_uses"):
+        for key in (
+            *_COSTS, "edges", "control", "weights", "weight_uses", "phase", "mirror", "group", "measured_seconds",
+        ):  # fmt: skip
             digest.update(getattr(self, key).tobytes())
-        for key in ("phase", "mirror", "group", "measured_seconds"):
-            digest.update(getattr(self, key).tobytes())
-        for key in ("transfer_bytes", "edge_bytes"):  # what few graphs say changes nothing for the others
+        for key in ("transfer_bytes", "edge_bytes"):  # where they are empty, fingerprints are as before they existed
             if len(getattr(self, key)):
                 digest.update(f"{key} ".encode() + getattr(self, key).tobytes())
         for device, seconds in self.measured_on.items():
@@ -259,10 +248,10 @@ class OpGraph:
         for key, length in lengths.items():
             if length != ops:
                 raise InputError(f"graph {self.name!r}: {key} has {length} entries for {ops} ops")
-        if len(self.edge_bytes) not in (0, len(self.edges)):
-            raise InputError(
-                f"graph {self.name!r}: edge_bytes has {len(self.edge_bytes)} entries for {len(self.edges)} edges"
-            )
+        for key in ("control", "edge_bytes"):
+            length, edges = len(getattr(self, key)), len(self.edges)
+            if length not in (0, edges):
+                raise InputError(f"graph {self.name!r}: {key} has {length} entries for {edges} edges")
 
     def _check_costs(self, key: str, values: Floats, owners: tuple[str, ...], *, missing: bool = False) -> None:
         most = MOST_FLOPS if key == "flops" else MOST
@@ -288,10 +277,6 @@ class OpGraph:
                 raise InputError(
                     f"graph {self.name!r}: {key} names {outside[0]}, which does not exist; expected {low} to {high - 1}"
                 )
-        if len(self.control) != len(self.edges):
-            raise InputError(
-                f"graph {self.name!r}: control has {len(self.control)} entries for {len(self.edges)} edges"
-            )
 
 
 def _frozen(values: object, dtype: type[Scalar]) -> NDArray[Scalar]:
@@ -307,7 +292,7 @@ def _rows(keys: Ints, then: Ints, ops: int) -> tuple[Ints, Ints]:
 
 
 def _some_cycle(edges: Ints, stuck: list[int]) -> list[int]:
-    """AnnealingSearch backwards among the ops that never became ready, until one repeats."""
+    """A cycle: from an op that never became ready, producer by producer, until one repeats."""
     among = set(stuck)
     producer = {int(v): int(u) for u, v in edges if int(u) in among and int(v) in among}
     path = [stuck[0]]

@@ -1,4 +1,7 @@
-"""Orders of directed graphs whose edges are pairs of node numbers: topological, by level, or most urgent first."""
+"""Orders of directed graphs whose edges are pairs of node numbers: topological, by level, or most urgent first.
+
+Also labels of nodes, numbered in the order of the nodes.
+"""
 
 from __future__ import annotations
 
@@ -12,24 +15,24 @@ Ints = NDArray[np.int64]
 
 def topological_order(edges: Ints, nodes: int) -> Ints:
     """(nodes,) nodes, each after all that feed it; as soon as possible, ties by number. Shorter if there is a cycle."""
-    return _walk(edges, nodes)[0]
+    return _kahn(edges, nodes)[0]
 
 
 def levels(edges: Ints, nodes: int, *, from_sources: bool = True) -> Ints:
     """(nodes,) levels that grow along every edge, (edges, 2): as near as possible to the sources, or to the sinks."""
     if from_sources:
-        return _walk(edges, nodes)[1]
-    found = _walk(edges[:, ::-1], nodes)[1]
+        return _kahn(edges, nodes)[1]
+    found = _kahn(edges[:, ::-1], nodes)[1]
     distance: Ints = found.max() - found
     return distance
 
 
 def ready_first(edges: Ints, rank: NDArray[np.generic]) -> Ints:
-    """(nodes,) a topological order: of the nodes that wait for none, always the one of least rank, (nodes,), first.
+    """(nodes,) a topological order: of the nodes that are ready, always the one of least rank, (nodes,), first.
 
     Ties go by number. A cycle is cut open at its node of lowest number.
     """
-    following, waiting, ranks = _following(edges, len(rank)), _waiting(edges, len(rank)), rank.tolist()
+    following, waiting, ranks = _successors(edges, len(rank)), _in_degrees(edges, len(rank)), rank.tolist()
     ready = [(ranks[node], node) for node, count in enumerate(waiting) if count == 0]
     heapify(ready)
     seen, order, lowest = {node for _, node in ready}, list[int](), 0
@@ -49,9 +52,17 @@ def ready_first(edges: Ints, rank: NDArray[np.generic]) -> Ints:
     return np.array(order, np.int64)
 
 
-def _walk(edges: Ints, nodes: int) -> tuple[Ints, Ints]:
-    """Kahn's algorithm: nodes as they become ready, and (nodes,) the longest way to each, in edges."""
-    following, waiting = _following(edges, nodes), _waiting(edges, nodes)
+def numbered_by_first(label: NDArray[np.integer]) -> Ints:
+    """(nodes,) the same labels, (nodes,), numbered 0, 1, ... in the order in which they occur first."""
+    _, first, inverse = np.unique(label, return_index=True, return_inverse=True)
+    rank = np.empty(len(first), np.int64)
+    rank[np.argsort(first)] = np.arange(len(first))
+    return rank[inverse]
+
+
+def _kahn(edges: Ints, nodes: int) -> tuple[Ints, Ints]:
+    """Kahn's algorithm: nodes as they become ready, and (nodes,) the longest path to each, in edges."""
+    following, waiting = _successors(edges, nodes), _in_degrees(edges, nodes)
     level = [0] * nodes
     order = [node for node, count in enumerate(waiting) if count == 0]
     for node in order:
@@ -63,15 +74,15 @@ def _walk(edges: Ints, nodes: int) -> tuple[Ints, Ints]:
     return np.array(order, np.int64), np.array(level, np.int64)
 
 
-def _following(edges: Ints, nodes: int) -> list[list[int]]:
-    """The nodes that each node feeds, by number."""
+def _successors(edges: Ints, nodes: int) -> list[list[int]]:
+    """(nodes,) the nodes that each node feeds, in ascending order."""
     following: list[list[int]] = [[] for _ in range(nodes)]
     for source, target in edges[np.argsort(edges[:, 1], kind="stable")].tolist():
         following[source].append(target)
     return following
 
 
-def _waiting(edges: Ints, nodes: int) -> list[int]:
-    """How many edges lead to each node."""
+def _in_degrees(edges: Ints, nodes: int) -> list[int]:
+    """(nodes,) how many edges lead to each node."""
     counts: list[int] = np.bincount(edges[:, 1], minlength=nodes).tolist()
     return counts

@@ -13,8 +13,7 @@ from pathlib import Path
 from torch import Tensor
 
 from graphs.foundation.errors import InputError
-from graphs.foundation.files import write_whole
-from graphs.foundation.lock import locked
+from graphs.foundation.files import locked, write_whole
 from placers.learned.policy_file import META, Meta, save_policy
 from training.checkpoint import TRAINER, updates_in
 from training.metrics_file import METRICS, TENSORBOARD, Metrics, appended_metrics

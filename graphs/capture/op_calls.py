@@ -1,8 +1,8 @@
-"""Calls: what it takes to run each op of a captured graph alone, on any device.
+"""Calls: how to run each op of a captured graph alone, on any device.
 
-`graphs.capture.forward` says what the ops of a module are; here each keeps the ATen operation that it is, its
-attributes, and in place of every tensor that it reads a description of one like it. A backward op is its forward op's
-call and the tensors whose gradients it computes; the loss is a sum, the update one fused Adam step.
+`graphs.capture.forward` finds the ops of a module; here each keeps its ATen operation, its attributes, and in place of
+every tensor that it reads a description of one like it. A backward op is its forward op's call and the tensors whose
+gradients it computes; the loss is a sum, the update one fused Adam step.
 """
 
 from __future__ import annotations
@@ -27,15 +27,14 @@ aten = torch.ops.aten
 
 FLOAT_BYTES = 4
 
-# Where the number of rows that an index may point at stands: a dimension of the first operand.
+# The dimension of the first operand that is the number of rows that an index may point at.
 _ROWS = {aten.embedding: 0, aten.nll_loss_forward: 1, aten.nll_loss2d_forward: 1}
-_ADAM = {"amsgrad": False, "maximize": False}
-_ELSEWHERE = ("device", "layout", "pin_memory")  # attributes that say where and how the output lies, not what it is
+_ELSEWHERE = ("device", "layout", "pin_memory")  # attributes of where and how the output is stored
 
 
 @dataclass(frozen=True)
 class TensorLike:
-    """What it takes to make a tensor that takes as long to read as another."""
+    """A description of a tensor, enough to make one that takes as long to read."""
 
     shape: tuple[int, ...]
     stride: tuple[int, ...]
@@ -45,9 +44,8 @@ class TensorLike:
     @property
     def elements(self) -> int:
         """How many elements its memory spans."""
-        if 0 in self.shape:
-            return 0
-        return 1 + sum((size - 1) * stride for size, stride in zip(self.shape, self.stride, strict=True))
+        span = 1 + sum((size - 1) * stride for size, stride in zip(self.shape, self.stride, strict=True))
+        return 0 if 0 in self.shape else span
 
     @property
     def storage_bytes(self) -> int:
@@ -102,7 +100,7 @@ class DistinctOp:
     names: list[str]
     flops: float
     bytes_accessed: float
-    times_forward: float  # what a backward op costs, as a multiple of what its forward op does
+    times_forward: float  # the cost of a backward op, as a multiple of its forward op's
 
 
 def distinct_ops(captured: CapturedCalls) -> list[DistinctOp]:
@@ -222,10 +220,10 @@ def _loss(size: int) -> OpCall:
 def _update(size: int) -> OpCall:
     """One tensor as large as all that the op updates: the weight, its gradient, two moments and the step's number."""
     weight = [_floats(size)]
-    attributes = {"lr": 1e-3, "beta1": 0.9, "beta2": 0.999, "weight_decay": 0.0, "eps": 1e-8, **_ADAM}
-    return OpCall(
-        "update", aten._fused_adam_.default, (weight, weight, weight, weight, [], [_floats(FLOAT_BYTES)]), attributes
-    )
+    rates = {"lr": 1e-3, "beta1": 0.9, "beta2": 0.999, "weight_decay": 0.0, "eps": 1e-8}
+    attributes = {**rates, "amsgrad": False, "maximize": False}
+    tensors: tuple[Any, ...] = (weight, weight, weight, weight, [], [_floats(FLOAT_BYTES)])
+    return OpCall("update", aten._fused_adam_.default, tensors, attributes)
 
 
 def _floats(size: int) -> TensorLike:
@@ -233,7 +231,7 @@ def _floats(size: int) -> TensorLike:
 
 
 def _rows(node: Node) -> int:
-    """How many rows an index that a node reads may point at; where that is not known, a number that is never wrong."""
+    """How many rows an index that a node reads may point at; where that is not known, a number that is always safe."""
     first = node.args[0] if node.args else None
     if not isinstance(first, Node) or not isinstance(first.meta.get("val"), Tensor):
         return 2

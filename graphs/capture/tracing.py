@@ -1,4 +1,4 @@
-"""Tracing: PyTorch's exporter turns a module into ATen operations; why it cannot is said in one sentence."""
+"""Tracing: PyTorch's exporter turns a module into ATen operations; where it fails, one sentence says why."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from graphs.foundation.user_code import frames_of, users_line
 
 aten = torch.ops.aten
 
-# Devices run each of these as one kernel; PyTorch would take them apart into many ops.
+# Devices run each of these as one kernel; PyTorch would decompose them into many ops.
 _KEPT_WHOLE = (aten.scaled_dot_product_attention.default, aten.nll_loss_forward.default, aten.silu.default)
 
 _NEEDS_VALUES = (GuardOnDataDependentSymNode, DataDependentOutputException, DynamicOutputShapeException)
@@ -110,7 +110,7 @@ def _failure(module: nn.Module, args: tuple[object, ...], kwargs: dict[str, obje
 
 
 def _described(error: BaseException, module: nn.Module) -> str:
-    """What "my_model.py:12: RuntimeError: ... (in its submodule 'layers.0', a Linear)" is for this error."""
+    """The error as "my_model.py:12: RuntimeError: ... (in its submodule 'layers.0', a Linear)"."""
     part = _innermost_part(error, module)
     path = next((path for path, other in module.named_modules() if other is part), "")
     within = f" (in its submodule {path!r}, a {type(part).__name__})" if path else ""

@@ -38,6 +38,7 @@ from graphs.op_graph import SPARSE, OpGraph, Phase
 UPDATE_TRAFFIC = 7.0  # bytes per byte of weight
 
 _LOSS_BYTES = 4.0
+Costs = tuple[float, float, float]  # FLOP, bytes accessed, output bytes
 
 # The gradient of the input of these needs the weight alone, and the gradient of the weight the input alone.
 _LINEAR = {"mm", "addmm", "bmm", "baddbmm", "linear", "convolution"}
@@ -134,32 +135,17 @@ class _Builder:
         self.sparse_bytes: dict[int, float] = {}  # .grad_weight whose output is sparse -> how large that is
         self.names: list[str] = []
         self.kinds: list[str] = []
-        self.costs: list[tuple[float, float, float]] = []  # FLOP, bytes accessed, output bytes
+        self.costs: list[Costs] = []
         self.phase: list[Phase] = []
         self.mirror: list[int] = []
         self.edges: list[tuple[int, int]] = []
 
     def build(self) -> OpGraph:
-        graph = self.graph
         self._add_backward()
         self._add_optimizer()
-        costs = np.array(self.costs).reshape(-1, 3)
-        return replace(
-            graph,
-            names=(*graph.names, *self.names),
-            kinds=(*graph.kinds, *self.kinds),
-            flops=np.concatenate([graph.flops, costs[:, 0]]),
-            bytes_accessed=np.concatenate([graph.bytes_accessed, costs[:, 1]]),
-            output_bytes=np.concatenate([graph.output_bytes, costs[:, 2]]),
-            edges=np.concatenate([graph.edges, np.array(self.edges, np.int64).reshape(-1, 2)]),
-            control=np.concatenate([graph.control, np.zeros(len(self.edges), np.bool_)]),
-            phase=np.concatenate([graph.phase, np.array(self.phase, np.int64)]),
-            mirror=np.concatenate([graph.mirror, np.array(self.mirror, np.int64)]),
-            group=np.concatenate([graph.group, np.full(len(self.names), -1)]),
-            measured_seconds=np.concatenate([graph.measured_seconds, np.full(len(self.names), np.nan)]),
-        )
+        return _appended(self.graph, self.names, self.kinds, self.costs, self.phase, self.mirror, self.edges)
 
-    def _add(self, suffix: str, op: int, phase: Phase, costs: tuple[float, float, float], reads: Iterable[int]) -> int:
+    def _add(self, suffix: str, op: int, phase: Phase, costs: Costs, reads: Iterable[int]) -> int:
         added = len(self.graph) + len(self.names)
         self.names.append(f"{self.graph.names[op]}.{suffix}")
         self.kinds.append(f"{self.graph.kinds[op]}.{suffix}" if phase is Phase.BACKWARD else suffix)
@@ -201,7 +187,7 @@ class _Builder:
         return self._add("grad", op, Phase.BACKWARD, costs, [*arriving, *saved])
 
     def _add_grad_weight(self, op: int, arriving: list[int], earlier: list[int]) -> int:
-        """The gradient of the weights that an op reads, added to what ops after it have made of the same weights."""
+        """The gradient of the weights that an op reads, added to those that later ops have computed for them."""
         times = 2.0 if self.kind[op] in _OF_TWO and len(self.weights[op]) == 2 else 1.0
         size = float(self.graph.weight_bytes[op])
         looks_up = self.graph.kinds[op].endswith(SPARSE) and len(self.weights[op]) == 1
@@ -216,9 +202,9 @@ class _Builder:
         return added
 
     def _backward_cost(self, op: int, times: float, gradient_bytes: float) -> tuple[float, float]:
-        """FLOP and bytes accessed of a gradient of the given size, for an op that is counted N times."""
+        """FLOP and bytes accessed of a gradient of the given size that costs `times` what its op does."""
         traffic = times * self.graph.bytes_accessed[op]
-        if self.kind[op] in _LOOK_UPS:  # which read no more than they wrote
+        if self.kind[op] in _LOOK_UPS:  # these read no more than they write
             traffic += max(gradient_bytes - self.graph.output_bytes[op], 0.0)
         return times * self.graph.flops[op], traffic
 
@@ -272,24 +258,32 @@ def _with_loss(forward: OpGraph) -> OpGraph:
     has_consumer[forward.edges[~forward.control, 0]] = True
     sinks = np.flatnonzero(~has_consumer & _needs_grad(forward))
     if len(sinks) == 0:
-        raise InputError(
-            f"graph {forward.name!r} has no weight to train; capture its forward pass alone, with --no-training "
-            "(in Python, training=False)"
-        )
-    loss = len(forward)
+        remedy = "capture its forward pass alone, with --no-training (in Python, training=False)"
+        raise InputError(f"graph {forward.name!r} has no weight to train; {remedy}")
+    costs = (0.0, float(forward.output_bytes[sinks].sum()), _LOSS_BYTES)
+    edges = [(sink, len(forward)) for sink in sinks.tolist()]
+    return _appended(forward, ["loss"], ["loss"], [costs], [Phase.FORWARD], [-1], edges)
+
+
+def _appended(
+    graph: OpGraph, names: list[str], kinds: list[str], costs: list[Costs], phase: list[Phase], mirror: list[int],
+    edges: list[tuple[int, int]],
+) -> OpGraph:  # fmt: skip
+    """The graph with further ops, which are in no group and not measured, and with edges to them."""
+    flops, bytes_accessed, output_bytes = np.array(costs).reshape(-1, 3).T
     return replace(
-        forward,
-        names=(*forward.names, "loss"),
-        kinds=(*forward.kinds, "loss"),
-        flops=np.append(forward.flops, 0.0),
-        bytes_accessed=np.append(forward.bytes_accessed, forward.output_bytes[sinks].sum()),
-        output_bytes=np.append(forward.output_bytes, _LOSS_BYTES),
-        edges=np.concatenate([forward.edges, np.stack([sinks, np.full(len(sinks), loss)], axis=1)]),
-        control=np.append(forward.control, np.zeros(len(sinks), np.bool_)),
-        phase=np.append(forward.phase, Phase.FORWARD),
-        mirror=np.append(forward.mirror, -1),
-        group=np.append(forward.group, -1),
-        measured_seconds=np.append(forward.measured_seconds, np.nan),
+        graph,
+        names=(*graph.names, *names),
+        kinds=(*graph.kinds, *kinds),
+        flops=np.append(graph.flops, flops),
+        bytes_accessed=np.append(graph.bytes_accessed, bytes_accessed),
+        output_bytes=np.append(graph.output_bytes, output_bytes),
+        edges=np.concatenate([graph.edges, np.array(edges, np.int64).reshape(-1, 2)]),
+        control=np.append(graph.control, np.zeros(len(edges), np.bool_)),
+        phase=np.append(graph.phase, phase),
+        mirror=np.append(graph.mirror, mirror),
+        group=np.append(graph.group, np.full(len(names), -1)),
+        measured_seconds=np.append(graph.measured_seconds, np.full(len(names), np.nan)),
     )
 
 
@@ -309,7 +303,7 @@ def _needs_grad(graph: OpGraph) -> list[bool]:
 
 
 def _aten(kind: str) -> str:
-    """The name of an ATen operation, "mm" for "aten.mm"; of other kinds nothing is known."""
+    """The name of an ATen operation, "mm" for "aten.mm"; "" for other kinds, whose gradients are not known."""
     library, _, name = kind.removesuffix(SPARSE).partition(".")
     return name if library == "aten" else ""
 

@@ -97,22 +97,18 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
         A transfer between two accelerators goes through host memory and takes twice as long. Raises InputError for a
         cycle, and for a node that only a CPU can run if there is none.
         """
-        check_count(name, self.maxFPGAs + self.maxCPUs)
         graph = self.graph(name)
-        kinds = ["gpu"] * self.maxFPGAs + ["cpu"] * self.maxCPUs
-        numbers = [*range(self.maxFPGAs), *range(self.maxCPUs)]
-        room = {"gpu": self.maxSizePerFPGA, "cpu": math.inf}
-        devices = tuple(
-            Device(f"{kind}:{i}", kind, 1.0, 1.0, room[kind]) for kind, i in zip(kinds, numbers, strict=True)
-        )
-        is_gpu = np.array([kind == "gpu" for kind in kinds])
-        pairs = np.ones((len(kinds), len(kinds)))
+        gpus = (Device(f"gpu:{i}", "gpu", 1.0, 1.0, self.maxSizePerFPGA) for i in range(self.maxFPGAs))
+        cpus = (Device(f"cpu:{i}", "cpu", 1.0, 1.0, math.inf) for i in range(self.maxCPUs))
+        devices = (*gpus, *cpus)
+        is_gpu = np.array([device.kind == "gpu" for device in devices])
+        pairs = np.ones((len(devices), len(devices)))
         cluster = Cluster(
             f"{self.maxFPGAs} accelerators and {self.maxCPUs} CPUs",
             devices,
             latency=0 * pairs,
             bandwidth=np.where(is_gpu[:, None] & is_gpu, BYTES_PER_SECOND / 2, BYTES_PER_SECOND),
-            channel=np.arange(len(kinds) ** 2).reshape(pairs.shape),
+            channel=np.arange(len(devices) ** 2).reshape(pairs.shape),
         )
         return Problem(graph, cluster, "none", timed_by="recorded")
 
@@ -121,16 +117,16 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Probe(msgspec.Struct, frozen=True):
-    """What tells a workload from other JSON files."""
+    """The field by which a workload differs from other JSON files."""
 
     maxFPGAs: Any = None  # noqa: N815
 
 
 def is_workload(path: Path) -> bool:
-    """Whether a file is a workload, though perhaps a damaged one; false for what cannot be read."""
+    """Whether a file is a workload, perhaps a damaged one; false for what cannot be read."""
     try:
         return path.suffix == ".json" and msgspec.json.decode(read_file(path, ""), type=Probe).maxFPGAs is not None
-    except (ValueError, RecursionError):  # the reader that takes it for something else says what is wrong with it
+    except (ValueError, RecursionError):  # the reader of the other formats says what is wrong with it
         return False
 
 

@@ -18,12 +18,11 @@ _MISSING = {"phase": 0, "mirror": -1, "group": -1, "measured_seconds": np.nan}  
 def to_networkx(graph: OpGraph) -> nx.DiGraph[int]:
     """Nodes 0, 1, ... with a name, a kind and the columns; edges with `control` and their `position` in the graph.
 
-    Weights are attributes of the graph. What a graph may say in addition is there where it does: of nodes
-    `transfer_bytes`, `measured_on` and `devices`, of edges `edge_bytes`. Where several edges join the same two ops, it
-    is a `MultiDiGraph`.
+    Weights are attributes of the graph. Optional columns are there if the graph has them: of nodes `transfer_bytes`,
+    `measured_on` and `devices`, of edges `edge_bytes`. With several edges between two ops, it is a `MultiDiGraph`.
     """
-    several = len(np.unique(graph.edges, axis=0)) < len(graph.edges)
-    made: nx.DiGraph[int] = (nx.MultiDiGraph if several else nx.DiGraph)(
+    is_multi = len(np.unique(graph.edges, axis=0)) < len(graph.edges)
+    made: nx.DiGraph[int] = (nx.MultiDiGraph if is_multi else nx.DiGraph)(
         name=graph.name, weights=graph.weights.tolist(), weight_uses=[tuple(use) for use in graph.weight_uses.tolist()]
     )
     columns = {key: getattr(graph, key).tolist() for key in COLUMNS}
@@ -45,9 +44,9 @@ def to_networkx(graph: OpGraph) -> nx.DiGraph[int]:
 
 
 def from_networkx(made: nx.DiGraph[Any], *, name: str = "") -> OpGraph:
-    """An op graph from any directed graph; what its nodes do not say is zero, or nothing.
+    """An op graph from any directed graph; what its nodes leave out is zero or empty.
 
-    Nodes may be anything; those without a `name` are called by their text. Edges come by `position`, and those without
+    Nodes may be of any type; the name of one without a `name` is its text. Edges come by `position`, and those without
     one after them. Raises InputError for an undirected graph, a cycle, or an attribute that makes no sense.
     """
     if not made.is_directed():
@@ -68,7 +67,7 @@ def from_networkx(made: nx.DiGraph[Any], *, name: str = "") -> OpGraph:
             weights=np.array(made.graph.get("weights", []), np.float64),
             weight_uses=np.array(made.graph.get("weight_uses", []), np.int64).reshape(-1, 2),
             **columns,
-            **_said_in_addition(nodes, [edge for _, _, edge in edges]),
+            **_optional_columns(nodes, [edge for _, _, edge in edges]),
         )
     except InputError:
         raise
@@ -76,7 +75,7 @@ def from_networkx(made: nx.DiGraph[Any], *, name: str = "") -> OpGraph:
         raise InputError(f"a networkx graph with attributes that make no sense: {error}") from error
 
 
-def _said_in_addition(nodes: Sequence[dict[str, Any]], edges: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def _optional_columns(nodes: Sequence[dict[str, Any]], edges: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Columns of an `OpGraph` that few graphs have."""
     said: dict[str, Any] = {}
     if any("transfer_bytes" in node for node in nodes):

@@ -1,8 +1,8 @@
 """Op graphs as ONNX models, both ways.
 
 `load_onnx` reads any ONNX model as a forward pass (`graphs.formats.onnx_model` says how) and, exactly, what
-`save_onnx` wrote (`graphs.formats.onnx_op_graph`). The package onnx is optional, and slow to import: whatever needs it
-is imported where it is used.
+`save_onnx` wrote (`graphs.formats.onnx_op_graph`). The package onnx is optional, and slow to import: it is
+imported where it is used.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from graphs.formats.naming import name_of
+from graphs.formats import name_of
 from graphs.foundation.documents import read_file
-from graphs.foundation.errors import InputError
+from graphs.foundation.errors import InputError, located
 from graphs.foundation.files import write_whole
 from graphs.op_graph import OpGraph
 
@@ -35,9 +35,8 @@ def load_onnx(path: Path, *, sizes: Mapping[str, int] | None = None) -> OpGraph:
     from graphs.formats.onnx_op_graph import is_op_graph, read_op_graph
 
     try:
-        return read_op_graph(model) if is_op_graph(model) else forward_graph(model, name_of(path), sizes or {})
-    except InputError as error:
-        raise InputError(f"{path}: {error}") from error
+        with located(path):
+            return read_op_graph(model) if is_op_graph(model) else forward_graph(model, name_of(path), sizes or {})
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is damaged: {error}") from error
 
@@ -58,7 +57,7 @@ def _require_onnx(path: Path) -> None:
 
 
 def _check_texts(path: Path, graph: GraphProto) -> None:
-    """Protobuf gives names that are not UTF-8 as bytes, without a word."""
+    """Raise InputError for names that are not UTF-8: protobuf silently gives them as bytes."""
     texts: list[str | bytes] = [graph.name]
     for node in graph.node:
         texts += [node.name, node.op_type, node.domain, *node.input, *node.output]
@@ -78,7 +77,7 @@ def _parsed(path: Path) -> ModelProto:
     model = ModelProto()
     try:
         model.ParseFromString(raw)
-    except Exception as error:  # protobuf's, of whichever implementation
+    except Exception as error:  # of any implementation of protobuf
         raise InputError(f"{path} is damaged: it is no ONNX model ({error})") from error
     if not model.graph.node:
         raise InputError(f"{path} holds no ONNX model with any nodes")

@@ -1,6 +1,6 @@
 """What `save_onnx` writes: an ONNX model whose nodes carry the columns of an `OpGraph` as attributes.
 
-The nodes belong to a domain of our own, "placelab". Whatever shows ONNX models shows it, and no runtime can run it.
+The nodes belong to a domain of our own, "placelab". Viewers of ONNX models show it; no runtime can run it.
 
     Weight            bytes                                             -> "weight.0"
     <kind of an op>   position, flops, bytes_accessed, output_bytes,    -> "op.0"
@@ -21,7 +21,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, helper
+from onnx import AttributeProto, ModelProto, NodeProto, TensorProto, helper
 
 from graphs.foundation.errors import InputError
 from graphs.grouping import MERGED
@@ -42,8 +42,19 @@ def is_op_graph(model: ModelProto) -> bool:
 
 def written_op_graph(graph: OpGraph) -> ModelProto:
     """The model of a graph."""
+    incoming = _by_owner(graph.edges[:, 1].tolist(), len(graph))
+    uses = _by_owner(graph.weight_uses[:, 0].tolist(), len(graph))
+    nodes = [
+        helper.make_node("Weight", [], [f"weight.{i}"], domain=WEIGHTS, bytes=_double("bytes", size))
+        for i, size in enumerate(graph.weights.tolist())
+    ]
+    for op in graph.topological_order.tolist():  # the order that ONNX asks for
+        nodes.append(_written_op(graph, op, incoming[op], uses[op]))
+    last = sorted(set(range(len(graph))) - set(graph.edges[:, 0].tolist()))
+    outputs = [helper.make_tensor_value_info(f"op.{op}", TensorProto.UINT8, [None]) for op in last]
     domains = [helper.make_opsetid(domain, VERSION) for domain in (DOMAIN, WEIGHTS)]
-    return helper.make_model(_written(graph), producer_name="placelab", opset_imports=domains)
+    made = helper.make_graph(nodes, graph.name, [], outputs)
+    return helper.make_model(made, producer_name="placelab", opset_imports=domains)
 
 
 def read_op_graph(model: ModelProto) -> OpGraph:
@@ -51,24 +62,37 @@ def read_op_graph(model: ModelProto) -> OpGraph:
     version = max(opset.version for opset in model.opset_import if opset.domain == DOMAIN)
     if version != VERSION:
         raise InputError(f"written as version {version}, this placelab reads version {VERSION}")
-    return _read(model.graph)
+    graph = model.graph
+    nodes: dict[str, list[_Node]] = {DOMAIN: [], WEIGHTS: []}
+    for proto in graph.node:
+        if proto.domain == MEMBERS:
+            raise InputError(MERGED)
+        if proto.domain not in nodes:
+            raise InputError(f"node {proto.name!r} is of the domain {proto.domain!r}; expected nodes that we wrote")
+        nodes[proto.domain].append(_Node(proto))
+    ops = sorted(nodes[DOMAIN], key=lambda node: node.integer("position", -1))
+    edges, uses = _edges(ops), _weight_uses(ops, nodes[WEIGHTS])
+    _check_positions("position", [node.integer("position", -1) for node in ops])
+    _check_positions("edges", [edge[0] for edge in edges])
+    _check_positions("weight_uses", [use[0] for use in uses])
+    columns: dict[str, Any] = {key: np.array([node.number(key) for node in ops]) for key in _COSTS}
+    columns |= {key: np.array([node.integer(key, neutral) for node in ops]) for key, neutral in _NUMBERS.items()}
+    return OpGraph(
+        graph.name,
+        tuple(node.proto.name for node in ops),
+        tuple(node.proto.op_type for node in ops),
+        **columns,
+        measured_seconds=np.array([node.number("measured_seconds", math.nan) for node in ops]),
+        edges=np.array([edge[1:3] for edge in edges], np.int64).reshape(-1, 2),
+        control=np.array([edge[3] != 0 for edge in edges], np.bool_),
+        edge_bytes=np.array([edge[4] for edge in edges], np.float64),
+        **_optional_columns(ops),
+        weights=np.array([node.number("bytes") for node in nodes[WEIGHTS]]),
+        weight_uses=np.array([use[1:] for use in uses], np.int64).reshape(-1, 2),
+    )
 
 
 # ---- writing ----
-
-
-def _written(graph: OpGraph) -> GraphProto:
-    incoming = _by_owner(graph.edges[:, 1].tolist(), len(graph))
-    uses = _by_owner(graph.weight_uses[:, 0].tolist(), len(graph))
-    nodes = [
-        helper.make_node("Weight", [], [f"weight.{i}"], domain=WEIGHTS, bytes=_double("bytes", size))
-        for i, size in enumerate(graph.weights.tolist())
-    ]
-    for op in graph.topological_order.tolist():  # ONNX asks for it
-        nodes.append(_written_op(graph, op, incoming[op], uses[op]))
-    last = sorted(set(range(len(graph))) - set(graph.edges[:, 0].tolist()))
-    outputs = [helper.make_tensor_value_info(f"op.{op}", TensorProto.UINT8, [None]) for op in last]
-    return helper.make_graph(nodes, graph.name, [], outputs)
 
 
 def _written_op(graph: OpGraph, op: int, edges: list[int], uses: list[int]) -> NodeProto:
@@ -114,36 +138,6 @@ def _by_owner(owners: Iterable[int], count: int) -> list[list[int]]:
 # ---- reading ----
 
 
-def _read(graph: GraphProto) -> OpGraph:
-    nodes: dict[str, list[_Node]] = {DOMAIN: [], WEIGHTS: []}
-    for proto in graph.node:
-        if proto.domain == MEMBERS:
-            raise InputError(MERGED)
-        if proto.domain not in nodes:
-            raise InputError(f"node {proto.name!r} is of the domain {proto.domain!r}; expected nodes that we wrote")
-        nodes[proto.domain].append(_Node(proto))
-    ops = sorted(nodes[DOMAIN], key=lambda node: node.integer("position", -1))
-    edges, uses = _edges(ops), _weight_uses(ops, nodes[WEIGHTS])
-    _check_positions("position", [node.integer("position", -1) for node in ops])
-    _check_positions("edges", [edge[0] for edge in edges])
-    _check_positions("weight_uses", [use[0] for use in uses])
-    columns: dict[str, Any] = {key: np.array([node.number(key) for node in ops]) for key in _COSTS}
-    columns |= {key: np.array([node.integer(key, neutral) for node in ops]) for key, neutral in _NUMBERS.items()}
-    return OpGraph(
-        graph.name,
-        tuple(node.proto.name for node in ops),
-        tuple(node.proto.op_type for node in ops),
-        **columns,
-        measured_seconds=np.array([node.number("measured_seconds", math.nan) for node in ops]),
-        edges=np.array([edge[1:3] for edge in edges], np.int64).reshape(-1, 2),
-        control=np.array([edge[3] != 0 for edge in edges], np.bool_),
-        edge_bytes=np.array([edge[4] for edge in edges], np.float64),
-        **_said_in_addition(ops),
-        weights=np.array([node.number("bytes") for node in nodes[WEIGHTS]]),
-        weight_uses=np.array([use[1:] for use in uses], np.int64).reshape(-1, 2),
-    )
-
-
 def _edges(ops: Sequence[_Node]) -> list[tuple[int, int, int, int, float]]:
     """Position, producer, consumer, whether it only orders, and the bytes of its own message or NaN; sorted."""
     op_of = {node.output: op for op, node in enumerate(ops)}
@@ -170,7 +164,7 @@ def _weight_uses(ops: Sequence[_Node], weights: Sequence[_Node]) -> list[tuple[i
     return sorted(uses)
 
 
-def _said_in_addition(ops: Sequence[_Node]) -> dict[str, Any]:
+def _optional_columns(ops: Sequence[_Node]) -> dict[str, Any]:
     """Columns of an `OpGraph` that few graphs have."""
     sent = [node.numbers("transfer_bytes") or [node.number("output_bytes")] for node in ops]
     measured = [dict(zip(node.texts("measured_devices"), node.numbers("measured_on"), strict=False)) for node in ops]
@@ -197,7 +191,7 @@ def _check_positions(what: str, found: list[int]) -> None:
 
 
 class _Node:
-    """A node that we wrote, whose attributes are looked at before they are believed."""
+    """A node that we wrote, whose attributes are checked as they are read."""
 
     def __init__(self, proto: NodeProto) -> None:
         self.proto = proto

@@ -17,11 +17,11 @@ from pathlib import Path
 
 import numpy as np
 
-from graphs.formats.naming import name_of
+from graphs.formats import name_of
 from graphs.foundation.documents import read_file
 from graphs.foundation.errors import InputError
 from graphs.foundation.files import write_whole
-from graphs.op_graph import Ints, OpGraph, Phase
+from graphs.op_graph import OpGraph, Phase
 
 _LAYER = re.compile(
     r"(?P<id>\S+) -- (?P<what>.*) -- forward_compute_time=(?P<forward>[^,]+), "
@@ -70,12 +70,13 @@ class LayerProfile:
         np.add.at(read, forward[:, 1], size[forward[:, 0]])
         numbers = np.arange(len(trained))
         updates = 2 * count + numbers
-        edges = (forward, _pairs(ops, count + ops), count + forward[:, ::-1], _pairs(count + trained, updates))
-        columns = (
-            [layer.forward_seconds for layer in self.layers],
-            [layer.backward_seconds for layer in self.layers],
-            np.zeros(len(trained)),
-        )
+        edges = (  # layer -> layer, layer -> its backward op, and backward; backward op -> update
+            forward, np.column_stack([ops, count + ops]), count + forward[:, ::-1],
+            np.column_stack([count + trained, updates]),
+        )  # fmt: skip
+        uses = [np.column_stack([users, numbers]) for users in (trained, count + trained, updates)]
+        forward_seconds = [layer.forward_seconds for layer in self.layers]
+        backward_seconds = [layer.backward_seconds for layer in self.layers]
         ids = [layer.id for layer in self.layers]
         return OpGraph(
             self.name,
@@ -87,19 +88,23 @@ class LayerProfile:
             output_bytes=np.concatenate([size, read, np.zeros(len(trained))]),
             edges=np.concatenate(edges),
             weights=weights[trained],
-            weight_uses=np.concatenate([_pairs(users, numbers) for users in (trained, count + trained, updates)]),
+            weight_uses=np.concatenate(uses),
             phase=np.repeat([Phase.FORWARD, Phase.BACKWARD, Phase.UPDATE], [count, count, len(trained)]),
             mirror=np.concatenate([np.full(count, -1), ops, trained]),
-            measured_seconds=np.concatenate(columns),
+            measured_seconds=np.concatenate([forward_seconds, backward_seconds, np.zeros(len(trained))]),
         )  # fmt: skip
 
 
 def load_layer_profile(path: Path) -> LayerProfile:
     """Read a profile. Raises InputError, naming the line, for a file that is missing or is not one."""
-    text = _text(path)
+    raw = read_file(path, "PipeDream's profiler writes it as graph.txt")
+    try:
+        lines = raw.decode().replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is damaged: {error}") from error
     layers: dict[str, Layer] = {}
     edges: list[tuple[str, str]] = []
-    for number, line in enumerate(map(str.rstrip, text.split("\n")), start=1):
+    for number, line in enumerate(map(str.rstrip, lines), start=1):
         if match := _EDGE.fullmatch(line):
             edges.append((match["producer"], match["consumer"]))
         elif match := _LAYER.fullmatch(line):
@@ -123,18 +128,6 @@ def save_layer_profile(profile: LayerProfile, path: Path) -> None:
     """Write what `load_layer_profile` reads."""
     lines = [_line(layer) for layer in profile.layers] + [f"\t{u} -- {v}" for u, v in profile.edges]
     write_whole(path, "\n".join(lines) + "\n")
-
-
-def _text(path: Path) -> str:
-    raw = read_file(path, "PipeDream's profiler writes it as graph.txt")
-    try:
-        return raw.decode().replace("\r\n", "\n").replace("\r", "\n")
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path} is damaged: {error}") from error
-
-
-def _pairs(first: Ints, second: Ints) -> Ints:
-    return np.stack([first, second], axis=1)
 
 
 def _layer(match: re.Match[str], place: str) -> Layer:

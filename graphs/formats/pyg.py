@@ -13,18 +13,9 @@ if TYPE_CHECKING:
     from torch_geometric.data import Data
 
 COLUMNS = (
-    "flops",
-    "bytes_accessed",
-    "output_bytes",
-    "phase",
-    "mirror",
-    "group",
-    "measured_seconds",
-    "control",
-    "weights",
-    "transfer_bytes",
-    "edge_bytes",
-)
+    "flops", "bytes_accessed", "output_bytes", "phase", "mirror", "group", "measured_seconds", "control", "weights",
+    "transfer_bytes", "edge_bytes",
+)  # fmt: skip
 
 
 def to_pyg(graph: OpGraph) -> Data:
@@ -55,9 +46,7 @@ def from_pyg(data: Data) -> OpGraph:
     try:
         columns = {key: data[key].numpy() for key in COLUMNS}
         return OpGraph(
-            data["name"],
-            tuple(data["names"]),
-            tuple(data["kinds"]),
+            *(data["name"], tuple(data["names"]), tuple(data["kinds"])),
             edges=data["edge_index"].numpy().T,
             weight_uses=data["weight_uses"].numpy(),
             measured_on={device: seconds.numpy() for device, seconds in data["measured_on"].items()},

@@ -1,1 +1,1 @@
-"""What knows no graph: errors, look-up by name, a user's own code, files and documents, quantities."""
+"""What all rooms share and is not about graphs: errors, look-up by name, users' own code, files, quantities."""

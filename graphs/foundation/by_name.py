@@ -1,8 +1,8 @@
-"""The look-up by name: an extension is a file in its folder, and the file's name is its name.
+"""Look-up by name: an extension is a file in its folder, and the file's name is its name.
 
 Every extension file has a `build` whose keywords are its knobs: a function, or a dataclass. A spec says what to build:
 
-- `rnnlm:layers=4,steps=40`: a name with knobs; the value of a knob that has no default may stand alone,
+- `rnnlm:layers=4,steps=40`: a name with knobs; the name of a knob that has no default may be left out,
   `expert:split.json`;
 - `path/to/my.py:build`, or `path/to/my.py:build:knob=3,other=x`: a function in a user's own file, and its knobs after
   a second colon. It returns what the folder's own extensions return.
@@ -37,7 +37,7 @@ FOLDERS = (
     "placers.learned.gdp.networks",
     "training.ppo_rewards",
 )
-LEAST = {"graphs.families": 1, "graphs.clusters": 1}  # of whole numbers there: layers, devices; elsewhere 0
+LEAST = {"graphs.families": 1, "graphs.clusters": 1}  # whole numbers there (layers, devices); elsewhere 0
 
 Built = TypeVar("Built")
 
@@ -56,7 +56,7 @@ class Own(NamedTuple):
 
 @dataclass(frozen=True)
 class OwnExtension(Generic[Built]):
-    """What a function in a user's own file built, called by the spec that builds it again, whatever it calls itself."""
+    """What a function in a user's own file built; its name is the spec that builds it again."""
 
     folder: ClassVar[str]  # of placelab's own extensions of this kind
 
@@ -84,7 +84,7 @@ class Named:
 def built_in(folder: str) -> tuple[str, ...]:
     """Names of placelab's own extensions in a folder such as "graphs.families", sorted; imports none of them.
 
-    What is published, such as a suite, is made of these: it must not depend on what else is installed.
+    Suites and other published results use these alone: they must not depend on what else is installed.
     """
     return tuple(sorted(_files(folder)))
 

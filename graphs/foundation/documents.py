@@ -17,14 +17,13 @@ from typing import Any, TypeVar, get_args
 
 import msgspec
 
-from graphs.foundation.errors import InputError
+from graphs.foundation.errors import InputError, located
 
 Document = TypeVar("Document")
 
-MOST_BYTES = 2**30  # decompressed: a graph of millions of ops, and not yet all of a laptop's memory
-PIPES = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")  # open already, or as good as
-_PIECE = 2**20  # bytes decompressed at once
-_TOO_DEEP = "its brackets are nested too deeply"
+MOST_BYTES = 2**30  # decompressed: enough for a graph of millions of ops, and less than a laptop's memory
+_CHUNK = 2**20  # bytes decompressed at once
+PIPES = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")  # no regular files, and read nevertheless
 
 _AT = re.compile(r"^(?P<what>.*?)(?: - at `(?:\$|key in \$)\.?(?P<where>.*)`)?$", re.DOTALL)
 _STEP = re.compile(r"\[(\d+)\]|([^.\[\]]+)")
@@ -34,24 +33,29 @@ def read_document(
     path: Path, kind: type[Document], *, version: int, remedy: str,
     earlier: Mapping[int, type[Document]] = MappingProxyType({}),
 ) -> Document:  # fmt: skip
-    """The document in a TOML, JSON or gzipped JSON file; `remedy` says how one comes by such a file.
+    """The document in a TOML, JSON or gzipped JSON file; `remedy` says how to get such a file.
 
     `earlier` says which kind of document a file of each earlier version holds, where these are read as well.
 
     Raises InputError, naming the file and the place in it, if it is missing, damaged, or of another version, or says
     the same thing twice.
     """
-    content = _parsed(path, read_file(path, remedy))
+    raw = read_file(path, remedy)
     try:
-        _check_schema(content, kind)
-        written = _version(content, (*earlier, version))
-        return msgspec.convert(content, earlier.get(written, kind))
-    except InputError as error:
-        raise InputError(f"{path}: {error}") from error
-    except msgspec.ValidationError as error:
-        raise InputError(f"{path}: {_explained(str(error), content)}") from error
+        with located(path):
+            content = tomllib.loads(raw.decode()) if path.suffix == ".toml" else _of_json(raw)
+            _check_schema(content, kind)
+            written = _version(content, (*earlier, version))
+            try:
+                return msgspec.convert(content, earlier.get(written, kind))
+            except msgspec.ValidationError as error:
+                raise InputError(_explained(str(error), content)) from error
+    except InputError:
+        raise
     except RecursionError:
-        raise InputError(f"{path} is damaged: {_TOO_DEEP}") from None
+        raise InputError(f"{path} is damaged: its brackets are nested too deeply") from None
+    except ValueError as error:  # bytes that are no text, text that is no TOML or JSON, numbers of thousands of digits
+        raise InputError(f"{path} is damaged: {str(error).partition('; use sys.')[0]}") from error
 
 
 def _check_schema(content: object, kind: type[Any]) -> None:
@@ -64,14 +68,14 @@ def _check_schema(content: object, kind: type[Any]) -> None:
 
 
 def read_file(path: Path, remedy: str) -> bytes:
-    """What a file holds, decompressed if its name ends in ".gz"; `remedy` says how one comes by such a file.
+    """What a file holds, decompressed if its name ends in ".gz"; `remedy` says how to get such a file.
 
-    Raises InputError, naming the file, if it is missing, cannot be read or decompressed, or is no regular file, which
-    one might wait for forever; standard input and pipes of the shell are read.
+    Raises InputError, naming the file, if it is missing, cannot be read or decompressed, or is no regular file, whose
+    reading might never end; standard input and pipes of the shell are read.
     """
     try:
-        waits = not (path.is_file() or path.is_dir() or str(path).startswith(PIPES))
-        if waits and path.exists():
+        may_block = not (path.is_file() or path.is_dir() or str(path).startswith(PIPES))
+        if may_block and path.exists():
             raise InputError(f"{path} cannot be read: it is no regular file")
         raw = path.read_bytes()
         return _decompressed(path, raw) if path.suffix == ".gz" else raw
@@ -86,28 +90,17 @@ def read_file(path: Path, remedy: str) -> bytes:
 
 
 def _decompressed(path: Path, raw: bytes) -> bytes:
-    pieces: list[bytes] = []
+    chunks: list[bytes] = []
     with gzip.GzipFile(fileobj=io.BytesIO(raw)) as stream:
-        while piece := stream.read(_PIECE):
-            pieces.append(piece)
-            if len(pieces) * _PIECE > MOST_BYTES:
+        while chunk := stream.read(_CHUNK):
+            chunks.append(chunk)
+            if len(chunks) * _CHUNK > MOST_BYTES:
                 raise InputError(f"{path} holds more than {MOST_BYTES / 2**30:g} GiB; decompress it first")
-    return b"".join(pieces)
+    return b"".join(chunks)
 
 
-def _parsed(path: Path, raw: bytes) -> Any:  # whatever the file holds
-    try:
-        return tomllib.loads(raw.decode()) if path.suffix == ".toml" else _of_json(raw)
-    except InputError as error:
-        raise InputError(f"{path}: {error}") from error
-    except RecursionError:
-        raise InputError(f"{path} is damaged: {_TOO_DEEP}") from None
-    except ValueError as error:  # bytes that are no text, text that is no TOML or JSON, numbers of thousands of digits
-        raise InputError(f"{path} is damaged: {str(error).partition('; use sys.')[0]}") from error
-
-
-def _of_json(raw: bytes) -> Any:
-    """Raises InputError for a key that is given twice: the first would be dropped without a word."""
+def _of_json(raw: bytes) -> Any:  # whatever the file holds
+    """Raises InputError for a key that is given twice: the first would be dropped silently."""
     content = msgspec.json.decode(raw)
     json.loads(raw, object_pairs_hook=_checked)
     return content

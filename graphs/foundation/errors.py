@@ -1,7 +1,8 @@
-"""The ways in which a user's input can be refused, each with its exit code; the sentence for an unknown name."""
+"""The errors that a user's input can cause, each with its exit code, and the sentence for an unknown name."""
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 MOST_NAMED = 30  # names that a sentence lists
 
@@ -20,6 +21,15 @@ class DoesNotFitError(RuntimeError):
     """No plan fits the devices' memory; the message says what is needed and what there is."""
 
     exit_code = 3
+
+
+@contextmanager
+def located(where: object) -> Iterator[None]:
+    """Put where it was found, such as a file, before the message of an InputError that is raised inside."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from error
 
 
 def unknown(what: str, name: str, existing: Iterable[str]) -> str:

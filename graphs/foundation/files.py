@@ -1,10 +1,13 @@
-"""Files that are written: each is replaced in one step, or not at all."""
+"""Files that are written: replaced in one step or not at all, checked before long work, locked while they grow."""
 
 from __future__ import annotations
 
+import fcntl
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 from graphs.foundation.errors import InputError
 
@@ -21,8 +24,8 @@ def write_whole(path: Path, content: bytes | str) -> None:
 def replace_whole(path: Path, write: Callable[[Path], object]) -> None:
     """The same for what writes to a path by itself: `write` gets the name of a new file in the same folder.
 
-    The file is new, with the permissions of any new file, and takes the place of `path` once it is complete; where
-    `path` is a link, of what it leads to. What is no file, such as a pipe or /dev/stdout, is written to as it is.
+    The new file replaces `path` once it is complete; where `path` is a link, the file that it leads to. What is no
+    file, such as a pipe or /dev/stdout, is written to directly.
     """
     target = Path(os.path.realpath(path))
     unfinished = target.with_name(f".{target.name}.{os.getpid()}.unfinished")
@@ -39,10 +42,10 @@ def replace_whole(path: Path, write: Callable[[Path], object]) -> None:
 
 
 def check_writable(*files: Path | str | None, endings: tuple[str, ...] = (), inputs: Iterable[object] = ()) -> None:
-    """Raise InputError for a file that cannot be written, before the work that its loss would waste.
+    """Raise InputError for a file that cannot be written, before the long work whose result it is for.
 
-    Its name must end in one of the endings, if any are given. It must be none of the inputs, which are files or
-    whatever else a command is given, and no other of the files.
+    Its name must end in one of the endings, if any are given. It must differ from the inputs, which are files or
+    anything else that a command is given, and from the other files.
     """
     taken = {Path(each).resolve() for each in inputs if isinstance(each, str | Path) and "\0" not in str(each)}
     for file in files:
@@ -56,11 +59,8 @@ def check_writable(*files: Path | str | None, endings: tuple[str, ...] = (), inp
             raise InputError(f"cannot write {path}: its name must end in {' or '.join(endings)}")
         if not path.parent.is_dir():
             is_file = path.parent.exists()
-            raise InputError(
-                f"cannot write {path}: {path.parent} is a file, not a folder"
-                if is_file
-                else f"cannot write {path}: the folder {path.parent} does not exist"
-            )
+            why = f"{path.parent} is a file, not a folder" if is_file else f"the folder {path.parent} does not exist"
+            raise InputError(f"cannot write {path}: {why}")
         if path.is_dir():
             raise InputError(f"cannot write {path}: it is a folder; name a file")
         if not os.access(path if path.exists() else path.parent, os.W_OK):
@@ -68,8 +68,49 @@ def check_writable(*files: Path | str | None, endings: tuple[str, ...] = (), inp
 
 
 def check_readable(path: Path, remedy: str) -> None:
-    """Raise InputError for a file that is not there; `remedy` says how one comes by it."""
+    """Raise InputError for a file that is not there; `remedy` says how to get it."""
     if not path.exists():
         raise InputError(f"{path} does not exist; {remedy}")
     if path.is_dir():
         raise InputError(f"{path} is a folder; name a file")
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold the lock of a file, so that one process at a time adds to it; the lock is another file in its folder.
+
+    A process that ends, however it does, holds it no longer.
+
+    Raises InputError, naming the process, if another one holds it, or if the folder cannot be written to.
+    """
+    lock = path.with_name(f".{path.name}.lock")
+    try:
+        file = _acquired(lock)
+    except BlockingIOError:
+        holder = lock.read_text().strip() if lock.exists() else ""
+        other = f"another process ({holder})" if holder else "another process"
+        raise InputError(f"{other} is writing {path}; wait until it ends, or name another file") from None
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror or error}") from error
+    with file:
+        try:
+            yield
+        finally:
+            lock.unlink(missing_ok=True)
+
+
+def _acquired(lock: Path) -> BinaryIO:
+    """The open lock file, with the number of this process. Raises BlockingIOError if another holds it."""
+    while True:
+        file = lock.open("a+b")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if lock.exists() and os.path.samestat(os.fstat(file.fileno()), lock.stat()):
+                file.truncate(0)
+                file.write(str(os.getpid()).encode())
+                file.flush()
+                return file
+        except BaseException:
+            file.close()
+            raise
+        file.close()  # its holder removed it in the meantime

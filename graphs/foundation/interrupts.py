@@ -1,4 +1,4 @@
-"""Ctrl-C at a moment of our choosing: between two steps of long work, where the state is whole."""
+"""Ctrl-C takes effect between two steps of long work, where the state is consistent."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Extensions that other installed packages bring, through entry points of the groups `placelab.placers`, and so on.
 
 The value of an entry point is a module with a function `build`, as the files of placelab's own folders are, or
-`module:attribute`, where the attribute is such a function or has one. A package that cannot be imported disturbs
-nothing until its extension is asked for.
+`module:attribute`, where the attribute is such a function or has one. A package that cannot be imported causes no
+error until its extension is used.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from graphs.foundation.errors import InputError, reason
 
 @dataclass(frozen=True)
 class Plugin:
-    """What installed packages offer under one name of one kind."""
+    """The extensions of one name and kind in installed packages; more than one cannot be used."""
 
     name: str
     kind: str  # "placers"

@@ -6,10 +6,22 @@ import re
 
 from graphs.foundation.errors import InputError
 
-# Prefixes and units of time: powers of ten, or factors.
-_DECIMAL = {"": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15}
-_BINARY = {"Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40}
-_SECONDS = {"s": 0, "ms": -3, "us": -6, "µs": -6, "ns": -9}
+Scale = tuple[int, float]  # a power of ten, and a factor
+
+
+def _prefixed(unit: str, factor: float = 1.0, *, binary: bool = True) -> dict[str, Scale]:
+    decimal = {"": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15}
+    powers_of_two = {"Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40} if binary else {}
+    symbols: dict[str, Scale] = {f"{prefix}{unit}": (power, factor) for prefix, power in decimal.items()}
+    return symbols | {f"{prefix}{unit}": (0, factor * size) for prefix, size in powers_of_two.items()}
+
+
+_SYMBOLS: dict[str, dict[str, Scale]] = {
+    "bytes": _prefixed("B"),
+    "bytes/s": _prefixed("B/s") | _prefixed("bit/s", 0.125) | _prefixed("bps", 0.125),
+    "FLOP/s": _prefixed("FLOP/s", binary=False),
+    "seconds": {"s": (0, 1.0), "ms": (-3, 1.0), "us": (-6, 1.0), "µs": (-6, 1.0), "ns": (-9, 1.0)},
+}
 _EXAMPLES = {"bytes": "16GiB", "bytes/s": "732GB/s", "FLOP/s": "9.3TFLOP/s", "seconds": "10us"}
 _NUMBER = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-zµ/]+)")
 
@@ -23,7 +35,7 @@ def parse(given: float | str, unit: str) -> float:
     if not isinstance(given, str):
         return float(given)
     match = _NUMBER.fullmatch(given.strip())
-    scale = _scale(match[2], unit) if match else None
+    scale = _SYMBOLS[unit].get(match[2]) if match else None
     if match is None or scale is None:
         example = _EXAMPLES[unit]
         raise InputError(f"expected a number of {unit} without quotes, or text such as {example!r}, got {given!r}")
@@ -35,43 +47,11 @@ def written(value: float, unit: str) -> float | str:
     """The shortest text with a unit that `parse` reads as exactly this value, or else the value itself."""
     if value == 0:
         return 0.0
-    texts = [f"{number}{symbol}" for symbol, number in _candidates(value, unit)]
-    exact = [text for text in texts if parse(text, unit) == value]
+    exact = []
+    for symbol, (power, factor) in _SYMBOLS[unit].items():
+        number = value / (10.0**power * factor)
+        text = f"{number:.12g}{symbol}"
+        is_usual = factor == 1 or unit == "bytes"  # bandwidths are written in decimal bytes
+        if is_usual and 0.001 <= number < 1e6 and parse(text, unit) == value:
+            exact.append(text)
     return min(exact, key=len, default=value)
-
-
-def _scale(symbol: str, unit: str) -> tuple[int, float] | None:
-    """Power of ten and factor of a unit symbol, or None if it is not one of this quantity."""
-    if unit == "seconds":
-        return (_SECONDS[symbol], 1.0) if symbol in _SECONDS else None
-    for ending, factor in _endings(unit).items():
-        prefix = symbol.removesuffix(ending)
-        if symbol.endswith(ending) and prefix in _DECIMAL:
-            return _DECIMAL[prefix], factor
-        if symbol.endswith(ending) and prefix in _BINARY and unit != "FLOP/s":
-            return 0, factor * _BINARY[prefix]
-    return None
-
-
-def _endings(unit: str) -> dict[str, float]:
-    return {
-        "bytes": {"B": 1.0},
-        "bytes/s": {"B/s": 1.0, "bit/s": 0.125, "bps": 0.125},
-        "FLOP/s": {"FLOP/s": 1.0},
-    }[unit]
-
-
-def _candidates(value: float, unit: str) -> list[tuple[str, str]]:
-    """Unit symbols, and the value's number in each, plainly written."""
-    if unit == "seconds":
-        scales = {symbol: 10.0**power for symbol, power in _SECONDS.items() if symbol != "µs"}
-    else:
-        ending = next(iter(_endings(unit)))
-        scales = {f"{prefix}{ending}": 10.0**power for prefix, power in _DECIMAL.items()}
-        if unit == "bytes":
-            scales |= {f"{prefix}{ending}": factor for prefix, factor in _BINARY.items()}
-    return [(symbol, f"{value / scale:.12g}") for symbol, scale in scales.items() if _is_plain(value / scale)]
-
-
-def _is_plain(number: float) -> bool:
-    return 0.001 <= number < 1e6

@@ -11,15 +11,15 @@ import sys
 
 from graphs.foundation.errors import InputError
 
-VARIABLE = "PLACELAB_THREADS"  # for those who want another number
+VARIABLE = "PLACELAB_THREADS"  # sets another number
 _limited = False
 
 
 def limit_torch_threads() -> None:
     """Let torch compute with one thread in this process, or with as many as PLACELAB_THREADS says.
 
-    Does so once, so that a number set afterwards stays, and not where OMP_NUM_THREADS decides
-    already. Does nothing before torch is imported, and does not import it: code that computes with torch calls this.
+    Acts once, so that a number set afterwards stays, and not where OMP_NUM_THREADS is set. Does nothing before torch is
+    imported, and does not import it: code that computes with torch calls this.
     Raises InputError if PLACELAB_THREADS is no number of threads.
     """
     global _limited

@@ -89,7 +89,7 @@ def neighbours(path: Path) -> Iterator[None]:
 def users_line(frames: Iterable[tuple[str, int | None]], *, libraries: bool = False) -> str:
     """The innermost of the (file, line)s that is in a user's own code, "path/to/file.py:12"; "" if there is none.
 
-    With `libraries`, the innermost one in an installed package other than torch stands in for it.
+    With `libraries`, the innermost one in an installed package other than torch, if there is none in the user's own.
     """
     outside = [(file, line) for file, line in frames if file and not file.startswith("<")]  # such as "<string>"
     own = [(file, line) for file, line in outside if _is_users(file)]
