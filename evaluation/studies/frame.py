@@ -33,11 +33,6 @@ class Against:
     problems: int
     unfit: int  # its plan does not fit where the rival's does
 
-    @property
-    def ties(self) -> int:
-        """Times that are the same; or neither fits."""
-        return self.problems - self.wins - self.losses
-
 
 @dataclass(frozen=True)
 class Frame:

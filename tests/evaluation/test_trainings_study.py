@@ -228,8 +228,7 @@ def tiny(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
     monkeypatch.setattr(default, "RELEASED", tmp_path / "policy")
     monkeypatch.setattr(trainings, "load_recipe", lambda _: TINY)
     monkeypatch.setattr(trainings_runs, "training_problems", lambda chosen, seed: problems_of(2, len(chosen.clusters)))
-    monkeypatch.setattr(trainings_results, "suite_problems", suite)
-    monkeypatch.setattr(trainings_results, "profile_problems", lambda data: {})
+    monkeypatch.setattr(released_parts, "suite_problems", suite)
     monkeypatch.setattr(trainings_results, "heldout", lambda: (("ptb:a=1", "x"), ("nmt:a=1", "x"), ("ptb:a=1", "y")))
     monkeypatch.setattr(study_problems, "tied", tied)
     for module in (released_parts, trainings_results):

@@ -29,7 +29,7 @@ class DecidesSize:
     unseen_graphs: int = 2
     """Test graphs of the family that is never trained on; of the others, all are taken."""
     choices: int = 16
-    """Placements of which the best by simulation is judged, beside the greedy one."""
+    """Placements of which the best by simulation is judged, in addition to the greedy one."""
 
 
 @dataclass(frozen=True)
@@ -62,20 +62,13 @@ def recipe_of(variant: str, size: DecidesSize) -> Recipe:
     return VARIANTS[variant].change(base_recipe(size))
 
 
-def _network(spec: str) -> Callable[[Recipe], Recipe]:
-    return lambda recipe: replace(recipe, network=spec)
+def _change(section: str = "", **changes: object) -> Callable[[Recipe], Recipe]:
+    """Of the recipe itself, or of a section of it."""
 
+    def change(recipe: Recipe) -> Recipe:
+        return replace(recipe, **({section: replace(getattr(recipe, section), **changes)} if section else changes))
 
-def _ppo(**changes: object) -> Callable[[Recipe], Recipe]:
-    return lambda recipe: replace(recipe, ppo=replace(recipe.ppo, **changes))
-
-
-def _problems(**changes: object) -> Callable[[Recipe], Recipe]:
-    return lambda recipe: replace(recipe, problems=replace(recipe.problems, **changes))
-
-
-def _without_imitation(recipe: Recipe) -> Recipe:
-    return replace(recipe, imitation=Imitation())
+    return change
 
 
 def _imitation_alone(recipe: Recipe) -> Recipe:
@@ -84,43 +77,31 @@ def _imitation_alone(recipe: Recipe) -> Recipe:
     return replace(recipe, ppo=ppo, imitation=replace(recipe.imitation, weight=0.0))
 
 
-def _imitation_before(recipe: Recipe) -> Recipe:
-    return replace(recipe, imitation=replace(recipe.imitation, weight=0.0))
-
-
 def _one_shot(network: str) -> Callable[[Recipe], Recipe]:
     """GDP's policy, which imitates nobody."""
-    return lambda recipe: replace(recipe, placer="gdp", network=network, imitation=Imitation())
-
-
-def _entropy(factor: float) -> Callable[[Recipe], Recipe]:
-    def change(recipe: Recipe) -> Recipe:
-        first, last = factor * recipe.ppo.entropy, factor * recipe.ppo.final_entropy
-        return replace(recipe, ppo=replace(recipe.ppo, entropy=first, final_entropy=last))
-
-    return change
+    return _change(placer="gdp", network=network, imitation=Imitation())
 
 
 VARIANTS: dict[str, Variant] = {
     BASE: Variant("base", lambda recipe: recipe),
-    "no_imitation": Variant("no imitation", _without_imitation),
+    "no_imitation": Variant("no imitation", _change(imitation=Imitation())),
     "imitation_alone": Variant("imitation alone, no PPO", _imitation_alone),
-    "imitation_before": Variant("imitation before PPO only, not beside it", _imitation_before),
+    "imitation_before": Variant("imitation before PPO only, not beside it", _change("imitation", weight=0.0)),
     "gdp": Variant("one-shot (GDP), no imitation", _one_shot("graphsage_transformer")),
     "gdp_alike": Variant("one-shot (GDP) without superposition", _one_shot("graphsage_transformer:superposition=no")),
     "gdp_segments": Variant("one-shot (GDP) in segments of 16 units", _one_shot("graphsage_transformer:segment=16")),
-    "samples_4": Variant("4 samples per problem", _ppo(samples=4)),
-    "entropy_0": Variant("no entropy bonus", _entropy(0.0)),
-    "entropy_x5": Variant("entropy bonus five times larger", _entropy(5.0)),
-    "moving_average": Variant("moving average as baseline", _ppo(baseline="moving_average")),
-    "sqrt": Variant("reward of the square root", _ppo(reward="sqrt")),
-    "width_32": Variant("width 32", _network("sequential:width=32")),
-    "not_randomised": Variant("no randomised clusters", _problems(randomised=0)),
-    "topological": Variant("units placed in topological order", _network("sequential:order=topological")),
-    "curriculum": Variant("small graphs first, half of PPO long", _ppo(curriculum=0.5)),
-    "groups_16": Variant("trained on 16 groups", _problems(groups=(16,))),
-    "groups_128": Variant("trained on 128 groups", _problems(groups=(128,))),
-    "samples_32": Variant("32 samples per problem", _ppo(samples=32)),
-    "sage_3": Variant("3 GraphSAGE layers", _network("sequential:sage_layers=3")),
-    "width_128": Variant("width 128", _network("sequential:width=128")),
+    "samples_4": Variant("4 samples per problem", _change("ppo", samples=4)),
+    "entropy_0": Variant("no entropy bonus", _change("ppo", entropy=0.0, final_entropy=0.0)),
+    "entropy_x5": Variant("entropy bonus five times larger", _change("ppo", entropy=0.1, final_entropy=0.01)),
+    "moving_average": Variant("moving average as baseline", _change("ppo", baseline="moving_average")),
+    "sqrt": Variant("reward of the square root", _change("ppo", reward="sqrt")),
+    "width_32": Variant("width 32", _change(network="sequential:width=32")),
+    "not_randomised": Variant("no randomised clusters", _change("problems", randomised=0)),
+    "topological": Variant("units placed in topological order", _change(network="sequential:order=topological")),
+    "curriculum": Variant("small graphs first, half of PPO long", _change("ppo", curriculum=0.5)),
+    "groups_16": Variant("trained on 16 groups", _change("problems", groups=(16,))),
+    "groups_128": Variant("trained on 128 groups", _change("problems", groups=(128,))),
+    "samples_32": Variant("32 samples per problem", _change("ppo", samples=32)),
+    "sage_3": Variant("3 GraphSAGE layers", _change(network="sequential:sage_layers=3")),
+    "width_128": Variant("width 128", _change(network="sequential:width=128")),
 }

@@ -10,17 +10,14 @@ document is written of all that the folder holds. It needs the released policy (
 from __future__ import annotations
 
 import shlex
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import cyclopts
 
-from evaluation.record import Failure
 from evaluation.studies.command import names_in, report, run
-from evaluation.studies.problems import suite_problems
 from evaluation.studies.released.document import save
-from evaluation.studies.released.parts import GROUPS, PARTS, PROFILES, do_part, load_part, profile_problems
+from evaluation.studies.released.parts import PARTS, do_part, load_part, problems_of_part
 from graphs.foundation.errors import InputError
 
 
@@ -52,23 +49,13 @@ def study(
         raise InputError("a study needs at least one part and one seed")
     if not write_only:
         for name in named:
-            report(_done(name, out, data, seeds, workers))
+            report(do_part(name, out, problems_of_part(name, data), seeds=seeds, workers=workers))
     found = {name: part for name in PARTS if (part := load_part(name, out)).problems}
     if not found:
         raise InputError(f"{out}: nothing is done yet of {parts}")
     command = ["python", "-m", "evaluation.studies.released", "--parts", ",".join(found)]
     command += ["--seeds", str(max(part.num_seeds for part in found.values()))]
     return save(found, document or out, shlex.join(command))
-
-
-def _done(part: str, out: Path, data: Path | None, seeds: int, workers: int) -> list[Failure]:
-    """Do a part, and return what failed of it."""
-    problems = profile_problems(data) if part == PROFILES else suite_problems(part, GROUPS)
-    if not problems:
-        where = f" in {data}" if data else ""
-        print(f"there are no profiles{where}: that part is left out; --data names a folder of them", file=sys.stderr)
-        return []
-    return do_part(part, out, problems, seeds=seeds, workers=workers)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ is in it is not done again.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
@@ -19,7 +20,7 @@ from evaluation.journal import records
 from evaluation.record import Failure, Record
 from evaluation.studies.comparisons import check_policy, compared
 from evaluation.studies.frame import Frame, family_of
-from evaluation.studies.problems import Problems
+from evaluation.studies.problems import Problems, suite_problems
 from graphs.formats.msr import is_workload
 from graphs.grouping import tie_ops
 from graphs.load import load_cluster, load_graph, problem_in_file
@@ -112,13 +113,18 @@ def is_kept_aside(problem: str) -> bool:
     return family_of(problem) in KEPT_ASIDE
 
 
-def profile_problems(data: Path | None) -> Problems:
-    """What was measured on real machines: workloads on their own devices, layer profiles on four P100's links.
+def problems_of_part(part: str, data: Path | None) -> Problems:
+    """Those of a suite, or of the profiles in a folder; none without it, which is said on stderr."""
+    if part != PROFILES:
+        return suite_problems(part, GROUPS)
+    if not (problems := profile_problems(data) if data else {}):
+        where = f" in {data}" if data else ""
+        print(f"there are no profiles{where}: they are left out; --data names a folder of them", file=sys.stderr)
+    return problems
 
-    None without a folder that holds any.
-    """
-    if data is None:
-        return {}
+
+def profile_problems(data: Path) -> Problems:
+    """What was measured on real machines: workloads on their own devices, layer profiles on four P100's links."""
     given = [*_workloads(data), *_layer_profiles(data)]
     tied = [replace(problem, graph=tie_ops(problem.graph, GROUPS)) for problem in given]
     return {problem.name: partial(_same, problem) for problem in tied}

@@ -10,7 +10,6 @@ recipe again and again: a day of a core and more.
 from __future__ import annotations
 
 import shlex
-import sys
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
@@ -22,7 +21,6 @@ from evaluation.record import Failure
 from evaluation.studies.command import names_in, report, run
 from evaluation.studies.comparisons import check_policy
 from evaluation.studies.pieces import keep_size, load_size, pieces_done
-from evaluation.studies.released.parts import PROFILES
 from evaluation.studies.trainings.document import save
 from evaluation.studies.trainings.results import (
     Places,
@@ -94,9 +92,6 @@ def study(
 def _seeds(settings: TrainingsSize, out: Path, data: Path | None, seeds: int, workers: int) -> Works:
     """The recipe's trainings, once the cheap placers have placed what their policies are going to place."""
     places = seed_places(data)
-    if PROFILES not in places:
-        where = f" in {data}" if data else ""
-        print(f"there are no profiles{where}: they are left out; --data names a folder of them", file=sys.stderr)
     report(place_cheaply(out, places, workers))
     return [(of_seed(settings, seed, out), places) for seed in range(seeds)]
 

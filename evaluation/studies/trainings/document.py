@@ -8,7 +8,7 @@ from pathlib import Path
 from evaluation.studies.document import save_document
 from evaluation.studies.frame import Against
 from evaluation.studies.released.parts import BEST, BEST_CHEAP, FEW, GREEDY, GROUPS, Entry
-from evaluation.studies.trainings.results import SPECIAL, ZERO_SHOT, Row, SeedFindings
+from evaluation.studies.trainings.results import SPECIAL, ZERO_SHOT, SeedFindings, SeedRatios
 from evaluation.studies.trainings.runs import CLUSTERS, TrainingsSize, is_released, released, specialised, specialist
 from graphs.suites import OTHER_CLUSTERS
 from placers.learned.policy_file import load_meta
@@ -36,7 +36,7 @@ def save(found: SeedFindings, settings: TrainingsSize, out: Path, folder: Path, 
     )  # fmt: skip
 
 
-def rows(found: SeedFindings) -> list[tuple[str, Row, str, Counter[str]]]:
+def rows(found: SeedFindings) -> list[tuple[str, SeedRatios, str, Counter[str]]]:
     """What each target or other ratio is about, what the seeds have of it, what was asked, and how many have met it."""
     asked = [(each.asked, found.target(each), each.bound, found.met(each)) for each in ZERO_SHOT]
     others = [

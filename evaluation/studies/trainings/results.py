@@ -16,7 +16,7 @@ from evaluation.record import Failure, Record
 from evaluation.statistics import Estimate, estimate
 from evaluation.studies.comparisons import compared
 from evaluation.studies.frame import Against, Frame, cluster_of
-from evaluation.studies.problems import Problems, problems_of, suite_problems
+from evaluation.studies.problems import Problems, problems_of
 from evaluation.studies.released.parts import (
     BEST,
     BEST_CHEAP,
@@ -27,7 +27,7 @@ from evaluation.studies.released.parts import (
     PROFILES,
     Entry,
     part_of,
-    profile_problems,
+    problems_of_part,
 )  # fmt: skip
 from evaluation.studies.released.targets import TARGETS, Target
 from evaluation.studies.trainings.runs import CLUSTERS, RELEASED_NAME, Training, TrainingsSize, of_seed, specialist
@@ -49,7 +49,7 @@ Parts = Mapping[str, Frame]  # by suite
 
 
 @dataclass(frozen=True)
-class Row:
+class SeedRatios:
     """A ratio that every seed has."""
 
     ratios: Mapping[int, Against]  # by seed
@@ -81,11 +81,11 @@ class SeedFindings:
         """Whether there is nothing to write down."""
         return not self.has_seeds and not any(part.problems for part in self.specialists.values())
 
-    def target(self, target: Target) -> Row:
+    def target(self, target: Target) -> SeedRatios:
         """What the seeds have of a target."""
         return self._row(target.measured)
 
-    def ratio(self, part: str, entry: Entry, rival: Entry) -> Row:
+    def ratio(self, part: str, entry: Entry, rival: Entry) -> SeedRatios:
         """The same of a ratio that nothing was asked of."""
         return self._row(lambda parts: parts[part].against(entry, rival) if part in parts else None)
 
@@ -123,11 +123,11 @@ class SeedFindings:
         known = [parts[suite].problems for parts in (self.cheap, *self.seeds.values()) if suite in parts]
         return _unplaced(part, {problem for problems in known for problem in problems}, placers)
 
-    def _row(self, measured: Callable[[Parts], Against | None]) -> Row:
+    def _row(self, measured: Callable[[Parts], Against | None]) -> SeedRatios:
         found = {seed: measured(parts) for seed, parts in self.seeds.items()}
         ratios = {seed: against for seed, against in found.items() if against and against.problems}
         values = [against.ratio.value for against in ratios.values() if against.ratio.count]
-        return Row(ratios, estimate([np.array(values)]))
+        return SeedRatios(ratios, estimate([np.array(values)]))
 
 
 def load_findings(out: Path, settings: TrainingsSize, seeds: int, specialist_seeds: int) -> SeedFindings:
@@ -146,7 +146,7 @@ def load_findings(out: Path, settings: TrainingsSize, seeds: int, specialist_see
 
 def seed_places(data: Path | None) -> Places:
     """What is placed with every seed; without profiles if there is no folder of them."""
-    places = {name: profile_problems(data) if name == PROFILES else suite_problems(name, GROUPS) for name in SUITES}
+    places = {name: problems_of_part(name, data) for name in SUITES}
     return {name: problems for name, problems in places.items() if problems}
 
 
