@@ -1,6 +1,7 @@
 """How the house is built: which room may ask which, how long a function may be, and where an import may stand."""
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +16,7 @@ FILES = {
 TREES = {name: ast.parse(path.read_text()) for name, path in FILES.items()}
 MOST_LINES = 60
 MOST_PARAMETERS = 9
+PATH = re.compile(r"(?<![\w./])(?:graphs|envs|placers|training|evaluation|tests)/[\w/]+\.(?:py|toml|md)")
 COMPILED = {"compiled", "inlined"}  # kernels take the arrays that they read and write
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -121,3 +123,32 @@ def test_an_import_inside_a_function_says_why(name: str) -> None:
             said = [line for line in lines if line.startswith("# Imported late")]
             said += lines[min(node.lineno for node in inside) - 2 : max(node.end_lineno or 0 for node in inside)]
             assert any("#" in line for line in said), f"{name}.{function.name} imports late, and does not say why"
+
+
+def test_one_file_starts_processes() -> None:
+    users = {name for name in FILES if "import multiprocessing" in FILES[name].read_text()}
+    assert users == {"evaluation.process_pool"}
+    assert not [name for name in FILES if "ProcessPoolExecutor" in FILES[name].read_text()]
+
+
+@pytest.mark.parametrize("name", sorted(FILES))
+def test_no_text_is_evaluated(name: str) -> None:
+    calls = [node.func for node in ast.walk(TREES[name]) if isinstance(node, ast.Call)]
+    assert "eval" not in {call.id for call in calls if isinstance(call, ast.Name)}
+
+
+@pytest.mark.parametrize("name", sorted(FILES))
+def test_files_that_messages_name_exist(name: str) -> None:
+    texts = [node.value for node in ast.walk(TREES[name]) if isinstance(node, ast.Constant)]
+    named = {path for text in texts if isinstance(text, str) for path in PATH.findall(text)}
+    assert not [path for path in named if not (ROOT / path).exists()]
+
+
+@pytest.mark.parametrize("name", sorted(FILES))
+def test_a_frozen_record_holds_no_cache(name: str) -> None:
+    for node in ast.walk(TREES[name]):
+        if isinstance(node, ast.ClassDef) and any("frozen=True" in ast.unparse(mark) for mark in node.decorator_list):
+            for field in node.body:
+                made = ast.unparse(field.value) if isinstance(field, ast.AnnAssign) and field.value else ""
+                assert "default_factory=list" not in made, f"{name}.{node.name} collects something"
+                assert "default_factory=set" not in made, f"{name}.{node.name} collects something"
