@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from graphs.op_graph import Floats, Ints
 
-NOBODY = -1
+IDLE = -1
 LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
@@ -27,12 +27,12 @@ class Row:
 
 
 def cells(row: Row, seconds: float, columns: int) -> Ints:
-    """(columns,) who had most of each of the equal slices of a step, or NOBODY where it was idle for more than half."""
+    """(columns,) the op that took most of each of the equal slices of a step; IDLE where more than half was idle."""
     if seconds <= 0:
-        return np.full(columns, NOBODY)
+        return np.full(columns, IDLE)
     scale = columns / seconds
     busy, most = np.zeros(columns), np.zeros(columns)
-    owner = np.full(columns, NOBODY)
+    owner = np.full(columns, IDLE)
     until = 0.0
     for op, begin, finish in zip(row.op.tolist(), row.start * scale, row.finish * scale, strict=True):
         start = max(begin, until) if row.link else begin  # a free link, and multicast, have several at once
@@ -46,7 +46,7 @@ def cells(row: Row, seconds: float, columns: int) -> Ints:
         wins = mine > most[first:last]
         most[first:last][wins] = mine[wins]
         owner[first:last][wins] = op
-    return np.where(busy > 0.5 - 1e-9, owner, NOBODY)
+    return np.where(busy > 0.5 - 1e-9, owner, IDLE)
 
 
 def draw(rows: Sequence[Row], seconds: float, names: Sequence[str], width: int) -> str:
@@ -61,7 +61,7 @@ def draw(rows: Sequence[Row], seconds: float, names: Sequence[str], width: int) 
     for row in rows:
         mark = "=" if row.link else "#"
         owners = cells(row, seconds, columns).tolist()
-        bar = ("." if op == NOBODY else LETTERS[op] if lettered else mark for op in owners)
+        bar = ("." if op == IDLE else LETTERS[op] if lettered else mark for op in owners)
         lines.append(f"{row.label:<{margin}} |{''.join(bar)}|")
     lines.append(f"{'':<{margin}} 0{f'{seconds:.4g} s':>{columns}}")
     if lettered:
@@ -75,7 +75,7 @@ def image(rows: Sequence[Row], seconds: float, width: int, row_height: int) -> N
     bands = []
     for row in rows:
         owners = cells(row, seconds, width)
-        colours = np.where(owners[:, None] == NOBODY, 245, _colour(owners))
+        colours = np.where(owners[:, None] == IDLE, 245, _colour(owners))
         colours = (colours + 255) // 2 if row.link else colours
         band = np.tile(colours[None], (row_height, 1, 1))
         band[-1] = 200  # a line between rows

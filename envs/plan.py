@@ -23,7 +23,7 @@ class Plan:
     devices: tuple[tuple[int, ...], ...]  # (ops,) device indices of each op
 
     def __post_init__(self) -> None:
-        """Raise InputError for what are no devices of ops, such as an array."""
+        """Raise InputError for an array, or other devices that are not a tuple for each op."""
         if not isinstance(self.devices, tuple) or not all(isinstance(several, tuple) for several in self.devices[:1]):
             raise InputError(
                 "a Plan takes a tuple of devices for each op; Plan.of(placement) makes one of a device per op, "
@@ -55,10 +55,7 @@ class Plan:
         return devices
 
     def check(self, problem: Problem) -> None:
-        """Raise InputError if this is not a plan for this problem.
-
-        That is for other ops, unknown devices, tied ops apart, and ops where the graph forbids them.
-        """
+        """Raise InputError for other ops, unknown devices, tied ops apart, and ops where the graph forbids them."""
         graph, cluster = problem.graph, problem.cluster
         if len(self.devices) != len(graph):
             raise InputError(
@@ -88,3 +85,10 @@ class Plan:
                     f"op {graph.names[op]!r} is placed on {cluster.devices[placement[op]].name!r}; the graph allows "
                     f"{', '.join(cluster.devices[device].name for device in may)}"
                 )
+
+    def check_single(self, problem: Problem, why: str) -> None:
+        """Raise InputError as `check` does, and for an op on several devices, which the error says `why` to refuse."""
+        self.check(problem)
+        for name, devices in zip(problem.graph.names, self.devices, strict=True):
+            if len(devices) > 1:
+                raise InputError(f"op {name!r} is placed on {len(devices)} devices; {why}")

@@ -3,9 +3,9 @@
     {"schema": "placelab.plan", "version": 2, "plan": {"placement": {"layers.0": "gpu:0", "": "gpu:1"}}}
 
 `plan` is what is decided, and `found` how it was found. An entry of `placement` is an op's name or a prefix of names
-that ends before a "." or "/", as module paths do; of several that cover an op the longest wins, and "" covers all. Ops
-that are tied together go where the first of them goes. A file written by `save_plan` says more: which graph and cluster
-it is for, who found it, and what it costs. Files of version 1 hold the placement and how it was found at the top.
+that ends before a "." or "/", as module paths do; if several cover an op the longest wins, and "" covers all. Ops that
+are tied together go where the first of them goes. A file written by `save_plan` says more: which graph and cluster it
+is for, which placer found it, and what it costs. Files of version 1 hold the placement and how it was found at the top.
 """
 
 from __future__ import annotations
@@ -13,33 +13,24 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal
 
 import msgspec
 import numpy as np
 
 from envs.placer_result import PlacerResult
 from envs.plan import Plan
+from envs.simulation.simulator import Outcome
+from envs.timeline import Timeline
+from graphs.cluster import Cluster
 from graphs.foundation.by_name import unknown
 from graphs.foundation.documents import read_document
 from graphs.foundation.errors import InputError
 from graphs.foundation.files import write_whole
-from graphs.op_graph import Floats, OpGraph
+from graphs.op_graph import OpGraph
 from graphs.problem import Problem
 
 VERSION = 2
-
-
-class Prediction(Protocol):
-    """What a simulation says of a plan: an `Outcome` or a `Timeline`."""
-
-    @property
-    def step_seconds(self) -> float: ...  # noqa: D102
-
-    @property
-    def peak_bytes(self) -> Floats:
-        """(devices,)."""
-        ...
 
 
 class Identity(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -82,40 +73,24 @@ class PlanFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     predicted: Predicted | None = None
 
 
-class FirstPlanFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What a plan file of version 1 holds."""
+class FirstPlanFile(Found, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What a plan file of version 1 holds: the placement and how it was found are at the top."""
 
     schema: Literal["placelab.plan"]
     version: int
     graph: Identity = Identity()
     cluster: Identity = Identity()
-    placer: str = ""
-    seed: int = 0
-    simulations: int = 0
     predicted: Predicted | None = None
     placement: dict[str, str]
 
-    @property
-    def plan(self) -> Decision:
-        """As version 2 has it."""
-        return Decision(self.placement)
 
-    @property
-    def found(self) -> Found:
-        """As version 2 has it."""
-        return Found(self.placer, self.seed, self.simulations)
-
-
-def save_plan(result: PlacerResult, problem: Problem, predicted: Prediction, path: Path) -> None:
+def save_plan(result: PlacerResult, problem: Problem, predicted: Outcome | Timeline, path: Path) -> None:
     """Write a plan and how it was found, each device once per module wherever all ops of the module share it.
 
     Raises InputError if it is not a plan for this problem, or places an op on several devices.
     """
     plan, graph, devices = result.plan, problem.graph, [device.name for device in problem.cluster.devices]
-    plan.check(problem)
-    for name, several in zip(graph.names, plan.devices, strict=True):
-        if len(several) > 1:
-            raise InputError(f"op {name!r} is on {len(several)} devices; a plan file holds one per op")
+    plan.check_single(problem, "a plan file holds one per op")
     leaders = problem.units.first_op.tolist()
     content = PlanFile(
         schema="placelab.plan",
@@ -138,9 +113,13 @@ def load_plan(path: Path, problem: Problem) -> PlacerResult:
     remedy = f"`placelab place GRAPH --out {path}` writes one"
     earlier: dict[int, type[PlanFile | FirstPlanFile]] = {1: FirstPlanFile}
     content = read_document(path, PlanFile, version=VERSION, remedy=remedy, earlier=earlier)
-    graph, cluster, placement = problem.graph, problem.cluster, content.plan.placement
-    _same("graph", content.graph, Identity(graph.name, graph.fingerprint), path)
-    _same("cluster", content.cluster, Identity(cluster.name, cluster.fingerprint), path)
+    if isinstance(content, FirstPlanFile):
+        placement, found = content.placement, Found(content.placer, content.seed, content.simulations)
+    else:
+        placement, found = content.plan.placement, content.found
+    graph, cluster = problem.graph, problem.cluster
+    _check_same("graph", content.graph, graph, path)
+    _check_same("cluster", content.cluster, cluster, path)
     index = {device.name: position for position, device in enumerate(cluster.devices)}
     for device in placement.values():
         if device not in index:
@@ -148,15 +127,15 @@ def load_plan(path: Path, problem: Problem) -> PlacerResult:
     leaders = [graph.names[op] for op in problem.units.first_op]
     _check_entries(placement, leaders, graph, path)
     per_unit = [index[_covering(placement, name, path)] for name in leaders]
-    plan = Plan.of(np.array(per_unit)[graph.units])  # as the file says: what it may not say is refused, not moved
+    plan = Plan.of(np.array(per_unit)[graph.units])  # as the file says: what the graph forbids is refused, not moved
     try:
         plan.check(problem)
     except InputError as error:
         raise InputError(f"{path}: {error}") from error
-    return PlacerResult(plan, content.found.placer, content.found.seed, content.found.simulations)
+    return PlacerResult(plan, found.placer, found.seed, found.simulations)
 
 
-def _same(what: str, theirs: Identity, given: Identity, path: Path) -> None:
+def _check_same(what: str, theirs: Identity, given: OpGraph | Cluster, path: Path) -> None:
     if theirs.fingerprint and theirs.fingerprint != given.fingerprint:
         other = " of the same name, but with other ops, costs or --groups" if theirs.name == given.name else ""
         raise InputError(
@@ -166,12 +145,12 @@ def _same(what: str, theirs: Identity, given: Identity, path: Path) -> None:
 
 
 def _prefixes(name: str) -> list[str]:
-    """Everything an entry that covers this op may be called, from the shortest to the longest."""
+    """The names that an entry which covers this op may have, from the shortest to the longest."""
     return ["", *(name[:end] for end, letter in enumerate(name) if letter in "./"), name]
 
 
 def _compact(names: Sequence[str], devices: Sequence[str]) -> dict[str, str]:
-    """For each op the shortest prefix below which all are on one device, or else its own name."""
+    """The device by entry: of each op, its shortest prefix below which all ops are on one device, or its own name."""
     below: dict[str, set[str]] = defaultdict(set)
     for name, device in zip(names, devices, strict=True):
         for prefix in _prefixes(name):
@@ -190,7 +169,7 @@ def _covering(placement: Mapping[str, str], name: str, path: Path) -> str:
 
 
 def _check_entries(placement: Mapping[str, str], leaders: Sequence[str], graph: OpGraph, path: Path) -> None:
-    """An entry that decides nothing is a mistake."""
+    """Raise InputError for an entry that decides nothing."""
     useful = {prefix for name in leaders for prefix in _prefixes(name)}
     for entry in placement:
         if entry in useful:

@@ -1,7 +1,7 @@
 """Robustness: what a plan takes when ops and transfers take a little longer or shorter than they should.
 
-A plan may owe its step time to the queues of links falling just so. Then it takes longer as soon as something comes a
-little later, and would take another time on links without contention: a plan for the model rather than for a machine.
+A plan's step time may depend on the exact order in the queues of links. Then it takes longer as soon as something is
+a little late, and would take another time on links without contention: it suits the model rather than a machine.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from envs.plan import Plan
-from envs.simulation.simulator import Simulator, check_single
+from envs.simulation.simulator import SINGLE, Simulator
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
 
@@ -21,7 +21,7 @@ DRAWS = 32
 
 @dataclass(frozen=True)
 class Robustness:
-    """How a plan fares when things take other times than they should."""
+    """What a plan takes when things take other times than they should."""
 
     step_seconds: float  # as simulated
     median_seconds: float  # over the draws
@@ -32,7 +32,7 @@ class Robustness:
 
 
 def robustness(problem: Problem, plan: Plan, *, noise: float = NOISE, draws: int = DRAWS, seed: int = 0) -> Robustness:
-    """How a plan fares when each op and each transfer takes its time multiplied by a factor of its own.
+    """What a plan takes when each op and each transfer takes its time multiplied by a factor of its own.
 
     The factors are lognormal with a median of 1, independent, and the same for the same seed. An op's holds wherever it
     runs; that of an output, or of a message, holds for all its transfers, latency included. Launches and gaps stay as
@@ -40,7 +40,7 @@ def robustness(problem: Problem, plan: Plan, *, noise: float = NOISE, draws: int
     """
     if not (0 <= noise < np.inf and draws >= 1):
         raise InputError(f"expected noise >= 0 and at least one draw, got a noise of {noise} and {draws} draws")
-    check_single(problem, plan)
+    plan.check_single(problem, SINGLE)
     simulator = Simulator(problem)
     placement = plan.per_unit(problem)
     free = replace(problem, cluster=problem.cluster.with_free_links(), op_seconds=simulator.costs.op_seconds)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -47,9 +48,8 @@ class Timeline:
     @cached_property
     def busy_seconds(self) -> Floats:
         """(devices,) seconds spent on ops, without launch holds."""
-        total = np.zeros(len(self.problem.cluster))
-        np.add.at(total, self.placement, self.finish - self.start)
-        return total
+        devices = len(self.problem.cluster)
+        return np.bincount(self.placement, weights=self.finish - self.start, minlength=devices).astype(np.float64)
 
     def overflow(self) -> str:
         """Where the plan does not fit, by how much, and what the memory goes to; empty if it fits."""
@@ -85,32 +85,34 @@ class Timeline:
             ops = np.flatnonzero(self.placement == index)
             rows.append(gantt.Row(device.name, ops, self.start[ops], self.finish[ops]))
         moved = self.transfers
-        for link in np.unique(self.links):
-            mine = np.flatnonzero(self.links == link)
-            mine = mine[np.argsort(moved.start[mine], kind="stable")]
-            name = self.link_name(int(link))
+        for name, mine in self.by_link():
             rows.append(gantt.Row(name, moved.producer[mine], moved.start[mine], moved.finish[mine], link=True))
         return rows
 
-    @cached_property
-    def links(self) -> Ints:
-        """(transfers,) the number of the link that each took, as in `Cluster.links`."""
-        return self.problem.cluster.links[self.transfers.source, self.transfers.destination]
+    def by_link(self) -> Iterator[tuple[str, Ints]]:
+        """Each link that was used, as in `Cluster.links`, and its transfers by their start, (transfers there,).
 
-    def link_name(self, link: int) -> str:
-        """What a link that was used is called: the devices that it joined, or * if they were several."""
-        mine = self.links == link
-        ends = (np.unique(side[mine]) for side in (self.transfers.source, self.transfers.destination))
-        names = [self.problem.cluster.devices[end[0]].name if len(end) == 1 else "*" for end in ends]
-        return ">".join(names)
+        A link is called by the devices that it joined, or * on a side where they were several: "gpu:0>*".
+        """
+        moved, cluster = self.transfers, self.problem.cluster
+        links = cluster.links[moved.source, moved.destination]
+        for link in np.unique(links):
+            mine = np.flatnonzero(links == link)
+            ends = (np.unique(side[mine]) for side in (moved.source, moved.destination))
+            name = ">".join(cluster.devices[end[0]].name if len(end) == 1 else "*" for end in ends)
+            yield name, mine[np.argsort(moved.start[mine], kind="stable")]
 
     def _held(self, device: int) -> tuple[Floats, Floats, Floats]:
-        """From when, until when and with how many bytes each tensor is held on a device; (tensors,) each."""
+        """Start, end and bytes of each tensor that is held on a device, (tensors,) each.
+
+        An output is held from the start of its op, a copy from that of its transfer, until the last op that reads it
+        here has ended, and an output until its last transfer has, too.
+        """
         graph, moved = self.problem.graph, self.transfers
         reads_here = ~graph.control & (self.placement[graph.edges[:, 1]] == device)
         producer, consumer = graph.edges[reads_here].T
         made_here = self.placement[producer] == device
-        read = np.where(made_here, producer, graph.edge_output[reads_here])  # there is no need of a message
+        read = np.where(made_here, producer, graph.edge_output[reads_here])  # on its own device no message is needed
         read_until = np.zeros(len(graph.occupied_bytes))  # by consumers on this device
         np.maximum.at(read_until, read, self.finish[consumer])
         sent_until = np.zeros(len(graph))
@@ -127,7 +129,7 @@ class Timeline:
 
 
 def _bytes(count: float) -> str:
-    """In the unit that leaves one to three digits before the point; KiB and below for toy problems."""
+    """In the largest unit that leaves a digit before the point; below MiB for toy problems."""
     for unit, size in (("GiB", GIB), ("MiB", GIB / 2**10), ("KiB", GIB / 2**20)):
         if count >= size:
             return f"{count / size:.1f} {unit}"

@@ -53,13 +53,12 @@ def _links(timeline: Timeline) -> tuple[list[str], Ints]:
     moved = timeline.transfers
     names: list[str] = []
     track = np.zeros(len(moved), np.int64)
-    for link in np.unique(timeline.links).tolist():
-        mine = np.flatnonzero(timeline.links == link)
+    for name, mine in timeline.by_link():
         lane = np.zeros(len(mine), np.int64)
         if moved.channel[mine[0]] == FREE:
             lane = _lanes(moved.start[mine], moved.finish[mine])
         track[mine] = len(names) + lane
-        names += [timeline.link_name(link)] * (int(lane.max()) + 1)
+        names += [name] * (int(lane.max()) + 1)
     return names, track
 
 
@@ -153,5 +152,5 @@ def _slice(process: int, track: int, name: str, start: float, finish: float) -> 
 
 
 def _ticks(seconds: float) -> int:
-    """In whole nanoseconds: so that a slice ends no later than the next begins, whatever is rounded."""
+    """Whole nanoseconds: however they are rounded, a slice ends no later than the next begins."""
     return round(seconds * 1e9)

@@ -22,6 +22,7 @@ from graphs.problem import Problem
 
 Placements = NDArray[np.integer] | Sequence[int] | Sequence[Sequence[int]]
 
+SINGLE = "the simulator times one per op"
 RULES = 1
 """Version of the simulator's rules: raise it whenever a rule changes what a placement takes, in time or memory."""
 
@@ -166,18 +167,8 @@ class Simulator:
 
 def simulate(problem: Problem, plan: Plan, *, priority: str | Floats | Ints = "fifo") -> Timeline:
     """Time a plan. Raises InputError if it is not one for this problem, or places an op on several devices."""
-    check_single(problem, plan)
+    plan.check_single(problem, SINGLE)
     return Simulator(problem, priority=priority).timeline(plan.per_unit(problem))
-
-
-def check_single(problem: Problem, plan: Plan) -> None:
-    """Raise InputError for a plan that is not one for this problem, or places an op on several devices."""
-    plan.check(problem)
-    for op, devices in enumerate(plan.devices):
-        if len(devices) > 1:
-            raise InputError(
-                f"op {problem.graph.names[op]!r} is placed on {len(devices)} devices; the simulator times one per op"
-            )
 
 
 def longest_remaining(graph: OpGraph, seconds: Floats) -> Floats:

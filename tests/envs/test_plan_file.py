@@ -137,7 +137,7 @@ def test_what_is_not_a_plan_is_refused(tmp_path: Path) -> None:
 
 def test_an_op_on_several_devices_has_no_place_in_the_file(tmp_path: Path) -> None:
     problem = named("a")
-    with pytest.raises(InputError, match="op 'a' is on 2 devices"):
+    with pytest.raises(InputError, match="op 'a' is placed on 2 devices; a plan file holds one per op"):
         save_plan(PlacerResult(Plan(((0, 1),))), problem, Simulator(problem).run([0]), tmp_path / "a.plan.json")
 
 
