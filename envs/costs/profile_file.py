@@ -39,12 +39,8 @@ class Machine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     launch_seconds: Positive  # of an op on one number, which is the time to launch an op
     autograd_seconds: Amount  # of starting autograd, once per pass; left out of the times of backward ops
 
-    def is_like(self, other: Machine) -> bool:
-        """Whether one profile can hold times of both; speeds that are measured again never agree exactly."""
-        return (self.name, self.kind, self.torch, self.threads) == (other.name, other.kind, other.torch, other.threads)
-
     def described(self) -> str:
-        """For a message."""
+        """In words, without the speeds, which never agree exactly when they are measured again."""
         threads = "one thread" if self.threads == 1 else f"{self.threads} threads"
         return f"{self.name} ({self.kind}, {threads}, torch {self.torch})"
 

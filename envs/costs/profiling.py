@@ -88,11 +88,11 @@ def _one(op: DistinctOp, graph: str, timer: OpTimer) -> MeasuredOp:
 
 
 def _earlier(out: Path, machine: Machine) -> Profile:
-    """What the file holds already, or nothing yet."""
+    """What the file holds already, or nothing yet. Raises InputError if it was measured on another machine."""
     if not out.exists():
         return Profile(date="", machine=machine, ops=[])
     earlier = load_profile(out)
-    if not earlier.machine.is_like(machine):
+    if earlier.machine.described() != machine.described():
         raise InputError(
             f"{out} was measured on {earlier.machine.described()}, this is {machine.described()}; "
             "choose another file, or remove it"

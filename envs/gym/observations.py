@@ -1,13 +1,13 @@
-"""What a decider sees: the same state of an episode as ids, as padded arrays, or as a graph.
+"""Observations: the state of an episode as ids, as padded arrays, or as a graph.
 
 - "ids": which problem, which placement, which unit is next: a hundred times smaller than the rest, for algorithms that
   store observations (Stable-Baselines3) and read the problem's features from a table of their own.
 - "dict": padded, self-contained arrays.
 - "graph": a `gymnasium.spaces.Graph`, of any size.
 
-What the last two show of a unit is one of FEATURES: "published", what Placeto's paper names; "by_device", the same
-with seconds on each device and bytes of weights; "device_free", a copy of the graph for each device, whose columns do
-not depend on how many devices there are.
+The last two show each unit by one of FEATURES: "published", what Placeto's paper names; "by_device", the same with
+seconds on each device and bytes of weights; "device_free", a copy of the graph for each device, whose columns do not
+depend on how many devices there are.
 """
 
 from __future__ import annotations
@@ -157,8 +157,7 @@ def find_observer(sampler: ProblemSampler, settings: Settings) -> Observer:
 
 def by_device(progress: Progress) -> Rows:
     """(1, units, 2 devices + 4): seconds on each device, bytes sent, weights, device one-hot, visited, current."""
-    columns = [progress.prepared.features, _on_device(progress), progress.visited, _is_current(progress)]
-    return np.column_stack(columns).astype(np.float32)[None]
+    return np.column_stack([progress.prepared.features, _state(progress)]).astype(np.float32)[None]
 
 
 def published(progress: Progress) -> Rows:
@@ -166,44 +165,35 @@ def published(progress: Progress) -> Rows:
 
     The run time is the mean over devices, which differ only here; what has a scale is a share of its column's largest.
     """
-    devices = len(progress.prepared.problem.cluster)
-    seconds = progress.prepared.features[:, :devices].mean(axis=1)
-    seconds = seconds / max(float(seconds.max()), 1e-12)
-    columns = [seconds, progress.prepared.features[:, devices], _on_device(progress)]
-    return np.column_stack([*columns, progress.visited, _is_current(progress)]).astype(np.float32)[None]
+    features, devices = progress.prepared.features, len(progress.prepared.problem.cluster)
+    seconds = features[:, :devices].mean(axis=1)
+    columns = [seconds / max(float(seconds.max()), 1e-12), features[:, devices], _state(progress)]
+    return np.column_stack(columns).astype(np.float32)[None]
 
 
 def device_free(progress: Progress) -> Rows:
     """(devices, units, 6): seconds there, bytes sent, weights, whether it is there, visited, current (ours).
 
-    What each device sees; a policy that scores devices by it, one by one, serves any number of them.
+    This is what each device sees; a policy that scores devices by it, one by one, serves any number of them.
     """
-    prepared = progress.prepared
-    devices, units = len(prepared.problem.cluster), len(progress.placement)
-    rows = np.empty((devices, units, 6), np.float32)
-    rows[..., 0] = prepared.features[:, :devices].T
-    rows[..., 1:3] = prepared.features[:, devices:]
-    rows[..., 3] = _on_device(progress).T
-    rows[..., 4] = progress.visited
-    rows[..., 5] = _is_current(progress)
+    features, state, devices = progress.prepared.features, _state(progress), len(progress.prepared.problem.cluster)
+    rows = np.empty((devices, len(state), 6), np.float32)
+    rows[..., 0] = features[:, :devices].T
+    rows[..., 1:3] = features[:, devices:]
+    rows[..., 3] = state[:, :devices].T
+    rows[..., 4:] = state[:, devices:]
     return rows
 
 
-def _on_device(progress: Progress) -> Bools:
-    """(units, devices) one-hot."""
-    on_device: Bools = progress.placement[:, None] == np.arange(len(progress.prepared.problem.cluster))
-    return on_device
-
-
-def _is_current(progress: Progress) -> Bools:
-    """(units,)."""
-    is_current = np.zeros(len(progress.placement), np.bool_)
-    is_current[progress.current] = True
-    return is_current
+def _state(progress: Progress) -> Bools:
+    """(units, devices + 2) device one-hot, visited, current."""
+    on_device = progress.placement[:, None] == np.arange(len(progress.prepared.problem.cluster))
+    is_current = np.arange(len(progress.placement)) == progress.current
+    return np.column_stack([on_device, progress.visited, is_current])
 
 
 def _padded(values: np.ndarray, size: int, filler: int) -> np.ndarray:
-    padded = np.full((size, *values.shape[1:]), filler, values.dtype)
+    padded = np.full(size, filler, values.dtype)
     padded[: len(values)] = values
     return padded
 

@@ -101,9 +101,10 @@ class PlacetoVectorEnv(VectorEnv[Any, Any, Any]):
             observation, info = self._env.shown(episode.progress, outcome)
             observations.append(observation)
             infos = self._add_info(infos, info, i)
-        if not isinstance(self.single_observation_space, gym.spaces.Dict):
+        space = self.single_observation_space
+        if not isinstance(space, gym.spaces.Dict):
             return rewards, tuple(observations), infos
-        return rewards, {key: np.stack([each[key] for each in observations]) for key in observations[0]}, infos
+        return rewards, {key: np.stack([each[key] for each in observations]) for key in space.spaces}, infos
 
 
 def simulate_together(episodes: Sequence[Episode]) -> list[Outcome]:

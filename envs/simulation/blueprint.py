@@ -1,7 +1,4 @@
-"""Lowering: what all placements of a problem share, laid out as the engine reads it.
-
-What belongs together is read together, so each kind of thing is an array of records.
-"""
+"""Lowering: what all placements of a problem share, laid out as the engine reads it, in arrays of records."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ from envs.simulation.compiled import compiled
 from graphs.op_graph import Floats, Ints
 from graphs.problem import Problem
 
-Indices = NDArray[np.uint32]  # unsigned: compiled code need not ask whether they count from the end
+Indices = NDArray[np.uint32]  # unsigned: compiled code need not check whether they count from the end
 Records = NDArray[np.void]
 Record = Any  # one of them
 NONE = 2**32 - 1  # no index

@@ -1,7 +1,7 @@
 """The one way in which functions are compiled here: numba, without the GIL, cached on disk.
 
-Compiled functions count no references and allocate nothing: their buffers come from the caller. That is several
-times faster when buffers travel in named tuples, and numba refuses a function that would allocate.
+Compiled functions count no references and allocate nothing: the caller provides their buffers. That is several times
+faster when buffers are passed in named tuples, and numba refuses a function that would allocate.
 """
 
 from __future__ import annotations

@@ -113,7 +113,7 @@ def _begin(blueprint: Blueprint, placement: Indices, run: Run, memory: bool) -> 
 def _run_all(blueprint: Blueprint, run: Run, memory: bool) -> float:
     """Run all tasks; returns the end of the last op, in seconds."""
     now, end = 0.0, 0.0
-    head = tail = int(np.int64(0))  # were they literals, numba would compile what it passes them to twice
+    head = tail = int(np.int64(0))  # with literals, numba would compile twice each function that gets them
     devices = blueprint.op_seconds.shape[1]
     while True:
         for i in range(run.counters[STARTING]):
@@ -148,7 +148,7 @@ def _run_all(blueprint: Blueprint, run: Run, memory: bool) -> float:
                 _end_op(blueprint, run, resource.running, here, now, memory)
             else:
                 _end_transfer(blueprint, run, resource.running, now, memory)
-            # first come, first served: who was ready before this instant is next, whatever else it brings
+            # first come, first served: a task that was ready before this instant is next, whatever else becomes ready
             known = blueprint.fifo and resource.first != NONE and (hold == 0.0 or not memory)
             if known:
                 first = run.tasks[resource.first]
@@ -335,7 +335,7 @@ def _hold(run: Run, where: int, size: float) -> None:
 def _read(blueprint: Blueprint, run: Run, tensor: int, output: int, where: int) -> None:
     """One read of a tensor on a device has ended: the last one frees it. If it is a copy, it is one of `output`.
 
-    A consumer on the producer's device reads its output, also over an edge with a message of its own.
+    A consumer on the producer's device reads its output, even over an edge with a message of its own.
     """
     run.tensors[tensor].readers -= 1
     if run.tensors[tensor].readers == 0:
@@ -345,7 +345,7 @@ def _read(blueprint: Blueprint, run: Run, tensor: int, output: int, where: int) 
 
 @inlined
 def _note_peaks(run: Run) -> None:
-    """The instant is over: what is held now is held for some time."""
+    """The instant is over, so what is held now counts for the peak."""
     for i in range(run.counters[ALLOCATED]):
         device = run.resources[run.allocated[i]]
         device.allocated = False

@@ -94,7 +94,7 @@ def _insert_among_equals(tasks: Records, resource: Record, index: int) -> None:
 
 @inlined
 def _before(one: Record, other: Record) -> bool:
-    """Order among tasks that are equally urgent and ready: by op, then by destination, then by output."""
+    """Order of tasks of equal priority and ready time: by op, then by destination, then by output."""
     if one.op != other.op:
         return bool(one.op < other.op)
     if one.destination != other.destination:
@@ -113,7 +113,7 @@ def pop_ready(blueprint: Blueprint, tasks: Records, resource: Record) -> int:
 
 @compiled
 def _merged(ops: Records, tasks: Records, one: int, other: int) -> int:
-    """Root of two skew heaps made one: walk down the right spines, and swap the children of whoever stays above."""
+    """Root of two skew heaps made one: merge their right spines, and swap the children of each node on the way."""
     root = parent = NONE
     while one != NONE and other != NONE:
         if _more_urgent(ops, tasks[other], tasks[one]):

@@ -1,4 +1,4 @@
-"""The simulator: what a step takes, in seconds and bytes, when the ops are placed so."""
+"""The simulator: what a step takes under a placement, in seconds and bytes."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Outcomes:
         return Outcome(float(self.step_seconds[plan]), self.peak_bytes[plan], bool(self.fits[plan]))
 
     def best(self) -> int:
-        """The fastest that fits; if none does, the one whose fullest device holds least."""
+        """The fastest that fits; if none does, the one with the least peak of its fullest device."""
         if self.fits.any():
             return int(np.where(self.fits, self.step_seconds, np.inf).argmin())
         return int(self.peak_bytes.max(axis=1).argmin())
@@ -121,7 +121,7 @@ class Simulator:
         return seconds
 
     def timeline(self, placement: Placements) -> Timeline:
-        """Time one placement, (units,) devices, and keep when everything happened."""
+        """Time one placement, (units,) devices, and keep the start and finish of everything."""
         per_unit = self.checked(np.asarray(placement)[None])[0]
         outcome = self.run(per_unit)
         static = np.zeros(len(self._memory_bytes))
