@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from envs import gantt
-from graphs.cluster import GIB
+from graphs.foundation.quantities import binary_unit
 from graphs.op_graph import Floats, Ints
 from graphs.problem import Problem
 
@@ -129,8 +129,5 @@ class Timeline:
 
 
 def _bytes(count: float) -> str:
-    """In the largest unit that leaves a digit before the point; below MiB for toy problems."""
-    for unit, size in (("GiB", GIB), ("MiB", GIB / 2**10), ("KiB", GIB / 2**20)):
-        if count >= size:
-            return f"{count / size:.1f} {unit}"
-    return f"{count:.0f} bytes"
+    size, unit = binary_unit(count)
+    return f"{count / size:.1f} {unit}" if size > 1 else f"{count:.0f} bytes"

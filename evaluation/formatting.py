@@ -9,6 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from evaluation.statistics import Estimate
+from graphs.foundation.quantities import binary_unit
 
 NOTHING = "-"
 
@@ -25,10 +26,8 @@ def seconds(value: float) -> str:
 
 def memory(value: float) -> str:
     """One decimal, in binary units: "1.5 GiB"."""
-    for unit, power in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
-        if value >= 2**power:
-            return f"{value / 2**power:.1f} {unit}"
-    return f"{value:.0f} B"
+    size, unit = binary_unit(value)
+    return f"{value / size:.1f} {unit}" if size > 1 else f"{value:.0f} B"
 
 
 def ratio(value: float) -> str:

@@ -16,6 +16,7 @@ from envs.gantt import Row
 from envs.timeline import Timeline
 from evaluation import formatting
 from evaluation.drawing.figures import BLUE, GREEN, GREY, INK, ORANGE, PURPLE, RED, save_figure, svg
+from graphs.foundation.quantities import binary_unit
 from graphs.op_graph import Floats, Phase
 
 LINKS = 16  # drawn in a Gantt chart: the busiest
@@ -150,7 +151,7 @@ def _memory(axes: Axes, timeline: Timeline, device: int, slices: int) -> None:
     peak = timeline.peak_bytes[device]
     near = limit < FAR * peak  # a limit far above would flatten the curve: the title says it all the same
     top = max(peak, limit if near else 0.0, 1.0)
-    size, unit = _binary_unit(top)
+    size, unit = binary_unit(top)
     axes.stairs(held / size, times * scale, fill=True, color=BLUE, alpha=0.35, linewidth=0)
     axes.stairs([static / size], [0.0, times[-1] * scale], fill=True, color=BLUE, alpha=0.55, linewidth=0)
     axes.stairs(held / size, times * scale, baseline=None, color=BLUE, linewidth=1)
@@ -182,10 +183,3 @@ def _slices(rows: int) -> int:
 def _unit(seconds: float) -> tuple[float, str]:
     """What to multiply seconds by, and the name of the result."""
     return (1.0, "seconds") if seconds >= 1 else (1e3, "ms") if seconds >= 1e-3 else (1e6, "µs")
-
-
-def _binary_unit(value: float) -> tuple[float, str]:
-    """The largest unit no larger than the value, in bytes, and its name."""
-    return next(
-        (2.0**power, unit) for unit, power in (("GiB", 30), ("MiB", 20), ("KiB", 10), ("bytes", 0)) if value >= 2**power
-    )

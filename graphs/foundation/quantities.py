@@ -43,6 +43,12 @@ def parse(given: float | str, unit: str) -> float:
     return float(f"{match[1]}e{exponent}") * factor
 
 
+def binary_unit(count: float) -> tuple[float, str]:
+    """The largest of GiB, MiB and KiB that is no larger than a number of bytes, and its name; else 1 and "bytes"."""
+    units = ((2.0**30, "GiB"), (2.0**20, "MiB"), (2.0**10, "KiB"))
+    return next((each for each in units if count >= each[0]), (1.0, "bytes"))
+
+
 def written(value: float, unit: str) -> float | str:
     """The shortest text with a unit that `parse` reads as exactly this value, or else the value itself."""
     if value == 0:
