@@ -24,9 +24,8 @@ from envs.simulation.simulator import Outcome
 from envs.timeline import Timeline
 from graphs.cluster import Cluster
 from graphs.foundation.by_name import unknown
-from graphs.foundation.documents import read_document
+from graphs.foundation.documents import read_document, write_document
 from graphs.foundation.errors import InputError
-from graphs.foundation.files import write_whole
 from graphs.op_graph import OpGraph
 from graphs.problem import Problem
 
@@ -101,7 +100,7 @@ def save_plan(result: PlacerResult, problem: Problem, predicted: Outcome | Timel
         found=Found(result.placer, result.seed, result.simulations),
         predicted=Predicted(predicted.step_seconds, dict(zip(devices, predicted.peak_bytes.tolist(), strict=True))),
     )
-    write_whole(path, msgspec.json.format(msgspec.json.encode(content), indent=2) + b"\n")
+    write_document(content, path)
 
 
 def load_plan(path: Path, problem: Problem) -> PlacerResult:

@@ -14,8 +14,7 @@ from envs.costs.costs import AUTO, costs_of, timed
 from envs.simulation.simulator import Simulator
 from evaluation.comparison import Comparison, short_name
 from evaluation.identity import placer_digits, problem_digits
-from evaluation.journal import Journal
-from evaluation.journal_entry import JournalEntry
+from evaluation.journal import Journal, JournalEntry
 from evaluation.process_pool import Killed, check_guarded, in_processes
 from evaluation.record import Failure, Record
 from evaluation.task import Task

@@ -10,6 +10,7 @@ problems, costs, policies, budgets or rules may be in the same file, and are lef
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from io import FileIO
@@ -17,14 +18,19 @@ from pathlib import Path
 from typing import Literal
 
 import msgspec
+import numpy as np
 
-from envs.simulation.simulator import RULES
-from evaluation.journal_entry import JournalEntry
+from envs.placer_result import PlacerResult
+from envs.plan import Plan
+from envs.plan_file import save_plan
+from envs.simulation.simulator import RULES, Outcome
 from evaluation.record import Record
 from graphs.foundation.errors import InputError
 from graphs.foundation.files import check_writable, locked
+from graphs.problem import Problem
 
 VERSION = 2
+LONGEST = 80  # characters of a problem or placer in the name of a file
 
 
 class Header(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,6 +41,39 @@ class Header(msgspec.Struct, frozen=True, kw_only=True):
 
 
 HEADER = msgspec.json.encode(Header(schema="placelab.comparison", version=VERSION)) + b"\n"
+
+
+class JournalEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """A record, and where the units of its problem's graph are: by units and not by ops, so that it stays small."""
+
+    record: Record
+    rules: int = RULES  # of the simulator that timed it
+    graph: str  # fingerprint
+    cluster: str  # fingerprint
+    devices: tuple[int, ...]  # (units,) indices of the cluster's devices
+
+    def plan(self, problem: Problem) -> Plan:
+        """The plan, for its problem. Raises InputError for a problem with another graph or cluster."""
+        given = (problem.graph.fingerprint, problem.cluster.fingerprint)
+        what = f"the plan of {self.record.placer!r} for {self.record.problem!r}"
+        if given != (self.graph, self.cluster):
+            raise InputError(
+                f"{what} (graph {self.graph}, cluster {self.cluster}) is none for {problem.name!r} (graph {given[0]}, "
+                f"cluster {given[1]})"
+            )
+        if len(self.devices) != problem.graph.num_units or not set(self.devices) <= set(range(len(problem.cluster))):
+            raise InputError(f"{what} is damaged: it is for other devices")
+        return Plan.of_units(problem, self.devices)
+
+    def save(self, problem: Problem, folder: Path) -> None:
+        """Write the plan for its problem as a plan file, whose name is its own. Raises InputError as `plan`."""
+        record = self.record
+        outcome = Outcome(record.step_seconds, np.array(record.peak_bytes), record.fits)
+        names = (re.sub(r"[^A-Za-z0-9_=@+,-]+", "_", name) for name in (record.problem, record.placer))
+        problem_name, placer_name = (name[:LONGEST].strip("_") or "_" for name in names)
+        path = folder / f"{problem_name}.{placer_name}.seed{record.seed}.{record.key[:8]}.plan.json"
+        result = PlacerResult(self.plan(problem), record.placer, record.seed, record.simulations)
+        save_plan(result, problem, outcome, path)
 
 
 def plans(path: Path) -> list[JournalEntry]:

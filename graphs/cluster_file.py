@@ -45,7 +45,7 @@ import numpy as np
 
 from graphs.cluster import FREE, Cluster, Device, check_count
 from graphs.foundation.by_name import unknown
-from graphs.foundation.documents import read_document
+from graphs.foundation.documents import read_document, write_document
 from graphs.foundation.errors import InputError, located
 from graphs.foundation.files import write_whole
 from graphs.foundation.quantities import parse, written
@@ -137,7 +137,7 @@ def save_cluster(cluster: Cluster, path: Path) -> None:
     if path.suffix == ".toml":
         write_whole(path, msgspec.toml.encode(content))
     else:
-        write_whole(path, msgspec.json.format(msgspec.json.encode(content), indent=2) + b"\n")
+        write_document(content, path)
 
 
 def load_cluster_file(path: Path) -> Cluster:

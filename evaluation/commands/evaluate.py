@@ -12,12 +12,12 @@ from msgspec.structs import replace
 from envs.costs.costs import AUTO, CostModel, timed
 from evaluation.commands.load_placer import finetuned, load_placer
 from evaluation.commands.problems import check_cost_model, problem_of
-from evaluation.commands.simulated_plan import SimulatedPlan
 from evaluation.compare import check_settings, compare
 from evaluation.comparison import Comparison, short_name
-from evaluation.evaluation_file import EvaluationFile, Notes, save_evaluation
-from evaluation.problem_file import ProblemFile, save_problem
+from evaluation.run_files import EvaluationFile, Notes, ProblemFile
+from evaluation.simulated_plan import SimulatedPlan
 from graphs.foundation import by_name
+from graphs.foundation.documents import write_document
 from graphs.foundation.errors import InputError
 from graphs.foundation.files import check_writable, write_whole
 from graphs.load import load_clusters
@@ -95,7 +95,7 @@ def evaluate(
             "Placers decide per op group; step times are simulated op by op.",
         )
         notes = Notes(learned=learned.name, remarks=remarks)
-        save_evaluation(EvaluationFile(notes=notes, records=comparison.records), kept)
+        write_document(EvaluationFile(notes=notes, records=comparison.records), kept)
     return comparison
 
 
@@ -139,7 +139,7 @@ def finetune(
     notes = Notes(learned=tuner.name, before=greedy.name)
     _save_tuned(run, folder, results[0], EvaluationFile(notes=notes, records=comparison.records))
     spec = ProblemFile(graph=graph, groups=groups, cluster=cluster, optimizer=optimizer, cost_model=cost_model)
-    save_problem(spec, run / PROBLEM)
+    write_document(spec, run / PROBLEM)
     SimulatedPlan.of(problem, results[0].result).save(run / PLAN)
     return comparison
 
@@ -158,4 +158,4 @@ def _save_tuned(run: Path, folder: Path, tuned: FineTuned, evaluation: Evaluatio
     ]
     write_whole(folder / "metrics.jsonl", "".join(f"{line}\n" for line in lines))
     save_policy(folder, tuned.policy.state_dict(), load_meta(run))
-    save_evaluation(evaluation, folder / "evaluation.json")
+    write_document(evaluation, folder / "evaluation.json")

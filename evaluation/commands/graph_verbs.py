@@ -25,9 +25,9 @@ if TYPE_CHECKING:
         PlanLike,
         ProblemOptions,
     )
-    from evaluation.commands.simulated_plan import SimulatedPlan
     from evaluation.reporting.graph_summary import GraphSummary
     from evaluation.reporting.profile_report import ProfileReport
+    from evaluation.simulated_plan import SimulatedPlan
 
 PLANS, CHARTS = (".plan.json",), (".png", ".svg", ".html")  # what the names of files end in
 
@@ -170,7 +170,7 @@ def place(
     """
     from evaluation.commands.load_placer import load_placer
     from evaluation.commands.problems import problem_of
-    from evaluation.commands.simulated_plan import SimulatedPlan
+    from evaluation.simulated_plan import SimulatedPlan
 
     check_writable(out, endings=PLANS, inputs=[graph, cluster])
     chosen = load_placer(placer)
@@ -208,7 +208,7 @@ def simulate(
     """
     from envs.trace import save_trace
     from evaluation.commands.problems import problem_of
-    from evaluation.commands.simulated_plan import SimulatedPlan
+    from evaluation.simulated_plan import SimulatedPlan
 
     check_writable(trace, endings=(".json", ".json.gz"), inputs=[graph, plan, cluster])
     check_writable(gantt, endings=CHARTS, inputs=[graph, plan, cluster])

@@ -17,11 +17,10 @@ from evaluation.comparison import Comparison
 from evaluation.drawing.figures import page
 from evaluation.drawing.result_plots import Curve, Metrics, column, comparison_bars, learning_curve
 from evaluation.drawing.timeline_plots import gantt_chart, memory_curves
-from evaluation.evaluation_file import EvaluationFile, load_evaluation
-from evaluation.problem_file import load_problem
 from evaluation.reporting.findings import findings, tuning_findings
 from evaluation.reporting.plan_table import plan_sentences, robustness_sentence, state
 from evaluation.reporting.sections import Section, Sheet, device_sheet, placer_sheet, problem_sheet
+from evaluation.run_files import EvaluationFile, load_evaluation, load_problem
 from graphs.foundation.documents import read_file
 from graphs.foundation.errors import InputError
 from graphs.foundation.files import write_whole

@@ -18,6 +18,7 @@ from typing import Any, TypeVar, get_args
 import msgspec
 
 from graphs.foundation.errors import InputError, located
+from graphs.foundation.files import write_whole
 
 Document = TypeVar("Document")
 
@@ -56,6 +57,11 @@ def read_document(
         raise InputError(f"{path} is damaged: its brackets are nested too deeply") from None
     except ValueError as error:  # bytes that are no text, text that is no TOML or JSON, numbers of thousands of digits
         raise InputError(f"{path} is damaged: {str(error).partition('; use sys.')[0]}") from error
+
+
+def write_document(content: msgspec.Struct, path: Path) -> None:
+    """Write a document as indented JSON. Raises InputError as `write_whole`."""
+    write_whole(path, msgspec.json.format(msgspec.json.encode(content), indent=2) + b"\n")
 
 
 def _check_schema(content: object, kind: type[Any]) -> None:

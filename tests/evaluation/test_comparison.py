@@ -12,9 +12,10 @@ from envs.robustness import robustness
 from envs.simulation.simulator import simulate
 from evaluation.compare import compare
 from evaluation.comparison import Comparison
-from evaluation.evaluation_file import EvaluationFile, Notes, load_evaluation, save_evaluation
 from evaluation.journal import records
 from evaluation.record import Record
+from evaluation.run_files import EvaluationFile, Notes, load_evaluation
+from graphs.foundation.documents import write_document
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
 from tests.evaluation.some_placers import Alternating
@@ -206,7 +207,7 @@ def test_labels_drop_the_checkpoint_unless_that_confuses() -> None:
 def test_an_evaluation_file_goes_there_and_back_and_refuses_the_rest(tmp_path: Path) -> None:
     path = tmp_path / "evaluation.json"
     content = EvaluationFile(notes=Notes(learned=LEARNED), records=SOME)
-    save_evaluation(content, path)
+    write_document(content, path)
     assert load_evaluation(path) == content
     data = json.loads(path.read_text())
     for broken, message in (

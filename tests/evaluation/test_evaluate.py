@@ -9,8 +9,8 @@ import pytest
 
 from envs.costs.costs import timed
 from evaluation.commands.evaluate import evaluate, finetune
-from evaluation.evaluation_file import load_evaluation
-from evaluation.problem_file import ProblemFile, load_problem, save_problem
+from evaluation.run_files import ProblemFile, load_evaluation, load_problem
+from graphs.foundation.documents import write_document
 from graphs.foundation.errors import InputError
 from graphs.graph_file import save_graph
 from graphs.load import load_cluster, load_graph
@@ -83,7 +83,7 @@ def test_a_problem_file_without_a_cost_model_is_of_the_one_that_follows_from_its
     tmp_path: Path, graph: str
 ) -> None:
     path = tmp_path / "best.problem.json"
-    save_problem(ProblemFile(graph=graph, groups=4, cluster="p100x2", optimizer="sgd"), path)
+    write_document(ProblemFile(graph=graph, groups=4, cluster="p100x2", optimizer="sgd"), path)
     content = json.loads(path.read_text())
     del content["cost_model"]
     path.write_text(json.dumps(content))
@@ -97,10 +97,13 @@ def test_finetuning_that_is_stopped_while_it_writes_leaves_nothing_of_two_runs(
     other = str(Path(graph).with_name("other.graph.json"))
     save_graph(random_graph(13, 1), Path(other))
     tune(run, other)
-    steps = ["write_whole", "save_policy", "save_evaluation", "save_problem", "SimulatedPlan.of"]
+    steps = ["write_whole", "save_policy", "write_document", "write_document", "SimulatedPlan.save"]
+    before = iter([write_document] if stopped_at == 3 else [])  # the evaluation comes before the problem
 
-    def stop(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
+    def stop(*given: Any, **_: object) -> None:
+        if (write := next(before, None)) is None:
+            raise KeyboardInterrupt
+        write(*given)
 
     monkeypatch.setattr(f"evaluation.commands.evaluate.{steps[stopped_at]}", stop)
     with pytest.raises(KeyboardInterrupt):

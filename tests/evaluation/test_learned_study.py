@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from evaluation.commands.load_placer import load_placer
-from evaluation.journal_entry import JournalEntry
+from evaluation.journal import JournalEntry
 from evaluation.record import Failure, Record
 from evaluation.studies.learned import __main__ as learned
 from evaluation.studies.learned.__main__ import PLACERS, load_suite, study
@@ -233,8 +233,8 @@ def tiny(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[str, str
         if len(noted) == 3:
             noted.append(("", "stopped", 0))
             raise KeyboardInterrupt
-        noted.append(work.case)
-        if work.case == (problems[1].name, "heft", 1):
+        noted.append((work.shown_as, work.placer.name, work.seed))
+        if noted[-1] == (problems[1].name, "heft", 1):
             return failure(problems[1].name, "heft", 1)
         return do(work)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from evaluation.journal_entry import JournalEntry
+from evaluation.journal import JournalEntry
 from evaluation.record import Failure, Record
 from evaluation.studies.frame import Frame
 from evaluation.studies.problems import suite_problems
@@ -239,7 +239,7 @@ def tiny(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[str, str
         if len(noted) == 4:
             noted.append(("", "stopped", 0))
             raise KeyboardInterrupt
-        noted.append(work.case)
+        noted.append((work.shown_as, work.placer.name, work.seed))
         return do(work)
 
     monkeypatch.setattr(Task, "do", watched)

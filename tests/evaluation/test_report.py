@@ -9,9 +9,9 @@ import pytest
 from envs.placer_result import PlacerResult
 from envs.plan_file import save_plan
 from envs.simulation.simulator import Simulator
-from evaluation.evaluation_file import EvaluationFile, Notes, save_evaluation
-from evaluation.problem_file import ProblemFile, save_problem
 from evaluation.reporting.report import write_report
+from evaluation.run_files import EvaluationFile, Notes, ProblemFile
+from graphs.foundation.documents import write_document
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
 from tests.evaluation.some_records import LEARNED, SOME, record
@@ -46,11 +46,11 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (folder / "meta.json").write_text(json.dumps(meta))
     lines = [{"update": i, "simulations": 32 * i, "step_over_bound": 2 - i / 1000, "fitting": 1.0} for i in range(1000)]
     (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    save_evaluation(EvaluationFile(notes=Notes(learned=LEARNED), records=SOME), folder / "evaluation.json")
+    write_document(EvaluationFile(notes=Notes(learned=LEARNED), records=SOME), folder / "evaluation.json")
     tuned = f"{LEARNED}+finetuned"
     records = (*SOME[:3], record("small@two", tuned, 1.5, simulations=500))
     content = EvaluationFile(notes=Notes(learned=tuned, before=LEARNED, remarks=("A remark.",)), records=records)
-    save_evaluation(content, folder / "finetune" / "evaluation.json")
+    write_document(content, folder / "finetune" / "evaluation.json")
     cut_off = '{"simulations": 1, "best_seconds": 2.0}\n{"simulations": 17, "best_sec'
     (folder / "finetune" / "metrics.jsonl").write_text(cut_off)
     problem = Problem(random_graph(4000, seed=0), toy_cluster(8, memory=1e9))
@@ -58,9 +58,9 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     result = PlacerResult.of_units(problem, placement, "random", seed=0)
     save_plan(result, problem, Simulator(problem).run(placement), folder / "best.plan.json")
     spec = ProblemFile(graph="random4000", groups=None, cluster="toy8", optimizer="adam")
-    save_problem(spec, folder / "best.problem.json")
-    monkeypatch.setattr("evaluation.problem_file.load_graph", lambda _, *, groups: problem.graph)
-    monkeypatch.setattr("evaluation.problem_file.load_cluster", lambda _: problem.cluster)
+    write_document(spec, folder / "best.problem.json")
+    monkeypatch.setattr("evaluation.run_files.load_graph", lambda _, *, groups: problem.graph)
+    monkeypatch.setattr("evaluation.run_files.load_cluster", lambda _: problem.cluster)
     return folder
 
 
@@ -125,7 +125,7 @@ def test_what_is_missing_is_said_in_a_sentence(tmp_path: Path) -> None:
 
 def test_names_are_shown_as_they_are(run: Path) -> None:
     records = (record("<b>@two", LEARNED, 1.0), record("<b>@two", "a&b", 2.0))
-    save_evaluation(EvaluationFile(notes=Notes(learned=LEARNED), records=records), run / "evaluation.json")
+    write_document(EvaluationFile(notes=Notes(learned=LEARNED), records=records), run / "evaluation.json")
     page = report(run)
     assert "<b>" not in page
     assert "&lt;b&gt;@two" in page
@@ -133,20 +133,20 @@ def test_names_are_shown_as_they_are(run: Path) -> None:
 
 
 def test_a_comparison_without_a_learned_placer_is_still_shown(run: Path) -> None:
-    save_evaluation(EvaluationFile(records=SOME[1:3]), run / "evaluation.json")
+    write_document(EvaluationFile(records=SOME[1:3]), run / "evaluation.json")
     said = text(report(run))
     assert "annealing" in said
     assert "Blue is the learned policy" not in said
 
 
 def test_a_plan_that_no_longer_fits_its_graph_is_no_reason_to_fail(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("evaluation.problem_file.load_graph", lambda _, *, groups: random_graph(3, seed=1))
+    monkeypatch.setattr("evaluation.run_files.load_graph", lambda _, *, groups: random_graph(3, seed=1))
     assert "The plan cannot be drawn: " in text(report(run))
 
 
 def test_an_evaluation_without_records_is_said_to_be_empty(run: Path) -> None:
     for path in (run / "evaluation.json", run / "finetune" / "evaluation.json"):
-        save_evaluation(EvaluationFile(records=()), path)
+        write_document(EvaluationFile(records=()), path)
     assert "The evaluation holds no records" in text(report(run))
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import placelab
-from evaluation.evaluation_file import load_evaluation
+from evaluation.run_files import load_evaluation
 from graphs.load import load_cluster, load_graph
 from graphs.problem import Problem
 from placers.learned.settings import Ppo

@@ -15,13 +15,12 @@ from envs.costs.profile_file import Machine, MeasuredOp, Profile, save_profile
 from envs.placer_result import PlacerResult
 from envs.plan_file import save_plan
 from envs.simulation.simulator import Simulator
-from evaluation.evaluation_file import EvaluationFile, save_evaluation
-from evaluation.journal import Journal
-from evaluation.journal_entry import JournalEntry
-from evaluation.problem_file import ProblemFile, load_problem, save_problem
+from evaluation.journal import Journal, JournalEntry
 from evaluation.record import Record
+from evaluation.run_files import EvaluationFile, ProblemFile, load_problem
 from graphs.cluster_file import save_cluster
 from graphs.formats.onnx import save_onnx
+from graphs.foundation.documents import write_document
 from graphs.graph_file import save_graph
 from graphs.grouping import tie_ops
 from graphs.load import load_cluster
@@ -173,7 +172,7 @@ def make_problem(path: Path) -> None:
     """A graph file on two cards."""
     graph = path.with_name("step.graph.json")
     text(GRAPH)(graph)
-    save_problem(ProblemFile(graph=str(graph), groups=2, cluster="p100x2", optimizer="adam"), path)
+    write_document(ProblemFile(graph=str(graph), groups=2, cluster="p100x2", optimizer="adam"), path)
 
 
 SPECIMENS = {
@@ -201,7 +200,7 @@ SPECIMENS = {
     ),
     "journal": Specimen("x.jsonl", make_journal, use_journal, JSON),
     "evaluation": Specimen(
-        "evaluation.json", lambda path: save_evaluation(EvaluationFile(records=(RECORD,)), path), use_evaluation, JSON
+        "evaluation.json", lambda path: write_document(EvaluationFile(records=(RECORD,)), path), use_evaluation, JSON
     ),
     "problem": Specimen("x.problem.json", make_problem, lambda path: place(timed(load_problem(path))), JSON),
     "recipe": Specimen("x.toml", make_recipe, use_recipe, TOML),

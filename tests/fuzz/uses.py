@@ -14,11 +14,12 @@ from rich.console import Console
 from envs.costs.costs import timed
 from envs.plan_file import load_plan
 from envs.simulation.simulator import simulate
-from evaluation.commands.simulated_plan import SimulatedPlan
-from evaluation.evaluation_file import load_evaluation, save_evaluation
 from evaluation.journal import Journal, plans
 from evaluation.reporting.graph_summary import GraphSummary
+from evaluation.run_files import load_evaluation
+from evaluation.simulated_plan import SimulatedPlan
 from graphs.cluster_file import save_cluster
+from graphs.foundation.documents import write_document
 from graphs.graph_file import load_graph_file, save_graph
 from graphs.load import load_cluster, load_graph, problem_in_file
 from graphs.op_graph import OpGraph
@@ -209,7 +210,7 @@ def use_journal(path: Path) -> None:
 def use_evaluation(path: Path) -> None:
     """Read it, and write it again."""
     content = load_evaluation(path)
-    save_evaluation(content, path.with_name("again.json"))
+    write_document(content, path.with_name("again.json"))
     assert load_evaluation(path.with_name("again.json")) == content
 
 

@@ -12,6 +12,9 @@ import msgspec
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from envs.bounds import lower_bound
+from envs.costs.costs import timing
+from envs.objectives import evaluate_objective
 from envs.placer_result import PlacerResult
 from envs.plan import Plan
 from envs.plan_file import load_plan, save_plan
@@ -21,7 +24,6 @@ from envs.timeline import Timeline
 from evaluation.formatting import memory, seconds
 from evaluation.record import Record
 from evaluation.reporting.plan_table import plan_table, robustness_sentence
-from evaluation.task import record_of, with_robustness
 from graphs.foundation.errors import DoesNotFitError, InputError
 from graphs.problem import Problem
 from placers.contract.placer import Placer, as_result
@@ -38,9 +40,7 @@ class SimulatedPlan:
     robustness: Robustness | None = None  # how it fares under noise and without contention, if that was asked for
 
     @classmethod
-    def of(
-        cls, problem: Problem, plan: PlacerResult | Plan | Path | str, *, search_seconds: float = 0.0
-    ) -> SimulatedPlan:
+    def of(cls, problem: Problem, plan: PlacerResult | Plan | Path | str, search_seconds: float = 0.0) -> SimulatedPlan:
         """Simulate a plan, or that in a file. Raises InputError if it is not one for this problem."""
         if isinstance(plan, Path | str):
             plan = load_plan(Path(plan), problem)
@@ -53,8 +53,9 @@ class SimulatedPlan:
         if budget < 0:
             raise InputError(f"the budget is {budget} simulations; expected at least 0")
         started = time.perf_counter()
-        result = as_result(placer.place(problem, seed=seed, budget=budget), placer.name, seed)
-        return cls.of(problem, result, search_seconds=time.perf_counter() - started)
+        found = placer.place(problem, seed=seed, budget=budget)
+        search_seconds = time.perf_counter() - started
+        return cls.of(problem, as_result(found, placer.name, seed), search_seconds)
 
     @property
     def plan(self) -> Plan:
@@ -71,9 +72,29 @@ class SimulatedPlan:
 
     @cached_property
     def record(self) -> Record:
-        """The plan in numbers, as comparisons keep it."""
-        record = record_of(self.problem, self.result, self.timeline, self.search_seconds)
-        return record if self.robustness is None else with_robustness(record, self.robustness)
+        """The plan in numbers, as comparisons keep it. Raises InputError as the problem's objective does."""
+        problem, found = self.problem, self.robustness
+        value = evaluate_objective(problem, self.plan)
+        return Record(
+            problem=problem.name,
+            placer=self.result.placer,
+            seed=self.result.seed,
+            step_seconds=self.timeline.step_seconds,
+            fits=self.timeline.fits,
+            peak_bytes=tuple(self.timeline.peak_bytes.tolist()),
+            simulations=self.result.simulations,
+            search_seconds=self.search_seconds,
+            lower_bound_seconds=lower_bound(problem),
+            curve=self.result.curve,
+            max_load=1e3 * value if value is not None and problem.objective == "max-load" else None,
+            cost_model=timing(problem),
+            objective=problem.objective,
+            objective_value=value,
+            robust_seconds=None if found is None else found.median_seconds,
+            worst_seconds=None if found is None else found.worst_seconds,
+            free_seconds=None if found is None else found.free_seconds,
+            notes=self.result.notes,
+        )
 
     def require_fit(self) -> None:
         """Raise DoesNotFitError, with what is needed, what there is, and what to try, if the plan does not fit."""
@@ -98,11 +119,8 @@ class SimulatedPlan:
         return record | {"placement": dict(zip(self.problem.graph.names, devices, strict=True))}
 
     def __rich__(self) -> RenderableType:
-        robust = [] if self.robustness is None else [robustness_sentence(self.robustness)]
-        said = [*self._objective(), *robust, *self.record.notes]
-        return Group(plan_table(self.timeline, self.record.lower_bound_seconds), *map(Text, said))
-
-    def _objective(self) -> list[str]:
-        """What the objective says of the plan, if that is not the step time."""
         value = self.record.objective_value
-        return [] if value is None else [f"Its {self.record.objective} is {seconds(value)}."]
+        said = [] if value is None else [f"Its {self.record.objective} is {seconds(value)}."]
+        said += [] if self.robustness is None else [robustness_sentence(self.robustness)]
+        said += self.record.notes
+        return Group(plan_table(self.timeline, self.record.lower_bound_seconds), *map(Text, said))

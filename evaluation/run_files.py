@@ -1,0 +1,54 @@
+"""JSON files of a run: `evaluation.json`, an evaluation's records, and `*.problem.json`, a problem by its specs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from envs.costs.costs import AUTO, timed
+from evaluation.record import Record
+from graphs.foundation.documents import read_document
+from graphs.load import load_cluster, load_graph
+from graphs.problem import Problem
+
+
+class Notes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What the records alone do not say."""
+
+    learned: str = ""  # the placer that the evaluation is about
+    before: str = ""  # the same before fine-tuning
+    remarks: tuple[str, ...] = ()  # sentences for the report
+
+
+class EvaluationFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What `evaluation.json` holds."""
+
+    schema: Literal["placelab.evaluation"] = "placelab.evaluation"
+    version: int = 1
+    notes: Notes = Notes()
+    records: tuple[Record, ...]
+
+
+class ProblemFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What `*.problem.json` holds: enough to build the problem again, next to a plan for it."""
+
+    graph: str  # a family spec, a graph file, or file.py:callable
+    groups: int | None  # op groups, or none for single ops
+    cluster: str  # a preset or a cluster file
+    optimizer: str
+    cost_model: str = AUTO
+
+
+def load_evaluation(path: Path) -> EvaluationFile:
+    """Read an evaluation. Raises InputError, naming the file and the field, for anything else."""
+    remedy = f"`placelab evaluate {path.parent}` writes it"
+    return read_document(path, EvaluationFile, version=1, remedy=remedy)
+
+
+def load_problem(path: Path) -> Problem:
+    """Build the problem. Raises InputError, naming file and field, if it is damaged or names what does not exist."""
+    spec = read_document(path, ProblemFile, version=1, remedy="`placelab finetune` writes one")
+    cluster = load_cluster(spec.cluster)
+    return timed(Problem(load_graph(spec.graph, groups=spec.groups), cluster, spec.optimizer), spec.cost_model)
