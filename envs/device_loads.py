@@ -41,6 +41,7 @@ class Loads:
 
     def __init__(self, problem: Problem, costs: Costs) -> None:
         moved = Moved.of(problem)
+        # compressed rows: what is moved, m, is read by the ops readers[offsets[m]:offsets[m + 1]]
         by_moved = np.argsort(moved.reads[:, 0], kind="stable")
         offsets = np.zeros(len(moved.source) + 1, np.int64)
         np.cumsum(np.bincount(moved.reads[:, 0], minlength=len(moved.source)), out=offsets[1:])

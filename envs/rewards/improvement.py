@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-from envs.rewards import Penalty, RewardFunction, penalised_seconds
-from envs.simulation.simulator import Outcome
+from envs.rewards import RewardFunction, penalised_seconds
 
 
 def build() -> RewardFunction:
-    """The reward."""
-    return improvement
-
-
-def improvement(before: Outcome, after: Outcome, _last: bool, penalty: Penalty) -> float:
-    """The rho before the step less that after it."""
-    return penalised_seconds(before, penalty) - penalised_seconds(after, penalty)
+    """Rho before the step less rho after it."""
+    return lambda before, after, _, penalty: penalised_seconds(before, penalty) - penalised_seconds(after, penalty)

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from envs.rewards import Penalty, RewardFunction, penalised_seconds
-from envs.simulation.simulator import Outcome
+from envs.rewards import RewardFunction, penalised_seconds
 
 LAST_ONLY = True
 
 
 def build() -> RewardFunction:
-    """The reward."""
-    return terminal
-
-
-def terminal(_before: Outcome, after: Outcome, last: bool, penalty: Penalty) -> float:
-    """-rho of the last placement."""
-    return -penalised_seconds(after, penalty) if last else 0.0
+    """Minus rho of the last placement."""
+    return lambda _, after, last, penalty: -penalised_seconds(after, penalty) if last else 0.0
