@@ -14,6 +14,7 @@ from graphs.op_graph import Bools, Floats, OpGraph
 from graphs.problem import Problem
 
 OTHERWISE = ("refuse", "roofline")
+ANY = ""  # in place of a device's name or kind: times on any device
 SHORTEST = 1e-9  # seconds; an op that takes no time at all would not be launched
 
 
@@ -42,16 +43,17 @@ def known_seconds(
 ) -> Floats:  # fmt: skip
     """(ops, devices) seconds, given (ops,) seconds, NaN where unknown, on devices by kind ("gpu") or name ("gpu:0").
 
-    Times by name count first. Times `with_launch` lose the cluster's `launch_seconds`, which the simulator adds after
-    each op that takes time. With `otherwise="roofline"` unknown times are the roofline's at peak; with "refuse" they
-    raise InputError, which names what is missing in `source` and the remedy, as does another `otherwise`.
+    Times by name count first, those for ANY device last. Times `with_launch` lose the cluster's `launch_seconds`, which
+    the simulator adds after each op that takes time. With `otherwise="roofline"` unknown times are the roofline's at
+    peak; with "refuse" they raise InputError, which names what is missing in `source` and the remedy, as does another
+    `otherwise`.
     """
     if otherwise not in OTHERWISE:
         raise InputError(unknown("choice of otherwise", otherwise, OTHERWISE))
     graph, cluster = problem.graph, problem.cluster
     seconds = np.full((len(graph), len(cluster)), np.nan)
     for column, device in enumerate(cluster.devices):
-        for known in (times[key] for key in (device.name, device.kind) if key in times):
+        for known in (times[key] for key in (device.name, device.kind, ANY) if key in times):
             seconds[:, column] = np.where(np.isnan(seconds[:, column]), known, seconds[:, column])
         if with_launch:
             taken = seconds[:, column]
@@ -69,7 +71,7 @@ def _missing(problem: Problem, seconds: Floats, times: Mapping[str, Floats], sou
     graph, cluster = problem.graph, problem.cluster
     column = int(np.isnan(seconds).any(axis=0).argmax())
     device, kind = cluster.devices[column], cluster.devices[column].kind
-    if not {device.name, kind} & times.keys():
+    if not {device.name, kind, ANY} & times.keys():
         known = ", ".join(f"{each!r}" for each in sorted(times)) or "none"
         return f"{source} holds no times on {kind!r} devices, which {cluster.name!r} has; it knows {known}"
     ops = np.flatnonzero(np.isnan(seconds[:, column]))

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from envs.costs.costs import Costs
-from envs.costs.op_times import known_seconds
+from envs.costs.op_times import ANY, known_seconds
 from envs.costs.times_file import Table, load_times, seconds_in
 from graphs.cluster import Device
 from graphs.foundation.errors import InputError
@@ -49,28 +49,21 @@ def build(*, file: str = "", otherwise: str = "refuse") -> Recorded:
 
 
 def _in_graph(problem: Problem) -> dict[str, Floats]:
-    """(ops,) the times in the graph, by name of device.
+    """(ops,) the times in the graph, by name or kind of device, or for ANY device.
 
-    Those on the device itself, or else on its kind, or else on any device. A time on any device holds where the
-    devices are alike, or where the op has times of its own on others. Raises InputError where it is all there is.
+    A time for any device holds where the devices are alike, or where the op has times of its own on others. Raises
+    InputError for an op that has only such a time where devices differ.
     """
     graph, devices = problem.graph, problem.cluster.devices
     alike = len({(device.kind, device.flops_per_second, device.bytes_per_second) for device in devices}) == 1
-    unknown = np.full(len(graph), np.nan)
-    distinguished = ~np.isnan([unknown, *graph.measured_on.values()]).all(axis=0)
-    general = np.where(alike | distinguished, graph.measured_seconds, np.nan)
-    times: dict[str, Floats] = {}
-    for device in devices:
-        seconds = graph.measured_on.get(device.name, unknown)
-        for other in (graph.measured_on.get(device.kind, unknown), general):
-            seconds = np.where(np.isnan(seconds), other, seconds)
-        unsaid = np.isnan(seconds) & ~np.isnan(graph.measured_seconds)
-        if problem.allowed is not None:
-            unsaid &= problem.allowed[graph.units, devices.index(device)]
-        if not alike and unsaid.any():
-            raise _hold_on_one_kind(problem, device)
-        times[device.name] = seconds
-    return times
+    distinguished = ~np.isnan([np.full(len(graph), np.nan), *graph.measured_on.values()]).all(axis=0)
+    only_any = ~distinguished & ~np.isnan(graph.measured_seconds)
+    everywhere = np.ones((graph.num_units, len(devices)), np.bool_)
+    allowed = everywhere if problem.allowed is None else problem.allowed
+    refused = (only_any[:, None] & allowed[graph.units]).any(axis=0)  # (devices,)
+    if not alike and refused.any():
+        raise _hold_on_one_kind(problem, devices[int(refused.argmax())])
+    return {**graph.measured_on, ANY: np.where(alike | distinguished, graph.measured_seconds, np.nan)}
 
 
 def _hold_on_one_kind(problem: Problem, device: Device) -> InputError:
