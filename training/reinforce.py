@@ -35,7 +35,8 @@ from graphs.foundation.errors import InputError
 from graphs.foundation.torch_threads import limit_torch_threads
 from graphs.op_graph import Floats, Ints
 from graphs.problem import Problem
-from placers.learned.episodes import Decision, EpisodePolicy, States, View, roll_out
+from placers.learned.episodes import Decision, EpisodePolicy, States, roll_out
+from placers.learned.policy import View
 from placers.learned.settings import Reinforce, Settings
 from training.advantage import surrogate
 from training.divergence import descend, stops_where_it_diverges

@@ -26,25 +26,16 @@ class Batch:
     @classmethod
     def of(cls, observations: Sequence[Observation]) -> Batch:
         """Stack observations of any sizes."""
-        units = _padded([torch.from_numpy(o.units) for o in observations])
-        devices = _padded([torch.from_numpy(o.devices) for o in observations])
+        units, unit_mask = padded([torch.from_numpy(o.units) for o in observations])
+        devices, device_mask = padded([torch.from_numpy(o.devices) for o in observations])
         pairs = units.new_zeros(*units.shape[:2], devices.shape[1], observations[0].pairs.shape[2])
         for i, o in enumerate(observations):
             pairs[i, : o.pairs.shape[0], : o.pairs.shape[1]] = torch.from_numpy(o.pairs)
         edges = [torch.from_numpy(o.edges.T) + i * units.shape[1] for i, o in enumerate(observations)]
-        return cls(
-            units,
-            _mask([len(o.units) for o in observations]),
-            devices,
-            _mask([len(o.devices) for o in observations]),
-            pairs,
-            torch.cat(edges, dim=1),
-        )
+        return cls(units, unit_mask, devices, device_mask, pairs, torch.cat(edges, dim=1))
 
 
-def _padded(tensors: list[Tensor]) -> Tensor:
-    return pad_sequence(tensors, batch_first=True)
-
-
-def _mask(lengths: list[int]) -> Tensor:
-    return torch.arange(max(lengths))[None, :] < torch.tensor(lengths)[:, None]
+def padded(tensors: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+    """(rows, longest, ...) tensors, padded with zeros to the longest; (rows, longest) bool, False where padded."""
+    lengths = torch.tensor([len(tensor) for tensor in tensors])
+    return pad_sequence(list(tensors), batch_first=True), torch.arange(int(lengths.max()))[None, :] < lengths[:, None]

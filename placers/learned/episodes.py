@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Generic, TypeVar
 
 import msgspec
 import torch
@@ -14,40 +15,32 @@ from envs.gym.iterative import Episode
 from envs.gym.observations import Progress
 from envs.prepared_problem import PreparedProblem
 from graphs.problem import Problem
-from placers.learned.policy import LearnedPolicy
+from placers.learned.policy import LearnedPolicy, View
 
-View = TypeVar("View")
 States = TypeVar("States")
 
 
-class EpisodePolicy(LearnedPolicy, Protocol[View, States]):
+class EpisodePolicy(LearnedPolicy, Generic[View, States]):
     """A distribution over devices for the current unit of an episode, which REINFORCE trains."""
 
-    @property
-    def shape(self) -> msgspec.Struct:
-        """What it is made of; a run is resumed only with the same."""
-        ...
+    shape: msgspec.Struct  # what it is made of; a run is resumed only with the same
+    order: str  # in which units are visited, as in `envs.gym.iterative.Rules`
 
-    @property
-    def order(self) -> str:
-        """In which units are visited, as in `envs.gym.iterative.Rules`."""
-        ...
-
+    @abstractmethod
     def view(self, problem: Problem) -> View:
         """What the policy sees of a problem. Raises InputError if the policy is not for such a problem."""
-        ...
 
+    @abstractmethod
     def stack(self, states: Sequence[Progress], views: Sequence[View]) -> States:
         """Several states, each with the view of its problem, as a batch."""
-        ...
 
+    @abstractmethod
     def act(self, states: States, generator: torch.Generator, *, greedy: Tensor | None = None) -> Tensor:
         """(states,) devices, drawn; the most likely where `greedy`, (states,) bool, is true."""
-        ...
 
+    @abstractmethod
     def score(self, states: States, devices: Tensor) -> tuple[Tensor, Tensor]:
         """Log-probabilities of devices, (states,) or several for each state; and its entropy in nats, (states,)."""
-        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +48,7 @@ class Decision:
     """One decision of one episode."""
 
     episode: int
-    state: Progress  # as it was decided upon
+    state: Progress  # on which the decision was based
     device: int
 
 
@@ -67,9 +60,10 @@ def roll_out(
     *,
     greedy: int = 0,
 ) -> Iterator[list[Decision]]:
-    """Follow episodes to their ends, a step of each at a time; yields the decisions, the units being placed already.
+    """Follow episodes to their ends, a step of each at a time; yields the decisions, after the units were placed.
 
-    The first `greedy` of them take the most likely devices. Whoever wants rewards simulates the placements in between.
+    The first `greedy` episodes take the most likely devices. A caller that needs rewards simulates the placements
+    between steps.
     """
     while running := [i for i, episode in enumerate(episodes) if not episode.ended]:
         states = [episodes[i].progress.copy() for i in running]

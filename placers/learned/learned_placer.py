@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from envs.objectives import evaluator_of
@@ -29,41 +28,47 @@ class LearnedPlacer:
     @classmethod
     def of(
         cls,
-        placer: str,
-        new: Callable[[str, int], LearnedPolicy],
+        policy: type[LearnedPolicy],
         network: str,
         *,
         checkpoint: str,
         samples: int,
         untrained: bool,
-        per_cluster: bool = False,
         hidden: int = 0,
     ) -> LearnedPlacer:
         """With the policy in a checkpoint folder; with an untrained one over a network only if that is asked for.
 
-        `per_cluster`: a policy is for one number of devices, so that an untrained one is made for each problem.
-        `hidden` is part of the placer's name. Raises InputError for both or neither, and as `load_policy` does.
-        """
+        An untrained policy for one number of devices is made for each problem. `hidden` is part of the placer's name.
+        Raises InputError for both or neither, and as `load_policy` does.
+        """  # fmt: skip
         if checkpoint and untrained:
-            raise InputError(f"{placer}: give checkpoint={checkpoint} or untrained=yes, and not both")
+            raise InputError(f"{policy.kind}: give checkpoint={checkpoint} or untrained=yes, and not both")
         if not checkpoint and not untrained:
             raise InputError(
-                f"placer {placer!r} has no trained policy; give {placer}:checkpoint=RUN with a run folder of `placelab "
-                f"train`, or take 'default', the policy that comes with placelab; {placer}:untrained=yes places at "
-                "random"
+                f"placer {policy.kind!r} has no trained policy; give {policy.kind}:checkpoint=RUN with a run folder of "
+                "`placelab train`, or take 'default', the policy that comes with placelab; "
+                f"{policy.kind}:untrained=yes places at random"
             )
-        knobs = {
-            "checkpoint": checkpoint,
-            "samples": samples,
-            "hidden": hidden,
-            "untrained": "yes" if untrained else "",
-        }
-        name = by_name.spec_of(placer, {knob: value for knob, value in knobs.items() if value})
+        knobs = {"checkpoint": checkpoint, "samples": samples, "hidden": hidden, "untrained": untrained and "yes"}
+        name = by_name.spec_of(policy.kind, {knob: value for knob, value in knobs.items() if value})
         if checkpoint:
-            return cls(load_policy(Path(checkpoint), placer, new)[0], name, samples)
-        if per_cluster:
-            return cls(None, name, samples, partial(_for_cluster, new, network))
-        return cls(new(network, 0), name, samples)
+            return cls(load_policy(Path(checkpoint), policy)[0], name, samples)
+        if policy.any_cluster:
+            return cls(policy.new(network, 0), name, samples)
+        return cls(None, name, samples, lambda problem: policy.new(f"{network},devices={len(problem.cluster)}", 0))
+
+    @classmethod
+    def with_network(
+        cls,
+        policy: type[LearnedPolicy],
+        *,
+        checkpoint: str = "",
+        network: str,
+        samples: int = 0,
+        untrained: bool = False,
+    ) -> LearnedPlacer:
+        """The same, with the network as a knob: partially applied, the `build` of a learned placer."""  # fmt: skip
+        return cls.of(policy, network, checkpoint=checkpoint, samples=samples, untrained=untrained)
 
     def policy_for(self, problem: Problem) -> LearnedPolicy:
         """The policy that places a problem."""
@@ -83,8 +88,3 @@ class LearnedPlacer:
         evaluator = evaluator_of(problem)
         best = evaluator.run_batch(placements).best() if len(placements) > 1 else 0
         return PlacerResult.of_units(problem, placements[best], self.name, seed, simulations=evaluator.simulations)
-
-
-def _for_cluster(new: Callable[[str, int], LearnedPolicy], network: str, problem: Problem) -> LearnedPolicy:
-    """An untrained policy for the problem's number of devices."""
-    return new(f"{network},devices={len(problem.cluster)}", 0)

@@ -3,7 +3,7 @@
 Each is a folder here, whose `placer.py` has
 
 - `TRAINER`, how its policy is trained: "ppo" or "reinforce", a constant that is read without importing the file;
-- `new_policy(network, seed)`, an untrained policy;
+- `new_policy(network, seed)`, an untrained policy: the `new` of a `LearnedPolicy`;
 - `build(*, checkpoint="", samples=0, untrained=False, ...)`, a `LearnedPlacer`.
 """
 
@@ -22,7 +22,7 @@ def learned_placers() -> tuple[str, ...]:
 
 
 def trainer_of(name: str) -> str:
-    """How the policy of a placer is trained, as its folder declares; "" if it has none."""
+    """How the policy of a placer is trained, as its folder declares; "" for a placer without a policy."""
     known = name in by_name.names("placers")
     return str(by_name.constants("placers", name).get("TRAINER", "")) if known else ""
 

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 
 from graphs.op_graph import Floats, Ints, OpGraph, Phase
 from graphs.units import Units
+from placers.learned.batch import padded
 from placers.learned.features import KINDS, kind_index
 
 
@@ -61,19 +61,15 @@ class Sequences:
     @classmethod
     def of(cls, sequences: Sequence[OpSequence]) -> Sequences:
         """Sequences of any lengths."""
-        lengths = torch.tensor([len(one.order) for one in sequences])
-        units = int(lengths.max())
-        order = torch.arange(units).repeat(len(sequences), 1)
+        types, mask = padded([torch.from_numpy(one.types).float() for one in sequences])
+        order = torch.arange(mask.shape[1]).repeat(len(sequences), 1)
         for row, one in zip(order, sequences, strict=True):
             row[: len(one.order)] = torch.from_numpy(one.order)
-        return cls(
-            order,
-            torch.arange(units)[None, :] < lengths[:, None],
-            _padded([one.types for one in sequences]),
-            _padded([one.sizes for one in sequences]),
-            pad_sequence([torch.from_numpy(one.edges) for one in sequences], batch_first=True),
-            _padded([one.connections for one in sequences]),
+        sizes, edges, connections = (
+            padded([torch.from_numpy(getattr(one, name)) for one in sequences])[0]
+            for name in ("sizes", "edges", "connections")
         )
+        return cls(order, mask, types, sizes.float(), edges, connections.float())
 
     def by_unit(self, values: Tensor) -> Tensor:
         """(problems, samples, units) from the same by position."""
@@ -85,7 +81,3 @@ class Sequences:
 
     def _order_of(self, values: Tensor) -> Tensor:
         return self.order[:, None].expand_as(values)
-
-
-def _padded(values: Sequence[Floats]) -> Tensor:
-    return pad_sequence([torch.from_numpy(one).float() for one in values], batch_first=True)

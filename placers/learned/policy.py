@@ -1,67 +1,56 @@
-"""What trainers and placers ask of a policy; each has a view, a batch and an action of its own."""
+"""What a policy is: a torch module that chooses devices. Each has a view, a batch and an action of its own."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, Self, TypeVar
+from typing import ClassVar, Generic, Self, TypeVar
 
+import msgspec
 import torch
 from torch import Tensor, nn
 
 from graphs.op_graph import Ints
 from graphs.problem import Problem
 from placers.learned.settings import Settings
+from placers.learned.shapes import shape_of, weights_drawn_from
+
+View = TypeVar("View")
+Batch = TypeVar("Batch")
 
 
-class LearnedPolicy(Protocol):
-    """What all policies have in common; each is a torch module."""
+class LearnedPolicy(nn.Module, ABC):
+    """What all policies have in common."""
 
     kind: ClassVar[str]  # the folder it comes from: "gdp"
-    decoder_features: ClassVar[tuple[str, ...]]  # what it reads of a decision, if that is more than an observation
+    shape_type: ClassVar[type[msgspec.Struct]]  # of the only argument of its constructor, the knobs of a spec
+    decoder_features: ClassVar[tuple[str, ...]] = ()  # what it reads of a decision, if that is more than an observation
+    any_cluster: ClassVar[bool] = True  # or a policy is for one number of devices, its shape's `devices`
 
+    @classmethod
+    def new(cls, network: str, seed: int) -> Self:
+        """An untrained policy of the shape in a spec; same seed, same weights. Raises InputError as `shape_of` does."""
+        with weights_drawn_from(seed):
+            return cls(shape_of(network, cls.kind, cls.shape_type))
+
+    @abstractmethod
     def candidates(self, problem: Problem, count: int, seed: int) -> Ints:
         """At most `count` placements worth simulating, (count, units); the first is the most likely one.
 
         Raises InputError if the policy is not for such a problem.
         """
-        ...
 
+    @abstractmethod
     def fine_tuning(self, problem: Problem, simulations: int) -> Settings:
         """The settings with which it is fine-tuned on one problem within a number of simulations."""
-        ...
-
-    def parameters(self) -> Iterator[nn.Parameter]:
-        """As of a module."""
-        ...
-
-    def state_dict(self) -> dict[str, Any]:
-        """As of a module."""
-        ...
-
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> Any:
-        """As of a module."""
-        ...
-
-
-class Action(Protocol):
-    """What was decided in several samples of several problems: the devices, and whatever else a policy draws."""
-
-    @property
-    def devices(self) -> Tensor:
-        """(problems, samples, units); arbitrary at padded units."""
-        ...
-
-    def cat(self, other: Self) -> Self:
-        """The samples of both, those of the other behind these."""
-        ...
 
 
 @dataclass(frozen=True, eq=False)
 class UnitDevices:
-    """The action of a policy that draws nothing but the units' devices."""
+    """What was decided in several samples of several problems; a policy that draws more than devices adds fields."""
 
-    devices: Tensor  # (problems, samples, units)
+    devices: Tensor  # (problems, samples, units); arbitrary at padded units
 
     @classmethod
     def of(cls, placements: Sequence[Ints], units: int) -> UnitDevices:
@@ -69,11 +58,14 @@ class UnitDevices:
         devices = torch.zeros(len(placements), 1, units, dtype=torch.int64)
         for row, placement in zip(devices[:, 0], placements, strict=True):
             row[: len(placement)] = torch.from_numpy(placement)
-        return cls(devices)
+        return UnitDevices(devices)
 
-    def cat(self, other: UnitDevices) -> UnitDevices:
-        """The samples of both."""
-        return UnitDevices(torch.cat([self.devices, other.devices], 1))
+    def cat(self, other: Self) -> Self:
+        """The samples of both, those of the other after these."""
+        return type(self)(*(torch.cat(pair, 1) for pair in zip(vars(self).values(), vars(other).values(), strict=True)))
+
+
+A = TypeVar("A", bound=UnitDevices)
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,30 +77,25 @@ class Scores:
     mask: Tensor  # (problems, decisions) bool, False where padded
 
 
-View = TypeVar("View")
-Batch = TypeVar("Batch")
-A = TypeVar("A", bound=Action)
-
-
-class Policy(LearnedPolicy, Protocol[View, Batch, A]):
+class Policy(LearnedPolicy, Generic[View, Batch, A]):
     """A distribution over whole placements, which PPO trains."""
 
+    @abstractmethod
     def view(self, problem: Problem) -> View:
         """What the policy sees of a problem, made once. Raises InputError if the policy is not for such a problem."""
-        ...
 
+    @abstractmethod
     def stack(self, views: Sequence[View]) -> Batch:
         """Several views as a batch."""
-        ...
 
+    @abstractmethod
     def act(self, batch: Batch, samples: int, generator: torch.Generator) -> A:
         """Draw `samples` actions for each problem of a batch."""
-        ...
 
+    @abstractmethod
     def score(self, batch: Batch, action: A) -> Scores:
         """Log-probabilities and entropy of actions, differentiable."""
-        ...
 
+    @abstractmethod
     def actions_of(self, batch: Batch, placements: Sequence[Ints]) -> A:
         """Actions, one for each problem, that lead to placements, (units,) each."""
-        ...

@@ -6,7 +6,7 @@ another file version is refused rather than misread.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TypeVar
 
@@ -82,18 +82,18 @@ def _check_features(path: Path, what: str, theirs: tuple[str, ...], ours: tuple[
         raise InputError(f"{path}: this policy was trained on other {what} features ({differing}); train it again")
 
 
-def load_policy(folder: Path, placer: str, new: Callable[[str, int], P]) -> tuple[P, Meta]:
-    """The policy in a folder, which a placer is to act with, and its meta; `new` makes one of a network and a seed.
+def load_policy(folder: Path, kind: type[P]) -> tuple[P, Meta]:
+    """The policy of a kind in a folder, and its meta.
 
     Raises InputError as `load_meta` does, and for a policy of another placer, other features or damaged weights.
     """
     limit_torch_threads()
     meta = load_meta(folder)
-    if meta.placer != placer:
+    if meta.placer != kind.kind:
         raise InputError(
-            f"{folder} holds a policy of {meta.placer!r}, not of {placer!r}; use {meta.placer}:checkpoint={folder}"
+            f"{folder} holds a policy of {meta.placer!r}, not of {kind.kind!r}; use {meta.placer}:checkpoint={folder}"
         )
-    policy = new(meta.network, meta.seed)
+    policy = kind.new(meta.network, meta.seed)
     _check_features(folder / META, "decoder", meta.decoder_features, policy.decoder_features)
     try:
         policy.load_state_dict(load_file(folder / WEIGHTS))

@@ -8,15 +8,22 @@ encoder runs both ways, that attention is additive, and how logits are bounded f
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
+from graphs.op_graph import Ints
+from graphs.problem import Problem
 from placers.learned.additive_attention import additive_scores
 from placers.learned.finite import check_outputs
+from placers.learned.learned_placer import LearnedPlacer
+from placers.learned.op_sequence import OpSequence
+from placers.learned.policy import A, Batch, Policy
+from placers.learned.shapes import check_devices
 
 HIDDEN = 128  # width of untrained networks: a quarter of the authors', for speed
 
@@ -37,13 +44,6 @@ class Memory:
         )
 
 
-class Drawn(NamedTuple):
-    """Devices that the decoder chose."""
-
-    devices: Tensor  # (rows, steps); 0 where padded
-    log_probability: Tensor  # (rows, steps), 0 where padded
-
-
 class Seq2Seq(nn.Module):
     """The network; `hidden` must be even. Logits are `bound` * tanh(logits / temperature)."""
 
@@ -52,9 +52,7 @@ class Seq2Seq(nn.Module):
         self.bound, self.temperature = bound, temperature
         self.encoder = nn.LSTM(inputs, hidden // 2, batch_first=True, bidirectional=True)
         self.decoder = nn.LSTM(hidden, hidden, batch_first=True)
-        self.before = nn.Embedding(
-            devices + 1, hidden
-        )  # of the device chosen before; the last one stands for the beginning
+        self.before = nn.Embedding(devices + 1, hidden)  # of the device chosen before; the last one: none yet
         self.key = nn.Linear(hidden, hidden, bias=False)
         self.query = nn.Linear(hidden, hidden, bias=False)
         self.weigh = nn.Linear(hidden, 1, bias=False)
@@ -73,21 +71,22 @@ class Seq2Seq(nn.Module):
         return Memory(self.key(padded), mask, *both)
 
     @torch.no_grad()
-    def draw(self, memory: Memory, generator: torch.Generator, greedy: Tensor | None = None) -> Drawn:
-        """Choose devices one after another; the most likely ones in rows where `greedy`, (rows,) bool, is true."""
+    def draw(self, memory: Memory, generator: torch.Generator, greedy: Tensor) -> Tensor:
+        """(rows, steps) devices, chosen one after another, the most likely ones in rows where `greedy`, (rows,) bool.
+
+        They are 0 where padded.
+        """
         rows, steps = memory.mask.shape
         state = memory.hidden[None], memory.cell[None]
         latest = torch.full((rows, 1), self.before.num_embeddings - 1)
-        devices, chosen = [], []
+        devices = []
         for _ in range(steps):
             output, state = self.decoder(self.before(latest), state)
             log_probabilities = self._log_probabilities(output, memory)[:, 0]
-            latest = torch.multinomial(log_probabilities.exp(), 1, generator=generator)
-            if greedy is not None:
-                latest = torch.where(greedy[:, None], log_probabilities.argmax(-1, keepdim=True), latest)
+            drawn = torch.multinomial(log_probabilities.exp(), 1, generator=generator)
+            latest = torch.where(greedy[:, None], log_probabilities.argmax(-1, keepdim=True), drawn)
             devices.append(latest)
-            chosen.append(log_probabilities.gather(-1, latest))
-        return Drawn(torch.cat(devices, 1) * memory.mask, torch.cat(chosen, 1) * memory.mask)
+        return torch.cat(devices, 1) * memory.mask
 
     def log_probabilities(self, memory: Memory, devices: Tensor) -> Tensor:
         """(rows, steps, devices) of each device at each step, those before it being `devices` (rows, steps)."""
@@ -103,3 +102,45 @@ class Seq2Seq(nn.Module):
         logits = self.out(torch.cat([outputs, attention @ memory.states], -1))
         check_outputs(logits)
         return (self.bound * torch.tanh(logits / self.temperature)).log_softmax(-1)
+
+
+class SequencePolicy(Policy[OpSequence, Batch, A]):
+    """What ColocRL's and HDP's policies have in common: they read op sequences, for one number of devices."""
+
+    any_cluster: ClassVar[bool] = False
+    devices: int  # that it chooses among
+
+    def view(self, problem: Problem) -> OpSequence:
+        """What the policy sees of a problem. Raises InputError if it is for another number of devices."""
+        check_devices(self.kind, self.devices, problem.cluster)
+        return OpSequence.of(problem.graph)
+
+    def act(self, batch: Batch, samples: int, generator: torch.Generator) -> A:
+        """Draw `samples` actions for each problem of a batch."""
+        return self.sample(batch, samples, generator)
+
+    @abstractmethod
+    def sample(self, batch: Batch, samples: int, generator: torch.Generator, *, greedy: int = 0) -> A:
+        """Draw actions; the first `greedy` of each problem are the most likely."""
+
+    def candidates(self, problem: Problem, count: int, seed: int) -> Ints:
+        """(count, units) placements: the most likely choices, then samples."""
+        batch, generator = self.stack([self.view(problem)]), torch.Generator().manual_seed(seed)
+        placements: Ints = self.sample(batch, count, generator, greedy=1).devices[0].numpy()
+        return placements
+
+
+def recurrent_placer(
+    policy: type[SequencePolicy[Batch, A]],
+    *,
+    checkpoint: str = "",
+    samples: int = 0,
+    hidden: int = HIDDEN,
+    untrained: bool = False,
+) -> LearnedPlacer:
+    """A placer with the policy in a checkpoint folder, for one number of devices; an untrained one only if asked for.
+
+    `hidden` is the width of an untrained one.
+    """
+    network, named = f"{policy.kind}:hidden={hidden}", hidden if hidden != HIDDEN else 0
+    return LearnedPlacer.of(policy, network, checkpoint=checkpoint, samples=samples, untrained=untrained, hidden=named)

@@ -36,18 +36,18 @@ def shape_of(spec: str, name: str, kind: type[S]) -> S:
         raise InputError(f"{spec!r}: {error}") from error
 
 
-def check_devices(name: str, devices: int, cluster: Cluster) -> None:
-    """Raise InputError if a policy for this number of devices does not fit the cluster."""
+def check_devices(name: str, devices: int, cluster: Cluster, *, or_else: str = "") -> None:
+    """Raise InputError if a policy for this number of devices does not fit the cluster; `or_else` is another remedy."""
     if len(cluster) != devices:
         raise InputError(
             f"this policy of {name!r} is for {devices} devices, cluster {cluster.name!r} has {len(cluster)}; "
-            f'train one with network = "{name}:devices={len(cluster)}"'
+            f'train one with network = "{name}:devices={len(cluster)}"{or_else}'
         )
 
 
 @contextmanager
 def weights_drawn_from(seed: int) -> Iterator[None]:
-    """Weights that are made in this context follow from the seed, and torch's own generator stays where it was."""
+    """Weights that are made in this context follow from the seed; torch's own generator keeps its state."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         yield

@@ -14,7 +14,7 @@ from envs.gym.vector import simulate_together
 from graphs.load import load_cluster, load_graph, split
 from graphs.op_graph import OpGraph
 from graphs.problem import Problem
-from placers.learned.placeto.policy import new_placeto
+from placers.learned.placeto.policy import PlacetoPolicy
 from placers.learned.placeto.states import Relatives, States
 from tests.benchmarks.figures import Figure, at_most, least_seconds
 from training.recipe import load_recipe
@@ -30,7 +30,7 @@ def measure(sizes: Sequence[int] = (64, 128), graphs: Sequence[OpGraph | str] | 
     for groups in sizes:
         problems = [Problem(load_graph(graph, groups=groups), cluster) for graph in loaded]
         settings = replace(recipe.reinforce, problems_per_update=len(problems))
-        policy = new_placeto(recipe.network, seed=0)
+        policy = PlacetoPolicy.new(recipe.network, seed=0)
         trainer = ReinforceTrainer(policy, problems, settings)
         alone, whole = least_seconds(partial(_environment, trainer, policy.shape.features), trainer.update, rounds=3)
         yield at_most(20, f"environment's part of a Placeto training step, {groups} groups", 100 * alone / whole, "%")

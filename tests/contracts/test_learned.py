@@ -33,8 +33,9 @@ NEW = "of_one_contract"
 FOLDER = Path(__file__).resolve().parents[2] / "placers" / "learned" / NEW
 BY_PPO = '''"""A learned placer that exists for the length of one test."""
 
-from typing import ClassVar
+from functools import partial
 
+import msgspec
 import torch
 from torch import nn
 
@@ -42,18 +43,22 @@ from envs.costs.costs import costs_of
 from placers.learned.batch import Batch
 from placers.learned.features import PAIR_FEATURES, observe
 from placers.learned.learned_placer import LearnedPlacer
-from placers.learned.policy import Scores, UnitDevices
+from placers.learned.policy import Policy, Scores, UnitDevices
 from placers.learned.settings import Settings, brief_ppo
-from placers.learned.shapes import weights_drawn_from
 
 TRAINER = "ppo"
 
 
-class LinearPolicy(nn.Module):
-    kind: ClassVar[str] = "of_one_contract"
-    decoder_features: ClassVar[tuple[str, ...]] = ("made_up",)
+class Shape(msgspec.Struct, frozen=True):
+    pass
 
-    def __init__(self):
+
+class LinearPolicy(Policy):
+    kind = "of_one_contract"
+    shape_type = Shape
+    decoder_features = ("made_up",)
+
+    def __init__(self, shape):
         super().__init__()
         self.weigh = nn.Linear(len(PAIR_FEATURES), 1)
 
@@ -92,28 +97,21 @@ class LinearPolicy(nn.Module):
         return Settings(ppo=brief_ppo(simulations, samples=4))
 
 
-def new_policy(network, seed):
-    with weights_drawn_from(seed):
-        return LinearPolicy()
-
-
-def build(*, checkpoint: str = "", network: str = "linear", samples: int = 0, untrained: bool = False) -> LearnedPlacer:
-    return LearnedPlacer.of(
-        LinearPolicy.kind, new_policy, network, checkpoint=checkpoint, samples=samples, untrained=untrained
-    )
+new_policy = LinearPolicy.new
+build = partial(LearnedPlacer.with_network, LinearPolicy, network="of_one_contract")
 '''
 BY_REINFORCE = '''"""A learned placer that exists for the length of one test."""
 
-from typing import ClassVar
+from functools import partial
 
 import msgspec
 import numpy as np
 import torch
 from torch import nn
 
+from placers.learned.episodes import EpisodePolicy
 from placers.learned.learned_placer import LearnedPlacer
 from placers.learned.settings import EpisodeRules, Reinforce, Settings
-from placers.learned.shapes import weights_drawn_from
 
 TRAINER = "reinforce"
 
@@ -122,14 +120,14 @@ class Shape(msgspec.Struct, frozen=True):
     order: str = "topological"
 
 
-class NumberPolicy(nn.Module):
-    kind: ClassVar[str] = "of_one_contract"
-    decoder_features: ClassVar[tuple[str, ...]] = ()
+class NumberPolicy(EpisodePolicy):
+    kind = "of_one_contract"
+    shape_type = Shape
     order = "topological"
 
-    def __init__(self):
+    def __init__(self, shape):
         super().__init__()
-        self.shape = Shape()
+        self.shape = shape
         self.weigh = nn.Linear(1, 1)
 
     def view(self, problem):
@@ -152,15 +150,8 @@ class NumberPolicy(nn.Module):
         return Settings(reinforce=Reinforce(episodes=2, imitation=1.0), rules=EpisodeRules(start="best"))
 
 
-def new_policy(network, seed):
-    with weights_drawn_from(seed):
-        return NumberPolicy()
-
-
-def build(*, checkpoint: str = "", network: str = "number", samples: int = 0, untrained: bool = False) -> LearnedPlacer:
-    return LearnedPlacer.of(
-        NumberPolicy.kind, new_policy, network, checkpoint=checkpoint, samples=samples, untrained=untrained
-    )
+new_policy = NumberPolicy.new
+build = partial(LearnedPlacer.with_network, NumberPolicy, network="of_one_contract")
 '''
 
 

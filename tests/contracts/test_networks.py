@@ -8,7 +8,7 @@ from graphs.foundation import by_name
 from graphs.problem import Problem
 from placers.learned.batch import Batch
 from placers.learned.features import Observation, observe
-from placers.learned.gdp.policy import new_gdp
+from placers.learned.gdp.policy import OneShotPolicy
 from tests.oracle.toys import random_graph, toy_cluster
 
 NETWORKS = by_name.built_in("placers.learned.gdp.networks")
@@ -21,7 +21,7 @@ def observation(ops: int, devices: int) -> Observation:
 
 @pytest.mark.parametrize("network", NETWORKS)
 def test_one_network_serves_graphs_and_clusters_of_any_size(network: str) -> None:
-    policy = new_gdp(network, seed=0)
+    policy = OneShotPolicy.new(network, seed=0)
     for ops, devices in ((1, 1), (7, 2), (40, 8)):
         logits = policy.logits(Batch.of([observation(ops, devices)]))
         assert logits.shape == (1, ops, devices)
@@ -30,7 +30,7 @@ def test_one_network_serves_graphs_and_clusters_of_any_size(network: str) -> Non
 
 @pytest.mark.parametrize("network", NETWORKS)
 def test_a_problem_is_judged_alike_alone_and_in_a_batch(network: str) -> None:
-    policy = new_gdp(network, seed=0)
+    policy = OneShotPolicy.new(network, seed=0)
     small, large = observation(9, 2), observation(30, 5)
     together = policy.logits(Batch.of([small, large]))
     torch.testing.assert_close(together[0, :9, :2], policy.logits(Batch.of([small]))[0], rtol=1e-4, atol=1e-5)
@@ -40,7 +40,7 @@ def test_a_problem_is_judged_alike_alone_and_in_a_batch(network: str) -> None:
 
 @pytest.mark.parametrize("network", NETWORKS)
 def test_the_order_of_ops_does_not_matter(network: str) -> None:
-    policy = new_gdp(network, seed=0)
+    policy = OneShotPolicy.new(network, seed=0)
     seen = observation(12, 3)
     turned = Observation(
         seen.units[::-1].copy(), seen.devices, seen.pairs[::-1].copy(), 11 - seen.edges
@@ -51,6 +51,6 @@ def test_the_order_of_ops_does_not_matter(network: str) -> None:
 
 @pytest.mark.parametrize("network", NETWORKS)
 def test_equal_seeds_give_equal_weights(network: str) -> None:
-    one, same, other = (new_gdp(network, seed).state_dict() for seed in (3, 3, 4))
+    one, same, other = (OneShotPolicy.new(network, seed).state_dict() for seed in (3, 3, 4))
     assert all(torch.equal(one[key], same[key]) for key in one)
     assert any(not torch.equal(one[key], other[key]) for key in one)

@@ -39,7 +39,7 @@ from graphs.op_graph import OpGraph
 from graphs.problem import Problem
 from placers.learned.learned_placer import LearnedPlacer
 from placers.learned.sequential import policy as sequential
-from placers.learned.sequential.policy import new_sequential
+from placers.learned.sequential.policy import SequentialPolicy
 from tests.oracle.toys import random_graph, toy_cluster
 from training.recipe import ProblemSet, Recipe, load_recipe
 
@@ -225,7 +225,7 @@ def test_every_model_is_captured_once(captured: list[str]) -> None:
 
 def test_the_passes_end_where_the_greedy_placement_does() -> None:
     problem = Problem(random_graph(12, 1), toy_cluster(3, memory=1e4))
-    policy = new_sequential("sequential:width=8,heads=2,hidden=8", 0)
+    policy = SequentialPolicy.new("sequential:width=8,heads=2,hidden=8", 0)
     greedy = LearnedPlacer(policy, "sequential").place(problem, budget=1).plan
     after = AfterPasses(policy, sequential.PASSES).place(problem)
     assert after.plan.devices == greedy.devices

@@ -25,7 +25,7 @@ from graphs.foundation.errors import InputError
 from graphs.problem import Problem
 from placers.contract.placer import Placer
 from placers.learned.policy_file import load_meta, save_policy
-from placers.learned.sequential.policy import new_sequential
+from placers.learned.sequential.policy import SequentialPolicy
 from tests.evaluation.some_placers import Alternating
 from tests.oracle.toys import toy_cluster, toy_graph
 from tests.placers.stand_in import NETWORK, stand_in
@@ -88,7 +88,7 @@ def test_a_policy_that_was_trained_again_in_its_folder_is_another(spec: str, tmp
         return new_records(journal, [load_placer(spec.format(folder))], budget=2)
 
     assert (len(again()), len(again())) == (1, 0)
-    save_policy(folder, new_sequential(NETWORK, seed=4).state_dict(), load_meta(folder))
+    save_policy(folder, SequentialPolicy.new(NETWORK, seed=4).state_dict(), load_meta(folder))
     assert (len(again()), len(again())) == (1, 0)
 
 

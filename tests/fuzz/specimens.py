@@ -24,7 +24,7 @@ from graphs.foundation.documents import write_document
 from graphs.graph_file import save_graph
 from graphs.grouping import tie_ops
 from graphs.load import load_cluster
-from placers.learned.gdp.policy import new_gdp
+from placers.learned.gdp.policy import OneShotPolicy
 from placers.learned.policy_file import Meta, save_policy
 from tests.fuzz.mutations import BYTES, GZIP, JSON, ONNX, TEXT, TOML, Mutation
 from tests.fuzz.uses import (
@@ -88,7 +88,7 @@ def make_plan(path: Path) -> None:
 
 def make_policy(path: Path) -> None:
     """An untrained policy of GDP."""
-    save_policy(path.parent, new_gdp(NETWORK, 0).state_dict(), Meta(placer="gdp", network=NETWORK, seed=0))
+    save_policy(path.parent, OneShotPolicy.new(NETWORK, 0).state_dict(), Meta(placer="gdp", network=NETWORK, seed=0))
 
 
 def make_profile(path: Path) -> None:

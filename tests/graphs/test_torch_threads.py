@@ -15,9 +15,9 @@ from graphs.foundation import torch_threads
 from graphs.foundation.errors import InputError
 from graphs.foundation.torch_threads import limit_torch_threads
 from graphs.problem import Problem
-from placers.learned.gdp.policy import new_gdp
+from placers.learned.gdp.policy import OneShotPolicy
 from placers.learned.learned_placer import LearnedPlacer
-from placers.learned.placeto.policy import new_placeto
+from placers.learned.placeto.policy import PlacetoPolicy
 from placers.learned.settings import Ppo
 from tests.oracle.toys import random_graph, toy_cluster
 from training.finetune import FineTuner
@@ -54,11 +54,11 @@ WAYS: dict[str, Callable[[], object]] = {
     "vector environment": lambda: gym.make_vec("envs:Placeto-v0", num_envs=2, problems=[PROBLEM]),
     "torch imported after the environment": reset_later,
     "released policy": lambda: load_placer("default"),
-    "placing": lambda: LearnedPlacer(new_gdp(NETWORK, 0), "gdp").place(PROBLEM),
-    "Placeto's placing": lambda: LearnedPlacer(new_placeto("placeto:rounds=1", 0), "placeto").place(PROBLEM),
-    "PPO": lambda: PpoTrainer(new_gdp(NETWORK, 0), [PROBLEM], Ppo(), seed=0),
-    "REINFORCE": lambda: ReinforceTrainer(new_placeto("placeto:rounds=1", 0), [PROBLEM]),
-    "fine-tuning": lambda: FineTuner(LearnedPlacer(new_gdp(NETWORK, 0), "gdp")).tune(PROBLEM, simulations=40),
+    "placing": lambda: LearnedPlacer(OneShotPolicy.new(NETWORK, 0), "gdp").place(PROBLEM),
+    "Placeto's placing": lambda: LearnedPlacer(PlacetoPolicy.new("placeto:rounds=1", 0), "placeto").place(PROBLEM),
+    "PPO": lambda: PpoTrainer(OneShotPolicy.new(NETWORK, 0), [PROBLEM], Ppo(), seed=0),
+    "REINFORCE": lambda: ReinforceTrainer(PlacetoPolicy.new("placeto:rounds=1", 0), [PROBLEM]),
+    "fine-tuning": lambda: FineTuner(LearnedPlacer(OneShotPolicy.new(NETWORK, 0), "gdp")).tune(PROBLEM, simulations=40),
 }
 
 

@@ -7,7 +7,7 @@ import pytest
 from placers import default
 from placers.learned.policy_file import Meta, save_policy
 from placers.learned.sequential.decoder_features import FEATURES
-from placers.learned.sequential.policy import new_sequential
+from placers.learned.sequential.policy import SequentialPolicy
 from training.recipe import ProblemSet, Recipe
 
 NETWORK = "sequential:width=8,sage_layers=1,heads=2,hidden=8"
@@ -18,7 +18,7 @@ def stand_in(folder: Path, problems: ProblemSet = PROBLEMS) -> Path:
     """An untrained policy with the recipe of its problems, in a new folder."""
     folder.mkdir()
     meta = Meta(placer="sequential", network=NETWORK, seed=3, decoder_features=FEATURES)
-    save_policy(folder, new_sequential(NETWORK, seed=3).state_dict(), meta)
+    save_policy(folder, SequentialPolicy.new(NETWORK, seed=3).state_dict(), meta)
     recipe = Recipe(placer="sequential", network=NETWORK, problems=problems)
     (folder / "config.toml").write_text(recipe.to_toml())
     return folder

@@ -21,12 +21,12 @@ from placers.learned.learned_placer import LearnedPlacer
 from placers.learned.placeto import states as placeto_states
 from placers.learned.placeto.network import Aggregator, PlacetoEncoder
 from placers.learned.placeto.placer import build
-from placers.learned.placeto.policy import PlacetoPolicy, Shape, new_placeto
+from placers.learned.placeto.policy import PlacetoPolicy
 from placers.learned.placeto.states import ANCESTOR, DESCENDANT, PARALLEL, Relatives, States
 from placers.learned.policy_file import META, Meta, save_policy
 from tests.oracle.toys import Toy, random_graph, toy_cluster, toy_graph
 
-SHAPES = (Shape(devices=3, rounds=3), Shape(rounds=3), Shape(devices=3, width=5, rounds=2, mean=True))
+SHAPES = ("placeto:devices=3,rounds=3", "placeto:rounds=3", "placeto:devices=3,width=5,rounds=2,mean=true")
 
 
 def some_problem(ops: int, devices: int = 3, seed: int = 0) -> PreparedProblem:
@@ -134,8 +134,8 @@ def test_an_aggregator_is_g_of_the_sum_of_f() -> None:
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_a_state_is_judged_alike_alone_and_in_a_batch(shape: Shape) -> None:
-    policy = new_placeto(shape, seed=1)
+def test_a_state_is_judged_alike_alone_and_in_a_batch(shape: str) -> None:
+    policy = PlacetoPolicy.new(shape, seed=1)
     states = some_states(*(some_problem(ops, seed=ops) for ops in (1, 6, 17, 6)))
     together = policy.logits(seen_by(policy, states))
     assert together.shape == (4, 3)
@@ -144,7 +144,7 @@ def test_a_state_is_judged_alike_alone_and_in_a_batch(shape: Shape) -> None:
 
 
 def test_without_a_number_of_devices_it_serves_clusters_side_by_side_and_does_not_mind_their_order() -> None:
-    policy = new_placeto(Shape(), seed=1)
+    policy = PlacetoPolicy.new("placeto", seed=1)
     states = some_states(some_problem(9, 2), some_problem(7, 4))
     logits = policy.logits(seen_by(policy, states))
     assert torch.isinf(logits[0, 2:]).all(), "devices that are not there are never chosen"
@@ -164,7 +164,7 @@ def test_without_a_number_of_devices_it_serves_clusters_side_by_side_and_does_no
 @pytest.mark.parametrize("devices", [0, 3])
 def test_a_share_of_the_draws_is_uniform_over_the_cluster_s_devices(devices: int) -> None:
     states = some_states(some_problem(5, 3), some_problem(7, 3))
-    plain, mixed = (new_placeto(Shape(devices=devices, explore=share), seed=1) for share in (0.0, 0.3))
+    plain, mixed = (PlacetoPolicy.new(f"placeto:devices={devices},explore={share}", seed=1) for share in (0.0, 0.3))
     before, after = (policy.logits(seen_by(policy, states)).softmax(-1) for policy in (plain, mixed))
     torch.testing.assert_close(after, 0.7 * before + 0.3 / 3)
     chosen, _ = mixed.score(seen_by(mixed, states), torch.tensor([1, 2]))
@@ -174,11 +174,11 @@ def test_a_share_of_the_draws_is_uniform_over_the_cluster_s_devices(devices: int
 
 def test_a_policy_for_some_number_of_devices_refuses_another() -> None:
     with pytest.raises(InputError, match=r"for 3 devices, cluster 'toy2' has 2.*devices=0"):
-        LearnedPlacer(new_placeto(SHAPES[0], seed=0), "placeto").place(Problem(random_graph(4, 0), toy_cluster(2)))
+        PlacetoPolicy.new(SHAPES[0], seed=0).view(Problem(random_graph(4, 0), toy_cluster(2)))
 
 
 def test_draws_follow_the_probabilities() -> None:
-    policy = new_placeto(SHAPES[0], seed=1)
+    policy = PlacetoPolicy.new(SHAPES[0], seed=1)
     (state,) = some_states(some_problem(6))
     seen = policy.stack([state] * 2000, [Relatives.of(state.prepared.problem)] * 2000)
     drawn = policy.act(seen, torch.Generator().manual_seed(0))
@@ -193,7 +193,7 @@ def test_an_episode_visits_in_order_and_tells_what_it_saw() -> None:
     episodes = [mdp.begin(i, prepared, rng) for i, prepared in enumerate(problems)]
     relatives = {prepared: Relatives.of(prepared.problem) for prepared in problems}
     steps: list[list[Decision]] = list(
-        roll_out(new_placeto(Shape(), 0), episodes, relatives, torch.Generator().manual_seed(0))
+        roll_out(PlacetoPolicy.new("placeto", 0), episodes, relatives, torch.Generator().manual_seed(0))
     )
     assert [len(decisions) for decisions in steps] == [2, 2, 2, 2, 1, 1, 1]
     for i, (episode, prepared) in enumerate(zip(episodes, problems, strict=True)):
@@ -207,7 +207,7 @@ def test_an_episode_visits_in_order_and_tells_what_it_saw() -> None:
 
 def test_without_simulations_it_answers_with_the_end_of_the_greedy_episode() -> None:
     prepared = some_problem(8, seed=3)
-    policy = new_placeto(Shape(devices=3, order="given"), seed=8)
+    policy = PlacetoPolicy.new("placeto:devices=3,order=given", seed=8)
     episode = Mdp(Rules(start="single", order="given")).begin(0, prepared, np.random.default_rng(0))
     for decisions in roll_out(
         policy, [episode], {prepared: Relatives.of(prepared.problem)}, torch.Generator(), greedy=1
@@ -238,7 +238,7 @@ def test_a_budget_buys_the_best_of_what_episodes_pass_through(four_ops_two_devic
 
 @pytest.mark.parametrize("network", ["placeto:devices=3,rounds=3,order=given", "placeto:width=5,mean=true"])
 def test_a_policy_is_kept_in_a_folder(network: str, tmp_path: Path) -> None:
-    policy = new_placeto(network, seed=3)
+    policy = PlacetoPolicy.new(network, seed=3)
     save_policy(tmp_path, policy.state_dict(), Meta(placer="placeto", network=network, seed=4))
     placer = build(checkpoint=str(tmp_path))
     assert placer.name == f"placeto:checkpoint={tmp_path}"
@@ -261,7 +261,7 @@ def test_a_folder_that_does_not_fit_is_refused(change: dict[str, object], senten
     with pytest.raises(InputError, match="holds no policy"):
         build(checkpoint=str(tmp_path))
     network = "placeto:devices=3,rounds=3"
-    save_policy(tmp_path, new_placeto(network, 3).state_dict(), Meta(placer="placeto", network=network, seed=3))
+    save_policy(tmp_path, PlacetoPolicy.new(network, 3).state_dict(), Meta(placer="placeto", network=network, seed=3))
     path = tmp_path / META
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
     with pytest.raises(InputError, match=sentence):

@@ -18,7 +18,7 @@ from placers.learned.batch import Batch
 from placers.learned.decoding import candidates, made_to_fit
 from placers.learned.features import DEVICE_FEATURES, UNIT_FEATURES, Observation, observe
 from placers.learned.gdp.placer import build as build_gdp
-from placers.learned.gdp.policy import new_gdp
+from placers.learned.gdp.policy import OneShotPolicy
 from placers.learned.policy_file import Meta, load_policy, save_policy
 from tests.oracle.toys import random_graph, toy_cluster, toy_graph
 
@@ -61,7 +61,7 @@ def test_features_are_finite_where_there_is_nothing_to_pay_and_nothing_to_hold()
 
 
 def test_samples_follow_the_probabilities() -> None:
-    policy = new_gdp(NETWORK, seed=1)
+    policy = OneShotPolicy.new(NETWORK, seed=1)
     batch = Batch.of([seen(random_graph(5, seed=0), toy_cluster(3))])
     drawn = policy.act(batch, 20_000, torch.Generator().manual_seed(0)).devices[0]
     frequency = torch.nn.functional.one_hot(drawn, 3).double().mean(0)
@@ -69,7 +69,7 @@ def test_samples_follow_the_probabilities() -> None:
 
 
 def test_actions_can_be_made_of_placements() -> None:
-    policy = new_gdp(NETWORK, seed=1)
+    policy = OneShotPolicy.new(NETWORK, seed=1)
     batch = Batch.of([seen(random_graph(5, seed=0), toy_cluster(3)), seen(random_graph(3, seed=1), toy_cluster(2))])
     actions = policy.actions_of(batch, [np.array([2, 0, 1, 1, 2]), np.array([1, 0, 1])])
     assert actions.devices.tolist() == [[[2, 0, 1, 1, 2]], [[1, 0, 1, 0, 0]]]
@@ -77,7 +77,7 @@ def test_actions_can_be_made_of_placements() -> None:
 
 
 def test_scores_are_those_of_the_distribution() -> None:
-    policy = new_gdp(NETWORK, seed=1)
+    policy = OneShotPolicy.new(NETWORK, seed=1)
     batch = Batch.of([seen(random_graph(5, seed=0), toy_cluster(3)), seen(random_graph(3, seed=1), toy_cluster(2))])
     action = policy.act(batch, 4, torch.Generator().manual_seed(0))
     scores = policy.score(batch, action)
@@ -91,9 +91,9 @@ def test_scores_are_those_of_the_distribution() -> None:
 
 
 def test_a_policy_survives_the_disk(tmp_path: Path) -> None:
-    policy = new_gdp(NETWORK, seed=5)
+    policy = OneShotPolicy.new(NETWORK, seed=5)
     save_policy(tmp_path, policy.state_dict(), Meta(placer="gdp", network=NETWORK, seed=7))
-    loaded, meta = load_policy(tmp_path, "gdp", new_gdp)
+    loaded, meta = load_policy(tmp_path, OneShotPolicy)
     assert meta.seed == 7
     batch = Batch.of([seen(random_graph(6, seed=0), toy_cluster(2))])
     assert torch.equal(policy.logits(batch), loaded.logits(batch))
@@ -113,7 +113,7 @@ def test_more_samples_never_choose_worse() -> None:
 def test_a_folder_that_holds_no_policy_of_ours_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"holds no policy \(meta.json is missing\); train one"):
         build_gdp(checkpoint=str(tmp_path))
-    save_policy(tmp_path, new_gdp(NETWORK, seed=0).state_dict(), Meta(placer="gdp", network=NETWORK, seed=0))
+    save_policy(tmp_path, OneShotPolicy.new(NETWORK, seed=0).state_dict(), Meta(placer="gdp", network=NETWORK, seed=0))
     meta = json.loads((tmp_path / "meta.json").read_text())
     for change, sentence in (
         ({"version": 99}, "written as version 99, this placelab reads version 1"),
@@ -123,11 +123,11 @@ def test_a_folder_that_holds_no_policy_of_ours_is_refused(tmp_path: Path) -> Non
     ):
         (tmp_path / "meta.json").write_text(json.dumps(meta | change))
         with pytest.raises(InputError, match=sentence):
-            load_policy(tmp_path, "gdp", new_gdp)
+            load_policy(tmp_path, OneShotPolicy)
     (tmp_path / "meta.json").write_text(json.dumps(meta))
     (tmp_path / "policy.safetensors").write_bytes(b"not weights")
     with pytest.raises(InputError, match="not the weights of"):
-        load_policy(tmp_path, "gdp", new_gdp)
+        load_policy(tmp_path, OneShotPolicy)
 
 
 def test_a_placement_that_overflows_is_repaired_by_preference() -> None:
@@ -150,5 +150,5 @@ def test_candidates_begin_with_the_most_likely_and_grow_bolder() -> None:
 
 def test_a_new_policy_leans_to_a_split_of_the_modules_in_order() -> None:
     chain = toy_graph([1] * 8, [(i, i + 1) for i in range(7)], weights=[1] * 8, weight_uses=[(i, i) for i in range(8)])
-    logits = new_gdp("graphsage_transformer", seed=0).logits(Batch.of([seen(chain, toy_cluster(4))]))[0]
+    logits = OneShotPolicy.new("graphsage_transformer", seed=0).logits(Batch.of([seen(chain, toy_cluster(4))]))[0]
     assert logits.argmax(-1).tolist() == [0, 0, 1, 1, 2, 2, 3, 3]

@@ -16,10 +16,10 @@ from graphs.op_graph import Ints
 from graphs.problem import Problem
 from placers.annealing import Annealing
 from placers.contract.placer import Placer
-from placers.learned.gdp.policy import new_gdp
+from placers.learned.gdp.policy import OneShotPolicy
 from placers.learned.learned_placer import LearnedPlacer
-from placers.learned.placeto.policy import new_placeto
-from placers.learned.sequential.policy import NAME, new_sequential
+from placers.learned.placeto.policy import PlacetoPolicy
+from placers.learned.sequential.policy import SequentialPolicy
 from placers.search.starts import cheap_placers
 from tests.oracle.toys import random_graph, toy_cluster
 from training.finetune import FineTuner
@@ -42,9 +42,9 @@ def load(plan: Plan, problem: Problem = MAX_LOAD) -> float:
 def learned() -> list[LearnedPlacer]:
     """Policies that know nothing: what they choose by is all that they differ in."""
     return [
-        LearnedPlacer(new_gdp("graphsage_transformer", seed=0), "gdp"),
-        LearnedPlacer(new_sequential(NAME, seed=0), NAME),
-        LearnedPlacer(new_placeto("placeto:width=8,rounds=4,mean=true,explore=0.05", seed=0), "placeto"),
+        LearnedPlacer(OneShotPolicy.new("graphsage_transformer", seed=0), "gdp"),
+        LearnedPlacer(SequentialPolicy.new("sequential", seed=0), "sequential"),
+        LearnedPlacer(PlacetoPolicy.new("placeto:width=8,rounds=4,mean=true,explore=0.05", seed=0), "placeto"),
     ]
 
 
@@ -127,4 +127,4 @@ def test_rewards_of_another_objective_are_refused() -> None:
     with pytest.raises(InputError, match="an environment knows step times only, and the objective is 'max-load'"):
         PlacetoEnv(MAX_LOAD)
     with pytest.raises(InputError, match="REINFORCE knows step times only"):
-        ReinforceTrainer(new_placeto("placeto:width=8,rounds=4", seed=0), [MAX_LOAD])
+        ReinforceTrainer(PlacetoPolicy.new("placeto:width=8,rounds=4", seed=0), [MAX_LOAD])

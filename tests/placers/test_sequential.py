@@ -17,13 +17,13 @@ from graphs.foundation.errors import InputError
 from graphs.op_graph import Floats, Ints
 from graphs.problem import Problem
 from placers.learned.gdp.placer import build as build_gdp
-from placers.learned.gdp.policy import new_gdp
+from placers.learned.gdp.policy import OneShotPolicy
 from placers.learned.policy_file import Meta, load_policy, save_policy
 from placers.learned.sequential.decoder_features import FEATURES
 from placers.learned.sequential.encoder import attend
 from placers.learned.sequential.layout import interchangeable
 from placers.learned.sequential.placer import build
-from placers.learned.sequential.policy import SequentialAction, SequentialBatch, SequentialPolicy, new_sequential
+from placers.learned.sequential.policy import SequentialAction, SequentialBatch, SequentialPolicy
 from placers.learned.sequential.rollout import roll_out
 from placers.learned.sequential.state import FILLED, GIVEN, Rollouts, RolloutState, Sampling, ScoreLayers
 from tests.oracle.toys import random_graph, toy_cluster, toy_graph
@@ -32,13 +32,13 @@ NETWORK = "sequential:width=16,heads=2,hidden=16,sage_layers=1"
 
 
 def batch_of(*problems: Problem) -> SequentialBatch:
-    policy = new_sequential(NETWORK, 0)
+    policy = SequentialPolicy.new(NETWORK, 0)
     return policy.stack([policy.view(problem) for problem in problems])
 
 
 def bold(seed: int = 0) -> SequentialPolicy:
     """A policy whose every layer matters."""
-    policy = new_sequential(NETWORK, seed)
+    policy = SequentialPolicy.new(NETWORK, seed)
     with torch.no_grad():
         for parameter in policy.parameters():
             parameter.add_(0.2 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(seed)))
@@ -60,7 +60,7 @@ def feature(
 ) -> list[float]:
     """What the decoder sees of every device when the unit's turn comes, the others being placed so."""
     given, earlier = torch.tensor([[placements]]), torch.tensor([[before or [-1] * len(placements)]])
-    trace = new_sequential(NETWORK, 0).follow(batch, given, earlier).trace
+    trace = SequentialPolicy.new(NETWORK, 0).follow(batch, given, earlier).trace
     problems, samples, units, devices = trace.allowed.shape
     _, _, which, device = np.unravel_index(trace.rows.numpy(), (problems, samples, units, devices))
     seen: Floats = np.full(devices, np.nan)
@@ -161,7 +161,7 @@ def test_units_are_placed_by_longest_remaining_path_or_topologically() -> None:
     graph = toy_graph([1, 1, 5, 1], [(0, 1), (0, 2), (1, 3), (2, 3)])
     problem = Problem(graph, toy_cluster(2))
     assert batch_of(problem).layouts[0].order.tolist() == [0, 2, 1, 3]
-    topological = new_sequential(f"{NETWORK},order=topological", 0)
+    topological = SequentialPolicy.new(f"{NETWORK},order=topological", 0)
     assert topological.view(problem)[1].order.tolist() == [0, 1, 2, 3]
 
 
@@ -269,7 +269,7 @@ def test_a_policy_survives_the_disk_and_is_not_taken_for_another(tmp_path: Path)
     policy = bold(5)
     about = Meta(placer="sequential", network=NETWORK, seed=7, decoder_features=FEATURES)
     save_policy(tmp_path, policy.state_dict(), about)
-    loaded, meta = load_policy(tmp_path, "sequential", new_sequential)
+    loaded, meta = load_policy(tmp_path, SequentialPolicy)
     assert meta.seed == 7
     assert all(torch.equal(loaded.state_dict()[key], value) for key, value in policy.state_dict().items())
     assert build(checkpoint=str(tmp_path)).name == f"sequential:checkpoint={tmp_path}"
@@ -278,9 +278,9 @@ def test_a_policy_survives_the_disk_and_is_not_taken_for_another(tmp_path: Path)
     stored = json.loads((tmp_path / "meta.json").read_text())
     (tmp_path / "meta.json").write_text(json.dumps(stored | {"decoder_features": ["load"]}))
     with pytest.raises(InputError, match="trained on other decoder features"):
-        load_policy(tmp_path, "sequential", new_sequential)
+        load_policy(tmp_path, SequentialPolicy)
     other = "graphsage_transformer:width=16,sage_layers=1,transformer_layers=1,heads=2"
-    save_policy(tmp_path, new_gdp(other, seed=0).state_dict(), Meta(placer="gdp", network=other, seed=0))
+    save_policy(tmp_path, OneShotPolicy.new(other, seed=0).state_dict(), Meta(placer="gdp", network=other, seed=0))
     with pytest.raises(InputError, match="holds a policy of 'gdp', not of 'sequential'"):
         build(checkpoint=str(tmp_path))
 

@@ -14,7 +14,7 @@ from graphs.problem import Problem
 from placers.learned.load import learned_placers, placer_of
 from placers.learned.policy_file import Meta, save_policy
 from placers.learned.sequential.decoder_features import FEATURES
-from placers.learned.sequential.policy import new_sequential
+from placers.learned.sequential.policy import SequentialPolicy
 from tests.oracle.toys import random_graph, toy_cluster
 from tests.placers.stand_in import stand_in
 
@@ -76,7 +76,7 @@ def test_weights_so_large_that_nothing_can_be_computed_place_nothing(name: str, 
 
 
 def test_a_folder_for_a_placer_that_has_no_policy_is_refused(tmp_path: Path) -> None:
-    save_policy(tmp_path, new_sequential("sequential", 0).state_dict(), Meta(placer="metis", network="x", seed=0))
+    save_policy(tmp_path, SequentialPolicy.new("sequential", 0).state_dict(), Meta(placer="metis", network="x", seed=0))
     with pytest.raises(InputError, match=r"meta.json: 'metis' is no placer that acts with a policy"):
         placer_of(str(tmp_path))
 

@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
 from placers.learned.finite import NotFiniteError, check_outputs
-from placers.learned.gdp.policy import OneShotPolicy, new_gdp
+from placers.learned.gdp.policy import OneShotPolicy
 from placers.learned.learned_placer import LearnedPlacer
 from placers.learned.settings import Imitation, Ppo, Reinforce, Settings
 from tests.oracle.toys import random_graph, toy_cluster, toy_graph
@@ -68,7 +68,7 @@ def test_and_fine_tuning(monkeypatch: pytest.MonkeyPatch) -> None:
     far = Settings(ppo=Ppo(updates=9, problems_per_update=1, samples=16, learning_rate=FAR, final_learning_rate=FAR))
     monkeypatch.setattr(OneShotPolicy, "fine_tuning", lambda *_: far)
     with pytest.raises(InputError, match=r"training diverged at update \d+"):
-        FineTuner(LearnedPlacer(new_gdp(NETWORKS["gdp"], 0), "gdp")).place(problems()[0], budget=200)
+        FineTuner(LearnedPlacer(OneShotPolicy.new(NETWORKS["gdp"], 0), "gdp")).place(problems()[0], budget=200)
 
 
 @pytest.mark.parametrize("broken", ["loss", "weights"])

@@ -11,7 +11,7 @@ from envs.simulation.simulator import Simulator
 from graphs.problem import Problem
 from placers.learned.policy_file import Meta
 from placers.learned.sequential.layout import Layout, renamed_by_use
-from placers.learned.sequential.policy import new_sequential
+from placers.learned.sequential.policy import SequentialPolicy
 from placers.learned.settings import Imitation, Ppo
 from tests.oracle.toys import random_graph, toy_cluster, toy_graph
 from training.imitation import Demonstrations, search
@@ -60,7 +60,7 @@ def test_renaming_equal_devices_changes_no_step_time_and_takes_them_in_order() -
 
 
 def test_what_is_imitated_becomes_the_policys_own_answer() -> None:
-    policy = new_sequential(NETWORK, 0)
+    policy = SequentialPolicy.new(NETWORK, 0)
     trainer = PpoTrainer(policy, some_problems(), Ppo(learning_rate=1e-2), 0, Imitation(simulations=50))
     likelihoods = [trainer.imitate() for _ in range(120)]
     assert trainer.simulations == 2 * 50, "each problem is searched once"
@@ -74,7 +74,7 @@ def test_what_is_imitated_becomes_the_policys_own_answer() -> None:
 def test_imitation_in_ppo_pulls_towards_what_is_known() -> None:
     def likelihood_after(weight: float) -> float:
         settings, imitation = Ppo(updates=30, samples=4), Imitation(simulations=50, weight=weight)
-        trainer = PpoTrainer(new_sequential(NETWORK, 0), some_problems(), settings, 0, imitation)
+        trainer = PpoTrainer(SequentialPolicy.new(NETWORK, 0), some_problems(), settings, 0, imitation)
         for known in trainer.problems:
             search(known.prepared, 50, seed=0)
         for _ in range(15):
@@ -85,16 +85,16 @@ def test_imitation_in_ppo_pulls_towards_what_is_known() -> None:
 
 
 def test_problems_of_which_nothing_is_known_teach_nothing() -> None:
-    assert likelihood_of(PpoTrainer(new_sequential(NETWORK, 0), some_problems(), Ppo(), 0)) == 0.0
+    assert likelihood_of(PpoTrainer(SequentialPolicy.new(NETWORK, 0), some_problems(), Ppo(), 0)) == 0.0
 
 
 def test_policies_of_one_class_do_not_share_what_they_see() -> None:
     chain = Problem(toy_graph([1, 1, 5, 1], [(0, 1), (0, 2), (1, 3), (2, 3)]), toy_cluster(2))
     seen = [
-        PpoTrainer(new_sequential(f"{NETWORK},order={order}", 0), [chain], Ppo(), 0).problems[0].view[1].order.tolist()
+        PpoTrainer(SequentialPolicy.new(f"{NETWORK},order={order}", 0), [chain], Ppo(), 0).problems[0].view
         for order in ("longest_path", "topological")
     ]
-    assert seen == [[0, 2, 1, 3], [0, 1, 2, 3]]
+    assert [layout.order.tolist() for _, layout in seen] == [[0, 2, 1, 3], [0, 1, 2, 3]]
 
 
 def test_the_model_card_says_what_was_learned_from_and_how() -> None:

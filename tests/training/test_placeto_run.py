@@ -15,7 +15,7 @@ from graphs.foundation.errors import InputError
 from graphs.problem import Problem
 from placers.learned.learned_placer import LearnedPlacer
 from placers.learned.placeto.placer import UNTRAINED
-from placers.learned.placeto.policy import new_placeto
+from placers.learned.placeto.policy import PlacetoPolicy
 from placers.learned.settings import EpisodeRules, Ppo, Reinforce
 from placers.single_device import SingleDevice
 from tests.oracle.toys import Toy, random_graph, toy_cluster
@@ -45,7 +45,7 @@ def trained(updates: int, out: Path, seed: int = 3, resume: bool = False) -> Lea
 
 
 def untrained(network: str = UNTRAINED) -> LearnedPlacer:
-    return LearnedPlacer(new_placeto(network, 0), "placeto")
+    return LearnedPlacer(PlacetoPolicy.new(network, 0), "placeto")
 
 
 def weights(placer: LearnedPlacer) -> torch.Tensor:
@@ -143,7 +143,7 @@ def test_rules_are_kept_with_and_without_a_threshold_of_memory(tmp_path: Path) -
 
 def test_the_recipe_is_for_its_clusters() -> None:
     given = load_recipe("placeto")
-    devices = new_placeto(given.network, 0).shape.devices
+    devices = PlacetoPolicy.new(given.network, 0).shape.devices
     clusters = {*given.problems.clusters, *given.problems.test_clusters}
     assert {len(by_name.build("graphs.clusters", name)) for name in clusters} == {devices}
 

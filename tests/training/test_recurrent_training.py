@@ -13,8 +13,8 @@ from graphs.cluster import Cluster, Device
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
-from placers.learned.colocrl.policy import new_colocrl
-from placers.learned.hdp.policy import new_hdp
+from placers.learned.colocrl.policy import ColocRlPolicy
+from placers.learned.hdp.policy import HdpPolicy
 from placers.learned.learned_placer import LearnedPlacer
 from placers.learned.settings import Ppo
 from tests.oracle.toys import Toy, random_graph, toy_cluster, toy_graph
@@ -32,7 +32,7 @@ REINFORCE = {
 
 
 def untrained(name: str) -> LearnedPlacer:
-    return LearnedPlacer(new_colocrl(SPECS[name], 0) if name == "colocrl" else new_hdp(SPECS[name], 0), name)
+    return LearnedPlacer(by_name.module("placers", name).new_policy(SPECS[name], 0), name)
 
 
 def recipe(name: str, updates: int) -> Recipe:
@@ -64,7 +64,7 @@ def test_a_moving_average_compares_with_what_came_before() -> None:
 def test_samples_that_do_not_fit_may_stop_to_count() -> None:
     problem = problems()[0]
     settings = Ppo(updates=9, only_fitting_after=1, baseline="moving_average")
-    trainer = PpoTrainer(new_colocrl(SPECS["colocrl"], 0), [problem], settings, seed=0)
+    trainer = PpoTrainer(ColocRlPolicy.new(SPECS["colocrl"], 0), [problem], settings, seed=0)
     outcomes = Outcomes(np.array([4.0, 4.0]), np.zeros((2, 2)), np.array([True, False]))
     assert trainer.advantages(trainer.problems[0], outcomes).all()
     trainer.update()
@@ -141,7 +141,7 @@ def test_training_on_another_number_of_devices_is_refused(name: str, tmp_path: P
 @pytest.mark.parametrize("name", SPECS)
 def test_the_recipe_is_for_its_clusters(name: str) -> None:
     chosen = load_recipe(name)
-    policy = new_colocrl(chosen.network, 0) if name == "colocrl" else new_hdp(chosen.network, 0)
+    policy = ColocRlPolicy.new(chosen.network, 0) if name == "colocrl" else HdpPolicy.new(chosen.network, 0)
     devices = policy.shape.devices
     assert chosen.placer == name
     assert {*chosen.problems.clusters, *chosen.problems.test_clusters} == {f"p100:devices={devices}"}

@@ -11,7 +11,7 @@ from graphs.foundation.errors import InputError
 from graphs.op_graph import Floats
 from graphs.problem import Problem
 from placers.learned.learned_placer import LearnedPlacer
-from placers.learned.placeto.policy import Shape, new_placeto
+from placers.learned.placeto.policy import PlacetoPolicy
 from placers.learned.placeto.states import Relatives, States
 from placers.learned.settings import Reinforce
 from tests.oracle.toys import Toy, random_graph, toy_cluster, toy_graph
@@ -19,7 +19,7 @@ from training import reinforce
 from training.advantage import surrogate
 from training.reinforce import ReinforceTrainer, returns_of
 
-SMALL = Shape(rounds=2)
+SMALL = "placeto:rounds=2"
 
 
 def bandit(ops: int = 1) -> Problem:
@@ -47,7 +47,7 @@ def test_returns_are_what_is_still_to_come() -> None:
 def test_a_baseline_is_the_mean_return_of_each_step_over_the_latest_episodes() -> None:
     problem = problems()[0]
     trainer = ReinforceTrainer(
-        new_placeto(SMALL, 0), [problem], settings(9, episodes=3, baseline_updates=2, discount=0.5)
+        PlacetoPolicy.new(SMALL, 0), [problem], settings(9, episodes=3, baseline_updates=2, discount=0.5)
     )
     seen = []
     for _ in range(4):
@@ -64,7 +64,7 @@ def test_a_baseline_is_the_mean_return_of_each_step_over_the_latest_episodes() -
 
 def test_parts_of_episodes_have_the_baselines_of_their_own_steps() -> None:
     given = settings(9, episodes=2, baseline_updates=2, steps=3, normalised=True)
-    trainer = ReinforceTrainer(new_placeto(SMALL, 0), [problems()[0]], given)
+    trainer = ReinforceTrainer(PlacetoPolicy.new(SMALL, 0), [problems()[0]], given)
     trainer.problems[0].returns.append(np.array([1.0, 2.0, 3.0, 8.0]))
     episodes, steps = trainer._begin()
     trainer._collect(episodes, steps)
@@ -77,7 +77,7 @@ def test_parts_of_episodes_have_the_baselines_of_their_own_steps() -> None:
 
 
 def test_an_update_learns_after_every_part_and_remembers_whole_episodes() -> None:
-    trainer = ReinforceTrainer(new_placeto(SMALL, 0), problems()[:2], settings(9, episodes=2, steps=4, epochs=3))
+    trainer = ReinforceTrainer(PlacetoPolicy.new(SMALL, 0), problems()[:2], settings(9, episodes=2, steps=4, epochs=3))
     trainer.update()
     steps = next(iter(trainer.optimizer.state.values()))["step"]
     assert steps == 2 * 3, "six steps at most are two parts, three epochs each"
@@ -97,7 +97,7 @@ def test_a_later_epoch_stops_where_the_ratio_has_left_the_clip() -> None:
 def test_improvements_paid_for_several_steps_at_once_add_up_to_the_same(every: int, simulations: int) -> None:
     problem = problems()[1]
     rules = Rules("improvement", every=every, longest_seconds=1e3)
-    trainer = ReinforceTrainer(new_placeto(SMALL, 0), [problem], settings(1), rules=rules)
+    trainer = ReinforceTrainer(PlacetoPolicy.new(SMALL, 0), [problem], settings(1), rules=rules)
     episodes, steps = trainer._begin()
     start = episodes[0].outcome
     buffer = trainer._collect(episodes, steps)
@@ -112,7 +112,7 @@ def test_improvements_paid_for_several_steps_at_once_add_up_to_the_same(every: i
 @pytest.mark.parametrize("reward", ["improvement", "terminal"])
 def test_rewards_are_those_of_the_environment(reward: str) -> None:
     problem = problems()[1]
-    trainer = ReinforceTrainer(new_placeto(SMALL, 0), [problem], settings(1), rules=Rules(reward=reward))
+    trainer = ReinforceTrainer(PlacetoPolicy.new(SMALL, 0), [problem], settings(1), rules=Rules(reward=reward))
     episodes, steps = trainer._begin()
     buffer = trainer._collect(episodes, steps)
     env = PlacetoEnv(problem, reward=reward)
@@ -123,11 +123,11 @@ def test_rewards_are_those_of_the_environment(reward: str) -> None:
     assert trainer.simulations == len(episodes) * (units + 1 if reward == "improvement" else 1)
 
 
-@pytest.mark.parametrize("shape", [SMALL, Shape(devices=2, rounds=2)])
+@pytest.mark.parametrize("shape", [SMALL, "placeto:devices=2,rounds=2"])
 @pytest.mark.parametrize("reward", ["improvement", "terminal"])
-def test_it_learns_which_of_two_devices_is_faster(shape: Shape, reward: str) -> None:
+def test_it_learns_which_of_two_devices_is_faster(shape: str, reward: str) -> None:
     given = settings(30, episodes=8, learning_rate=1e-2, final_learning_rate=1e-3)
-    trainer = ReinforceTrainer(new_placeto(shape, 1), [bandit()], given, rules=Rules(reward=reward), seed=1)
+    trainer = ReinforceTrainer(PlacetoPolicy.new(shape, 1), [bandit()], given, rules=Rules(reward=reward), seed=1)
     lines = [trainer.update() for _ in range(30)]
     assert lines[0].entropy > 0.3
     assert lines[-1].step_over_bound == 1.0
@@ -139,7 +139,7 @@ def test_it_finds_the_known_optimum_of_a_diamond(four_ops_two_devices: Toy) -> N
     problem = four_ops_two_devices.problem
     given = settings(60, episodes=8, learning_rate=1e-2, final_learning_rate=1e-3)
     rules = Rules(reward="terminal", start="single")
-    trainer = ReinforceTrainer(new_placeto(SMALL, 0), [problem], given, rules=rules)
+    trainer = ReinforceTrainer(PlacetoPolicy.new(SMALL, 0), [problem], given, rules=rules)
     lines = [trainer.update() for _ in range(60)]
     assert lines[-1].step_over_bound < lines[0].step_over_bound
     plan = LearnedPlacer(trainer.policy, "placeto").place(problem).plan
@@ -151,7 +151,7 @@ def test_the_gradient_does_not_depend_on_how_it_is_portioned(monkeypatch: pytest
     grads = []
     for nodes in (1, 30, 10**6):
         monkeypatch.setattr(reinforce, "NODES_AT_ONCE", nodes)
-        trainer = ReinforceTrainer(new_placeto(SMALL, 0), problems(), settings(5))
+        trainer = ReinforceTrainer(PlacetoPolicy.new(SMALL, 0), problems(), settings(5))
         trainer.update()
         grads.append(torch.cat([p.grad.flatten() for p in trainer.policy.parameters() if p.grad is not None]))
     for other in grads[1:]:
@@ -163,7 +163,7 @@ def test_the_entropy_bonus_makes_it_undecided_where_nothing_else_is_to_be_learne
     ends = []
     for bonus in (0.0, 1.0):
         given = settings(40, entropy=bonus, final_entropy=bonus, learning_rate=1e-2)
-        policy = new_placeto(Shape(devices=2), 0)
+        policy = PlacetoPolicy.new("placeto:devices=2", 0)
         last = policy.network.classify[-1]
         assert isinstance(last, torch.nn.Linear)
         torch.nn.init.constant_(last.bias[:1], 1.0)  # prefers the first
@@ -179,7 +179,7 @@ def test_a_placement_that_is_remembered_is_not_simulated_again() -> None:
     counts = []
     for remember in (False, True):
         given, rules = settings(3, episodes=8), Rules("improvement", every=1)
-        trainer = ReinforceTrainer(new_placeto(SMALL, 0), [bandit()], given, rules=rules, remember=remember)
+        trainer = ReinforceTrainer(PlacetoPolicy.new(SMALL, 0), [bandit()], given, rules=rules, remember=remember)
         paid = [dict(trainer._collect(*trainer._begin()).rewards)]
         lines = [trainer.update() for _ in range(3)]
         counts.append((trainer.simulations, paid, [line.first_return for line in lines]))
@@ -190,7 +190,7 @@ def test_a_placement_that_is_remembered_is_not_simulated_again() -> None:
 
 def test_what_is_noted_need_not_be_simulated() -> None:
     given, rules = settings(1, episodes=4), Rules("terminal", start="best")
-    trainer = ReinforceTrainer(new_placeto(SMALL, 0), [bandit()], given, rules=rules, remember=True)
+    trainer = ReinforceTrainer(PlacetoPolicy.new(SMALL, 0), [bandit()], given, rules=rules, remember=True)
     for device, seconds in ((0, 4.0), (1, 1.0)):
         trainer.note(0, np.array([device]), Outcome(seconds, np.array([0.0, 0.0]), fits=True))
     trainer.update(count=9)
@@ -201,7 +201,8 @@ def indifferent(imitation: float, updates: int = 9) -> ReinforceTrainer[Relative
     """A policy for two equal devices that is told of a faster placement, on the second one, than there can be."""
     equal = Problem(toy_graph([1], []), toy_cluster(2))
     given = settings(updates, entropy=0.0, imitation=imitation, learning_rate=1e-2, gradient_norm=1e3)
-    trainer = ReinforceTrainer(new_placeto(Shape(devices=2), 0), [equal], given, rules=Rules(reward="terminal"))
+    policy = PlacetoPolicy.new("placeto:devices=2", 0)
+    trainer = ReinforceTrainer(policy, [equal], given, rules=Rules(reward="terminal"))
     trainer.note(0, np.array([1]), Outcome(0.5, np.array([0.0, 0.0]), fits=True))
     return trainer
 
@@ -223,7 +224,7 @@ def test_imitation_fades_linearly_to_nothing() -> None:
 
 
 def test_nothing_is_imitated_before_a_placement_is_known() -> None:
-    trainer = ReinforceTrainer(new_placeto(SMALL, 0), problems()[:2], settings(1), rules=Rules("terminal"))
+    trainer = ReinforceTrainer(PlacetoPolicy.new(SMALL, 0), problems()[:2], settings(1), rules=Rules("terminal"))
     trainer.note(1, np.array([1, 0, 1, 0, 1, 0]), Outcome(1.0, np.array([0.0, 0.0]), fits=True))
     episodes, _ = trainer._begin()
     states = [episode.progress for episode in sorted(episodes, key=lambda each: each.progress.index)]
@@ -236,34 +237,34 @@ def test_relative_returns_are_in_units_of_the_lower_bound() -> None:
     for relative, scale in ((False, 1.0), (True, 1 / 3)):  # three ops of 1 s at best, one after the other
         given = settings(1, relative=relative)
         rules = Rules(reward="terminal", longest_seconds=1e3)
-        line = ReinforceTrainer(new_placeto(SMALL, 0), [bandit(3)], given, rules=rules).update()
+        line = ReinforceTrainer(PlacetoPolicy.new(SMALL, 0), [bandit(3)], given, rules=rules).update()
         assert line.first_return == pytest.approx(-line.step_over_bound * 3 * scale)
 
 
 def test_the_gradient_s_norm_is_clipped() -> None:
     for limit in (1e-3, 1e3):
-        trainer = ReinforceTrainer(new_placeto(SMALL, 0), problems(), settings(5, gradient_norm=limit))
+        trainer = ReinforceTrainer(PlacetoPolicy.new(SMALL, 0), problems(), settings(5, gradient_norm=limit))
         before = trainer.update().gradient_norm
         norm = torch.cat([p.grad.flatten() for p in trainer.policy.parameters() if p.grad is not None]).norm()
         assert float(norm) == pytest.approx(min(before, limit), rel=1e-3)
 
 
 def test_rates_and_bonus_fall_linearly() -> None:
-    trainer = ReinforceTrainer(new_placeto(SMALL, 0), [bandit()], settings(3))
+    trainer = ReinforceTrainer(PlacetoPolicy.new(SMALL, 0), [bandit()], settings(3))
     assert [trainer.update().learning_rate for _ in range(3)] == pytest.approx([1e-3, 5.5e-4, 1e-4])
 
 
 def test_a_policy_needs_problems_of_its_number_of_devices() -> None:
     with pytest.raises(InputError, match="at least one problem"):
-        ReinforceTrainer(new_placeto(SMALL, 0), [])
+        ReinforceTrainer(PlacetoPolicy.new(SMALL, 0), [])
     with pytest.raises(InputError, match="every is 0; expected 1 or more"):
         Rules(every=0)
     with pytest.raises(InputError, match="for 3 devices, cluster 'unequal' has 2"):
-        ReinforceTrainer(new_placeto(Shape(devices=3), 0), [bandit()])
+        ReinforceTrainer(PlacetoPolicy.new("placeto:devices=3", 0), [bandit()])
 
 
 def test_the_best_placement_of_a_problem_is_one_that_fits() -> None:
-    trainer = ReinforceTrainer(new_placeto(SMALL, 0), [bandit()], settings(1))
+    trainer = ReinforceTrainer(PlacetoPolicy.new(SMALL, 0), [bandit()], settings(1))
     for device, seconds, fits in ((0, 4.0, True), (1, 1.0, False), (1, 3.0, True), (0, 3.5, True)):
         trainer.note(0, np.array([device]), Outcome(seconds, np.array([0.0, 0.0]), fits))
     known = trainer.problems[0].prepared.incumbent

@@ -14,7 +14,7 @@ import envs  # noqa: F401 - registers the environments
 from envs.gym.iterative import PlacetoEnv
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
-from placers.learned.placeto.policy import Shape, new_placeto
+from placers.learned.placeto.policy import PlacetoPolicy
 from placers.learned.placeto.states import Relatives
 from tests.oracle.toys import random_graph, toy_cluster
 from training.sb3 import GraphFeatures, policy_kwargs
@@ -101,7 +101,7 @@ def test_under_stable_baselines_it_is_the_same_policy() -> None:
     env = placeto(5, 9, 14)
     inner = env.unwrapped
     assert isinstance(inner, PlacetoEnv)
-    ours = new_placeto(Shape(devices=3), seed=5)
+    ours = PlacetoPolicy.new("placeto:devices=3", seed=5)
     model = PPO("MultiInputPolicy", env, policy_kwargs=policy_kwargs(env, network="placeto"), n_steps=8, batch_size=8)
     theirs: Any = model.policy
     encoder, classifier = ours.network.encode.state_dict(), ours.network.classify

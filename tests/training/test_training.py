@@ -16,7 +16,7 @@ from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
 from graphs.foundation.interrupts import Interrupts
 from graphs.problem import Problem
-from placers.learned.gdp.policy import new_gdp
+from placers.learned.gdp.policy import OneShotPolicy
 from placers.learned.learned_placer import LearnedPlacer
 from placers.learned.settings import Ppo
 from tests.oracle.toys import Toy, random_graph, toy_cluster, toy_graph
@@ -97,7 +97,7 @@ def test_a_curriculum_begins_with_the_smallest_graphs_and_ends_with_all() -> Non
     graphs = [random_graph(ops, seed=ops) for ops in (40, 5, 30, 10, 20)]
     problems = [Problem(graph, toy_cluster(2)) for graph in graphs]
     settings = Ppo(updates=20, curriculum=0.5, problems_per_update=1, samples=2, epochs=1)
-    trainer = PpoTrainer(new_gdp(NETWORK, 0), problems, settings, seed=0)
+    trainer = PpoTrainer(OneShotPolicy.new(NETWORK, 0), problems, settings, seed=0)
     evaluators = [each.prepared.evaluator for each in trainer.problems]
     drawn = []
     for _ in range(20):

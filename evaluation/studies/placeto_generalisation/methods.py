@@ -21,9 +21,9 @@ from evaluation.studies.pieces import PIECES, KeptPiece
 from evaluation.studies.problems import captured_problems
 from graphs.load import load_cluster, split
 from graphs.problem import Problem
-from placers.learned.colocrl.policy import new_colocrl
+from placers.learned.colocrl.policy import ColocRlPolicy
 from placers.learned.learned_placer import LearnedPlacer
-from placers.learned.placeto.policy import new_placeto
+from placers.learned.placeto.policy import PlacetoPolicy
 from training.finetune import FineTuner
 from training.recipe import ProblemSet, Recipe, load_recipe
 
@@ -135,8 +135,8 @@ def _judged(
 def _from_scratch(family: str, tests: Sequence[Problem], size: PlacetoSize, seed: int) -> tuple[Record, ...]:
     """Placeto and the RNN learn on a test graph, without any training before."""
     tuners = [
-        FineTuner(LearnedPlacer(new_placeto(_published(size, family).network, seed), PLACETO)),
-        FineTuner(LearnedPlacer(new_colocrl(_rnn(size, family).network, seed), RNN)),
+        FineTuner(LearnedPlacer(PlacetoPolicy.new(_published(size, family).network, seed), PLACETO)),
+        FineTuner(LearnedPlacer(ColocRlPolicy.new(_rnn(size, family).network, seed), RNN)),
     ]
     return placed(tuners, tests, {tuner.name: size.scratch_simulations for tuner in tuners}, seed)
 

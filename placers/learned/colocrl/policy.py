@@ -21,11 +21,9 @@ from graphs.problem import Problem
 from placers.learned.features import KINDS
 from placers.learned.op_sequence import OpSequence, Sequences
 from placers.learned.policy import Scores, UnitDevices
-from placers.learned.recurrent import Memory, Seq2Seq
+from placers.learned.recurrent import Memory, Seq2Seq, SequencePolicy
 from placers.learned.settings import Settings, brief_ppo
-from placers.learned.shapes import Above0, Even, Size, check_devices, shape_of, weights_drawn_from
-
-NAME = "colocrl"
+from placers.learned.shapes import Above0, Even, Size
 
 
 class ColocRlShape(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,23 +45,18 @@ class ColocRlBatch:
     neighbours: Tensor  # (problems, units, 2 * positions) by position: 1 at its inputs, then 1 at its outputs
 
 
-class ColocRlPolicy(nn.Module):
+class ColocRlPolicy(SequencePolicy[ColocRlBatch, UnitDevices]):
     """A distribution over placements, unit by unit in topological order."""
 
-    kind: ClassVar[str] = NAME
-    decoder_features: ClassVar[tuple[str, ...]] = ()
+    kind: ClassVar[str] = "colocrl"
+    shape_type: ClassVar[type[msgspec.Struct]] = ColocRlShape
 
     def __init__(self, shape: ColocRlShape) -> None:
         super().__init__()
-        self.shape = shape
+        self.shape, self.devices = shape, shape.devices
         self.types = nn.Linear(len(KINDS), shape.type_width, bias=False)  # an embedding each; a unit's are averaged
         inputs = shape.type_width + 1 + 2 * shape.positions
         self.network = Seq2Seq(inputs, shape.devices, shape.hidden, shape.bound, shape.temperature)
-
-    def view(self, problem: Problem) -> OpSequence:
-        """What the policy sees of a problem. Raises InputError if it is for another number of devices."""
-        check_devices(NAME, self.shape.devices, problem.cluster)
-        return OpSequence.of(problem.graph)
 
     def stack(self, views: Sequence[OpSequence]) -> ColocRlBatch:
         """Several views as a batch."""
@@ -78,20 +71,12 @@ class ColocRlPolicy(nn.Module):
         return ColocRlBatch(sequences, neighbours.flatten(2))
 
     @torch.no_grad()
-    def act(self, batch: ColocRlBatch, samples: int, generator: torch.Generator) -> UnitDevices:
-        """Draw placements."""
-        return UnitDevices(self.sample(batch, samples, generator)[0])
-
-    @torch.no_grad()
-    def sample(
-        self, batch: ColocRlBatch, samples: int, generator: torch.Generator, *, greedy: int = 0
-    ) -> tuple[Tensor, Tensor]:
-        """Placements and their log-probabilities, (problems, samples, units); the first `greedy` are likeliest."""
+    def sample(self, batch: ColocRlBatch, samples: int, generator: torch.Generator, *, greedy: int = 0) -> UnitDevices:
+        """As `SequencePolicy.sample`."""
         problems = len(batch.sequences.mask)
         first = (torch.arange(samples) < greedy).repeat(problems)
         drawn = self.network.draw(self._encode(batch).repeated(samples), generator, first)
-        devices, log_probability = (batch.sequences.by_unit(values.view(problems, samples, -1)) for values in drawn)
-        return devices, log_probability
+        return UnitDevices(batch.sequences.by_unit(drawn.view(problems, samples, -1)))
 
     def actions_of(self, batch: ColocRlBatch, placements: Sequence[Ints]) -> UnitDevices:
         """The actions that are these placements, (units,) each."""
@@ -106,12 +91,6 @@ class ColocRlPolicy(nn.Module):
         entropy = batch.sequences.by_unit(-(table.exp() * table).sum(-1).mean(1, keepdim=True))[:, 0]
         return Scores(log_probability * mask[:, None], entropy * mask, mask)
 
-    def candidates(self, problem: Problem, count: int, seed: int) -> Ints:
-        """(count, units) placements: the most likely choices, then samples."""
-        batch, generator = self.stack([self.view(problem)]), torch.Generator().manual_seed(seed)
-        placements: Ints = self.sample(batch, count, generator, greedy=1)[0][0].numpy()
-        return placements
-
     def fine_tuning(self, problem: Problem, simulations: int) -> Settings:  # noqa: ARG002 - for all problems alike
         """Somewhat faster; rates from 5e-4 to 2e-3, samples of 8, and self-imitation were tried on Placeto's graphs."""
         return Settings(
@@ -123,9 +102,3 @@ class ColocRlPolicy(nn.Module):
         embedded = self.types(types / types.sum(-1, keepdim=True).clamp(min=1.0))
         inputs = torch.cat([embedded, batch.sequences.sizes[..., None], batch.neighbours], -1)
         return self.network.encode(inputs, batch.sequences.mask)
-
-
-def new_colocrl(network: str, seed: int) -> ColocRlPolicy:
-    """An untrained policy of the shape in a spec; same seed, same weights. Raises InputError as `shape_of` does."""
-    with weights_drawn_from(seed):
-        return ColocRlPolicy(shape_of(network, NAME, ColocRlShape))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import isqrt
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import torch
 from msgspec.structs import replace
@@ -19,23 +19,28 @@ from placers.learned.batch import Batch
 from placers.learned.decoding import candidates
 from placers.learned.features import Observation, observe
 from placers.learned.finite import check_outputs
-from placers.learned.policy import Scores, UnitDevices
+from placers.learned.policy import Policy, Scores, UnitDevices
 from placers.learned.settings import FEW_SAMPLES, SELF_IMITATION, Imitation, Settings, brief_ppo
 from placers.learned.shapes import weights_drawn_from
 
 
-class OneShotPolicy(nn.Module):
+class OneShotPolicy(Policy[Observation, Batch, UnitDevices]):
     """A network of `placers/learned/gdp/networks` as a distribution over placements.
 
     Its logits do not depend on the sample, so a thousand samples of a problem cost one pass through the network.
     """
 
     kind: ClassVar[str] = "gdp"
-    decoder_features: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, network: nn.Module) -> None:
         super().__init__()
         self.network = network
+
+    @classmethod
+    def new(cls, network: str, seed: int) -> Self:
+        """An untrained policy over the network that a spec names; same seed, same weights."""
+        with weights_drawn_from(seed):
+            return cls(by_name.build("placers.learned.gdp.networks", network))
 
     def view(self, problem: Problem) -> Observation:
         """What the policy sees of a problem."""
@@ -86,9 +91,3 @@ class OneShotPolicy(nn.Module):
         ppo = brief_ppo(simulations, max(FEW_SAMPLES, isqrt(simulations // 4)))
         ppo = replace(ppo, learning_rate=4e-3, final_learning_rate=8e-4)
         return Settings(ppo=ppo, imitation=Imitation(weight=SELF_IMITATION))
-
-
-def new_gdp(network: str, seed: int) -> OneShotPolicy:
-    """An untrained policy over the network that a spec names; same seed, same weights."""
-    with weights_drawn_from(seed):
-        return OneShotPolicy(by_name.build("placers.learned.gdp.networks", network))

@@ -23,11 +23,10 @@ from placers.learned.features import KINDS
 from placers.learned.hdp.grouper import Grouper, describe_groups, neighbours_of
 from placers.learned.op_sequence import OpSequence, Sequences
 from placers.learned.policy import Scores, UnitDevices
-from placers.learned.recurrent import Memory, Seq2Seq
+from placers.learned.recurrent import Memory, Seq2Seq, SequencePolicy
 from placers.learned.settings import SELF_IMITATION, Imitation, Settings, brief_ppo
-from placers.learned.shapes import Above0, Even, Size, check_devices, shape_of, weights_drawn_from
+from placers.learned.shapes import Above0, Even, Size
 
-NAME = "hdp"
 MOST_GROUPS, GROUPS_PER_DEVICE = 256, 20
 
 
@@ -40,7 +39,7 @@ class HdpShape(msgspec.Struct, frozen=True, kw_only=True):
     groups: int = 0  # 0: as many as the authors' code makes, 20 per device and at most 256
     bound: Above0 = 5.0
     temperature: Above0 = 10.0
-    released: bool = False  # features as their code computes them, which has two slips; see `hdp_grouper`
+    released: bool = False  # features as their code computes them, with two errors; see `hdp.grouper`
 
     @property
     def num_groups(self) -> int:
@@ -58,39 +57,28 @@ class HdpBatch:
 
 
 @dataclass(frozen=True, eq=False)
-class HdpAction:
-    """What was drawn: a group for each op, by position in the sequence, and a device for each group."""
+class HdpAction(UnitDevices):
+    """What was drawn: a group for each op, by position in the sequence, and a device for each group.
 
-    devices: Tensor  # (problems, samples, units) which follow; 0 where padded
+    The units' devices follow from both; they are 0 where padded.
+    """
+
     groups: Tensor  # (problems, samples, units) by position
     group_devices: Tensor  # (problems, samples, groups)
 
-    def cat(self, other: HdpAction) -> HdpAction:
-        """The samples of both."""
-        return HdpAction(
-            torch.cat([self.devices, other.devices], 1),
-            torch.cat([self.groups, other.groups], 1),
-            torch.cat([self.group_devices, other.group_devices], 1),
-        )
 
-
-class HdpPolicy(nn.Module):
+class HdpPolicy(SequencePolicy[HdpBatch, HdpAction]):
     """A distribution over groupings, and over devices of the groups."""
 
-    kind: ClassVar[str] = NAME
-    decoder_features: ClassVar[tuple[str, ...]] = ()
+    kind: ClassVar[str] = "hdp"
+    shape_type: ClassVar[type[msgspec.Struct]] = HdpShape
 
     def __init__(self, shape: HdpShape) -> None:
         super().__init__()
-        self.shape = shape
+        self.shape, self.devices = shape, shape.devices
         self.grouper = Grouper(shape.grouper, shape.num_groups, shape.released)
         inputs = 2 * shape.num_groups + len(KINDS) + 1
         self.placer = Seq2Seq(inputs, shape.devices, shape.hidden, shape.bound, shape.temperature)
-
-    def view(self, problem: Problem) -> OpSequence:
-        """What the policy sees of a problem. Raises InputError if it is for another number of devices."""
-        check_devices(NAME, self.shape.devices, problem.cluster)
-        return OpSequence.of(problem.graph)
 
     def stack(self, views: Sequence[OpSequence]) -> HdpBatch:
         """Several views as a batch."""
@@ -99,32 +87,18 @@ class HdpPolicy(nn.Module):
         return HdpBatch(Sequences.of(views), padded, self.shape.num_groups)
 
     @torch.no_grad()
-    def act(self, batch: HdpBatch, samples: int, generator: torch.Generator) -> HdpAction:
-        """Draw groups and their devices."""
-        return self.sample(batch, samples, generator)[0]
-
-    @torch.no_grad()
-    def sample(
-        self, batch: HdpBatch, samples: int, generator: torch.Generator, *, greedy: int = 0
-    ) -> tuple[HdpAction, Tensor]:
-        """Actions and their log-probabilities, laid out as in `score`.
-
-        Every sample has a grouping of its own, as in the authors' code. The first `greedy` are the most likely.
-        """
+    def sample(self, batch: HdpBatch, samples: int, generator: torch.Generator, *, greedy: int = 0) -> HdpAction:
+        """As `SequencePolicy.sample`; every sample has a grouping of its own, as in the authors' code."""
         sequences, problems = batch.sequences, len(batch.sequences.mask)
         table = self.grouper(sequences, batch.neighbours)
         drawn = torch.multinomial(table.exp().flatten(0, 1), samples, replacement=True, generator=generator)
         assigned = drawn.view(problems, -1, samples).transpose(1, 2)
         first = torch.arange(samples) < greedy
         assigned = torch.where(first[:, None], table.argmax(-1)[:, None], assigned) * sequences.mask[:, None]
-        devices, chosen = (
-            values.view(problems, samples, -1)
-            for values in self.placer.draw(self._encode(batch, assigned), generator, first.repeat(problems))
-        )
+        encoded = self._encode(batch, assigned)
+        devices = self.placer.draw(encoded, generator, first.repeat(problems)).view(problems, samples, -1)
         of_units = sequences.by_unit(devices.gather(2, assigned)) * sequences.mask[:, None]
-        grouping = self._of_grouping(batch, table, assigned)
-        log_probability = torch.cat([torch.zeros_like(grouping), grouping, chosen], 2)
-        return HdpAction(of_units, assigned, devices), log_probability
+        return HdpAction(of_units, assigned, devices)
 
     @torch.no_grad()
     def actions_of(self, batch: HdpBatch, placements: Sequence[Ints]) -> HdpAction:
@@ -153,11 +127,12 @@ class HdpPolicy(nn.Module):
         """
         assigned, devices, ops = action.groups, action.group_devices, batch.sequences.mask
         table = self.grouper(batch.sequences, batch.neighbours)
-        grouping = self._of_grouping(batch, table, assigned)
+        wide = table[:, None].expand(-1, assigned.shape[1], -1, -1)  # (problems, samples, units, groups)
+        grouping = wide.gather(-1, assigned[..., None]).squeeze(-1) * ops[:, None]
         placing = self.placer.log_probabilities(self._encode(batch, assigned), devices.flatten(0, 1))
         placing = placing.view(*devices.shape, -1)
         chosen = placing.gather(-1, devices[..., None]).squeeze(-1)
-        undecided = -(table.exp() * table).sum(-1) * batch.sequences.mask
+        undecided = -(table.exp() * table).sum(-1) * ops
         spread = -(placing.exp() * placing).sum(-1).mean(1)
         return Scores(
             torch.cat([torch.zeros_like(grouping), grouping, chosen], 2),
@@ -165,28 +140,11 @@ class HdpPolicy(nn.Module):
             torch.cat([torch.zeros_like(ops), ops, ops.new_ones(len(ops), batch.groups)], 1),
         )
 
-    def candidates(self, problem: Problem, count: int, seed: int) -> Ints:
-        """(count, units) placements: the most likely choices, then samples."""
-        batch, generator = self.stack([self.view(problem)]), torch.Generator().manual_seed(seed)
-        placements: Ints = self.sample(batch, count, generator, greedy=1)[0].devices[0].numpy()
-        return placements
-
     def fine_tuning(self, problem: Problem, simulations: int) -> Settings:  # noqa: ARG002 - for all problems alike
         """Those from which others depart, for which rates from 1e-4 to 4e-3 were tried; it imitates itself."""
         return Settings(ppo=brief_ppo(simulations), imitation=Imitation(weight=SELF_IMITATION))
-
-    def _of_grouping(self, batch: HdpBatch, table: Tensor, assigned: Tensor) -> Tensor:
-        """(problems, samples, units) log-probability of each op's group."""
-        wide = table[:, None].expand(-1, assigned.shape[1], -1, -1)
-        return wide.gather(-1, assigned[..., None]).squeeze(-1) * batch.sequences.mask[:, None]
 
     def _encode(self, batch: HdpBatch, assigned: Tensor) -> Memory:
         described = describe_groups(batch.sequences, assigned, batch.groups, released=self.shape.released)
         inputs = described.flatten(0, 1)
         return self.placer.encode(inputs, inputs.new_ones(inputs.shape[:2], dtype=torch.bool))
-
-
-def new_hdp(network: str, seed: int) -> HdpPolicy:
-    """An untrained policy of the shape in a spec; same seed, same weights. Raises InputError as `shape_of` does."""
-    with weights_drawn_from(seed):
-        return HdpPolicy(shape_of(network, NAME, HdpShape))

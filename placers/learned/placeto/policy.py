@@ -9,23 +9,20 @@ from typing import Annotated, ClassVar, Literal
 import msgspec
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from envs.gym.iterative import Mdp, Rules
 from envs.gym.observations import FEATURES, Progress
 from envs.prepared_problem import PreparedProblem
-from graphs.cluster import Cluster
-from graphs.foundation.errors import InputError
 from graphs.op_graph import Ints
 from graphs.problem import Problem
-from placers.learned.episodes import roll_out
+from placers.learned.episodes import EpisodePolicy, roll_out
 from placers.learned.finite import check_outputs
 from placers.learned.placeto.network import PlacetoNetwork
 from placers.learned.placeto.states import Relatives, States
 from placers.learned.settings import SELF_IMITATION, EpisodeRules, Reinforce, Settings
-from placers.learned.shapes import Size, shape_of, weights_drawn_from
+from placers.learned.shapes import Size, check_devices
 
-NAME = "placeto"
 MOST_EPISODES = 16  # when it places; what is left of a budget is spent on what they passed through
 EVERY, MOST_SIMULATED = 4, 32  # fine-tuning's steps per simulation; more where an episode would take more of these
 FINE_TUNING = Reinforce(
@@ -51,34 +48,23 @@ class Shape(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
         return "published" if self.devices else "device_free"
 
 
-class PlacetoPolicy(nn.Module):
+class PlacetoPolicy(EpisodePolicy[Relatives, States]):
     """A network of Placeto's as a distribution over devices."""
 
-    kind: ClassVar[str] = NAME
-    decoder_features: ClassVar[tuple[str, ...]] = ()
+    kind: ClassVar[str] = "placeto"
+    shape_type: ClassVar[type[msgspec.Struct]] = Shape
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
-        self.shape = shape
+        self.shape: Shape = shape
+        self.order = shape.order
         columns = FEATURES[shape.features].columns(shape.devices)
         self.network = PlacetoNetwork(columns, shape.devices or 1, shape.width, shape.rounds, shape.mean)
 
-    def check(self, cluster: Cluster) -> None:
-        """Raise InputError if the policy is for another number of devices."""
-        if self.shape.devices not in (0, len(cluster)):
-            raise InputError(
-                f"this policy is for {self.shape.devices} devices, cluster {cluster.name!r} has {len(cluster)}; "
-                "train one for any number (devices=0)"
-            )
-
-    @property
-    def order(self) -> str:
-        """In which units are visited."""
-        return self.shape.order
-
     def view(self, problem: Problem) -> Relatives:
         """Who is related to whom in a problem. Raises InputError if it has another number of devices."""
-        self.check(problem.cluster)
+        if self.shape.devices:
+            check_devices(self.kind, self.shape.devices, problem.cluster, or_else=", or for any number: devices=0")
         return Relatives.of(problem)
 
     def stack(self, states: Sequence[Progress], views: Sequence[Relatives]) -> States:
@@ -137,16 +123,6 @@ def _mixed(logits: Tensor, share: float) -> Tensor:
     uniform = exists / exists.sum(-1, keepdim=True)
     mixed = (1.0 - share) * logits.softmax(-1) + share * uniform
     return mixed.where(exists, torch.ones_like(mixed)).log().masked_fill(~exists, -torch.inf)
-
-
-def new_placeto(network: Shape | str, seed: int) -> PlacetoPolicy:
-    """An untrained policy of a shape, or of the one in a spec; same seed, same weights.
-
-    Raises InputError as `shape_of` does.
-    """
-    shape = shape_of(network, NAME, Shape) if isinstance(network, str) else network
-    with weights_drawn_from(seed):
-        return PlacetoPolicy(shape)
 
 
 def _distinct(placements: Iterable[Ints]) -> list[Ints]:

@@ -5,15 +5,11 @@ after another, in HEFT's order (Topcuoglu et al. 2002) unless the policy has ano
 learned rule.
 """
 
-from __future__ import annotations
+from functools import partial
 
 from placers.learned.learned_placer import LearnedPlacer
-from placers.learned.sequential.policy import NAME, new_sequential
+from placers.learned.sequential.policy import SequentialPolicy
 
 TRAINER = "ppo"
-new_policy = new_sequential
-
-
-def build(*, checkpoint: str = "", network: str = NAME, samples: int = 0, untrained: bool = False) -> LearnedPlacer:
-    """The decoder with the policy in a checkpoint folder; an untrained one, of a shape, only if that is asked for."""
-    return LearnedPlacer.of(NAME, new_sequential, network, checkpoint=checkpoint, samples=samples, untrained=untrained)
+new_policy = SequentialPolicy.new
+build = partial(LearnedPlacer.with_network, SequentialPolicy, network="sequential")

@@ -1,14 +1,14 @@
 """SequentialPolicy: units are placed one after another, each device scored by what it would mean to put the unit there.
 
 The problem is encoded once, as in GDP, and the decoder is small: what it needs to know of the placement so far is in
-the features of the devices (`sequential_rollout`). They are relative, so one policy serves all graphs and clusters.
+the features of the devices (`sequential.rollout`). They are relative, so one policy serves all graphs and clusters.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Self
 
 import msgspec
 import numpy as np
@@ -22,16 +22,15 @@ from graphs.problem import Problem
 from placers.learned.batch import Batch
 from placers.learned.features import Observation, observe
 from placers.learned.finite import check_outputs
-from placers.learned.policy import Scores, UnitDevices
+from placers.learned.policy import Policy, Scores, UnitDevices
 from placers.learned.sequential.decoder_features import FEATURES, Feature
 from placers.learned.sequential.encoder import Encoder
 from placers.learned.sequential.layout import Layout, renamed_by_use
 from placers.learned.sequential.rollout import roll_out
 from placers.learned.sequential.state import GIVEN, GREEDY, SAMPLED, Rollouts, RolloutState, Sampling, ScoreLayers
 from placers.learned.settings import Settings, brief_ppo
-from placers.learned.shapes import Size, shape_of, weights_drawn_from
+from placers.learned.shapes import Size
 
-NAME = "sequential"
 EARLIER_PASSES = 3  # at most, in training
 SHARES_OF_PASSES = (0.5, 0.25, 0.15, 0.1)  # of the problems that are met after 0, 1, 2 and 3 earlier passes
 EARLIEST_FINISH_FIRST = -2.0  # initial weight of a device's finish: a new policy leans to where a unit ends first
@@ -97,26 +96,25 @@ class Trace:
 
 
 @dataclass(frozen=True, eq=False)
-class SequentialAction:
+class SequentialAction(UnitDevices):
     """The devices that were chosen, after an earlier pass or none, and what the decoder saw on the way."""
 
-    devices: Tensor  # (problems, samples, units)
     earlier: Tensor  # (problems, samples, units) devices in the pass before, -1 in a first pass
     trace: Trace
 
-    def cat(self, other: SequentialAction) -> SequentialAction:
-        """The samples of both."""
-        return SequentialAction(
-            torch.cat([self.devices, other.devices], 1),
-            torch.cat([self.earlier, other.earlier], 1),
-            self.trace.cat(other.trace),
+    def cat(self, other: Self) -> Self:
+        """The samples of both, those of the other after these."""
+        devices, earlier = (
+            torch.cat(both, 1) for both in ((self.devices, other.devices), (self.earlier, other.earlier))
         )
+        return type(self)(devices, earlier, self.trace.cat(other.trace))
 
 
-class SequentialPolicy(nn.Module):
+class SequentialPolicy(Policy[tuple[Observation, Layout], SequentialBatch, SequentialAction]):
     """A distribution over placements, unit by unit in the order of its shape."""
 
-    kind: ClassVar[str] = NAME
+    kind: ClassVar[str] = "sequential"
+    shape_type: ClassVar[type[msgspec.Struct]] = SequentialShape
     decoder_features: ClassVar[tuple[str, ...]] = FEATURES
 
     def __init__(self, shape: SequentialShape) -> None:
@@ -269,12 +267,6 @@ class SequentialPolicy(nn.Module):
         )
         roll_out(layout, layers, sampling, RolloutState.room_for(layout, layers), rollouts)
         check_outputs(torch.from_numpy(rollouts.log_probability))
-
-
-def new_sequential(network: str, seed: int) -> SequentialPolicy:
-    """An untrained policy of the shape in a spec; same seed, same weights. Raises InputError as `shape_of` does."""
-    with weights_drawn_from(seed):
-        return SequentialPolicy(shape_of(network, NAME, SequentialShape))
 
 
 def _trace(done: Sequence[Rollouts], batch: SequentialBatch) -> Trace:

@@ -35,52 +35,30 @@ def build(
     in_order: bool = True,
 ) -> GraphSageTransformer:
     """The network with the given knobs; Knobs describes them."""
-    return GraphSageTransformer(
-        Knobs(
-            width=width,
-            sage_layers=sage_layers,
-            transformer_layers=transformer_layers,
-            heads=heads,
-            superposition=superposition,
-            shared_condition=shared_condition,
-            segment=segment,
-            memory_segments=memory_segments,
-            aggregator=aggregator,
-            in_order=in_order,
-        )
-    )
+    return GraphSageTransformer(Knobs(**locals()))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Knobs:
     """Sizes, which GDP's paper does not give (ours are a small laptop's), and which of its ingredients are there.
 
-    Raises InputError for a negative number, heads that do not divide the width, or an unknown aggregator.
+    Raises InputError for heads that do not divide the width, or an unknown aggregator.
     """
 
     width: int
-    sage_layers: int
-    """Rounds of neighbour aggregation; 0: units know of each other by attention alone."""
-    transformer_layers: int
-    """Placement layers; 0: no attention."""
+    sage_layers: int  # rounds of neighbour aggregation; 0: units know of each other by attention alone
+    transformer_layers: int  # placement layers; 0: no attention
     heads: int
-    superposition: bool
-    """Whether each placement layer is conditioned on the graph embedding."""
-    shared_condition: bool
-    """One conditioning layer c for all placement layers (the paper's c carries no layer index); else one for each."""
-    segment: int
-    """Units per segment: the cost is linear in the number of units; 0: full attention, quadratic (our default)."""
-    memory_segments: int
-    """How many earlier segments a layer sees; 0: segments without recurrence. Without effect if segment is 0."""
-    aggregator: str
-    """Over neighbours: "max", as the paper has it, or "mean"."""
-    in_order: bool
-    """Whether to start from a soft split in order, which is ours and not the paper's."""
+    superposition: bool  # whether each placement layer is conditioned on the graph embedding
+    shared_condition: (
+        bool  # one layer c conditions all placement layers (the paper's c has no layer index); else one each
+    )
+    segment: int  # units per segment: the cost is linear in the units; 0: full attention, quadratic (our default)
+    memory_segments: int  # earlier segments that a layer sees; 0: no recurrence; without effect if segment is 0
+    aggregator: str  # over neighbours: "max", as in the paper, or "mean"
+    in_order: bool  # whether to start from a soft split in order, which is ours and not the paper's
 
     def __post_init__(self) -> None:
-        for name in ("sage_layers", "transformer_layers", "segment", "memory_segments"):
-            if getattr(self, name) < 0:
-                raise InputError(f"graphsage_transformer: {name} must be 0 or more, got {getattr(self, name)}")
         if self.width < 1 or self.heads < 1 or self.width % self.heads:
             raise InputError(
                 f"graphsage_transformer: width={self.width} cannot be divided among heads={self.heads}; "
@@ -193,7 +171,7 @@ class PlacementLayer(nn.Module):
             x = conditioned(x, self.condition(x0))
         layer = self.attention
         keys = query = layer.norm1(x)
-        if segments.memory:  # the cached states pass through the layer's weights anew, which do learn from them
+        if segments.memory:  # the cached states pass through the layer's weights again, which learn from them
             keys = torch.cat([layer.norm1(segments.before(x.detach())), query], dim=1)
         attended, _ = layer.self_attn(query, keys, keys, key_padding_mask=~visible, need_weights=False)
         x = x + attended
