@@ -11,20 +11,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from io import FileIO
 from pathlib import Path
-from typing import Protocol
 
-from graphs.foundation.errors import InputError
+from graphs.foundation.files import named_if_refused
 
 METRICS = "metrics.jsonl"
 TENSORBOARD = "tensorboard"
-
-
-class Metrics(Protocol):
-    """Where the numbers of updates go."""
-
-    def write(self, step: int, record: Mapping[str, float]) -> None:
-        """Append an update's numbers. Raises InputError, naming the file, if it cannot be written."""
-        ...
 
 
 @contextmanager
@@ -32,10 +23,10 @@ def appended_metrics(folder: Path) -> Iterator[Metrics]:
     """Metrics appended to those in a run folder. Raises InputError, naming the file, if they cannot be written."""
     board = folder / TENSORBOARD / f"events.out.tfevents.{time.time():.6f}.{socket.gethostname()}.{os.getpid()}.0"
     with _Lines(folder / METRICS) as lines, _Lines(board) as events:
-        yield _Both(lines, events)
+        yield Metrics(lines, events)
 
 
-class _Both:
+class Metrics:
     """JSON lines and TensorBoard's events; the latter without its writer, whose thread fails after the fact."""
 
     def __init__(self, lines: _Lines, events: _Lines) -> None:
@@ -61,11 +52,9 @@ class _Lines:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        try:
+        with named_if_refused(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             self._file = FileIO(path, "a")
-        except OSError as error:
-            raise self._refused(error) from error
 
     def __enter__(self) -> _Lines:
         return self
@@ -74,11 +63,6 @@ class _Lines:
         self._file.close()
 
     def write(self, content: bytes) -> None:
-        try:
+        with named_if_refused(self._path):
             while content:
                 content = content[self._file.write(content) :]
-        except OSError as error:
-            raise self._refused(error) from error
-
-    def _refused(self, error: OSError) -> InputError:
-        return InputError(f"cannot write {self._path}: {error.strerror or error}")

@@ -18,7 +18,7 @@ def model_card(meta: Meta, recipe: Recipe, folder: Path) -> str:
         (
             f"# A {meta.placer} policy",
             "",
-            "It says on which device each op, or group of ops, of a computation graph is to run, such that a training",
+            "It says on which device each op, or group of ops, of a computation graph is to run, so that a training",
             "step is short and fits in memory. It has seen simulated steps only, no hardware.",
             "",
             f"    placelab place GRAPH --cluster CLUSTER --placer {meta.placer}:checkpoint={folder}",
@@ -27,11 +27,11 @@ def model_card(meta: Meta, recipe: Recipe, folder: Path) -> str:
             f"- Trained on: {_trained_on(learned)}, tied into",
             f"  {_listed(learned.groups)} groups, on {_clusters(learned)}{copies}{kept}.",
             *_variety(learned),
-            *_judged_on(learned),
+            *_evaluated_on(learned),
             "- Step times are those of placelab's simulator under the roofline cost model; memory counts",
             f"  weights, gradients, the state of the optimizer ({learned.optimizer}) and what the backward pass needs.",
             "- Not for: pipelines of several micro-batches, replicas of an op, or clusters far from those above",
-            "  (dozens of devices, links a hundred times slower). Simulate its plan beside those of cheap placers.",
+            "  (dozens of devices, links a hundred times slower). Simulate its plan next to those of cheap placers.",
             "- Files: weights in `policy.safetensors`, what they expect in `meta.json`, the recipe in `config.toml`,",
             "  the training curve in `metrics.jsonl`.",
             "",
@@ -52,14 +52,14 @@ def _clusters(learned: ProblemSet) -> str:
     return " and ".join(filter(None, (named, "the suites' own clusters" if learned.suites else "")))
 
 
-def _judged_on(learned: ProblemSet) -> list[str]:
+def _evaluated_on(learned: ProblemSet) -> list[str]:
     """What training did not see, if the recipe names any."""
     tests = ["the graphs under `TEST` of the same families"] if learned.families else []
     tests += [", ".join(f"`{graph}`" for graph in learned.test_graphs)] if learned.test_graphs else []
     if not tests:
         return []
     return [
-        f"- To be judged on: {' and '.join(tests)}, on {', '.join(learned.test_clusters)};",
+        f"- To be evaluated on: {' and '.join(tests)}, on {', '.join(learned.test_clusters)};",
         "  training saw none of them. Families that are not listed above were not seen at all.",
     ]
 

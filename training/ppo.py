@@ -22,7 +22,6 @@ from torch import Tensor
 from envs.prepared_problem import Incumbent, PreparedProblem
 from envs.simulation.simulator import Outcomes
 from graphs.foundation.errors import InputError
-from graphs.foundation.torch_threads import limit_torch_threads
 from graphs.op_graph import Floats, Ints
 from graphs.problem import Problem
 from placers.learned.policy import A, Batch, Policy, Scores, View
@@ -32,12 +31,20 @@ from training.divergence import descend, stops_where_it_diverges
 from training.imitation import Demonstrations, search
 from training.ppo_rewards import load_ppo_reward
 from training.rollouts import PpoProblem, PpoRollouts
-from training.schedule import between, share_done
-from training.trainer import Pretraining, below
+from training.trainer import (
+    Pretraining,
+    Trainer,
+    between,
+    generators,
+    read_incumbents,
+    share_done,
+    written_incumbents,
+)  # fmt: skip
 
 FIRST_SHARE = 0.2  # of the problems, of the smallest graphs, with which a curriculum begins
 IMITATING = 1 << 32  # next to the seed, tells its random numbers from those of PPO's updates
 VERSION = "2"  # of its state on disk
+COUNTERS = ("updates", "imitated", "simulations")
 
 
 @dataclass(frozen=True)
@@ -53,8 +60,8 @@ class PpoMetrics:
     learning_rate: float
 
 
-class PpoTrainer(Generic[View, Batch, A]):
-    """A `Trainer`: a policy, its optimizer, and the problems it learns from."""
+class PpoTrainer(Trainer, Generic[View, Batch, A]):
+    """A `Trainer` of distributions over whole placements."""
 
     knows_step_times_only: ClassVar[bool] = False
 
@@ -66,23 +73,19 @@ class PpoTrainer(Generic[View, Batch, A]):
         seed: int,
         imitation: Imitation | None = None,
     ) -> None:
-        limit_torch_threads()
-        self.policy = policy
+        super().__init__(seed, settings.updates)
+        self.policy: Policy[View, Batch, A] = policy
         self.problems = [PpoProblem(PreparedProblem(problem), policy.view(problem)) for problem in problems]
         self.settings = settings
         self._reward = load_ppo_reward(settings.reward)
         self.imitation = imitation or Imitation()
-        self.seed = seed
-        self.goal = settings.updates
-        self.pretraining: Pretraining | None = Pretraining(
+        self.pretraining = Pretraining(
             "imitating what search finds",
             self.imitation.updates,
             lambda: self.imitated,
             lambda: f"log-probability per unit {self.imitate():.2f}",
         )
         self.imitated = 0  # updates of imitation alone
-        self.updates = 0
-        self.simulations = 0
         self.optimizer: torch.optim.Optimizer = torch.optim.AdamW(
             policy.parameters(), settings.learning_rate, weight_decay=settings.weight_decay
         )
@@ -97,11 +100,9 @@ class PpoTrainer(Generic[View, Batch, A]):
     def state(self) -> tuple[dict[str, Tensor], dict[str, str]]:
         """Baselines, counters, and the best placements, where the policy imitates them."""
         tensors = {"baselines": torch.tensor([each.baseline.value for each in self.problems], dtype=torch.float64)}
-        for index, each in enumerate(self.problems if self.imitation.simulations else ()):
-            best = each.prepared.incumbent
-            if best.placement is not None:
-                tensors[f"best.{index}"] = torch.from_numpy(np.append(best.value, best.placement))
-        counters = {name: str(getattr(self, name)) for name in ("updates", "imitated", "simulations", "seed")}
+        if self.imitation.simulations:
+            tensors |= written_incumbents(each.prepared.incumbent for each in self.problems)
+        counters = {name: str(getattr(self, name)) for name in (*COUNTERS, "seed")}
         return tensors, {"version": VERSION, **counters}
 
     def restore(self, tensors: Mapping[str, Tensor], counters: Mapping[str, str]) -> None:
@@ -111,12 +112,9 @@ class PpoTrainer(Generic[View, Batch, A]):
                 raise InputError(f"written with {key} {counters.get(key)}, this run has {key} {ours}")
         for each, value in zip(self.problems, tensors.get("baselines", torch.zeros(0)).tolist(), strict=False):
             each.baseline.value = value
-        for key, value in below("best.", tensors).items():
-            best = value.numpy()
-            self.problems[int(key)].prepared.incumbent = Incumbent(best[1:].astype(np.int64), float(best[0]))
-        self.updates = int(counters["updates"])
-        self.imitated = int(counters["imitated"])
-        self.simulations = int(counters["simulations"])
+        for index, best in read_incumbents(tensors).items():
+            self.problems[index].prepared.incumbent = best
+        self.updates, self.imitated, self.simulations = (int(counters[name]) for name in COUNTERS)
 
     def fine_tune(self, opening: Ints, simulations: int) -> Iterator[tuple[int, Incumbent]]:
         """As `Trainer.fine_tune`."""
@@ -133,50 +131,38 @@ class PpoTrainer(Generic[View, Batch, A]):
         InputError if the policy diverges.
         """
         with stops_where_it_diverges(self.imitated + 1, self.optimizer, of="imitation"):
-            return self._imitate()
-
-    def _imitate(self) -> float:
-        chosen, _ = self._chosen((self.seed, IMITATING, self.imitated))
-        for problem in chosen:
-            if problem.prepared.incumbent.placement is None:
-                search(problem.prepared, self.imitation.simulations, self.seed)
-                self.simulations += self.imitation.simulations
-        batch = self.policy.stack([problem.view for problem in chosen])
-        best = Demonstrations.of(self.policy, batch, chosen)
-        scores = self.policy.score(batch, best.action)
-        likelihood = best.likelihood(scores.log_probability[:, 0], scores.mask)
-        self._step(-likelihood)
-        self.imitated += 1
-        return float(likelihood.detach())
+            chosen, _ = self._chosen(self.seed, IMITATING, self.imitated)
+            for problem in chosen:
+                if problem.prepared.incumbent.placement is None:
+                    search(problem.prepared, self.imitation.simulations, self.seed)
+                    self.simulations += self.imitation.simulations
+            batch = self.policy.stack([problem.view for problem in chosen])
+            best = Demonstrations.of(self.policy, batch, chosen)
+            scores = self.policy.score(batch, best.action)
+            likelihood = best.likelihood(scores.log_probability[:, 0], scores.mask)
+            self._step(-likelihood)
+            self.imitated += 1
+            return float(likelihood.detach())
 
     def update(self) -> PpoMetrics:
-        """Sample placements, simulate them, improve the policy. Raises InputError if it diverges."""
+        """As `Trainer.update`."""
         with stops_where_it_diverges(self.updates + 1, self.optimizer):
-            return self._update()
-
-    def _update(self) -> PpoMetrics:
-        progress = share_done(self.updates, self.settings.updates)
-        rate = between(self.settings.learning_rate, self.settings.final_learning_rate, progress)
-        bonus = between(self.settings.entropy, self.settings.final_entropy, progress)
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate
-        weight = between(self.imitation.weight, 0.0, progress)
-        chosen, generator = self._chosen((self.seed, self.updates))
-        rollouts = PpoRollouts.collect(self.policy, chosen, self.settings.samples, generator, self.advantages)
-        best = Demonstrations.of(self.policy, rollouts.batch, chosen) if weight else None
-        entropy, clipped = self._improve(rollouts, bonus, best, weight)
+            progress = share_done(self.updates, self.settings.updates)
+            rate, bonus, weight = self.scheduled(self.settings, self.imitation.weight, progress)
+            chosen, generator = self._chosen(self.seed, self.updates)
+            rollouts = PpoRollouts.collect(self.policy, chosen, self.settings.samples, generator, self.advantages)
+            best = Demonstrations.of(self.policy, rollouts.batch, chosen) if weight else None
+            entropy, clipped = self._improve(rollouts, bonus, best, weight)
         self.updates += 1
         self.simulations += rollouts.advantages.numel()
         return PpoMetrics(self.updates, self.simulations, rollouts.mean_ratio, rollouts.fitting, entropy, clipped, rate)
 
-    def _chosen(self, seed: tuple[int, ...]) -> tuple[list[PpoProblem[View]], torch.Generator]:
+    def _chosen(self, *seed: int) -> tuple[list[PpoProblem[View]], torch.Generator]:
         """The problems of an update, and what draws its samples."""
-        seeds = np.random.SeedSequence(seed).generate_state(2, np.uint64)
-        chooser = np.random.default_rng(seeds[0])
+        chooser, generator = generators(*seed)
         joined = self._joined()
         count = min(self.settings.problems_per_update, len(joined))
-        chosen = [self.problems[i] for i in chooser.choice(joined, count, replace=False)]
-        return chosen, torch.Generator().manual_seed(int(seeds[1] >> 1))
+        return [self.problems[i] for i in chooser.choice(joined, count, replace=False)], generator
 
     def _joined(self) -> Ints:
         """The problems to choose from: all, or those of smaller graphs while the curriculum lasts."""

@@ -1,4 +1,4 @@
-"""Problems to train on and to be judged by: graphs of families, of files and of suites, in op groups, on clusters."""
+"""Problems to train on and to evaluate on: graphs of families, of files and of suites, in op groups, on clusters."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def load_problems(
     check_problems(chosen, which)
     sources = _sources(chosen, which)
     if not sources:
-        raise InputError("the recipe names nothing to be judged by; give it test_graphs, or name a suite")
+        raise InputError("the recipe names nothing to evaluate on; give it test_graphs, or name a suite")
     rng = np.random.default_rng(seed)
     problems = []
     for spec, clusters in tqdm(sources, desc="capturing models", unit="model", leave=False, disable=None):
@@ -62,7 +62,7 @@ def check_problems(chosen: ProblemSet, which: Literal["train", "test"]) -> None:
     """Check all of a split that can be checked before anything is captured.
 
     Raises InputError for a family, graph, suite, cluster or optimizer that there is not, a file that is damaged, and a
-    graph or a cluster that is given twice, or both trained on and judged by.
+    graph or a cluster that is given twice, or both trained and evaluated on.
     """
     split(chosen.families, which)
     check_graphs(chosen.graphs if which == "train" else chosen.test_graphs)
@@ -73,7 +73,7 @@ def check_problems(chosen: ProblemSet, which: Literal["train", "test"]) -> None:
     seen = {spec for spec, _ in _sources(chosen, "train")}.difference(families)
     seen |= {*chosen.graphs, *(graph for graph, _ in suite_specs(",".join(chosen.suites)))}
     if both := [spec for spec in (*families, *chosen.test_graphs) if spec in seen]:
-        raise InputError(f"{both[0]!r} is among the graphs to train on and among those to be judged by; choose one")
+        raise InputError(f"{both[0]!r} is among the graphs to train on and among those to evaluate on; choose one")
 
 
 def _sources(chosen: ProblemSet, which: Literal["train", "test"]) -> list[tuple[str, tuple[str, ...]]]:

@@ -25,7 +25,7 @@ FAMILIES = ("rnnlm", "inception", "transformer")
 
 
 class ProblemSet(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What to train on, graphs on some clusters, and what to be judged by.
+    """What to train on, graphs on some clusters, and what to evaluate on.
 
     Without graphs and suites, and if no families are named, three families are trained on. Raises InputError if
     nothing is left to train on.
@@ -34,9 +34,9 @@ class ProblemSet(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     families: tuple[str, ...] = FAMILIES  # whose training splits are trained on
     graphs: tuple[str, ...] = ()  # any others: graph files, specs such as "rnnlm:layers=4", "my_model.py:model"
     suites: tuple[str, ...] = ()  # whose problems are trained on, each on its own cluster
-    test_graphs: tuple[str, ...] = ()  # to be judged by, in addition to the families' test splits
+    test_graphs: tuple[str, ...] = ()  # to evaluate on, in addition to the families' test splits
     clusters: tuple[str, ...] = ("p100:devices=2", "p100:devices=3", "p100:devices=4", "p100:devices=8")
-    test_clusters: tuple[str, ...] = ("p100:devices=2", "p100:devices=4")  # for what it is judged by
+    test_clusters: tuple[str, ...] = ("p100:devices=2", "p100:devices=4")  # to evaluate on
     randomised: Annotated[int, msgspec.Meta(ge=0)] = 0  # copies of each training cluster with other speeds and memory
     spread: Annotated[float, msgspec.Meta(ge=1, le=1e9)] = 5.0  # by which those are at most multiplied or divided
     unequal: Share = 0.0  # of those copies, with devices that differ from each other

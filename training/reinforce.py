@@ -32,7 +32,6 @@ from envs.gym.vector import simulate_together
 from envs.prepared_problem import Incumbent, PreparedProblem
 from envs.simulation.simulator import Outcome
 from graphs.foundation.errors import InputError
-from graphs.foundation.torch_threads import limit_torch_threads
 from graphs.op_graph import Floats, Ints
 from graphs.problem import Problem
 from placers.learned.episodes import Decision, EpisodePolicy, States, roll_out
@@ -40,8 +39,7 @@ from placers.learned.policy import View
 from placers.learned.settings import Reinforce, Settings
 from training.advantage import surrogate
 from training.divergence import descend, stops_where_it_diverges
-from training.schedule import between, share_done
-from training.trainer import Pretraining, below
+from training.trainer import Trainer, below, generators, read_incumbents, share_done, written_incumbents
 
 NODES_AT_ONCE = 20_000  # units of the states whose gradient is taken together: some 100 MB, or that for each device
 VERSION = "1"  # of its state on disk
@@ -63,17 +61,12 @@ class ReinforceMetrics:
 
 @dataclass(eq=False)
 class ReinforceProblem(Generic[View]):
-    """One problem made ready for many episodes of one policy."""
+    """One problem for many episodes of one policy."""
 
     prepared: PreparedProblem  # whose incumbent is the fastest fitting placement since the trainer was made
     view: View  # what the policy sees of it
     returns: deque[Floats] = field(default_factory=deque)  # of earlier updates: (units,) mean over their episodes
     known: dict[bytes, Outcome] = field(default_factory=dict)  # of placements (units,), if they are remembered
-
-    @classmethod
-    def of(cls, problem: Problem, policy: EpisodePolicy[View, States], updates: int) -> ReinforceProblem[View]:
-        """A problem whose baseline averages over this number of updates, the current one among them."""
-        return ReinforceProblem(PreparedProblem(problem), policy.view(problem), deque(maxlen=updates - 1))
 
 
 @dataclass(eq=False)
@@ -85,7 +78,7 @@ class RolloutBuffer:
     rewards: dict[int, list[float]] = field(default_factory=lambda: defaultdict(list))  # of each episode that moved
 
 
-class ReinforceTrainer(Generic[View, States]):
+class ReinforceTrainer(Trainer, Generic[View, States]):
     """A `Trainer` for problems of any sizes.
 
     A resumed run ends as if it had never stopped, unless it is to `remember` what placements cost, which is not saved.
@@ -108,20 +101,18 @@ class ReinforceTrainer(Generic[View, States]):
     ) -> None:
         if not problems:
             raise InputError("training needs at least one problem")
-        limit_torch_threads()
-        self.policy = policy
         self.settings = settings or Reinforce()
+        super().__init__(seed, self.settings.updates)
+        self.policy: EpisodePolicy[View, States] = policy
         self.mdp = Mdp(rules or Rules())
-        self.seed = seed
-        self.goal = self.settings.updates
-        self.pretraining: Pretraining | None = None
         self.remember = remember
         for problem in problems:
             problem.check_step_time("REINFORCE", "a policy that learns by PPO")
-        self.problems = [ReinforceProblem.of(each, policy, self.settings.baseline_updates) for each in problems]
+        self.problems = [
+            ReinforceProblem(PreparedProblem(each), policy.view(each), deque(maxlen=self.settings.baseline_updates - 1))
+            for each in problems
+        ]
         self._views = {each.prepared: each.view for each in self.problems}
-        self.updates = 0
-        self.simulations = 0
         self.optimizer: torch.optim.Optimizer = torch.optim.Adam(policy.parameters(), self.settings.learning_rate)
 
     @classmethod
@@ -134,13 +125,9 @@ class ReinforceTrainer(Generic[View, States]):
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, str]]:
         """The baselines' returns, the best placements, and counters."""
-        tensors = {}
-        for index, each in enumerate(self.problems):
-            if each.returns:
-                tensors[f"returns.{index}"] = torch.from_numpy(np.stack(each.returns))
-            best = self.mdp.best.get(each.prepared, Incumbent())
-            if best.placement is not None:  # float64 holds devices exactly
-                tensors[f"best.{index}"] = torch.from_numpy(np.append(best.value, best.placement))
+        of_returns = {index: each.returns for index, each in enumerate(self.problems) if each.returns}
+        tensors = {f"returns.{index}": torch.from_numpy(np.stack(returns)) for index, returns in of_returns.items()}
+        tensors |= written_incumbents(self.mdp.best.get(each.prepared, Incumbent()) for each in self.problems)
         counters = {"updates": str(self.updates), "simulations": str(self.simulations)}
         return tensors, {"version": VERSION, "of": self._fingerprint(), **counters}
 
@@ -150,10 +137,8 @@ class ReinforceTrainer(Generic[View, States]):
             raise InputError("is of another seed, policy, problems, rules or settings than this run")
         for index, value in below("returns.", tensors).items():
             self.problems[int(index)].returns.extend(value.numpy())
-        for index, value in below("best.", tensors).items():
-            best = value.numpy()
-            incumbent = Incumbent(best[1:].astype(np.int64), float(best[0]))
-            self.mdp.best[self.problems[int(index)].prepared] = incumbent
+        for number, best in read_incumbents(tensors).items():
+            self.mdp.best[self.problems[number].prepared] = best
         self.updates = int(counters["updates"])
         self.simulations = int(counters["simulations"])
 
@@ -198,26 +183,19 @@ class ReinforceTrainer(Generic[View, States]):
 
         Raises InputError if the policy diverges.
         """
-        with stops_where_it_diverges(self.updates + 1, self.optimizer):
-            return self._update(count, progress)
-
-    def _update(self, count: int, progress: float | None) -> ReinforceMetrics:
         settings = self.settings
         progress = share_done(self.updates, settings.updates) if progress is None else progress
-        rate = between(settings.learning_rate, settings.final_learning_rate, progress)
-        bonus = between(settings.entropy, settings.final_entropy, progress)
-        weight = between(settings.imitation, 0.0, progress)
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate
-        episodes, steps = self._begin(count)
-        gained: dict[int, list[Floats]] = {episode.progress.index: [] for episode in episodes}
-        first = 0.0
-        learned: list[tuple[float, float]] = []
-        while (buffer := self._collect(episodes, steps)).decisions:
-            returns = self._returns(episodes, buffer)
-            advantages = self._advantages(buffer, returns, gained)
-            first = first if learned else float(np.mean([each[0] for each in returns.values()]))
-            learned.append(self._improve(buffer, advantages, bonus, weight))
+        rate, bonus, weight = self.scheduled(settings, settings.imitation, progress)
+        with stops_where_it_diverges(self.updates + 1, self.optimizer):
+            episodes, steps = self._begin(count)
+            gained: dict[int, list[Floats]] = {episode.progress.index: [] for episode in episodes}
+            first = 0.0
+            learned: list[tuple[float, float]] = []
+            while (buffer := self._collect(episodes, steps)).decisions:
+                returns = self._returns(episodes, buffer)
+                advantages = self._advantages(buffer, returns, gained)
+                first = first if learned else float(np.mean([each[0] for each in returns.values()]))
+                learned.append(self._improve(buffer, advantages, bonus, weight))
         for index, means in gained.items():
             self.problems[index].returns.append(np.concatenate(means))
         self.updates += 1
@@ -235,9 +213,7 @@ class ReinforceTrainer(Generic[View, States]):
 
     def _begin(self, count: int = 0) -> tuple[list[Episode], Iterator[list[Decision]]]:
         """Episodes before their first step, `count` of each problem or as the settings say, and their steps to come."""
-        seeds = np.random.SeedSequence((self.seed, self.updates)).generate_state(2, np.uint64)
-        rng = np.random.default_rng(seeds[0])
-        generator = torch.Generator().manual_seed(int(seeds[1] >> 1))
+        rng, generator = generators(self.seed, self.updates)
         problems = min(self.settings.problems_per_update, len(self.problems))
         chosen = rng.choice(len(self.problems), problems, replace=False).repeat(count or self.settings.episodes)
         episodes = [self.mdp.begin(int(i), self.problems[i].prepared, rng) for i in chosen]

@@ -1,4 +1,4 @@
-"""RunFolder: where a run keeps its recipe, versions, seed, command, metrics and policy."""
+"""A run folder: `config.toml`, `meta.json`, `command.txt`, `metrics.jsonl`, `card.md`, TensorBoard and a policy."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 
 from torch import Tensor
 
 from graphs.foundation.errors import InputError
-from graphs.foundation.files import locked, write_whole
+from graphs.foundation.files import locked, named_if_refused, write_whole
 from placers.learned.policy_file import META, Meta, save_policy
 from training.checkpoint import TRAINER, updates_in
-from training.metrics_file import METRICS, TENSORBOARD, Metrics, appended_metrics
+from training.metrics_file import METRICS, TENSORBOARD
 from training.model_card import model_card
 from training.recipe import Recipe, load_recipe
 
@@ -24,44 +24,28 @@ PACKAGES = ("placelab", "torch", "torch-geometric", "numpy", "numba")
 CONFIG = "config.toml"
 
 
-class RunFolder:
-    """A folder with `config.toml`, `meta.json`, `command.txt`, `metrics.jsonl`, `card.md`, TensorBoard and a policy."""
+def start_run(path: Path, recipe: Recipe, command: str) -> None:
+    """Write what a new run begins with, in place of one that had come to nothing, into a folder that exists."""
+    with named_if_refused(path):
+        shutil.rmtree(path / TENSORBOARD, ignore_errors=True)
+        for left in (METRICS, TRAINER):
+            (path / left).unlink(missing_ok=True)
+    write_whole(path / "command.txt", f"{command}\n")
+    write_whole(path / CONFIG, recipe.to_toml())
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
 
-    @classmethod
-    def create(cls, path: Path, recipe: Recipe, command: str) -> RunFolder:
-        """A new run, in place of one that had come to nothing. Raises InputError if the folder cannot be written."""
-        try:
-            path.mkdir(parents=True, exist_ok=True)
-            shutil.rmtree(path / TENSORBOARD, ignore_errors=True)
-            for left in (METRICS, TRAINER):
-                (path / left).unlink(missing_ok=True)
-        except OSError as error:
-            raise InputError(f"cannot write {path}: {error.strerror or error}") from error
-        write_whole(path / "command.txt", f"{command}\n")
-        write_whole(path / CONFIG, recipe.to_toml())
-        return cls(path)
+def cut_metrics(path: Path, updates: int) -> None:
+    """Cut the metrics of a run that is resumed back to the updates that its checkpoint holds."""
+    metrics = path / METRICS
+    if metrics.exists():
+        lines = metrics.read_text().splitlines(keepends=True)
+        write_whole(metrics, "".join(lines[:updates]))
 
-    @classmethod
-    def reopen(cls, path: Path, updates: int) -> RunFolder:
-        """A run to resume, its metrics cut back to the updates that the checkpoint holds."""
-        metrics = path / METRICS
-        if metrics.exists():
-            lines = metrics.read_text().splitlines(keepends=True)
-            write_whole(metrics, "".join(lines[:updates]))
-        return cls(path)
 
-    def metrics(self) -> AbstractContextManager[Metrics]:
-        """Where the numbers of updates are appended."""
-        return appended_metrics(self.path)
-
-    def save_policy(self, weights: dict[str, Tensor], meta: Meta) -> None:
-        """Write a policy, given by its `state_dict()`, its meta and its card."""
-        save_policy(self.path, weights, meta)
-        recipe = load_recipe(str(self.path / CONFIG))
-        write_whole(self.path / "card.md", model_card(meta, recipe, self.path))
+def finish_run(path: Path, recipe: Recipe, meta: Meta, weights: dict[str, Tensor]) -> None:
+    """Write a policy, given by its `state_dict()`, its meta and its card."""
+    save_policy(path, weights, meta)
+    write_whole(path / "card.md", model_card(meta, recipe, path))
 
 
 @contextmanager
@@ -70,10 +54,8 @@ def held(path: Path) -> Iterator[None]:
 
     Raises InputError, naming the process, if another one writes to it, and if the folder cannot be made.
     """
-    try:
+    with named_if_refused(path):
         path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"cannot write {path}: {error.strerror or error}") from error
     with locked(path / TRAINER):
         yield
 
@@ -112,7 +94,4 @@ def check_writable(path: Path) -> None:
 
 def library_versions() -> dict[str, str]:
     """Versions of what a result depends on."""
-    found = {"python": sys.version.split()[0]}
-    for package in PACKAGES:
-        found[package] = version(package)
-    return found
+    return {"python": sys.version.split()[0], **{package: version(package) for package in PACKAGES}}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -12,7 +12,7 @@ from graphs.foundation.errors import InputError
 from graphs.load import load_graph
 from placers.learned.learned_placer import LearnedPlacer
 from training.problem_sets import load_problems
-from training.recipe import Recipe, load_recipe
+from training.recipe import load_recipe
 from training.run_folder import CONFIG, check_free, check_resumable
 from training.train import check_recipe, train
 
@@ -36,7 +36,9 @@ def train_runs(
 ) -> LearnedPlacer | Trained:
     """Train a recipe, changed, with one seed in the folder `out`, or with several from `seed` on in `out-seedN`.
 
-    Without `out` the folders are `runs/RECIPE-seedN`. Raises InputError as `load_recipe` and `train` do.
+    Without `out` the folders are `runs/RECIPE-seedN`. Several seeds capture each model once, and with `resume` those
+    that have been begun are resumed and the others are begun. Raises InputError as `load_recipe` and `train` do,
+    before the first seed is trained.
     """
     recipe = load_recipe(what, changes)
     if seeds < 1:
@@ -52,27 +54,13 @@ def train_runs(
     }
     if seeds == 1:
         return train(recipe, out=folders[seed], seed=seed, resume=resume, command=commands[seed])
-    return train_seeds(recipe, folders, resume=resume, commands=commands)
-
-
-def train_seeds(
-    recipe: Recipe, folders: Mapping[int, Path], *, resume: bool = False, commands: Mapping[int, str] | None = None
-) -> Trained:
-    """Train a recipe with each seed, in the folder given for it; each model is captured once.
-
-    With `resume`, the seeds that have been begun are resumed, and the others are begun. `commands` say what would
-    train each seed alone. Raises InputError, before the first is trained, for a recipe or folder that is refused.
-    """
-    begun = {seed for seed, folder in folders.items() if resume and (folder / CONFIG).is_file()}
-    for seed, folder in folders.items():
-        check_resumable(folder, recipe) if seed in begun else check_free(folder)
+    begun = {each for each, folder in folders.items() if resume and (folder / CONFIG).is_file()}
+    for each, folder in folders.items():
+        check_resumable(folder, recipe) if each in begun else check_free(folder)
     check_recipe(recipe)
-    captured = cache(load_graph)
-    placers = []
-    for seed, folder in folders.items():
-        problems = load_problems(recipe.problems, seed=seed, capture=captured)
-        resumes = seed in begun
-        placers.append(
-            train(recipe, problems, out=folder, seed=seed, resume=resumes, command=(commands or {}).get(seed, ""))
-        )
+    captured, placers = cache(load_graph), []
+    for each, folder in folders.items():
+        problems = load_problems(recipe.problems, seed=each, capture=captured)
+        resumes = each in begun
+        placers.append(train(recipe, problems, out=folder, seed=each, resume=resumes, command=commands[each]))
     return Trained(tuple(placers))

@@ -16,11 +16,12 @@ from placers.learned.learned_placer import LearnedPlacer
 from placers.learned.load import learned_placers, trainer_of
 from placers.learned.policy_file import Meta
 from training.checkpoint import restore_trainer, save_trainer
+from training.metrics_file import appended_metrics
 from training.ppo import PpoTrainer
 from training.problem_sets import check_problems, load_problems
 from training.recipe import Recipe, load_recipe
 from training.reinforce import ReinforceTrainer
-from training.run_folder import RunFolder, check_free, check_resumable, held, library_versions
+from training.run_folder import check_free, check_resumable, cut_metrics, finish_run, held, library_versions, start_run
 from training.trainer import Trainer
 
 CHECKPOINT_EVERY = 100  # updates
@@ -49,21 +50,21 @@ def train(
     if not resume:
         check_free(out)
     resumes = resume and check_resumable(out, recipe)
-    folder_of_placer = by_name.module("placers", recipe.placer)
-    policy = folder_of_placer.new_policy(recipe.network, seed)
+    extension = by_name.module("placers", recipe.placer)
+    policy = extension.new_policy(recipe.network, seed)
     if not problems:
         check_recipe(recipe)
     trainer = trainer_of_it.of(policy, problems or load_problems(recipe.problems, seed=seed), recipe.settings, seed)
     with held(out):
         if resumes:
             restore_trainer(out, trainer)
-            folder = RunFolder.reopen(out, trainer.updates)
+            cut_metrics(out, trainer.updates)
         else:
             check_free(out)  # again: another process may have begun in the meantime
-            folder = RunFolder.create(out, recipe, command)
+            start_run(out, recipe, command)
             save_trainer(out, trainer)  # so that there is a state to resume from, however early the run is stopped
-        _run(trainer, recipe, folder)
-    placer: LearnedPlacer = folder_of_placer.build(checkpoint=str(out))
+        _run(trainer, recipe, out)
+    placer: LearnedPlacer = extension.build(checkpoint=str(out))
     return placer
 
 
@@ -83,16 +84,14 @@ def check_recipe(recipe: Recipe) -> None:
     by_name.check("envs.rewards", recipe.rules.reward)
 
 
-def _run(trainer: Trainer, recipe: Recipe, folder: RunFolder) -> None:
+def _run(trainer: Trainer, recipe: Recipe, out: Path) -> None:
     """All updates that are left, pretraining first; the policy is saved at the end, or when the run is stopped."""
-    save = partial(save_trainer, folder.path, trainer)
+    save = partial(save_trainer, out, trainer)
     if (before := trainer.pretraining) and before.done() < before.goal:
         _repeat(before.title, before.done, before.goal, before.update, save)
         if (done := before.done()) < before.goal:
-            raise KeyboardInterrupt(
-                f"stopped after update {done} of {before.goal} of imitation; saved in {folder.path}"
-            )
-    with folder.metrics() as metrics:
+            raise KeyboardInterrupt(f"stopped after update {done} of {before.goal} of imitation; saved in {out}")
+    with appended_metrics(out) as metrics:
 
         def improve() -> str:
             line = trainer.update()
@@ -109,9 +108,9 @@ def _run(trainer: Trainer, recipe: Recipe, folder: RunFolder) -> None:
         decoder_features=trainer.policy.decoder_features,
         versions=library_versions(),
     )
-    folder.save_policy(trainer.policy.state_dict(), meta)
+    finish_run(out, recipe, meta, trainer.policy.state_dict())
     if trainer.updates < trainer.goal:
-        raise KeyboardInterrupt(f"stopped after update {trainer.updates} of {trainer.goal}; saved in {folder.path}")
+        raise KeyboardInterrupt(f"stopped after update {trainer.updates} of {trainer.goal}; saved in {out}")
 
 
 def _repeat(

@@ -1,19 +1,22 @@
-"""What a run asks of whatever improves a policy: PPO and REINFORCE are the two that there are."""
+"""Trainer: what improves a policy; PPO and REINFORCE are the two that there are."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, Self
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from envs.prepared_problem import Incumbent
+from graphs.foundation.torch_threads import limit_torch_threads
 from graphs.op_graph import Ints
 from graphs.problem import Problem
 from placers.learned.policy import LearnedPolicy
-from placers.learned.settings import Settings
+from placers.learned.settings import Ppo, Reinforce, Settings
 
 
 class Metrics(Protocol):
@@ -22,17 +25,14 @@ class Metrics(Protocol):
     @property
     def update(self) -> int:
         """Its number, from 1."""
-        ...
 
     @property
     def step_over_bound(self) -> float:
         """Geometric mean of step seconds over the lower bound, of what fits."""
-        ...
 
     @property
     def fitting(self) -> float:
         """Share of the placements that fit."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Pretraining:
     update: Callable[[], str]  # do one, and say how it went
 
 
-class Trainer(Protocol):
+class Trainer(ABC):
     """A policy, its optimizer, and the problems that it learns from.
 
     Each update draws from generators seeded by (seed, update), so that a run resumed from a checkpoint ends as if it
@@ -53,43 +53,80 @@ class Trainer(Protocol):
     """
 
     knows_step_times_only: ClassVar[bool]  # and no other objective
+    policy: LearnedPolicy
     optimizer: torch.optim.Optimizer
-    seed: int
-    goal: int  # updates of a whole run, pretraining apart
-    pretraining: Pretraining | None  # what comes before, if anything does
-    updates: int  # so far
-    simulations: int  # so far
+
+    def __init__(self, seed: int, goal: int) -> None:
+        limit_torch_threads()
+        self.seed = seed
+        self.goal = goal  # updates of a whole run, without pretraining
+        self.pretraining: Pretraining | None = None
+        self.updates = 0  # so far
+        self.simulations = 0  # so far
 
     @classmethod
+    @abstractmethod
     def of(cls, policy: Any, problems: Sequence[Problem], settings: Settings, seed: int) -> Self:
         """A trainer for a policy that declares it. Raises InputError for a policy that is not for the problems."""
-        ...
 
-    @property
-    def policy(self) -> LearnedPolicy:
-        """What is trained."""
-        ...
-
+    @abstractmethod
     def update(self) -> Metrics:
         """Draw placements, simulate them, improve the policy. Raises InputError if it diverges."""
-        ...
 
+    @abstractmethod
     def state(self) -> tuple[dict[str, Tensor], dict[str, str]]:
         """Tensors and counters from which a run is resumed, in addition to the weights and what Adam knows."""
-        ...
 
+    @abstractmethod
     def restore(self, tensors: Mapping[str, Tensor], counters: Mapping[str, str]) -> None:
         """Take a `state`. Raises InputError for that of another run."""
-        ...
 
+    @abstractmethod
     def fine_tune(self, opening: Ints, simulations: int) -> Iterator[tuple[int, Incumbent]]:
         """Learn from the first problem alone; yields the simulations taken so far, and the fastest that fits by then.
 
         The opening, (units,), is simulated first and does not count.
         """
-        ...
+
+    def scheduled(self, settings: Ppo | Reinforce, imitation: float, progress: float) -> tuple[float, float, float]:
+        """Learning rate, entropy bonus and weight of imitation at a share of the run; the optimizer takes the rate."""
+        rate = between(settings.learning_rate, settings.final_learning_rate, progress)
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        return rate, between(settings.entropy, settings.final_entropy, progress), between(imitation, 0.0, progress)
+
+
+def share_done(updates: int, all_updates: int) -> float:
+    """How much of a run is over after a number of updates: 0 at the first, 1 at the last and beyond."""
+    return min(updates / max(all_updates - 1, 1), 1.0)
+
+
+def between(first: float, last: float, share: float) -> float:
+    """What changes linearly from first to last, when a share of the run is over."""
+    return first + (last - first) * share
+
+
+def generators(*seed: int) -> tuple[np.random.Generator, torch.Generator]:
+    """What chooses the problems of an update, and what draws its samples."""
+    seeds = np.random.SeedSequence(seed).generate_state(2, np.uint64)
+    return np.random.default_rng(seeds[0]), torch.Generator().manual_seed(int(seeds[1] >> 1))
 
 
 def below(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The tensors whose names begin so, without that beginning."""
     return {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
+
+
+def written_incumbents(found: Iterable[Incumbent]) -> dict[str, Tensor]:
+    """Tensors "best.INDEX" of each that has a placement: its value, then its devices, which float64 holds exactly."""
+    return {
+        f"best.{index}": torch.from_numpy(np.append(each.value, each.placement))
+        for index, each in enumerate(found)
+        if each.placement is not None
+    }
+
+
+def read_incumbents(tensors: Mapping[str, Tensor]) -> dict[int, Incumbent]:
+    """By index, what `written_incumbents` wrote."""
+    values = {int(index): value.numpy() for index, value in below("best.", tensors).items()}
+    return {index: Incumbent(best[1:].astype(np.int64), float(best[0])) for index, best in values.items()}

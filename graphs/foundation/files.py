@@ -30,15 +30,23 @@ def replace_whole(path: Path, write: Callable[[Path], object]) -> None:
     target = Path(os.path.realpath(path))
     unfinished = target.with_name(f".{target.name}.{os.getpid()}.unfinished")
     try:
-        if path.exists() and (not path.is_file() or path.is_relative_to("/dev")):
-            write(path)
-        else:
-            write(unfinished)
-            unfinished.replace(target)
-    except OSError as error:
-        raise InputError(f"cannot write {path}: {error.strerror or error}") from error
+        with named_if_refused(path):
+            if path.exists() and (not path.is_file() or path.is_relative_to("/dev")):
+                write(path)
+            else:
+                write(unfinished)
+                unfinished.replace(target)
     finally:
         unfinished.unlink(missing_ok=True)
+
+
+@contextmanager
+def named_if_refused(path: Path) -> Iterator[None]:
+    """Raise InputError, naming the file, where the system refuses to write inside, as on a full disk."""
+    try:
+        yield
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror or error}") from error
 
 
 def check_writable(*files: Path | str | None, endings: tuple[str, ...] = (), inputs: Iterable[object] = ()) -> None:

@@ -110,7 +110,7 @@ def test_a_recipe_that_is_no_text_is_one_sentence(content: bytes, tmp_path: Path
         ({"optimizer": "adan"}, "unknown optimizer 'adan'"),
         (
             {"graphs": ("one.graph.json",), "test_graphs": ("one.graph.json",)},
-            "among those to be judged by; choose one",
+            "among those to evaluate on; choose one",
         ),
         (
             {"families": ("rnnlm",), "suites": ("heldout",)},
@@ -142,7 +142,7 @@ def test_each_graph_stands_on_each_cluster_and_suites_on_their_own(monkeypatch: 
     found = load_problems(chosen, capture=lambda spec: given[spec])
     assert [len(problem.cluster) for problem in found] == [2, 3, 2, 8]
     assert len({problem.graph.fingerprint for problem in found[:2]}) == 1
-    with pytest.raises(InputError, match="nothing to be judged by; give it test_graphs, or name a suite"):
+    with pytest.raises(InputError, match="nothing to evaluate on; give it test_graphs, or name a suite"):
         load_problems(chosen, "test")
     check_problems(chosen, "test")
 
@@ -157,7 +157,7 @@ def test_a_run_on_graph_files_is_judged_by_its_own_test_graphs(folder: Path) -> 
     assert [name.rpartition("@")[2] for name in found.problems] == ["p100:devices=3"]
     card = model_card(load_meta(folder / "run"), load_recipe("run/config.toml"), folder)
     assert "- Trained on: `one.graph.json`, `two.graph.json`, tied into" in card
-    assert "- To be judged on: `three.graph.json`, on p100:devices=3;" in card
+    assert "- To be evaluated on: `three.graph.json`, on p100:devices=3;" in card
 
 
 def test_seeds_are_trained_one_after_the_other_and_each_resumes(folder: Path) -> None:
