@@ -1,9 +1,9 @@
 """Simulated annealing from the best cheap placement (Kirkpatrick et al. 1983): the rival to beat.
 
-With a trained policy the walk begins at the policy's placement, if that is better than what the cheap placers say.
+With a trained policy the search begins at the policy's placement, if that is better than those of the cheap placers.
 
 The energy of a placement is the log of its step time, or of the seconds of another objective, so that temperatures
-mean the same for every problem; memory that overflows adds more than any seconds can make up for. Moves and
+mean the same for every problem; an overflow of memory adds more than any seconds can make up for. Moves and
 temperatures are our choice, tuned on recurrent, convolutional and attention-like graphs for 100 to 20,000 simulations.
 """
 
@@ -14,24 +14,21 @@ from functools import cached_property
 
 import numpy as np
 
-from envs.objectives import evaluator_of
-from envs.placer_result import PlacerResult
-from graphs.foundation.by_name import Named
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
 from placers.contract.placer import Placer
 from placers.learned.load import placer_of
 from placers.search.evaluations import Evaluations
 from placers.search.moves import Moves
-from placers.search.search import State, check_limits, searched
+from placers.search.search import SearchPlacer
 from placers.search.starts import starts
 
-LARGE = 10_000  # ops of a graph that takes long enough to simulate for two threads to be worth while
+LARGE = 10_000  # ops of a graph that takes long enough to simulate for a second thread to pay
 
 
 @dataclass(frozen=True)
-class Annealing(Named):
-    """Many small changes, kept if they help, or by chance while it is hot."""
+class Annealing(SearchPlacer):
+    """Many small changes, kept if they help, or by chance at high temperatures."""
 
     hot: float = 0.002
     """First temperature: the relative slowdown that is accepted with probability 1/e."""
@@ -47,7 +44,7 @@ class Annealing(Named):
     def __post_init__(self) -> None:
         if not 0 < self.cold <= self.hot:
             raise InputError(f"annealing: expected 0 < cold <= hot, got cold={self.cold}, hot={self.hot}")
-        check_limits("annealing", self.seconds)
+        super().__post_init__()
         _ = self.learned  # refused here if it does not exist, not after a model was captured for it
 
     @cached_property
@@ -55,15 +52,12 @@ class Annealing(Named):
         """What `policy` names."""
         return placer_of(self.policy) if self.policy else None
 
-    def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> PlacerResult:
-        """The best placement seen in exactly `budget` simulations; with none, the policy's greedy one, or HEFT's.
+    def begin(self, problem: Problem, seed: int, budget: int) -> AnnealingSearch:
+        """The first simulations compare the policy's placement, or its best samples, with those of the cheap placers.
 
-        The first simulations compare what the policy and the cheap placers say, as far as they go.
+        Without any simulation the policy's greedy placement is returned, or HEFT's.
         """
-        return searched(
-            lambda: AnnealingSearch(problem, self, seed, budget), problem,
-            name=self.name, seed=seed, budget=budget, seconds=self.seconds, file=self.file,
-        )  # fmt: skip
+        return AnnealingSearch(problem, self, seed, budget)
 
 
 build = Annealing
@@ -76,16 +70,16 @@ class AnnealingSearch:
     nearly all are.
     """
 
+    saved: tuple[str, ...] = ("current", "energy")
+
     def __init__(self, problem: Problem, settings: Annealing, seed: int, budget: int) -> None:
         """Simulates the starts, and begins at the best of them."""
-        evaluator = evaluator_of(problem)
         self.generator = np.random.default_rng(seed)
         self._settings = settings
         self._moves = Moves(problem, self.generator)
         self._at_once = 2 if len(problem.graph) > LARGE else 1
         first, spent, self.notes = starts(problem, budget, seed, settings.learned)
-        self.evaluations = Evaluations(evaluator, first[0])
-        self.evaluations.simulations = spent
+        self.evaluations = Evaluations(problem, first[0], spent)
         if budget > spent:
             self.evaluations.energies(first[: budget - spent])
         self.current, self.energy = self.evaluations.best, self.evaluations.incumbent.value
@@ -99,11 +93,3 @@ class AnnealingSearch:
         accepted = np.flatnonzero(np.isfinite(found))
         if len(accepted):
             self.current, self.energy = proposals[accepted[0]], float(found[accepted[0]])
-
-    def state(self) -> State:
-        """The placement and its energy."""
-        return {"current": self.current, "energy": np.array(self.energy)}
-
-    def restore(self, state: State) -> None:
-        """Continue from them."""
-        self.current, self.energy = state["current"].astype(np.int64), float(state["energy"])

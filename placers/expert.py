@@ -2,8 +2,8 @@
 
 Either the JSON of "Efficient Algorithms for Device Placement of DNN Graph Operators", which lists the ids of nodes per
 accelerator and CPU, `{"fpgas": [{"nodes": [1, 2]}, ...], "cpus": [{"nodes": []}]}`, or devices with patterns of op
-names, in JSON or TOML, `"gpu:0" = ["embedding*", "layers.0.*"]`; "0" is the first device, whatever its name. What the
-file does not name goes where the rest of its unit goes, as a backward op goes with its forward op.
+names, in JSON or TOML, `"gpu:0" = ["embedding*", "layers.0.*"]`; "0" is the first device, whatever its name. Ops that
+the file does not name go where the rest of their unit goes, as a backward op goes with its forward op.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from graphs.foundation.errors import InputError
 from graphs.op_graph import Ints
 from graphs.problem import Problem
 
-BY_REQUEST = True  # there is nothing to read unless a file is named
+BY_REQUEST = True  # it needs a file
 REMEDY = 'write one, such as {"gpu:0": ["embedding*"], "gpu:1": ["*"]}'
 
 
@@ -43,7 +43,7 @@ class Split(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Expert:
-    """A split that somebody made."""
+    """A split in a file."""
 
     split: str
 
@@ -116,7 +116,6 @@ def _of_units(problem: Problem, per_op: Ints, path: Path) -> Ints:
         if placement[unit] not in (-1, per_op[op]):
             raise InputError(f"{path}: op {graph.names[op]!r} is not with the ops that must share its device")
         placement[unit] = per_op[op]
-    if (placement < 0).any():
-        op = int(np.flatnonzero(placement[graph.units] < 0)[0])
-        raise InputError(f"{path}: no device for op {graph.names[op]!r}; add a last pattern '*' to one")
+    if len(left := np.flatnonzero(placement[graph.units] < 0)):
+        raise InputError(f"{path}: no device for op {graph.names[left[0]]!r}; add a last pattern '*' to one")
     return placement

@@ -1,8 +1,8 @@
 """A genetic algorithm with biased random keys (Gonçalves and Resende 2011), which others place graphs with, too.
 
 A chromosome is a number from 0 to 1 per unit; its place among equal intervals is the unit's device. The best
-chromosomes of a generation live on, a few are drawn again, and the others take each key from one of the best, more
-often than not, or else from any. The first generation holds what the cheap placers say; without them it starts far
+chromosomes of a generation live on, a few are drawn at random, and each key of the others comes from one of the best,
+mostly, or else from any. The first generation has the placements of the cheap placers; without them it starts far
 behind.
 """
 
@@ -12,23 +12,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from envs.objectives import evaluator_of
-from envs.placer_result import PlacerResult
-from graphs.foundation.by_name import Named
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Floats, Ints
 from graphs.problem import Problem
 from placers.search.evaluations import Evaluations
-from placers.search.search import State, check_limits, searched
+from placers.search.search import SearchPlacer
 from placers.search.starts import starts
 
 ELITE = 0.2  # of a generation that lives on
-MUTANTS = 0.02  # of a generation that is drawn again; more than that is lost work on graphs of hundreds of units
-FLIPPED = 2.0  # keys of a child that are drawn again, on average: what keeps a population moving that has become alike
+MUTANTS = 0.02  # of a generation that is drawn at random; more than that is lost work on graphs of hundreds of units
+FLIPPED = 2.0  # keys of a child that are drawn at random, on average: they keep a population from becoming all alike
 
 
 @dataclass(frozen=True)
-class Genetic(Named):
+class Genetic(SearchPlacer):
     """Generations of placements, the better ones with more children."""
 
     population: int = 100
@@ -45,14 +42,11 @@ class Genetic(Named):
             raise InputError(f"genetic: population is {self.population}; expected at least 5")
         if not 0.5 <= self.bias <= 1:
             raise InputError(f"genetic: bias is {self.bias}; expected a number from 0.5 to 1")
-        check_limits("genetic", self.seconds)
+        super().__post_init__()
 
-    def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> PlacerResult:
-        """The best placement seen in exactly `budget` simulations; with none, HEFT's."""
-        return searched(
-            lambda: GeneticSearch(problem, self, seed, budget), problem,
-            name=self.name, seed=seed, budget=budget, seconds=self.seconds, file=self.file,
-        )  # fmt: skip
+    def begin(self, problem: Problem, seed: int, budget: int) -> GeneticSearch:
+        """The first simulations are of the first generation; without any, HEFT's placement is returned."""
+        return GeneticSearch(problem, self, seed, budget)
 
 
 build = Genetic
@@ -61,39 +55,28 @@ build = Genetic
 class GeneticSearch:
     """A generation, sorted by energy."""
 
+    saved: tuple[str, ...] = ("keys", "energies")
+
     def __init__(self, problem: Problem, settings: Genetic, seed: int, budget: int) -> None:
-        """Draws the first generation, and simulates it as far as the budget goes."""
+        """Draws the first generation, and simulates as much of it as the budget allows."""
         self.generator = np.random.default_rng(seed)
         self._settings = settings
         self._problem, self._devices = problem, len(problem.cluster)
-        evaluator = evaluator_of(problem)
         first, spent, self.notes = starts(problem, budget, seed)
-        self.evaluations = Evaluations(evaluator, first[0])
-        self.evaluations.simulations = spent
-        keys = self.generator.random((max(settings.population - len(first), 0), problem.graph.num_units))
+        self.evaluations = Evaluations(problem, first[0], spent)
+        drawn = self.generator.random((max(settings.population - len(first), 0), problem.graph.num_units))
         within = (first + self.generator.random(first.shape)) / self._devices
-        self.keys: Floats = np.concatenate([within, keys])[: max(budget - spent, 0)]
-        self.energies: Floats = self.evaluations.energies(self._decoded(self.keys)) if len(self.keys) else np.zeros(0)
-        self._sort()
+        keys: Floats = np.concatenate([within, drawn])[: max(budget - spent, 0)]
+        self._keep(keys, self.evaluations.energies(self._decoded(keys)) if len(keys) else np.zeros(0))
 
-    def step(self, progress: float, left: int) -> None:  # noqa: ARG002 - generations know no progress
+    def step(self, progress: float, left: int) -> None:  # noqa: ARG002 - all generations are made alike
         """One generation."""
         size = self._settings.population
         elite = max(int(ELITE * size), 1)
         mutants = self.generator.random((max(int(MUTANTS * size), 1), self.keys.shape[1]))
         new = np.concatenate([mutants, self._children(size - elite - len(mutants), elite)])[:left]
         found = self.evaluations.energies(self._decoded(new))
-        self.keys = np.concatenate([self.keys[:elite], new])
-        self.energies = np.concatenate([self.energies[:elite], found])
-        self._sort()
-
-    def state(self) -> State:
-        """The generation."""
-        return {"keys": self.keys, "energies": self.energies}
-
-    def restore(self, state: State) -> None:
-        """Continue from it."""
-        self.keys, self.energies = state["keys"], state["energies"]
+        self._keep(np.concatenate([self.keys[:elite], new]), np.concatenate([self.energies[:elite], found]))
 
     def _children(self, count: int, elite: int) -> Floats:
         better = self.keys[self.generator.integers(min(elite, len(self.keys)), size=count)]
@@ -112,6 +95,6 @@ class GeneticSearch:
         devices = np.minimum((keys * self._devices).astype(np.int64), self._devices - 1)
         return self._problem.made_allowed(devices)
 
-    def _sort(self) -> None:
-        order = np.argsort(self.energies, kind="stable")
-        self.keys, self.energies = self.keys[order], self.energies[order]
+    def _keep(self, keys: Floats, energies: Floats) -> None:
+        order = np.argsort(energies, kind="stable")
+        self.keys, self.energies = keys[order], energies[order]

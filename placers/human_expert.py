@@ -1,10 +1,10 @@
 """What an engineer would do: the layers of a network split evenly over the devices, in order.
 
 The rules are those of the papers' expert baselines (Placeto, GDP): the layers of a recurrent net or a Transformer are
-dealt out in order, equally many to each device, the embedding with the first and the head with the last; a net with
-branches or convolutions stays on one device if it fits, else it is cut in order where memory demands; anything else
-is cut in order into pieces that take equally long. CPUs are used only if there is nothing else. A layer is recognised
-by its name: `blocks.2` in "blocks.2.branches.1/conv", a number in a container with several.
+split evenly over the devices in order, the embedding with the first and the head with the last; a net with branches or
+convolutions stays on one device if it fits, else it is cut in order in proportion to the memory; anything else is cut
+in order into pieces that take equally long. CPUs are used only if there is nothing else. A layer is recognised by its
+name: `blocks.2` in "blocks.2.branches.1/conv", a number in a container with several.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from envs.costs.costs import unit_seconds
 from envs.held_memory import HeldMemory
 from envs.placer_result import PlacerResult
 from envs.simulation.simulator import Simulator
-from graphs.cluster import Cluster
 from graphs.foundation.by_name import Named
 from graphs.op_graph import Floats, Ints, OpGraph, Phase
 from graphs.problem import Problem
@@ -31,10 +30,11 @@ class HumanExpert(Named):
     def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> PlacerResult:
         """At most one simulation, to see whether a net with branches fits on one device."""
         simulator = Simulator(problem)
-        devices = chosen_devices(problem.cluster)
+        is_cpu = problem.cluster.is_cpu
+        devices = np.flatnonzero(is_cpu if is_cpu.all() else ~is_cpu)
         layers = unit_layers(problem.graph)
         if has_branches(problem.graph):
-            placement = _branches(simulator, devices, budget)
+            placement = _together_or_cut(simulator, devices, budget)
         elif len(layers):
             parts = min(len(devices), int(layers.max()) + 1)
             placement = devices[layers * parts // (int(layers.max()) + 1)]
@@ -48,12 +48,6 @@ class HumanExpert(Named):
 build = HumanExpert
 
 
-def chosen_devices(cluster: Cluster) -> Ints:
-    """The devices that an expert uses, in order: all but the CPUs, or the CPUs if there is nothing else."""
-    others = np.flatnonzero(~cluster.is_cpu)
-    return others if len(others) else np.arange(len(cluster))
-
-
 def has_branches(graph: OpGraph) -> bool:
     """Whether the net is of the Inception kind: mostly convolutions, or with branches by name."""
     convolves = np.array(["conv" in kind for kind in graph.kinds])
@@ -61,7 +55,7 @@ def has_branches(graph: OpGraph) -> bool:
 
 
 def unit_layers(graph: OpGraph) -> Ints:
-    """(units,) the layer of each unit, from 0; empty if the names tell of no layers.
+    """(units,) the layer of each unit, from 0; empty if the names show no layers.
 
     A unit's layer is that of its costliest forward op.
     """
@@ -76,17 +70,29 @@ def unit_layers(graph: OpGraph) -> Ints:
 
 
 def op_layers(graph: OpGraph) -> Ints:
-    """(ops,) the layer of each op, numbered in the order of the graph's ops; empty if the names tell of no layers.
+    """(ops,) the layer of each op, numbered in the order of the graph's ops; empty if the names show no layers.
 
     A forward op outside of the layers belongs to the latest layer that it depends on, else to the earliest that needs
-    it; ops of later phases, which follow their forward ops, are left in layer 0 if their names do not tell.
+    it; ops of later phases, which follow their forward ops, are left in layer 0 if their names do not show theirs.
     """
     number: dict[tuple[str, ...], int] = {}
-    named = [number.setdefault(key, len(number)) if key else -1 for key in _layer_keys(graph.names)]
-    layers = np.array(named, np.int64) if number else np.zeros(0, np.int64)
-    if number:
-        _spread(graph, layers)
-    return layers
+    layers = np.array(
+        [number.setdefault(key, len(number)) if key else -1 for key in _layer_keys(graph.names)], np.int64
+    )
+    if not number:
+        return layers[:0]
+    inputs: list[list[int]] = [[] for _ in range(len(graph))]
+    outputs: list[list[int]] = [[] for _ in range(len(graph))]
+    for producer, consumer in graph.edges[(graph.phase[graph.edges] == Phase.FORWARD).all(axis=1)].tolist():
+        inputs[consumer].append(producer)
+        outputs[producer].append(consumer)
+    for op in graph.topological_order.tolist():
+        if layers[op] < 0:
+            layers[op] = max(layers[inputs[op]], default=-1)
+    for op in graph.topological_order[::-1].tolist():
+        if layers[op] < 0:
+            layers[op] = min((layer for layer in layers[outputs[op]] if layer >= 0), default=-1)
+    return np.maximum(layers, 0)
 
 
 def in_order(order: Ints, weights: Floats, shares: Floats) -> Ints:
@@ -99,16 +105,16 @@ def in_order(order: Ints, weights: Floats, shares: Floats) -> Ints:
 
 
 def path(name: str) -> list[str]:
-    """The modules that an op's name leads through: "blocks.2.branches.1/conv" -> blocks, 2, branches, 1."""
+    """The modules in an op's name: "blocks.2.branches.1/conv" -> blocks, 2, branches, 1."""
     return name.rpartition("/")[0].split(".")
 
 
-def _branches(simulator: Simulator, devices: Ints, budget: int) -> Ints:
+def _together_or_cut(simulator: Simulator, devices: Ints, budget: int) -> Ints:
     """Everything on the fastest device if it fits there, else pieces in order in proportion to the memory."""
     problem = simulator.problem
     held = HeldMemory.of(problem)
-    seconds = unit_seconds(problem)[:, devices].sum(axis=0)
-    together = np.full(problem.graph.num_units, devices[seconds.argmin()])
+    fastest = devices[unit_seconds(problem)[:, devices].sum(axis=0).argmin()]
+    together = np.full(problem.graph.num_units, fastest)
     fits = simulator.run(together).fits if budget > 0 else held.overflow(together) == 0
     if fits:
         return together
@@ -129,19 +135,3 @@ def _layer_keys(names: Sequence[str]) -> Iterator[tuple[str, ...]]:
 
 def _numbers(parts: list[str]) -> list[int]:
     return [depth for depth, part in enumerate(parts) if part.isdecimal()]
-
-
-def _spread(graph: OpGraph, layers: Ints) -> None:
-    """Give the forward ops without a layer (-1) one, in place."""
-    inputs: list[list[int]] = [[] for _ in range(len(graph))]
-    outputs: list[list[int]] = [[] for _ in range(len(graph))]
-    for producer, consumer in graph.edges[(graph.phase[graph.edges] == Phase.FORWARD).all(axis=1)].tolist():
-        inputs[consumer].append(producer)
-        outputs[producer].append(consumer)
-    for op in graph.topological_order.tolist():
-        if layers[op] < 0:
-            layers[op] = max(layers[inputs[op]], default=-1)
-    for op in graph.topological_order[::-1].tolist():
-        if layers[op] < 0:
-            layers[op] = min((layer for layer in layers[outputs[op]] if layer >= 0), default=-1)
-    np.maximum(layers, 0, out=layers)

@@ -2,8 +2,8 @@
 
 KaFFPa's strong modes take longer than METIS and find lower cuts ("Think locally, act globally", 2013). Vertex and edge
 weights, balances, and what happens if no partition fits are those of the placer `metis`. KaFFPa aims at equal parts
-only: every device of a target below the largest gets an anchor, a vertex without edges that weighs what its part is to
-lack. The anchors are then taken away, and the heaviest part goes to the device of the largest target, and so on.
+only: every device of a target below the largest gets an anchor, a vertex without edges that weighs the difference.
+The anchors are then removed, and the heaviest part goes to the device of the largest target, and so on.
 """
 
 from __future__ import annotations
@@ -12,14 +12,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from envs.objectives import evaluator_of
-from envs.placer_result import PlacerResult
-from graphs.foundation.by_name import Named
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Floats, Ints
-from graphs.problem import Problem
 from graphs.units import Units
-from placers.solvers.partitioning import Partitioning, check_knobs, edge_weights, vertex_weights
+from placers.solvers.partitioning import Partitioner, edge_weights, vertex_weights
 
 BY_REQUEST = True  # needs a package of its own: no part of a comparison unless it is asked for
 MODES = (5, 2, 4, 1)  # strong and eco, as they are for social and other networks: KaFFPa's numbers for them
@@ -27,60 +23,37 @@ IMBALANCES = (0.03, 0.1, 0.01)  # by which a part may outweigh its target
 
 
 @dataclass(frozen=True)
-class Kahip(Named):
+class Kahip(Partitioner):
     """The lowest cut of several KaFFPa runs that fits the memory."""
 
     seeds: int = 12
-    """How many runs: each with a seed of its own, the modes and the allowed imbalances in turn."""
+    """How many runs: each with a seed of its own; the modes and the allowed imbalances alternate."""
     balance: str = "compute"
     """What parts balance: "compute", "both" if no partition balanced by compute fits, and then "memory"; or from
     "both" or "memory" on."""
     repair: bool = True
     """Whether units are moved off overfull devices if no partition fits."""
 
-    def __post_init__(self) -> None:
-        check_knobs("kahip", self.seeds, self.balance)
-
-    def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> PlacerResult:
-        """With a budget of one, the lowest cut whose estimated memory fits; else the best of the lowest cuts.
-
-        Raises InputError without KaHIP.
-        """
-        evaluator = evaluator_of(problem)
-        units = problem.units
-
-        def partition(weights: Floats, targets: Floats, run: int) -> Ints:
-            mode, imbalance = MODES[run % len(MODES)], IMBALANCES[run // len(MODES) % len(IMBALANCES)]
-            return _partition(units, weights, targets, mode, imbalance, (self.seeds * seed + run) % 2**31)
-
-        search = Partitioning(evaluator, partition, self.seeds, self.balance, self.repair, budget)
-        placement = search.placement()
-        return PlacerResult.of_units(problem, placement, self.name, seed, simulations=evaluator.simulations)
+    def partition(self, units: Units, weights: Floats, targets: Floats, run: int, seed: int) -> Ints:
+        """One run of KaFFPa; raises InputError without KaHIP."""
+        try:
+            import kahip  # an optional package
+        except ImportError as error:
+            raise InputError("kahip needs KaHIP; install it with `pip install 'placelab[kahip]'`") from error
+        offsets, neighbours, links = units.neighbours
+        anchors = targets.max() - targets[targets < targets.max()]
+        _, parts = kahip.kaffpa(
+            vertex_weights(np.concatenate([weights, anchors])).astype(np.int32),
+            np.concatenate([offsets, np.full(len(anchors), offsets[-1])]).astype(np.int32),
+            edge_weights(units)[links].astype(np.int32), neighbours.astype(np.int32), len(targets),
+            IMBALANCES[run // len(MODES) % len(IMBALANCES)],
+            True,  # print nothing
+            seed % 2**31, MODES[run % len(MODES)],
+        )  # fmt: skip
+        return _by_weight(np.array(parts, np.int64)[: len(units)], weights, targets)
 
 
 build = Kahip
-
-
-def _partition(units: Units, weights: Floats, targets: Floats, mode: int, imbalance: float, seed: int) -> Ints:
-    """(units,) parts found by one KaFFPa run."""
-    try:
-        import kahip  # an optional package
-    except ImportError as error:
-        raise InputError("kahip needs KaHIP; install it with `pip install 'placelab[kahip]'`") from error
-    offsets, neighbours, links = units.neighbours
-    anchors = targets.max() - targets[targets < targets.max()]
-    _, parts = kahip.kaffpa(
-        vertex_weights(np.concatenate([weights, anchors])).astype(np.int32),
-        np.concatenate([offsets, np.full(len(anchors), offsets[-1])]).astype(np.int32),
-        edge_weights(units)[links].astype(np.int32),
-        neighbours.astype(np.int32),
-        len(targets),
-        imbalance,
-        True,  # print nothing
-        seed,
-        mode,
-    )
-    return _by_weight(np.array(parts, np.int64)[: len(units)], weights, targets)
 
 
 def _by_weight(parts: Ints, weights: Floats, targets: Floats) -> Ints:

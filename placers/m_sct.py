@@ -2,7 +2,7 @@
 
 Small communication times (Hanen and Munier 1995): a linear program gives each op at most one favourite child, the one
 whose way to another device would delay the end most, and each op at most one parent that favours it. Its relaxation is
-rounded as Baechi rounds it. The schedule is then m-ETF's, but for devices that wait ("awake" in the paper): from
+rounded as Baechi rounds it. The schedule is then m-ETF's, except for devices that wait ("awake" in the paper): from
 the end of an op until its output could have reached another device, its device takes nothing but the favourite child
 and urgent ops, whose inputs are on all devices. It does not wait for a child that could not be placed there.
 
@@ -20,40 +20,28 @@ from scipy.optimize import linprog
 from scipy.sparse import csr_array, vstack
 
 from envs.held_memory import Room
-from envs.placer_result import PlacerResult
-from graphs.cluster import Cluster
-from graphs.foundation.by_name import Named
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Bools, Floats, Ints, OpGraph
-from graphs.problem import Problem
 from graphs.units import Units
 from placers.m_etf import earliest_task_first
-from placers.solvers.list_scheduling import Schedule, mean_transfers, place_within_memory
+from placers.solvers.list_scheduling import ListScheduler, Schedule, Tasks
 
 ROUND_UP = 0.1  # a relaxed choice below it makes a favourite: Baechi's threshold; at most 0.5, or choices would clash
-LARGEST_PROGRAM = 10_000  # ops; a program of as many takes seconds
+LARGEST_PROGRAM = 10_000  # ops; a program of that size takes seconds
 
 
 @dataclass(frozen=True)
-class SmallCommunicationTimes(Named):
+class SmallCommunicationTimes(ListScheduler):
     """Whatever can start first, where it can, on devices that wait for favourite children."""
 
-    def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> PlacerResult:
-        """The first schedule, unsimulated, with a budget of one; with more, as HEFT does."""
-        return place_within_memory(problem, self.name, seed, budget, small_communication_times)
+    def schedule(self, tasks: Tasks, room: Room) -> Schedule:
+        """Favourites follow from mean seconds and mean transfers."""
+        transfer = tasks.mean_transfers()
+        favourites = favourite_edges(tasks.graph, tasks.seconds.mean(axis=1), transfer)
+        return earliest_task_first(tasks, room, WaitingDevices(tasks.graph, favourites, transfer, len(tasks.cluster)))
 
 
 build = SmallCommunicationTimes
-
-
-def small_communication_times(
-    graph: OpGraph, cluster: Cluster, seconds: Floats, payload: Floats, room: Room
-) -> Schedule:
-    """Place every unit of a graph; the arguments are those of `placers.heft.schedule`."""
-    transfer = mean_transfers(graph, cluster, payload)
-    favourites = favourite_edges(graph, seconds.mean(axis=1), transfer)
-    waiting = WaitingDevices(graph, favourites, transfer, len(cluster))
-    return earliest_task_first(graph, cluster, seconds, payload, room, reservations=waiting)
 
 
 class WaitingDevices:
@@ -70,37 +58,32 @@ class WaitingDevices:
         self._until = np.zeros(devices)  # (devices,) seconds
 
     def delayed(self, starts: Floats, ops: list[int], everywhere: Floats) -> Floats:
-        """(ops, devices) starts, put off where a device waits for another op, until that ends or the op is urgent."""
+        """(ops, devices) starts; where a device waits for another op, not before that ends or the op is urgent."""
         waits = (self._awaited >= 0) & (self._awaited != np.array(ops)[:, None])
         put_off = np.minimum(everywhere[:, None], self._until)
         return np.where(waits, np.maximum(starts, put_off), starts)
 
     def renew(self, op: int, device: int, finish: float, placement: Ints, room: Room) -> Bools:
-        """(devices,) which devices wait no longer because what they waited for has been placed elsewhere."""
+        """(devices,) which devices stop waiting because what they waited for has been placed elsewhere."""
         child = self._child[op]
-        places = child >= 0 and self._may_place(int(self._units[child]), device, placement, room)
-        self._awaited[device] = child if places else -1
+        unit = self._units[child]  # of any op if there is no child
+        may_come = placement[unit] == device if placement[unit] >= 0 else room.after(unit)[device] >= 0
+        self._awaited[device] = child if child >= 0 and may_come else -1
         self._until[device] = finish + self._patience[op]
         where = placement[self._units[self._awaited]]
         elsewhere: Bools = (self._awaited >= 0) & (where >= 0) & (where != np.arange(len(where)))
         self._awaited[elsewhere] = -1
         return elsewhere
 
-    def _may_place(self, unit: int, device: int, placement: Ints, room: Room) -> bool:
-        if placement[unit] >= 0:
-            return bool(placement[unit] == device)
-        return bool(room.after(unit)[device] >= 0)
-
 
 def favourite_edges(graph: OpGraph, seconds: Floats, transfer: Floats) -> Ints:
     """(favourites,) edges from an op to its favourite child, given seconds per op, (ops,), and edge, (edges,).
 
-    An op has one at most, and is one at most once, unless the program is one of units: then that is true of units.
+    An op has at most one, and is that of at most one op; where the program is one of units, that is true of units.
     """
     apart = np.diff(graph.units[graph.edges], axis=1)[:, 0] != 0
     if len(graph) <= LARGEST_PROGRAM:
-        choices, _ = relaxed_choices(seconds, graph.edges, np.where(apart, transfer, 0.0))
-        return np.flatnonzero(choices < ROUND_UP)
+        return np.flatnonzero(relaxed_choices(seconds, graph.edges, np.where(apart, transfer, 0.0)) < ROUND_UP)
     position = np.argsort(Units(graph).order)
     ends = position[graph.units[graph.edges]]
     onward = np.flatnonzero(ends[:, 0] < ends[:, 1])
@@ -111,13 +94,12 @@ def favourite_edges(graph: OpGraph, seconds: Floats, transfer: Floats) -> Ints:
     links = np.stack(np.divmod(pair, graph.num_units), axis=1)
     tasks = np.bincount(position[graph.units], weights=seconds, minlength=graph.num_units).astype(np.float64)
     carried = np.bincount(link, weights=transfer[sent], minlength=len(links)).astype(np.float64)
-    choices, _ = relaxed_choices(tasks, links, carried)
-    chosen = sent[choices[link] < ROUND_UP]
+    chosen = sent[relaxed_choices(tasks, links, carried)[link] < ROUND_UP]
     return chosen[transfer[chosen] > 0]
 
 
-def relaxed_choices(seconds: Floats, edges: Ints, transfer: Floats) -> tuple[Floats, float]:
-    """(edges,) 0 where a child is a favourite and 1 where it is not, relaxed; and the least seconds to the end.
+def relaxed_choices(seconds: Floats, edges: Ints, transfer: Floats) -> Floats:
+    """(edges,) 0 where a child is a favourite and 1 where it is not, relaxed, so that all ends as soon as possible.
 
     Tasks take `seconds` (tasks,), and start `transfer` (edges,) times the choice after each of their producers ends.
     The choices of the n edges from a task sum to n - 1 at least, as do those of the edges into a task; choices that
@@ -143,11 +125,12 @@ def relaxed_choices(seconds: Floats, edges: Ints, transfer: Floats) -> tuple[Flo
         bounds=bounds,
         method="highs",
     )
-    if result.x is None or result.fun is None:
+    if result.x is None:
         raise InputError(
             f"m_sct: HiGHS could not solve the program of favourite children ({result.message}); use m_etf"
         )
-    return result.x[:count], float(result.fun) * scale
+    choices: Floats = result.x[:count]
+    return choices
 
 
 def _matrix(*entries: tuple[Ints, Ints, Floats | float], shape: tuple[int, int]) -> csr_array:

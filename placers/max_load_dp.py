@@ -1,8 +1,8 @@
 """Max-load DP: the contiguous split with the least load of the busiest device (Tarnawski et al., NeurIPS 2020).
 
 It is optimal among splits whose parts are contiguous in the forward pass, for any numbers of accelerators and CPUs,
-by the cost model in `envs.device_loads`; the step time that the simulator finds is another matter. Where there are too
-many ideals, as in wide graphs, it is the paper's heuristic DPL: the best split along one order of the contracted graph.
+by the cost model in `envs.device_loads`, not by the step time that the simulator finds. Where there are too many
+ideals, as in wide graphs, it is the paper's heuristic DPL: the best split along one order of the contracted graph.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ BY_REQUEST = True  # takes seconds to a minute, for an objective of its own
 
 @dataclass(frozen=True)
 class MaxLoadDP(Named):
-    """The dynamic program over ideals, and DPL where there are more of them than it may look at."""
+    """The dynamic program over ideals, or DPL where there are too many of them."""
 
     ideals: int = 60_000
     """The most ideals to look at; 0 for DPL."""

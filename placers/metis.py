@@ -4,7 +4,7 @@ Vertices weigh what they compute, edges the bytes they carry; a part's target we
 cluster's speed, so part i belongs to device i. METIS knows neither direction nor time, and its default settings are a
 weak rival; here it is run many times and the lowest cut wins, among the partitions whose memory fits. If none fits,
 units weigh what they hold in memory as well, then only that, and then units are moved off overfull devices. METIS
-itself can balance two weights at a time, but its Python interface passes on one: "both" is their mean.
+itself can balance two weights at a time, but its Python interface takes one: "both" is their mean.
 """
 
 from __future__ import annotations
@@ -20,24 +20,22 @@ import numpy as np
 import pymetis
 
 from envs.costs.costs import unit_seconds
-from envs.objectives import evaluator_of
 from envs.placer_result import PlacerResult
-from graphs.foundation.by_name import Named
 from graphs.op_graph import Floats, Ints
 from graphs.problem import Problem
 from graphs.units import Units
-from placers.solvers.partitioning import Partitioning, check_knobs, edge_weights, shares, vertex_weights
+from placers.solvers.partitioning import Partitioner, edge_weights, shares, vertex_weights
 
 IMBALANCES = (1, 10, 30, 100)  # thousandths by which a part may outweigh its target; METIS defaults to 1 or 30
 _C = ctypes.CDLL(None)
 
 
 @dataclass(frozen=True)
-class Metis(Named):
+class Metis(Partitioner):
     """The lowest cut of many METIS runs that fits the memory."""
 
     seeds: int = 50
-    """How many runs: each with a seed of its own, recursive and k-way and the allowed imbalances in turn."""
+    """How many runs: each with a seed of its own; recursive and k-way, and the allowed imbalances, alternate."""
     balance: str = "compute"
     """What parts balance: "compute", "both" if no partition balanced by compute fits, and then "memory"; or from
     "both" or "memory" on."""
@@ -46,60 +44,43 @@ class Metis(Named):
     repair: bool = True
     """Whether units are moved off overfull devices if no partition fits."""
 
-    def __post_init__(self) -> None:
-        check_knobs("metis", self.seeds, self.balance)
+    def partition(self, units: Units, weights: Floats, targets: Floats, run: int, seed: int) -> Ints:
+        """Every other run bisects recursively; imbalances take turns."""
+        options = pymetis.Options(seed=seed, ufactor=IMBALANCES[run // 2 % len(IMBALANCES)])
+        return _partition(units, len(targets), weights, targets, run % 2 == 0, options)
 
     def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> PlacerResult:
-        """With a budget of one, the lowest cut whose estimated memory fits; else the best of the lowest cuts."""
-        evaluator = evaluator_of(problem)
-        units, devices = problem.units, len(problem.cluster)
+        """With a budget of one, the lowest cut whose estimated memory fits; else the best of the lowest cuts.
 
-        def partition(weights: Floats, targets: Floats, run: int) -> Ints:
-            return _partition(units, devices, weights, targets, *_settings(run, self.seeds * seed + run))
-
-        if self.default:
-            placement = _partition(units, devices, shares(unit_seconds(problem)))
-        else:
-            search = Partitioning(evaluator, partition, self.seeds, self.balance, self.repair, budget)
-            placement = search.placement()
-        return PlacerResult.of_units(problem, placement, self.name, seed, simulations=evaluator.simulations)
+        With METIS's default settings it is one run, without any simulation.
+        """
+        if not self.default:
+            return super().place(problem, seed=seed, budget=budget)
+        placement = _partition(problem.units, len(problem.cluster), shares(unit_seconds(problem)))
+        return PlacerResult.of_units(problem, placement, self.name, seed)
 
 
 build = Metis
 
 
-def _settings(run: int, seed: int) -> tuple[bool, pymetis.Options]:
-    """Whether a run bisects recursively, and its other settings: all combinations in turn."""
-    imbalance = IMBALANCES[run // 2 % len(IMBALANCES)]
-    return run % 2 == 0, pymetis.Options(seed=seed, ufactor=imbalance)
-
-
 def _partition(
-    units: Units,
-    devices: int,
-    weights: Floats,
-    targets: Floats | None = None,
-    recursive: bool | None = None,
+    units: Units, devices: int, weights: Floats, targets: Floats | None = None, recursive: bool | None = None,
     options: pymetis.Options | None = None,
-) -> Ints:
+) -> Ints:  # fmt: skip
     """(units,) parts found by one METIS run, which decides itself on what is not given."""
     offsets, neighbours, links = units.neighbours
     with quiet():  # METIS complains of parts that it leaves empty
         result = pymetis.part_graph(
-            devices,
-            pymetis.CSRAdjacency(offsets, neighbours),
-            vweights=vertex_weights(weights),
-            eweights=edge_weights(units)[links],
-            tpwgts=None if targets is None else targets.tolist(),
-            recursive=recursive,
-            options=options,
-        )
+            devices, pymetis.CSRAdjacency(offsets, neighbours),
+            vweights=vertex_weights(weights), eweights=edge_weights(units)[links],
+            tpwgts=None if targets is None else targets.tolist(), recursive=recursive, options=options,
+        )  # fmt: skip
     return np.array(result.vertex_part, np.int64)
 
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Keep out of standard output, which programs may read, what C code, or another thread, prints meanwhile."""
+    """Discard what C code, or another thread, prints to standard output meanwhile: programs may read that."""
     sys.stdout.flush()
     kept, nowhere = os.dup(1), os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)

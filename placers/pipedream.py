@@ -1,8 +1,8 @@
 """PipeDream's partition (Narayanan et al. 2019) without replicas: contiguous stages with the least bottleneck.
 
 Units are taken in topological order. A stage takes the time of its units on its device, or twice that of the bytes
-that enter it if they take longer to send; it must hold no more than its device can, as long as there is such a
-partition. Stages are on the devices in their order, some of which may stay empty.
+that enter it if they take longer to send; it must hold no more than its device can, if there is such a partition.
+Stages are on the devices in their order; some devices may stay empty.
 
 Where the objective is of samples that follow one another, as max-load is, it is the baseline of that name in "Efficient
 Algorithms for Device Placement of DNN Graph Operators" (Tarnawski et al., NeurIPS 2020): branches are joined until the
@@ -43,20 +43,18 @@ class PipeDream(Named):
         entering = _bytes_across(units)
         apart = ~np.eye(len(problem.cluster), dtype=np.bool_)
         bandwidth = float(problem.cluster.bandwidth[apart].mean()) if apart.any() else np.inf
-        ends = least_bottleneck(seconds, 2 * entering / bandwidth, memory, held.limits)
-        if ends is None:
-            ends = least_bottleneck(seconds, 2 * entering / bandwidth, memory, np.full(len(held.limits), np.inf))
-        assert ends is not None  # without limits there is always a partition
-        placement = np.empty(len(units), np.int64)
-        placement[units.order] = np.repeat(np.arange(len(ends)), np.diff(ends, prepend=0))
-        return PlacerResult.of_units(problem, placement, self.name, seed)
+        stages = least_bottleneck(seconds, 2 * entering / bandwidth, memory, held.limits)
+        if stages is None:
+            stages = least_bottleneck(seconds, 2 * entering / bandwidth, memory, np.full(len(held.limits), np.inf))
+        assert stages is not None  # without limits there is always a partition
+        return PlacerResult.of_units(problem, stages[np.argsort(units.order)], self.name, seed)
 
 
 build = PipeDream
 
 
 def _along_a_path(problem: Problem) -> Ints:
-    """(units,) devices, with the least max-load of all splits of the graph without its branches."""
+    """(units,) devices: the split with the least max-load of the graph without its branches."""
     costs = costs_of(problem)
     contracted = ContractedGraph.of(problem, costs, without_branches(problem, costs))
     return best_within_memory(contracted, placer="pipedream")[contracted.node_of_unit]
@@ -64,9 +62,7 @@ def _along_a_path(problem: Problem) -> Ints:
 
 def _bytes_across(units: Units) -> Floats:
     """(units,) bytes that pass between the units before each in the order and the others."""
-    place = np.empty(len(units), np.int64)
-    place[units.order] = np.arange(len(units))
-    first, last = np.sort(place[units.links], axis=1).T
+    first, last = np.sort(np.argsort(units.order)[units.links], axis=1).T  # of each link, the positions of its ends
     change = np.zeros(len(units) + 1)
     np.add.at(change, first + 1, units.link_bytes)
     np.add.at(change, last + 1, -units.link_bytes)

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from envs.objectives import evaluator_of
 from envs.placer_result import PlacerResult
 from graphs.foundation.by_name import Named
 from graphs.problem import Problem
@@ -23,13 +22,11 @@ class Random(Named):
     def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> PlacerResult:
         """With a budget of one, a draw that is not simulated; else the best of `budget` draws."""
         generator = np.random.default_rng(seed)
-        if budget <= 1:
-            return PlacerResult.of_units(problem, random_placements(problem, generator, 1)[0], self.name, seed)
-        evaluations = Evaluations(evaluator_of(problem), random_placements(problem, generator, 1)[0])
-        while (left := budget - evaluations.simulations) > 0:
+        evaluations = Evaluations(problem, random_placements(problem, generator, 1)[0])
+        while budget > 1 and (left := budget - evaluations.simulations) > 0:
             evaluations.energies(random_placements(problem, generator, min(left, BATCH)))
         return PlacerResult.of_units(
-            problem, evaluations.best, self.name, seed, simulations=budget, curve=evaluations.curve
+            problem, evaluations.best, self.name, seed, simulations=evaluations.simulations, curve=evaluations.curve
         )
 
 

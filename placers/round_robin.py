@@ -1,4 +1,4 @@
-"""Units dealt out in turn, in topological order."""
+"""Round robin: units go to one device after the other, in topological order."""
 
 from __future__ import annotations
 
@@ -13,13 +13,12 @@ from graphs.problem import Problem
 
 @dataclass(frozen=True)
 class RoundRobin(Named):
-    """The i-th unit goes to device i modulo the number of devices: balanced counts, and no care for transfers."""
+    """The i-th unit goes to device i modulo the number of devices: counts are balanced, transfers are ignored."""
 
     def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> PlacerResult:  # noqa: ARG002 - nothing to search
-        """Deal out the units; nothing is random and nothing is simulated."""
-        placement = np.empty(problem.graph.num_units, np.int64)
-        placement[problem.units.order] = np.arange(len(placement)) % len(problem.cluster)
-        return PlacerResult.of_units(problem, placement, self.name, seed)
+        """Nothing is random and nothing is simulated."""
+        position = np.argsort(problem.units.order)
+        return PlacerResult.of_units(problem, position % len(problem.cluster), self.name, seed)
 
 
 build = RoundRobin

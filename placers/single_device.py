@@ -1,4 +1,4 @@
-"""Everything on one device: the fastest that holds it; where samples follow one another, the fastest, as published."""
+"""Everything on one device: the fastest that holds it; where samples are pipelined, the fastest, as published."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from envs.placer_result import PlacerResult
 from envs.simulation.simulator import Simulator
 from graphs.foundation.by_name import Named, unknown
 from graphs.foundation.errors import InputError
-from graphs.op_graph import Floats
 from graphs.problem import Problem
 
 
@@ -22,7 +21,7 @@ class SingleDevice(Named):
     """The fastest device on which everything fits, or the one with the most memory if it fits on none."""
 
     kind: str = ""
-    """Only devices of this kind are asked, "cpu" for the processors; empty for all."""
+    """Only devices of this kind are considered, "cpu" for the processors; empty for all."""
 
     def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> PlacerResult:
         """One simulation measures the memory needed; without a budget, an estimate replaces it.
@@ -36,21 +35,15 @@ class SingleDevice(Named):
             raise InputError(f"cluster {problem.cluster.name!r}: {unknown('kind of device', self.kind, sorted(kinds))}")
         seconds = np.where(asked, unit_seconds(problem).sum(axis=0), np.inf)
         memory = np.where(asked, problem.cluster.memory_bytes, -1.0)
-        if is_pipelined(problem):
-            fits = np.isfinite(seconds)
-        else:
-            fits = memory >= _needed_bytes(simulator, int(seconds.argmin()), budget)
-        device = int(np.where(fits, seconds, np.inf).argmin() if fits.any() else memory.argmax())
+        device = int(seconds.argmin())
         placement = np.full(problem.graph.num_units, device)
+        if not is_pipelined(problem):
+            # what one device needs is the same on all of them, as is the order of the ops
+            held = simulator.run(placement).peak_bytes if budget > 0 else HeldMemory.of(problem).on_devices(placement)
+            fits = memory >= held[device]
+            device = int(np.where(fits, seconds, np.inf).argmin() if fits.any() else memory.argmax())
+            placement = np.full(problem.graph.num_units, device)
         return PlacerResult.of_units(problem, placement, self.name, seed, simulations=simulator.simulations)
 
 
 build = SingleDevice
-
-
-def _needed_bytes(simulator: Simulator, device: int, budget: int) -> float:
-    """Peak memory when one device does everything; the same on all of them, as is the order of the ops."""
-    problem = simulator.problem
-    placement = np.full(problem.graph.num_units, device)
-    peak: Floats = simulator.run(placement).peak_bytes if budget > 0 else HeldMemory.of(problem).on_devices(placement)
-    return float(peak[device])

@@ -25,7 +25,7 @@ class Placer(Protocol):
         """A plan for the problem, and how it was found; equal seeds give equal results.
 
         `budget` is how many placements the placer may have timed by a simulator; `PlacerResult.simulations` says how
-        many it did. A plan need not fit the devices' memory: the simulator is the judge of that.
+        many it did. A plan need not fit the devices' memory: the simulator checks that.
         """
         ...
 
@@ -37,9 +37,9 @@ class OwnPlacer(by_name.OwnExtension[Placer]):
     folder = "placers"
 
     def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> PlacerResult:
-        """What the user's placer says.
+        """What the user's placer returns.
 
-        Raises UserCodeError for what its code raises, InputError for what is no plan for the problem.
+        Raises UserCodeError for errors of its code, InputError for what is no plan for the problem.
         """
         with user_code(self.file):
             found = self.built.place(problem, seed=seed, budget=budget)

@@ -1,1 +1,1 @@
-"""Search: what begins it, what it changes, the best placement so far, and how it is stopped and resumed."""
+"""Search: its starts, its moves, the best placement so far, and how it is stopped and resumed."""

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from envs.objectives import Evaluator
+from envs.objectives import evaluator_of
 from envs.prepared_problem import Incumbent
 from envs.simulation.simulator import Outcomes
 from graphs.op_graph import Floats, Ints
+from graphs.problem import Problem
 
 OVERFLOW = 10.0  # energy of any overflow of memory: as much as a step that takes 20,000 times longer
 
 
 def energy(seconds: Floats | float, peak_bytes: Floats, memory_bytes: Floats) -> Floats:
-    """(...,) log of the seconds to be made small, and OVERFLOW times one plus the log of how far memory overflows.
+    """(...,) log of the seconds to be minimised, and OVERFLOW times one plus the log of how far memory overflows.
 
     `seconds` is (...,), `peak_bytes` (..., devices) and `memory_bytes` (devices,). Among placements that do not
     fit, the one that is nearest to fitting has least energy, so a search repairs a start that does not fit.
@@ -28,16 +29,16 @@ def energy(seconds: Floats | float, peak_bytes: Floats, memory_bytes: Floats) ->
 class Evaluations:
     """Evaluates placements by the problem's objective, and keeps the one of least energy."""
 
-    def __init__(self, evaluator: Evaluator, first: Ints) -> None:
-        """`first`, (units,), is the answer as long as nothing was simulated."""
-        self.evaluator = evaluator
-        self.simulations = 0
+    def __init__(self, problem: Problem, first: Ints, simulations: int = 0) -> None:
+        """`first`, (units,), is the best placement until one is evaluated; it was found in some `simulations`."""
+        self.evaluator = evaluator_of(problem)
+        self.simulations = simulations
         self.incumbent = Incumbent(first)  # its value is an energy
         self.curve: list[tuple[int, float]] = []  # (simulations, seconds) of each better placement that fits
 
     @property
     def best(self) -> Ints:
-        """(units,) the placement of least energy, or the first one."""
+        """(units,) the placement of least energy; the first one if none was evaluated."""
         assert self.incumbent.placement is not None
         return self.incumbent.placement
 
@@ -48,9 +49,9 @@ class Evaluations:
         return self._noted(placements, outcomes, np.arange(len(placements)) - len(placements) + 1)
 
     def energies_below(self, placements: Ints, ceiling: Floats, threads: int = 1) -> Floats:
-        """The same, but infinite for energies above a ceiling, (plans,): that need not look at memory is faster.
+        """The same, but infinite for energies above a ceiling, (plans,).
 
-        Most changes of a good placement are above any ceiling that a search would accept.
+        Seconds alone are above it for most changes of a good placement, and are faster to find than memory.
         """
         seconds = self.evaluator.seconds(placements, threads=threads)
         self.simulations += len(placements)
@@ -62,7 +63,7 @@ class Evaluations:
         return np.where(found <= ceiling, found, np.inf)
 
     def _noted(self, placements: Ints, outcomes: Outcomes, when: Ints) -> Floats:
-        """(plans,) energies; `when` each was simulated, from the last simulation."""
+        """(plans,) energies; `when`, (plans,), counts from the last simulation, which is 0."""
         memory = self.evaluator.problem.cluster.memory_bytes
         found = energy(outcomes.step_seconds, outcomes.peak_bytes, memory)
         for index in np.flatnonzero(found < self.incumbent.value).tolist():

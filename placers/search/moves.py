@@ -13,9 +13,9 @@ REGION = 10  # mean of the units that a region may have
 class Moves:
     """Small random changes of a placement; moves and their frequencies are our choice, tuned for annealing.
 
-    A quarter of the moves brings a unit to the device of a neighbour, a quarter takes along about half of its
-    neighbours, and half takes a connected region of one device to another. The last are what gets out of local
-    optima: where transfers matter, moving any single unit of a region is bad though moving them all is good.
+    A quarter of the moves bring a unit to the device of a neighbour, a quarter take about half of its neighbours along,
+    and half take a connected region of one device to another. The last get out of local optima: where transfers matter,
+    moving any single unit of a region is bad though moving them all is good.
     """
 
     def __init__(self, problem: Problem, generator: np.random.Generator) -> None:
@@ -28,7 +28,7 @@ class Moves:
         self._neighbours = np.split(neighbours, offsets[1:-1])
 
     def propose(self, placement: Ints) -> Ints:
-        """A changed copy of a placement (units,); an equal one where no unit may run on another device."""
+        """A changed copy of a placement (units,); an unchanged one where no unit may run on another device."""
         proposal = placement.copy()
         if self._devices > 1 and len(self._movable):
             unit = int(self._movable[self._below(len(self._movable))])
@@ -37,8 +37,14 @@ class Moves:
                 proposal[unit] = self._nearby_device(placement, unit)
             else:
                 device = self._other_device(placement, unit)
-                moved = self._with_neighbours(unit) if draw < 0.5 else self._region(placement, unit)
-                proposal[self._that_may(moved, device)] = device
+                if draw < 0.5:
+                    around = self._neighbours[unit]
+                    moved = [unit, *around[self._generator.random(len(around)) < 0.5].tolist()]
+                else:
+                    moved = self._region(placement, unit)
+                if self._allowed is not None:
+                    moved = [each for each in moved if self._allowed[each, device]]
+                proposal[moved] = device
         return proposal
 
     def _nearby_device(self, placement: Ints, unit: int) -> int:
@@ -48,10 +54,6 @@ class Moves:
         if self._allowed is not None:
             elsewhere = elsewhere[self._allowed[unit, elsewhere]]
         return int(elsewhere[self._below(len(elsewhere))]) if len(elsewhere) else self._other_device(placement, unit)
-
-    def _with_neighbours(self, unit: int) -> list[int]:
-        around = self._neighbours[unit]
-        return [unit, *around[self._generator.random(len(around)) < 0.5].tolist()]
 
     def _region(self, placement: Ints, unit: int) -> list[int]:
         """Connected units of one device, grown at random from one of them."""
@@ -70,10 +72,6 @@ class Moves:
         others = np.flatnonzero(self._allowed[unit])
         others = others[others != placement[unit]]
         return int(others[self._below(len(others))])
-
-    def _that_may(self, units: list[int], device: int) -> list[int]:
-        """Those of the units that may run on a device."""
-        return units if self._allowed is None else [unit for unit in units if self._allowed[unit, device]]
 
     def _below(self, limit: int) -> int:
         """A uniform integer below a limit; several times faster than the generator's own for single draws."""

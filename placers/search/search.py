@@ -1,4 +1,4 @@
-"""Searches: step by step, until a number of simulations or seconds, or Ctrl-C; and on again from where they stopped."""
+"""Searches: step by step, until a number of simulations or seconds, or Ctrl-C; they can be saved and resumed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import hashlib
 import json
 import time
 import zipfile
-from collections.abc import Callable
+from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -14,73 +14,75 @@ import numpy as np
 
 from envs.placer_result import PlacerResult
 from envs.prepared_problem import Incumbent
+from graphs.foundation.by_name import Named
 from graphs.foundation.errors import InputError
 from graphs.foundation.files import check_writable, replace_whole
 from graphs.foundation.interrupts import Interrupts
 from graphs.problem import STEP_TIME, Problem
 from placers.search.evaluations import Evaluations
 
-State = dict[str, np.ndarray[Any, np.dtype[Any]]]
-
 
 class Search(Protocol):
-    """A search that stands somewhere."""
+    """A search between two of its steps."""
 
     generator: np.random.Generator
     evaluations: Evaluations
     notes: tuple[str, ...]  # what it had to leave out, in sentences
+    saved: tuple[str, ...]  # which of its attributes, arrays or numbers, a file keeps in addition to these
 
     def step(self, progress: float, left: int) -> None:
         """Continue by one simulation or a few, at most `left`; `progress` is the share of the search that is done."""
         ...
 
-    def state(self) -> State:
-        """Where it stands, in addition to its evaluations and the generator."""
-        ...
 
-    def restore(self, state: State) -> None:
-        """Stand where `state` says."""
-        ...
+class SearchPlacer(Named, ABC):
+    """A placer that searches; these are knobs of all such placers."""
 
+    seconds: float  # a limit of time, in addition to that of simulations
+    file: str  # where to save the search when it ends or is stopped, and to resume it from
 
-def check_limits(name: str, seconds: float) -> None:
-    """Raises InputError for a time that is not positive."""
-    if not seconds > 0:
-        raise InputError(f"{name}: seconds is {seconds}; expected a number > 0")
+    def __post_init__(self) -> None:
+        if not self.seconds > 0:
+            placer = type(self).__module__.rpartition(".")[2]
+            raise InputError(f"{placer}: seconds is {self.seconds}; expected a number > 0")
 
+    @abstractmethod
+    def begin(self, problem: Problem, seed: int, budget: int) -> Search:
+        """A search that has done little more than to find where to begin."""
 
-def searched(
-    begin: Callable[[], Search], problem: Problem, *, name: str, seed: int, budget: int, seconds: float, file: str
-) -> PlacerResult:
-    """The best placement after exactly `budget` simulations, or fewer if the seconds are over before.
+    def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> PlacerResult:
+        """The best placement seen in exactly `budget` simulations, or in fewer if the seconds are over before.
 
-    With a file the search resumes from there if it exists, and is saved there when it ends or is stopped. A search that
-    was stopped and resumes ends where it would have ended. Raises InputError for a file of another search, and
-    KeyboardInterrupt, once saved, after Ctrl-C.
-    """
-    started = time.monotonic()
-    path = Path(file) if file else None
-    check_writable(path)
-    label = _label(name, problem, seed, budget)
-    with Interrupts() as interrupts:
-        search = begin()
-        if path is not None and path.exists():
-            _load(search, path, label)
-        evaluations = search.evaluations
-        while evaluations.simulations < budget and not interrupts.requested:
-            elapsed = time.monotonic() - started
-            if elapsed >= seconds:
-                break
-            search.step(max(evaluations.simulations / budget, elapsed / seconds), budget - evaluations.simulations)
-    if path is not None:
-        _save(search, path, label)
-    if interrupts.requested:
-        kept = f"; saved in {path}, and the same command resumes it" if path else ""
-        raise KeyboardInterrupt(f"{name}: stopped after {evaluations.simulations} of {budget} simulations{kept}")
-    return PlacerResult.of_units(
-        problem, evaluations.best, name, seed,
-        simulations=evaluations.simulations, curve=evaluations.curve, notes=search.notes,
-    )  # fmt: skip
+        With a file the search resumes from there if it exists. A search that was stopped and resumed ends where it
+        would have ended. Raises InputError for a file of another search, and KeyboardInterrupt, once saved, after
+        Ctrl-C.
+        """
+        started = time.monotonic()
+        path = Path(self.file) if self.file else None
+        check_writable(path)
+        label = _label(self.name, problem, seed, budget)
+        with Interrupts() as interrupts:
+            search = self.begin(problem, seed, budget)
+            if path is not None and path.exists():
+                _load(search, path, label)
+            evaluations = search.evaluations
+            while evaluations.simulations < budget and not interrupts.requested:
+                elapsed = time.monotonic() - started
+                if elapsed >= self.seconds:
+                    break
+                progress = max(evaluations.simulations / budget, elapsed / self.seconds)
+                search.step(progress, budget - evaluations.simulations)
+        if path is not None:
+            _save(search, path, label)
+        if interrupts.requested:
+            kept = f"; saved in {path}, and the same command resumes it" if path else ""
+            raise KeyboardInterrupt(
+                f"{self.name}: stopped after {evaluations.simulations} of {budget} simulations{kept}"
+            )
+        return PlacerResult.of_units(
+            problem, evaluations.best, self.name, seed,
+            simulations=evaluations.simulations, curve=evaluations.curve, notes=search.notes,
+        )  # fmt: skip
 
 
 def _label(name: str, problem: Problem, seed: int, budget: int) -> str:
@@ -97,7 +99,8 @@ def _save(search: Search, path: Path, label: str) -> None:
         "label": label, "simulations": evaluations.simulations, "best_energy": evaluations.incumbent.value,
         "curve": evaluations.curve, "generator": search.generator.bit_generator.state,
     }  # fmt: skip
-    arrays: dict[str, Any] = search.state() | {"about": np.array(json.dumps(about)), "best": evaluations.best}
+    arrays: dict[str, Any] = {key: getattr(search, key) for key in search.saved}
+    arrays |= {"about": np.array(json.dumps(about)), "best": evaluations.best}
 
     def write(unfinished: Path) -> None:
         with unfinished.open("wb") as out:  # numpy would add .npz to a name
@@ -110,16 +113,17 @@ def _load(search: Search, path: Path, label: str) -> None:
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             state = {key: archive[key] for key in archive.files}
-        about = json.loads(str(state.pop("about")))
+        about = json.loads(str(state["about"]))
         if about["label"] != label:
             raise InputError(
                 f"{path} is of another search: of another problem, seed, budget or knobs; name another file"
             )
         evaluations = search.evaluations
-        evaluations.incumbent = Incumbent(state.pop("best"), about["best_energy"])
+        evaluations.incumbent = Incumbent(state["best"], about["best_energy"])
         evaluations.simulations = about["simulations"]
         evaluations.curve = [(int(count), float(seconds)) for count, seconds in about["curve"]]
         search.generator.bit_generator.state = about["generator"]
-        search.restore(state)
+        for key in search.saved:
+            setattr(search, key, state[key] if state[key].ndim else state[key].item())
     except (OSError, KeyError, TypeError, ValueError, zipfile.BadZipFile) as error:
         raise InputError(f"{path} is damaged, or no search was saved there: {error}; remove it") from error

@@ -1,4 +1,4 @@
-"""Starts: the placements that a search begins with, each by a placer that takes no more than seconds."""
+"""Starts: the placements that a search begins with, each by a placer that takes a few seconds at most."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import numpy as np
 
 from envs.costs.costs import costs_of
 from graphs.foundation import by_name
-from graphs.foundation.errors import DoesNotFitError, InputError
+from graphs.foundation.errors import DoesNotFitError, InputError, reason
 from graphs.op_graph import Ints
 from graphs.problem import Problem
 from placers.contract.placer import Placer, as_result
 
-# In the order in which they are worth a simulation where there are few. Of random placements there are enough.
+# In the order in which they are worth a simulation where there are few. None is random: searches draw enough of those.
 STARTS = (
     "heft", "human_expert", "single_device", "max_load_dp:ideals=0", "peft", "m_etf", "m_sct", "pipedream", "metis",
     "gpipe", "m_topo", "round_robin",
@@ -38,40 +38,30 @@ def cheap_placers() -> tuple[Placer, ...]:
 
 
 def starts(problem: Problem, budget: int, seed: int, learned: Placer | None = None) -> Starts:
-    """Placements for a search with a number of simulations.
+    """Placements for a search with a budget of simulations: at most as many, but always one.
 
-    There are no more of them than there are simulations left, but always one. That of a learned placer comes first: the
-    best of some samples, or its greedy placement where the budget is too small for a choice. A placer that refuses the
-    problem, or fails, is left out; if all do, everything is on one device.
+    That of a learned placer comes first: the best of some samples, or its greedy placement where the budget is too
+    small for a choice. A placer that refuses the problem, or fails, is left out; if all do, everything is on the
+    fastest device, as far as the graph allows that.
     """
     found: list[Ints] = []
     notes: list[str] = []
     spent = 0
+    # 8 samples for a budget of 16, 20 for 100, 63 for 1,000; tuned on eight families, five of them new to the policy
+    samples = min(int(2 * budget**0.5), budget // 2, MOST_SAMPLES)
     for placer in cheap_placers() if learned is None else (learned, *cheap_placers()):
         if len(found) == max(budget, 1):
             break
-        allowed = _samples(budget) if placer is learned else int(SHARE * budget)
+        allowed = samples if placer is learned else int(SHARE * budget)
         try:
             result = as_result(placer.place(problem, seed=seed, budget=allowed), placer.name, seed)
         except Exception as error:  # whatever it is, the others may do
-            notes.append(f"start {placer.name} was left out: {_reason(error)}")
+            said = str(error) if isinstance(error, InputError | DoesNotFitError) else reason(error)
+            notes.append(f"start {placer.name} was left out: {said}")
             continue
         spent += result.simulations
         found.append(result.plan.per_unit(problem))
-    return Starts(np.array(found or [_together(problem)]), spent, tuple(notes))
-
-
-def _reason(error: Exception) -> str:
-    is_sentence = isinstance(error, InputError | DoesNotFitError)
-    return str(error) if is_sentence else f"{type(error).__name__}: {error}".removesuffix(": ")
-
-
-def _together(problem: Problem) -> Ints:
-    """(units,) all on the fastest device, as far as the graph allows that."""
-    fastest = int(costs_of(problem).op_seconds.sum(axis=0).argmin())
-    return problem.made_allowed(np.full(len(problem.units), fastest))
-
-
-def _samples(budget: int) -> int:
-    """8 for a budget of 16, 20 for 100, 63 for 1,000; tuned on eight families, five of them new to the policy."""
-    return min(int(2 * budget**0.5), budget // 2, MOST_SAMPLES)
+    if not found:
+        fastest = int(costs_of(problem).op_seconds.sum(axis=0).argmin())
+        found.append(problem.made_allowed(np.full(len(problem.units), fastest)))
+    return Starts(np.array(found), spent, tuple(notes))

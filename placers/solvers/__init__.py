@@ -1,1 +1,1 @@
-"""Solvers of others made ready for placement: METIS and KaHIP, CP-SAT."""
+"""Solvers: list scheduling, partitioning by METIS and KaHIP, and CP-SAT."""

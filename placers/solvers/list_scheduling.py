@@ -1,9 +1,9 @@
-"""List scheduling: what schedulers share that take ops by rank and give each a device (HEFT, PEFT, m-SCT, m-ETF)."""
+"""List scheduling, as in HEFT, PEFT, m-ETF and m-SCT: ops are taken one by one, and each is given a device."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
@@ -12,74 +12,104 @@ from envs.held_memory import HeldMemory, Room
 from envs.placer_result import PlacerResult
 from envs.simulation.simulator import Simulator
 from graphs.cluster import Cluster
-from graphs.op_graph import Floats, Ints, OpGraph
+from graphs.foundation.by_name import Named
+from graphs.op_graph import Floats, OpGraph
 from graphs.problem import Problem
 
-MEMORY_SHARES = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5)  # of each device's memory to fill, tried in turn until the plan fits
-
-
-def place_within_memory(problem: Problem, name: str, seed: int, budget: int, scheduler: Scheduler) -> PlacerResult:
-    """What a scheduler makes of a problem, again with less memory to fill for as long as it does not fit."""
-    simulator, graph = Simulator(problem), problem.graph
-    held = HeldMemory.of(problem)
-    seconds = costs_of(problem).busy_seconds(problem.cluster)
-    for share in MEMORY_SHARES[: max(budget, 1)]:
-        planned = scheduler(graph, problem.cluster, seconds, graph.carried_bytes, Room(held, share)).placement
-        placement = problem.made_allowed(planned)
-        if budget <= 1 or simulator.run(placement).fits:
-            break
-    return PlacerResult.of_units(problem, placement, name, seed, simulations=simulator.simulations)
-
-
-class Scheduler(Protocol):
-    """A way to place every unit; `seconds` is (ops, devices), `payload` (edges,) bytes, `room` the memory to fill."""
-
-    def __call__(self, graph: OpGraph, cluster: Cluster, seconds: Floats, payload: Floats, room: Room, /) -> Schedule:
-        """The schedule."""
-        ...
+MEMORY_SHARES = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5)  # of each device's memory to fill, tried in this order
 
 
 @dataclass(frozen=True, eq=False)
+class Tasks:
+    """The ops of a graph as tasks to be scheduled on the devices of a cluster."""
+
+    graph: OpGraph
+    cluster: Cluster
+    seconds: Floats  # (ops, devices)
+    payload: Floats  # (edges,) bytes
+
+    @classmethod
+    def of(cls, problem: Problem) -> Tasks:
+        """The tasks of a problem; seconds include launches."""
+        seconds = costs_of(problem).busy_seconds(problem.cluster)
+        return cls(problem.graph, problem.cluster, seconds, problem.graph.carried_bytes)
+
+    def mean_transfers(self) -> Floats:
+        """(edges,) mean latency plus the bytes over the mean bandwidth, of distinct devices, in seconds."""
+        cluster, pairs = self.cluster, ~np.eye(len(self.cluster), dtype=np.bool_)
+        if not pairs.any():
+            return np.zeros(len(self.payload))
+        latency, bandwidth = cluster.latency[pairs].mean(), cluster.bandwidth[pairs].mean()
+        mean: Floats = latency * ~self.graph.control + self.payload / bandwidth
+        return mean
+
+    def upward_ranks(self) -> Floats:
+        """(ops,) seconds: rank(i) = w(i) + max over successors j of (c(i, j) + rank(j)), equation 5 of HEFT's paper.
+
+        w is the mean over devices, and c the mean transfer.
+        """
+        graph, ranks = self.graph, np.asarray(self.seconds.mean(axis=1), np.float64)
+        offsets, by_producer = graph.successors
+        consumers, transfer = graph.edges[by_producer, 1], self.mean_transfers()[by_producer]
+        for op in graph.topological_order[::-1].tolist():
+            out = slice(offsets[op], offsets[op + 1])
+            ranks[op] += (transfer[out] + ranks[consumers[out]]).max(initial=0.0)
+        return ranks
+
+
 class Schedule:
-    """What a list scheduler plans, without contention for the channels."""
+    """What a list scheduler plans, op by op, without contention for the channels."""
 
-    placement: Ints  # (units,) device
-    start: Floats  # (ops,) seconds
-    finish: Floats  # (ops,) seconds
+    def __init__(self, tasks: Tasks) -> None:
+        """Nothing is placed yet."""
+        self.placement = np.full(tasks.graph.num_units, -1, np.int64)  # (units,) device, -1 while open
+        self.start, self.finish = np.zeros(len(tasks.graph)), np.zeros(len(tasks.graph))  # (ops,) seconds
+        self._graph, self._payload = tasks.graph, tasks.payload
+        self._offsets, self._by_consumer = tasks.graph.predecessors  # compressed rows of the edges into each op
+        self._latency, self._inverse_bandwidth = link_costs(tasks.cluster)
+
+    def arrivals(self, op: int) -> Floats:
+        """(devices,) when the last input of an op would be on each device, its producers being scheduled.
+
+        A row per input and a column per device: finish (inputs, 1) + transfer (inputs, devices), then max over rows.
+        """
+        inputs = self._by_consumer[self._offsets[op] : self._offsets[op + 1]]
+        producers = self._graph.edges[inputs, 0]
+        sources = self.placement[self._graph.units[producers]]
+        transfer = ~self._graph.control[inputs, None] * self._latency[sources]
+        transfer = transfer + self._payload[inputs, None] * self._inverse_bandwidth[sources]
+        arrivals: Floats = (self.finish[producers, None] + transfer).max(axis=0, initial=0.0)
+        return arrivals
 
 
-def upward_ranks(graph: OpGraph, cluster: Cluster, seconds: Floats, payload: Floats) -> Floats:
-    """(ops,) seconds: rank(i) = w(i) + max over successors j of (c(i, j) + rank(j)), equation 5 of HEFT's paper.
+class ListScheduler(Named, ABC):
+    """A placer that schedules ops one by one."""
 
-    w is the mean over devices, and c the mean latency plus the bytes over the mean bandwidth, of distinct devices.
-    """
-    mean_transfer = mean_transfers(graph, cluster, payload)
-    ranks: Floats = seconds.mean(axis=1)
-    offsets, by_producer = graph.successors
-    consumers, costs = graph.edges[by_producer, 1], mean_transfer[by_producer]
-    for op in graph.topological_order[::-1].tolist():
-        out = slice(offsets[op], offsets[op + 1])
-        ranks[op] += (costs[out] + ranks[consumers[out]]).max(initial=0.0)
-    return ranks
+    def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> PlacerResult:
+        """The placement of the first schedule, unsimulated, with a budget of one.
 
+        The memory that a schedule holds is estimated. With a larger budget, schedules that turn out not to fit are made
+        again with less of each device's memory to fill, as often as the budget allows.
+        """
+        simulator, held, tasks = Simulator(problem), HeldMemory.of(problem), Tasks.of(problem)
+        for share in MEMORY_SHARES[: max(budget, 1)]:
+            placement = problem.made_allowed(self.schedule(tasks, Room(held, share)).placement)
+            if budget <= 1 or simulator.run(placement).fits:
+                break
+        return PlacerResult.of_units(problem, placement, self.name, seed, simulations=simulator.simulations)
 
-def mean_transfers(graph: OpGraph, cluster: Cluster, payload: Floats) -> Floats:
-    """(edges,) mean latency plus the bytes over the mean bandwidth, of distinct devices."""
-    pairs = ~np.eye(len(cluster), dtype=np.bool_)
-    if not pairs.any():
-        return np.zeros(len(graph.edges))
-    mean: Floats = cluster.latency[pairs].mean() * ~graph.control + payload / cluster.bandwidth[pairs].mean()
-    return mean
+    @abstractmethod
+    def schedule(self, tasks: Tasks, room: Room) -> Schedule:
+        """Place every unit of a graph; `room` is the memory to fill."""
 
 
 def link_costs(cluster: Cluster) -> tuple[Floats, Floats]:
-    """Latency and seconds per byte, (devices, devices) each, with nothing to pay within a device."""
+    """Latency and seconds per byte, (devices, devices) each; both are 0 within a device."""
     apart = ~np.eye(len(cluster), dtype=np.bool_)
-    return np.where(apart, cluster.latency, 0.0), np.divide(
-        1.0, cluster.bandwidth, out=np.zeros(apart.shape), where=apart
-    )
+    per_byte = np.divide(1.0, cluster.bandwidth, out=np.zeros(apart.shape), where=apart)
+    return np.where(apart, cluster.latency, 0.0), per_byte
 
 
 def devices_with_room(left: Floats) -> list[int]:
-    """The devices with room, or the one that overflows least."""
+    """The devices with room, given the bytes left on each, (devices,); or the one that overflows least."""
     return np.flatnonzero(left >= 0).tolist() or [int(left.argmax())]

@@ -1,24 +1,27 @@
 """Partitioning: one part of the unit graph per device, and of many partitions the lowest cut that fits the memory.
 
-What the partitioners METIS and KaHIP have in common here. Parts balance what units compute; if no such partition fits,
-the mean of that and of what they hold in memory, as shares of the whole; then memory alone; and then partitions are
-repaired.
+METIS and KaHIP share this. Parts balance what units compute; if no such partition fits, the mean of that and of what
+they hold in memory, as shares of the whole; then memory alone; and then partitions are repaired.
 
-Estimates decide what fits. Where placements may be simulated, a partition that turns out not to is repaired at once.
+Estimates decide what fits. Where placements may be simulated, a partition that turns out not to fit is repaired at
+once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from envs.costs.costs import unit_seconds
 from envs.held_memory import HeldMemory
-from envs.objectives import Evaluator
+from envs.objectives import Evaluator, evaluator_of
+from envs.placer_result import PlacerResult
+from graphs.foundation.by_name import Named
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Floats, Ints
+from graphs.problem import Problem
 from graphs.units import Units
 from placers.solvers.repair import repaired
 
@@ -27,52 +30,76 @@ LARGEST_IMBALANCE = 0.1  # by which a part of a balanced partition may outweigh 
 VERTEX_SCALE = 1e6  # total of the integer vertex weights
 EDGE_SCALE = 1e8  # total of the integer edge weights, but for those raised to 1
 
-Partition = Callable[[Floats, Floats, int], Ints]
-"""Parts (units,) from weights (units,) and targets (devices,), shares that sum to 1 both, and the number of the run."""
+
+class Partitioner(Named, ABC):
+    """A placer that takes the lowest cut of several runs; these are knobs of all such placers."""
+
+    seeds: int  # how many runs
+    balance: str  # what parts balance first
+    repair: bool  # whether units are moved off overfull devices if no partition fits
+
+    def __post_init__(self) -> None:
+        placer = type(self).__module__.rpartition(".")[2]
+        if self.balance not in BALANCES:
+            raise InputError(f"{placer}: balance is {self.balance!r}; expected 'compute', 'both' or 'memory'")
+        if self.seeds < 1:
+            raise InputError(f"{placer}: seeds is {self.seeds}; expected a number >= 1")
+
+    @abstractmethod
+    def partition(self, units: Units, weights: Floats, targets: Floats, run: int, seed: int) -> Ints:
+        """(units,) parts of a numbered run, from weights (units,) and targets (devices,), shares that sum to 1 each."""
+
+    def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> PlacerResult:
+        """With a budget of one, the lowest cut whose estimated memory fits; else the best of the lowest cuts."""
+        evaluator = evaluator_of(problem)
+        placement = _Partitioning(self, evaluator, HeldMemory.of(problem), seed, budget).placement()
+        return PlacerResult.of_units(problem, placement, self.name, seed, simulations=evaluator.simulations)
 
 
 @dataclass(frozen=True, eq=False)
-class Partitioning:
+class _Partitioning:
     """A search for the lowest cut that fits."""
 
+    placer: Partitioner
     evaluator: Evaluator
-    partition: Partition
-    runs: int
-    balance: str  # the first to be tried
-    repair: bool
+    held: HeldMemory
+    seed: int
     budget: int  # placements that may be simulated
 
     def placement(self) -> Ints:
-        """(units,) with a budget of one, the lowest cut whose estimated memory fits; else the best of the lowest."""
-        problem, tried = self.evaluator.problem, []
-        held, seconds = HeldMemory.of(problem), unit_seconds(problem)
-        for balance in BALANCES[BALANCES.index(self.balance) :]:
-            found = self.lowest_cuts(held, *weights_and_targets(seconds, held, balance))
+        """(units,) what `Partitioner.place` returns."""
+        held, repair, tried = self.held, self.placer.repair, []
+        seconds = unit_seconds(self.evaluator.problem)
+        for balance in BALANCES[BALANCES.index(self.placer.balance) :]:
+            found = self._lowest_cuts(*weights_and_targets(seconds, held, balance))
             placement: Ints = found[0]
             fits = held.overflow(placement) == 0
-            if self._left > 1 and (fits or not self.repair):
+            if self._left > 1 and (fits or not repair):
                 placement, fits = self._fastest(found[: self._left])
-                if self.repair and not fits:
-                    placement, fits = self._repaired(held, [placement], self._left // 2)
+                if repair and not fits:
+                    placement, fits = self._repaired([placement], self._left // 2)
             if fits:
                 return placement
             tried.append(placement)
-        return self._repaired(held, tried, self._left)[0] if self.repair else placement
+        return self._repaired(tried, self._left)[0] if repair else placement
 
-    def lowest_cuts(self, held: HeldMemory, weights: Floats, targets: Floats) -> Ints:
+    def _lowest_cuts(self, weights: Floats, targets: Floats) -> Ints:
         """(partitions, units) distinct partitions: those that fit and are balanced first, then by increasing cut."""
-        parts = np.array([self.partition(weights, targets, run) for run in range(self.runs)])
-        problem = self.evaluator.problem
-        found = np.unique(problem.made_allowed(parts), axis=0)
-        keys = [
-            (held.overflow(parts), not _balanced(parts, weights, targets), cut(problem.units, parts)) for parts in found
+        problem, placer = self.evaluator.problem, self.placer
+        parts = [
+            placer.partition(problem.units, weights, targets, run, placer.seeds * self.seed + run)
+            for run in range(placer.seeds)
         ]
-        order = sorted(range(len(found)), key=keys.__getitem__)
-        partitions: Ints = found[order].astype(np.int64)
+        found = np.unique(problem.made_allowed(np.array(parts)), axis=0)
+        keys = [
+            (self.held.overflow(each), not _balanced(each, weights, targets), cut(problem.units, each))
+            for each in found
+        ]
+        partitions: Ints = found[sorted(range(len(found)), key=keys.__getitem__)].astype(np.int64)
         return partitions
 
     def _fastest(self, found: Ints) -> tuple[Ints, bool]:
-        """The best of the partitions, and whether it fits. If none of the first half does, the rest are spared."""
+        """The best of the partitions, and whether it fits. If none of the first half does, the rest are skipped."""
         fastest, least = found[0], (True, np.inf)
         for part in np.array_split(found, min(2, len(found))):
             outcomes = self.evaluator.run_batch(part)
@@ -84,13 +111,13 @@ class Partitioning:
                 break
         return fastest, not least[0]
 
-    def _repaired(self, held: HeldMemory, tried: list[Ints], simulations: int) -> tuple[Ints, bool]:
+    def _repaired(self, tried: list[Ints], simulations: int) -> tuple[Ints, bool]:
         """Of the repaired partitions that fit, by estimate, the lowest cut; and whether a simulation says so too.
 
-        One that turns out not to fit is repaired again, as often as may be simulated, with less of the memory to fill:
-        less by what its devices held for a short while, which the estimate leaves out.
+        One that turns out not to fit is repaired again, as often as may be simulated, with less memory to fill: less by
+        what its devices held for a short while, which the estimate leaves out.
         """
-        problem, to_fill = self.evaluator.problem, held
+        problem, held, to_fill = self.evaluator.problem, self.held, self.held
         while True:
             candidates = [repaired(problem.units, to_fill, parts, problem.allowed) for parts in tried]
             keys = [(to_fill.overflow(parts), cut(problem.units, parts)) for parts in candidates]
@@ -110,16 +137,8 @@ class Partitioning:
         return self.budget - self.evaluator.simulations
 
 
-def check_knobs(placer: str, seeds: int, balance: str) -> None:
-    """Raise InputError unless there is a run to make and something to balance."""
-    if balance not in BALANCES:
-        raise InputError(f"{placer}: balance is {balance!r}; expected 'compute', 'both' or 'memory'")
-    if seeds < 1:
-        raise InputError(f"{placer}: seeds is {seeds}; expected a number >= 1")
-
-
 def weights_and_targets(seconds: Floats, held: HeldMemory, balance: str) -> tuple[Floats, Floats]:
-    """What units of `seconds`, (units, devices), weigh, (units,), and what parts should, (devices,), as shares."""
+    """Weights (units,) of units that take `seconds`, (units, devices), and targets (devices,) of parts, as shares."""
     speeds = 1.0 / np.maximum(seconds.sum(axis=0), 1e-30)
     compute = shares(seconds), speeds / speeds.sum()
     memory = shares(held.per_unit[:, None]), held.shares

@@ -11,15 +11,19 @@ from graphs.units import Units
 
 
 def repaired(units: Units, held: HeldMemory, placement: Ints, where: Bools | None = None) -> Ints:
-    """(units,) the placement (units,) with units moved off overfull devices; itself if it fits.
+    """(units,) the placement (units,) with units moved off overfull devices; unchanged if it fits.
 
-    The fullest device loses the unit, to a device with room for it, whose move adds the fewest bytes of traffic per
-    byte of memory that the device has too much and the move frees; and so on, until all fits or no single move helps.
-    Every move lowers the overflow. `where`, (units, devices), says where units may run, if not anywhere.
+    One unit at a time is moved from the fullest device to one with room for it: the unit whose move adds the fewest
+    bytes of traffic per byte that it frees of those too many; until all fits or no single move helps. Every move lowers
+    the overflow. `where`, (units, devices), says where units may run, if not anywhere.
     """
     placement = placement.copy()
     devices = np.arange(len(held.limits))
-    traffic, holds = _traffic(units), _holds(held)
+    offsets, neighbours, links = units.neighbours
+    # (units, units) bytes that pass between two units; (units, tensors) 1 where a unit holds a tensor
+    traffic: csr_array = csr_array((units.link_bytes[links], neighbours, offsets), shape=(len(units), len(units)))
+    shape = (len(units), len(held.tensor_bytes))
+    holds: csr_array = csr_array((np.ones(len(held.holders)), tuple(held.holders.T)), shape=shape)
     copies = holds.T @ np.eye(len(devices))[placement]  # (tensors, devices) units of the device that hold the tensor
     while True:
         room = held.limits - held.tensor_bytes @ (copies > 0)
@@ -43,15 +47,3 @@ def repaired(units: Units, held: HeldMemory, placement: Ints, where: Bools | Non
         copies[tensors, full] -= 1
         copies[tensors, device] += 1
         placement[movable[row]] = device
-
-
-def _traffic(units: Units) -> csr_array:
-    """(units, units) bytes that pass between two units in both directions."""
-    offsets, neighbours, links = units.neighbours
-    return csr_array((units.link_bytes[links], neighbours, offsets), shape=(len(units), len(units)))
-
-
-def _holds(held: HeldMemory) -> csr_array:
-    """(units, tensors) 1 where a unit holds a tensor."""
-    unit, tensor = held.holders.T
-    return csr_array((np.ones(len(unit)), (unit, tensor)), shape=(held.units, len(held.tensor_bytes)))

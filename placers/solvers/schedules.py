@@ -37,7 +37,7 @@ class Schedules:
     """
 
     def __init__(self, problem: Problem, op_seconds: Floats, horizon_seconds: float) -> None:
-        """`op_seconds` is (ops, devices); steps longer than the horizon are of no interest."""
+        """`op_seconds` is (ops, devices); steps longer than the horizon are left out."""
         graph, cluster = problem.graph, problem.cluster
         self.problem = problem
         self.tick_seconds = 2.0 ** math.ceil(math.log2(max(horizon_seconds, 1e-200) / TICKS))  # halves stay exact
@@ -82,13 +82,13 @@ class Schedules:
         self.model.add_bool_or([on.negated() for on in chosen])
 
     def start_from(self, placement: Ints) -> None:
-        """Tell the solver about a placement, (units,) devices, that is already good."""
+        """Give the solver a hint: a placement, (units,) devices, that is already good."""
         for on, device in zip(self.on, placement.tolist(), strict=True):
             for there in self._devices:
                 self.model.add_hint(on[there], there == device)
 
     def _floor(self, seconds: Floats) -> Ints:
-        """Ticks; one more than the horizon for all that takes longer."""
+        """Ticks; one more than the horizon for what takes longer."""
         ticks: Ints = np.floor(np.minimum(seconds / self.tick_seconds, self._horizon + 1)).astype(np.int64)
         return ticks
 
@@ -111,7 +111,8 @@ class Schedules:
             load = np.zeros(len(self.on), np.int64)
             np.add.at(load, units, ticks)
             work = cp_model.LinearExpr.weighted_sum([on[device] for on in self.on], load.tolist())
-            model.add(work <= self.step + int((ticks - self._ticks[:, device]).max()))  # follows, and is of great help
+            # this follows from the rest, and speeds the search up a lot
+            model.add(work <= self.step + int((ticks - self._ticks[:, device]).max()))
 
     def _add_edges(self) -> None:
         """Rules 2 and 3: an op waits for its inputs, and an output is sent once to each other device."""
@@ -143,7 +144,7 @@ class Schedules:
     ) -> cp_model.IntervalVar:
         """One transfer of what is sent, given by its producer and number, if a consumer is on one of the destinations.
 
-        A multicast one is as long as the slowest destination needs: here, to each destination as long as that needs.
+        A multicast one takes as long as its slowest destination; here, each destination counts its own seconds.
         """
         cluster, model, (op, output) = self.problem.cluster, self.model, sent
         seconds = cluster.latency[source] + self.problem.graph.moved_bytes[output] / cluster.bandwidth[source]
@@ -161,12 +162,10 @@ class Schedules:
 
     def _add_memory(self) -> None:
         """Rule 6, in part: while an op runs, its device holds its parameters, the op's inputs and its output."""
-        graph = self.problem.graph
         weights = np.floor(self.problem.weight_state_bytes).astype(np.int64).tolist()
         needed = self._working_bytes()
-        users = [
-            np.unique(graph.units[graph.weight_uses[graph.weight_uses[:, 1] == w, 0]]) for w in range(len(weights))
-        ]
+        uses = self.problem.units.weight_uses
+        users = [uses[uses[:, 1] == weight, 0] for weight in range(len(weights))]
         for device, memory in enumerate(self.problem.cluster.memory_bytes):
             if memory >= sum(weights) + needed.max():
                 continue
@@ -183,13 +182,12 @@ class Schedules:
                 self.model.add(static <= left).only_enforce_if(self._op_on[op][device])
 
     def _working_bytes(self) -> Ints:
-        """(ops,) bytes of each op's output and distinct inputs, at least: of an output or the messages in its place."""
+        """(ops,) bytes of each op's output and distinct inputs: each its least, an output or a message in its place."""
         graph = self.problem.graph
-        output = np.floor(graph.output_bytes).astype(np.int64)
+        needed = np.floor(graph.output_bytes).astype(np.int64)
         carried = np.floor(graph.occupied_bytes).astype(np.int64)[graph.edge_output]
         pair, inverse = np.unique(graph.edges[~graph.control], axis=0, return_inverse=True)
-        least = output[pair[:, 0]]
+        least = needed[pair[:, 0]]
         np.minimum.at(least, inverse.reshape(-1), carried[~graph.control])
-        needed = output.copy()
         np.add.at(needed, pair[:, 1], least)
         return needed

@@ -1,8 +1,8 @@
-"""Branches joined, so that what is left is nearly a path: how PipeDream's optimizer meets a graph that is none.
+"""Branches joined, so that the graph becomes nearly a path, which PipeDream's optimizer needs.
 
-Of each biconnected component of the graph, the pieces with an edge in it become one, as the baseline "PipeDream" of
-"Efficient Algorithms for Device Placement of DNN Graph Operators" does (Tarnawski et al., NeurIPS 2020). Forward and
-backward ops of a unit are apart there, so that joining either joins the unit.
+Of each biconnected component of the graph, the nodes with an edge in it become one, as in the baseline "PipeDream" of
+"Efficient Algorithms for Device Placement of DNN Graph Operators" (Tarnawski et al., NeurIPS 2020). The forward ops of
+a unit are one node there and the backward ops another; joining either joins the unit.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from envs.costs.costs import Costs
 from graphs.op_graph import Bools, Ints, Phase
 from graphs.problem import Problem
 
-STACK = 4  # more readers than a block has branches: what feeds every layer of a stack
+STACK = 4  # more readers than a block has branches: an op with more feeds every layer of a stack
 
 
 def without_branches(problem: Problem, costs: Costs) -> Ints:
@@ -22,7 +22,7 @@ def without_branches(problem: Problem, costs: Costs) -> Ints:
 
     The released program leaves out the edges from inputs, masks and the like, which feed many layers at no cost. Here
     these are forward units that take no time and either read and hold nothing, or are read by more than four. It means
-    to leave out their gradients too, but misses them by its numbering; so all backward edges are in.
+    to leave out their gradients too, but its numbering misses them; so all backward edges stay.
     """
     graph = problem.graph
     half = graph.units * 2 + (graph.phase != Phase.FORWARD)  # forward and backward ops of a unit
@@ -37,8 +37,7 @@ def without_branches(problem: Problem, costs: Costs) -> Ints:
     whole: nx.Graph[int] = nx.Graph()
     whole.add_edges_from(sources)
     for component in nx.biconnected_component_edges(whole):
-        units = [source // 2 for u, v in component for source in sources[min(u, v), max(u, v)]]
-        nx.add_path(joined, units)
+        nx.add_path(joined, [source // 2 for u, v in component for source in sources[min(u, v), max(u, v)]])
     label = np.empty(graph.num_units, np.int64)
     for number, together in enumerate(nx.connected_components(joined)):
         label[list(together)] = number

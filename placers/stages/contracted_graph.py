@@ -1,10 +1,10 @@
 """The contracted graph: what a split into contiguous parts cannot take apart, in the order of the forward pass.
 
 As "Efficient Algorithms for Device Placement of DNN Graph Operators" prepares its workloads (Tarnawski et al., NeurIPS
-2020, section 4 and appendix B, and the program released with it): ops of one unit are one node, and bring their
-backward ops along; contiguity is asked of the forward edges alone. A unit of backward ops only takes part by its
-edges to other such ops, turned around. Nodes on a cycle become one. A node that takes no time and touches one other
-node, in the forward pass, joins it.
+2020, section 4 and appendix B, and the program released with it): ops of one unit are one node, with their backward
+ops; parts must be contiguous by the forward edges alone. A unit that has backward ops only counts by its edges to
+other such ops, turned around. Nodes on a cycle become one. A node that takes no time and touches one other node, in
+the forward pass, joins it.
 """
 
 from __future__ import annotations
@@ -39,18 +39,12 @@ class ContractedGraph:
     def of(cls, problem: Problem, costs: Costs, label: Ints | None = None) -> ContractedGraph:
         """The contracted graph of a problem, where units of one label, (units,), are one node from the start."""
         label = _strongly_connected(problem, np.arange(problem.graph.num_units) if label is None else label)
-        label = _numbered(_with_free_ones_joined(problem, costs, label))
+        label = np.unique(_with_free_ones_joined(problem, costs, label), return_inverse=True)[1].astype(np.int64)
         of_op = label[problem.graph.units]
-        nets, net_seconds = _nets(problem, of_op)
-        return cls(
-            problem,
-            label,
-            _summed(costs.op_seconds, of_op),
-            _held_bytes(problem, of_op),
-            _forward_edges(problem, label),
-            nets,
-            net_seconds,
-        )
+        seconds = np.zeros((int(label.max(initial=-1)) + 1, len(problem.cluster)))
+        np.add.at(seconds, of_op, costs.op_seconds)
+        held = _held_bytes(problem, of_op)
+        return cls(problem, label, seconds, held, _forward_edges(problem, label), *_nets(problem, of_op))
 
     def __len__(self) -> int:
         return len(self.seconds)
@@ -64,7 +58,7 @@ class ContractedGraph:
 
     @cached_property
     def order(self) -> list[int]:
-        """A topological order, depth first: what a node lets begin comes right after it."""
+        """A topological order, depth first: nodes that waited for a node alone come right after it."""
         following: list[list[int]] = [[] for _ in range(len(self))]
         awaited = np.bincount(self.edges[:, 1], minlength=len(self)).tolist()
         for producer, consumer in self.edges.tolist():
@@ -89,10 +83,9 @@ def _forward_edges(problem: Problem, label: Ints) -> Ints:
     has_forward = np.zeros(int(label.max(initial=-1)) + 1, np.bool_)
     has_forward[of_op[forward]] = True
     producer, consumer = graph.edges.T
-    ours = forward[producer] & forward[consumer]
     backward = ~forward[producer] & ~forward[consumer]
     orphaned = backward & ~(has_forward[of_op[producer]] & has_forward[of_op[consumer]])
-    edges = np.concatenate([graph.edges[ours], graph.edges[orphaned][:, ::-1]])
+    edges = np.concatenate([graph.edges[forward[producer] & forward[consumer]], graph.edges[orphaned][:, ::-1]])
     between = np.unique(of_op[edges], axis=0).reshape(-1, 2)
     kept: Ints = between[between[:, 0] != between[:, 1]]
     return kept
@@ -115,53 +108,37 @@ def _with_free_ones_joined(problem: Problem, costs: Costs, label: Ints) -> Ints:
     of_op = label[graph.units]
     takes_time = np.zeros(int(label.max(initial=-1)) + 1, np.bool_)
     takes_time[of_op[(costs.op_seconds > 0).any(axis=1)]] = True
-    ahead: dict[int, set[int]] = defaultdict(set)  # label -> labels whose forward ops its forward ops touch
+    around: dict[int, set[int]] = defaultdict(set)  # label -> labels whose forward ops its forward ops touch
     bound: set[int] = set()  # labels whose forward ops touch a backward op
     for u, v in graph.edges.tolist():
         a, b = int(of_op[u]), int(of_op[v])
         if forward[u] and forward[v]:
             if a != b:
-                ahead[a].add(b)
-                ahead[b].add(a)
+                around[a].add(b)
+                around[b].add(a)
         else:
             bound.update(node for node, op in ((a, u), (b, v)) if forward[op])
-    return _joined_to_neighbours(label, ahead, [p for p in ahead if not takes_time[p] and p not in bound])
-
-
-def _joined_to_neighbours(label: Ints, around: dict[int, set[int]], free: list[int]) -> Ints:
-    """(units,) labels after each free one with a single neighbour has joined it, for as long as there are some."""
-    became = np.arange(int(label.max(initial=-1)) + 1)
-    waiting = sorted(free)[::-1]
-    is_free = set(free)
+    free = {node for node in around if not takes_time[node] and node not in bound}
+    joined = np.arange(len(takes_time))  # (labels,) what each has become
+    waiting = sorted(free, reverse=True)
     while waiting:
         node = waiting.pop()
-        if node not in is_free or len(around[node]) != 1:
-            continue
-        (neighbour,) = around[node]
-        became[became == node] = neighbour
-        is_free.discard(node)
-        around[neighbour].discard(node)
-        if neighbour in is_free:
-            waiting.append(neighbour)
-    joined: Ints = became[label]
-    return joined
-
-
-def _numbered(label: Ints) -> Ints:
-    return np.unique(label, return_inverse=True)[1].astype(np.int64)
+        if node in free and len(around[node]) == 1:
+            (neighbour,) = around[node]
+            joined[joined == node] = neighbour
+            free.discard(node)
+            around[neighbour].discard(node)
+            if neighbour in free:
+                waiting.append(neighbour)
+    found: Ints = joined[label]
+    return found
 
 
 def _held_bytes(problem: Problem, of_op: Ints) -> Floats:
     """(nodes,) bytes of the weights that each node's ops read, with gradients and optimizer state."""
-    per_op = np.zeros(len(problem.graph))
-    np.add.at(per_op, problem.graph.weight_uses[:, 0], problem.weight_state_bytes[problem.graph.weight_uses[:, 1]])
-    return _summed(per_op[:, None], of_op)[:, 0]
-
-
-def _summed(values: Floats, of_op: Ints) -> Floats:
-    total = np.zeros((int(of_op.max(initial=-1)) + 1, values.shape[1]))
-    np.add.at(total, of_op, values)
-    return total
+    op, weight = problem.graph.weight_uses.T
+    per_op = np.bincount(op, weights=problem.weight_state_bytes[weight], minlength=len(of_op))
+    return np.bincount(of_op, weights=per_op).astype(np.float64)
 
 
 def _nets(problem: Problem, of_op: Ints) -> tuple[tuple[tuple[int, ...], ...], Floats]:

@@ -3,8 +3,8 @@
 A dynamic program over ideals (Tarnawski et al., NeurIPS 2020, section 5.1.1): the best load of an ideal with some
 devices is the least over smaller ideals of the larger of two numbers, the best of the smaller one without one of the
 devices, and the load of what lies between the two on that device. Devices that are alike are one kind, and only
-their number counts. Parts whose work alone is more than a known split's load are not looked at: that is our addition,
-and what makes tens of thousands of ideals a matter of seconds.
+their number counts. Parts whose work alone is more than a known split's load are skipped: that is our addition, and
+makes tens of thousands of ideals a matter of seconds.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from placers.stages.ideals import Ideals, Masks, masks_of
 
 MOST_STATES = 4096
 SLACK = 1e-9  # relative: what the order of additions may change in a load
-ROUNDING = 1e-12  # of all transfers together: what may be left of those that were added and taken away again
+ROUNDING = 1e-12  # of all transfers together: what may be left of those that were added and subtracted again
 
 
 @dataclass(frozen=True, eq=False)
 class DeviceKinds:
     """Interchangeable devices are one kind. A state is how many devices of each kind are used, as one number.
 
-    With two GPUs and one CPU, `strides` is (1, 3) and `counts` (2, 1):
+    With two GPUs and one CPU, `strides` is (1, 3):
 
         state  0 1 2 3 4 5
         GPUs   0 1 2 0 1 2
@@ -55,25 +55,21 @@ class DeviceKinds:
         return cls(members, seconds[:, first], net_seconds[:, first], limits[first])
 
     @property
+    def states(self) -> int:
+        """How many states there are."""
+        return math.prod(len(devices) + 1 for devices in self.members)
+
+    @property
     def strides(self) -> Ints:
         """(kinds,) what one more device of a kind adds to a state."""
         return np.cumprod([1, *(len(devices) + 1 for devices in self.members)])[:-1].astype(np.int64)
 
     @property
-    def counts(self) -> Ints:
-        """(kinds,) how many devices there are of each."""
-        return np.array([len(devices) for devices in self.members], np.int64)
-
-    @property
     def usable(self) -> Bools:
         """(kinds, states) whether a state uses a device of each kind."""
-        used: Bools = np.arange(self.states) // self.strides[:, None] % (self.counts[:, None] + 1) > 0
+        counts = np.array([[len(devices)] for devices in self.members], np.int64)
+        used: Bools = np.arange(self.states) // self.strides[:, None] % (counts + 1) > 0
         return used
-
-    @property
-    def states(self) -> int:
-        """How many states there are."""
-        return math.prod(len(devices) + 1 for devices in self.members)
 
 
 def best_within_memory(contracted: ContractedGraph, ideals: Ideals | None = None, *, placer: str) -> Ints:
@@ -137,11 +133,11 @@ class _Given(NamedTuple):
 class _Parts(NamedTuple):
     """What lies between one ideal and each smaller one. Rows of smaller ideals that are not in `found` are stale."""
 
-    found: Ints  # (ideals,) the smaller ideals in the order of the walk down; the first is the ideal itself
+    found: Ints  # (ideals,) the smaller ideals in the order in which they were found; the first is the ideal itself
     work: Floats  # (ideals, kinds) seconds of the part's nodes
     cut: Floats  # (ideals, kinds) seconds of the nets with nodes both in the part and outside
     memory: Floats  # (ideals,) bytes of the part's nodes
-    walk: Ints  # (ideals,) the number of the walk that came by last
+    visit: Ints  # (ideals,) the number of the latest search that found it
     nodes: Masks  # (words,) scratch: the nodes of one part
 
 
@@ -149,11 +145,11 @@ class _Program:
     """The dynamic program: `best` (ideals, states) is the least largest load, infinite where there is no split."""
 
     def __init__(self, contracted: ContractedGraph, ideals: Ideals, kinds: DeviceKinds, bound: float) -> None:
-        self.nodes, self.kinds, count = len(contracted), kinds, len(ideals)
+        nodes, count, self.kinds = len(contracted), len(ideals), kinds
         self.given = _Given(
             ideals.masks, ideals.offsets, ideals.step_node, ideals.step_to, kinds.seconds, contracted.held_bytes,
-            *_nets_of_nodes(contracted), _net_masks(contracted), kinds.net_seconds, kinds.limits, kinds.strides,
-            kinds.usable, bound,
+            *_nets_of_nodes(contracted), masks_of([sum(1 << node for node in net) for net in contracted.nets], nodes),
+            kinds.net_seconds, kinds.limits, kinds.strides, kinds.usable, bound,
         )  # fmt: skip
         self.parts = _Parts(
             np.zeros(count, np.int64), np.zeros((count, len(kinds.members))), np.zeros((count, len(kinds.members))),
@@ -161,7 +157,7 @@ class _Program:
         )  # fmt: skip
         self.best = np.full((count, kinds.states), np.inf)
         self.best[0] = 0.0
-        self._walks = 0
+        self._searches = 0
 
     def solve(self) -> None:
         """Fill `best`, smaller ideals first."""
@@ -170,20 +166,21 @@ class _Program:
 
     def backtracked(self) -> Ints:
         """(nodes,) the device of each, along the choices that gave the last ideal's best load."""
-        placement = np.zeros(self.nodes, np.int64)
+        placement = np.zeros(len(self.given.held_bytes), np.int64)
         left = [list(devices)[::-1] for devices in self.kinds.members]
         ideal, state = len(self.best) - 1, self.kinds.states - 1
         while ideal:
             smaller, kind = self._choice(ideal, state)
-            device = left[kind].pop()
-            placement[self._between(smaller, ideal)] = device
+            between = self.given.masks[ideal] & ~self.given.masks[smaller]
+            bits = int.from_bytes(between.astype("<u8").tobytes(), "little")
+            placement[[node for node in range(len(placement)) if bits >> node & 1]] = left[kind].pop()
             ideal, state = smaller, state - int(self.given.strides[kind])
         return placement
 
     def _measure(self, ideal: int) -> int:
         """Write the loads of all parts below an ideal; how many there are, counting the empty one, the first."""
-        self._walks += 1
-        return int(_walk_down(ideal, self._walks, self.given, self.parts))
+        self._searches += 1
+        return int(_search_down(ideal, self._searches, self.given, self.parts))
 
     def _choice(self, ideal: int, state: int) -> tuple[int, int]:
         """The smaller ideal and the kind of device whose part gives the best load of an ideal in a state."""
@@ -200,30 +197,17 @@ class _Program:
         _, kind, smaller = min(choices)
         return smaller, kind
 
-    def _between(self, smaller: int, larger: int) -> list[int]:
-        masks = self.given.masks[larger] & ~self.given.masks[smaller]
-        bits = int.from_bytes(masks.astype("<u8").tobytes(), "little")
-        return [node for node in range(self.nodes) if bits >> node & 1]
-
 
 def _nets_of_nodes(contracted: ContractedGraph) -> tuple[Ints, Ints]:
     """Compressed rows (offsets (nodes + 1,), nets): the nets that each node has a part of."""
-    of_node: list[list[int]] = [[] for _ in range(len(contracted))]
-    for net, members in enumerate(contracted.nets):
-        for node in members:
-            of_node[node].append(net)
-    offsets = np.zeros(len(contracted) + 1, np.int64)
-    np.cumsum([len(nets) for nets in of_node], out=offsets[1:])
-    return offsets, np.array([net for nets in of_node for net in nets], np.int64)
-
-
-def _net_masks(contracted: ContractedGraph) -> Masks:
-    return masks_of([sum(1 << node for node in net) for net in contracted.nets], len(contracted))
+    pairs = sorted((node, net) for net, members in enumerate(contracted.nets) for node in members)
+    of_node, nets = np.array(pairs, np.int64).reshape(-1, 2).T.copy()
+    return np.searchsorted(of_node, np.arange(len(contracted) + 1)), nets
 
 
 @compiled
-def _walk_down(ideal: int, walk: int, given: _Given, parts: _Parts) -> int:
-    """Write `parts` for an ideal, breadth first, for as long as some kind of device may take what was left behind.
+def _search_down(ideal: int, visit: int, given: _Given, parts: _Parts) -> int:
+    """Write `parts` for an ideal, breadth first, as far down as some kind of device may take the part; how many.
 
         {} <- {a} <- {a, b} <- {a, b, c} <- {a, b, c, d}
               there    here                     ideal
@@ -235,7 +219,7 @@ def _walk_down(ideal: int, walk: int, given: _Given, parts: _Parts) -> int:
     """
     words, kinds = given.masks.shape[1], given.seconds.shape[1]
     parts.work[ideal], parts.cut[ideal], parts.memory[ideal] = 0.0, 0.0, 0.0
-    parts.found[0], parts.walk[ideal] = ideal, walk
+    parts.found[0], parts.visit[ideal] = ideal, visit
     position, size = 0, 1
     while position < size:
         here = parts.found[position]
@@ -249,9 +233,9 @@ def _walk_down(ideal: int, walk: int, given: _Given, parts: _Parts) -> int:
             parts.nodes[word] = given.masks[ideal, word] & ~given.masks[here, word]
         for step in range(given.offsets[here], given.offsets[here + 1]):
             there, node = given.step_to[step], given.step_node[step]
-            if parts.walk[there] == walk:
+            if parts.visit[there] == visit:
                 continue  # another order of the same nodes led here
-            parts.walk[there] = walk
+            parts.visit[there] = visit
             parts.found[size] = there
             size += 1
             parts.memory[there] = parts.memory[here] + given.held_bytes[node]

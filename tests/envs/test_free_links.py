@@ -22,9 +22,10 @@ from graphs.load import load_cluster
 from graphs.op_graph import OpGraph
 from graphs.problem import Problem
 from graphs.topology import Level, joined
-from placers.heft import schedule
+from placers.heft import Heft
 from placers.learned.features import observe
 from placers.learned.sequential.layout import Layout
+from placers.solvers.list_scheduling import Tasks
 from tests.oracle.strategies import Case, cases
 from tests.oracle.toys import random_graph, toy_cluster, toy_graph
 
@@ -106,8 +107,7 @@ def test_the_schedule_of_heft_is_the_simulated_one_where_devices_keep_its_order(
     graph = replace(graph, flops=rng.random(60) + 0.1, output_bytes=rng.random(60))
     cluster = toy_cluster(4, latency=0.25, memory=np.inf).with_free_links()
     problem = Problem(graph, cluster)
-    seconds = Simulator(problem).costs.op_seconds
-    planned = schedule(graph, cluster, seconds, graph.carried_bytes, Room(HeldMemory.of(problem)))
+    planned = Heft().schedule(Tasks.of(problem), Room(HeldMemory.of(problem)))
     in_turn = []
     for device in range(4):
         ops = np.flatnonzero(planned.placement == device)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 from envs.held_memory import HeldMemory, Room
 from envs.simulation.simulator import simulate
@@ -11,8 +12,8 @@ from graphs.cluster import Cluster
 from graphs.load import load_cluster
 from graphs.op_graph import Floats
 from graphs.problem import Problem
-from placers.heft import Heft, IdleTime, most_urgent_first, schedule
-from placers.solvers.list_scheduling import Schedule, upward_ranks
+from placers.heft import Heft, IdleTime
+from placers.solvers.list_scheduling import Schedule, Tasks
 from tests.oracle.toys import random_graph, toy_cluster, toy_graph
 
 # Topcuoglu, Hariri and Wu 2002, figure 2: ten tasks, three processors.
@@ -33,24 +34,19 @@ def scheduled(
 ) -> Schedule:
     """What HEFT plans for ops of the given seconds on each device."""
     problem = Problem(toy_graph([1] * len(seconds), edges), cluster)
-    return schedule(
-        problem.graph,
-        cluster,
-        np.array(seconds, np.float64),
-        np.full(len(edges), payload),
-        Room(HeldMemory.of(problem)),
-    )
+    tasks = Tasks(problem.graph, cluster, np.array(seconds, np.float64), np.full(len(edges), payload))
+    return Heft().schedule(tasks, Room(HeldMemory.of(problem)))
 
 
 def test_the_upward_ranks_are_those_of_the_paper() -> None:
-    ranks = upward_ranks(GRAPH, toy_cluster(3), SECONDS, PAYLOAD)
+    ranks = Tasks(GRAPH, toy_cluster(3), SECONDS, PAYLOAD).upward_ranks()
     expected = [108.000, 77.000, 80.000, 80.000, 69.000, 63.333, 42.667, 35.667, 44.333, 14.667]
     np.testing.assert_allclose(ranks, expected, atol=5e-4)
 
 
 def test_the_schedule_is_that_of_the_paper() -> None:
     problem = Problem(GRAPH, toy_cluster(3))
-    planned = schedule(GRAPH, problem.cluster, SECONDS, PAYLOAD, Room(HeldMemory.of(problem)))
+    planned = Heft().schedule(Tasks(GRAPH, problem.cluster, SECONDS, PAYLOAD), Room(HeldMemory.of(problem)))
     assert planned.finish.max() == 80
     assert planned.placement.tolist() == [2, 0, 2, 1, 2, 1, 2, 0, 1, 1]
     assert planned.start.tolist() == [0, 27, 9, 18, 28, 26, 38, 57, 56, 73]
@@ -85,9 +81,8 @@ def test_work_is_planned_once_at_a_time_and_after_its_inputs() -> None:
     graph, cluster = random_graph(200, seed=0), toy_cluster(3)
     seconds = np.random.default_rng(0).uniform(0.5, 2, (200, 3))
     payload = graph.output_bytes[graph.edges[:, 0]]
-    planned = schedule(
-        graph, cluster, seconds, payload, Room(HeldMemory.of(Problem(graph, toy_cluster(3, memory=1e9))))
-    )
+    room = Room(HeldMemory.of(Problem(graph, toy_cluster(3, memory=1e9))))
+    planned = Heft().schedule(Tasks(graph, cluster, seconds, payload), room)
     device = planned.placement[graph.units]
     np.testing.assert_allclose(planned.finish - planned.start, seconds[np.arange(200), device])
     producer, consumer = graph.edges.T
@@ -99,9 +94,12 @@ def test_work_is_planned_once_at_a_time_and_after_its_inputs() -> None:
         assert (planned.finish[mine[:-1]] <= planned.start[mine[1:]] + 1e-9).all()
 
 
-def test_ops_of_equal_rank_stay_in_topological_order() -> None:
-    graph = toy_graph([0, 0, 0], [(2, 1), (1, 0)], output_bytes=[0, 0, 0])
-    assert most_urgent_first(graph, toy_cluster(2), np.zeros((3, 2)), np.zeros(2)).tolist() == [2, 1, 0]
+def test_ops_of_equal_rank_stay_in_topological_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    orders: list[list[int]] = []
+    monkeypatch.setattr("placers.heft.earliest_finish", lambda *given: orders.append(given[2].tolist()))
+    problem = Problem(toy_graph([0, 0, 0], [(2, 1), (1, 0)], output_bytes=[0, 0, 0]), toy_cluster(2))
+    Heft().schedule(Tasks.of(problem), Room(HeldMemory.of(problem)))
+    assert orders == [[2, 1, 0]]
 
 
 def test_tied_ops_follow_the_first() -> None:

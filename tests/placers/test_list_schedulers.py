@@ -9,9 +9,10 @@ from graphs.foundation.errors import InputError
 from graphs.load import load_cluster
 from graphs.problem import Problem
 from placers.hill_climbing import HillClimbing
-from placers.m_etf import EarliestTaskFirst, earliest_task_first
+from placers.m_etf import EarliestTaskFirst
 from placers.m_topo import MemoryTopological
 from placers.single_device import SingleDevice
+from placers.solvers.list_scheduling import Tasks
 from tests.oracle.toys import random_graph, toy_cluster, toy_graph
 
 
@@ -19,8 +20,8 @@ def test_the_earliest_task_goes_first_where_it_can_start_first() -> None:
     """a and b start at once on both devices; then c, which waits for a, goes to a's device at 2, and d to b's at 3."""
     graph = toy_graph([2, 3, 1, 1], [(0, 2), (1, 3)])
     problem = Problem(graph, toy_cluster(2))
-    seconds = np.repeat(graph.flops[:, None], 2, axis=1)
-    planned = earliest_task_first(graph, problem.cluster, seconds, np.ones(2), Room(HeldMemory.of(problem)))
+    tasks = Tasks(graph, problem.cluster, np.repeat(graph.flops[:, None], 2, axis=1), np.ones(2))
+    planned = EarliestTaskFirst().schedule(tasks, Room(HeldMemory.of(problem)))
     assert planned.placement.tolist() == [0, 1, 0, 1]
     assert planned.start.tolist() == [0, 0, 2, 3]
     assert EarliestTaskFirst().place(problem).plan.placement.tolist() == [0, 1, 0, 1]
@@ -32,7 +33,8 @@ def test_etf_plans_no_op_before_its_inputs_and_one_at_a_time(seed: int) -> None:
     graph = problem.graph
     seconds = np.repeat(graph.flops[:, None], 3, axis=1)
     payload = graph.output_bytes[graph.edges[:, 0]]
-    planned = earliest_task_first(graph, problem.cluster, seconds, payload, Room(HeldMemory.of(problem)))
+    room = Room(HeldMemory.of(problem))
+    planned = EarliestTaskFirst().schedule(Tasks(graph, problem.cluster, seconds, payload), room)
     apart = planned.placement[graph.edges[:, 0]] != planned.placement[graph.edges[:, 1]]
     assert (planned.start[graph.edges[:, 1]] >= planned.finish[graph.edges[:, 0]] + apart * payload).all()
     for device in range(3):

@@ -5,8 +5,9 @@ import numpy as np
 from envs.held_memory import HeldMemory, Room
 from graphs.order import ready_first
 from graphs.problem import Problem
-from placers.heft import schedule
-from placers.peft import look_ahead, optimistic_costs
+from placers.heft import Heft
+from placers.peft import Peft, optimistic_costs
+from placers.solvers.list_scheduling import Tasks
 from tests.oracle.toys import toy_cluster, toy_graph
 
 # Arabnejad and Barbosa 2014, figure 1: ten tasks, three processors.
@@ -18,25 +19,21 @@ EDGES = {
     (0, 1): 17, (0, 2): 31, (0, 3): 29, (0, 4): 13, (0, 5): 7, (1, 7): 3, (1, 8): 30, (2, 6): 16, (3, 7): 11,
     (3, 8): 7, (4, 8): 57, (5, 7): 5, (6, 9): 9, (7, 9): 42, (8, 9): 7,
 }  # fmt: skip
-GRAPH = toy_graph([1] * 10, list(EDGES))
-PAYLOAD = np.array(list(EDGES.values()), np.float64)
-CLUSTER = toy_cluster(3)
-
-
-def room() -> Room:
-    return Room(HeldMemory.of(Problem(GRAPH, CLUSTER)))
+GRAPH, CLUSTER = toy_graph([1] * 10, list(EDGES)), toy_cluster(3)
+TASKS = Tasks(GRAPH, CLUSTER, SECONDS, np.array(list(EDGES.values()), np.float64))
 
 
 def test_the_optimistic_costs_look_to_the_end() -> None:
-    table = optimistic_costs(GRAPH, CLUSTER, SECONDS, PAYLOAD)
+    table = optimistic_costs(TASKS)
     assert table[0].tolist() == [64, 68, 86]  # as in the paper's table 1, whose mean is 72.7
     assert table[6].tolist() == [13, 16, 22]  # by hand: the last op there, or on the first processor after 9
     assert table[9].tolist() == [0, 0, 0]
 
 
 def test_the_makespan_is_that_of_the_paper_and_shorter_than_hefts() -> None:
-    assert look_ahead(GRAPH, CLUSTER, SECONDS, PAYLOAD, room()).finish.max() == 122
-    assert schedule(GRAPH, CLUSTER, SECONDS, PAYLOAD, room()).finish.max() == 133
+    held = HeldMemory.of(Problem(GRAPH, CLUSTER))
+    assert Peft().schedule(TASKS, Room(held)).finish.max() == 122
+    assert Heft().schedule(TASKS, Room(held)).finish.max() == 133
 
 
 def test_ops_are_taken_when_they_are_ready_by_their_rank() -> None:

@@ -3,15 +3,13 @@
 import itertools
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from graphs.foundation.errors import InputError
 from graphs.problem import Problem
 from placers.gpipe import GPipe
 from placers.pipedream import PipeDream
-from placers.stages.chain import blocks, least_bottleneck
+from placers.stages.chain import least_bottleneck
 from tests.oracle.toys import toy_cluster, toy_graph
 
 CHAIN = [(0, 1), (1, 2), (2, 3), (3, 4)]
@@ -48,7 +46,7 @@ def test_it_is_the_best_of_all_contiguous_partitions(
 ) -> None:
     seconds, entering, memory = np.array(drawn, np.float64).T
     unequal = seconds[:, None] * np.arange(1, devices + 1)
-    ends = least_bottleneck(unequal, entering, memory, np.full(devices, limit))
+    stages = least_bottleneck(unequal, entering, memory, np.full(devices, limit))
 
     def bottleneck(bounds: tuple[int, ...]) -> float:
         slowest = 0.0
@@ -61,16 +59,19 @@ def test_it_is_the_best_of_all_contiguous_partitions(
 
     every = itertools.combinations_with_replacement(range(len(drawn) + 1), devices - 1)
     best = min(bottleneck((*bounds, len(drawn))) for bounds in every)
-    assert (np.inf if ends is None else bottleneck(tuple(ends.tolist()))) == best
+    assert (np.inf if stages is None else bottleneck(tuple(np.cumsum(np.bincount(stages)).tolist()))) == best
 
 
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=8), st.data())
 def test_blocks_have_the_least_largest_sum(seconds: list[int], data: st.DataObject) -> None:
-    count = data.draw(st.integers(1, len(seconds)))
-    sizes = blocks(seconds, count)
+    count, nothing = data.draw(st.integers(1, len(seconds))), np.zeros(len(seconds))
+    each = np.repeat(np.array(seconds, np.float64)[:, None], count, axis=1)
+    stages = least_bottleneck(each, nothing, nothing, np.zeros(count), may_be_empty=False)
+    assert stages is not None
+    sizes = np.bincount(stages).tolist()
     assert len(sizes) == count
     assert min(sizes) >= 1
-    assert sum(sizes) == len(seconds)
+    assert (np.diff(stages) >= 0).all()
     ends = np.cumsum([0, *sizes])
     largest = max(sum(seconds[b:e]) for b, e in itertools.pairwise(ends.tolist()))
     every = (
@@ -78,8 +79,3 @@ def test_blocks_have_the_least_largest_sum(seconds: list[int], data: st.DataObje
         for cuts in itertools.combinations(range(1, len(seconds)), count - 1)
     )
     assert largest == min(every)
-
-
-def test_more_blocks_than_layers_are_refused() -> None:
-    with pytest.raises(InputError, match="3 blocks of 2 layers"):
-        blocks([1, 2], 3)

@@ -15,7 +15,7 @@ from graphs.op_graph import Bools, Floats, Ints, OpGraph, Phase
 from graphs.problem import Problem
 from placers.learned.features import earliest_starts
 from placers.learned.sequential.decoder_features import FIRST_STATIC, Feature
-from placers.solvers.list_scheduling import link_costs, upward_ranks
+from placers.solvers.list_scheduling import Tasks, link_costs
 
 
 class Layout(NamedTuple):
@@ -67,7 +67,7 @@ class Layout(NamedTuple):
         seconds = costs.busy_seconds(cluster)
         unit_seconds = units.summed(seconds)
         rank = np.zeros(count)
-        np.maximum.at(rank, graph.units, upward_ranks(graph, cluster, seconds, graph.carried_bytes))
+        np.maximum.at(rank, graph.units, Tasks(graph, cluster, seconds, graph.carried_bytes).upward_ranks())
         forward = total_order[graph.phase[total_order] == Phase.FORWARD]
         ops = forward[np.argsort(graph.units[forward], kind="stable")]
         inside = graph.edges[(graph.phase[graph.edges] == Phase.FORWARD).all(axis=1)]
