@@ -32,13 +32,13 @@ def coarsen(edges: Ints, traffic: Floats, size: Floats, count: int, constraint: 
     `edges`, (edges, 2), form an acyclic graph; `traffic`, (edges,), is what they carry; `size`, (nodes,), is >= 0.
     Nodes are only merged with those of the same `constraint`, (nodes,), so that more than `count` can be left.
     """
-    # Levels along the edges, and the pairs that the four turns of a round look at:
+    # Levels along the edges, and the pairs that the four passes of a round look at:
     #
     #     level        0     1     2     3     4
     #     parity 0     o-----o     o-----o     o      pairs of levels (0, 1), (2, 3), ...
     #     parity 1     o     o-----o     o-----o      pairs of levels (1, 2), (3, 4), ...
     #
-    # each once with levels counted from the sources, and once from the sinks. After each turn the merged nodes are a
+    # each once with levels counted from the sources, and once from the sinks. After each pass the merged nodes are a
     # new graph, and `label` leads from the nodes of the first graph to those of the latest.
     label = np.arange(len(size))
     dag = _Dag.of(edges, traffic, size, np.zeros(len(size), np.int64) if constraint is None else constraint)

@@ -46,7 +46,7 @@ class GraphDraft(Generic[Value]):
     def add_part(self, name: str, kind: str, output_bytes: float, read: Sequence[Value], written: Value) -> None:
         """A part of the first value that it reads: an op that costs nothing, tied to that value's op.
 
-        So only the part travels to who reads it elsewhere.
+        So only the part is sent to ops that read it elsewhere.
         """
         base = self.op[read[0]]
         self._group[base] = base if self._group[base] < 0 else self._group[base]
@@ -60,16 +60,9 @@ class GraphDraft(Generic[Value]):
 
     def built(self, name: str) -> OpGraph:
         """The op graph."""
-        costs = np.array(self._costs).reshape(-1, 3)
+        flops, bytes_accessed, output_bytes = np.array(self._costs).reshape(-1, 3).T
+        edges, uses = (np.array(sorted(pairs), np.int64) for pairs in (self._edges, self._weight_uses))
         return OpGraph(
-            name,
-            tuple(self.names),
-            tuple(self._kinds),
-            flops=costs[:, 0],
-            bytes_accessed=costs[:, 1],
-            output_bytes=costs[:, 2],
-            edges=np.array(sorted(self._edges), np.int64),
-            weights=np.array(self.weights),
-            weight_uses=np.array(sorted(self._weight_uses), np.int64),
-            group=np.array(self._group, np.int64),
-        )
+            name, tuple(self.names), tuple(self._kinds), flops, bytes_accessed, output_bytes, edges,
+            weights=np.array(self.weights), weight_uses=uses, group=np.array(self._group, np.int64),
+        )  # fmt: skip

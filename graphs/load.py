@@ -148,7 +148,10 @@ def _in_full(cluster: str) -> str:
 def _named(what: str, training: bool) -> OpGraph:
     if _in_file(what):
         return _from_file(what)
-    forward = _captured(what)
+    _check_model(what)
+    from graphs.capture.forward import traced_model  # with torch, seconds to import: once the name is known
+
+    forward = traced_model(what).build()
     return training_step(forward) if training else forward
 
 
@@ -178,19 +181,6 @@ def _sizes(what: str, text: str) -> dict[str, int]:
     if not sizes or min(sizes.values()) < 1:
         raise InputError(f"{what!r}: expected sizes as model.onnx:batch=8, got {text!r}")
     return sizes
-
-
-def _captured(what: str) -> OpGraph:
-    """The forward pass of a model. Imports torch, which takes seconds: only here, and only if the name is known."""
-    _check_model(what)
-    if by_name.own(what):
-        from graphs.capture.forward import capture_file  # with torch, seconds to import, as below
-
-        return capture_file(what)
-    from graphs.capture.forward import capture
-
-    module, args = by_name.build("graphs.families", what)
-    return capture(module, args, name=what)
 
 
 def _check_model(what: str) -> None:

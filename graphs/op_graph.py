@@ -1,4 +1,4 @@
-"""OpGraph: the operations of one training (or inference) step, their costs and who feeds whom."""
+"""OpGraph: the operations of one training (or inference) step, their costs and the edges between them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import coo_array, csr_array
+from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from graphs.foundation.errors import InputError
@@ -208,11 +208,6 @@ class OpGraph:
         if self.devices:
             digest.update(repr(self.devices).encode())
         return digest.hexdigest()[:16]
-
-    def adjacency(self) -> csr_array:
-        """(ops, ops) sparse matrix with a one from each producer to each of its consumers."""
-        ones = np.ones(len(self.edges))
-        return coo_array((ones, (self.edges[:, 0], self.edges[:, 1])), shape=(len(self), len(self))).tocsr()
 
     # ---- validation --------------------------------------------------------------------------------------
 

@@ -13,8 +13,8 @@ from graphs.foundation.errors import InputError
 from graphs.op_graph import Bools, Floats, Ints, OpGraph
 from graphs.units import Units
 
-# bytes per parameter byte while training: itself, its gradient, and the optimizer's state; "none" for weights that
-# say already what all of it takes
+# bytes per parameter byte while training: itself, its gradient, and the optimizer's state; "none" for weights whose
+# bytes already include these
 OPTIMIZER_BYTES = {"sgd": 2.0, "momentum": 3.0, "adam": 4.0, "none": 1.0}
 STEP_TIME = "step-time"  # the objective that is meant unless another is named
 
@@ -27,9 +27,9 @@ def check_optimizer(name: str) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """An op graph to be placed on a cluster, and the optimizer state that its parameters bring along.
+    """An op graph to be placed on a cluster, and the optimizer, whose state takes memory.
 
-    The objective says what a placer that can choose minimises: the simulated step time of one training step, or
+    The objective is what a placer that has the choice minimises: the simulated step time of one training step, or
     another by its spec, such as "max-load", the load of the busiest device when samples are pipelined
     (`envs.objectives`). Raises InputError for an unknown optimizer or objective.
     """
@@ -87,9 +87,9 @@ class Problem:
         return allowed
 
     def made_allowed(self, placement: Ints) -> Ints:
-        """(..., units) placements with each unit that may not run where it is moved to where it may.
+        """(..., units) placements in which each unit that may not run on its device is moved to one where it may.
 
-        That is the device which takes least time for it, or the first, if the problem does not say how long ops take.
+        That is the allowed device which takes least time for it, or the first, if op_seconds are not given.
         """
         if self.allowed is None:
             return placement
@@ -100,14 +100,12 @@ class Problem:
     def _fastest_allowed(self) -> Ints:
         """(units,) the allowed device that takes least time for each unit."""
         assert self.allowed is not None
-        seconds = np.zeros(self.allowed.shape)
-        if self.op_seconds is not None:
-            np.add.at(seconds, self.graph.units, self.op_seconds)
+        seconds = 0.0 if self.op_seconds is None else self.units.summed(self.op_seconds)
         fastest: Ints = np.where(self.allowed, seconds, np.inf).argmin(axis=1)
         return fastest
 
     def check_step_time(self, who: str, instead: str) -> None:
-        """Raise InputError, with who knows no other objective and what to use instead, unless it is the step time."""
+        """Raise InputError unless the objective is the step time; `who` supports no other, `instead` does."""
         if self.objective != STEP_TIME:
             raise InputError(f"{who} knows step times only, and the objective is {self.objective!r}; use {instead}")
 
@@ -129,7 +127,7 @@ class Problem:
 def objective_spec(text: str) -> str:
     """The spec of an objective as it is written everywhere: "max-load", for "max_load" too.
 
-    Raises InputError for an unknown name; what is in a user's own file is not looked at.
+    Raises InputError for an unknown name; a function in a user's own file is not checked.
     """
     if text == STEP_TIME or by_name.own(text):
         return text

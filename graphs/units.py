@@ -38,7 +38,7 @@ class Units:
         """(units,) units by the topological position of their first op."""
         return np.argsort(self.first_position, kind="stable")
 
-    # ---- edges: who feeds whom -------------------------------------------------------------------------------
+    # ---- edges: producer, consumer ---------------------------------------------------------------------------
 
     @cached_property
     def edges(self) -> Ints:

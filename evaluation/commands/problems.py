@@ -80,11 +80,11 @@ def graph_of(graph: GraphLike, *, groups: int | None = None, training: bool = Tr
     """
     if not isinstance(graph, tuple):
         return load_graph(graph, groups=groups, training=training)
-    from graphs.capture.forward import walk_made  # with torch, seconds to import
+    from graphs.capture.forward import traced_example  # with torch, seconds to import
     from graphs.capture.training_step import training_step
 
     name = type(graph[0]).__name__
-    forward = walk_made(graph, name, name=name).build()
+    forward = traced_example(graph, name, name=name).build()
     captured = training_step(forward) if training else forward
     return captured if groups is None else tie_ops(captured, groups)
 

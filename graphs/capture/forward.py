@@ -1,12 +1,12 @@
 """Capture: a PyTorch module becomes an op graph, without computing anything.
 
-`torch.export` traces the module into ATen operations. What follows says which of them are ops, and what they cost:
+`torch.export` traces the module into ATen operations. These rules say which of them are ops, and what they cost:
 
 - A parameter is not an op but a weight of the ops that read it, once, however many names it has. Inputs, buffers and
   constants are taken to be on every device already: they are small next to weights, gradients and activations.
-- A view of a whole tensor (reshape, transpose, expand, ...) is not an op: who reads the view reads the tensor itself.
+- A view of a whole tensor (reshape, transpose, expand, ...) is not an op: ops that read the view read the tensor.
 - A view of a part (slice, chunk, select, ...) is an op that costs nothing and shares its tensor's device, so that
-  only the part travels to who reads it elsewhere. A part of a weight or input is that weight or input.
+  only the part is sent to ops that read it elsewhere. A part of a weight or input is that weight or input.
 - An op that no output depends on is left out.
 - FLOPs are those of PyTorch's FLOP counter: products, convolutions and attention; all else costs memory traffic only.
 - Memory traffic is every tensor read and written, once; of a table that is looked up, only the rows found.
@@ -29,6 +29,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from torch.utils.flop_counter import flop_registry, sdpa_flop_count
 
 from graphs.capture.tracing import trace
+from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
 from graphs.foundation.user_code import neighbours, user_callable, users_line
 from graphs.graph_draft import GraphDraft
@@ -52,45 +53,42 @@ def capture(
     Raises InputError for a module that cannot be traced, or whose sizes depend on data; UserCodeError for one that
     fails on these inputs.
     """
-    return walk(module, args, kwargs, name=name).build()
+    return traced(module, args, kwargs, name=name).build()
 
 
-def walk(
+def traced(
     module: nn.Module, args: Sequence[object], kwargs: Mapping[str, object] | None = None, *, name: str
 ) -> Builder:
-    """The traced module with what each of its nodes stands for; raises as `capture` does."""
+    """The module, traced, ready to become an op graph; raises as `capture` does."""
     return Builder(trace(module, tuple(args), dict(kwargs or {}), name=name), module, name)
 
 
-def capture_file(what: str) -> OpGraph:
-    """The forward pass of a module made by a user's function, given as "path/to/file.py:callable".
+def traced_model(what: str) -> Builder:
+    """The model of a family spec, or of a user's function, "path/to/file.py:callable", traced.
 
     The callable takes no arguments and returns (module, args), (module, kwargs) or (module, args, kwargs): a tuple of
     positional inputs, a dict of keyword inputs. A single tensor may stand alone. A model that is too large for memory
     can be made `with torch.device("meta")` there.
     Raises InputError for a missing file or callable, or another result; UserCodeError for what the user's code raises.
     """
-    return walk_file(what).build()
-
-
-def walk_file(what: str) -> Builder:
-    """As `capture_file`, with what each node of the traced module stands for."""
+    if not by_name.own(what):
+        module, args = by_name.build("graphs.families", what)
+        return traced(module, args, name=what)
     text, _, function = what.rpartition(":")
     path = Path(text)
     made = user_callable(what)()
     with neighbours(path):
-        return walk_made(made, what, name=f"{path.stem}:{function}")
+        return traced_example(made, what, name=f"{path.stem}:{function}")
 
 
-def walk_made(made: object, what: str, *, name: str) -> Builder:
+def traced_example(made: object, what: str, *, name: str) -> Builder:
     """A module and its example inputs, traced: (module, args), (module, kwargs) or (module, args, kwargs).
 
-    Raises InputError for another object; `what` is what its sentence calls it.
+    Raises InputError for another object, under the name `what`.
     """
     if not isinstance(made, tuple) or len(made) not in (2, 3) or not isinstance(made[0], nn.Module):
-        raise InputError(
-            f"{what}: expected (module, args), (module, kwargs) or (module, args, kwargs), got {_described(made)}"
-        )
+        expected = "(module, args), (module, kwargs) or (module, args, kwargs)"
+        raise InputError(f"{what}: expected {expected}, got {_described(made)}")
     module, inputs = made[0], made[1]
     kwargs = made[2] if len(made) == 3 else {}
     if len(made) == 2 and isinstance(inputs, Mapping):  # what tokenizers return
@@ -98,7 +96,7 @@ def walk_made(made: object, what: str, *, name: str) -> Builder:
     if not isinstance(kwargs, Mapping) or not all(isinstance(key, str) for key in kwargs):
         raise InputError(f"{what}: expected keyword inputs as a dict by name, got {_described(kwargs)}")
     args = inputs if isinstance(inputs, (tuple, list)) else (inputs,)
-    return walk(module, args, kwargs, name=name)
+    return traced(module, args, kwargs, name=name)
 
 
 def _described(made: object) -> str:
@@ -108,7 +106,7 @@ def _described(made: object) -> str:
 
 
 class Builder:
-    """Walks a traced program once, in order, and remembers what each of its nodes stands for."""
+    """A traced module, whose nodes become ops, in order, and weights."""
 
     def __init__(self, program: ExportedProgram, module: nn.Module, name: str) -> None:
         self.program, self.name = program, name
@@ -125,9 +123,8 @@ class Builder:
             if node in self.live and node.op == "call_function":
                 self._visit(node)
         if not self.draft.names:
-            raise InputError(
-                f"{self.name}: the module returns no tensor that it computes; return its outputs or its loss"
-            )
+            why = "the module returns no tensor that it computes; return its outputs or its loss"
+            raise InputError(f"{self.name}: {why}")
         return self.draft.built(self.name)
 
     def _visit(self, node: Node) -> None:
@@ -160,7 +157,7 @@ class Builder:
         return self.seen[parameter]
 
     def _used_bytes(self, node: Node) -> float:
-        """Bytes of the outputs that someone reads."""
+        """Bytes of the outputs that another op reads."""
         if isinstance(node.meta["val"], Tensor):
             return _bytes([node.meta["val"]])
         used = {user.args[1] for user in node.users if is_getitem(user) and user in self.live}
@@ -196,7 +193,7 @@ def is_getitem(node: Node) -> bool:
 def _is_part(node: Node, base: Node) -> bool:
     """Whether a view shows less than all of its base."""
     if is_getitem(node):
-        base = _viewed(base) or node  # what was split; an output of an op with several is no part of the others
+        base = _viewed(base) or node  # the tensor that was split; one of several outputs is no part of the others
     if not isinstance(node.meta["val"], Tensor):
         return False  # a split, whose parts come as getitems
     return bool(sum(t.numel() for t in _tensors(node)) < sum(t.numel() for t in _tensors(base)))

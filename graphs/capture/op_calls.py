@@ -16,9 +16,8 @@ from torch import Tensor
 from torch.fx import Node
 from torch.utils._pytree import tree_leaves, tree_map
 
-from graphs.capture.forward import Builder, is_getitem, walk, walk_file
+from graphs.capture.forward import Builder, is_getitem, traced_model
 from graphs.capture.training_step import UPDATE_TRAFFIC, training_step
-from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
 from graphs.load import GRAPH_FILES
 from graphs.op_graph import OpGraph, Phase
@@ -122,15 +121,9 @@ def load_calls(what: str, *, training: bool = True) -> CapturedCalls:
     Raises InputError for a graph file, which does not say how its ops are run, and as `load_graph` does.
     """
     if what.endswith(GRAPH_FILES):
-        raise InputError(
-            f"{what}: a graph file does not say how its ops are run; give the model that it was captured from, "
-            "as file.py:callable or as a family spec"
-        )
-    if ".py:" in what:
-        builder = walk_file(what)
-    else:
-        module, args = by_name.build("graphs.families", what)
-        builder = walk(module, args, name=what)
+        remedy = "give the model that it was captured from, as file.py:callable or as a family spec"
+        raise InputError(f"{what}: a graph file does not say how its ops are run; {remedy}")
+    builder = traced_model(what)
     forward = builder.build()
     graph = training_step(forward) if training else forward
     return CapturedCalls(graph, tuple(_calls(builder, graph)))
@@ -152,7 +145,7 @@ def _calls(builder: Builder, graph: OpGraph) -> list[OpCall | None]:
         elif graph.phase[op] == Phase.UPDATE:
             calls.append(_update(int(graph.bytes_accessed[op] / UPDATE_TRAFFIC)))
         elif graph.mirror[op] < 0:
-            calls.append(_loss(int(graph.bytes_accessed[op])))
+            calls.append(OpCall("loss", aten.sum.default, (_floats(int(graph.bytes_accessed[op])),), {}))
         else:
             calls.append(_backward(builder, nodes, calls, has_gradient, graph, op))
     return calls
@@ -211,10 +204,6 @@ def _backward(
         and (builder.weight_of(read) is not None if of_weights else builder.op.get(read) in has_gradient)
     )
     return replace(forward, kind=graph.kinds[op], gradients=wanted)
-
-
-def _loss(size: int) -> OpCall:
-    return OpCall("loss", aten.sum.default, (_floats(size),), {})
 
 
 def _update(size: int) -> OpCall:

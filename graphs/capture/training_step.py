@@ -3,7 +3,7 @@
 The rules are ours; they follow what PyTorch's autograd does, one op at a time:
 
 - A synthetic op "loss" reads all outputs of the forward pass that depend on a weight. An op needs a gradient if it
-  reads a weight or one of its producers needs a gradient, unless what it computes has none (a comparison, say).
+  reads a weight or one of its producers needs a gradient, unless its output has none (as a comparison's).
 - `X.grad` computes the gradient of what X read from the gradient of X's output, which its consumers' `.grad` ops made.
   It costs what X costs; twice that if X is a product of two operands that both need a gradient, five products for two
   if it is fused attention, which computes its scores again. An op has one output tensor here, so it is as large as the
@@ -39,6 +39,7 @@ UPDATE_TRAFFIC = 7.0  # bytes per byte of weight
 
 _LOSS_BYTES = 4.0
 Costs = tuple[float, float, float]  # FLOP, bytes accessed, output bytes
+Added = tuple[str, str, Costs, Phase, int]  # an op's name, kind, costs and phase, and its forward op or -1
 
 # The gradient of the input of these needs the weight alone, and the gradient of the weight the input alone.
 _LINEAR = {"mm", "addmm", "bmm", "baddbmm", "linear", "convolution"}
@@ -48,7 +49,7 @@ _OF_TWO = {"mm", "bmm"}  # products that read nothing else
 _ATTENTION = "scaled_dot_product_attention"
 # All of what these read of an op or a weight gets a gradient, though they read as much of it as they write.
 _LOOK_UPS = {"embedding", "_embedding_bag", "gather", "index", "index_select", "nll_loss_forward"}
-# These save what says where they read or write, or which operand they take: an op without gradient, or no op at all.
+# These save indices or masks: the outputs of ops without gradient, or of none.
 _SELECTS = {
     "embedding", "gather", "index", "index_add", "index_put", "index_select", "masked_fill", "scatter", "scatter_add",
     "where",
@@ -133,25 +134,18 @@ class _Builder:
         self.grad: dict[int, int] = {}  # forward op -> its .grad
         self.grad_weight: dict[int, int] = {}  # forward op -> its .grad_weight
         self.sparse_bytes: dict[int, float] = {}  # .grad_weight whose output is sparse -> how large that is
-        self.names: list[str] = []
-        self.kinds: list[str] = []
-        self.costs: list[Costs] = []
-        self.phase: list[Phase] = []
-        self.mirror: list[int] = []
+        self.added: list[Added] = []
         self.edges: list[tuple[int, int]] = []
 
     def build(self) -> OpGraph:
         self._add_backward()
         self._add_optimizer()
-        return _appended(self.graph, self.names, self.kinds, self.costs, self.phase, self.mirror, self.edges)
+        return _appended(self.graph, self.added, self.edges)
 
     def _add(self, suffix: str, op: int, phase: Phase, costs: Costs, reads: Iterable[int]) -> int:
-        added = len(self.graph) + len(self.names)
-        self.names.append(f"{self.graph.names[op]}.{suffix}")
-        self.kinds.append(f"{self.graph.kinds[op]}.{suffix}" if phase is Phase.BACKWARD else suffix)
-        self.costs.append(costs)
-        self.phase.append(phase)
-        self.mirror.append(op)
+        added = len(self.graph) + len(self.added)
+        kind = f"{self.graph.kinds[op]}.{suffix}" if phase is Phase.BACKWARD else suffix
+        self.added.append((f"{self.graph.names[op]}.{suffix}", kind, costs, phase, op))
         self.edges.extend((source, added) for source in dict.fromkeys(reads))
         return added
 
@@ -262,14 +256,12 @@ def _with_loss(forward: OpGraph) -> OpGraph:
         raise InputError(f"graph {forward.name!r} has no weight to train; {remedy}")
     costs = (0.0, float(forward.output_bytes[sinks].sum()), _LOSS_BYTES)
     edges = [(sink, len(forward)) for sink in sinks.tolist()]
-    return _appended(forward, ["loss"], ["loss"], [costs], [Phase.FORWARD], [-1], edges)
+    return _appended(forward, [("loss", "loss", costs, Phase.FORWARD, -1)], edges)
 
 
-def _appended(
-    graph: OpGraph, names: list[str], kinds: list[str], costs: list[Costs], phase: list[Phase], mirror: list[int],
-    edges: list[tuple[int, int]],
-) -> OpGraph:  # fmt: skip
+def _appended(graph: OpGraph, added: list[Added], edges: list[tuple[int, int]]) -> OpGraph:
     """The graph with further ops, which are in no group and not measured, and with edges to them."""
+    names, kinds, costs, phase, mirror = zip(*added, strict=True)
     flops, bytes_accessed, output_bytes = np.array(costs).reshape(-1, 3).T
     return replace(
         graph,

@@ -33,15 +33,9 @@ TEST = (
 
 
 def build(
-    *,
-    layers: int = 4,
-    width: int = 512,
-    heads: int = 8,
-    sequence: int = 256,
-    batch: int = 8,
-    vocabulary: int = 32000,
+    *, layers: int = 4, width: int = 512, heads: int = 8, sequence: int = 256, batch: int = 8, vocabulary: int = 32000,
     tied: bool = False,
-) -> Model:
+) -> Model:  # fmt: skip
     """The model and its example inputs: tokens and targets, each (batch, sequence).
 
     With `tied`, as in GPT-2, the output layer shares the embedding's weights.

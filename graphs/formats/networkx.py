@@ -77,17 +77,17 @@ def from_networkx(made: nx.DiGraph[Any], *, name: str = "") -> OpGraph:
 
 def _optional_columns(nodes: Sequence[dict[str, Any]], edges: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Columns of an `OpGraph` that few graphs have."""
-    said: dict[str, Any] = {}
+    columns: dict[str, Any] = {}
     if any("transfer_bytes" in node for node in nodes):
         sent = [node.get("transfer_bytes", node.get("output_bytes", 0.0)) for node in nodes]
-        said["transfer_bytes"] = np.array(sent, np.float64)
+        columns["transfer_bytes"] = np.array(sent, np.float64)
     if any("devices" in node for node in nodes):
-        said["devices"] = tuple(tuple(map(str, node.get("devices", ()))) for node in nodes)
+        columns["devices"] = tuple(tuple(map(str, node.get("devices", ()))) for node in nodes)
     if any("edge_bytes" in edge for edge in edges):
-        said["edge_bytes"] = np.array([edge.get("edge_bytes", np.nan) for edge in edges], np.float64)
+        columns["edge_bytes"] = np.array([edge.get("edge_bytes", np.nan) for edge in edges], np.float64)
     measured = [node.get("measured_on", {}) for node in nodes]
-    said["measured_on"] = {
+    columns["measured_on"] = {
         device: np.array([each.get(device, np.nan) for each in measured], np.float64)
         for device in sorted({str(device) for each in measured for device in each})
     }
-    return said
+    return columns

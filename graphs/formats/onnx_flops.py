@@ -77,7 +77,8 @@ def _attention(call: Call) -> float:
 
 def _einsum(call: Call) -> float:
     """One product per combination of all indices and per pair of operands, in the order given."""
-    terms = re.sub(r"\s", "", _text(call.attributes.get("equation", ""))).partition("->")[0].split(",")
+    equation = call.attributes.get("equation", b"").decode(errors="replace")
+    terms = re.sub(r"\s", "", equation).partition("->")[0].split(",")
     sizes: Counter[str] = Counter()
     for term, shape in zip(terms, call.read, strict=False):
         head, dots, tail = term.partition("...")
@@ -88,23 +89,13 @@ def _einsum(call: Call) -> float:
     return numel(tuple(sizes.values())) * (len(terms) - 1)
 
 
-def _text(value: bytes | str) -> str:
-    return value.decode(errors="replace") if isinstance(value, bytes) else value
-
-
 _FORMULAS: dict[str, Callable[[Call], float]] = {
-    "MatMul": _matmul,
-    "MatMulInteger": _matmul,
-    "QLinearMatMul": _matmul,
+    **dict.fromkeys(("MatMul", "MatMulInteger", "QLinearMatMul"), _matmul),
     "Gemm": _gemm,
-    "Conv": _convolution(weight=1),
-    "ConvInteger": _convolution(weight=1),
+    **dict.fromkeys(("Conv", "ConvInteger", "DeformConv"), _convolution(weight=1)),
     "QLinearConv": _convolution(weight=3),
-    "DeformConv": _convolution(weight=1),
     "ConvTranspose": _transposed_convolution,
-    "RNN": _recurrent,
-    "GRU": _recurrent,
-    "LSTM": _recurrent,
+    **dict.fromkeys(("RNN", "GRU", "LSTM"), _recurrent),
     "Attention": _attention,
     "Einsum": _einsum,
 }

@@ -42,7 +42,7 @@ _SCOPES = "pkg.torch.onnx.name_scopes"  # where torch.onnx.export keeps "['', 'l
 
 
 def forward_graph(model: ModelProto, name: str, sizes: Mapping[str, int]) -> OpGraph:
-    """The op graph of a model, which is changed on the way. Raises InputError as `load_onnx` does."""
+    """The op graph of a model, which is modified. Raises InputError as `load_onnx` does."""
     _refuse_control_flow(model)
     weights = _taken_out(model.graph)
     model = _checked(model)
@@ -54,17 +54,18 @@ def forward_graph(model: ModelProto, name: str, sizes: Mapping[str, int]) -> OpG
 def _refuse_control_flow(model: ModelProto) -> None:
     for node in (*model.graph.node, *(node for function in model.functions for node in function.node)):
         if any(attribute.type in (AttributeProto.GRAPH, AttributeProto.GRAPHS) for attribute in node.attribute):
-            raise InputError(
-                f"node {_described(node)} is control flow ({node.op_type}); export the model with fixed shapes and "
-                "without control flow that depends on data"
-            )
+            remedy = "export the model with fixed shapes and without control flow that depends on data"
+            raise InputError(f"node {_described(node)} is control flow ({node.op_type}); {remedy}")
 
 
 def _taken_out(graph: GraphProto) -> dict[str, TensorProto]:
-    """The initializers by name; the large ones, and those kept elsewhere, leave the graph and become inputs."""
+    """The initializers by name, without values; large ones, and those kept elsewhere, become inputs of the graph."""
     if graph.sparse_initializer:
         raise InputError(f"initializer {graph.sparse_initializer[0].values.name!r} is sparse; export it as a dense one")
-    initializers = {tensor.name: tensor for tensor in map(_copied, graph.initializer)}
+    initializers = {
+        tensor.name: TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
+        for tensor in graph.initializer
+    }
     kept = [tensor for tensor in graph.initializer if not _is_large(tensor)]
     inputs = {value.name for value in graph.input}
     for tensor in graph.initializer:
@@ -74,11 +75,6 @@ def _taken_out(graph: GraphProto) -> dict[str, TensorProto]:
     del graph.initializer[:]
     graph.initializer.extend(kept)
     return initializers
-
-
-def _copied(tensor: TensorProto) -> TensorProto:
-    """Name, type and shape, without the values."""
-    return TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
 
 
 def _is_large(tensor: TensorProto) -> bool:
@@ -115,7 +111,7 @@ def _written_out(model: ModelProto) -> int:
 def _inferred(model: ModelProto) -> GraphProto:
     for node in model.graph.node:
         for attribute in node.attribute:
-            if attribute.name == "equation" and not _EQUATION.fullmatch(attribute.s):  # ONNX would look at it forever
+            if attribute.name == "equation" and not _EQUATION.fullmatch(attribute.s):  # ONNX would not terminate
                 raise InputError(f"node {_described(node)}: {attribute.s!r} is no equation of Einsum")
     try:
         return shape_inference.infer_shapes(model, strict_mode=True, data_prop=True).graph

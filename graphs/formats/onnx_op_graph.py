@@ -231,5 +231,5 @@ class _Node:
         return AttributeProto() if attribute is None else attribute
 
     def find(self, name: str, owners: Mapping[str, int]) -> int:
-        self.check(name in owners, f"the input {name!r}", "the output of an op or a weight, as its place says")
+        self.check(name in owners, f"the input {name!r}", "the output of an op or a weight, as its position requires")
         return owners[name]

@@ -11,13 +11,9 @@ from graphs.foundation.errors import InputError, unknown
 Builder = Callable[..., object]
 
 _TRUTH = {"true": True, "yes": True, "false": False, "no": False}
-_FROM_TEXT: dict[object, Callable[[str], int | float | str]] = {
-    "int": int,
-    "float": float,
-    "str": str,
-    "bool": lambda text: _TRUTH[text.lower()],
-}
-_KINDS = {int: "int", float: "float", str: "str", bool: "bool"}
+_FROM_TEXT: dict[str, Callable[[str], int | float | str]] = {
+    "int": int, "float": float, "str": str, "bool": lambda text: _TRUTH[text.lower()],
+}  # fmt: skip
 
 
 def texts(spec: str, rest: str) -> dict[str, str]:
@@ -84,10 +80,10 @@ def _value(spec: str, knob: inspect.Parameter, text: str, least: int | None) -> 
 
 def _kind(spec: str, knob: inspect.Parameter) -> str:
     """The type of a knob by its hint, which may be text, or by its default."""
-    hint = knob.annotation if isinstance(knob.annotation, str) else _KINDS.get(knob.annotation, "")
-    kind = hint if hint in _FROM_TEXT else _KINDS.get(type(knob.default), "")
-    if not kind and knob.annotation is knob.empty:
+    hint = knob.annotation if isinstance(knob.annotation, str) else getattr(knob.annotation, "__name__", "")
+    for kind in (hint, type(knob.default).__name__):
+        if kind in _FROM_TEXT:
+            return kind
+    if knob.annotation is knob.empty:
         return "str"
-    if not kind:
-        raise InputError(f"{spec!r}: {knob.name} cannot be given as text: its type is {knob.annotation}")
-    return kind
+    raise InputError(f"{spec!r}: {knob.name} cannot be given as text: its type is {knob.annotation}")

@@ -15,7 +15,7 @@ from importlib.metadata import EntryPoint, entry_points
 from types import SimpleNamespace
 from typing import Any
 
-from graphs.foundation.errors import InputError, reason
+from graphs.foundation.errors import InputError, located, reason
 
 
 @dataclass(frozen=True)
@@ -33,10 +33,8 @@ class Plugin:
 
     def load(self) -> Any:  # a module, or what stands for one
         """What has the function `build`. Raises InputError, naming the package and the reason, if nothing has."""
-        try:
+        with located(f"{self.name!r} of the package {self.package} cannot be used"):
             return self._loaded()
-        except InputError as error:
-            raise InputError(f"{self.name!r} of the package {self.package} cannot be used: {error}") from error
 
     def _loaded(self) -> Any:
         if len(self.points) > 1:

@@ -21,7 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 from torch.utils.flop_counter import conv_flop_count, flop_registry
 
-from graphs.capture.forward import Builder, is_getitem, walk
+from graphs.capture.forward import Builder, is_getitem, traced
 from graphs.capture.training_step import training_step
 from graphs.op_graph import OpGraph, Phase
 
@@ -51,7 +51,7 @@ def joint_graph(
     kernels: Mapping[object, Callable[..., Any]] | None = None,
 ) -> JointGraph:
     """Runs `module`, which is on the meta device, and its backward pass; `kernels` are run in place of some ops."""
-    builder = walk(module, args, name=name)
+    builder = traced(module, args, name=name)
     graph = builder.build()
     replay = _Replay(builder, graph, dict(kernels or {}))
     with torch.enable_grad(), replay:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from graphs.capture.forward import capture, capture_file
+from graphs.capture.forward import capture, traced_model
 from graphs.foundation.errors import InputError
 from graphs.load import load_graph
 from graphs.op_graph import OpGraph
@@ -157,12 +157,12 @@ def test_the_meta_device_gives_the_same_graph() -> None:
 
 
 def test_a_users_file() -> None:
-    graph = capture_file(f"{USER_FILE}:two_towers")
+    graph = traced_model(f"{USER_FILE}:two_towers").build()
     assert graph.name == "user_module:two_towers"
     assert graph.kinds == ("aten.mm", "aten.mm", "aten.mul", "aten.mul", "aten.addmm")
     assert graph.weight_uses[:2].tolist() == [[0, 0], [1, 0]]
-    assert capture_file(f"{USER_FILE}:with_keywords").kinds == graph.kinds
-    assert len(capture_file(f"{USER_FILE}:single_input")) == 1
+    assert traced_model(f"{USER_FILE}:with_keywords").build().kinds == graph.kinds
+    assert len(traced_model(f"{USER_FILE}:single_input").build()) == 1
 
 
 @pytest.mark.parametrize(
@@ -176,14 +176,14 @@ def test_a_users_file() -> None:
 )
 def test_what_is_no_module_with_inputs_is_refused(what: str, sentence: str) -> None:
     with pytest.raises(InputError, match=sentence):
-        capture_file(what)
+        traced_model(what).build()
 
 
 def test_a_dict_of_inputs_gives_them_by_keyword() -> None:
-    graph = capture_file(f"{USER_FILE}:two_towers")
-    assert capture_file(f"{USER_FILE}:by_keyword").kinds == graph.kinds
-    assert capture_file(f"{USER_FILE}:as_a_tokenizer_returns_them").kinds == graph.kinds
-    assert len(capture_file(f"{USER_FILE}:one_input_that_is_a_dict")) == 1
+    graph = traced_model(f"{USER_FILE}:two_towers").build()
+    assert traced_model(f"{USER_FILE}:by_keyword").build().kinds == graph.kinds
+    assert traced_model(f"{USER_FILE}:as_a_tokenizer_returns_them").build().kinds == graph.kinds
+    assert len(traced_model(f"{USER_FILE}:one_input_that_is_a_dict").build()) == 1
 
 
 def test_a_model_without_weights_is_captured_without_its_training_step() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from graphs.capture.forward import capture_file
+from graphs.capture.forward import traced_model
 from graphs.foundation.errors import InputError, UserCodeError
 
 FILE = Path(__file__).parents[1] / "fixtures" / "untraceable.py"
@@ -21,7 +21,7 @@ def lines() -> dict[str, int]:
 def refused(function: str, kind: type[InputError]) -> str:
     """The sentence with which it is refused, with "LINE" in place of the file and the line that it names."""
     with pytest.raises(kind) as caught:
-        capture_file(f"{FILE}:{function}")
+        traced_model(f"{FILE}:{function}").build()
     assert type(caught.value) is kind
     sentence = str(caught.value)
     named = re.search(r"\S*untraceable\.py:(\d+)", sentence)
