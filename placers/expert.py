@@ -109,13 +109,11 @@ def _by_patterns(problem: Problem, content: dict[str, Any], path: Path) -> Ints:
 
 def _of_units(problem: Problem, per_op: Ints, path: Path) -> Ints:
     """(units,) devices; the ops of a unit that the file names must agree."""
-    graph = problem.graph
+    graph, named = problem.graph, np.flatnonzero(per_op >= 0)
     placement = np.full(graph.num_units, -1)
-    for op in np.flatnonzero(per_op >= 0).tolist():
-        unit = graph.units[op]
-        if placement[unit] not in (-1, per_op[op]):
-            raise InputError(f"{path}: op {graph.names[op]!r} is not with the ops that must share its device")
-        placement[unit] = per_op[op]
+    placement[graph.units[named[::-1]]] = per_op[named[::-1]]  # of the ops of a unit, the first counts
+    if len(apart := named[placement[graph.units[named]] != per_op[named]]):
+        raise InputError(f"{path}: op {graph.names[apart[0]]!r} is not with the ops that must share its device")
     if len(left := np.flatnonzero(placement[graph.units] < 0)):
         raise InputError(f"{path}: no device for op {graph.names[left[0]]!r}; add a last pattern '*' to one")
     return placement

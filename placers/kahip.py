@@ -50,15 +50,11 @@ class Kahip(Partitioner):
             True,  # print nothing
             seed % 2**31, MODES[run % len(MODES)],
         )  # fmt: skip
-        return _by_weight(np.array(parts, np.int64)[: len(units)], weights, targets)
+        part = np.array(parts, np.int64)[: len(units)]
+        loads = np.bincount(part, weights=weights, minlength=len(targets))
+        device = np.empty(len(targets), np.int64)  # of each part
+        device[np.argsort(-loads, kind="stable")] = np.argsort(-targets, kind="stable")
+        return device[part]
 
 
 build = Kahip
-
-
-def _by_weight(parts: Ints, weights: Floats, targets: Floats) -> Ints:
-    """(units,) the parts, numbered so that a heavier one has a device with a larger target."""
-    loads = np.bincount(parts, weights=weights, minlength=len(targets))
-    device = np.empty(len(targets), np.int64)
-    device[np.argsort(-loads, kind="stable")] = np.argsort(-targets, kind="stable")
-    return device[parts]

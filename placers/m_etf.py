@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from bisect import insort
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
 from envs.held_memory import Room
-from graphs.op_graph import Bools, Floats, Ints
+from graphs.op_graph import Bools, Floats, Ints, OpGraph
 from placers.solvers.list_scheduling import ListScheduler, Schedule, Tasks, devices_with_room
 
 
@@ -29,22 +28,45 @@ class EarliestTaskFirst(ListScheduler):
 build = EarliestTaskFirst
 
 
-class Reservations(Protocol):
-    """Devices that wait for a certain op instead of running what could start first."""
+class WaitingDevices:
+    """Devices that wait for the favourite child of the op that they ran last, as m-SCT has them."""
+
+    def __init__(self, graph: OpGraph, favourites: Ints, transfer: Floats, devices: int) -> None:
+        """`favourites` (favourites,) are indices of edges, and `transfer` (edges,) the seconds that a device waits."""
+        self._units = graph.units
+        self._child = np.full(len(graph), -1, np.int64)  # (ops,) favourite, or -1
+        self._patience = np.zeros(len(graph))  # (ops,) seconds
+        self._child[graph.edges[favourites, 0]] = graph.edges[favourites, 1]
+        self._patience[graph.edges[favourites, 0]] = transfer[favourites]
+        self._awaited = np.full(devices, -1, np.int64)  # (devices,) op, or -1
+        self._until = np.zeros(devices)  # (devices,) seconds
 
     def delayed(self, starts: Floats, ops: list[int], everywhere: Floats) -> Floats:
-        """(ops, devices) when each op may start on each device: `starts`, or later where the device waits.
+        """(ops, devices) starts; where a device waits for another op, not before that ends or the op is urgent.
 
-        `everywhere` (ops,) is when the inputs of each op are on all devices.
+        An op is urgent from `everywhere`, (ops,), when its inputs are on all devices.
         """
-        ...
+        waits = (self._awaited >= 0) & (self._awaited != np.array(ops)[:, None])
+        put_off = np.minimum(everywhere[:, None], self._until)
+        return np.where(waits, np.maximum(starts, put_off), starts)
 
     def renew(self, op: int, device: int, finish: float, placement: Ints, room: Room) -> Bools:
-        """(devices,) which stop waiting as `op` will end on `device` at `finish`; placement is (units,), -1 if open."""
-        ...
+        """(devices,) which stop waiting as `op` will end on `device` at `finish`: their child is placed elsewhere.
+
+        `placement` is (units,), -1 while open.
+        """
+        child = self._child[op]
+        unit = self._units[child]  # of any op if there is no child
+        may_come = placement[unit] == device if placement[unit] >= 0 else room.after(unit)[device] >= 0
+        self._awaited[device] = child if child >= 0 and may_come else -1
+        self._until[device] = finish + self._patience[op]
+        where = placement[self._units[self._awaited]]
+        elsewhere: Bools = (self._awaited >= 0) & (where >= 0) & (where != np.arange(len(where)))
+        self._awaited[elsewhere] = -1
+        return elsewhere
 
 
-def earliest_task_first(tasks: Tasks, room: Room, reservations: Reservations | None = None) -> Schedule:
+def earliest_task_first(tasks: Tasks, room: Room, waits: WaitingDevices | None = None) -> Schedule:
     """Place every unit of a graph; `room` is the memory to fill."""
     graph, devices, planned = tasks.graph, len(tasks.cluster), Schedule(tasks)
     out_offsets, by_producer = graph.successors  # compressed rows of the edges out of each op
@@ -60,8 +82,8 @@ def earliest_task_first(tasks: Tasks, room: Room, reservations: Reservations | N
     # first of the least entries is also the op that comes first
     while ready:
         starts = np.maximum(arrivals[ready], free)
-        if reservations is not None:
-            starts = reservations.delayed(starts, ready, arrivals[ready].max(axis=1))
+        if waits is not None:
+            starts = waits.delayed(starts, ready, arrivals[ready].max(axis=1))
         row, device = divmod(int((starts + barred[ready]).argmin()), devices)
         op = ready[row]
         unit = graph.units[op]
@@ -78,8 +100,8 @@ def earliest_task_first(tasks: Tasks, room: Room, reservations: Reservations | N
         del ready[row]
         planned.start[op] = starts[row, device]
         free[device] = planned.finish[op] = starts[row, device] + tasks.seconds[op, device]
-        if reservations is not None:
-            given_up = reservations.renew(op, device, float(free[device]), planned.placement, room)
+        if waits is not None:
+            given_up = waits.renew(op, device, float(free[device]), planned.placement, room)
             free[given_up] = np.maximum(free[given_up], starts[row, device])  # time that has passed is lost
         for consumer in graph.edges[by_producer[out_offsets[op] : out_offsets[op + 1]], 1].tolist():
             waiting[consumer] -= 1

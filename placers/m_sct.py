@@ -14,16 +14,17 @@ unit are left out. Memory, tied ops and launches are handled as in m-ETF.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy.optimize import linprog
-from scipy.sparse import csr_array, vstack
+from scipy.sparse import block_array, csr_array, eye_array, sparray
 
 from envs.held_memory import Room
 from graphs.foundation.errors import InputError
-from graphs.op_graph import Bools, Floats, Ints, OpGraph
+from graphs.op_graph import Floats, Ints, OpGraph
 from graphs.units import Units
-from placers.m_etf import earliest_task_first
+from placers.m_etf import WaitingDevices, earliest_task_first
 from placers.solvers.list_scheduling import ListScheduler, Schedule, Tasks
 
 ROUND_UP = 0.1  # a relaxed choice below it makes a favourite: Baechi's threshold; at most 0.5, or choices would clash
@@ -42,38 +43,6 @@ class SmallCommunicationTimes(ListScheduler):
 
 
 build = SmallCommunicationTimes
-
-
-class WaitingDevices:
-    """The devices that wait for the favourite child of the op that they ran last."""
-
-    def __init__(self, graph: OpGraph, favourites: Ints, transfer: Floats, devices: int) -> None:
-        """`favourites` (favourites,) are indices of edges, and `transfer` (edges,) the seconds that a device waits."""
-        self._units = graph.units
-        self._child = np.full(len(graph), -1, np.int64)  # (ops,) favourite, or -1
-        self._patience = np.zeros(len(graph))  # (ops,) seconds
-        self._child[graph.edges[favourites, 0]] = graph.edges[favourites, 1]
-        self._patience[graph.edges[favourites, 0]] = transfer[favourites]
-        self._awaited = np.full(devices, -1, np.int64)  # (devices,) op, or -1
-        self._until = np.zeros(devices)  # (devices,) seconds
-
-    def delayed(self, starts: Floats, ops: list[int], everywhere: Floats) -> Floats:
-        """(ops, devices) starts; where a device waits for another op, not before that ends or the op is urgent."""
-        waits = (self._awaited >= 0) & (self._awaited != np.array(ops)[:, None])
-        put_off = np.minimum(everywhere[:, None], self._until)
-        return np.where(waits, np.maximum(starts, put_off), starts)
-
-    def renew(self, op: int, device: int, finish: float, placement: Ints, room: Room) -> Bools:
-        """(devices,) which devices stop waiting because what they waited for has been placed elsewhere."""
-        child = self._child[op]
-        unit = self._units[child]  # of any op if there is no child
-        may_come = placement[unit] == device if placement[unit] >= 0 else room.after(unit)[device] >= 0
-        self._awaited[device] = child if child >= 0 and may_come else -1
-        self._until[device] = finish + self._patience[op]
-        where = placement[self._units[self._awaited]]
-        elsewhere: Bools = (self._awaited >= 0) & (where >= 0) & (where != np.arange(len(where)))
-        self._awaited[elsewhere] = -1
-        return elsewhere
 
 
 def favourite_edges(graph: OpGraph, seconds: Floats, transfer: Floats) -> Ints:
@@ -107,20 +76,21 @@ def relaxed_choices(seconds: Floats, edges: Ints, transfer: Floats) -> Floats:
     """
     tasks, count = len(seconds), len(edges)
     scale = float(seconds.mean()) or 1.0
-    end = count + tasks  # columns: choices, starts, the end
     rows = np.arange(count)
-    follows = _matrix(
-        (rows, rows, transfer / scale), (rows, count + edges[:, 0], 1.0), (rows, count + edges[:, 1], -1.0),
-        shape=(count, end + 1),
-    )  # fmt: skip
-    ends = np.arange(tasks)
-    finishes = _matrix((ends, count + ends, 1.0), (ends, np.full(tasks, end), -1.0), shape=(tasks, end + 1))
-    out, into = (_matrix((edges[:, side], rows, -1.0), shape=(tasks, end + 1)) for side in (0, 1))
+    choice = csr_array((transfer / scale, (rows, rows)), shape=(count, count))
+    producer, consumer = (csr_array((np.ones(count), (rows, edges[:, end])), shape=(count, tasks)) for end in (0, 1))
+    rules: list[list[sparray | None]] = [  # columns: choices, starts, the end
+        [choice, producer - consumer, None],  # an op starts after its producers
+        [None, eye_array(tasks), csr_array(np.full((tasks, 1), -1.0))],  # the end comes after all
+        [-producer.T, None, None],  # of the children of a task, at most one is a favourite
+        [-consumer.T, None, None],  # of the parents of a task, at most one favours it
+    ]
+    matrix: Any = block_array(rules, format="csr")  # linprog takes it, though its types do not say so
     degrees = [np.bincount(edges[:, side], minlength=tasks) for side in (0, 1)]
     bounds = [(float(free), 1.0) for free in transfer <= 0] + [(0.0, np.inf)] * (tasks + 1)
     result = linprog(
-        np.eye(1, end + 1, end)[0],
-        A_ub=vstack([follows, finishes, out, into], format="csr"),
+        np.eye(1, count + tasks + 1, count + tasks)[0],
+        A_ub=matrix,
         b_ub=np.concatenate([-seconds[edges[:, 0]] / scale, -seconds / scale, *(1.0 - np.maximum(degrees, 1))]),
         bounds=bounds,
         method="highs",
@@ -131,10 +101,3 @@ def relaxed_choices(seconds: Floats, edges: Ints, transfer: Floats) -> Floats:
         )
     choices: Floats = result.x[:count]
     return choices
-
-
-def _matrix(*entries: tuple[Ints, Ints, Floats | float], shape: tuple[int, int]) -> csr_array:
-    """A sparse matrix of the given (rows, columns, values)."""
-    rows, columns = (np.concatenate([entry[axis] for entry in entries]) for axis in (0, 1))
-    values = np.concatenate([np.broadcast_to(entry[2], entry[0].shape) for entry in entries])
-    return csr_array((values, (rows, columns)), shape=shape)

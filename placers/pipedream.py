@@ -5,28 +5,30 @@ that enter it if they take longer to send; it must hold no more than its device 
 Stages are on the devices in their order; some devices may stay empty.
 
 Where the objective is of samples that follow one another, as max-load is, it is the baseline of that name in "Efficient
-Algorithms for Device Placement of DNN Graph Operators" (Tarnawski et al., NeurIPS 2020): branches are joined until the
-graph is nearly a path, and the path is split with the least largest load.
+Algorithms for Device Placement of DNN Graph Operators" (Tarnawski et al., NeurIPS 2020): the nodes of each biconnected
+component become one until the graph is nearly a path, and the path is split with the least largest load.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+import networkx as nx
 import numpy as np
 
-from envs.costs.costs import costs_of, unit_seconds
+from envs.costs.costs import Costs, costs_of, unit_seconds
 from envs.held_memory import HeldMemory
 from envs.objectives import is_pipelined
 from envs.placer_result import PlacerResult
 from graphs.foundation.by_name import Named
-from graphs.op_graph import Floats, Ints
+from graphs.op_graph import Bools, Floats, Ints, Phase
 from graphs.problem import Problem
 from graphs.units import Units
-from placers.stages.branches import without_branches
 from placers.stages.chain import least_bottleneck
 from placers.stages.contracted_graph import ContractedGraph
 from placers.stages.split import best_within_memory
+
+STACK = 4  # more readers than a block has branches: an op with more feeds every layer of a stack
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,10 @@ class PipeDream(Named):
     def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> PlacerResult:  # noqa: ARG002 - nothing to search
         """Without any simulation."""
         if is_pipelined(problem):
-            return PlacerResult.of_units(problem, _along_a_path(problem), self.name, seed)
+            costs = costs_of(problem)
+            path = ContractedGraph.of(problem, costs, _without_branches(problem, costs))
+            placement = best_within_memory(path, placer="pipedream")[path.node_of_unit]
+            return PlacerResult.of_units(problem, placement, self.name, seed)
         units = problem.units
         held = HeldMemory.of(problem)
         seconds, memory = unit_seconds(problem)[units.order], held.per_unit[units.order]
@@ -53,13 +58,6 @@ class PipeDream(Named):
 build = PipeDream
 
 
-def _along_a_path(problem: Problem) -> Ints:
-    """(units,) devices: the split with the least max-load of the graph without its branches."""
-    costs = costs_of(problem)
-    contracted = ContractedGraph.of(problem, costs, without_branches(problem, costs))
-    return best_within_memory(contracted, placer="pipedream")[contracted.node_of_unit]
-
-
 def _bytes_across(units: Units) -> Floats:
     """(units,) bytes that pass between the units before each in the order and the others."""
     first, last = np.sort(np.argsort(units.order)[units.links], axis=1).T  # of each link, the positions of its ends
@@ -68,3 +66,44 @@ def _bytes_across(units: Units) -> Floats:
     np.add.at(change, last + 1, -units.link_bytes)
     across: Floats = np.cumsum(change)[: len(units)]
     return across
+
+
+def _without_branches(problem: Problem, costs: Costs) -> Ints:
+    """(units,) a label for each: units with edges in one biconnected component share one, so it is nearly a path.
+
+    The forward ops of a unit are one node here and the backward ops another; joining either joins the unit.
+
+    The released program leaves out the edges from inputs, masks and the like, which feed many layers at no cost. Here
+    these are forward units that take no time and either read and hold nothing, or are read by more than four. It means
+    to leave out their gradients too, but its numbering misses them; so all backward edges stay.
+    """
+    graph = problem.graph
+    half = graph.units * 2 + (graph.phase != Phase.FORWARD)  # forward and backward ops of a unit
+    edges = np.unique(half[graph.edges], axis=0).reshape(-1, 2)
+    edges = edges[edges[:, 0] != edges[:, 1]]
+    edges = edges[~_feeds_many(problem, costs, half, edges)[edges[:, 0]]]
+    joined: nx.Graph[int] = nx.Graph()
+    joined.add_nodes_from(range(graph.num_units))
+    sources: dict[tuple[int, int], list[int]] = {}
+    for u, v in edges.tolist():
+        sources.setdefault((min(u, v), max(u, v)), []).append(u)
+    whole: nx.Graph[int] = nx.Graph()
+    whole.add_edges_from(sources)
+    for component in nx.biconnected_component_edges(whole):
+        nx.add_path(joined, [source // 2 for u, v in component for source in sources[min(u, v), max(u, v)]])
+    label = np.empty(graph.num_units, np.int64)
+    for number, together in enumerate(nx.connected_components(joined)):
+        label[list(together)] = number
+    return label
+
+
+def _feeds_many(problem: Problem, costs: Costs, half: Ints, edges: Ints) -> Bools:
+    """(halves,) whether each is an input, a mask or the like."""
+    count = 2 * problem.graph.num_units
+    work = np.bincount(half, weights=costs.op_seconds.max(axis=1), minlength=count)
+    held = np.bincount(half, weights=problem.graph.weight_bytes, minlength=count)
+    reads, is_read = (np.bincount(edges[:, end], minlength=count) for end in (1, 0))
+    nothing = (reads == 0) & (held == 0)
+    is_forward = np.arange(count) % 2 == 0
+    feeds: Bools = is_forward & (work == 0) & (nothing | (is_read > STACK))
+    return feeds

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import time
 import zipfile
@@ -16,7 +17,7 @@ from envs.placer_result import PlacerResult
 from envs.prepared_problem import Incumbent
 from graphs.foundation.by_name import Named
 from graphs.foundation.errors import InputError
-from graphs.foundation.files import check_writable, replace_whole
+from graphs.foundation.files import check_writable, write_whole
 from graphs.foundation.interrupts import Interrupts
 from graphs.problem import STEP_TIME, Problem
 from placers.search.evaluations import Evaluations
@@ -101,12 +102,9 @@ def _save(search: Search, path: Path, label: str) -> None:
     }  # fmt: skip
     arrays: dict[str, Any] = {key: getattr(search, key) for key in search.saved}
     arrays |= {"about": np.array(json.dumps(about)), "best": evaluations.best}
-
-    def write(unfinished: Path) -> None:
-        with unfinished.open("wb") as out:  # numpy would add .npz to a name
-            np.savez(out, **arrays)
-
-    replace_whole(path, write)
+    content = io.BytesIO()
+    np.savez(content, **arrays)
+    write_whole(path, content.getvalue())
 
 
 def _load(search: Search, path: Path, label: str) -> None:

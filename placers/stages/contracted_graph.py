@@ -38,7 +38,10 @@ class ContractedGraph:
     @classmethod
     def of(cls, problem: Problem, costs: Costs, label: Ints | None = None) -> ContractedGraph:
         """The contracted graph of a problem, where units of one label, (units,), are one node from the start."""
-        label = _strongly_connected(problem, np.arange(problem.graph.num_units) if label is None else label)
+        label = np.arange(problem.graph.num_units) if label is None else label
+        edges, count = _forward_edges(problem, label), int(label.max(initial=-1)) + 1
+        adjacency = coo_array((np.ones(len(edges)), (edges[:, 0], edges[:, 1])), shape=(count, count))
+        label = connected_components(adjacency, connection="strong")[1].astype(np.int64)[label]  # cycles are one
         label = np.unique(_with_free_ones_joined(problem, costs, label), return_inverse=True)[1].astype(np.int64)
         of_op = label[problem.graph.units]
         seconds = np.zeros((int(label.max(initial=-1)) + 1, len(problem.cluster)))
@@ -50,25 +53,19 @@ class ContractedGraph:
         return len(self.seconds)
 
     @cached_property
-    def first_op(self) -> Ints:
-        """(nodes,) the topological position of each node's first op."""
-        first = np.full(len(self), len(self.problem.graph))
-        np.minimum.at(first, self.node_of_unit, self.problem.units.first_position)
-        return first
-
-    @cached_property
     def order(self) -> list[int]:
         """A topological order, depth first: nodes that waited for a node alone come right after it."""
+        first_op = np.full(len(self), len(self.problem.graph))  # (nodes,) its topological position
+        np.minimum.at(first_op, self.node_of_unit, self.problem.units.first_position)
         following: list[list[int]] = [[] for _ in range(len(self))]
         awaited = np.bincount(self.edges[:, 1], minlength=len(self)).tolist()
         for producer, consumer in self.edges.tolist():
             following[producer].append(consumer)
-        by_first_op = np.argsort(self.first_op).tolist()
-        waiting = [node for node in by_first_op if not awaited[node]]
+        waiting = [node for node in np.argsort(first_op).tolist() if not awaited[node]]
         order: list[int] = []
         while waiting:
             order.append(waiting.pop())
-            for node in sorted(following[order[-1]], key=self.first_op.__getitem__, reverse=True):
+            for node in sorted(following[order[-1]], key=first_op.__getitem__, reverse=True):
                 awaited[node] -= 1
                 if not awaited[node]:
                     waiting.append(node)
@@ -89,16 +86,6 @@ def _forward_edges(problem: Problem, label: Ints) -> Ints:
     between = np.unique(of_op[edges], axis=0).reshape(-1, 2)
     kept: Ints = between[between[:, 0] != between[:, 1]]
     return kept
-
-
-def _strongly_connected(problem: Problem, label: Ints) -> Ints:
-    """(units,) labels, where those on a cycle of the forward edges are one."""
-    edges = _forward_edges(problem, label)
-    count = int(label.max(initial=-1)) + 1
-    adjacency = coo_array((np.ones(len(edges)), (edges[:, 0], edges[:, 1])), shape=(count, count))
-    _, component = connected_components(adjacency, connection="strong")
-    together: Ints = component.astype(np.int64)[label]
-    return together
 
 
 def _with_free_ones_joined(problem: Problem, costs: Costs, label: Ints) -> Ints:

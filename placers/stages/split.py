@@ -106,7 +106,6 @@ def best_split(
     kinds = DeviceKinds.of(contracted, limits)
     rounding = ROUNDING * float(kinds.net_seconds.sum(axis=0).max(initial=0.0))
     program = _Program(contracted, ideals, kinds, at_most * (1 + SLACK) + rounding)
-    program.solve()
     least = float(program.best[-1, -1])
     return (least, program.backtracked()) if np.isfinite(least) else None
 
@@ -158,10 +157,7 @@ class _Program:
         self.best = np.full((count, kinds.states), np.inf)
         self.best[0] = 0.0
         self._searches = 0
-
-    def solve(self) -> None:
-        """Fill `best`, smaller ideals first."""
-        for ideal in range(1, len(self.best)):
+        for ideal in range(1, count):  # smaller ones first
             _relax(ideal, self._measure(ideal), self.given, self.parts, self.best)
 
     def backtracked(self) -> Ints:

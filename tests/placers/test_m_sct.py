@@ -11,8 +11,8 @@ from graphs.cluster import Cluster, Device
 from graphs.op_graph import OpGraph
 from graphs.problem import Problem
 from placers import m_sct
-from placers.m_etf import EarliestTaskFirst
-from placers.m_sct import SmallCommunicationTimes, WaitingDevices, favourite_edges, relaxed_choices
+from placers.m_etf import EarliestTaskFirst, WaitingDevices
+from placers.m_sct import SmallCommunicationTimes, favourite_edges, relaxed_choices
 from placers.solvers.list_scheduling import Schedule, Tasks
 from tests.oracle.toys import random_graph, toy_cluster, toy_graph
 
