@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
+from typing import Annotated
 
 import cyclopts
 
@@ -12,14 +14,15 @@ from evaluation.record import Failure
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
 
+WriteOnly = Annotated[bool, cyclopts.Parameter(negative="")]
+
 
 def run(study: Callable[..., Path], name: str, about: str | None) -> None:
-    """A study's command line; errors of input in a sentence, exit code 2, and 130 if interrupted."""
+    """Run a study's command line: an input error is one sentence with exit code 2; 130 is an interruption."""
     app = cyclopts.App(name=name, help=about, result_action="return_value", suppress_keyboard_interrupt=False)
     app.default(study)
     try:
-        path = app(sys.argv[1:])
-        if path is not None:  # as after --help
+        if (path := app(sys.argv[1:])) is not None:  # None after --help
             print(path)
     except InputError as error:
         print(error, file=sys.stderr)
@@ -30,7 +33,7 @@ def run(study: Callable[..., Path], name: str, about: str | None) -> None:
 
 
 def names_in(names: str, what: str, known: Collection[str]) -> list[str]:
-    """The names in a text, with commas between them. Raises InputError, saying what is meant, for an unknown one."""
+    """The comma-separated names in a text; `what` says in an InputError what kind of name is unknown."""
     found = [name for name in names.split(",") if name]
     for name in found:
         if name not in known:
@@ -38,7 +41,13 @@ def names_in(names: str, what: str, known: Collection[str]) -> list[str]:
     return found
 
 
+def command_of(study: str, **options: object) -> str:
+    """The command line that writes a study's document with these options."""
+    words = [word for name, value in options.items() for word in (f"--{name.replace('_', '-')}", str(value))]
+    return shlex.join(["python", "-m", f"evaluation.studies.{study}", *words])
+
+
 def report(failures: Iterable[Failure]) -> None:
-    """Say who failed, to stderr."""
+    """Print the failures to stderr."""
     for failure in failures:
         print(f"{failure.placer} on {failure.problem}: {failure.reason}", file=sys.stderr)

@@ -37,7 +37,7 @@ def trained(recipe: Recipe, problems: Sequence[Problem], folder: Path, seed: int
 def placed(
     placers: Sequence[Placer | str], problems: Sequence[Problem], budgets: dict[str, int], seed: int
 ) -> tuple[Record, ...]:
-    """Records of placers, which have one simulation or those of `budgets`. Raises InputError if one fails."""
+    """Records of placers; each may simulate once, or as `budgets` says. Raises InputError if one fails."""
     done = compare(placers, problems, budget=budgets, seeds=(seed,), quiet=True)
     if done.failures:
         raise InputError(f"{done.failures[0].placer} on {done.failures[0].problem}: {done.failures[0].reason}")
@@ -47,9 +47,9 @@ def placed(
 def compared(
     journal: Path, allowed: Mapping[str, int], problems: Problems, *, about: str, seeds: int = 1, workers: int = 1
 ) -> list[Failure]:
-    """Do what a journal does not hold yet; who failed is tried again each time, and returned.
+    """Do what a journal does not hold yet; failures are tried again each time, and returned.
 
-    `allowed` says who places, by spec, and how much each may simulate; a progress bar says what it is `about`.
+    `allowed` maps each placer's spec to its budget of simulations; a progress bar says what it is `about`.
     """
     done = {record.case for record in records(journal, allowed)}
     wanted = {name: [(name, placer, seed) for placer in allowed for seed in range(seeds)] for name in problems}
@@ -65,7 +65,7 @@ def compared(
 
 
 def check_policy(out: Path) -> None:
-    """Make a study's folder, all of whose journals are of one released policy.
+    """Make a study's folder; all its journals are of one released policy.
 
     Raises InputError if the folder is of another policy than the one that is released now, or there is none.
     """

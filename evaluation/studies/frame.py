@@ -1,4 +1,4 @@
-"""Frame: the seconds of whoever placed, by seed and problem, and ratios of them with intervals.
+"""Frame: step times by placer, seed and problem, and their ratios with intervals.
 
 frame = Frame.of((record.placer, record) for record in records)
 frame.ratio("heft", "metis")                          # over seeds and problems
@@ -20,7 +20,7 @@ from evaluation.record import Failure, Record
 from evaluation.statistics import Estimate, crossed, estimate, geometric_mean
 from graphs.op_graph import Bools, Floats
 
-EQUAL_TIMES = 1e-3  # a relative difference of two step times that is none: of what is faster, or slower
+EQUAL_TIMES = 1e-3  # two step times with a smaller relative difference are equal
 
 
 @dataclass(frozen=True)
@@ -38,12 +38,12 @@ class Against:
 class Frame:
     """Seconds of the objective; infinite where a plan does not fit, NaN where there is none.
 
-    Whoever placed is named by anything that can be the key of a dictionary. A name may also stand for several others,
-    as their best: of each problem the least of their means.
+    The name of a placer is any key of a dictionary. A name may also stand for the best of several placers: for each
+    problem the least of their means.
     """
 
     problems: tuple[str, ...]
-    seconds: Mapping[Hashable, Mapping[int, Floats]]  # whoever placed, seed -> (problems,)
+    seconds: Mapping[Hashable, Mapping[int, Floats]]  # placer -> seed -> (problems,)
     best_of: Mapping[Hashable, Sequence[Hashable]] = field(default_factory=dict)
 
     @classmethod
@@ -55,7 +55,7 @@ class Frame:
         seeds: Iterable[int] = (),
         best_of: Mapping[Hashable, Sequence[Hashable]] | None = None,
     ) -> Frame:
-        """Of records, and who each is of; rows and columns are in their order, after those that are given.
+        """From placers and their records; rows and columns keep this order, after the given seeds and problems.
 
         A failure counts as a plan that does not fit.
         """
@@ -72,18 +72,18 @@ class Frame:
 
     @cached_property
     def means(self) -> Mapping[Hashable, Floats]:
-        """(problems,) geometric mean over seeds of whoever placed; infinite if a plan of any seed does not fit."""
-        nobody = np.full(len(self.problems), np.nan)
+        """Of each placer, (problems,) geometric means over seeds; infinite if a plan of any seed does not fit."""
+        absent = np.full(len(self.problems), np.nan)
         found = {who: _means(self.table(who)) for who in self.seconds}
         best = {
-            who: np.fmin.reduce([nobody, *(found[each] for each in some if each in found)])
+            who: np.fmin.reduce([absent, *(found[each] for each in some if each in found)])
             for who, some in self.best_of.items()
         }
-        return defaultdict(lambda: nobody, found | best)
+        return defaultdict(lambda: absent, found | best)
 
     @cached_property
     def num_seeds(self) -> int:
-        """How many there are of anybody."""
+        """The number of seeds that any placer has."""
         return len({seed for rows in self.seconds.values() for seed in rows})
 
     def table(self, who: Hashable) -> Floats:
@@ -99,7 +99,7 @@ class Frame:
     def ratios(self, own: Hashable, rival: Hashable | Floats) -> Floats:
         """(seeds, problems) ratios where both plans fit, else NaN, of the seeds that both have.
 
-        The rival is somebody in the frame, or (problems,) seconds.
+        The rival is a placer in the frame, or (problems,) seconds.
         """
         return _ratio(*self._paired(own, rival))
 
@@ -133,7 +133,7 @@ class Frame:
         return {self.problems[column] for column in np.flatnonzero(there.any(axis=0))}
 
     def unfit(self, who: Hashable, problems: Collection[str] | None = None) -> int:
-        """On how many problems a plan does not fit, of whichever seed."""
+        """On how many problems the plan of any seed does not fit."""
         return int(np.isinf(self.means[who][self.columns(problems)]).sum())
 
     def fitting(self, who: Hashable) -> float:

@@ -1,7 +1,7 @@
 """The runner of a study's work: pieces that are done once, and resume where they were stopped.
 
-A study's folder holds `settings.json`, its size. Of what the work gives it keeps JSON files in `pieces/`, the runs of
-trainings in `runs/`, and journals of comparisons (`evaluation.studies.comparisons`); what is there is not done again.
+A study's folder holds `settings.json`, its size; results as JSON files in `pieces/`; training runs in `runs/`; and
+journals of comparisons (`evaluation.studies.comparisons`). What is there is not done again.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from operator import methodcaller
 from pathlib import Path
 from typing import NoReturn, Protocol, TypeVar
 
@@ -26,7 +27,7 @@ Kept = TypeVar("Kept", bound=msgspec.Struct)
 
 
 class Piece(Protocol):
-    """Work of which the study's folder tells whether it is done."""
+    """Work; the study's folder shows whether it is done."""
 
     @property
     def name(self) -> str:
@@ -52,26 +53,26 @@ class KeptPiece:
 
     @property
     def name(self) -> str:
-        """As its file."""
+        """The name of its file."""
         return self.path.stem
 
     @property
     def is_done(self) -> bool:
-        """Whether there is the file."""
+        """Whether the file exists."""
         return self.path.exists()
 
     def do(self) -> None:
-        """Do it whole."""
+        """Do all of it, and write the file."""
         result = self.work()
         self.path.parent.mkdir(exist_ok=True)
         write_whole(self.path, msgspec.json.encode(result))
 
 
 def pieces_done(pieces: Sequence[Some], workers: int = 1) -> Generator[Some]:
-    """Do the pieces that are not done yet, and yield all: those that were first, then each when it is.
+    """Do the pieces that are not done yet, and yield all: first those done before, then each when it is done.
 
-    With several workers, to stop is to end them at once: each keeps what it has saved so far. Raises what a piece
-    raises, and InputError if its process was killed twice.
+    A stop ends all workers at once; each keeps what it has saved so far. Raises what a piece raises, and InputError if
+    its process was killed twice.
     """
     left = [piece for piece in pieces if not piece.is_done]
     yield from (piece for piece in pieces if piece not in left)
@@ -84,12 +85,6 @@ def pieces_done(pieces: Sequence[Some], workers: int = 1) -> Generator[Some]:
             yield piece
 
 
-def do_all(pieces: Sequence[Piece]) -> None:
-    """Do the pieces that are not done yet."""
-    for _ in pieces_done(pieces):
-        pass
-
-
 def _one_by_one(pieces: Sequence[Some], bar: tqdm[NoReturn]) -> Generator[Some]:
     for piece in pieces:
         bar.set_postfix_str(piece.name)
@@ -98,15 +93,12 @@ def _one_by_one(pieces: Sequence[Some], bar: tqdm[NoReturn]) -> Generator[Some]:
 
 
 def _shared(pieces: Sequence[Some], workers: int) -> Generator[Some]:
-    with closing(in_processes(_do, pieces, workers)) as done:  # at once, not when the last traceback is forgotten
+    # closed at once, not when the last traceback is collected
+    with closing(in_processes(methodcaller("do"), pieces, workers)) as done:
         for piece, result in done:
             if isinstance(result, Killed):
                 raise InputError(f"{piece.name}: {result.reason}; the same command resumes")
             yield piece
-
-
-def _do(piece: Piece) -> None:
-    piece.do()
 
 
 def keep_size(out: Path, size: object) -> None:

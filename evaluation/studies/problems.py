@@ -1,4 +1,4 @@
-"""The problems of studies; each model is captured once in a process, whoever asks for it and however it is grouped."""
+"""The problems of studies; each model is captured once in a process, for all groupings."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from graphs.suites import suite_specs
 from training.problem_sets import load_problems
 from training.recipe import ProblemSet
 
-Problems = Mapping[str, Callable[[], Problem]]  # by name; made only where something is left to be done
+Problems = Mapping[str, Callable[[], Problem]]  # by name; a problem is built only if work on it is left
 
 
 def problems_of(pairs: Iterable[tuple[str, str]], groups: int) -> Problems:

@@ -27,15 +27,16 @@ from evaluation.studies.released.parts import (
     PARTS,
     REFERENCE,
     SEARCH,
+    TARGETS,
     TUNED,
     Entry,
+    Target,
     budgets,
     is_kept_aside,
     load_part,
     part_of,
     profile_problems,
 )  # fmt: skip
-from evaluation.studies.released.targets import TARGETS, Target
 from evaluation.task import Task
 from graphs.formats.pipedream import Layer, LayerProfile, save_layer_profile
 from graphs.foundation.errors import InputError

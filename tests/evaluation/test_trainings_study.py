@@ -17,21 +17,12 @@ from evaluation.studies.command import run
 from evaluation.studies.frame import Against, Frame
 from evaluation.studies.pieces import pieces_done
 from evaluation.studies.released import parts as released_parts
-from evaluation.studies.released.parts import BEST, BEST_CHEAP, CHEAP, FEW, GREEDY, Entry, part_of
-from evaluation.studies.released.targets import Target
+from evaluation.studies.released.parts import BEST, BEST_CHEAP, CHEAP, FEW, GREEDY, Entry, Target, part_of
 from evaluation.studies.trainings import __main__ as trainings
-from evaluation.studies.trainings import results as trainings_results
+from evaluation.studies.trainings import document as trainings_document
 from evaluation.studies.trainings import runs as trainings_runs
 from evaluation.studies.trainings.__main__ import study
-from evaluation.studies.trainings.document import save, within
-from evaluation.studies.trainings.results import (
-    SPECIAL_NAMES,
-    ZERO_SHOT,
-    SeedFindings,
-    load_findings,
-    special_names,
-    special_places,
-)  # fmt: skip
+from evaluation.studies.trainings.document import SPECIAL_NAMES, ZERO_SHOT, SeedFindings, load_findings, save, within
 from evaluation.studies.trainings.runs import (
     CLUSTERS,
     Training,
@@ -39,6 +30,8 @@ from evaluation.studies.trainings.runs import (
     is_released,
     of_seed,
     released,
+    special_names,
+    special_places,
     specialised,
     specialist,
 )  # fmt: skip
@@ -229,9 +222,9 @@ def tiny(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
     monkeypatch.setattr(trainings, "load_recipe", lambda _: TINY)
     monkeypatch.setattr(trainings_runs, "training_problems", lambda chosen, seed: problems_of(2, len(chosen.clusters)))
     monkeypatch.setattr(released_parts, "suite_problems", suite)
-    monkeypatch.setattr(trainings_results, "heldout", lambda: (("ptb:a=1", "x"), ("nmt:a=1", "x"), ("ptb:a=1", "y")))
+    monkeypatch.setattr(trainings_runs, "heldout", lambda: (("ptb:a=1", "x"), ("nmt:a=1", "x"), ("ptb:a=1", "y")))
     monkeypatch.setattr(study_problems, "tied", tied)
-    for module in (released_parts, trainings_results):
+    for module in (released_parts, trainings_document, trainings_runs):
         monkeypatch.setattr(module, "CHEAP", ("heft", "human_expert"))
     monkeypatch.setattr(Training, "do", noted)
     return trained

@@ -7,18 +7,17 @@ Ctrl-C stops it, and the same command resumes. The folder then holds `decides.md
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 from typing import Annotated
 
 import cyclopts
 import numpy as np
 
-from evaluation.studies.command import names_in, run
+from evaluation.studies.command import WriteOnly, command_of, names_in, run
 from evaluation.studies.decides.document import VariantFindings, save
 from evaluation.studies.decides.runs import CHEAP, VariantResult, pieces
 from evaluation.studies.decides.variants import BASE, VARIANTS, DecidesSize
-from evaluation.studies.pieces import do_all, keep_size, load_pieces, load_size
+from evaluation.studies.pieces import keep_size, load_pieces, load_size, pieces_done
 from graphs.foundation.errors import InputError
 
 DEFAULT = DecidesSize()
@@ -30,7 +29,7 @@ def study(
     seeds: int = 3,
     out: Path = Path("runs/studies/decides"),
     document: Path | None = None,
-    write_only: Annotated[bool, cyclopts.Parameter(negative="")] = False,
+    write_only: WriteOnly = False,
     settings: Annotated[DecidesSize, cyclopts.Parameter(name="*")] = DEFAULT,
 ) -> Path:
     """Train variants of a recipe, and compare them with it on graphs that none of them saw.
@@ -50,13 +49,13 @@ def study(
     chosen = [name for name in VARIANTS if name == BASE or name in (named or VARIANTS)]
     if not write_only:
         keep_size(out, settings)
-        do_all(pieces(out, settings, chosen, seeds))
+        list(pieces_done(pieces(out, settings, chosen, seeds)))
     size, done = load_size(out, DecidesSize), load_pieces(out, VariantResult)
     found = VariantFindings(size, [one for one in done if one.variant in (CHEAP, *chosen) and one.seed < seeds])
     if BASE not in found.variants or not np.isfinite(found.cheap_seconds).any():
         raise InputError(f"{out}: the base and the cheap placers, with which all is compared, are not done yet")
-    command = ["python", "-m", "evaluation.studies.decides", "--seeds", str(seeds)]
-    return save(found, document or out, shlex.join(command + ["--variants", variants] * bool(named)))
+    command = command_of("decides", seeds=seeds, **({"variants": variants} if named else {}))
+    return save(found, document or out, command)
 
 
 if __name__ == "__main__":

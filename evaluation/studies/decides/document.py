@@ -14,16 +14,8 @@ from matplotlib.figure import Figure
 from evaluation.drawing.figures import BLUE, GREY, ORANGE
 from evaluation.reporting.findings import than
 from evaluation.statistics import Estimate
-from evaluation.studies.decides.runs import (
-    BEST,
-    CHEAP,
-    CHEAP_PLACERS,
-    GREEDY,
-    PASSES,
-    UNSEEN,
-    VariantResult,
-    passes_name,
-)
+from evaluation.studies.decides import runs
+from evaluation.studies.decides.runs import BEST, CHEAP, GREEDY, VariantResult, passes_name
 from evaluation.studies.decides.variants import BASE, CLUSTERS, FAMILIES, GROUPS, VARIANTS, DecidesSize, base_recipe
 from evaluation.studies.document import save_document
 from evaluation.studies.frame import Frame, family_of
@@ -42,7 +34,7 @@ class VariantFindings:
 
     @cached_property
     def frame(self) -> Frame:
-        """Whoever placed is a variant and one of its placers."""
+        """Its placers are pairs of a variant and a placer."""
         return Frame.of(((piece.variant, record.placer), record) for piece in self.pieces for record in piece.records)
 
     @cached_property
@@ -60,7 +52,7 @@ class VariantFindings:
     @cached_property
     def cheap_seconds(self) -> Floats:
         """(problems,) the least step seconds of a cheap placer's plan that fits."""
-        return self.frame.best((CHEAP, placer) for placer in CHEAP_PLACERS)
+        return self.frame.best((CHEAP, placer) for placer in runs.CHEAP_PLACERS)
 
     def of(self, variant: str) -> list[VariantResult]:
         """A piece per seed."""
@@ -69,10 +61,6 @@ class VariantFindings:
     def over_base(self, variant: str, placer: str) -> Estimate:
         """Step times over those of the base of the same seed."""
         return self.frame.ratio((variant, placer), (BASE, placer))
-
-    def over_one_pass(self, passes: int) -> Estimate:
-        """Step times of the base after passes over those after one."""
-        return self.frame.ratio((BASE, passes_name(passes)), (BASE, passes_name(PASSES[0])))
 
     def over_cheap(self, variant: str, placer: str, families: Collection[str] = ()) -> Estimate:
         """Step times over those of the best cheap placer of each problem, of some families or of all."""
@@ -112,8 +100,8 @@ def save(found: VariantFindings, folder: Path, command: str) -> Path:
         command=command, found=found, size=found.size, ppo=recipe.ppo, imitation=recipe.imitation,
         labels={name: variant.label for name, variant in VARIANTS.items()},
         done={name: len(found.of(name)) for name in found.variants}, verdict=verdict, than=than,
-        passes_name=passes_name, base=BASE, greedy=GREEDY, best=BEST, passes=PASSES, cheap=CHEAP_PLACERS,
-        families=FAMILIES, clusters=CLUSTERS, groups=GROUPS, unseen=UNSEEN, plot=PLOT,
+        passes_name=passes_name, base=BASE, greedy=GREEDY, best=BEST, passes=runs.PASSES, cheap=runs.CHEAP_PLACERS,
+        families=FAMILIES, clusters=CLUSTERS, groups=GROUPS, unseen=runs.UNSEEN, plot=PLOT,
     )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""The work of the study of what decides: the cheap placers, and each variant trained and judged with each seed."""
+"""The work of the study of what decides: the cheap placers, and each variant trained and tested with each seed."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class AfterPasses:
         """In records."""
         return passes_name(self.passes)
 
-    def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> PlacerResult:  # noqa: ARG002  # nothing is tried
+    def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> PlacerResult:  # noqa: ARG002  # nothing is simulated
         """Without a simulation."""
         batch = self.policy.stack([self.policy.view(problem)])
         after = self.policy.decode(batch, np.ones(1), np.full(1, HIGHEST_FILL), seed, passes=self.passes)

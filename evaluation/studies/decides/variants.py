@@ -1,4 +1,4 @@
-"""The recipe of the study of what decides, and its variants: one change each, the most telling first."""
+"""The recipe of the study of what decides, and its variants: one change each, the most informative first."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _imitation_alone(recipe: Recipe) -> Recipe:
 
 
 def _one_shot(network: str) -> Callable[[Recipe], Recipe]:
-    """GDP's policy, which imitates nobody."""
+    """GDP's policy, without imitation."""
     return _change(placer="gdp", network=network, imitation=Imitation())
 
 

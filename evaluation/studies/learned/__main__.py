@@ -8,17 +8,14 @@ for. It needs the released policy (`placers/released`).
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
 
-import cyclopts
 import msgspec
 
 from evaluation.journal import records
 from evaluation.record import Failure
-from evaluation.studies.command import report, run
+from evaluation.studies.command import WriteOnly, command_of, report, run
 from evaluation.studies.comparisons import check_policy, compared
 from evaluation.studies.learned.document import save
 from evaluation.studies.learned.suite import SuiteFindings
@@ -45,9 +42,9 @@ def study(
     out: Path = Path("runs/studies/learned"),
     workers: int = 1,
     document: Path | None = None,
-    write_only: Annotated[bool, cyclopts.Parameter(negative="")] = False,
+    write_only: WriteOnly = False,
 ) -> Path:
-    """Let placers, learned ones and others, place the problems of suites, and write down what the papers' claims get.
+    """Let placers, learned ones and others, place the problems of suites, and check the papers' claims.
 
     Args:
         suites: names, with commas between them.
@@ -72,21 +69,20 @@ def study(
     found = [suite for suite in every if suite.done]
     if not found:
         raise InputError(f"{out}: nothing is done yet of {suites}")
-    command = ["python", "-m", "evaluation.studies.learned", "--suites", suites, "--budget", str(budget)]
-    command += ["--seeds", str(seeds), "--groups", str(groups)]
-    command += ["--placers", placers] * (placers != PLACERS)
-    return save(found, document or out, shlex.join(command), budget=budget, groups=groups)
+    others = {} if placers == PLACERS else {"placers": placers}
+    command = command_of("learned", suites=suites, budget=budget, seeds=seeds, groups=groups, **others)
+    return save(found, document or out, command, budget=budget, groups=groups)
 
 
 def load_suite(suite: str, out: Path, allowed: Mapping[str, int], *, groups: int, seeds: int) -> SuiteFindings:
-    """What is done of a suite by those who may simulate this much. Raises InputError for a damaged journal."""
+    """What is done of a suite by placers with these budgets. Raises InputError for a damaged journal."""
     journal = _journal(suite, out, groups)
     problems = tuple(suite_problems(suite, groups))
     return SuiteFindings(suite, problems, tuple(allowed), seeds, records(journal, allowed), _failures(journal))
 
 
 def _do(suite: str, out: Path, allowed: Mapping[str, int], *, groups: int, seeds: int, workers: int) -> list[Failure]:
-    """Do what is left of a suite; who failed is kept next to the journal, and returned."""
+    """Do what is left of a suite; failures are kept next to the journal, and returned."""
     journal = _journal(suite, out, groups)
     problems = suite_problems(suite, groups)
     failures = compared(journal, allowed, problems, about=suite, seeds=seeds, workers=workers)
@@ -100,7 +96,7 @@ def _journal(suite: str, out: Path, groups: int) -> Path:
 
 
 def _failures(journal: Path) -> list[Failure]:
-    """Who failed when a journal was last resumed."""
+    """The failures when a journal was last resumed."""
     path = journal.with_suffix(".failures.json")
     return msgspec.json.decode(path.read_bytes(), type=list[Failure]) if path.is_file() else []
 

@@ -36,7 +36,7 @@ class Claim:
 
     def measured(self, suite: SuiteFindings) -> Measured:
         """What was measured, if both have tried any problem."""
-        if not suite.both(self.placer, self.rival):
+        if not suite.frame.against(self.placer, self.rival).problems:
             return Measured("-", "not measured")
         return self.measure(suite, self.placer, self.rival)
 
@@ -49,8 +49,8 @@ def on_problems(least: int, *, or_equal: bool = False) -> Measure:
     """The mean over seeds is faster on at least `least` problems, or fits where the rival's plans do not."""
 
     def measure(suite: SuiteFindings, placer: str, rival: str) -> Measured:
-        count = suite.wins(placer, rival, or_equal=or_equal)
-        return Measured(f"{count} of {suite.both(placer, rival)}", "met" if count >= least else "not met")
+        count, problems = suite.wins(placer, rival, or_equal=or_equal), suite.frame.against(placer, rival).problems
+        return Measured(f"{count} of {problems}", "met" if count >= least else "not met")
 
     return measure
 
@@ -69,7 +69,7 @@ def less_time(most: float) -> Measure:
 
 
 def fewer_simulations(least: float) -> Measure:
-    """`least` times fewer simulations until the rival's best, in part if it did not always come so far."""
+    """`least` times fewer simulations until the rival's best, in part if it did not always reach that."""
 
     def measure(suite: SuiteFindings, placer: str, rival: str) -> Measured:
         fewer = suite.fewer(placer, rival)

@@ -16,7 +16,6 @@ from evaluation.drawing.figures import BLUE, GREEN, GREY, ORANGE, PURPLE, RED
 from evaluation.record import Record
 from evaluation.statistics import geometric_mean
 from evaluation.studies.document import Plot, across_simulations, save_document
-from evaluation.studies.frame import cluster_of, graph_of
 from evaluation.studies.learned.claims import CLAIMS, COLOCRL, GDP, HDP, PLACETO
 from evaluation.studies.learned.suite import EXPERT, SuiteFindings
 from graphs.op_graph import Floats
@@ -42,18 +41,14 @@ def save(suites: Sequence[SuiteFindings], folder: Path, command: str, *, budget:
         command=command, suites=suites, budget=budget, groups=groups, seeds=max(suite.seeds for suite in suites),
         about={suite.name: (inspect.getdoc(SUITES[suite.name]) or "").partition("\n")[0] for suite in suites},
         claims=[(claim, suite) for claim in CLAIMS for suite in suites if suite.name == claim.suite],
-        plot=PLOT if drawable else "", expert=EXPERT, alone=_alone, median=_median, mean_seconds=_mean_seconds,
-        short_name=short_name, graph_of=graph_of, cluster_of=cluster_of,
+        plot=PLOT if drawable else "", expert=EXPERT, alone=_alone, median=np.median, mean_seconds=_mean_seconds,
+        short_name=short_name,
     )  # fmt: skip
 
 
 def _alone(suite: SuiteFindings) -> dict[str, str]:
     """The placers of the table by problem, and their short names."""
     return {placer: short_name(placer) for placer in suite.placers if placer.endswith(FINETUNED) or placer in ALONE}
-
-
-def _median(records: Sequence[Record], field: str) -> float:
-    return float(np.median([getattr(record, field) for record in records]))
 
 
 def _mean_seconds(records: Sequence[Record]) -> float:

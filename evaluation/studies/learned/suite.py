@@ -17,15 +17,15 @@ from evaluation.statistics import Estimate, crossed, geometric_mean, until
 from evaluation.studies.frame import EQUAL_TIMES, Frame, faster
 from graphs.op_graph import Floats
 
-EXPERT = "human_expert"  # what all others are measured by
+EXPERT = "human_expert"  # the placer that all others are compared with
 
 
 @dataclass(frozen=True)
 class Fewer:
     """How many times fewer simulations a placer needs until it has what was a rival's best."""
 
-    ratio: Estimate  # geometric mean of the rival's simulations over its own, where it came so far
-    reached: int  # pairs of a problem and a seed in which it came so far
+    ratio: Estimate  # geometric mean of the rival's simulations over its own, where it reached that
+    reached: int  # pairs of a problem and a seed in which it reached that
     pairs: int  # in which the rival found a plan that fits, and this one is done, or failed
 
 
@@ -47,13 +47,13 @@ class SuiteFindings:
 
     @cached_property
     def failed(self) -> list[Failure]:
-        """Those asked for that gave no plan, and have none by now."""
+        """Failures of what was asked for, where there is still no plan."""
         asked = (each for each in self.failures if self._is_asked(each))
         return [each for each in asked if (each.problem, each.placer, each.seed) not in self.done]
 
     @cached_property
     def frame(self) -> Frame:
-        """Whoever placed is a placer."""
+        """Of all that was asked for, with failures."""
         every: list[Record | Failure] = [*self.failed, *self.done.values()]
         return Frame.of(((each.placer, each) for each in every), problems=self.problems, seeds=range(self.seeds))
 
@@ -74,10 +74,6 @@ class SuiteFindings:
         absent = {p: [seed for seed in range(self.seeds) if (p, placer, seed) not in there] for p in self.problems}
         return {problem: seeds for problem, seeds in absent.items() if seeds}
 
-    def has_failed(self, placer: str, problem: str) -> bool:
-        """Whether it gave no plan with some seed."""
-        return any((each.placer, each.problem) == (placer, problem) for each in self.failed)
-
     def undone(self) -> Iterator[tuple[str, tuple[int, ...], list[str]]]:
         """Each placer with the problems that lack the same seeds, and these."""
         for placer in self.placers:
@@ -85,10 +81,6 @@ class SuiteFindings:
             for problem, seeds in self.missing(placer).items():
                 by_seeds.setdefault(tuple(seeds), []).append(problem)
             yield from ((placer, seeds, problems) for seeds, problems in by_seeds.items())
-
-    def both(self, placer: str, rival: str) -> int:
-        """How many problems both have tried."""
-        return self.frame.against(placer, rival).problems
 
     def wins(self, placer: str, rival: str, *, or_equal: bool = False) -> int:
         """On how many problems its mean over seeds is faster, or it fits where the rival does not.
@@ -106,7 +98,7 @@ class SuiteFindings:
 
     def fewer(self, placer: str, rival: str) -> Fewer:
         """The simulations until the rival's best of the same problem and seed, over the rival's own."""
-        ratios, pairs = np.zeros((self.seeds, len(self.problems))), 0  # 0: it never came so far
+        ratios, pairs = np.zeros((self.seeds, len(self.problems))), 0  # 0: never reached
         undone = self.missing(placer)
         for seed, column in np.ndindex(ratios.shape):
             own, other = (self.done.get((self.problems[column], each, seed)) for each in (placer, rival))

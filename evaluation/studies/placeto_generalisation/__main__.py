@@ -7,15 +7,14 @@ Ctrl-C stops it, and the same command resumes. The folder then holds `placeto.md
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 from typing import Annotated
 
 import cyclopts
 import msgspec
 
-from evaluation.studies.command import names_in, run
-from evaluation.studies.pieces import do_all, keep_size, load_pieces, load_size
+from evaluation.studies.command import WriteOnly, command_of, names_in, run
+from evaluation.studies.pieces import keep_size, load_pieces, load_size, pieces_done
 from evaluation.studies.placeto_generalisation.document import FamilyFindings, save
 from evaluation.studies.placeto_generalisation.methods import FamilyResult, PlacetoSize, pieces
 from graphs.foundation import by_name
@@ -31,7 +30,7 @@ def study(
     seeds: int = 3,
     out: Path = Path("runs/studies/placeto"),
     document: Path | None = None,
-    write_only: Annotated[bool, cyclopts.Parameter(negative="")] = False,
+    write_only: WriteOnly = False,
     settings: Annotated[PlacetoSize, cyclopts.Parameter(name="*")] = DEFAULT,
 ) -> Path:
     """Train Placeto and ColocRL's RNN on families, and compare them on graphs that they never saw.
@@ -50,15 +49,14 @@ def study(
         raise InputError("a study needs at least one family and one seed")
     if not write_only:
         keep_size(out, settings)
-        do_all(pieces(out, settings, chosen, seeds))
+        list(pieces_done(pieces(out, settings, chosen, seeds)))
     size, done = load_size(out, PlacetoSize), load_pieces(out, FamilyResult)
     asked = [result for result in done if result.family in chosen and result.seed < seeds]
     if not asked:
         raise InputError(f"{out}: nothing is done yet of {families}")
     found = FamilyFindings(size, sorted(asked, key=lambda result: chosen.index(result.family)))
-    command = ["python", "-m", "evaluation.studies.placeto_generalisation", "--families", families, "--seeds"]
     write_whole(out / "placeto_records.json", msgspec.json.encode({"settings": size, "pieces": found.results}))
-    return save(found, document or out, shlex.join([*command, str(seeds)]))
+    return save(found, document or out, command_of("placeto_generalisation", families=families, seeds=seeds))
 
 
 if __name__ == "__main__":

@@ -22,17 +22,8 @@ from evaluation.reporting.findings import SAME
 from evaluation.statistics import Estimate, bootstrap_interval, estimate, geometric_mean, until
 from evaluation.studies.document import save_document
 from evaluation.studies.frame import Frame
-from evaluation.studies.placeto_generalisation.methods import (
-    CLASSICAL,
-    PLACETO,
-    PPO,
-    RNN,
-    SEARCH,
-    FamilyResult,
-    Kind,
-    PlacetoSize,
-    Point,
-)  # fmt: skip
+from evaluation.studies.placeto_generalisation import methods
+from evaluation.studies.placeto_generalisation.methods import PLACETO, PPO, RNN, FamilyResult, Kind, PlacetoSize, Point
 from graphs.op_graph import Floats
 
 Method = tuple[Kind, str]  # the kind of work, and the placer's name in its records
@@ -52,8 +43,8 @@ LEARNED: dict[Method, str] = {
 }
 METHODS: dict[Method, str] = {
     **LEARNED,
-    **{("rivals", name): name.replace("_", " ") for name in CLASSICAL},
-    ("reference", SEARCH): f"{SEARCH}, long",
+    **{("rivals", name): name.replace("_", " ") for name in methods.CLASSICAL},
+    ("reference", methods.SEARCH): f"{methods.SEARCH}, long",
 }
 OWN: tuple[Kind, ...] = ("placeto", "ppo")  # trainings of Placeto
 REWARDS: dict[str, Kind] = {"improvement": "placeto", "terminal": "terminal"}
@@ -69,7 +60,7 @@ class FamilyFindings:
 
     @cached_property
     def frame(self) -> Frame:
-        """Whoever placed is a method."""
+        """Its placers are methods."""
         ordered = sorted(self.results, key=lambda result: result.seed)
         return Frame.of(((result.kind, record.placer), record) for result in ordered for record in result.records)
 
@@ -143,7 +134,7 @@ class FamilyFindings:
         return [simulations for simulations in near if math.isfinite(simulations)]
 
     def compared(self, method: Method, family: str) -> dict[str, list[tuple[str, float]]]:
-        """Whom a method is slower than, as fast as, and faster than, with the ratios; who has no mean is left out."""
+        """The methods that one is slower than, as fast as, and faster than, with ratios; none without a mean."""
         own = self.standing(method, self.columns[family]).value
         others = {label: key for key, label in METHODS.items() if key[0] not in OWN}
         standings = {label: self.standing(key, self.columns[family]).value for label, key in others.items()}

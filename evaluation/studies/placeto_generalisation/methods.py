@@ -90,12 +90,10 @@ def pieces(out: Path, size: PlacetoSize, families: Sequence[str], seeds: int) ->
     works: list[tuple[str, Kind, int]] = []
     for family in families:
         works += [(family, "reference", 0), *((family, kind, seed) for seed in range(seeds) for kind in OF_A_SEED)]
-    return [KeptPiece(out / PIECES / piece_name(*work), partial(tried, *work, out, size)) for work in works]
-
-
-def piece_name(family: str, kind: Kind, seed: int) -> str:
-    """The name of a result's file."""
-    return f"{family}-{kind}-{seed}.json"
+    return [
+        KeptPiece(out / PIECES / f"{family}-{kind}-{seed}.json", partial(tried, family, kind, seed, out, size))
+        for family, kind, seed in works
+    ]
 
 
 def tried(family: str, kind: Kind, seed: int, out: Path, size: PlacetoSize) -> FamilyResult:
@@ -143,8 +141,9 @@ def _from_scratch(family: str, tests: Sequence[Problem], size: PlacetoSize, seed
 
 def _published(size: PlacetoSize, family: str) -> Recipe:
     """Placeto with the paper's reward of improvements."""
-    network = f"placeto:devices={len(load_cluster(size.cluster))}"
-    return _sized("placeto", network, size.updates, size, family)
+    given, network = load_recipe("placeto"), f"placeto:devices={len(load_cluster(size.cluster))}"
+    reinforce = changed(given.reinforce, updates=size.updates)
+    return changed(given, network=network, problems=_problem_set(size, family), reinforce=reinforce)
 
 
 def _terminal(size: PlacetoSize, family: str) -> Recipe:
@@ -155,7 +154,9 @@ def _terminal(size: PlacetoSize, family: str) -> Recipe:
 
 def _ppo(size: PlacetoSize, family: str) -> Recipe:
     """Placeto trained by PPO, which averages where the published one adds up, and serves any number of devices."""
-    return _sized("placeto_clipped", load_recipe("placeto_clipped").network, size.ppo_updates, size, family)
+    given = load_recipe("placeto_clipped")
+    reinforce = changed(given.reinforce, updates=size.ppo_updates)
+    return changed(given, problems=_problem_set(size, family), reinforce=reinforce)
 
 
 def _rnn(size: PlacetoSize, family: str) -> Recipe:
@@ -171,14 +172,8 @@ RECIPES: dict[Kind, Callable[[PlacetoSize, str], Recipe]] = {
 }  # fmt: skip
 
 
-def _sized(recipe: str, network: str, updates: int, size: PlacetoSize, family: str) -> Recipe:
-    given = load_recipe(recipe)
-    reinforce = changed(given.reinforce, updates=updates)
-    return changed(given, network=network, problems=_problem_set(size, family), reinforce=reinforce)
-
-
 def _problem_set(size: PlacetoSize, family: str) -> ProblemSet:
-    """Where the training graphs are from, for the run's folder: they are given to it, and are not all of these."""
+    """The training graphs' family, for the run's folder: the run is given some of its graphs."""
     clusters, groups = (size.cluster,), size.groups
     return ProblemSet(
         families=(family,), clusters=clusters, test_clusters=clusters, groups=(groups,), test_groups=groups
@@ -205,14 +200,8 @@ def spread(specs: Sequence[str], count: int) -> list[str]:
     return [specs[i] for i in np.unique(np.linspace(0, len(specs) - 1, count).round().astype(int))]
 
 
-def problems_of(family: str, which: Literal["train", "test"], size: PlacetoSize) -> tuple[Problem, ...]:
-    """Some graphs of a split on the cluster; the same objects whenever they are asked for."""
-    count = size.train_graphs if which == "train" else size.test_graphs
-    return _captured(family, which, count, size.groups, size.cluster)
-
-
 @cache
-def _captured(
-    family: str, which: Literal["train", "test"], count: int, groups: int, cluster: str
-) -> tuple[Problem, ...]:
-    return tuple(captured_problems(spread(split([family], which), count), [cluster], groups, f"capturing {family}"))
+def problems_of(family: str, which: Literal["train", "test"], size: PlacetoSize) -> tuple[Problem, ...]:
+    """Some graphs of a split on the cluster; the same objects in every call."""
+    specs = spread(split([family], which), size.train_graphs if which == "train" else size.test_graphs)
+    return tuple(captured_problems(specs, [size.cluster], size.groups, f"capturing {family}"))

@@ -9,13 +9,9 @@ document is written of all that the folder holds. It needs the released policy (
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
-from typing import Annotated
 
-import cyclopts
-
-from evaluation.studies.command import names_in, report, run
+from evaluation.studies.command import WriteOnly, command_of, names_in, report, run
 from evaluation.studies.released.document import save
 from evaluation.studies.released.parts import PARTS, do_part, load_part, problems_of_part
 from graphs.foundation.errors import InputError
@@ -29,7 +25,7 @@ def study(
     data: Path | None = None,
     workers: int = 1,
     document: Path | None = None,
-    write_only: Annotated[bool, cyclopts.Parameter(negative="")] = False,
+    write_only: WriteOnly = False,
 ) -> Path:
     """Place the problems of some parts of the study, and write down what follows from everything that is done.
 
@@ -53,9 +49,8 @@ def study(
     found = {name: part for name in PARTS if (part := load_part(name, out)).problems}
     if not found:
         raise InputError(f"{out}: nothing is done yet of {parts}")
-    command = ["python", "-m", "evaluation.studies.released", "--parts", ",".join(found)]
-    command += ["--seeds", str(max(part.num_seeds for part in found.values()))]
-    return save(found, document or out, shlex.join(command))
+    command = command_of("released", parts=",".join(found), seeds=max(part.num_seeds for part in found.values()))
+    return save(found, document or out, command)
 
 
 if __name__ == "__main__":

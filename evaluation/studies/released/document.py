@@ -14,30 +14,11 @@ from matplotlib.figure import Figure
 from evaluation.drawing.figures import BLUE, GREEN, GREY, ORANGE, RED
 from evaluation.statistics import Estimate
 from evaluation.studies.document import Plot, across_simulations, save_document
-from evaluation.studies.frame import EQUAL_TIMES, Against, Frame, cluster_of, family_of, graph_of
-from evaluation.studies.released.parts import (
-    ANNEALING,
-    BEST,
-    BEST_CHEAP,
-    CHEAP,
-    CLIMBING,
-    CURVES,
-    FEW,
-    GREEDY,
-    GROUPS,
-    LONG_SEARCH,
-    PROFILES,
-    REFERENCE,
-    SEARCH,
-    SEARCHES,
-    TUNED,
-    Entry,
-    is_kept_aside,
-    missing,
-)  # fmt: skip
-from evaluation.studies.released.targets import TARGETS
+from evaluation.studies.frame import EQUAL_TIMES, Against, Frame, cluster_of, family_of
+from evaluation.studies.released import parts
+from evaluation.studies.released.parts import ANNEALING, BEST, BEST_CHEAP, CHEAP, FEW, GREEDY, LONG_SEARCH, Entry
 
-OWN = {"greedy": Entry(GREEDY), f"best of {FEW}": Entry(BEST), f"policy and search, {FEW}": Entry(SEARCH)}
+OWN = {"greedy": Entry(GREEDY), f"best of {FEW}": Entry(BEST), f"policy and search, {FEW}": Entry(parts.SEARCH)}
 WITHOUT_SEARCH = dict(list(OWN.items())[:2])
 OTHERS = {
     "human expert": Entry("human_expert"),
@@ -47,60 +28,58 @@ OTHERS = {
     "best cheap of each graph": BEST_CHEAP,
     f"annealing, {FEW}": Entry(ANNEALING),
 }
-LONG = {f"annealing, {REFERENCE:,}": LONG_SEARCH}
+LONG = {f"annealing, {parts.REFERENCE:,}": LONG_SEARCH}
 DRAWN = {
-    ANNEALING: ("annealing", GREY), SEARCH: ("policy and search", BLUE), TUNED: ("policy, fine-tuned", ORANGE),
-    CLIMBING: ("hill climbing", RED),
+    ANNEALING: ("annealing", GREY), parts.SEARCH: ("policy and search", BLUE),
+    parts.TUNED: ("policy, fine-tuned", ORANGE), parts.CLIMBING: ("hill climbing", RED),
 }  # fmt: skip
 PLOT = "released_curves.png"
 HIGHEST = 1.4  # ratio in the plot; what is slower leaves it, and stands in the table
 
 
-def save(parts: Mapping[str, Frame], folder: Path, command: str) -> Path:
+def save(found: Mapping[str, Frame], folder: Path, command: str) -> Path:
     """Write `released.md` into a folder, and the plot of the curves if these are done."""
-    drawn = CURVES in parts and LONG_SEARCH in parts[CURVES].seconds
-    plots: dict[str, Plot] = {PLOT: (partial(_draw_curves, part=parts[CURVES]), 3.4)} if drawn else {}
+    drawn = parts.CURVES in found and LONG_SEARCH in found[parts.CURVES].seconds
+    plots: dict[str, Plot] = {PLOT: (partial(_draw_curves, part=found[parts.CURVES]), 3.4)} if drawn else {}
     return save_document(
         "released", "released.md", folder, plots,
-        command=command, parts=parts, seeds=max(part.num_seeds for part in parts.values()), targets=TARGETS,
-        groups=GROUPS, few=FEW, reference=REFERENCE, own=OWN, others=OTHERS, long=LONG, drawn=DRAWN, entry=Entry,
-        searches=SEARCHES, annealing=ANNEALING, search=SEARCH, long_search=LONG_SEARCH,
-        kinds=kinds, missing=missing, groupings=groupings, pairs=pairs, slower_families=slower_families, lost=lost,
-        graph_of=graph_of, cluster_of=cluster_of, plot=PLOT if drawn else "",
+        command=command, parts=found, seeds=max(part.num_seeds for part in found.values()), released=parts,
+        own=OWN, others=OTHERS, long=LONG, drawn=DRAWN, kinds=kinds, groupings=groupings, pairs=pairs,
+        slower_families=slower_families, lost=lost, plot=PLOT if drawn else "",
     )  # fmt: skip
 
 
 def kinds(part: Frame) -> dict[str, list[str]]:
     """Its problems, apart by whether the policy was trained on the family, where both kinds are there."""
-    kept = [problem for problem in part.problems if is_kept_aside(problem)]
-    trained = [problem for problem in part.problems if not is_kept_aside(problem)]
+    kept = [problem for problem in part.problems if parts.is_kept_aside(problem)]
+    trained = [problem for problem in part.problems if not parts.is_kept_aside(problem)]
     both = {"trained families": trained, "families kept aside": kept}
     return both if kept and trained else {"": list(part.problems)}
 
 
 def groupings(name: str, part: Frame) -> dict[str, dict[str, list[str]]]:
     """Its problems by family or file, and by cluster if there are several."""
-    if name == PROFILES:
+    if name == parts.PROFILES:
         return {"file": part.apart(family_of)}
     clusters = part.apart(cluster_of)
     return {"family": part.apart(family_of)} | ({"cluster": clusters} if len(clusters) > 2 else {})
 
 
 def pairs(name: str) -> dict[str, tuple[Entry, Entry]]:
-    """Who is compared with whom in the tables by family, file or cluster of a part."""
+    """The pairs of placers in the tables by family, file or cluster of a part."""
     greedy, best, search = OWN
     named = [
         *((greedy, rival) for rival in ("human expert", "HEFT", "METIS", "best cheap of each graph")),
         (best, "best cheap of each graph"),
         *((search, rival) for rival in ("best cheap of each graph", f"annealing, {FEW}")),
-        *((own, long) for own in OWN for long in LONG if name == CURVES),
+        *((own, long) for own in OWN for long in LONG if name == parts.CURVES),
     ]
     return {f"{own} over {rival}": (OWN[own], (OTHERS | LONG)[rival]) for own, rival in named}
 
 
-def slower_families(parts: Mapping[str, Frame]) -> Iterator[tuple[str, str, list[tuple[str, float]]]]:
-    """Part, who of the two without a search, and where that is slower than BEST_CHEAP: families, the worst first."""
-    for name, part in parts.items():
+def slower_families(found: Mapping[str, Frame]) -> Iterator[tuple[str, str, list[tuple[str, float]]]]:
+    """Part, one of the two without a search, and the families where it is slower than BEST_CHEAP, the worst first."""
+    for name, part in found.items():
         for label, own in WITHOUT_SEARCH.items():
             ratios = (
                 (family, part.against(own, BEST_CHEAP, some).ratio) for family, some in part.apart(family_of).items()
@@ -134,7 +113,7 @@ def _draw_curves(figure: Figure, part: Frame) -> None:
     across = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
     for axes, (label, problems) in zip(across, panels.items(), strict=True):
         for placer, (name, colour) in DRAWN.items():
-            found = ((n, part.against(Entry(placer, n), LONG_SEARCH, problems).ratio) for n in SEARCHES)
+            found = ((n, part.against(Entry(placer, n), LONG_SEARCH, problems).ratio) for n in parts.SEARCHES)
             _draw(axes, name, colour, {n: ratio for n, ratio in found if ratio.count})
         best, greedy = (part.against(Entry(placer), LONG_SEARCH, problems).ratio for placer in (BEST, GREEDY))
         axes.plot([FEW], [best.value], "s", color=GREEN, markersize=5, label=f"best of {FEW}")
@@ -142,7 +121,7 @@ def _draw_curves(figure: Figure, part: Frame) -> None:
         axes.axhline(1.0, color=GREY, linewidth=0.7)
         across_simulations(axes, label or "all problems")
         axes.set_ylim(top=min(HIGHEST, axes.get_ylim()[1]))
-    across[0].set_ylabel(f"step time / annealing with {REFERENCE:,}")
+    across[0].set_ylabel(f"step time / annealing with {parts.REFERENCE:,}")
     figure.legend(*across[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize=8)
 
 

@@ -1,17 +1,17 @@
-"""The parts of the study of the released policy: their problems, who places them, and how much may be simulated.
+"""The parts of the study of the released policy: problems, placers, numbers of simulations, and the targets.
 
 Each is a comparison, or several with different budgets, and each comparison has a journal in the study's folder: what
-is in it is not done again.
+is in it is not done again. The targets were set before anything was measured.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from envs.costs.costs import timed
 from evaluation.journal import records
 from evaluation.record import Failure, Record
 from evaluation.studies.comparisons import check_policy, compared
-from evaluation.studies.frame import Frame, family_of
+from evaluation.studies.frame import Against, Frame, family_of
 from evaluation.studies.problems import Problems, suite_problems
 from graphs.formats.msr import is_workload
 from graphs.grouping import tie_ops
@@ -28,8 +28,8 @@ from graphs.problem import Problem
 from graphs.suites import KEPT_ASIDE
 
 GROUPS = 64
-FEW = 16  # simulations of those that choose or search
-REFERENCE = 20_000  # simulations of the annealing that says what can be reached
+FEW = 16  # simulations of placers that choose or search
+REFERENCE = 20_000  # simulations of the annealing that shows what can be reached
 PROFILES, CURVES = "profiles", "curves"
 PARTS = ("heldout", "newfamilies", "clusters", PROFILES, CURVES)  # suites, but for the profiles; the longest last
 
@@ -39,14 +39,14 @@ CHEAP = (
     "heft", "human_expert", "metis", "metis:default=true", "peft", "m_etf", "m_sct", "m_topo", "gpipe", "pipedream",
     "single_device", "round_robin",
 )  # fmt: skip
-SEARCHES: dict[int, tuple[str, ...]] = {  # who draws the curves, by simulations
+SEARCHES: dict[int, tuple[str, ...]] = {  # the placers of the curves, by simulations
     FEW: (TUNED, CLIMBING),  # in addition to the two in every part
     **dict.fromkeys((100, 1000, 2000), (ANNEALING, SEARCH, TUNED, CLIMBING)),
     REFERENCE: (ANNEALING, SEARCH),
 }
 
-# Of a folder of profiles. The rest of the workloads are layers, whose transfers cost next to nothing (a thousandth of
-# what they do in the other files) because their objective is another: for the step time there is nothing to decide.
+# In a folder of profiles. The other workloads are layers with another objective: their transfers cost about a
+# thousandth of those in the other files, so that nothing is left to decide for the step time.
 WORKLOADS = ("msr/latency/*.json", "msr/throughput/operator_*.json")
 LAYER_PROFILES = ("pipedream/*.txt", "dapple/*.txt")
 CLUSTER = "p100:devices=4"  # for profiles, which bring no devices
@@ -78,7 +78,7 @@ def journal_of(part: str, budget: int, out: Path) -> Path:
 
 
 def do_part(part: str, out: Path, problems: Problems, *, seeds: int = 1, workers: int = 1) -> list[Failure]:
-    """Do what the journals of a part do not hold yet; who failed is tried again each time, and returned.
+    """Do what the journals of a part do not hold yet; failures are tried again each time, and returned.
 
     Raises InputError if the study's folder is of another policy than the one that is released now.
     """
@@ -96,13 +96,13 @@ def load_part(part: str, out: Path) -> Frame:
 
 
 def part_of(found: Mapping[int, Iterable[Record]], seeds: Iterable[int] = ()) -> Frame:
-    """The frame of records by the budget of searches: whoever placed is an Entry, or BEST_CHEAP."""
+    """The frame of records by the budget of searches: its placers are entries, or BEST_CHEAP."""
     named = ((Entry(record.placer, budget), record) for budget, some in found.items() for record in some)
     return Frame.of(named, seeds=seeds, best_of={BEST_CHEAP: [Entry(placer) for placer in CHEAP]})
 
 
 def missing(part: str, found: Frame) -> dict[Entry, int]:
-    """Who has no plan for how many problems of a part: not done yet, or failed."""
+    """The entries without a plan for some problems of a part (not done yet, or failed), and how many."""
     every = (Entry(placer, budget) for budget, allowed in budgets(part).items() for placer in allowed)
     count = {entry: int(np.isnan(found.means[entry]).sum()) for entry in every}
     return {entry: number for entry, number in count.items() if number}
@@ -151,3 +151,64 @@ def _files(data: Path, patterns: tuple[str, ...]) -> list[Path]:
 
 def _same(problem: Problem) -> Problem:
     return problem
+
+
+@dataclass(frozen=True)
+class Target:
+    """A ratio of step times that is not to be exceeded."""
+
+    asked: str
+    part: str
+    entry: Entry
+    rival: Entry
+    most: float = 1.0
+    may_equal: bool = False  # whether exactly the most will do
+    trained: bool = False  # only on families that the policy was trained on
+
+    @property
+    def bound(self) -> str:
+        """As "≤ 0.84"."""
+        return f"{'≤' if self.may_equal else '<'} {self.most:.2f}"
+
+    def measured(self, parts: Mapping[str, Frame]) -> Against | None:
+        """The ratio, if anything of it is done."""
+        if (part := parts.get(self.part)) is None:
+            return None
+        chosen = [problem for problem in part.problems if not (self.trained and is_kept_aside(problem))]
+        against = part.against(self.entry, self.rival, chosen) if chosen else None
+        return against if against and against.problems else None
+
+    def verdict(self, against: Against | None) -> Literal["met", "met where it fits", "not met", "not measured"]:
+        """Whether the measured geometric mean is within the target; plans that do not fit are in no mean."""
+        if against is None:
+            return "not measured"
+        value = against.ratio.value
+        if not (value < self.most or (self.may_equal and value == self.most)):
+            return "not met"
+        return "met where it fits" if against.unfit else "met"
+
+
+_GREEDY, _BEST = Entry(GREEDY), Entry(BEST)
+TARGETS = (
+    Target("greedy, held-out graphs: 16% less time than the human expert", "heldout", _GREEDY, Entry("human_expert"),
+           0.84, may_equal=True),
+    Target("greedy, held-out graphs: 13% less time than HEFT", "heldout", _GREEDY, Entry("heft"), 0.87, may_equal=True),
+    Target("greedy, held-out graphs: faster than the best cheap placer of each graph", "heldout", _GREEDY, BEST_CHEAP),
+    Target("greedy, trained families: within 5% of annealing with 20,000", CURVES, _GREEDY, LONG_SEARCH, 1.05,
+           may_equal=True, trained=True),
+    Target("best of 16, trained families: within 2% of annealing with 20,000", CURVES, _BEST, LONG_SEARCH, 1.02,
+           may_equal=True, trained=True),
+    Target("greedy, families kept aside: faster than the best cheap placer of each graph", "newfamilies", _GREEDY,
+           BEST_CHEAP),
+    Target("best of 16, families kept aside: faster than the best cheap placer of each graph", "newfamilies", _BEST,
+           BEST_CHEAP),
+    Target("greedy, profiles: faster than the best cheap placer of each graph", PROFILES, _GREEDY, BEST_CHEAP),
+    Target("best of 16, profiles: faster than the best cheap placer of each graph", PROFILES, _BEST, BEST_CHEAP),
+    Target("policy and search, 1,000: faster than annealing with 1,000", CURVES, Entry(SEARCH, 1000),
+           Entry(ANNEALING, 1000)),
+    Target("policy and search, 1,000: within 1% of annealing with 20,000", CURVES, Entry(SEARCH, 1000), LONG_SEARCH,
+           1.01, may_equal=True),
+    Target("policy and search, 2,000: as fast as annealing with 20,000", CURVES, Entry(SEARCH, 2000), LONG_SEARCH,
+           may_equal=True),
+    Target("policy and search, 20,000: faster than annealing with 20,000", CURVES, Entry(SEARCH, 20_000), LONG_SEARCH),
+)  # fmt: skip

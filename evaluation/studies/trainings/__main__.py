@@ -9,34 +9,23 @@ recipe again and again: a day of a core and more.
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from contextlib import closing
+from itertools import product
 from pathlib import Path
-from typing import Annotated
-
-import cyclopts
 
 from evaluation.record import Failure
-from evaluation.studies.command import names_in, report, run
+from evaluation.studies.command import WriteOnly, command_of, names_in, report, run
 from evaluation.studies.comparisons import check_policy
 from evaluation.studies.pieces import keep_size, load_size, pieces_done
-from evaluation.studies.trainings.document import save
-from evaluation.studies.trainings.results import (
-    Places,
-    load_findings,
-    place,
-    place_cheaply,
-    seed_places,
-    special_places,
-)  # fmt: skip
-from evaluation.studies.trainings.runs import CLUSTERS, Training, TrainingsSize, of_seed, released, specialist
+from evaluation.studies.trainings import runs
+from evaluation.studies.trainings.document import load_findings, save
+from evaluation.studies.trainings.runs import CLUSTERS, Places, Training, TrainingsSize
 from graphs.foundation.errors import InputError
 from training.recipe import load_recipe
 
 RECIPE = "released"
 SEEDS, SPECIALISTS = PARTS = ("seeds", "specialists")
-Works = Sequence[tuple[Training, Places]]  # each training, and what its policy places
 
 
 def study(
@@ -49,7 +38,7 @@ def study(
     data: Path | None = None,
     workers: int = 1,
     document: Path | None = None,
-    write_only: Annotated[bool, cyclopts.Parameter(negative="")] = False,
+    write_only: WriteOnly = False,
 ) -> Path:
     """Train the released recipe with other seeds and for single clusters, and compare what its policies place.
 
@@ -75,41 +64,33 @@ def study(
     keep_size(out, settings)
     check_policy(out)
     if not write_only:
-        works: list[tuple[Training, Places]] = []
-        if SEEDS in named:
-            works += _seeds(settings, out, data, seeds, workers)
-        if SPECIALISTS in named:
-            works += _specialists(settings, out, specialist_seeds)
-        report(_done(works, out, workers))
+        report(_do(settings, out, data, named, seeds, specialist_seeds, workers))
     found = load_findings(out, settings, seeds, specialist_seeds)
     if found.is_empty:
         raise InputError(f"{out}: nothing is done yet of {parts}")
-    command = ["python", "-m", "evaluation.studies.trainings", "--seeds", str(seeds)]
-    command += ["--specialist-seeds", str(specialist_seeds), "--specialist-updates", str(settings.specialist_updates)]
-    return save(found, settings, out, document or out, shlex.join(command))
+    amounts = {"specialist_seeds": specialist_seeds, "specialist_updates": settings.specialist_updates}
+    return save(found, settings, out, document or out, command_of("trainings", seeds=seeds, **amounts))
 
 
-def _seeds(settings: TrainingsSize, out: Path, data: Path | None, seeds: int, workers: int) -> Works:
-    """The recipe's trainings, once the cheap placers have placed what their policies are going to place."""
-    places = seed_places(data)
-    report(place_cheaply(out, places, workers))
-    return [(of_seed(settings, seed, out), places) for seed in range(seeds)]
-
-
-def _specialists(settings: TrainingsSize, out: Path, seeds: int) -> Works:
-    """The specialists' trainings, all clusters once before any twice, and the released policy on all clusters."""
-    wanted = [(seed, cluster) for seed in range(seeds) for cluster in CLUSTERS]
-    own = [(specialist(settings, cluster, seed, out), special_places(cluster)) for seed, cluster in wanted]
-    return [(released(), special_places(*CLUSTERS)), *own]
-
-
-def _done(works: Works, out: Path, workers: int) -> list[Failure]:
-    """Train, and place whenever a training is done; what failed of the latter."""
-    places = {training.name: places for training, places in works}
+def _do(
+    settings: TrainingsSize, out: Path, data: Path | None, parts: Sequence[str], seeds: int, specialist_seeds: int,
+    workers: int,
+) -> list[Failure]:  # fmt: skip
+    """Train, and place whenever a training is done; returns the failures to place."""
+    works: list[tuple[Training, Places]] = []  # each training, and what its policy places
     failures: list[Failure] = []
+    if SEEDS in parts:  # the cheap placers first place what the policies are going to place
+        places = runs.seed_places(data)
+        report(runs.place_cheaply(out, places, workers))
+        works += [(runs.of_seed(settings, seed, out), places) for seed in range(seeds)]
+    if SPECIALISTS in parts:  # all clusters once before any twice, and the released policy on all clusters
+        works.append((runs.released(), runs.special_places(*CLUSTERS)))
+        for seed, cluster in product(range(specialist_seeds), CLUSTERS):
+            works.append((runs.specialist(settings, cluster, seed, out), runs.special_places(cluster)))
+    placed_by = {training.name: places for training, places in works}
     with closing(pieces_done([training for training, _ in works], workers)) as trainings:
         for training in trainings:
-            failures += place(out, places[training.name], training)
+            failures += runs.place(out, placed_by[training.name], training)
     return failures
 
 

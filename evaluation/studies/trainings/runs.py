@@ -1,22 +1,29 @@
-"""The trainings of the study: the released recipe with other seeds, and for one cluster alone."""
+"""The trainings of the study, with other seeds and for one cluster alone, and what their policies place."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from msgspec.structs import replace
 
-from evaluation.studies.comparisons import trained
-from evaluation.studies.problems import training_problems
-from evaluation.studies.released.parts import BEST, FEW, GREEDY
+from evaluation.record import Failure
+from evaluation.studies.comparisons import compared, trained
+from evaluation.studies.problems import Problems, problems_of, training_problems
+from evaluation.studies.released.parts import BEST, CHEAP, FEW, GREEDY, GROUPS, PROFILES, problems_of_part
+from graphs.suites import heldout
 from placers import default
 from placers.learned.policy_file import META, load_meta
 from training.recipe import Recipe, load_recipe
 
 CLUSTERS = ("p100:devices=2", "p100:devices=4", "p100:devices=8", "cpu_gpu:gpus=2")  # that have a specialist
 RUNS = "runs"
-RELEASED_NAME = "released"
+RELEASED_NAME, CHEAP_NAME = "released", "cheap"  # of the journals of the released policy and of the cheap placers
+SUITES = ("heldout", "newfamilies", "clusters", PROFILES)  # that every seed places; suites, but for the profiles
+SPECIAL = "specialists"  # held-out graphs on the specialists' clusters
+
+Places = Mapping[str, Problems]  # by suite, or SPECIAL
 
 
 @dataclass(frozen=True)
@@ -80,7 +87,7 @@ def specialist(settings: TrainingsSize, cluster: str, seed: int, out: Path) -> T
 
 
 def specialised(recipe: Recipe, cluster: str, updates: int) -> Recipe:
-    """A recipe without any variety but that of graphs and groups, with fewer updates in the same proportions."""
+    """A recipe for one cluster, varied only in graphs and groups, with fewer updates in the same proportions."""
     problems = replace(
         recipe.problems, clusters=(cluster,), test_clusters=(cluster,), randomised=0, variants=0, forward=0.0,
         measured=0.0,
@@ -92,3 +99,42 @@ def specialised(recipe: Recipe, cluster: str, updates: int) -> Recipe:
         ppo=replace(recipe.ppo, updates=updates),
         imitation=replace(recipe.imitation, updates=imitated),
     )
+
+
+def seed_places(data: Path | None) -> Places:
+    """What is placed with every seed; without profiles if there is no folder of them."""
+    places = {name: problems_of_part(name, data) for name in SUITES}
+    return {name: problems for name, problems in places.items() if problems}
+
+
+def special_places(*clusters: str) -> Places:
+    """The held-out graphs on some clusters."""
+    graphs = dict.fromkeys(graph for graph, _ in heldout())
+    return {SPECIAL: problems_of([(graph, cluster) for graph in graphs for cluster in clusters], GROUPS)}
+
+
+def special_names(cluster: str) -> list[str]:
+    """The names of the test problems of a specialist."""
+    return list(special_places(cluster)[SPECIAL])
+
+
+def place(out: Path, places: Places, training: Training) -> list[Failure]:
+    """Let the policy of a training place what it has not placed yet; failures are tried again each time."""
+    return _place(out, places, training.name, training.placers, workers=1)
+
+
+def place_cheaply(out: Path, places: Places, workers: int) -> list[Failure]:
+    """The same for the cheap placers."""
+    return _place(out, places, CHEAP_NAME, dict.fromkeys(CHEAP, 1), workers)
+
+
+def _place(out: Path, places: Places, who: str, allowed: Mapping[str, int], workers: int) -> list[Failure]:
+    return [
+        failure for name, problems in places.items()
+        for failure in compared(journal_of(out, name, who), allowed, problems, about=f"{name}, {who}", workers=workers)
+    ]  # fmt: skip
+
+
+def journal_of(out: Path, name: str, who: str) -> Path:
+    """The journal of one policy, or of the cheap placers, on a suite."""
+    return out / f"{name}-{who}.jsonl"
