@@ -46,7 +46,7 @@ class Predicted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     peak_bytes: dict[str, float]  # device name -> bytes
 
 
-class Decision(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class PlanSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What is decided."""
 
     placement: dict[str, str]  # op name or prefix -> device name
@@ -67,7 +67,7 @@ class PlanFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     version: int
     graph: Identity = Identity()
     cluster: Identity = Identity()
-    plan: Decision
+    plan: PlanSection
     found: Found = Found()
     predicted: Predicted | None = None
 
@@ -96,7 +96,9 @@ def save_plan(result: PlacerResult, problem: Problem, predicted: Outcome | Timel
         version=VERSION,
         graph=Identity(graph.name, graph.fingerprint),
         cluster=Identity(problem.cluster.name, problem.cluster.fingerprint),
-        plan=Decision(_compact([graph.names[op] for op in leaders], [devices[plan.devices[op][0]] for op in leaders])),
+        plan=PlanSection(
+            _compact([graph.names[op] for op in leaders], [devices[plan.devices[op][0]] for op in leaders])
+        ),
         found=Found(result.placer, result.seed, result.simulations),
         predicted=Predicted(predicted.step_seconds, dict(zip(devices, predicted.peak_bytes.tolist(), strict=True))),
     )

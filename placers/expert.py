@@ -28,7 +28,7 @@ BY_REQUEST = True  # it needs a file
 REMEDY = 'write one, such as {"gpu:0": ["embedding*"], "gpu:1": ["*"]}'
 
 
-class Machine(msgspec.Struct, frozen=True):
+class SplitDevice(msgspec.Struct, frozen=True):
     """One device of a released split."""
 
     nodes: list[int]
@@ -37,8 +37,8 @@ class Machine(msgspec.Struct, frozen=True):
 class Split(msgspec.Struct, frozen=True):
     """A released split."""
 
-    fpgas: list[Machine] = []
-    cpus: list[Machine] = []
+    fpgas: list[SplitDevice] = []
+    cpus: list[SplitDevice] = []
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from graphs.problem import Problem
 
 AUTO = "auto"  # the cost model that follows from the graph
 LONGEST = 1e30  # seconds of an op; sums of such times are still finite
-FORBIDDEN = 1e3  # an op on a device that the graph forbids takes all work together, times this
+FORBIDDEN_FACTOR = 1e3  # an op on a device that the graph forbids takes all work together, times this
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,7 +125,7 @@ def _costs_by(problem: Problem, cost_model: CostModel) -> Costs:
     if problem.allowed is None:
         return costs
     forbidden = ~problem.allowed[problem.graph.units]
-    seconds = np.where(forbidden, FORBIDDEN * (costs.op_seconds.sum() + 1.0), costs.op_seconds)
+    seconds = np.where(forbidden, FORBIDDEN_FACTOR * (costs.op_seconds.sum() + 1.0), costs.op_seconds)
     return _checked(problem, Costs(seconds))
 
 

@@ -26,7 +26,7 @@ Positive = Annotated[float, msgspec.Meta(gt=0)]
 Amount = Annotated[float, msgspec.Meta(ge=0)]
 
 
-class Machine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class ProfiledMachine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The device on which ops were run, and what it reached at best."""
 
     name: str  # of the processor or GPU
@@ -77,7 +77,7 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     schema: Literal["placelab.profile"] = "placelab.profile"
     version: int = VERSION
     date: str  # of the last measurement, ISO 8601
-    machine: Machine
+    machine: ProfiledMachine
     ops: list[MeasuredOp]
     refused: dict[str, str] = {}  # signature -> why PyTorch could not run it alone
 

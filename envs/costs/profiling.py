@@ -12,7 +12,7 @@ from typing import Literal
 from msgspec.structs import replace as with_
 from tqdm import tqdm
 
-from envs.costs.profile_file import ENDINGS, Machine, MeasuredOp, Profile, load_profile, save_profile
+from envs.costs.profile_file import ENDINGS, MeasuredOp, Profile, ProfiledMachine, load_profile, save_profile
 from envs.costs.timing import OpTimer, RefusedError, torch_device
 from graphs.capture.op_calls import CapturedCalls, DistinctOp, distinct_ops
 from graphs.foundation.errors import InputError
@@ -87,7 +87,7 @@ def _one(op: DistinctOp, graph: str, timer: OpTimer) -> MeasuredOp:
     )  # fmt: skip
 
 
-def _earlier(out: Path, machine: Machine) -> Profile:
+def _earlier(out: Path, machine: ProfiledMachine) -> Profile:
     """What the file holds already, or nothing yet. Raises InputError if it was measured on another machine."""
     if not out.exists():
         return Profile(date="", machine=machine, ops=[])

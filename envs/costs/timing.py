@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
-from envs.costs.profile_file import Machine
+from envs.costs.profile_file import ProfiledMachine
 from graphs.capture.op_calls import OpCall, TensorLike
 from graphs.foundation.errors import InputError
 
@@ -61,7 +61,7 @@ class OpTimer:
         self._random = torch.Generator(device).manual_seed(0)
 
     @cached_property
-    def machine(self) -> Machine:
+    def machine(self) -> ProfiledMachine:
         """The device and the speeds that it reaches."""
         side, size = _PRODUCT[self.kind], _COPY[self.kind]
         square = torch.rand(side, side, device=self.device, generator=self._random)
@@ -71,7 +71,7 @@ class OpTimer:
         leaf = one.clone().requires_grad_()
         negative = -leaf
         backward = self.time(lambda: torch.autograd.grad([negative], [leaf], [one], retain_graph=True)).seconds
-        return Machine(
+        return ProfiledMachine(
             name=_processor() if self.kind == "cpu" else torch.cuda.get_device_name(self.device),
             kind="cpu" if self.kind == "cpu" else "gpu",
             torch=str(torch.__version__),

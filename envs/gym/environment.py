@@ -8,7 +8,7 @@ from typing import Any
 import gymnasium as gym
 
 from envs.gym.observations import Progress, find_observer
-from envs.gym.problem_sampler import ProblemSampler, Settings
+from envs.gym.problem_sampler import EnvironmentSettings, ProblemSampler
 from envs.simulation.simulator import Outcome
 from graphs.op_graph import Ints
 from graphs.problem import Problem
@@ -22,7 +22,7 @@ class PlacementEnv(gym.Env[Any, Any]):
     metadata: dict[str, Any] = RENDERING
     progress: Progress  # where the episode stands; steps change it
 
-    def __init__(self, problems: Problem | Sequence[Problem] | None, settings: Settings) -> None:
+    def __init__(self, problems: Problem | Sequence[Problem] | None, settings: EnvironmentSettings) -> None:
         self._sampler = ProblemSampler(problems, settings)
         self._observer = find_observer(self._sampler, settings)
         self.problems = self._sampler.problems  # by the id that observations show

@@ -15,7 +15,7 @@ import numpy as np
 
 from envs.gym.environment import PlacementEnv
 from envs.gym.observations import Progress
-from envs.gym.problem_sampler import Keywords, Settings
+from envs.gym.problem_sampler import EnvironmentSettings, Keywords
 from envs.prepared_problem import Incumbent, PreparedProblem
 from envs.rewards import (
     LONGEST_SECONDS,
@@ -163,7 +163,7 @@ class PlacetoEnv(PlacementEnv):
     - `penalty_per_gb`: Seconds for each GiB above it.
     - `longest_seconds`: Penalised seconds are clipped there.
     - `settings`: The keywords that all environments take, `graph`, `cluster`, `obs`, ...: see
-      `envs.gym.problem_sampler.Settings`.
+      `envs.gym.problem_sampler.EnvironmentSettings`.
 
     Raises InputError for wrong arguments. `info` carries `problem`, `step_seconds`, `peak_bytes` (devices,), `fits`.
     """
@@ -174,7 +174,7 @@ class PlacetoEnv(PlacementEnv):
         penalty_per_gb: float = PENALTY_PER_GB, longest_seconds: float = LONGEST_SECONDS, **settings: Unpack[Keywords],
     ) -> None:  # fmt: skip
         self.mdp = Mdp(Rules(reward, start, order, memory_gib, penalty_per_gb, longest_seconds))
-        super().__init__(problems, Settings(**settings))
+        super().__init__(problems, EnvironmentSettings(**settings))
         self.action_space = gym.spaces.Discrete(self._sampler.devices)
 
     def reset(self, *, seed: int | None = None, options: Mapping[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:

@@ -20,7 +20,7 @@ import numpy as np
 from gymnasium import Space, spaces
 from numpy.typing import NDArray
 
-from envs.gym.problem_sampler import ProblemSampler, Settings
+from envs.gym.problem_sampler import EnvironmentSettings, ProblemSampler
 from envs.prepared_problem import PreparedProblem
 from graphs.foundation.by_name import unknown
 from graphs.foundation.errors import InputError
@@ -146,7 +146,7 @@ class Features:
     of: Callable[[Progress], Rows]  # (copies, units, columns) float32
 
 
-def find_observer(sampler: ProblemSampler, settings: Settings) -> Observer:
+def find_observer(sampler: ProblemSampler, settings: EnvironmentSettings) -> Observer:
     """The observer that the settings name. Raises InputError for an unknown one, or for too small a `max_units`."""
     if settings.obs not in _OBSERVERS:
         raise InputError(unknown("observation", settings.obs, _OBSERVERS))

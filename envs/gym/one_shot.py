@@ -13,7 +13,7 @@ import numpy as np
 
 from envs.gym.environment import PlacementEnv
 from envs.gym.observations import Progress
-from envs.gym.problem_sampler import Keywords, Settings
+from envs.gym.problem_sampler import EnvironmentSettings, Keywords
 from envs.rewards import Penalty, load_reward
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Bools
@@ -28,7 +28,7 @@ class GdpEnv(PlacementEnv):
     - `problems`: One problem or several, of any sizes but with equally many devices; each reset draws one.
     - `reward`: "square_root", "terminal", or one of your own, "my.py:build" (see `envs.rewards`).
     - `settings`: The keywords that all environments take, `graph`, `cluster`, `obs`, ...: see
-      `envs.gym.problem_sampler.Settings`; `max_units` pads actions, too.
+      `envs.gym.problem_sampler.EnvironmentSettings`; `max_units` pads actions, too.
 
     Raises InputError for wrong arguments. `info` carries `problem`, `step_seconds`, `peak_bytes` (devices,), `fits`.
     """
@@ -38,7 +38,7 @@ class GdpEnv(PlacementEnv):
         **settings: Unpack[Keywords],
     ) -> None:  # fmt: skip
         self._reward = load_reward(reward)
-        super().__init__(problems, Settings(**settings))
+        super().__init__(problems, EnvironmentSettings(**settings))
         self.action_space = gym.spaces.MultiDiscrete([self._sampler.devices] * self.max_units)
         self._ended = True
 

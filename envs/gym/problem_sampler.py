@@ -22,7 +22,7 @@ Graphs = OpGraph | str | Path | Sequence[OpGraph | str | Path]
 
 
 class Keywords(TypedDict, total=False):
-    """The keywords that all environments take; `Settings` describes them."""
+    """The keywords that all environments take; `EnvironmentSettings` describes them."""
 
     graph: Graphs | None
     cluster: Cluster | str | Path | None
@@ -35,7 +35,7 @@ class Keywords(TypedDict, total=False):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class EnvironmentSettings:
     """What every environment can be given, in addition to its problems."""
 
     graph: Graphs | None = None  # instead of problems: a graph or several, each an object or a name
@@ -56,7 +56,7 @@ class ProblemSampler:
     objective than the step time, on which rewards depend, or if the largest problem has more than `max_units`.
     """
 
-    def __init__(self, problems: Problem | Sequence[Problem] | None, settings: Settings) -> None:
+    def __init__(self, problems: Problem | Sequence[Problem] | None, settings: EnvironmentSettings) -> None:
         self._settings = settings
         found = _problems(problems, settings)
         for each in found:
@@ -110,7 +110,7 @@ class ProblemSampler:
         return -1, PreparedProblem(problem if model is None else timed(problem, model), self._settings.priority)
 
 
-def _problems(problems: Problem | Sequence[Problem] | None, settings: Settings) -> list[Problem]:
+def _problems(problems: Problem | Sequence[Problem] | None, settings: EnvironmentSettings) -> list[Problem]:
     graph, cluster, model = settings.graph, settings.cluster, settings.cost_model
     if problems is not None and graph is None and cluster is None:
         found = [problems] if isinstance(problems, Problem) else list(problems)

@@ -12,7 +12,7 @@ from rich.text import Text
 from envs.costs.cost_models.roofline import Roofline
 from envs.costs.efficiency_file import Efficiencies, Efficiency, KindClass, save_efficiencies
 from envs.costs.op_times import is_free
-from envs.costs.profile_file import Machine, Profile
+from envs.costs.profile_file import Profile, ProfiledMachine
 from evaluation.formatting import ratio, seconds, share, table
 from graphs.cluster import Cluster
 from graphs.op_graph import Floats, OpGraph
@@ -40,7 +40,7 @@ class ProfileReport:
     """A profiled graph and its roofline, at the speeds that the machine reaches in a large product and copy."""
 
     name: str
-    machine: Machine
+    machine: ProfiledMachine
     kinds: list[KindProfile]  # the one that takes longest first
     seconds: float  # of one step, op after op
     roofline_seconds: float  # the same by the roofline, launches included

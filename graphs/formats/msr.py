@@ -25,7 +25,7 @@ from graphs.problem import Problem
 BYTES_PER_SECOND = 1e9  # of a link of the problem: the file gives times, so that only the product matters
 
 
-class Node(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+class WorkloadNode(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """One node, with the file's names."""
 
     id: int
@@ -54,7 +54,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     maxSizePerFPGA: float  # noqa: N815  # bytes
     maxFPGAs: int  # noqa: N815
     maxCPUs: int  # noqa: N815
-    nodes: list[Node]
+    nodes: list[WorkloadNode]
     edges: list[Edge]
 
     @property

@@ -32,7 +32,7 @@ _EDGE = re.compile(r"[ \t]+(?P<producer>\S+) -- (?P<consumer>\S+)")
 
 
 @dataclass(frozen=True)
-class Layer:
+class ProfiledLayer:
     """A line of the file."""
 
     id: str  # "node7"
@@ -50,7 +50,7 @@ class LayerProfile:
     """Layers, in the order of the file, and the edges between them."""
 
     name: str
-    layers: tuple[Layer, ...]
+    layers: tuple[ProfiledLayer, ...]
     edges: tuple[tuple[str, str], ...]  # ids of producer and consumer
 
     def graph(self) -> OpGraph:
@@ -102,7 +102,7 @@ def load_layer_profile(path: Path) -> LayerProfile:
         lines = raw.decode().replace("\r\n", "\n").replace("\r", "\n").split("\n")
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is damaged: {error}") from error
-    layers: dict[str, Layer] = {}
+    layers: dict[str, ProfiledLayer] = {}
     edges: list[tuple[str, str]] = []
     for number, line in enumerate(map(str.rstrip, lines), start=1):
         if match := _EDGE.fullmatch(line):
@@ -130,12 +130,12 @@ def save_layer_profile(profile: LayerProfile, path: Path) -> None:
     write_whole(path, "\n".join(lines) + "\n")
 
 
-def _layer(match: re.Match[str], place: str) -> Layer:
+def _layer(match: re.Match[str], place: str) -> ProfiledLayer:
     sizes = match["activation"]
     has_list = sizes.startswith("[") and sizes.endswith("]")
     parts = [part for part in sizes[1:-1].split(";") if part.strip()] if has_list else [sizes]
     stage = match["stage"]
-    return Layer(
+    return ProfiledLayer(
         match["id"],
         match["what"],
         _amount(match["forward"], f"{place}: forward_compute_time") / 1e3,
@@ -157,7 +157,7 @@ def _amount(text: str, place: str) -> float:
     return value
 
 
-def _line(layer: Layer) -> str:
+def _line(layer: ProfiledLayer) -> str:
     sizes = "; ".join(repr(size) for size in layer.activation_bytes)
     stage = "" if layer.stage is None else f", stage_id={layer.stage}"
     return (

@@ -9,7 +9,7 @@ import pytest
 
 import placelab
 from envs.costs.costs import load_cost_model
-from envs.costs.profile_file import Machine, MeasuredOp, Profile
+from envs.costs.profile_file import MeasuredOp, Profile, ProfiledMachine
 from evaluation.reporting.profile_report import ProfileReport
 from graphs.cluster import Cluster
 from graphs.foundation.errors import InputError
@@ -20,7 +20,7 @@ from tests.evaluation.some_records import to_text
 TWO_TOWERS = f"{Path(__file__).parents[1] / 'fixtures' / 'user_module.py'}:two_towers"
 
 # One FLOP/s, one byte/s, a second to launch.
-MACHINE = Machine(
+MACHINE = ProfiledMachine(
     name="Abacus", kind="cpu", torch="2", threads=1, flops_per_second=1, bytes_per_second=1, memory_bytes=100,
     launch_seconds=1, autograd_seconds=0,
 )  # fmt: skip
@@ -73,7 +73,7 @@ def test_it_is_shown_and_written(report: ProfileReport) -> None:
     assert "1 op could not be run alone, such as odd()" in text
     record = json.loads(json.dumps(report.to_json()))
     assert [each["kind"] for each in record["kinds"]] == ["mm", "relu"]
-    assert msgspec.convert(record["machine"], Machine) == MACHINE
+    assert msgspec.convert(record["machine"], ProfiledMachine) == MACHINE
 
 
 def test_a_model_is_profiled_into_a_file_that_the_cost_model_reads(tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ from evaluation.studies.released.parts import (
     profile_problems,
 )  # fmt: skip
 from evaluation.task import Task
-from graphs.formats.pipedream import Layer, LayerProfile, save_layer_profile
+from graphs.formats.pipedream import LayerProfile, ProfiledLayer, save_layer_profile
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
 from graphs.suites import SUITES
@@ -210,7 +210,7 @@ def test_a_problem_is_known_by_name_before_its_model_is_captured(monkeypatch: py
 def test_profiles_cost_what_was_measured_and_a_licence_is_none(tmp_path: Path) -> None:
     assert profile_problems(tmp_path) == {}
     (tmp_path / "pipedream").mkdir()
-    layers = tuple(Layer(f"node{i}", "Linear", 1.0 + i, 2.0, (8.0,), False, 4.0) for i in range(3))
+    layers = tuple(ProfiledLayer(f"node{i}", "Linear", 1.0 + i, 2.0, (8.0,), False, 4.0) for i in range(3))
     edges = (("node0", "node1"), ("node1", "node2"))
     save_layer_profile(LayerProfile("three", layers, edges), tmp_path / "pipedream" / "three.txt")
     (tmp_path / "pipedream" / "LICENSE.txt").write_text("Take it.\n")

@@ -11,7 +11,7 @@ import numpy as np
 
 from envs.costs.costs import timed
 from envs.costs.efficiency_file import Efficiencies, KindClass, save_efficiencies
-from envs.costs.profile_file import Machine, MeasuredOp, Profile, save_profile
+from envs.costs.profile_file import MeasuredOp, Profile, ProfiledMachine, save_profile
 from envs.placer_result import PlacerResult
 from envs.plan_file import save_plan
 from envs.simulation.simulator import Simulator
@@ -93,7 +93,7 @@ def make_policy(path: Path) -> None:
 
 def make_profile(path: Path) -> None:
     """Of all ops of the step."""
-    machine = Machine(
+    machine = ProfiledMachine(
         name="a card", kind="gpu", torch="2.9", threads=1, flops_per_second=1e12, bytes_per_second=1e11,
         memory_bytes=1e10, launch_seconds=1e-6, autograd_seconds=0.0,
     )  # fmt: skip

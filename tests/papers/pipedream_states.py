@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import networkx as nx
 import numpy as np
 
-from graphs.formats.pipedream import Layer, LayerProfile
+from graphs.formats.pipedream import LayerProfile, ProfiledLayer
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Bools, Floats
 
@@ -68,7 +68,7 @@ def states_of(profile: LayerProfile) -> States:
     )
 
 
-def _without_loose_ends(profile: LayerProfile) -> tuple[list[Layer], nx.DiGraph[str]]:
+def _without_loose_ends(profile: LayerProfile) -> tuple[list[ProfiledLayer], nx.DiGraph[str]]:
     graph: nx.DiGraph[str] = nx.DiGraph()
     graph.add_nodes_from(layer.id for layer in profile.layers)
     graph.add_edges_from(profile.edges)

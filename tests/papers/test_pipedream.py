@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from graphs.formats.pipedream import Layer, LayerProfile, load_layer_profile
+from graphs.formats.pipedream import LayerProfile, ProfiledLayer, load_layer_profile
 from graphs.foundation.errors import InputError
 from tests.papers.pipedream_optimizer import LinkLevel, bottleneck
 from tests.papers.pipedream_states import States, states_of
@@ -46,7 +46,7 @@ def test_every_bottleneck_of_the_released_optimizer_is_met() -> None:
 
 def chain(drawn: list[tuple[int, int, int]]) -> LayerProfile:
     layers = tuple(
-        Layer(f"node{i}", "Conv2d", seconds / 3, 2 * seconds / 3, (float(size),), False, float(parameters))
+        ProfiledLayer(f"node{i}", "Conv2d", seconds / 3, 2 * seconds / 3, (float(size),), False, float(parameters))
         for i, (seconds, size, parameters) in enumerate(drawn)
     )
     return LayerProfile("chain", layers, tuple((f"node{i}", f"node{i + 1}") for i in range(len(layers) - 1)))
@@ -92,7 +92,7 @@ def test_on_a_chain_it_is_the_best_of_all_pipelines(
 
 def test_a_branch_that_is_read_later_stays_in_the_state() -> None:
     """a feeds b and d, b feeds c, c and d end: while d is open, a's output is still to be handed on."""
-    layers = tuple(Layer(i, "ReLU", 1.0, 0.0, (10.0**power,), False, 0.0) for power, i in enumerate("abcd"))
+    layers = tuple(ProfiledLayer(i, "ReLU", 1.0, 0.0, (10.0**power,), False, 0.0) for power, i in enumerate("abcd"))
     states = states_of(LayerProfile("branch", layers, (("a", "b"), ("b", "c"), ("a", "d"))))
     assert states.antichains[0] == ("a",)
     assert set(states.antichains) == {("a",), ("a", "b"), ("a", "c"), ("a", "d"), ("a", "b", "d"), ("a", "c", "d")}
@@ -111,11 +111,11 @@ def test_what_makes_no_sense_is_refused() -> None:
     loop = LayerProfile("loop", chain([(1, 1, 1)] * 2).layers, (("node0", "node1"), ("node1", "node0")))
     with pytest.raises(InputError, match="'loop' is cyclic"):
         states_of(loop)
-    inputs = LayerProfile("inputs", (Layer("node1", "Input0", 0.0, 0.0, (1.0,), False, 0.0),), ())
+    inputs = LayerProfile("inputs", (ProfiledLayer("node1", "Input0", 0.0, 0.0, (1.0,), False, 0.0),), ())
     with pytest.raises(InputError, match="nothing but inputs"):
         states_of(inputs)
     wide = chain([(1, 1, 1)] * 2).layers[:1] + tuple(
-        Layer(f"n{i}", "ReLU", 1.0, 0.0, (1.0,), False, 0.0) for i in range(14)
+        ProfiledLayer(f"n{i}", "ReLU", 1.0, 0.0, (1.0,), False, 0.0) for i in range(14)
     )
     with pytest.raises(InputError, match="more than 3,000 states"):
         states_of(LayerProfile("wide", wide, tuple(("node0", f"n{i}") for i in range(14))))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphs.formats.pipedream import Layer, LayerProfile, load_layer_profile, save_layer_profile
+from graphs.formats.pipedream import LayerProfile, ProfiledLayer, load_layer_profile, save_layer_profile
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Phase
 
@@ -50,7 +50,7 @@ def test_a_profile_becomes_a_training_step(tmp_path: Path) -> None:
     path = tmp_path / "graph.txt"
     path.write_text(SMALL)
     profile = load_layer_profile(path)
-    assert profile.layers[1] == Layer("node2", "LSTM(2, 4)", 3.19 / 1e3, 5.348 / 1e3, (6.0, 1.0), True, 50.0, 1)
+    assert profile.layers[1] == ProfiledLayer("node2", "LSTM(2, 4)", 3.19 / 1e3, 5.348 / 1e3, (6.0, 1.0), True, 50.0, 1)
     graph = profile.graph()
     assert graph.names == ("node1", "node2", "node1.backward", "node2.backward", "node2.update")
     assert graph.edges.tolist() == [[0, 1], [0, 2], [1, 3], [3, 2], [3, 4]]
@@ -91,7 +91,7 @@ def test_an_edge_may_be_indented_by_any_white_space(indent: str, tmp_path: Path)
 def test_a_missing_file_and_a_cycle_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="does not exist"):
         load_layer_profile(tmp_path / "none.txt")
-    layers = tuple(Layer(i, "ReLU", 0.0, 0.0, (1.0,), False, 0.0) for i in "ab")
+    layers = tuple(ProfiledLayer(i, "ReLU", 0.0, 0.0, (1.0,), False, 0.0) for i in "ab")
     with pytest.raises(InputError, match="cyclic"):
         LayerProfile("loop", layers, (("a", "b"), ("b", "a"))).graph()
 
@@ -109,7 +109,7 @@ def test_any_profile_comes_back_as_it_was(
     tmp_path_factory: pytest.TempPathFactory, drawn: list[tuple[float, float, bool]]
 ) -> None:
     layers = tuple(
-        Layer(f"node{i}", "Conv2d(3, 64)", seconds, seconds / 3, (size,) * (2 if many else 1), many, size)
+        ProfiledLayer(f"node{i}", "Conv2d(3, 64)", seconds, seconds / 3, (size,) * (2 if many else 1), many, size)
         for i, (seconds, size, many) in enumerate(drawn)
     )
     path = tmp_path_factory.mktemp("profile") / "graph.txt"
