@@ -72,14 +72,12 @@ def read_state(folder: Path) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
 
 def updates_in(folder: Path) -> int:
     """How many updates, of imitation or of the trainer, a folder's state holds; 0 without one, 1 if it is damaged."""
-    path = folder / TRAINER
-    if not path.is_file():
+    if not (folder / TRAINER).is_file():
         return 0
     try:
-        with safe_open(path, "pt") as file:
-            counters = file.metadata() or {}
+        _, counters = read_state(folder)
         return sum(int(counters.get(name, 0)) for name in ("updates", "imitated"))
-    except (OSError, SafetensorError, ValueError):
+    except (InputError, ValueError):
         return 1
 
 

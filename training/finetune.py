@@ -62,8 +62,8 @@ class FineTuner:
         for an objective that the policy's training does not know.
         """
         policy = copy.deepcopy(self.start.policy_for(problem))
-        trainer_of_it = trainer_class(policy.kind)
-        if trainer_of_it.knows_step_times_only:
+        kind_of_trainer = trainer_class(policy.kind)
+        if kind_of_trainer.knows_step_times_only:
             problem.check_step_time(
                 f"{self.name}, by {trainer_of(policy.kind).upper()},", "another policy, or this one without fine-tuning"
             )
@@ -72,7 +72,7 @@ class FineTuner:
         if simulations > 0:
             spent += 1  # the plan to beat
             left = simulations - spent
-            trainer = trainer_of_it.of(policy, [problem], policy.fine_tuning(problem, left), seed)
+            trainer = kind_of_trainer.of(policy, [problem], policy.fine_tuning(problem, left), seed)
             for taken, best in trainer.fine_tune(chosen, left):
                 history.append((spent + taken, best.value))
             spent = history[-1][0]

@@ -2,7 +2,7 @@
 
 A policy that is nearly sure everywhere does not find what takes many units to move at once, such as the tail of a
 network going to a device of its own: no single step of that pays. Search finds it, at some hundreds of simulations.
-What is demonstrated of a problem is the fastest placement that fits so far, whoever found it, so a policy that outdoes
+What is demonstrated of a problem is the fastest placement that fits so far, whatever found it, so a policy that outdoes
 the search imitates itself (Oh et al. 2018, "Self-Imitation Learning").
 """
 

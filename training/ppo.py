@@ -24,7 +24,7 @@ from envs.simulation.simulator import Outcomes
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Floats, Ints
 from graphs.problem import Problem
-from placers.learned.policy import A, Batch, Policy, Scores, View
+from placers.learned.policy import A, Batch, Policy, View
 from placers.learned.settings import Imitation, Ppo, Settings
 from training.advantage import rewards, standardised, surrogate
 from training.divergence import descend, stops_where_it_diverges
@@ -32,7 +32,6 @@ from training.imitation import Demonstrations, search
 from training.ppo_rewards import load_ppo_reward
 from training.rollouts import PpoProblem, PpoRollouts
 from training.trainer import (
-    Pretraining,
     Trainer,
     between,
     generators,
@@ -79,13 +78,7 @@ class PpoTrainer(Trainer, Generic[View, Batch, A]):
         self.settings = settings
         self._reward = load_ppo_reward(settings.reward)
         self.imitation = imitation or Imitation()
-        self.pretraining = Pretraining(
-            "imitating what search finds",
-            self.imitation.updates,
-            lambda: self.imitated,
-            lambda: f"log-probability per unit {self.imitate():.2f}",
-        )
-        self.imitated = 0  # updates of imitation alone
+        self.imitation_goal = self.imitation.updates
         self.optimizer: torch.optim.Optimizer = torch.optim.AdamW(
             policy.parameters(), settings.learning_rate, weight_decay=settings.weight_decay
         )
@@ -125,11 +118,7 @@ class PpoTrainer(Trainer, Generic[View, Batch, A]):
             yield self.update().simulations, only.incumbent
 
     def imitate(self) -> float:
-        """An update of imitation alone: make the best known placements likelier; returns how likely they were.
-
-        That is the mean log-probability per unit. Problems without a known placement are searched first. Raises
-        InputError if the policy diverges.
-        """
+        """As `Trainer.imitate`, of the best known placements; problems without one are searched first."""
         with stops_where_it_diverges(self.imitated + 1, self.optimizer, of="imitation"):
             chosen, _ = self._chosen(self.seed, IMITATING, self.imitated)
             for problem in chosen:
@@ -158,20 +147,15 @@ class PpoTrainer(Trainer, Generic[View, Batch, A]):
         return PpoMetrics(self.updates, self.simulations, rollouts.mean_ratio, rollouts.fitting, entropy, clipped, rate)
 
     def _chosen(self, *seed: int) -> tuple[list[PpoProblem[View]], torch.Generator]:
-        """The problems of an update, and what draws its samples."""
+        """The problems of an update, those of smaller graphs while the curriculum lasts; and what draws its samples."""
         chooser, generator = generators(*seed)
-        joined = self._joined()
+        joined, lasts = np.arange(len(self.problems)), self.settings.curriculum * self.settings.updates
+        if self.updates < lasts:
+            share = between(FIRST_SHARE, 1.0, self.updates / lasts)
+            by_size = np.argsort([len(each.prepared.problem.graph) for each in self.problems], kind="stable")
+            joined = by_size[: max(1, round(share * len(self.problems)))]
         count = min(self.settings.problems_per_update, len(joined))
         return [self.problems[i] for i in chooser.choice(joined, count, replace=False)], generator
-
-    def _joined(self) -> Ints:
-        """The problems to choose from: all, or those of smaller graphs while the curriculum lasts."""
-        lasts = self.settings.curriculum * self.settings.updates
-        if self.updates >= lasts:
-            return np.arange(len(self.problems))
-        share = between(FIRST_SHARE, 1.0, self.updates / lasts)
-        by_size = np.argsort([len(each.prepared.problem.graph) for each in self.problems], kind="stable")
-        return by_size[: max(1, round(share * len(self.problems)))]
 
     def advantages(self, problem: PpoProblem[View], outcomes: Outcomes) -> Floats:
         """(samples,) how much better each sample of a problem is than its baseline, which may change by that."""
@@ -196,21 +180,16 @@ class PpoTrainer(Trainer, Generic[View, Batch, A]):
             scores = self.policy.score(rollouts.batch, action)
             log_probability = scores.log_probability[:, :samples]
             before = log_probability.detach() if before is None else before  # the policy that drew them is the first
-            objective, clipped = self._objective(log_probability - before, rollouts.advantages, scores)
+            log_ratio, mask, clip = log_probability - before, scores.mask[:, None, :], self.settings.clip
+            gain = surrogate(log_ratio, rollouts.advantages[:, :, None], clip) * mask
+            units = mask.sum()
+            clipped = (((log_ratio.exp() - 1).abs() > clip) & mask).sum() / (units * samples)
             entropy = scores.entropy.sum() / scores.mask.sum()
             imitated = (
                 0.0 if best is None else weight * best.likelihood(scores.log_probability[:, samples], scores.mask)
             )
-            self._step(-objective - bonus * entropy - imitated)
-        return float(entropy.detach()), clipped
-
-    def _objective(self, log_ratio: Tensor, advantages: Tensor, scores: Scores) -> tuple[Tensor, float]:
-        """PPO's clipped objective per decision, of (problems, samples, decisions) log-ratios; and the share clipped."""
-        mask = scores.mask[:, None, :]
-        gain = surrogate(log_ratio, advantages[:, :, None], self.settings.clip) * mask
-        units = mask.sum()
-        outside = (((log_ratio.exp() - 1).abs() > self.settings.clip) & mask).sum() / (units * log_ratio.shape[1])
-        return gain.mean(dim=1).sum() / units, float(outside)
+            self._step(-(gain.mean(dim=1).sum() / units) - bonus * entropy - imitated)
+        return float(entropy.detach()), float(clipped)
 
     def _step(self, loss: Tensor) -> None:
         self.optimizer.zero_grad()

@@ -18,8 +18,7 @@ from graphs.load import check_graphs, load_cluster, load_clusters, load_graph, s
 from graphs.op_graph import OpGraph
 from graphs.problem import Problem, check_optimizer
 from graphs.suites import suite_specs
-from training.randomised_clusters import randomised
-from training.randomised_costs import with_other_times
+from training.randomised import randomised, with_other_times
 from training.recipe import ProblemSet
 
 

@@ -105,20 +105,17 @@ def load_recipe(what: str, changes: Sequence[str] | str = ()) -> Recipe:
 
     Raises InputError, naming the key, for what is unknown or out of range.
     """
-    recipe = _loaded(what)
-    for change in [changes] if isinstance(changes, str) else changes:
-        recipe = _changed(recipe, change)
-    return recipe
-
-
-def _loaded(what: str) -> Recipe:
     path = Path(what) if what.endswith(".toml") else RECIPES / f"{what}.toml"
     if not path.is_file():
         if what.endswith(".toml"):
             raise InputError(f"recipe file {what} does not exist; recipes by name: {', '.join(recipe_names())}")
         now = f"; it is now called {RENAMED[what]!r}" if what in RENAMED else ""
         raise InputError(by_name.unknown("recipe", what, recipe_names()) + now)
-    return read_document(path, Recipe, version=VERSION, remedy="`placelab list recipes` names those that come along")
+    remedy = "`placelab list recipes` names those that come with placelab"
+    recipe = read_document(path, Recipe, version=VERSION, remedy=remedy)
+    for change in [changes] if isinstance(changes, str) else changes:
+        recipe = _changed(recipe, change)
+    return recipe
 
 
 def _changed(recipe: Recipe, change: str) -> Recipe:
@@ -132,7 +129,9 @@ def _changed(recipe: Recipe, change: str) -> Recipe:
     for section in sections:
         place = place.get(section) if isinstance(place, dict) else None
     if not isinstance(place, dict) or name not in place or isinstance(place[name], dict):
-        raise InputError(by_name.unknown("key of a recipe", key, _keys(plain)))
+        known = [(name, value if isinstance(value, dict) else ()) for name, value in plain.items()]
+        keys = [each for name, section in known for each in ([f"{name}.{key}" for key in section] or [name])]
+        raise InputError(by_name.unknown("key of a recipe", key, keys))
     place[name] = _value(text)
     try:
         return msgspec.convert(plain, Recipe)
@@ -148,11 +147,3 @@ def _value(text: str) -> Any:  # of a key, whichever type it has
         if text.startswith("[") and text.endswith("]"):  # words without their quotes
             return [part.strip() for part in by_name.specs(text[1:-1])]
         return text
-
-
-def _keys(plain: dict[str, Any]) -> list[str]:
-    """All keys of a recipe, as "ppo.updates"."""
-    keys = []
-    for name, value in plain.items():
-        keys += [f"{name}.{key}" for key in value] if isinstance(value, dict) else [name]
-    return keys

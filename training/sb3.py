@@ -75,8 +75,8 @@ class GraphFeatures(BaseFeaturesExtractor):
         self.devices, self.rounds = devices, rounds
         self.enter = nn.Linear(2 * devices + 4, width)
         self.update = nn.Linear(3 * width, width)
-        for name in ("features", "exists", "producer", "consumer"):
-            self.register_buffer(name, torch.from_numpy(getattr(table, name)), persistent=False)
+        for name, array in vars(table).items():
+            self.register_buffer(name, torch.from_numpy(array), persistent=False)
 
     def forward(self, observations: dict[str, Tensor]) -> Tensor:
         """Features of a batch of observations."""
@@ -153,8 +153,8 @@ class PlacetoFeatures(BaseFeaturesExtractor):
         encoder = PlacetoEncoder(devices + 4, width, rounds, mean)
         super().__init__(observation_space, features_dim=encoder.pooled_width)
         self.devices, self.encode = devices, encoder
-        for name in ("features", "exists", "edges", "kin"):
-            self.register_buffer(name, torch.from_numpy(getattr(table, name)), persistent=False)
+        for name, array in vars(table).items():
+            self.register_buffer(name, torch.from_numpy(array), persistent=False)
 
     def forward(self, observations: dict[str, Tensor]) -> Tensor:
         """Features of a batch of observations."""
@@ -194,19 +194,17 @@ def policy_kwargs(
         raise InputError(unknown("network", network, ("light", "placeto")))
     sizes: dict[str, Any] = {name: value for name, value in (("width", width), ("rounds", rounds)) if value is not None}
     if network == "light":
-        return {
-            "features_extractor_class": GraphFeatures,
-            "features_extractor_kwargs": {"table": GraphTable.of(inner.problems, inner.max_units), **sizes},
-        }
+        sizes["table"] = GraphTable.of(inner.problems, inner.max_units)
+        return {"features_extractor_class": GraphFeatures, "features_extractor_kwargs": sizes}
     if not isinstance(inner, PlacetoEnv):
         raise InputError("Placeto's network looks at one unit at a time; for GDP's environment take network='light'")
-    table = KinTable.of(inner.problems, inner.max_units)
+    sizes["table"] = KinTable.of(inner.problems, inner.max_units)
     space = inner.observation_space
     assert isinstance(space, gym.spaces.Dict)
-    hidden = list(PlacetoFeatures(space, table, **sizes).encode.hidden_widths)
+    hidden = list(PlacetoFeatures(space, **sizes).encode.hidden_widths)
     return {
         "features_extractor_class": PlacetoFeatures,
-        "features_extractor_kwargs": {"table": table, **sizes},
+        "features_extractor_kwargs": sizes,
         "net_arch": {"pi": hidden, "vf": hidden},
         "activation_fn": nn.ReLU,
         "ortho_init": False,  # Glorot's, as in the authors' code

@@ -44,7 +44,7 @@ def train(
     current update, saves, and raises KeyboardInterrupt. Raises InputError for a recipe or folder that does not fit.
     """
     recipe = load_recipe(recipe) if isinstance(recipe, str) else recipe
-    trainer_of_it = trainer_class(recipe.placer)
+    kind_of_trainer = trainer_class(recipe.placer)
     if seed < 0:
         raise InputError(f"the seed is {seed}; expected 0 or more")
     if not resume:
@@ -54,7 +54,7 @@ def train(
     policy = extension.new_policy(recipe.network, seed)
     if not problems:
         check_recipe(recipe)
-    trainer = trainer_of_it.of(policy, problems or load_problems(recipe.problems, seed=seed), recipe.settings, seed)
+    trainer = kind_of_trainer.of(policy, problems or load_problems(recipe.problems, seed=seed), recipe.settings, seed)
     with held(out):
         if resumes:
             restore_trainer(out, trainer)
@@ -85,12 +85,15 @@ def check_recipe(recipe: Recipe) -> None:
 
 
 def _run(trainer: Trainer, recipe: Recipe, out: Path) -> None:
-    """All updates that are left, pretraining first; the policy is saved at the end, or when the run is stopped."""
+    """All updates that are left, those of imitation first; saves the policy at the end, or when the run is stopped."""
     save = partial(save_trainer, out, trainer)
-    if (before := trainer.pretraining) and before.done() < before.goal:
-        _repeat(before.title, before.done, before.goal, before.update, save)
-        if (done := before.done()) < before.goal:
-            raise KeyboardInterrupt(f"stopped after update {done} of {before.goal} of imitation; saved in {out}")
+    if trainer.imitated < (goal := trainer.imitation_goal):
+        _repeat(
+            "imitating what search finds", lambda: trainer.imitated, goal,
+            lambda: f"log-probability per unit {trainer.imitate():.2f}", save,
+        )  # fmt: skip
+        if (done := trainer.imitated) < goal:
+            raise KeyboardInterrupt(f"stopped after update {done} of {goal} of imitation; saved in {out}")
     with appended_metrics(out) as metrics:
 
         def improve() -> str:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
@@ -35,16 +34,6 @@ class Metrics(Protocol):
         """Share of the placements that fit."""
 
 
-@dataclass(frozen=True)
-class Pretraining:
-    """Updates that come before those of the trainer."""
-
-    title: str  # "imitating what search finds"
-    goal: int  # updates
-    done: Callable[[], int]  # updates so far
-    update: Callable[[], str]  # do one, and say how it went
-
-
 class Trainer(ABC):
     """A policy, its optimizer, and the problems that it learns from.
 
@@ -59,9 +48,9 @@ class Trainer(ABC):
     def __init__(self, seed: int, goal: int) -> None:
         limit_torch_threads()
         self.seed = seed
-        self.goal = goal  # updates of a whole run, without pretraining
-        self.pretraining: Pretraining | None = None
-        self.updates = 0  # so far
+        self.goal = goal  # updates of a whole run, without those of imitation
+        self.imitation_goal = 0  # updates of imitation alone, which come first
+        self.updates = self.imitated = 0  # so far
         self.simulations = 0  # so far
 
     @classmethod
@@ -72,6 +61,13 @@ class Trainer(ABC):
     @abstractmethod
     def update(self) -> Metrics:
         """Draw placements, simulate them, improve the policy. Raises InputError if it diverges."""
+
+    def imitate(self) -> float:
+        """An update of imitation alone; returns the mean log-probability per unit of what it imitated.
+
+        Raises InputError if the policy diverges.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not begin with imitation")
 
     @abstractmethod
     def state(self) -> tuple[dict[str, Tensor], dict[str, str]]:

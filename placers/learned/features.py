@@ -59,12 +59,16 @@ def observe(problem: Problem, costs: Costs) -> Observation:
     units = problem.units
     seconds = units.summed(costs.op_seconds)  # (units, devices)
     work = seconds.mean(axis=1)  # (units,) seconds
-    span = _Span.of(problem.graph, costs.op_seconds.mean(axis=1))
-    static, activations = _unit_bytes(problem)
+    earliest, remaining, length = _span(problem.graph, costs.op_seconds.mean(axis=1))
+    static = units.weight_bytes(problem.weight_state_bytes)  # (units,) of parameters, their gradients, optimizer state
+    activations = units.summed(np.where(problem.graph.phase == Phase.FORWARD, problem.graph.output_bytes, 0.0))
     capacity = _capacity(problem, static.sum() + activations.sum())
-    before = _shares_before(units, span.earliest, work, static + activations)
+    before = _shares_before(units, earliest, work, static + activations)
     of_units = {
-        **_time_features(problem, work, span),
+        "earliest_start": earliest / length,
+        "longest_remaining": remaining / length,
+        "slack": 1 - (earliest + remaining) / length,
+        **_work_features(problem, work, length),
         **_memory_features(problem, static, activations, capacity),
         **_kinds(problem.graph),
         **before,
@@ -75,21 +79,17 @@ def observe(problem: Problem, costs: Costs) -> Observation:
         "static_fill": static[:, None] / capacity,
         **{name.replace("before", "offset"): share[:, None] - of_devices["centre"] for name, share in before.items()},
     }
-    return Observation(
-        _joined(UNIT_FEATURES, of_units),
-        _joined(DEVICE_FEATURES, of_devices),
-        _joined(PAIR_FEATURES, of_pairs),
-        units.forward_edges,
-    )
+    unit_table, device_table = joined(UNIT_FEATURES, of_units), joined(DEVICE_FEATURES, of_devices)
+    return Observation(unit_table, device_table, joined(PAIR_FEATURES, of_pairs), units.forward_edges)
 
 
-def _joined(names: Sequence[str], features: Mapping[str, Column]) -> NDArray[np.float32]:
+def joined(names: Sequence[str], features: Mapping[str, Column]) -> NDArray[np.float32]:
     """(..., names) features as columns in the order of their names."""
     columns = np.broadcast_arrays(*(features[name] for name in names))
     return np.stack(columns, axis=-1).astype(np.float32)
 
 
-def _time_features(problem: Problem, work: Floats, span: _Span) -> dict[str, Column]:
+def _work_features(problem: Problem, work: Floats, critical_path: float) -> dict[str, Column]:
     units, count = problem.units, len(work)
     sent = _mean_transfer_seconds(problem)
     total = max(work.sum(), 1e-12)
@@ -98,12 +98,9 @@ def _time_features(problem: Problem, work: Floats, span: _Span) -> dict[str, Col
         "work": np.log1p(work / total * count),
         "log_work": np.log(work / total + 1e-6) / 4,
         "communication": np.log1p(units.summed(sent) / total * count),
-        "earliest_start": span.earliest / span.length,
-        "longest_remaining": span.remaining / span.length,
-        "slack": 1 - (span.earliest + span.remaining) / span.length,
         "fan_in": np.log1p(np.bincount(consumers, minlength=count)),
         "fan_out": np.log1p(np.bincount(producers, minlength=count)),
-        "parallelism": np.log(total / span.length),
+        "parallelism": np.log(total / critical_path),
         "total_communication": np.log1p(sent.sum() / total),
         "devices": 1 / len(problem.cluster),
     }
@@ -124,29 +121,20 @@ def _shares_before(units: Units, earliest: Floats, work: Floats, held: Floats) -
     """Shares of all work and of all bytes before each unit, by its own start and by that of its module."""
     place = np.argsort(np.argsort(earliest, kind="stable"))  # ties by index: equal branches must differ somewhere
     modules = _module_entry(units, earliest)
-    return {
-        "work_before": _fraction_before(work, place),
-        "module_work_before": _fraction_before(work, modules),
-        "bytes_before": _fraction_before(held, place),
-        "module_bytes_before": _fraction_before(held, modules),
-    }
+    shares = {}
+    for name, amount in (("work", work), ("bytes", held)):
+        shares[f"{name}_before"] = _fraction_before(amount, place)
+        shares[f"module_{name}_before"] = _fraction_before(amount, modules)
+    return shares
 
 
-@dataclass(frozen=True, eq=False)
-class _Span:
-    """When each unit's forward ops could start and how long the path behind them is, without communication."""
-
-    earliest: Floats  # (units,) seconds
-    remaining: Floats  # (units,) seconds, own duration included
-    length: float  # the critical path, seconds
-
-    @classmethod
-    def of(cls, graph: OpGraph, seconds: Floats) -> _Span:
-        start, tail = earliest_starts(graph, seconds), longest_remaining(graph, seconds)
-        earliest, remaining = np.full(graph.num_units, np.inf), np.zeros(graph.num_units)
-        np.minimum.at(earliest, graph.units, start)
-        np.maximum.at(remaining, graph.units, tail)
-        return cls(earliest, remaining, max(float(tail.max()), 1e-12))
+def _span(graph: OpGraph, seconds: Floats) -> tuple[Floats, Floats, float]:
+    """Without communication: (units,) earliest start of the forward ops, (units,) path behind them, critical path."""
+    start, tail = earliest_starts(graph, seconds), longest_remaining(graph, seconds)
+    earliest, remaining = np.full(graph.num_units, np.inf), np.zeros(graph.num_units)
+    np.minimum.at(earliest, graph.units, start)
+    np.maximum.at(remaining, graph.units, tail)
+    return earliest, remaining, max(float(tail.max()), 1e-12)
 
 
 def earliest_starts(graph: OpGraph, seconds: Floats) -> Floats:
@@ -161,10 +149,7 @@ def earliest_starts(graph: OpGraph, seconds: Floats) -> Floats:
 
 
 def _mean_transfer_seconds(problem: Problem) -> Floats:
-    """(ops,) seconds to send each op's output, and its messages, to another device, mean over pairs.
-
-    It is 0 where nobody consumes it.
-    """
+    """(ops,) seconds to send each op's output and messages to another device, mean over pairs; 0 without readers."""
     cluster, graph = problem.cluster, problem.graph
     apart = ~np.eye(len(cluster), dtype=np.bool_)
     if not apart.any():
@@ -174,13 +159,6 @@ def _mean_transfer_seconds(problem: Problem) -> Floats:
     sender = graph.edges[~graph.control, 0][first]
     seconds = latency + graph.moved_bytes[outputs] * per_byte
     return np.bincount(sender, weights=seconds, minlength=len(graph)).astype(np.float64)
-
-
-def _unit_bytes(problem: Problem) -> tuple[Floats, Floats]:
-    """(units,) bytes of parameters with their gradients and optimizer state, and of forward outputs."""
-    graph = problem.graph
-    activations = problem.units.summed(np.where(graph.phase == Phase.FORWARD, graph.output_bytes, 0.0))
-    return problem.units.weight_bytes(problem.weight_state_bytes), activations
 
 
 def _distinct_weight_bytes(problem: Problem) -> float:
@@ -207,7 +185,7 @@ def _module_entry(units: Units, earliest: Floats) -> Floats:
     """(units,) when the parameters that each unit reads could first be used, seconds.
 
     In a recurrent net unrolled in time every step of a layer reads the same parameters, and so has the same entry,
-    whenever it runs: this tells layers apart. A unit without parameters has the latest entry among its producers.
+    whenever it runs: this distinguishes layers. A unit without parameters has the latest entry among its producers.
     """
     readers, tensors = units.weight_uses.T
     first_use = np.full(len(units.graph.weights), np.inf)

@@ -77,7 +77,7 @@ class Reinforce(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
 class EpisodeRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """How Placeto's episodes start and what they pay: `envs.gym.iterative.Rules`, but for the order of the visits.
 
-    That order is part of the network's spec, "placeto:order=random": whoever acts with the policy needs it, too.
+    That order is part of the network's spec, "placeto:order=random": the policy needs it also when it places.
     """
 
     reward: str = "improvement"  # a file in envs/rewards, or "my.py:build"

@@ -173,7 +173,7 @@ def test_the_weights_learn_from_what_is_in_the_cache() -> None:
     assert not torch.allclose(gradients[0], gradients[1])
 
 
-def test_a_problem_is_judged_alike_alone_and_in_a_batch() -> None:
+def test_a_problem_is_rated_alike_alone_and_in_a_batch() -> None:
     segmented = network(**SMALL, segment=4, memory_segments=2)
     together = segmented(batch((9, 2), (30, 5), (3, 1)))
     for i, (ops, devices) in enumerate(((9, 2), (30, 5), (3, 1))):
@@ -205,7 +205,7 @@ def test_units_are_put_in_topological_order_where_their_numbers_are_not() -> Non
 
 @settings(max_examples=20, deadline=None)
 @given(numbers=st.permutations(range(12)))
-def test_a_chain_is_judged_alike_however_it_is_numbered(numbers: list[int]) -> None:
+def test_a_chain_is_rated_alike_however_it_is_numbered(numbers: list[int]) -> None:
     seen = observation(12, 3)
     chain = torch.arange(11).numpy()
     straight = Observation(seen.units, seen.devices, seen.pairs, chain[:, None] + [[0, 1]])

@@ -1,4 +1,4 @@
-"""Placeto's policy: whom it pools over, what it computes, and how it places."""
+"""Placeto's policy: which units it pools over, what it computes, and how it places."""
 
 import json
 from pathlib import Path
@@ -134,7 +134,7 @@ def test_an_aggregator_is_g_of_the_sum_of_f() -> None:
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_a_state_is_judged_alike_alone_and_in_a_batch(shape: str) -> None:
+def test_a_state_is_rated_alike_alone_and_in_a_batch(shape: str) -> None:
     policy = PlacetoPolicy.new(shape, seed=1)
     states = some_states(*(some_problem(ops, seed=ops) for ops in (1, 6, 17, 6)))
     together = policy.logits(seen_by(policy, states))

@@ -15,10 +15,9 @@ from graphs.foundation.errors import InputError
 from graphs.op_graph import OpGraph
 from graphs.problem import Problem
 from placers.learned.batch import Batch
-from placers.learned.decoding import candidates, made_to_fit
 from placers.learned.features import DEVICE_FEATURES, UNIT_FEATURES, Observation, observe
 from placers.learned.gdp.placer import build as build_gdp
-from placers.learned.gdp.policy import OneShotPolicy
+from placers.learned.gdp.policy import OneShotPolicy, candidates, made_to_fit
 from placers.learned.policy_file import Meta, load_policy, save_policy
 from tests.oracle.toys import random_graph, toy_cluster, toy_graph
 
@@ -40,7 +39,7 @@ def test_features_of_a_diamond() -> None:
     assert column(diamond, "earliest_start") == [0.0, 0.2, 0.2, 0.8]
     assert column(diamond, "longest_remaining") == [1.0, 0.8, 0.8, 0.2]
     assert column(diamond, "slack") == [0.0] * 4
-    assert column(diamond, "work_before") == [0.0625, 0.3125, 0.6875, 0.9375], "equal branches are told apart"
+    assert column(diamond, "work_before") == [0.0625, 0.3125, 0.6875, 0.9375], "equal branches are distinguished"
     assert diamond.edges.tolist() == [[0, 1], [0, 2], [1, 3], [2, 3]]
     assert diamond.devices[:, DEVICE_FEATURES.index("centre")].tolist() == [0.25, 0.75]
 

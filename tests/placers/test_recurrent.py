@@ -88,7 +88,7 @@ def test_actions_can_be_made_of_placements(name: str, seed: int) -> None:
 
 
 @pytest.mark.parametrize("name", SPECS)
-def test_what_stands_beside_a_problem_changes_nothing(name: str) -> None:
+def test_what_is_batched_with_a_problem_changes_nothing(name: str) -> None:
     policy, small = new(name), random_graph(6, seed=1)
     alone, together = batch_of(policy, small), batch_of(policy, small, random_graph(20, seed=2))
     action = policy.act(alone, 3, draw())

@@ -58,7 +58,7 @@ def first_pass(policy: SequentialPolicy, problem: Problem, samples: int, seed: i
 def feature(
     batch: SequentialBatch, name: str, unit: int, placements: list[int], before: list[int] | None = None
 ) -> list[float]:
-    """What the decoder sees of every device when the unit's turn comes, the others being placed so."""
+    """What the decoder sees of every device when the unit is placed, the others being placed so."""
     given, earlier = torch.tensor([[placements]]), torch.tensor([[before or [-1] * len(placements)]])
     trace = SequentialPolicy.new(NETWORK, 0).follow(batch, given, earlier).trace
     problems, samples, units, devices = trace.allowed.shape
@@ -135,7 +135,7 @@ def test_of_empty_devices_alike_only_the_first_is_a_choice() -> None:
         assert (np.diff(first_use) > 0).all()
 
 
-def test_devices_are_interchangeable_only_if_nobody_would_notice() -> None:
+def test_devices_are_interchangeable_only_if_that_has_no_effect() -> None:
     seconds = np.ones((3, 4))
     assert interchangeable(toy_cluster(4), seconds).tolist() == [0, 0, 0, 0]
     assert interchangeable(toy_cluster(4, shared_out=True), seconds).tolist() == [0, 0, 0, 0]

@@ -33,7 +33,7 @@ def test_without_a_trained_policy_the_remedy_is_named(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", POLICIES)
-def test_whoever_asks_for_an_untrained_one_gets_it_and_its_name_says_so(name: str) -> None:
+def test_an_untrained_one_is_made_on_request_and_its_name_says_so(name: str) -> None:
     placer = load_placer(f"{name}:untrained=yes")
     assert placer.name == f"{name}:untrained=yes"
     placer.place(PROBLEM, budget=2).plan.check(PROBLEM)

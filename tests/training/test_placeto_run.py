@@ -94,7 +94,7 @@ def test_a_run_folder_is_that_of_any_placer(tmp_path: Path) -> None:
     assert f"--placer placeto:checkpoint={tmp_path}" in (tmp_path / "card.md").read_text()
 
     again = by_name.build("placers", placer.name)
-    assert again.policy.shape.order == "random", "whoever acts with a policy visits as it has learned to"
+    assert again.policy.shape.order == "random", "a policy visits as it has learned to"
     assert again.place(problems()[1]) == placer.place(problems()[1])
 
 

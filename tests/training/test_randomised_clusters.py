@@ -7,8 +7,7 @@ from envs.costs.costs import costs_of
 from graphs.load import load_cluster, load_graph
 from graphs.problem import Problem
 from training.problem_sets import load_problems
-from training.randomised_clusters import LEAST_MEMORY, ROOMY, TIGHT, randomised
-from training.randomised_costs import FACTOR, with_other_times
+from training.randomised import FACTOR, LEAST_MEMORY, ROOMY, TIGHT, randomised, with_other_times
 from training.recipe import ProblemSet
 
 

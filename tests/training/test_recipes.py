@@ -147,7 +147,7 @@ def test_each_graph_stands_on_each_cluster_and_suites_on_their_own(monkeypatch: 
     check_problems(chosen, "test")
 
 
-def test_a_run_on_graph_files_is_judged_by_its_own_test_graphs(folder: Path) -> None:
+def test_a_run_on_graph_files_is_evaluated_on_its_own_test_graphs(folder: Path) -> None:
     placer = placelab.train("small.toml", out=folder / "run", set=["ppo.updates=1"])
     assert not isinstance(placer, Trained)
     assert load_meta(folder / "run").updates == 1

@@ -198,7 +198,7 @@ def test_what_is_noted_need_not_be_simulated() -> None:
 
 
 def indifferent(imitation: float, updates: int = 9) -> ReinforceTrainer[Relatives, States]:
-    """A policy for two equal devices that is told of a faster placement, on the second one, than there can be."""
+    """A policy for two equal devices that is given a faster placement, on the second one, than there can be."""
     equal = Problem(toy_graph([1], []), toy_cluster(2))
     given = settings(updates, entropy=0.0, imitation=imitation, learning_rate=1e-2, gradient_norm=1e3)
     policy = PlacetoPolicy.new("placeto:devices=2", 0)

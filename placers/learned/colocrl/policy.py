@@ -34,7 +34,7 @@ class ColocRlShape(msgspec.Struct, frozen=True, kw_only=True):
     bound: Above0 = 5.0
     temperature: Above0 = 10.0
     type_width: Size = 20  # of the tunable embedding of an op type; ours, as the next
-    positions: Size = 256  # in the sequence that can be told apart as neighbours
+    positions: Size = 256  # in the sequence that are distinguished as neighbours
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,22 +6,25 @@ from collections.abc import Sequence
 from math import isqrt
 from typing import ClassVar, Self
 
+import numpy as np
 import torch
 from msgspec.structs import replace
 from torch import Tensor, nn
 
 from envs.costs.costs import costs_of
-from envs.held_memory import HeldMemory
+from envs.held_memory import HeldMemory, Room
 from graphs.foundation import by_name
-from graphs.op_graph import Ints
+from graphs.op_graph import Floats, Ints
 from graphs.problem import Problem
 from placers.learned.batch import Batch
-from placers.learned.decoding import candidates
 from placers.learned.features import Observation, observe
 from placers.learned.finite import check_outputs
 from placers.learned.policy import Policy, Scores, UnitDevices
 from placers.learned.settings import FEW_SAMPLES, SELF_IMITATION, Imitation, Settings, brief_ppo
 from placers.learned.shapes import weights_drawn_from
+
+HIGHEST_TEMPERATURE = 8.0  # of the last sample; the first has 1
+HIGHEST_FILL, LOWEST_FILL = 0.9, 0.7  # shares of the memory to fill by estimate, from the first sample to the last
 
 
 class OneShotPolicy(Policy[Observation, Batch, UnitDevices]):
@@ -91,3 +94,37 @@ class OneShotPolicy(Policy[Observation, Batch, UnitDevices]):
         ppo = brief_ppo(simulations, max(FEW_SAMPLES, isqrt(simulations // 4)))
         ppo = replace(ppo, learning_rate=4e-3, final_learning_rate=8e-4)
         return Settings(ppo=ppo, imitation=Imitation(weight=SELF_IMITATION))
+
+
+def candidates(logits: Tensor, held: HeldMemory, count: int, generator: torch.Generator) -> Ints:
+    """(count, units) placements from logits (units, devices): the most likely one, then samples of rising temperature.
+
+    GDP's paper samples plainly; the rest is ours. Plain samples of a trained policy hardly differ, since its
+    probabilities are close to 0 or 1. A higher temperature lets the undecided units vary first. Each placement is made
+    to fit, by an estimate of the memory held.
+    """
+    temperatures = torch.logspace(0, float(np.log10(HIGHEST_TEMPERATURE)), max(count - 1, 1))[: count - 1]
+    drawn = [torch.multinomial((logits / t).softmax(-1), 1, generator=generator).squeeze(-1) for t in temperatures]
+    placements = torch.stack([logits.argmax(-1), *drawn]).numpy()
+    shares = np.linspace(HIGHEST_FILL, LOWEST_FILL, count)
+    preferred = logits.numpy().astype(np.float64)
+    return np.stack([made_to_fit(p, preferred, held, share) for p, share in zip(placements, shares, strict=True)])
+
+
+def made_to_fit(placement: Ints, preferred: Floats, held: HeldMemory, share: float) -> Ints:
+    """(units,) the placement, if its held memory fits in a share of each device's; else repaired unit by unit.
+
+    A unit whose device is full goes to the device with room that is preferred most, `preferred` being (units,
+    devices); if none has room, to the one with most memory left.
+    """
+    if (held.on_devices(placement) <= held.limits * share).all():
+        return placement
+    room = Room(held, share)
+    repaired = placement.copy()
+    for unit, device in enumerate(placement):
+        left = room.after(unit)
+        if left[device] < 0:
+            fitting = np.flatnonzero(left >= 0)
+            repaired[unit] = fitting[preferred[unit, fitting].argmax()] if len(fitting) else left.argmax()
+        room.take(unit, int(repaired[unit]))
+    return repaired

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from graphs.op_graph import Ints
 from graphs.problem import Problem
+from placers.learned.batch import padded
 from placers.learned.features import KINDS
 from placers.learned.hdp.grouper import Grouper, describe_groups, neighbours_of
 from placers.learned.op_sequence import OpSequence, Sequences
@@ -53,7 +54,6 @@ class HdpBatch:
 
     sequences: Sequences
     neighbours: Tensor  # (problems, units, slots)
-    groups: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,9 +82,8 @@ class HdpPolicy(SequencePolicy[HdpBatch, HdpAction]):
 
     def stack(self, views: Sequence[OpSequence]) -> HdpBatch:
         """Several views as a batch."""
-        slots = [neighbours_of(view, released=self.shape.released) for view in views]
-        padded = nn.utils.rnn.pad_sequence(slots, batch_first=True)
-        return HdpBatch(Sequences.of(views), padded, self.shape.num_groups)
+        slots, _ = padded([neighbours_of(view, released=self.shape.released) for view in views])
+        return HdpBatch(Sequences.of(views), slots)
 
     @torch.no_grad()
     def sample(self, batch: HdpBatch, samples: int, generator: torch.Generator, *, greedy: int = 0) -> HdpAction:
@@ -137,7 +136,7 @@ class HdpPolicy(SequencePolicy[HdpBatch, HdpAction]):
         return Scores(
             torch.cat([torch.zeros_like(grouping), grouping, chosen], 2),
             torch.cat([torch.zeros_like(undecided), undecided, spread], 1),
-            torch.cat([torch.zeros_like(ops), ops, ops.new_ones(len(ops), batch.groups)], 1),
+            torch.cat([torch.zeros_like(ops), ops, ops.new_ones(len(ops), self.shape.num_groups)], 1),
         )
 
     def fine_tuning(self, problem: Problem, simulations: int) -> Settings:  # noqa: ARG002 - for all problems alike
@@ -145,6 +144,6 @@ class HdpPolicy(SequencePolicy[HdpBatch, HdpAction]):
         return Settings(ppo=brief_ppo(simulations), imitation=Imitation(weight=SELF_IMITATION))
 
     def _encode(self, batch: HdpBatch, assigned: Tensor) -> Memory:
-        described = describe_groups(batch.sequences, assigned, batch.groups, released=self.shape.released)
+        described = describe_groups(batch.sequences, assigned, self.shape.num_groups, released=self.shape.released)
         inputs = described.flatten(0, 1)
         return self.placer.encode(inputs, inputs.new_ones(inputs.shape[:2], dtype=torch.bool))

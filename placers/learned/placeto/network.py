@@ -13,16 +13,11 @@ from torch import Tensor, nn
 
 from placers.learned.placeto.states import ANCESTOR, DESCENDANT, PARALLEL, States
 
+_KIN = {"ancestors": ANCESTOR, "descendants": DESCENDANT, "parallel": PARALLEL}
+
 
 class PlacetoNetwork(nn.Module):
-    """States -> one score per part and output.
-
-    - `columns`: Features of a node.
-    - `outputs`: Scores of a part: as many as devices, or 1 where a part shows one device.
-    - `width`: Of the messages; as many as columns if it is 0, as in the authors' code.
-    - `rounds`: Of messages; 8 in the authors' sample settings.
-    - `mean`: Average over neighbours and kin instead of adding up.
-    """
+    """States -> one score per part and output: as many outputs as devices, or 1 where a part shows one device."""
 
     def __init__(self, columns: int, outputs: int, width: int = 0, rounds: int = 8, mean: bool = False) -> None:
         super().__init__()
@@ -36,7 +31,11 @@ class PlacetoNetwork(nn.Module):
 
 
 class PlacetoEncoder(nn.Module):
-    """States -> (parts, 8 width): pools of ancestors, descendants and parallel units, and the current unit itself."""
+    """States -> (parts, 8 width): pools of ancestors, descendants and parallel units, and the current unit itself.
+
+    Messages have a `width`, that of a node's features (`columns`) if it is 0, as in the authors' code, whose sample
+    settings have 8 `rounds` of them. `mean`: average over neighbours and kin instead of adding up.
+    """
 
     def __init__(self, columns: int, width: int = 0, rounds: int = 8, mean: bool = False) -> None:
         super().__init__()
@@ -100,6 +99,3 @@ def perceptron(*widths: int) -> nn.Sequential:
         nn.init.zeros_(linear.bias)
         layers += [linear, nn.ReLU()]
     return nn.Sequential(*layers[:-1])
-
-
-_KIN = {"ancestors": ANCESTOR, "descendants": DESCENDANT, "parallel": PARALLEL}

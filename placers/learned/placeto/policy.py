@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from math import ceil
 from typing import Annotated, ClassVar, Literal
 
@@ -62,7 +62,7 @@ class PlacetoPolicy(EpisodePolicy[Relatives, States]):
         self.network = PlacetoNetwork(columns, shape.devices or 1, shape.width, shape.rounds, shape.mean)
 
     def view(self, problem: Problem) -> Relatives:
-        """Who is related to whom in a problem. Raises InputError if it has another number of devices."""
+        """How the units of a problem are related. Raises InputError if it has another number of devices."""
         if self.shape.devices:
             check_devices(self.kind, self.shape.devices, problem.cluster, or_else=", or for any number: devices=0")
         return Relatives.of(problem)
@@ -105,7 +105,8 @@ class PlacetoPolicy(EpisodePolicy[Relatives, States]):
         steps = roll_out(self, episodes, {prepared: relatives}, torch.Generator().manual_seed(seed), greedy=1)
         passed = [[episode.progress.placement.copy() for episode in episodes] for _ in steps]
         allowed = (problem.made_allowed(placement) for after_step in reversed(passed) for placement in after_step)
-        return np.stack(_distinct(allowed)[:count])
+        distinct = {placement.tobytes(): placement for placement in allowed}  # in order of appearance
+        return np.stack(list(distinct.values())[:count])
 
     def fine_tuning(self, problem: Problem, simulations: int) -> Settings:  # noqa: ARG002 - for any number of them
         """Some episodes per update, which begin where the best one has come to.
@@ -123,8 +124,3 @@ def _mixed(logits: Tensor, share: float) -> Tensor:
     uniform = exists / exists.sum(-1, keepdim=True)
     mixed = (1.0 - share) * logits.softmax(-1) + share * uniform
     return mixed.where(exists, torch.ones_like(mixed)).log().masked_fill(~exists, -torch.inf)
-
-
-def _distinct(placements: Iterable[Ints]) -> list[Ints]:
-    """The placements, each once, in order of appearance."""
-    return list({placement.tobytes(): placement for placement in placements}.values())

@@ -1,4 +1,4 @@
-"""What the sequential decoder sees of a unit on a device while the unit is to be placed: the features, by name."""
+"""What the sequential decoder sees of a unit on a device before the unit is placed: the features, by name."""
 
 from __future__ import annotations
 

@@ -13,8 +13,8 @@ from envs.held_memory import HeldMemory
 from graphs.cluster import FREE, Cluster
 from graphs.op_graph import Bools, Floats, Ints, OpGraph, Phase
 from graphs.problem import Problem
-from placers.learned.features import earliest_starts
-from placers.learned.sequential.decoder_features import FIRST_STATIC, Feature
+from placers.learned.features import Column, earliest_starts, joined
+from placers.learned.sequential.decoder_features import FEATURES, FIRST_STATIC
 from placers.solvers.list_scheduling import Tasks, link_costs
 
 
@@ -96,11 +96,11 @@ class Layout(NamedTuple):
             link_start=link_start,
             neighbour=neighbour,
             link_bytes=units.link_bytes[links],
-            linked_bytes=_summed(units.links.ravel(), np.repeat(units.link_bytes, 2), count),
+            linked_bytes=np.bincount(units.links.ravel(), np.repeat(units.link_bytes, 2), count).astype(np.float64),
             held_start=starts(holder, count),
             held=np.ascontiguousarray(tensor),
             tensor_bytes=held.tensor_bytes,
-            held_bytes=_summed(holder, held.tensor_bytes[tensor], count),
+            held_bytes=np.bincount(holder, held.tensor_bytes[tensor], count).astype(np.float64),
             limits=held.limits,
             latency=latency,
             per_byte=per_byte,
@@ -120,13 +120,8 @@ def starts(key: Ints, count: int) -> Ints:
     return np.searchsorted(key, np.arange(count + 1)).astype(np.int64)
 
 
-def _summed(unit: Ints, values: Floats, units: int) -> Floats:
-    """(units,) sums of the values of each unit."""
-    return np.bincount(unit, weights=values, minlength=units).astype(np.float64)
-
-
 def interchangeable(cluster: Cluster, seconds: Floats) -> Ints:
-    """(devices,) the first device that could change places with this one and nobody would notice; itself if none.
+    """(devices,) the first device that could change places with this one without any effect; itself if none.
 
     `seconds` is (ops, devices). Two devices can if they are equal and, once they are swapped, every pair of devices
     has the link it had and shares its channel with the same pairs. In two servers of two devices, 0 = 1 --- 2 = 3,
@@ -209,16 +204,13 @@ def _static(cluster: Cluster, seconds: Floats, held: HeldMemory) -> NDArray[np.f
     memory = np.clip(held.limits, 1.0, 1e3 * need)  # memory without end is no feature
     apart = ~np.eye(count, dtype=np.bool_)
     outgoing = np.where(apart, np.minimum(cluster.bandwidth, 1e15), 0.0).sum(axis=1) / max(count - 1, 1) + 1e-12
-    static = np.zeros((*seconds.shape, len(Feature) - FIRST_STATIC), np.float32)
-    features: dict[Feature, Floats | Bools | float] = {
-        Feature.SECONDS: np.log((seconds + 1e-12) / (work + 1e-12)),
-        Feature.SPEED: np.log((total.mean() + 1e-12) / (total + 1e-12)),
-        Feature.MEMORY: np.log(memory / memory.mean()),
-        Feature.MEMORY_NEED: np.log(memory / need) / 4,
-        Feature.OUTGOING: np.log(outgoing / outgoing.mean()),
-        Feature.SHARE: 1 / count,
-        Feature.IS_CPU: cluster.is_cpu,
+    features: dict[str, Column] = {
+        "seconds": np.log((seconds + 1e-12) / (work + 1e-12)),
+        "speed": np.log((total.mean() + 1e-12) / (total + 1e-12)),
+        "memory": np.log(memory / memory.mean()),
+        "memory_need": np.log(memory / need) / 4,
+        "outgoing": np.log(outgoing / outgoing.mean()),
+        "share": 1 / count,
+        "is_cpu": cluster.is_cpu,
     }
-    for feature, values in features.items():
-        static[:, :, feature - FIRST_STATIC] = values
-    return static
+    return joined(FEATURES[FIRST_STATIC:], features)

@@ -34,7 +34,7 @@ from placers.learned.shapes import Size
 EARLIER_PASSES = 3  # at most, in training
 SHARES_OF_PASSES = (0.5, 0.25, 0.15, 0.1)  # of the problems that are met after 0, 1, 2 and 3 earlier passes
 EARLIEST_FINISH_FIRST = -2.0  # initial weight of a device's finish: a new policy leans to where a unit ends first
-PASSES = 2  # over all units when it places, of which the second sees the first; a third changed nothing
+PASSES = 2  # over all units when it places; the second sees the first, and a third changed nothing
 HIGHEST_TEMPERATURE = 4.0  # of the last sample: a trained policy is sure of itself, and its samples hardly differ
 HIGHEST_FILL, LOWEST_FILL = 0.85, 0.7  # shares of memory that the greedy placement and the last sample may fill
 FORBIDDEN = -1e9  # logit of a device that is masked; infinity would give NaN where all are
@@ -185,7 +185,7 @@ class SequentialPolicy(Policy[tuple[Observation, Layout], SequentialBatch, Seque
         """Log-probabilities and entropy of actions, differentiable.
 
         The log-probability of a device that the decoder would not allow is as good as minus infinity. There are
-        2 * units decisions, of which the latter half, those of the earlier pass, is masked: sums over all are rounded
+        2 * units decisions; the latter half, those of the earlier pass, is masked: sums over all are rounded
         as they were when policies were trained with them.
         """
         encoded, trace = self(batch.encoded), action.trace

@@ -9,12 +9,15 @@ from dataclasses import replace
 
 import numpy as np
 
+from envs.costs.costs import costs_of
 from graphs.cluster import Cluster
+from graphs.problem import Problem
 
 LEAST_MEMORY = 0.6  # of what devices have: with less, most training graphs fit nowhere
 UNEQUAL = 2.0  # by which a device's own speed and memory are at most multiplied or divided in addition
 SLOWEST = 32.0  # times as slow as the others is a slow device at most, as a processor is among accelerators
 ROOMY = 16.0  # times the memory is what it then has
+FACTOR = 4.0  # by which the ops of a kind are at most slower or faster
 TIGHT = 16.0  # times less memory is what the others may then have
 
 
@@ -48,3 +51,13 @@ def randomised(
         for device, (faster, larger) in zip(cluster.devices, own, strict=True)
     )
     return replace(cluster, devices=devices, bandwidth=cluster.bandwidth * bandwidth)
+
+
+def with_other_times(problem: Problem, rng: np.random.Generator) -> Problem:
+    """The problem, with the times of all ops of each kind multiplied by a factor, log-uniform from 1/4 to 4.
+
+    On real machines, ops of a kind take longer than a roofline says.
+    """
+    kinds, kind = np.unique(problem.graph.kinds, return_inverse=True)
+    factors = np.exp(rng.uniform(-1, 1, len(kinds)) * np.log(FACTOR))
+    return replace(problem, op_seconds=costs_of(problem).op_seconds * factors[kind][:, None], timed_by="")
