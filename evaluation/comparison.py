@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 from rich.console import Group, RenderableType
 from rich.markup import escape
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from evaluation import formatting
@@ -76,7 +76,7 @@ class Comparison:
 
     def mean_seconds(self, field: str) -> Floats:
         """(problems, placers) the same of another field of the records that is in seconds."""
-        return self._table(lambda cell: float(geometric_mean(np.array([getattr(record, field) for record in cell]))))
+        return self._by_pair(lambda some: float(geometric_mean(np.array([getattr(record, field) for record in some]))))
 
     @cached_property
     def objective_seconds(self) -> Floats:
@@ -118,8 +118,7 @@ class Comparison:
     @cached_property
     def fits(self) -> Bools:
         """(problems, placers) whether the plan of every seed fits."""
-        all_fit = self._table(lambda cell: float(all(record.fits for record in cell)))
-        return np.equal(all_fit, 1.0)
+        return np.equal(self._by_pair(lambda some: float(all(record.fits for record in some))), 1.0)
 
     @cached_property
     def fitting_seconds(self) -> Floats:
@@ -144,13 +143,30 @@ class Comparison:
         return _ratio(np.where(self.fits, self.step_seconds, np.nan), self.lower_bound_seconds[:, None])
 
     def relative(self, placer: str, to: str) -> Estimate:
-        """Geometric mean of a placer's objective over another's, where both fit; below 1 it is the faster."""
-        ratio = self.fitting_seconds[:, self._column(placer)] / self.fitting_seconds[:, self._column(to)]
-        return _estimate(ratio)
+        """Geometric mean of a placer's objective over another's, where both fit; below 1 it is the faster.
+
+        Raises InputError for a placer that has no records.
+        """
+        if strangers := [name for name in (placer, to) if name not in self.placers]:
+            raise InputError(by_name.unknown("placer", strangers[0], self.placers))
+        own, other = (self.fitting_seconds[:, self.placers.index(name)] for name in (placer, to))
+        return _estimate(own / other)
 
     def summary(self) -> tuple[Summary, ...]:
         """A row per placer: first those that fit most often, among these the fastest."""
-        rows = [self._summary(placer) for placer in self.placers]
+        rows = []
+        for column, placer in enumerate(self.placers):
+            own = [record for record in self.records if record.placer == placer]
+            row = Summary(
+                placer=placer,
+                over_best=_estimate(self.over_best[:, column]),
+                over_bound=_estimate(self.over_bound[:, column]),
+                fits=int(self.fits[:, column].sum()),
+                problems=len({record.problem for record in own}),
+                simulations=float(np.mean([record.simulations for record in own])),
+                search_seconds=float(np.mean([record.search_seconds for record in own])),
+            )
+            rows.append(row)
         return tuple(sorted(rows, key=lambda row: (-row.fits, row.over_best.value if row.fits else 0.0)))
 
     def to_json(self) -> list[dict[str, Any]]:
@@ -161,33 +177,15 @@ class Comparison:
     def __rich__(self) -> RenderableType:
         return comparison_tables(self)
 
-    def _column(self, placer: str) -> int:
-        if placer not in self.placers:
-            raise InputError(by_name.unknown("placer", placer, self.placers))
-        return self.placers.index(placer)
-
-    def _summary(self, placer: str) -> Summary:
-        column = self._column(placer)
-        own = [record for record in self.records if record.placer == placer]
-        return Summary(
-            placer=placer,
-            over_best=_estimate(self.over_best[:, column]),
-            over_bound=_estimate(self.over_bound[:, column]),
-            fits=int(self.fits[:, column].sum()),
-            problems=len({record.problem for record in own}),
-            simulations=float(np.mean([record.simulations for record in own])),
-            search_seconds=float(np.mean([record.search_seconds for record in own])),
-        )
-
-    def _table(self, value: Callable[[list[Record]], float]) -> Floats:
-        cells: dict[tuple[str, str], list[Record]] = {}
+    def _by_pair(self, value: Callable[[list[Record]], float]) -> Floats:
+        """(problems, placers) a value of the records of each pair; NaN without a record."""
+        pairs: dict[tuple[str, str], list[Record]] = {}
         for record in self.records:
-            cells.setdefault((record.problem, record.placer), []).append(record)
-        rows = [
-            [value(cells[problem, placer]) if (problem, placer) in cells else np.nan for placer in self.placers]
-            for problem in self.problems
-        ]
-        return np.array(rows, np.float64).reshape(len(self.problems), len(self.placers))
+            pairs.setdefault((record.problem, record.placer), []).append(record)
+        found = np.full((len(self.problems), len(self.placers)), np.nan)
+        for (problem, placer), some in pairs.items():
+            found[self.problems.index(problem), self.placers.index(placer)] = value(some)
+        return found
 
 
 def short_name(placer: str) -> str:
@@ -211,22 +209,18 @@ def comparison_tables(comparison: Comparison) -> RenderableType:
 
 def failure_table(comparison: Comparison) -> Table:
     """Who gave no plan for what, and why."""
-    table = formatting.table("Failed")
-    for head in ("placer", "problem", "reason"):
-        table.add_column(head, overflow="fold")
+    table = formatting.table("Failed", *(Column(head, overflow="fold") for head in ("placer", "problem", "reason")))
     for failure in comparison.failures:
-        table.add_row(escape(failure.placer), escape(failure.problem), escape(failure.reason), style="yellow")
+        table.add_row(*map(escape, (failure.placer, failure.problem, failure.reason)), style="yellow")
     return table
 
 
 def placer_table(comparison: Comparison) -> Table:
     """All there is to say about each placer on a single problem: a row per placer, the fastest first."""
-    table = formatting.table(comparison.problems[0])
-    table.add_column("placer")
     own = () if comparison.objective == STEP_TIME else (comparison.objective,)
     robust = ROBUST if comparison.is_robust else {}
-    for head in (*own, "step", *robust, "over best", "over bound", "fits", "fullest device", "simulations", "seconds"):
-        table.add_column(head, justify="right")
+    heads = (*own, "step", *robust, "over best", "over bound", "fits", "fullest device", "simulations", "seconds")
+    table = formatting.table(comparison.problems[0], "placer", *formatting.numbers(*heads))
     for row in comparison.summary():
         column = comparison.placers.index(row.placer)
         peak = max(max(record.peak_bytes) for record in comparison.records if record.placer == row.placer)
@@ -252,16 +246,16 @@ def problem_table(comparison: Comparison) -> Table:
     caption = (
         f"{what[0].upper()}{what[1:]}, less is better. Bold: fastest that fits. In brackets: does not fit in memory."
     )
-    table = formatting.table("Per problem", caption)
-    table.add_column("problem", no_wrap=True)
-    table.add_column("bound" if comparison.objective == STEP_TIME else "step bound", justify="right")
-    for placer in comparison.placers:
-        table.add_column(comparison.labels[placer].replace("_", "_\n"), justify="right", overflow="fold")
+    labels = [comparison.labels[placer].replace("_", "_\n") for placer in comparison.placers]
+    columns = formatting.numbers("bound" if comparison.objective == STEP_TIME else "step bound", *labels)
+    for column in columns[1:]:
+        column.overflow = "fold"
+    table = formatting.table("Per problem", Column("problem", no_wrap=True), *columns, caption=caption)
     for row, problem in enumerate(comparison.problems):
-        cells = [_step(comparison, row, column) for column in range(len(comparison.placers))]
-        table.add_row(
-            Text(problem.replace("@", "\n@")), formatting.seconds(comparison.lower_bound_seconds[row]), *cells
-        )
+        bound = formatting.seconds(comparison.lower_bound_seconds[row])
+        cells = zip(step_texts(comparison, comparison.objective_seconds, row), comparison.over_best[row], strict=True)
+        styled = (Text(text, "bold green" if best == 1.0 else "dim" if "(" in text else "") for text, best in cells)
+        table.add_row(Text(problem.replace("@", "\n@")), bound, *styled)
     return table
 
 
@@ -272,14 +266,13 @@ def summary_table(comparison: Comparison) -> Table:
         "bound, less is better, over the problems where the plan fits; in brackets 95% intervals, had other problems "
         "been drawn. Simulations and seconds are means per plan."
     )
-    table = formatting.table("Over all problems", caption)
-    table.add_column("placer", overflow="fold")
-    for head in ("over best", "over bound", "fits", "simulations", "seconds"):
-        table.add_column(head, justify="right")
+    heads = formatting.numbers("over best", "over bound", "fits", "simulations", "seconds")
+    table = formatting.table("Over all problems", Column("placer", overflow="fold"), *heads, caption=caption)
     for row in comparison.summary():
         table.add_row(
             comparison.labels[row.placer], formatting.interval(row.over_best), formatting.interval(row.over_bound),
-            _fits(row.fits, row.problems), f"{row.simulations:,.0f}", f"{row.search_seconds:.2f}",
+            Text(f"{row.fits}/{row.problems}", "" if row.fits == row.problems else "yellow"),
+            f"{row.simulations:,.0f}", f"{row.search_seconds:.2f}",
         )  # fmt: skip
     return table
 
@@ -301,14 +294,7 @@ def _ranked_by(comparison: Comparison) -> str:
     return "step time" if comparison.objective == STEP_TIME else comparison.objective
 
 
-def _step(comparison: Comparison, row: int, column: int) -> Text:
-    text = formatting.seconds(comparison.objective_seconds[row, column])
-    if np.isnan(comparison.objective_seconds[row, column]):
-        return Text(text)
-    if not comparison.fits[row, column]:
-        return Text(f"({text})", style="dim")
-    return Text(text, style="bold green" if comparison.over_best[row, column] == 1.0 else "")
-
-
-def _fits(fits: int, problems: int) -> Text:
-    return Text(f"{fits}/{problems}", style="" if fits == problems else "yellow")
+def step_texts(comparison: Comparison, values: Floats, row: int) -> list[str]:
+    """A row of (problems, placers) seconds for people; in brackets where the plan does not fit."""
+    shown = zip(map(formatting.seconds, values[row]), comparison.fits[row] | np.isnan(values[row]), strict=True)
+    return [text if bare else f"({text})" for text, bare in shown]

@@ -6,22 +6,24 @@ import math
 
 from rich.box import SIMPLE_HEAD
 from rich.markup import escape
-from rich.table import Table
+from rich.table import Column, Table
 
 from evaluation.statistics import Estimate
 from graphs.foundation.quantities import binary_unit
 
 NOTHING = "-"
+UNITS = (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6), ("ns", 1e-9))
 
 
 def seconds(value: float) -> str:
     """Three digits, in the unit that suits: "12.3 ms"."""
     if math.isnan(value):
         return NOTHING
-    for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
-        if value >= size:
-            return f"{_three_digits(value / size)} {unit}"
-    return f"{_three_digits(value / 1e-9)} ns" if value else "0 s"
+    if value == 0:
+        return "0 s"
+    unit, size = next((each for each in UNITS if value >= each[1]), UNITS[-1])
+    value /= size
+    return f"{value:.{max(0, 2 - int(math.log10(max(value, 1))))}f} {unit}"
 
 
 def memory(value: float) -> str:
@@ -47,12 +49,13 @@ def interval(estimate: Estimate) -> str:
     return f"{ratio(estimate.value)} [{ratio(estimate.low)}, {ratio(estimate.high)}]"
 
 
-def table(title: str, caption: str | None = None) -> Table:
-    """A table for the terminal, without columns yet."""
-    made = Table(title=escape(title), title_style="bold", caption=caption, box=SIMPLE_HEAD)
+def table(title: str, *columns: Column | str, caption: str | None = None) -> Table:
+    """A table for the terminal, without rows yet."""
+    made = Table(*columns, title=escape(title), title_style="bold", caption=caption, box=SIMPLE_HEAD)
     made.title_justify = made.caption_justify = "left"
     return made
 
 
-def _three_digits(value: float) -> str:
-    return f"{value:.{max(0, 2 - int(math.log10(max(value, 1))))}f}"
+def numbers(*heads: str) -> list[Column]:
+    """Columns of a table, whose cells are at the right."""
+    return [Column(head, justify="right") for head in heads]

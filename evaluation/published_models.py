@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 from tqdm import tqdm
 
 from evaluation import formatting
@@ -30,25 +30,19 @@ def configurations(families: Sequence[str] = ()) -> list[tuple[str, float | None
 
 def configuration_table(specs: Sequence[tuple[str, float | None]]) -> Table:
     """Capture each as a training step, with progress on stderr; a row each."""
-    table = Table(title="Configurations", title_justify="left", box=None, padding=(0, 2, 0, 0))
-    table.add_column("configuration", no_wrap=True)
-    for head in ("ops", "edges", "parameters", "published", "TFLOP a step", "weights", "kept outputs", "seconds"):
-        table.add_column(head, justify="right")
+    heads = ("ops", "edges", "parameters", "published", "TFLOP a step", "weights", "kept outputs", "seconds")
+    columns = (Column("configuration", no_wrap=True), *formatting.numbers(*heads))
+    table = Table(*columns, title="Configurations", title_justify="left", box=None, padding=(0, 2, 0, 0))
     for spec, published in tqdm(specs, desc="capturing", unit="model", disable=None):
         started = time.perf_counter()
         graph = load_graph(spec)
         parameters = graph.weights.sum() / 4  # single precision
         table.add_row(
-            spec,
-            f"{len(graph):,}",
-            f"{len(graph.edges):,}",
-            f"{parameters / 1e6:,.1f} M",
+            spec, f"{len(graph):,}", f"{len(graph.edges):,}", f"{parameters / 1e6:,.1f} M",
             f"{published / 1e6:,.1f} M ({parameters / published - 1:+.1%})" if published else "",
-            f"{graph.flops.sum() / 1e12:,.2f}",
-            formatting.memory(float(graph.weights.sum())),
-            formatting.memory(_kept_bytes(graph)),
-            f"{time.perf_counter() - started:.1f}",
-        )
+            f"{graph.flops.sum() / 1e12:,.2f}", formatting.memory(float(graph.weights.sum())),
+            formatting.memory(_kept_bytes(graph)), f"{time.perf_counter() - started:.1f}",
+        )  # fmt: skip
     return table
 
 

@@ -1,8 +1,8 @@
 """Arguments of the public functions: text, paths and objects alike, each checked before any work begins.
 
-A parameter's annotation says what it takes, by a name of `ARGUMENTS`: for the command line the type of its flag, for
-Python what is made of the value. So both take the same. Keywords that several verbs share, or that are too many for a
-signature, are the keys of a `TypedDict` of `OPTIONS`: `**options: Unpack[ProblemOptions]` takes each of them.
+A parameter's annotation is a name of `ARGUMENTS`, which holds the type of its flag on the command line and what is made
+of a value: both take the same. Keywords that several verbs share, or that are too many for a signature, are the keys of
+a `TypedDict` of `OPTIONS`: `**options: Unpack[ProblemOptions]` takes each of them.
 """
 
 from __future__ import annotations
@@ -10,11 +10,8 @@ from __future__ import annotations
 import functools
 import inspect
 import operator
-import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from types import UnionType
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeAlias, TypedDict, TypeVar
 
 from envs.placer_result import PlacerResult
@@ -62,25 +59,17 @@ class CompareOptions(ProblemOptions, total=False):
 
 P = ParamSpec("P")
 R = TypeVar("R")
+Taken: TypeAlias = Callable[[str, Any], Any]  # name and value -> the value as verbs expect it; raises InputError
 
 AUTO: Literal["auto"] = "auto"
 GROUPS = 64  # op groups, unless a number is given
 # The least that makes sense, of whole numbers that are given.
-LEAST = {"budget": 0, "seed": 0, "simulations": 0, "seeds": 1, "workers": 1, "groups": 1, "repeats": 1, "draws": 1}
+LEAST = {"budget": 0, "seed": 0, "simulations": 0, "seeds": 1, "workers": 1, "groups": 1, "repeats": 1}
 OPTIONS = {f"Unpack[{each.__name__}]": each for each in (ProblemOptions, CompareOptions)}
 DEFAULTS: CompareOptions = {
     "groups": AUTO, "optimizer": AUTO, "cost_model": AUTO, "objective": "step-time", "seeds": 1, "workers": 1,
     "robust": False, "journal": None, "plans": None,
 }  # fmt: skip
-_SEQUENCE = re.compile(r"Sequence\[(\w+)\]")
-
-
-@dataclass(frozen=True)
-class Argument:
-    """What a parameter takes."""
-
-    text: Any  # the type of its flag on the command line
-    taken: Callable[[str, Any], Any]  # name and value -> the value as verbs expect it; raises InputError
 
 
 def checked(verb: Callable[P, R]) -> Callable[P, R]:
@@ -128,31 +117,34 @@ def path_or_none(file: PathLike | None) -> Path | None:
 
 def as_declared(name: str, value: Any, annotation: str) -> Any:
     """A value made what an annotation says. Raises InputError, naming the parameter, if it cannot be."""
-    what = annotation.removesuffix(" | None")
+    what, is_sequence, may_lack = _parsed(annotation)
     if value is None and what != "Groups":
-        if what != annotation:
+        if may_lack:
             return None
         raise InputError(f"{name} is None; give a value, or leave it out")
-    if sequence := _SEQUENCE.fullmatch(what):
-        return [ARGUMENTS[sequence[1]].taken(name, each) for each in _listed(name, value)]
-    return ARGUMENTS[what].taken(name, value)
+    taken = ARGUMENTS[what][1]
+    return [taken(name, each) for each in _listed(name, value)] if is_sequence else taken(name, value)
 
 
 def flag_type(annotation: str) -> Any:
     """The type of a flag on the command line, from the annotation of its parameter."""
+    what, is_sequence, may_lack = _parsed(annotation)
+    text = ARGUMENTS[what][0]
+    text = list[text] if is_sequence else text  # type: ignore[valid-type]
+    return text | None if may_lack else text
+
+
+def _parsed(annotation: str) -> tuple[str, bool, bool]:
+    """The name of an argument's kind, and whether it is a sequence and whether it may be None."""
     what = annotation.removesuffix(" | None")
-    sequence = _SEQUENCE.fullmatch(what)
-    text = list[ARGUMENTS[sequence[1]].text] if sequence else ARGUMENTS[what].text  # type: ignore[misc]
-    return text if what == annotation else text | None
+    element = what.removeprefix("Sequence[").removesuffix("]")
+    return element, element != what, what != annotation
 
 
 def _listed(name: str, value: Any) -> list[Any]:
     """The elements of a sequence; of text, what stands between its commas."""
-    if isinstance(value, str | Path):
-        value = [value]
-    elif isinstance(value, tuple) and value and _is_module(value[0]):
-        value = [value]  # one model with its example inputs
-    elif not isinstance(value, Sequence):
+    is_model = isinstance(value, tuple) and value and _is_module(value[0])  # with its example inputs
+    if is_model or isinstance(value, str) or not isinstance(value, Sequence):
         value = [value]
     found: list[Any] = []
     for one in value:
@@ -177,14 +169,13 @@ def _text(name: str, value: Any) -> str:
 
 def _whole(name: str, value: Any) -> int:
     """A whole number, also as text."""
-    least = LEAST.get(name)
-    what = "a whole number" + ("" if least is None else f" >= {least}")
+    least = LEAST[name]
     try:
         number = int(value) if isinstance(value, str) else operator.index(value)
     except (TypeError, ValueError):
         number = None
-    if number is None or isinstance(value, bool) or (least is not None and number < least):
-        raise InputError(f"{name} is {value!r}; expected {what}")
+    if number is None or isinstance(value, bool) or number < least:
+        raise InputError(f"{name} is {value!r}; expected a whole number >= {least}")
     return number
 
 
@@ -222,38 +213,27 @@ def _graph(name: str, value: Any) -> Any:
         )
     if isinstance(value, tuple) and len(value) in (2, 3) and _is_module(value[0]):
         return value
-    return _given(name, value, OpGraph, "a graph file, a family spec, file.py:callable, an OpGraph or (module, inputs)")
-
-
-def _cluster(name: str, value: Any) -> Any:
-    return _given(name, value, Cluster, "a cluster file, a preset such as p100x4, or a Cluster")
+    expected = "a graph file, a family spec, file.py:callable, an OpGraph or (module, inputs)"
+    return _text_or(expected, OpGraph)(name, value)
 
 
 def _plan(name: str, value: Any) -> Any:
     value = getattr(value, "result", value)  # of what `place` returned
-    given = _given(name, value, Plan | PlacerResult, "a plan file or a Plan")
+    given = _text_or("a plan file or a Plan", Plan, PlacerResult)(name, value)
     return Path(given) if isinstance(given, str) else given
 
 
-def _placer(name: str, value: Any) -> Any:
-    if callable(getattr(value, "place", None)):
-        return value
-    return _given(name, value, None, "the spec of a placer, the folder of a trained one, or an object with `place`")
+def _text_or(expected: str, *kinds: type, method: str = "") -> Taken:
+    """Takes text, a path as text, and objects of some kinds or with a method."""
 
+    def taken(name: str, value: Any) -> Any:
+        if isinstance(value, str | Path):
+            return str(value)
+        if isinstance(value, kinds) or (method and callable(getattr(value, method, None))):
+            return value
+        raise InputError(f"{name}: expected {expected}; got {_described(value)}")
 
-def _cost_model(name: str, value: Any) -> Any:
-    if callable(getattr(value, "costs", None)):
-        return value
-    return _given(name, value, None, "the spec of a cost model, or an object with `costs`")
-
-
-def _given(name: str, value: Any, kind: type | UnionType | None, expected: str) -> Any:
-    """Text, with a path as text, or an object of a kind."""
-    if isinstance(value, Path):
-        return str(value)
-    if isinstance(value, str) or (kind is not None and isinstance(value, kind)):
-        return value
-    raise InputError(f"{name}: expected {expected}; got {_described(value)}")
+    return taken
 
 
 def _is_module(value: Any) -> bool:
@@ -265,17 +245,19 @@ def _described(value: Any) -> str:
     return f"{value!r}" if isinstance(value, str | int | float | bool) else f"an object of type {type(value).__name__}"
 
 
-ARGUMENTS = {
-    "GraphLike": Argument(str, _graph),
-    "ClusterLike": Argument(str, _cluster),
-    "PlacerLike": Argument(str, _placer),
-    "CostModelLike": Argument(str, _cost_model),
-    "PlanLike": Argument(Path, _plan),
-    "PathLike": Argument(Path, _path),
-    "Groups": Argument(int | Literal["auto"] | None, _groups),
-    "Changes": Argument(list[str], _changes),
-    "Kind": Argument(Kind, _kind),
-    "int": Argument(int, _whole),
-    "bool": Argument(bool, _flag),
-    "str": Argument(str, _text),
+_PLACERS = "the spec of a placer, the folder of a trained one, or an object with `place`"
+# Annotation -> the type of its flag on the command line, and what is made of its value.
+ARGUMENTS: dict[str, tuple[Any, Taken]] = {
+    "GraphLike": (str, _graph),
+    "ClusterLike": (str, _text_or("a cluster file, a preset such as p100x4, or a Cluster", Cluster)),
+    "PlacerLike": (str, _text_or(_PLACERS, method="place")),
+    "CostModelLike": (str, _text_or("the spec of a cost model, or an object with `costs`", method="costs")),
+    "PlanLike": (Path, _plan),
+    "PathLike": (Path, _path),
+    "Groups": (int | Literal["auto"] | None, _groups),
+    "Changes": (list[str], _changes),
+    "Kind": (Kind, _kind),
+    "int": (int, _whole),
+    "bool": (bool, _flag),
+    "str": (str, _text),
 }

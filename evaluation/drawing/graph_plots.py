@@ -30,11 +30,10 @@ def save_drawing(graph: OpGraph, path: Path, placement: Ints | None = None, devi
     def paint(figure: Figure) -> None:
         _paint(figure, graph, labels)
 
-    facts = f"{len(graph):,} ops, {len(graph.edges):,} edges."
-    description = f"The ops of {graph.name}"
     save_figure(
-        path, paint, HEIGHT, what="a drawing", name=graph.name, facts=facts,
-        charts=lambda: [svg(paint, height=HEIGHT, description=description)],
+        path, paint, HEIGHT, what="a drawing", name=graph.name,
+        facts=f"{len(graph):,} ops, {len(graph.edges):,} edges.",
+        charts=lambda: [svg(paint, height=HEIGHT, description=f"The ops of {graph.name}")],
     )  # fmt: skip
 
 
@@ -61,12 +60,8 @@ def _paint(figure: Figure, graph: OpGraph, labels: Sequence[str]) -> None:
     )
     axes.set_axis_off()
     axes.margins(0.02)
-    dots = [
-        Line2D([], [], marker="o", linestyle="", color=colour, label=label, markersize=4)
-        for label, colour in colours.items()
-    ]
-    if len(set(labels)) > len(common):
-        dots.append(Line2D([], [], marker="o", linestyle="", color=GREY, label="other", markersize=4))
+    shown_as = [*colours.items(), *([("other", GREY)] if len(set(labels)) > len(common) else [])]
+    dots = [Line2D([], [], marker="o", linestyle="", color=c, label=label, markersize=4) for label, c in shown_as]
     figure.legend(handles=dots, loc="outside upper left", ncols=4, fontsize=7, handlelength=1)
 
 

@@ -23,13 +23,8 @@ LINKS = 16  # drawn in a Gantt chart: the busiest
 DETAIL = 6000  # slices of the step in all rows of a chart together: bounds its size
 FAR = 3.0  # times the peak
 
-COLOURS = {
-    "forward": BLUE,
-    "backward": ORANGE,
-    "update": GREEN,
-    "refresh": PURPLE,
-    "transfer": GREY,
-}  # in the order of Phase, then what links do
+# In the order of Phase, then what links do.
+COLOURS = {"forward": BLUE, "backward": ORANGE, "update": GREEN, "refresh": PURPLE, "transfer": GREY}
 
 Spans = tuple[Floats, Floats]  # start, finish: (spans,) seconds
 

@@ -8,6 +8,7 @@ from evaluation import formatting
 from evaluation.comparison import Comparison
 
 SAME = 0.005  # ratios this close to one are called equal
+MOST = 3  # problems named where a plan does not fit
 
 
 def findings(comparison: Comparison, learned: str) -> list[str]:
@@ -20,7 +21,6 @@ def findings(comparison: Comparison, learned: str) -> list[str]:
 def tuning_findings(comparison: Comparison, before: str, after: str) -> list[str]:
     """What fine-tuning gained, and whether another placer is faster still."""
     change = comparison.relative(after, before)
-    label = comparison.labels
     if change.count == 0:
         said = ["Before or after fine-tuning no plan fits, so that there is no gain to state."]
     elif len(comparison.problems) == 1:
@@ -31,10 +31,11 @@ def tuning_findings(comparison: Comparison, before: str, after: str) -> list[str
         ]
     else:
         said = [f"After fine-tuning a step takes {than(change.value, 'before')}, in geometric mean."]
-    for rival in _by_speed(comparison, [placer for placer in comparison.placers if placer not in (before, after)])[:1]:
+    fitting = [row.placer for row in comparison.summary() if row.fits]  # the fastest first
+    for rival in [placer for placer in fitting if placer not in (before, after)][:1]:
         against = comparison.relative(after, rival)
         said.append(
-            f"The fastest other placer is {label[rival]}, with {_simulations(comparison, rival)}; beside "
+            f"The fastest other placer is {comparison.labels[rival]}, with {_simulations(comparison, rival)}; next to "
             f"it the fine-tuned policy takes {than(against.value)}."
         )
     return said
@@ -44,12 +45,13 @@ def than(ratio: float, other: str = "") -> str:
     """A ratio of times in words: "12% less time than metis"."""
     if np.isnan(ratio):
         return "a time that cannot be compared, because no problem has a fitting plan of both"
-    tail = f" than {other}" if other else ""
     if abs(ratio - 1) < SAME:
-        return f"the same time as {other}" if other else "the same time"
-    if ratio >= 2:
-        return f"{ratio:.1f} times as long" + (f" as {other}" if other else "")
-    return f"{abs(ratio - 1):.0%} {'less' if ratio < 1 else 'more'} time{tail}"
+        said, link = "the same time", "as"
+    elif ratio >= 2:
+        said, link = f"{ratio:.1f} times as long", "as"
+    else:
+        said, link = f"{abs(ratio - 1):.0%} {'less' if ratio < 1 else 'more'} time", "than"
+    return f"{said} {link} {other}" if other else said
 
 
 def _standing(comparison: Comparison, learned: str) -> list[str]:
@@ -61,11 +63,12 @@ def _standing(comparison: Comparison, learned: str) -> list[str]:
     if fits == problems:
         return [f"{first}, and its plan always fits in memory."]
     failed = [problem for row, problem in enumerate(comparison.problems) if not comparison.fits[row, column]]
-    return [f"{first}.", f"Its plan does not fit in memory on {_some(failed)}."]
+    more = f" and {len(failed) - MOST} more" if len(failed) > MOST else ""
+    return [f"{first}.", f"Its plan does not fit in memory on {', '.join(failed[:MOST])}{more}."]
 
 
 def _rivals(comparison: Comparison, learned: str) -> list[str]:
-    """How it stands against each of the others; nobody wins where the interval of the ratio includes one."""
+    """How it compares with each of the others; neither is ahead where the interval of the ratio includes one."""
     ratio = {placer: comparison.relative(learned, placer) for placer in comparison.placers if placer != learned}
     groups = {
         "faster than": [placer for placer, r in ratio.items() if r.high < 1 - SAME],
@@ -92,26 +95,14 @@ def _extremes(comparison: Comparison, learned: str) -> list[str]:
     others = np.delete(np.where(comparison.fits, comparison.step_seconds, np.inf), column, axis=1).min(axis=1)
     ratio = comparison.fitting_seconds[:, column] / others
     known = np.flatnonzero(np.isfinite(ratio) & np.isfinite(others))
-    said = []
-    if len(known) and ratio[known].min() < 1 - SAME:
-        best = known[ratio[known].argmin()]
-        said.append(f"It gains most on {comparison.problems[best]}: {than(ratio[best], 'the best other placer')}.")
-    if len(known) and ratio[known].max() > 1 + SAME:
-        worst = known[ratio[known].argmax()]
-        said.append(f"It loses most on {comparison.problems[worst]}: {than(ratio[worst], 'the best other placer')}.")
-    return said
-
-
-def _by_speed(comparison: Comparison, placers: list[str]) -> list[str]:
-    """Those that fit most often first, among them the fastest."""
-    return [row.placer for row in comparison.summary() if row.placer in placers and row.fits]
+    ends = [("gains", known[ratio[known].argmin()]), ("loses", known[ratio[known].argmax()])] if len(known) else []
+    return [
+        f"It {how} most on {comparison.problems[row]}: {than(ratio[row], 'the best other placer')}."
+        for how, row in ends
+        if (ratio[row] < 1 - SAME if how == "gains" else ratio[row] > 1 + SAME)
+    ]
 
 
 def _simulations(comparison: Comparison, placer: str) -> str:
     count = max(record.simulations for record in comparison.records if record.placer == placer)
     return f"{count:,} simulation{'' if count == 1 else 's'}"
-
-
-def _some(names: list[str], most: int = 3) -> str:
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more

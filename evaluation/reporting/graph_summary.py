@@ -41,6 +41,10 @@ class GraphSummary:
     @classmethod
     def of(cls, graph: OpGraph) -> GraphSummary:
         """Summarise a graph."""
+        try:
+            cost_model = cost_model_of(graph)
+        except InputError:  # both times and FLOPs, or neither: said when the graph is placed
+            cost_model = ""
         largest = np.argsort(-graph.output_bytes, kind="stable")[:LARGEST]
         return cls(
             name=graph.name,
@@ -55,7 +59,7 @@ class GraphSummary:
             weight_bytes=float(graph.weights.sum()),
             output_bytes=float(graph.output_bytes.sum()),
             measured_ops=int((~np.isnan([graph.measured_seconds, *graph.measured_on.values()]).all(axis=0)).sum()),
-            cost_model=_cost_model(graph),
+            cost_model=cost_model,
             critical_path_ops=int(levels(graph.edges, len(graph)).max()) + 1,
             largest_outputs={graph.names[i]: float(graph.output_bytes[i]) for i in largest},
         )
@@ -68,19 +72,16 @@ class GraphSummary:
         """Two tables: totals, and the largest tensors."""
         totals = Table(title=f"{self.name}  ({self.fingerprint})", show_header=False, title_justify="left")
         phases = ", ".join(f"{count} {phase}" for phase, count in self.ops_by_phase.items())
-        kinds = ", ".join(f"{count} {kind}" for kind, count in list(self.ops_by_kind.items())[:LARGEST])
-        for label, value in (
-            ("ops", f"{self.ops:,} ({phases})"),
-            ("most frequent", kinds),
-            ("edges", f"{self.edges:,}"),
-            ("units to place", f"{self.units:,}"),
-            ("longest chain", f"{self.critical_path_ops:,} ops"),
-            ("compute", f"{self.flops / 1e9:,.1f} GFLOP"),
-            ("memory traffic", decimal(int(self.bytes_accessed))),
-            ("parameters", decimal(int(self.weight_bytes))),
-            ("outputs of all ops", decimal(int(self.output_bytes))),
-        ):
-            totals.add_row(label, value)
+        totals.add_row("ops", f"{self.ops:,} ({phases})")
+        kinds = list(self.ops_by_kind.items())[:LARGEST]
+        totals.add_row("most frequent", ", ".join(f"{count} {kind}" for kind, count in kinds))
+        totals.add_row("edges", f"{self.edges:,}")
+        totals.add_row("units to place", f"{self.units:,}")
+        totals.add_row("longest chain", f"{self.critical_path_ops:,} ops")
+        totals.add_row("compute", f"{self.flops / 1e9:,.1f} GFLOP")
+        totals.add_row("memory traffic", decimal(int(self.bytes_accessed)))
+        totals.add_row("parameters", decimal(int(self.weight_bytes)))
+        totals.add_row("outputs of all ops", decimal(int(self.output_bytes)))
         if self.measured_ops:
             totals.add_row("measured times", f"of {self.measured_ops:,} ops")
         totals.add_row("timed by", self.cost_model or "whatever --cost-model names: some ops have times, others FLOPs")
@@ -88,10 +89,3 @@ class GraphSummary:
         for name, size in self.largest_outputs.items():
             tensors.add_row(name, decimal(int(size)))
         return Group(totals, tensors)
-
-
-def _cost_model(graph: OpGraph) -> str:
-    try:
-        return cost_model_of(graph)
-    except InputError:  # both, or neither: said where the graph is to be placed
-        return ""

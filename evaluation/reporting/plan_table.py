@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 from rich.console import Group, RenderableType
+from rich.table import Column
 from rich.text import Text
 
 from envs.costs.costs import timing
 from envs.gantt import Row
 from envs.robustness import Robustness
 from envs.timeline import Timeline
-from evaluation.formatting import memory, ratio, seconds, share, table
+from evaluation.formatting import memory, numbers, ratio, seconds, share, table
 from graphs.op_graph import Floats
 from graphs.problem import Problem
 
@@ -20,11 +21,8 @@ BAR = 10  # characters
 def plan_table(timeline: Timeline, lower_bound_seconds: float) -> RenderableType:
     """What a plan asks of each device, and what the step takes."""
     problem = timeline.problem
-    devices = table(problem.name)
-    devices.add_column("device")
-    devices.add_column("memory", no_wrap=True)
-    for head in ("used / limit", state(problem), "activations at peak", "busy"):
-        devices.add_column(head, justify="right")
+    heads = numbers("used / limit", state(problem), "activations at peak", "busy")
+    devices = table(problem.name, "device", Column("memory", no_wrap=True), *heads)
     for row, device, peak in zip(device_rows(timeline), problem.cluster.devices, timeline.peak_bytes, strict=True):
         name, used, *others = row
         style = "bold red" if peak > device.memory_bytes else ""
@@ -34,38 +32,27 @@ def plan_table(timeline: Timeline, lower_bound_seconds: float) -> RenderableType
 
 def device_rows(timeline: Timeline) -> list[tuple[str, ...]]:
     """Of each device: name, memory used and its limit, what it holds all the time, activations at the peak, load."""
-    return [
-        (
-            device.name,
-            f"{memory(peak)} / {memory(device.memory_bytes)}",
-            memory(static),
-            memory(peak - static),
-            share(busy),
-        )
-        for device, peak, static, busy in zip(
-            timeline.problem.cluster.devices, timeline.peak_bytes, timeline.static_bytes, busy_shares(timeline),
-            strict=True,
-        )
-    ]  # fmt: skip
+    peaks, static, busy = timeline.peak_bytes, timeline.static_bytes, busy_shares(timeline)
+    rows: list[tuple[str, ...]] = []
+    for row, device in enumerate(timeline.problem.cluster.devices):
+        used = f"{memory(peaks[row])} / {memory(device.memory_bytes)}"
+        rows.append((device.name, used, memory(static[row]), memory(peaks[row] - static[row]), share(busy[row])))
+    return rows
 
 
 def plan_sentences(timeline: Timeline, lower_bound_seconds: float) -> list[str]:
     """Step time, its ratio to the lower bound, the busiest link and, if it does not fit, where."""
     over_bound = timeline.step_seconds / lower_bound_seconds if lower_bound_seconds > 0 else np.nan
-    sentences = [
+    busiest, carries = max(link_shares(timeline).items(), key=lambda item: item[1], default=("", 0.0))
+    return [
         f"One step takes {seconds(timeline.step_seconds)}, {ratio(over_bound)} times the lower bound of "
-        f"{seconds(lower_bound_seconds)}."
+        f"{seconds(lower_bound_seconds)}.",
+        f"The busiest link, {busiest}, carries data {share(carries)} of the time."
+        if busiest
+        else "Nothing is sent between devices.",
+        f"Cost model: {timing(timeline.problem)}.",
+        *([] if timeline.fits else [f"This plan does not fit: {timeline.overflow()}."]),
     ]
-    links = link_shares(timeline)
-    if links:
-        busiest = max(links, key=lambda name: links[name])
-        sentences.append(f"The busiest link, {busiest}, carries data {share(links[busiest])} of the time.")
-    else:
-        sentences.append("Nothing is sent between devices.")
-    sentences.append(f"Cost model: {timing(timeline.problem)}.")
-    if not timeline.fits:
-        sentences.append(f"This plan does not fit: {timeline.overflow()}.")
-    return sentences
 
 
 def robustness_sentence(found: Robustness) -> str:

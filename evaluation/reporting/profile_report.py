@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+import math
+from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 import numpy as np
 from rich.console import Group, RenderableType
+from rich.table import Column
 from rich.text import Text
 
 from envs.costs.cost_models.roofline import Roofline
 from envs.costs.efficiency_file import Efficiencies, Efficiency, KindClass, save_efficiencies
 from envs.costs.op_times import is_free
 from envs.costs.profile_file import Profile, ProfiledMachine
-from evaluation.formatting import ratio, seconds, share, table
+from evaluation.formatting import numbers, ratio, seconds, share, table
+from evaluation.statistics import geometric_mean
 from graphs.cluster import Cluster
 from graphs.op_graph import Floats, OpGraph
 from graphs.problem import Problem
@@ -58,12 +63,10 @@ class ProfileReport:
         measured = profile.seconds(graph)
         timed = ~np.isnan(measured) & ~is_free(graph)
         launch = device.launch_seconds
-        distinct = dict.fromkeys(graph.kinds, 0)
-        for op in profile.ops:
-            if graph.name in op.ops:
-                distinct[op.kind] = distinct.get(op.kind, 0) + 1
+        distinct = Counter(op.kind for op in profile.ops if graph.name in op.ops)
         total = float(measured[timed].sum())
         of_kind = np.array(graph.kinds)
+        over_roofline = measured[timed] / (roofline[timed] + launch)
         kinds = [
             _kind(kind, distinct[kind], measured[rows], roofline[rows], launch, total)
             for kind in dict.fromkeys(graph.kinds)
@@ -75,7 +78,7 @@ class ProfileReport:
             kinds=sorted(kinds, key=lambda each: -each.seconds),
             seconds=total,
             roofline_seconds=float((roofline[timed] + launch).sum()),
-            over_roofline=_geometric_mean(measured[timed] / (roofline[timed] + launch)),
+            over_roofline=float(geometric_mean(over_roofline)) if timed.any() else math.nan,
             refused=dict(profile.refused),
             unknown=int(np.isnan(measured).sum()),
         )
@@ -85,7 +88,6 @@ class ProfileReport:
 
         Kinds whose ops work for less than a launch say nothing of speed: they count as all others do in the mean.
         """
-        machine = self.machine.described()
         telling = [each for each in self.kinds if each.work_seconds >= each.ops * self.machine.launch_seconds]
         classes = [
             KindClass(name=each.kind, kinds=[each.kind], arithmetic=each.efficiency, traffic=each.efficiency)
@@ -94,20 +96,17 @@ class ProfileReport:
         work = sum(each.work_seconds for each in telling)
         all_in_all = work / sum(each.work_seconds / each.efficiency for each in telling) if telling else 1.0
         other = Efficiency(arithmetic=all_in_all, traffic=all_in_all)
-        source = f"measured on {machine}, with the ops of {self.name}"
+        source = f"measured on {self.machine.described()}, with the ops of {self.name}"
         save_efficiencies(Efficiencies(source=source, other=other, classes=classes), path)
 
     def to_json(self) -> dict[str, object]:
         """As a record."""
-        kinds = [asdict(each) for each in self.kinds]
-        machine = {name: getattr(self.machine, name) for name in self.machine.__struct_fields__}
-        return {**vars(self), "machine": machine, "kinds": kinds}
+        record: dict[str, object] = msgspec.to_builtins(self)
+        return record
 
     def __rich__(self) -> RenderableType:
-        kinds = table(self.name)
-        kinds.add_column("kind", overflow="fold")
-        for head in ("ops", "distinct", "time", "share of time", "over roofline", "efficiency"):
-            kinds.add_column(head, justify="right")
+        heads = numbers("ops", "distinct", "time", "share of time", "over roofline", "efficiency")
+        kinds = table(self.name, Column("kind", overflow="fold"), *heads)
         for each in self.kinds:
             kinds.add_row(
                 each.kind, f"{each.ops:,}", f"{each.distinct:,}", seconds(each.seconds),
@@ -117,18 +116,17 @@ class ProfileReport:
 
     def _sentences(self) -> list[str]:
         machine = self.machine
-        sentences = [
+        ops = "op" if self.unknown == 1 else "ops"
+        refused = f"{self.unknown} {ops} could not be run alone, such as {next(iter(self.refused), '?')}."
+        return [
             f"Measured on {machine.described()}: {machine.flops_per_second / 1e9:,.0f} GFLOP/s in a large product, "
             f"{machine.bytes_per_second / 1e9:,.0f} GB/s in a large copy, {seconds(machine.launch_seconds)} "
             "to launch an op.",
             f"All ops one after another take {seconds(self.seconds)}, by the roofline at these speeds "
             f"{seconds(self.roofline_seconds)}; an op takes {ratio(self.over_roofline)} times the "
             "roofline's time in the geometric mean.",
+            *([refused] if self.unknown else []),
         ]
-        if self.unknown:
-            ops = "op" if self.unknown == 1 else "ops"
-            sentences.append(f"{self.unknown} {ops} could not be run alone, such as {next(iter(self.refused), '?')}.")
-        return sentences
 
 
 def _kind(kind: str, distinct: int, measured: Floats, roofline: Floats, launch: float, total: float) -> KindProfile:
@@ -140,11 +138,7 @@ def _kind(kind: str, distinct: int, measured: Floats, roofline: Floats, launch: 
         distinct=distinct,
         seconds=float(measured.sum()),
         share=float(measured.sum()) / total,
-        over_roofline=_geometric_mean(measured / (roofline + launch)),
+        over_roofline=float(geometric_mean(measured / (roofline + launch))),
         work_seconds=float(roofline.sum()),
         efficiency=float(roofline.sum() / busy.sum()),
     )
-
-
-def _geometric_mean(values: Floats) -> float:
-    return float(np.exp(np.log(values).mean())) if len(values) else float("nan")

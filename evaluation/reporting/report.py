@@ -49,23 +49,18 @@ def write_report(run: Path) -> Path:
         raise InputError(f"run folder {run} does not exist; `placelab train --out {run}` makes one")
     if not any((run / name).is_file() for name in ("config.toml", "meta.json", "evaluation.json")):
         raise InputError(f"{run} holds no run of `placelab train`; name the folder that it wrote")
-    sections = [_training(run), _zero_shot(run), _tuning(run), _best_plan(run), _provenance(run)]
+    meta = _meta(run)
+    shown = [(key, meta[key]) for key in ("placer", "network", "seed", "updates", "simulations") if key in meta]
+    facts = [(key, f"{value:,}" if isinstance(value, int) else str(value)) for key, value in shown]
+    sections = [_training(run), _zero_shot(run), _tuning(run), _best_plan(run), _provenance(run, meta)]
     name, command = run.resolve().name, _text(run / "command.txt")
     path = run / "report.html"
-    write_whole(path, page(TEMPLATE, name=name, facts=_facts(run), command=command, sections=sections))
+    write_whole(path, page(TEMPLATE, name=name, facts=facts, command=command, sections=sections))
     return path
 
 
-def _facts(run: Path) -> list[tuple[str, str]]:
-    """Name and value of what identifies the run."""
-    meta = _meta(run)
-    shown = [(key, meta[key]) for key in ("placer", "network", "seed", "updates", "simulations") if key in meta]
-    return [(key, f"{value:,}" if isinstance(value, int) else str(value)) for key, value in shown]
-
-
-def _provenance(run: Path) -> Section:
-    versions = _meta(run).get("versions", {})
-    config = _text(run / "config.toml")
+def _provenance(run: Path, meta: dict[str, Any]) -> Section:
+    versions, config = meta.get("versions", {}), _text(run / "config.toml")
     sentences = (
         "Equal seeds, versions and settings give equal results, up to the order in which floating-point sums are taken."
         if versions
@@ -95,8 +90,7 @@ def _training(run: Path) -> Section:
             f"In the first tenth of the training a sampled placement took {first:.2f} times the lower bound, in the "
             f"last tenth {last:.2f} times."
         )
-    figure = learning_curve(metrics, curves, x=_across(metrics))
-    return Section(title, tuple(said), ((Markup(figure), "One point per update, and the running mean."),))
+    return Section(title, tuple(said), ((_figure(metrics, curves), "One point per update, and the running mean."),))
 
 
 def _zero_shot(run: Path) -> Section:
@@ -126,9 +120,8 @@ def _tuning(run: Path) -> Section:
     path = run / "finetune" / "evaluation.json"
     is_compared = path.is_file()
     if not (is_compared or metrics):
-        return Section(
-            title, (f"Not fine-tuned yet: `placelab finetune {run}` does it, within a number of simulations.",)
-        )
+        missing = f"Not fine-tuned yet: `placelab finetune {run}` does it, within a number of simulations."
+        return Section(title, (missing,))
     content = load_evaluation(path) if is_compared else EvaluationFile(records=())
     comparison, learned, before = Comparison(content.records), content.notes.learned, content.notes.before
     said = list(content.notes.remarks)
@@ -140,7 +133,7 @@ def _tuning(run: Path) -> Section:
     if curves := _present(metrics, TUNING_CURVES):
         levels = _levels(comparison, (learned, before), curves[0])
         caption = "Dashed: the fastest of the other placers on the same problem." if levels else "One point per update."
-        figures.append((Markup(learning_curve(metrics, curves, x=_across(metrics), levels=levels)), caption))
+        figures.append((_figure(metrics, curves, levels), caption))
     sheet = placer_sheet(comparison, learned, single=len(comparison.problems) == 1) if is_compared else None
     return Section(title, tuple(said), tuple(figures), sheet)
 
@@ -157,16 +150,9 @@ def _best_plan(run: Path) -> Section:
     except InputError as error:
         return Section(title, (f"The plan cannot be drawn: {error}.",))
     said = [f"{problem.name}.", *plan_sentences(timeline, lower_bound(problem)), robustness_sentence(robust)]
-    figures = (
-        (
-            Markup(gantt_chart(timeline)),
-            "What each device and, below, each of the busiest links was doing; blank is idle.",
-        ),
-        (
-            Markup(memory_curves(timeline)),
-            f"Memory held; darker: {state(problem)}; dashed: the limit, if near.",
-        ),
-    )
+    doing = "What each device and, below, each of the busiest links was doing; blank is idle."
+    holding = f"Memory held; darker: {state(problem)}; dashed: the limit, if near."
+    figures = ((Markup(gantt_chart(timeline)), doing), (Markup(memory_curves(timeline)), holding))
     return Section(title, tuple(said), figures, device_sheet(timeline))
 
 
@@ -187,8 +173,9 @@ def _present(metrics: Metrics, curves: tuple[Curve, ...]) -> list[Curve]:
     return [curve for curve in curves if np.isfinite(column(metrics, curve.column)).any()]
 
 
-def _across(metrics: Metrics) -> str:
-    return "simulations" if np.isfinite(column(metrics, "simulations")).any() else "update"
+def _figure(metrics: Metrics, curves: list[Curve], levels: dict[str, float] | None = None) -> Markup:
+    x = "simulations" if np.isfinite(column(metrics, "simulations")).any() else "update"
+    return Markup(learning_curve(metrics, curves, x=x, levels=levels))
 
 
 def _metrics(path: Path) -> Metrics:

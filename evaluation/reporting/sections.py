@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
 from markupsafe import Markup
 
 from envs.timeline import Timeline
 from evaluation import formatting
-from evaluation.comparison import Comparison
+from evaluation.comparison import Comparison, step_texts
 from evaluation.reporting.plan_table import device_rows, state
 
 SUMMARY = (
@@ -64,14 +63,11 @@ def placer_sheet(comparison: Comparison, learned: str, *, single: bool = False) 
 
 def problem_sheet(comparison: Comparison) -> Sheet:
     """Step times: a row per problem, a column per placer."""
-    rows = [
-        (
-            problem,
-            formatting.seconds(comparison.lower_bound_seconds[row]),
-            *(_step(comparison, row, column) for column in range(len(comparison.placers))),
-        )
-        for row, problem in enumerate(comparison.problems)
-    ]
+    rows = []
+    for row, problem in enumerate(comparison.problems):
+        cells = zip(step_texts(comparison, comparison.step_seconds, row), comparison.over_best[row], strict=True)
+        starred = (f"{text} *" if best == 1.0 else text for text, best in cells)
+        rows.append((problem, formatting.seconds(comparison.lower_bound_seconds[row]), *starred))
     heads = ("problem", "lower bound", *(comparison.labels[placer] for placer in comparison.placers))
     return Sheet(heads, tuple(rows), note="* the fastest that fits; in brackets: does not fit in memory.")
 
@@ -80,12 +76,3 @@ def device_sheet(timeline: Timeline) -> Sheet:
     """Memory and load of each device."""
     heads = ("device", "memory used / limit", state(timeline.problem), "activations at peak", "busy")
     return Sheet(heads, tuple(device_rows(timeline)))
-
-
-def _step(comparison: Comparison, row: int, column: int) -> str:
-    text = formatting.seconds(comparison.step_seconds[row, column])
-    if np.isnan(comparison.step_seconds[row, column]):
-        return text
-    if not comparison.fits[row, column]:
-        return f"({text})"
-    return f"{text} *" if comparison.over_best[row, column] == 1.0 else text
