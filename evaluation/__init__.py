@@ -1,1 +1,1 @@
-"""Floor 4, who is best: comparisons, statistics, tables, plots and reports."""
+"""Floor 4, which placer is best: comparisons, statistics, tables, plots and reports."""

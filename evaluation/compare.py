@@ -1,4 +1,4 @@
-"""Compare placers: let each place each problem with each seed, and judge all plans by one simulator."""
+"""Compare placers: let each place each problem with each seed, and time all plans by one simulator."""
 
 from __future__ import annotations
 
@@ -74,7 +74,11 @@ def compare(
             results.append(task.shown(result.record) if isinstance(result, JournalEntry) else result)
             if plans is not None and isinstance(result, JournalEntry):
                 result.save(task.problem, plans)
-    return _comparison(results)
+    records = tuple(result for result in results if isinstance(result, Record))
+    failures = tuple(result for result in results if isinstance(result, Failure))
+    if not records:
+        raise InputError(f"every placer failed: {failures[0].placer} on {failures[0].problem}: {failures[0].reason}")
+    return Comparison(records, failures)
 
 
 def check_settings(
@@ -100,8 +104,9 @@ def check_settings(
 
 def _done(tasks: Sequence[Task], kept: Journal, workers: int, quiet: bool) -> dict[str, JournalEntry | Failure]:
     """What became of each task, by its key; what the journal does not hold yet is done."""
-    found: dict[str, JournalEntry | Failure] = {}
-    found.update((task.key, kept.entries[task.key]) for task in tasks if task.key in kept.entries)
+    found: dict[str, JournalEntry | Failure] = {
+        task.key: kept.entries[task.key] for task in tasks if task.key in kept.entries
+    }
     left = [task for task in tasks if task.key not in found]
     hidden = True if quiet else None  # None: shown on a terminal
     with tqdm(total=len(tasks), initial=len(found), desc="comparing", unit="plan", disable=hidden) as bar:
@@ -113,18 +118,12 @@ def _done(tasks: Sequence[Task], kept: Journal, workers: int, quiet: bool) -> di
                 if isinstance(result, JournalEntry):
                     kept.add(result)
         except KeyboardInterrupt as stop:
-            raise KeyboardInterrupt(_stopped(stop, len(found), len(tasks), kept)) from None
+            saved = f"{stop}; " if str(stop) else ""  # as by a search that saves its state
+            keeps = f"{kept.path} keeps them, and the same command resumes from there"
+            where = keeps if kept.path else "with a journal, the same command would resume"
+            sentence = f"{saved}stopped after {len(found)} of {len(tasks)} plans; {where}"
+            raise KeyboardInterrupt(sentence) from None
     return found
-
-
-def _stopped(stop: KeyboardInterrupt, done: int, total: int, kept: Journal) -> str:
-    where = (
-        f"{kept.path} keeps them, and the same command resumes from there"
-        if kept.path
-        else "with a journal, the same command would resume"
-    )
-    said = f"{stop}; " if str(stop) else ""  # as by a search that saves where it stands
-    return f"{said}stopped after {done} of {total} plans; {where}"
 
 
 def _results(tasks: Sequence[Task], workers: int) -> Iterator[tuple[Task, JournalEntry | Failure]]:
@@ -167,22 +166,15 @@ def _named(problems: Sequence[Problem]) -> list[tuple[Problem, str, str]]:
 
 def _budgets(placers: Sequence[Placer], budget: int | Mapping[str, int]) -> dict[str, int]:
     """How many placements each may simulate, by name."""
-    given = dict.fromkeys((placer.name for placer in placers), budget) if isinstance(budget, int) else budget
-    budgets = {placer.name: given.get(placer.name, 1) for placer in placers}
+    given = {} if isinstance(budget, int) else budget
+    otherwise = budget if isinstance(budget, int) else 1
+    budgets = {placer.name: given.get(placer.name, otherwise) for placer in placers}
     if strangers := [name for name in given if name not in budgets]:
         raise InputError(f"budget: {by_name.unknown('placer', strangers[0], budgets)}")
     for name, count in budgets.items():
         if count < 0:
             raise InputError(f"the budget of {name!r} is {count} simulations; expected at least 0")
     return budgets
-
-
-def _comparison(results: Sequence[Record | Failure]) -> Comparison:
-    records = tuple(result for result in results if isinstance(result, Record))
-    failures = tuple(result for result in results if isinstance(result, Failure))
-    if not records:
-        raise InputError(f"every placer failed: {failures[0].placer} on {failures[0].problem}: {failures[0].reason}")
-    return Comparison(records, failures)
 
 
 def _check_distinct(what: str, names: Sequence[str], contents: Iterable[str] | None = None) -> None:

@@ -80,12 +80,12 @@ class Comparison:
 
     @cached_property
     def objective_seconds(self) -> Floats:
-        """(problems, placers) the same of what the problems ask to make small."""
+        """(problems, placers) the same of the objective."""
         return self.mean_seconds("objective_seconds")
 
     @cached_property
     def objective(self) -> str:
-        """What the problems ask to make small, by name; several with commas between them."""
+        """The objective of the problems, by name; several with commas between them."""
         named = ["max-load" if record.max_load is not None else record.objective for record in self.records]
         return ", ".join(name for name in dict.fromkeys(named) if name != STEP_TIME) or STEP_TIME
 
@@ -96,7 +96,7 @@ class Comparison:
 
     @cached_property
     def timing(self) -> tuple[str, ...]:
-        """A sentence that says what timed the ops; none of records that do not say it."""
+        """A sentence that names the cost models that timed the ops; none if the records name none."""
         timed = {record.problem: record.cost_model for record in self.records if record.cost_model}
         models = tuple(dict.fromkeys(timed.values()))
         if len(models) == 1 and len(timed) == len(self.problems):
@@ -106,7 +106,7 @@ class Comparison:
 
     @cached_property
     def notes(self) -> tuple[str, ...]:
-        """What placers had to say of their plans, each sentence once."""
+        """The placers' notes on their plans, each sentence once."""
         said: dict[tuple[str, str], dict[str, None]] = {}
         for record in self.records:
             for note in record.notes:
@@ -208,7 +208,7 @@ def comparison_tables(comparison: Comparison) -> RenderableType:
 
 
 def failure_table(comparison: Comparison) -> Table:
-    """Who gave no plan for what, and why."""
+    """The placers that gave no plan, for which problem, and why."""
     table = formatting.table("Failed", *(Column(head, overflow="fold") for head in ("placer", "problem", "reason")))
     for failure in comparison.failures:
         table.add_row(*map(escape, (failure.placer, failure.problem, failure.reason)), style="yellow")
@@ -216,7 +216,7 @@ def failure_table(comparison: Comparison) -> Table:
 
 
 def placer_table(comparison: Comparison) -> Table:
-    """All there is to say about each placer on a single problem: a row per placer, the fastest first."""
+    """Every figure of each placer on a single problem: a row per placer, the fastest first."""
     own = () if comparison.objective == STEP_TIME else (comparison.objective,)
     robust = ROBUST if comparison.is_robust else {}
     heads = (*own, "step", *robust, "over best", "over bound", "fits", "fullest device", "simulations", "seconds")

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import fields, is_dataclass
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from types import CodeType
 from typing import Any
@@ -41,10 +42,10 @@ def problem_digits(problem: Problem) -> str:
 
     Raises InputError as `costs_of` does.
     """
-    costs = costs_of(problem).op_seconds
+    own = by_name.own(problem.objective)
     return _digest(
         problem.name, problem.graph.fingerprint, problem.cluster.fingerprint, problem.optimizer, problem.objective,
-        own.file if (own := by_name.own(problem.objective)) else "", costs,
+        own.file if own else "", costs_of(problem).op_seconds,
     )[:16]  # fmt: skip
 
 
@@ -54,38 +55,30 @@ def placer_digits(placer: Placer) -> str:
 
 
 def _digest(*parts: object) -> str:
-    content = _Content()
-    for part in parts:
-        content.add(part)
-    return content.digest.hexdigest()
+    return _Content(parts).digest.hexdigest()
 
 
 class _Content:
-    """A hash that objects are added to, whatever they hold."""
+    """A hash that objects of any kind are added to."""
 
-    def __init__(self) -> None:
+    def __init__(self, parts: tuple[object, ...]) -> None:
         self.digest = hashlib.sha256()
         self._within: list[int] = []  # objects that are being added: one may hold itself
         self._files: set[str] = set()
+        for part in parts:
+            self.add(part)
 
     def add(self, value: Any) -> None:
         """Add an object by its type and content."""
         self._tag(type(value).__qualname__)
-        if value is None or isinstance(value, bool | int | float | complex | str | bytes | Path | CodeType):
-            self._add_plain(value)
+        if value is None or isinstance(value, bool | int | float | complex | str | bytes | Path):
+            self._tag(repr(value))
+            if isinstance(value, str | Path) and 0 < len(str(value)) < 4096 and "\0" not in str(value):
+                self._add_file(Path(value))
         elif id(value) not in self._within:
             self._within.append(id(value))
             self._add_within(value)
             self._within.pop()
-
-    def _add_plain(self, value: object) -> None:
-        if isinstance(value, CodeType):
-            self._tag(value.co_code)
-            self.add([constant for constant in value.co_consts if not isinstance(constant, CodeType)])
-            return
-        self._tag(repr(value))
-        if isinstance(value, str | Path) and 0 < len(str(value)) < 4096 and "\0" not in str(value):
-            self._add_file(Path(value))
 
     def _add_file(self, path: Path) -> None:
         """What a path leads to, if that is a file or the folder of a policy."""
@@ -103,14 +96,16 @@ class _Content:
             self._tag(f"{value.dtype} {value.shape}")
             self._tag(np.ascontiguousarray(value).tobytes())
         elif isinstance(value, Mapping):
-            for key, held in value.items():
-                self.add(key)
+            for held in chain.from_iterable(value.items()):
                 self.add(held)
         elif isinstance(value, Set):
             self.add(sorted(map(repr, value)))
         elif isinstance(value, Sequence):
             for held in value:
                 self.add(held)
+        elif isinstance(value, CodeType):
+            self._tag(value.co_code)
+            self.add([constant for constant in value.co_consts if not isinstance(constant, CodeType)])
         elif hasattr(value, "detach") and hasattr(value, "cpu"):  # a tensor, which numpy may not know the type of
             self._tag(str(value.dtype))
             self.add(value.detach().cpu().double().numpy())

@@ -1,6 +1,6 @@
 """The journal of a comparison: records and plans, a line each as they come, so that one that was stopped resumes.
 
-A record is found again by its key, which says all that it depends on (`evaluation.identity`): records of other
+A record is found again by its key, which changes with all that it depends on (`evaluation.identity`): records of other
 problems, costs, policies, budgets or rules may be in the same file, and are left alone.
 
     for kept in plans(Path("journal.jsonl")):
@@ -96,8 +96,7 @@ def records(path: Path, budgets: Mapping[str, int] | None = None) -> list[Record
     With `budgets`, only those of these placers that might simulate as many placements. Raises InputError as `plans`.
     """
     every = [kept.record for kept in plans(path)] if path.is_file() else []
-    asked = [r for r in every if budgets is None or budgets.get(r.placer) == r.budget]
-    return list({record.case: record for record in asked}.values())
+    return list({r.case: r for r in every if budgets is None or budgets.get(r.placer) == r.budget}.values())
 
 
 class Journal:
@@ -113,7 +112,7 @@ class Journal:
     @classmethod
     @contextmanager
     def open(cls, path: Path) -> Iterator[Journal]:
-        """Begin a file, or resume one; nobody else may add to it meanwhile.
+        """Begin a file, or resume one; no other process may add to it meanwhile.
 
         What a crash cut off at its end is dropped. Raises InputError, naming the file, if it cannot be written, is no
         journal or one of another version, or another process is adding to it.

@@ -36,6 +36,7 @@ class Killed:
     """What became of a job whose process ended twice before it was done."""
 
     reason: str  # a sentence
+    by_signal: bool = False
 
 
 class _Ready:
@@ -58,9 +59,9 @@ def check_guarded() -> None:
 def in_processes(
     do: Callable[[Job], Result], jobs: Sequence[Job], workers: int, begin: Callable[[], object] | None = None
 ) -> Generator[tuple[Job, Result | Killed]]:
-    """Do the jobs, this number at a time, and yield each with its result when it is done.
+    """Do the jobs, as many at a time as there are workers, and yield each with its result when it is done.
 
-    Each process calls `begin` first, if there is one. Closing the generator, Ctrl-C, and whatever `do` raises, which is
+    Each process calls `begin` first, if there is one. Closing the generator, Ctrl-C, and any error of `do`, which is
     raised here, end all processes at once. Raises InputError if no process could begin, because the script that asks
     for them lacks its guard.
     """
@@ -92,7 +93,10 @@ class _Pool(Generic[Job, Result]):
         waiting, idle, busy = deque(jobs), list(self._all), dict[Connection, tuple[_Process, Job]]()
         while waiting or busy:
             while waiting and len(busy) < workers:
-                process, job = idle.pop() if idle else self._new(), waiting.popleft()
+                if not idle:
+                    idle.append(_Process(*self._serve))
+                    self._all.append(idle[0])
+                process, job = idle.pop(), waiting.popleft()
                 if reason := process.give(job):
                     idle.append(process)
                     yield job, Killed(reason)
@@ -108,7 +112,7 @@ class _Pool(Generic[Job, Result]):
                 del busy[pipe]
                 if isinstance(answer, Killed):
                     self._all.remove(process)
-                    if not self._began and not process.signalled:
+                    if not self._began and not answer.by_signal:
                         raise InputError(UNGUARDED)
                 elif isinstance(answer, _Raised):
                     raise answer.error
@@ -124,11 +128,6 @@ class _Pool(Generic[Job, Result]):
         for process in self._all:
             process.end(until)
         self._all.clear()
-
-    def _new(self) -> _Process:
-        process = _Process(*self._serve)
-        self._all.append(process)
-        return process
 
 
 class _Process:
@@ -149,7 +148,7 @@ class _Process:
             self.pipe.send(job)
         except ConnectionError:
             return ""  # it has ended, as its answer will say
-        except Exception as error:  # whatever an object raises that is no plain data
+        except Exception as error:  # pickling raises anything, for objects that are no plain data
             return f"it cannot be given to another process: {error}"
         return ""
 
@@ -159,25 +158,18 @@ class _Process:
             return self.pipe.recv()
         except (EOFError, ConnectionError):
             self._process.join()
-            return Killed(self._ending())
-
-    @property
-    def signalled(self) -> bool:
-        """Whether it was ended by a signal."""
-        return (self._process.exitcode or 0) < 0
+        code = self._process.exitcode or 0
+        if code >= 0:
+            return Killed(f"it ended its process (exit code {code})")
+        memory = ", out of memory?" if code == -signal.SIGKILL else ""
+        return Killed(f"its process was killed (signal {-code}{memory})", by_signal=True)
 
     def end(self, until: float) -> None:
-        """End it, by a signal if it does not end by itself until some moment."""
+        """End it, by a signal if it has not ended by itself by this time of the monotonic clock."""
         self._process.join(max(0.0, until - time.monotonic()))
         if self._process.is_alive():
             self._process.kill()
             self._process.join()
-
-    def _ending(self) -> str:
-        code = self._process.exitcode or 0
-        if code >= 0:
-            return f"it ended its process (exit code {code})"
-        return f"its process was killed (signal {-code}{', out of memory?' if code == -signal.SIGKILL else ''})"
 
 
 def _serve(pipe: Connection, do: Callable[[Any], object], begin: Callable[[], object] | None) -> None:
@@ -199,7 +191,7 @@ def _serve(pipe: Connection, do: Callable[[Any], object], begin: Callable[[], ob
 
 @contextlib.contextmanager
 def _no_interrupts() -> Iterator[None]:
-    """What begins within this context ignores Ctrl-C, which reaches all processes of a terminal: the first answers."""
+    """A process started within this context ignores Ctrl-C, which reaches all of a terminal: this one handles it."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

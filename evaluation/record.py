@@ -21,15 +21,15 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     lower_bound_seconds: float  # no plan's step is shorter
     curve: tuple[tuple[int, float], ...] = ()  # of a search: (simulations, step seconds) whenever it got better
     max_load: float | None = None  # milliseconds, as published; if that is the objective (`envs.device_loads`)
-    key: str = ""  # hex digits that change with whatever the result depends on (`evaluation.identity`)
+    key: str = ""  # hex digits that change with all that the result depends on (`evaluation.identity`)
     budget: int | None = None  # placements that the placer might simulate
     cost_model: str = ""  # what timed the ops (`envs.costs.cost_models.timing`)
     objective: str = STEP_TIME
     objective_value: float | None = None  # seconds, of an objective other than the step time
-    robust_seconds: float | None = None  # of the step, median over noise (`envs.robustness`), if that was asked for
+    robust_seconds: float | None = None  # of the step, median over noise (`envs.robustness`), if computed
     worst_seconds: float | None = None  # ... the slowest
     free_seconds: float | None = None  # ... without noise, where every transfer has a link of its own
-    notes: tuple[str, ...] = ()  # what the placer has to say of its plan, in sentences
+    notes: tuple[str, ...] = ()  # sentences of the placer on its plan
 
     def __post_init__(self) -> None:
         if self.objective == STEP_TIME:  # msgspec leaves out a default only if it is the same object
@@ -42,7 +42,7 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
     @property
     def objective_seconds(self) -> float:
-        """What the problem asks to make small: the step time, its median under noise, or another objective."""
+        """What the problem minimises: the step time, its median under noise, or another objective."""
         if self.robust_seconds is not None:
             return self.robust_seconds
         if self.objective_value is not None:

@@ -1,4 +1,4 @@
-"""SimulatedPlan: a problem, a plan for it, and what the simulator says of the plan."""
+"""SimulatedPlan: a problem, a plan for it, and the plan's simulated step."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class SimulatedPlan:
     result: PlacerResult  # the plan, and how it was found
     timeline: Timeline
     search_seconds: float = 0.0  # wall clock of the placer
-    robustness: Robustness | None = None  # how it fares under noise and without contention, if that was asked for
+    robustness: Robustness | None = None  # under noise and without contention, if computed
 
     @classmethod
     def of(cls, problem: Problem, plan: PlacerResult | Plan | Path | str, search_seconds: float = 0.0) -> SimulatedPlan:

@@ -18,6 +18,7 @@ Statistic = Callable[[Floats], Floats]  # (..., values) -> (...)
 
 RESAMPLES = 2000  # as many as in the paper's figures
 CONFIDENCE = 0.95
+OUTSIDE = ((1 - CONFIDENCE) / 2, 1 - (1 - CONFIDENCE) / 2)  # quantiles at the ends of an interval
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,9 @@ class Estimate:
     count: int  # values it was computed from
 
 
+NOTHING = Estimate(math.nan, math.nan, math.nan, 0)
+
+
 def geometric_mean(values: Floats) -> Floats:
     """(..., values) positive numbers -> (...): the mean for ratios, in which twice and half cancel."""
     with np.errstate(divide="ignore"):  # the mean of zero and others is zero
@@ -38,12 +42,7 @@ def geometric_mean(values: Floats) -> Floats:
 
 
 def bootstrap_interval(
-    strata: Sequence[Floats],
-    statistic: Statistic,
-    *,
-    confidence: float = CONFIDENCE,
-    resamples: int = RESAMPLES,
-    seed: int = 0,
+    strata: Sequence[Floats], statistic: Statistic, *, resamples: int = RESAMPLES, seed: int = 0
 ) -> tuple[float, float]:
     """Percentile interval of a statistic of all values, from drawing each stratum again with replacement.
 
@@ -52,21 +51,19 @@ def bootstrap_interval(
     """
     generator = np.random.default_rng(seed)
     draws = [values[generator.integers(len(values), size=(resamples, len(values)))] for values in strata]
-    outside = (1 - confidence) / 2
-    low, high = np.quantile(statistic(np.concatenate(draws, axis=1)), [outside, 1 - outside])
+    low, high = np.quantile(statistic(np.concatenate(draws, axis=1)), OUTSIDE)
     return float(low), float(high)
 
 
-def estimate(strata: Sequence[Floats], statistic: Statistic = geometric_mean, *, seed: int = 0) -> Estimate:
-    """A statistic with its interval; NaN without any values."""
+def estimate(strata: Sequence[Floats]) -> Estimate:
+    """The geometric mean with its interval; NaN without any values."""
     values = np.concatenate([*strata, np.zeros(0)])
     if len(values) == 0:
-        return Estimate(np.nan, np.nan, np.nan, 0)
-    low, high = bootstrap_interval(strata, statistic, seed=seed)
-    return Estimate(float(statistic(values)), low, high, len(values))
+        return NOTHING
+    return Estimate(float(geometric_mean(values)), *bootstrap_interval(strata, geometric_mean), len(values))
 
 
-def crossed(ratios: Floats, *, resamples: int = RESAMPLES, seed: int = 0) -> Estimate:
+def crossed(ratios: Floats, *, resamples: int = RESAMPLES) -> Estimate:
     """Geometric mean of (seeds, problems) ratios, NaN where there is none, and its interval over both.
 
     Seeds and problems are drawn again with replacement, each by themselves, as the values of a seed depend on each
@@ -74,14 +71,13 @@ def crossed(ratios: Floats, *, resamples: int = RESAMPLES, seed: int = 0) -> Est
     """
     there = np.isfinite(ratios)
     if not there.any():
-        return Estimate(np.nan, np.nan, np.nan, 0)
+        return NOTHING
     logs = np.log(np.where(there, ratios, 1.0))
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     rows, columns = (rng.multinomial(n, np.full(n, 1 / n), resamples) for n in ratios.shape)
     totals = np.einsum("rs,sp,rp->r", rows, logs, columns, optimize=True)
     counts = np.einsum("rs,sp,rp->r", rows, there.astype(float), columns, optimize=True)
-    outside = (1 - CONFIDENCE) / 2
-    low, high = np.exp(np.quantile(totals[counts > 0] / counts[counts > 0], [outside, 1 - outside]))
+    low, high = np.exp(np.quantile(totals[counts > 0] / counts[counts > 0], OUTSIDE))
     return Estimate(float(np.exp(logs.sum() / there.sum())), float(low), float(high), int(there.sum()))
 
 

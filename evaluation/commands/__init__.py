@@ -1,1 +1,1 @@
-"""What is behind the front door: arguments, problems from what a user gives, and the verbs."""
+"""The verbs of the command line and of Python, their arguments, and problems made of them."""

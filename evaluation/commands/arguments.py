@@ -63,7 +63,7 @@ Taken: TypeAlias = Callable[[str, Any], Any]  # name and value -> the value as v
 
 AUTO: Literal["auto"] = "auto"
 GROUPS = 64  # op groups, unless a number is given
-# The least that makes sense, of whole numbers that are given.
+# The least that makes sense, of each whole number.
 LEAST = {"budget": 0, "seed": 0, "simulations": 0, "seeds": 1, "workers": 1, "groups": 1, "repeats": 1}
 OPTIONS = {f"Unpack[{each.__name__}]": each for each in (ProblemOptions, CompareOptions)}
 DEFAULTS: CompareOptions = {
@@ -73,7 +73,7 @@ DEFAULTS: CompareOptions = {
 
 
 def checked(verb: Callable[P, R]) -> Callable[P, R]:
-    """The verb with its arguments made what their annotations say; raises InputError for those that cannot be."""
+    """The verb with its arguments converted as their annotations say; raises InputError for those that cannot be."""
     signature = _flat_signature(verb)
 
     @functools.wraps(verb)
@@ -106,7 +106,7 @@ def _flat_signature(verb: Callable[..., object]) -> inspect.Signature:
 
 
 def tied_into(groups: Groups) -> int | None:
-    """The number of op groups that is meant; None for every op by itself."""
+    """The number of op groups, `auto` replaced; None for every op by itself."""
     return GROUPS if isinstance(groups, str) else groups
 
 
@@ -116,7 +116,7 @@ def path_or_none(file: PathLike | None) -> Path | None:
 
 
 def as_declared(name: str, value: Any, annotation: str) -> Any:
-    """A value made what an annotation says. Raises InputError, naming the parameter, if it cannot be."""
+    """A value converted as an annotation says. Raises InputError, naming the parameter, if it cannot be."""
     what, is_sequence, may_lack = _parsed(annotation)
     if value is None and what != "Groups":
         if may_lack:
@@ -142,7 +142,7 @@ def _parsed(annotation: str) -> tuple[str, bool, bool]:
 
 
 def _listed(name: str, value: Any) -> list[Any]:
-    """The elements of a sequence; of text, what stands between its commas."""
+    """The elements of a sequence; text is split at its commas."""
     is_model = isinstance(value, tuple) and value and _is_module(value[0])  # with its example inputs
     if is_model or isinstance(value, str) or not isinstance(value, Sequence):
         value = [value]
@@ -186,7 +186,7 @@ def _flag(name: str, value: Any) -> bool:
 
 
 def _groups(name: str, value: Any) -> int | str | None:
-    """A number of op groups, `auto`, or nothing: every op by itself, as far as the graph lets it."""
+    """A number of op groups, `auto`, or nothing: every op by itself, except those that the graph ties together."""
     if value in (None, "none", "None"):
         return None
     if value == 0:

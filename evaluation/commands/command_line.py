@@ -43,7 +43,7 @@ def _run(app: cyclopts.App, given: list[str], verbs: Mapping[str, Verb]) -> int:
     try:
         command, bound, _ = app.parse_args(given, exit_on_error=False, print_error=False)
         if given and given[0] in verbs and command not in (app.help_print, app.version_print):
-            _say(_repeat(given, verbs[given[0]]))
+            print(_repeat(given, verbs[given[0]]), file=sys.stderr)
         command(*bound.args, **bound.kwargs)
     except cyclopts.CycloptsError as error:
         verb = f"{given[0]} " if given and given[0] in verbs else ""
@@ -94,20 +94,17 @@ def _print(result: object, json: bool) -> None:
 def _repeat(given: list[str], verb: Verb) -> str:
     """The line that repeats this command, with the seed that it took."""
     seed = inspect.signature(verb).parameters.get("seed")
-    missing = seed is not None and not any(word.startswith("--seed") for word in given)
-    return shlex.join(["placelab", *given, *(["--seed", str(seed.default)] if missing and seed else [])])
+    if seed is not None and not any(word.startswith("--seed") for word in given):
+        given = [*given, "--seed", str(seed.default)]
+    return shlex.join(["placelab", *given])
 
 
 def _version() -> str:
-    from importlib.metadata import version  # slow to import, and rarely asked for
+    from importlib.metadata import version  # slow to import, and rarely needed
 
     return version("placelab")
 
 
-def _say(sentence: str) -> None:
-    print(sentence, file=sys.stderr)
-
-
 def _fail(sentence: str, code: int) -> int:
-    _say(f"placelab: {sentence}")
+    print(f"placelab: {sentence}", file=sys.stderr)
     return code

@@ -52,27 +52,14 @@ def chosen_placers(given: Sequence[str | Path | Placer], otherwise: Sequence[str
 
 
 def evaluate(
-    policy: str | Path = DEFAULT,
-    rivals: Sequence[str | Path | Placer] = (),
-    suite: str = "",
-    groups: int | None = None,
-    *,
-    budget: int = 16,
-    seeds: int = 3,
-    workers: int = 1,
-    journal: Path | None = None,
+    policy: str | Path = DEFAULT, rivals: Sequence[str | Path | Placer] = (), suite: str = "",
+    groups: int | None = None, *, budget: int = 16, seeds: int = 3, workers: int = 1, journal: Path | None = None,
     cost_model: CostModel | str = AUTO,
-) -> Comparison:
-    """Compare a policy, zero-shot, with rivals: every classical placer, or those given.
+) -> Comparison:  # fmt: skip
+    """Compare a policy, zero-shot, with rivals, as the verb `evaluate` says; the policy also answers unsimulated.
 
-    `policy` is a run folder, or "default" for the released one. The problems are those of a suite, or else the test
-    split of the policy's recipe; their ops are tied into `groups` op groups, or else as the recipe has it. All placers
-    may simulate `budget` placements per problem; the policy also answers without any (`samples=1`). `cost_model` times
-    all ops, as `envs.costs.costs.timed` does.
-
-    The test split of a run is its evaluation, written to `evaluation.json` in its folder. Raises InputError, before a
-    model is captured, for a folder without a policy, or without the recipe where that is asked for, or that cannot be
-    written to, and for what `compare` refuses.
+    Raises InputError, before a model is captured, for a folder without a policy, or without the recipe where that is
+    needed, or that cannot be written to, and for what `compare` refuses.
     """
     released = str(policy) == DEFAULT
     folder = default.RELEASED if released else Path(policy)
@@ -110,21 +97,13 @@ def _problems(folder: Path, suite: str, groups: int | None) -> list[Problem]:
 
 
 def finetune(
-    run: Path,
-    graph: str,
-    cluster: str,
-    *,
-    groups: int | None,
-    optimizer: str,
-    simulations: int,
-    seed: int,
+    run: Path, graph: str, cluster: str, *, groups: int | None, optimizer: str, simulations: int, seed: int,
     cost_model: str = AUTO,
-) -> Comparison:
-    """Fine-tune the policy of a run on one problem, and compare with every placer at the same number of simulations.
+) -> Comparison:  # fmt: skip
+    """Fine-tune the policy of a run on one problem, and compare, as the verb `finetune` says.
 
-    Writes `finetune/` into the run folder, and its best plan as `best.plan.json` with the problem. Raises InputError,
-    before the graph is captured, for a folder without a policy or that cannot be written to, and for what does not
-    exist; and if fine-tuning failed.
+    Raises InputError, before the graph is captured, for a folder without a policy or that cannot be written to, and for
+    what does not exist; and if fine-tuning failed.
     """
     start, greedy = placer_of(run), placer_of(run, samples=1)
     results: list[FineTuned] = []

@@ -76,7 +76,7 @@ def profile(
         out: the profile to write or extend, `*.profile.json` or `*.profile.json.gz`.
         repeats: how many samples to take of each op.
         training: run the ops of a whole training step: forward, backward and update.
-        device: `cpu`, `cuda` or `cuda:1`; without it, the machine's card if it has one.
+        device: `cpu`, `cuda` or `cuda:1`; without it, the machine's GPU if it has one.
         efficiencies: a TOML file to write for `--cost-model roofline:efficiency=FILE`.
 
     """
@@ -155,13 +155,13 @@ def place(
         placer: a placer's spec, such as `default`, `metis` or `default+finetuned` (`placelab list placers` names them),
             the run folder of a trained one, or `file.py:build`; without it, the policy that comes with placelab, and a
             search from where that puts the ops.
-        budget: how many placements the placer may simulate; with 0, what the policy says is the answer.
+        budget: how many placements the placer may simulate; with 0, the policy's own placement is the result.
         groups: tie the ops into this many groups, each placed as one; `none` places every op by itself. 64 unless
             given, and none for a workload on the devices of its own file.
         optimizer: whose state occupies memory: sgd, momentum or adam; none if weights say what all of it takes.
         cost_model: what ops cost: `roofline`, `roofline:efficiency=typical`, `profiled:file=FILE`, `recorded`; unless
             given, measured times where the graph has them and no FLOPs, and `roofline` otherwise.
-        objective: what is to be made small: `step-time`, or `max-load`, the load of the busiest device when samples
+        objective: what to minimise: `step-time`, or `max-load`, the load of the busiest device when samples
             are pipelined.
         robust: report also what the plan takes under small noise of op and transfer times, and without contention.
         seed: of everything random.

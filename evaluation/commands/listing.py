@@ -15,7 +15,7 @@ from rich.text import Text
 
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
-from graphs.foundation.plugins import Plugin, plugins
+from graphs.foundation.plugins import plugins
 from graphs.suites import SUITES, suite_specs
 
 Kind = Literal[
@@ -26,7 +26,7 @@ KINDS = [kind for kind in get_args(Kind) if kind != "all"]
 FOLDERS = {folder.rpartition(".")[2]: folder for folder in by_name.FOLDERS}
 RECIPES = Path(__file__).resolve().parents[2] / "training" / "recipes"
 OWN = "file.py:build:knob=3, a function of your own"
-ELSEWHERE = {  # what may stand where a name stands
+ELSEWHERE = {  # what may be given instead of a name
     **dict.fromkeys(KINDS, f"or {OWN}"),
     "families": "or a graph file (*.graph.json, *.txt, *.json, *.onnx), or file.py:callable, a model of your own",
     "suites": "or several with commas between them",
@@ -53,26 +53,30 @@ class Listing:
         return next(iter(self.entries.values())) if len(self.entries) == 1 else self.entries
 
     def __rich__(self) -> RenderableType:
-        """As wide as the terminal, or as COLUMNS says; 80 columns where neither is known, as in a log."""
+        """As wide as the terminal, or as COLUMNS if set; 80 columns where neither is known, as in a log."""
         tables = Group(*(_table(kind, entries) for kind, entries in self.entries.items()))
         return Constrain(tables, shutil.get_terminal_size().columns)
 
 
 def _entries(kind: str) -> list[dict[str, object]]:
     if kind == "recipes":
-        return [{"name": path.stem, "about": _first_comment(path)} for path in sorted(RECIPES.glob("*.toml"))]
+        files = sorted(RECIPES.glob("*.toml"))
+        return [{"name": file.stem, "about": file.read_text().partition("\n")[0].lstrip("# ")} for file in files]
     if kind == "suites":
         return [_suite(name) for name in SUITES]
     folder, installed = FOLDERS[kind], plugins(kind)
     entries = []
     for name in by_name.names(folder):
+        try:
+            entry = _entry(name, by_name.constants(folder, name))
+        except InputError as error:  # an extension of an installed package that cannot be used
+            entry = {"name": name, "about": "", "package": installed[name].package, "note": str(error)}
         if name not in by_name.built_in(folder):
-            entries.append(_plugin(folder, installed[name]))
+            entry["package"] = installed[name].package
         elif name in installed:
-            note = f"one of this name of the package {installed[name].package} is not used: the built-in wins"
-            entries.append(_entry(name, by_name.constants(folder, name)) | {"note": note})
-        else:
-            entries.append(_entry(name, by_name.constants(folder, name)))
+            package = installed[name].package
+            entry["note"] = f"one of this name of the package {package} is not used: the built-in wins"
+        entries.append(entry)
     return entries
 
 
@@ -80,19 +84,6 @@ def _suite(name: str) -> dict[str, object]:
     problems = [f"{graph}@{cluster}" for graph, cluster in suite_specs(name)]
     about = f"{(inspect.getdoc(SUITES[name]) or '').removesuffix('.')}: {len(problems)} problems"
     return {"name": name, "about": about, "problems": problems}
-
-
-def _first_comment(path: Path) -> str:
-    return path.read_text().partition("\n")[0].lstrip("# ")
-
-
-def _plugin(folder: str, plugin: Plugin) -> dict[str, object]:
-    """The entry of an extension of an installed package, with a note if it cannot be used."""
-    try:
-        entry = _entry(plugin.name, by_name.constants(folder, plugin.name))
-    except InputError as error:
-        return {"name": plugin.name, "about": "", "package": plugin.package, "note": str(error)}
-    return entry | {"package": plugin.package}
 
 
 def _entry(name: str, constants: dict[str, Any]) -> dict[str, object]:
@@ -111,7 +102,7 @@ def _listed(constants: dict[str, Any], name: str) -> list[str]:
 
 
 def _table(kind: str, entries: list[dict[str, object]]) -> Table:
-    """A row for each name: what it is, an example with knobs, who brings it and what is wrong with it."""
+    """A row for each name: what it is, an example with knobs, the package that adds it and what is wrong with it."""
     title = Text(kind.replace("_", " "), style="italic")
     title.append(f" ({ELSEWHERE[kind]})", style="dim")
     table = Table(title=title, title_justify="left", box=None, padding=(0, 2, 0, 0), show_header=False)

@@ -18,12 +18,10 @@ if TYPE_CHECKING:
 
 
 def load_placer(what: str | Path | Placer) -> Placer:
-    """The placer that is given, that a spec names, or the trained one in a folder.
+    """A placer as it is, by its spec, or the trained one in a folder.
 
-    `X+finetuned` fine-tunes X before it answers.
-
-    A kind of policy without a checkpoint, as in `gdp+finetuned`, so learns from scratch.
-    Raises InputError for what is none of these, and for X that cannot be fine-tuned.
+    `X+finetuned` fine-tunes X on each problem; a kind of policy without a checkpoint, as in `gdp+finetuned`, learns
+    from scratch. Raises InputError for what is none of these, and for X that cannot be fine-tuned.
     """
     if not isinstance(what, str | Path):
         return what
@@ -31,16 +29,11 @@ def load_placer(what: str | Path | Placer) -> Placer:
     if not what.endswith(FINETUNED):
         return placer_of(what)
     spec = what.removesuffix(FINETUNED)
-    if not _is_untrained(spec):
+    if not trainer_of(spec.partition(":")[0]) or {"checkpoint", "untrained"} & by_name.parse(spec)[1].keys():
         return finetuned(placer_of(spec))
     start: Any = by_name.build("placers", f"{spec}{',' if ':' in spec else ':'}untrained=yes")
     named = replace(start, name=start.name.removesuffix("untrained=yes").rstrip(":,"))
     return replace(finetuned(named), from_scratch=True)
-
-
-def _is_untrained(spec: str) -> bool:
-    """Whether a spec names a kind of policy and no policy: fine-tuning it is learning from scratch."""
-    return bool(trainer_of(spec.partition(":")[0])) and not {"checkpoint", "untrained"} & by_name.parse(spec)[1].keys()
 
 
 def finetuned(start: Placer, on_tuned: Callable[[FineTuned], None] | None = None) -> FineTuner:

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Unpack
 
 from envs.costs.costs import load_cost_model, timed
 from envs.objectives import load_objective
@@ -39,8 +39,8 @@ def problem_of(
     """The problem of placing a graph on a cluster.
 
     Without a cluster it is the devices that the graph's file lists, if it does; such a workload is not tied into groups
-    and says itself what its ops hold and how long they take. Raises InputError for what cannot be, before anything is
-    captured.
+    and gives itself what its ops hold and how long they take. Raises InputError, before anything is captured, for
+    arguments that no problem can be made of.
     """
     (problem,) = problems_of([graph], [cluster] if cluster else [], objective=objective, **options)
     return problem
@@ -67,14 +67,14 @@ def problems_of(
     if suite:
         problems = load_suite(suite, groups=tied, optimizer=OPTIMIZER if optimizer == AUTO else optimizer)
     else:
-        problems = []
-        for graph in graphs:
-            problems += _on_clusters(graph, found, groups, tied, optimizer)
-    return [replace(_timed(problem, cost_model), objective=objective) for problem in problems]
+        problems = [each for graph in graphs for each in _on_clusters(graph, found, groups, tied, optimizer)]
+    # A workload on its own devices has its times already.
+    done = [p if cost_model == AUTO and p.op_seconds is not None else timed(p, cost_model) for p in problems]
+    return [replace(problem, objective=objective) for problem in done]
 
 
 def graph_of(graph: GraphLike, *, groups: int | None = None, training: bool = True) -> OpGraph:
-    """The graph that is meant by text, a path, a graph, or a module with its example inputs.
+    """The graph that text, a path, a graph, or a module with its example inputs names.
 
     Raises InputError as `graphs.load.load_graph` and `graphs.capture.forward.capture` do.
     """
@@ -115,8 +115,3 @@ def _on_clusters(
         )  # fmt: skip
     named = OPTIMIZER if optimizer == AUTO else optimizer
     return [Problem(loaded, cluster, named) for cluster in clusters or [load_cluster(CLUSTER)]]
-
-
-def _timed(problem: Problem, cost_model: Any) -> Problem:
-    """By a cost model; a workload on its own devices has its times already."""
-    return problem if cost_model == AUTO and problem.op_seconds is not None else timed(problem, cost_model)

@@ -69,7 +69,7 @@ def compare(
         groups: tie the ops into this many groups, as `place` takes it.
         optimizer: whose state occupies memory, as `place` takes it.
         cost_model: what ops cost, as `place` takes it.
-        objective: what is to be made small, `step-time`, or `max-load`: the load of the busiest device when samples
+        objective: what to minimise, `step-time`, or `max-load`: the load of the busiest device when samples
             are pipelined, in milliseconds.
         seeds: how many seeds to run each placer with.
         workers: how many processes to share the work among.

@@ -57,7 +57,7 @@ def svg(paint: Paint, *, height: float, description: str) -> str:
     text = drawn(paint, height, "svg", metadata=dict.fromkeys(("Creator", "Date", "Format", "Type"))).decode()
     text = text[text.index("<svg ") :].replace("<svg ", f'<svg role="img" aria-label="{html.escape(description)}" ', 1)
     text = text.replace(f"'{FONT}'", "system-ui, sans-serif").replace(INK, "currentColor")
-    text = re.sub(r' id="[A-Za-z0-9.]+_\d+"', "", text)  # of groups: referred to by nobody, and not unique in a page
+    text = re.sub(r' id="[A-Za-z0-9.]+_\d+"', "", text)  # of groups: never referred to, and not unique in a page
     text = re.sub(r' d="[^"]*"', lambda path: re.sub(r"(\.\d\d)\d+", r"\1", path[0]), text)  # a hundredth of a point
     return re.sub(r"\s*\n\s*", "\n", text)
 
@@ -67,7 +67,7 @@ def save_figure(
 ) -> None:
     """Write a figure as PNG or SVG, or as a page (HTML) with a heading, a sentence, and charts as SVG elements.
 
-    Raises InputError, saying `what` is to be written, for another ending.
+    Raises InputError, which names `what` it is a figure of, for another ending.
     """
     if path.suffix == ".html":
         write_whole(path, page(TEMPLATE, name=name, facts=facts, charts=[Markup(chart) for chart in charts()]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path as FilePath
 
 import numpy as np
@@ -31,15 +32,14 @@ Spans = tuple[Floats, Floats]  # start, finish: (spans,) seconds
 
 def gantt_chart(timeline: Timeline) -> str:
     """A row per device and, below, for each of the 16 busiest links; coloured by the phase of the training step."""
-    description = "What each device and link did during the step"
-    return svg(lambda figure: _paint_gantt(figure, timeline), height=_gantt_height(timeline), description=description)
+    paint = partial(_paint_gantt, timeline=timeline)
+    return svg(paint, height=_height(timeline), description="What each device and link did during the step")
 
 
 def memory_curves(timeline: Timeline) -> str:
     """A panel per device: bytes held over the step (darker: parameters and the like), and the device's limit."""
-    height = 0.5 + 1.15 * len(timeline.problem.cluster)
-    description = "Memory held on each device during the step"
-    return svg(lambda figure: _paint_memory(figure, timeline), height=height, description=description)
+    paint, height = partial(_paint_memory, timeline=timeline), 0.5 + 1.15 * len(timeline.problem.cluster)
+    return svg(paint, height=height, description="Memory held on each device during the step")
 
 
 def save_gantt(timeline: Timeline, path: FilePath) -> None:
@@ -47,17 +47,18 @@ def save_gantt(timeline: Timeline, path: FilePath) -> None:
 
     Raises InputError for another ending.
     """
-    cost_model = timing(timeline.problem)
-    facts = f"One training step takes {formatting.seconds(timeline.step_seconds)} (cost model: {cost_model})."
+    facts = (
+        f"One training step takes {formatting.seconds(timeline.step_seconds)} (cost model: {timing(timeline.problem)})."
+    )
     if overflow := timeline.overflow():
         facts += f" It does not fit in memory: {overflow}."
     save_figure(
-        path, lambda figure: _paint_gantt(figure, timeline), _gantt_height(timeline), what="a Gantt chart",
+        path, partial(_paint_gantt, timeline=timeline), _height(timeline), what="a Gantt chart",
         name=timeline.problem.name, facts=facts, charts=lambda: [gantt_chart(timeline), memory_curves(timeline)],
     )  # fmt: skip
 
 
-def _gantt_height(timeline: Timeline) -> float:
+def _height(timeline: Timeline) -> float:
     return 0.9 + 0.26 * len(_shown(timeline.rows()))
 
 
@@ -108,7 +109,7 @@ def _merged(spans: Sequence[Spans], step_seconds: float, slices: int) -> list[Sp
     """As many slices of the step as the row was busy for, spread as the work was; each the kind that has most of it.
 
     A slice is drawn whenever the busy time so far, in slices, passes the next half: rounded so, no time is lost, and a
-    row that is busy for a third of the time in pieces too short to see is shaded by a third.
+    row that is busy for a third of the time, in spans too short to see, is shaded by a third.
     """
     edges = np.linspace(0.0, step_seconds, slices + 1)
     busy = np.array([_busy(edges, start, finish) for start, finish in spans])  # (kinds, slices) seconds
@@ -134,8 +135,8 @@ def _busy(edges: Floats, start: Floats, finish: Floats) -> Floats:
 def _boxes(start: Floats, finish: Floats, position: int) -> Path:
     """The boxes of a row as one path: an element of the page each would be many times the size."""
     low, high = np.full(len(start), position - 0.38), np.full(len(start), position + 0.38)
-    corners = [np.stack(corner, axis=-1) for corner in ((start, low), (start, high), (finish, high), (finish, low))]
-    return Path.make_compound_path_from_polys(np.stack(corners, axis=1))
+    corners = np.array([[start, start, finish, finish], [low, high, high, low]])  # (x and y, corners, boxes)
+    return Path.make_compound_path_from_polys(corners.T)
 
 
 def _memory(axes: Axes, timeline: Timeline, device: int, slices: int) -> None:
@@ -144,7 +145,7 @@ def _memory(axes: Axes, timeline: Timeline, device: int, slices: int) -> None:
     times, held = _thinned(*timeline.memory_curve(device), timeline.step_seconds, slices)
     limit, static = problem.cluster.memory_bytes[device], timeline.static_bytes[device]
     peak = timeline.peak_bytes[device]
-    near = limit < FAR * peak  # a limit far above would flatten the curve: the title says it all the same
+    near = limit < FAR * peak  # a limit far above would flatten the curve; the title names it in any case
     top = max(peak, limit if near else 0.0, 1.0)
     size, unit = binary_unit(top)
     axes.stairs(held / size, times * scale, fill=True, color=BLUE, alpha=0.35, linewidth=0)

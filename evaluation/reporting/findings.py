@@ -1,4 +1,4 @@
-"""Findings: what a comparison shows, in plain sentences computed from its records, whoever wins."""
+"""Findings: what a comparison shows, in plain sentences computed from its records."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MOST = 3  # problems named where a plan does not fit
 
 
 def findings(comparison: Comparison, learned: str) -> list[str]:
-    """Where a placer, one of those compared, wins and where it loses against the others."""
+    """Where a placer of the comparison is faster than the others, and where it is slower."""
     if len(comparison.placers) < 2:
         return ["There is no other placer to compare with."]
     return [*_standing(comparison, learned), *_rivals(comparison, learned), *_extremes(comparison, learned)]

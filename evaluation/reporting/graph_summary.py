@@ -84,7 +84,7 @@ class GraphSummary:
         totals.add_row("outputs of all ops", decimal(int(self.output_bytes)))
         if self.measured_ops:
             totals.add_row("measured times", f"of {self.measured_ops:,} ops")
-        totals.add_row("timed by", self.cost_model or "whatever --cost-model names: some ops have times, others FLOPs")
+        totals.add_row("timed by", self.cost_model or "what --cost-model names: some ops have times, others FLOPs")
         tensors = Table("largest outputs", "size", title_justify="left")
         for name, size in self.largest_outputs.items():
             tensors.add_row(name, decimal(int(size)))

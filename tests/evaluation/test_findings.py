@@ -23,7 +23,7 @@ def test_ratios_in_words(ratio: float, words: str) -> None:
     assert than(ratio, "metis") == words
 
 
-def test_wins_and_losses_are_both_told() -> None:
+def test_wins_and_losses_are_both_named() -> None:
     text = " ".join(findings(Comparison(SOME), LEARNED))
     assert "gdp is the fastest of 3 placers on 1 of 2 problems, and its plan always fits in memory." in text
     assert "faster than metis (0.50)" in text
@@ -51,12 +51,12 @@ def test_alone_there_is_nothing_to_compare() -> None:
     assert findings(Comparison(SOME[:1]), LEARNED) == ["There is no other placer to compare with."]
 
 
-def test_fine_tuning_is_told_before_and_after_and_beside_the_best_other() -> None:
+def test_fine_tuning_is_compared_with_before_and_with_the_best_other() -> None:
     records = (*SOME[3:], record("large@two", TUNED, 2.0, simulations=500))
     text = " ".join(tuning_findings(Comparison(records), LEARNED, TUNED))
     assert "with 500 simulations brings the step from 3.00 s to 2.00 s: 33% less time than before" in text
     assert "fastest other placer is annealing, with 1,000 simulations" in text
-    assert "beside it the fine-tuned policy takes 33% more time." in text
+    assert "next to it the fine-tuned policy takes 33% more time." in text
 
 
 def test_fine_tuning_of_what_does_not_fit_has_no_gain() -> None:

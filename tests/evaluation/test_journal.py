@@ -123,7 +123,7 @@ def test_an_objective_of_ones_own_counts_by_its_content(tmp_path: Path) -> None:
         assert record.objective_value == pytest.approx(scale * record.step_seconds)
 
 
-def test_problems_of_one_name_are_told_apart_by_what_they_are(tmp_path: Path) -> None:
+def test_problems_of_one_name_are_distinguished_by_their_content(tmp_path: Path) -> None:
     other = replace(PROBLEM, cluster=toy_cluster(2, latency=0.5))
     both = compare([Alternating()], [PROBLEM, other], quiet=True)
     first, second = both.problems

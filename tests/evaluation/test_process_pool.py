@@ -37,7 +37,7 @@ def test_what_a_job_raises_is_raised_and_ends_all() -> None:
         next(found)
 
 
-def test_all_end_when_nobody_waits_for_them() -> None:
+def test_all_end_when_no_one_waits_for_them() -> None:
     with closing(in_processes(time.sleep, [0.0, LONG], 2)) as found:
         assert next(found) == (0.0, None)
 
@@ -88,7 +88,7 @@ from tests.oracle.toys import toy_cluster, toy_graph
 
 
 @pytest.mark.parametrize(("guard", "code"), [("if True:", 1), ("if __name__ == '__main__':", 0)])
-def test_a_script_without_its_guard_is_told_so(guard: str, code: int, tmp_path: Path) -> None:
+def test_a_script_without_its_guard_is_refused(guard: str, code: int, tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(SCRIPT.format(guard=guard))
     done = subprocess.run(

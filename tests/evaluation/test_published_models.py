@@ -14,7 +14,7 @@ def test_every_published_count_is_in_the_list() -> None:
     assert len(listed) > 40
 
 
-def test_a_row_shows_the_graph_beside_what_was_published() -> None:
+def test_a_row_shows_the_graph_next_to_what_was_published() -> None:
     console = Console(width=150, file=io.StringIO(), record=True)
     console.print(configuration_table([("vgg:vgg-19,image=64,batch=1", 40e6), ("layered:layered,depth=2", None)]))
     text = console.export_text()

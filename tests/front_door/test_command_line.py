@@ -20,7 +20,7 @@ RECORD = {
 
 @pytest.fixture(autouse=True)
 def released(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """What `place` begins with, unless told otherwise."""
+    """What `place` begins with by default."""
     release(monkeypatch, tmp_path_factory.mktemp("package"))
 
 

@@ -33,7 +33,7 @@ def call(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[dict[str, 
     return printed if isinstance(printed, list) else [printed]
 
 
-def test_place_searches_from_the_policy_unless_told_otherwise(capsys: pytest.CaptureFixture[str]) -> None:
+def test_place_searches_from_the_policy_by_default(capsys: pytest.CaptureFixture[str]) -> None:
     placed = call(capsys, "place", GRAPH, "--budget", "30", "--groups", "8", "--cluster", "v100x4")[0]
     assert (placed["placer"], placed["simulations"]) == ("annealing:policy=default", 30)
     assert placed["problem"] == f"{GRAPH}@v100:devices=4"
@@ -73,7 +73,7 @@ def test_evaluate_judges_it_on_the_test_split_of_its_recipe_and_writes_nothing(
     assert sorted(released.iterdir()) == before
 
 
-def test_evaluate_judges_a_run_on_a_suite_beside_all_classical_placers(tmp_path: Path) -> None:
+def test_evaluate_compares_a_run_with_all_classical_placers_on_a_suite(tmp_path: Path) -> None:
     run, journal = stand_in(tmp_path / "run"), tmp_path / "journal.jsonl"
     found = placelab.evaluate(run, suite="small", groups=6, budget=2, seeds=1, journal=journal)
     assert found.problems == (f"{GRAPH}@p100:devices=2", f"{GRAPH}@v100:devices=3")
