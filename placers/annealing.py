@@ -17,7 +17,7 @@ import numpy as np
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
 from placers.contract.placer import Placer
-from placers.learned.load import placer_of
+from placers.learned.lookup import placer_of
 from placers.search.evaluations import Evaluations
 from placers.search.moves import Moves
 from placers.search.search import SearchPlacer

@@ -8,7 +8,7 @@ from typing import Any
 
 from graphs.foundation.errors import InputError
 from placers.contract.placer import Placer
-from placers.learned.load import placer_of
+from placers.learned.lookup import placer_of
 
 LEARNED = True  # is compared with the classical placers, not as one of them
 RELEASED = Path(__file__).resolve().parent / "released"  # the run folder of `placelab train released`

@@ -12,7 +12,7 @@ from envs.placer_result import PlacerResult
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
 from placers.learned.learned_placer import LearnedPlacer
-from placers.learned.load import trainer_of
+from placers.learned.lookup import trainer_of
 from placers.learned.policy import LearnedPolicy
 from placers.learned.settings import FEW_SAMPLES
 from training.train import trainer_class

@@ -21,7 +21,7 @@ from placers.annealing import Annealing
 from placers.learned.policy import A, Batch, Policy, View
 from training.rollouts import PpoProblem
 
-FORBIDDEN = -1e6  # log-probability below which the policy may not choose what is demonstrated
+IMPOSSIBLE = -1e6  # log-probability below which the policy may not choose what is demonstrated
 
 
 def search(problem: PreparedProblem, simulations: int, seed: int) -> None:
@@ -50,5 +50,5 @@ class Demonstrations(Generic[A]):
     def likelihood(self, log_probability: Tensor, mask: Tensor) -> Tensor:
         """Mean per decision of (problems, decisions) log-probabilities, but for what the policy may not do."""
         counted = mask & self.known
-        mean: Tensor = (log_probability * (counted & (log_probability > FORBIDDEN))).sum()
+        mean: Tensor = (log_probability * (counted & (log_probability > IMPOSSIBLE))).sum()
         return mean / counted.sum().clamp_min(1)

@@ -19,14 +19,14 @@ TENSORBOARD = "tensorboard"
 
 
 @contextmanager
-def appended_metrics(folder: Path) -> Iterator[Metrics]:
+def appended_metrics(folder: Path) -> Iterator[MetricsFile]:
     """Metrics appended to those in a run folder. Raises InputError, naming the file, if they cannot be written."""
     board = folder / TENSORBOARD / f"events.out.tfevents.{time.time():.6f}.{socket.gethostname()}.{os.getpid()}.0"
     with _Lines(folder / METRICS) as lines, _Lines(board) as events:
-        yield Metrics(lines, events)
+        yield MetricsFile(lines, events)
 
 
-class Metrics:
+class MetricsFile:
     """JSON lines and TensorBoard's events; the latter without its writer, whose thread fails after the fact."""
 
     def __init__(self, lines: _Lines, events: _Lines) -> None:

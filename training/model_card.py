@@ -6,7 +6,7 @@ from pathlib import Path
 
 from jinja2 import StrictUndefined, Template
 
-from placers.learned.load import trainer_of
+from placers.learned.lookup import trainer_of
 from placers.learned.policy_file import Meta
 from training.recipe import Recipe
 

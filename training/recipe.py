@@ -13,7 +13,7 @@ import tomli_w
 from graphs.foundation import by_name
 from graphs.foundation.documents import read_document
 from graphs.foundation.errors import InputError
-from placers.learned.load import trainer_of
+from placers.learned.lookup import trainer_of
 from placers.learned.settings import EpisodeRules, Imitation, Positive, Ppo, Reinforce, Settings, Share
 
 RECIPES = Path(__file__).resolve().parent / "recipes"

@@ -13,7 +13,7 @@ from graphs.foundation.errors import InputError
 from graphs.foundation.interrupts import Interrupts
 from graphs.problem import Problem
 from placers.learned.learned_placer import LearnedPlacer
-from placers.learned.load import learned_placers, trainer_of
+from placers.learned.lookup import learned_placers, trainer_of
 from placers.learned.policy_file import Meta
 from training.checkpoint import restore_trainer, save_trainer
 from training.metrics_file import appended_metrics

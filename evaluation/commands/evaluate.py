@@ -25,7 +25,7 @@ from graphs.problem import Problem
 from graphs.suites import load_suite
 from placers import default
 from placers.contract.placer import Placer
-from placers.learned.load import placer_of
+from placers.learned.lookup import placer_of
 from placers.learned.policy_file import load_meta, save_policy
 from training.finetune import FineTuned
 from training.problem_sets import load_problems

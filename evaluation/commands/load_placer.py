@@ -11,7 +11,7 @@ from evaluation.comparison import FINETUNED
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
 from placers.contract.placer import Placer
-from placers.learned.load import placer_of, trainer_of
+from placers.learned.lookup import placer_of, trainer_of
 
 if TYPE_CHECKING:
     from training.finetune import FineTuned, FineTuner

@@ -21,7 +21,7 @@ from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
 from placers.learned.learned_placer import LearnedPlacer
-from placers.learned.load import learned_placers, trainer_of
+from placers.learned.lookup import learned_placers, trainer_of
 from placers.learned.settings import Imitation, Ppo, Reinforce, Settings
 from tests.oracle.toys import random_graph, toy_cluster
 from training.finetune import FineTuned, FineTuner

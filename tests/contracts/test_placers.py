@@ -15,7 +15,7 @@ from graphs.op_graph import OpGraph, Phase
 from graphs.problem import Problem
 from placers.contract.placer import Placer
 from placers.default import RELEASED
-from placers.learned.load import learned_placers
+from placers.learned.lookup import learned_placers
 from tests.oracle.toys import random_graph, toy_cluster, toy_graph
 
 NAMES = by_name.built_in("placers")

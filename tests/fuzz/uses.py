@@ -26,7 +26,7 @@ from graphs.op_graph import OpGraph
 from graphs.problem import Problem
 from placers.expert import Expert
 from placers.heft import build as heft
-from placers.learned.load import placer_of
+from placers.learned.lookup import placer_of
 from placers.single_device import build as single_device
 from training.recipe import load_recipe
 

@@ -17,7 +17,7 @@ from graphs.op_graph import Ints
 from graphs.problem import Problem
 from placers import default
 from placers.annealing import Annealing, AnnealingSearch
-from placers.learned.load import placer_of
+from placers.learned.lookup import placer_of
 from placers.search.starts import MOST_SAMPLES, STARTS, cheap_placers, starts
 from tests.oracle.toys import random_graph, toy_cluster
 from tests.placers.stand_in import release, stand_in

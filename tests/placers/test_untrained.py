@@ -11,7 +11,7 @@ from evaluation.commands.load_placer import load_placer
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
-from placers.learned.load import learned_placers, placer_of
+from placers.learned.lookup import learned_placers, placer_of
 from placers.learned.policy_file import Meta, save_policy
 from placers.learned.sequential.decoder_features import FEATURES
 from placers.learned.sequential.policy import SequentialPolicy

@@ -12,7 +12,7 @@ from placers.learned.features import UNIT_FEATURES
 SEGMENT = 2048  # units that attend to each other, in the graph's order; all of them in problems no larger
 
 
-class Encoder(nn.Module):
+class UnitEncoder(nn.Module):
     """GraphSAGE layers (Hamilton et al. 2017), then Transformer layers without positions, as in GDP's network."""
 
     def __init__(self, width: int, sage_layers: int, transformer_layers: int, heads: int) -> None:

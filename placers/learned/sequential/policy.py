@@ -24,7 +24,7 @@ from placers.learned.features import Observation, observe
 from placers.learned.finite import check_outputs
 from placers.learned.policy import Policy, Scores, UnitDevices
 from placers.learned.sequential.decoder_features import FEATURES, Feature
-from placers.learned.sequential.encoder import Encoder
+from placers.learned.sequential.encoder import UnitEncoder
 from placers.learned.sequential.layout import Layout, renamed_by_use
 from placers.learned.sequential.rollout import roll_out
 from placers.learned.sequential.state import GIVEN, GREEDY, SAMPLED, Rollouts, RolloutState, Sampling, ScoreLayers
@@ -37,7 +37,7 @@ EARLIEST_FINISH_FIRST = -2.0  # initial weight of a device's finish: a new polic
 PASSES = 2  # over all units when it places; the second sees the first, and a third changed nothing
 HIGHEST_TEMPERATURE = 4.0  # of the last sample: a trained policy is sure of itself, and its samples hardly differ
 HIGHEST_FILL, LOWEST_FILL = 0.85, 0.7  # shares of memory that the greedy placement and the last sample may fill
-FORBIDDEN = -1e9  # logit of a device that is masked; infinity would give NaN where all are
+MASKED_LOGIT = -1e9  # logit of a device that is masked; infinity would give NaN where all are
 
 
 class SequentialShape(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -121,7 +121,7 @@ class SequentialPolicy(Policy[tuple[Observation, Layout], SequentialBatch, Seque
         super().__init__()
         self.shape = shape
         hidden = shape.hidden
-        self.encoder = Encoder(shape.width, shape.sage_layers, shape.transformer_layers, shape.heads)
+        self.encoder = UnitEncoder(shape.width, shape.sage_layers, shape.transformer_layers, shape.heads)
         self.state = nn.Linear(shape.width, hidden)
         self.first = nn.Linear(len(FEATURES), hidden, bias=False)
         self.second = nn.Linear(hidden, (hidden + 1) // 2)
@@ -192,7 +192,7 @@ class SequentialPolicy(Policy[tuple[Observation, Layout], SequentialBatch, Seque
         states = encoded.flatten(0, 1)
         hidden = torch.relu(states.index_select(0, trace.states) + self.first(trace.features))
         rated = self.out(torch.relu(self.second(hidden))) + self.skip(trace.features)
-        logits = torch.where(trace.allowed, 0.0, FORBIDDEN).flatten().index_put((trace.rows,), rated.squeeze(-1))
+        logits = torch.where(trace.allowed, 0.0, MASKED_LOGIT).flatten().index_put((trace.rows,), rated.squeeze(-1))
         log_probabilities = logits.view(trace.allowed.shape).log_softmax(-1)
         chosen = log_probabilities.gather(-1, action.devices.clamp_min(0)[..., None]).squeeze(-1)
         entropy = -(log_probabilities.exp() * log_probabilities).sum(-1).mean(1)
