@@ -7,6 +7,7 @@ standard output may be read by a program.
 from __future__ import annotations
 
 import functools
+import os
 import sys
 import sysconfig
 import traceback
@@ -33,7 +34,7 @@ def user_callable(what: str) -> Callable[..., Any]:
     path = Path(text)
     if not text.endswith(".py") or not name:
         raise InputError(f"{what}: expected path/to/file.py:callable")
-    if not path.is_file():
+    if not os.path.isfile(path):  # noqa: PTH113 - a name may be too long for a path
         raise InputError(f"{path}: no such Python file; expected path/to/file.py:callable")
     with user_code(path):
         module = _imported(path)

@@ -9,6 +9,7 @@ Each is a folder here, whose `placer.py` has
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from graphs.foundation import by_name
@@ -32,7 +33,9 @@ def placer_of(what: str | Path, **knobs: int) -> Placer:
 
     Knobs are those of a folder's placer. Raises InputError for what is neither.
     """
-    if not isinstance(what, Path) and (not Path(what).is_dir() or what in by_name.names("placers")):
+    if not isinstance(what, Path) and (
+        not os.path.isdir(what) or what in by_name.names("placers")  # noqa: PTH112 - a name may be too long for a path
+    ):
         placer: Placer = by_name.build("placers", what)
         return placer
     from placers.learned.policy_file import META, load_meta  # with torch, a second to import

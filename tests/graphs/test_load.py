@@ -67,6 +67,8 @@ def test_a_users_callable() -> None:
         ("rnnlm:layers=2,,steps=3", "expected knobs as key=value"),
         ("rnnlm:layers=2.5", "expected layers to be of type int, got '2.5'"),
         ("rnnlm:rnnlm-3", "unknown configuration of rnnlm 'rnnlm-3'; did you mean 'rnnlm-"),
+        ("a" * 300, "unknown model family 'aaa"),
+        (f"{'a' * 300}.py:f", "no such Python file"),
         ("resnet:layers=0", "expected layers to be at least 1, got 0"),
         (5, "expected a graph, a graph file, .*, got int"),
         (torch.nn.Linear(1, 1), r"got Linear; graphs\.capture\.forward\.capture makes a graph of a torch module"),
