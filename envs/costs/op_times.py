@@ -19,7 +19,7 @@ SHORTEST = 1e-9  # seconds; an op that takes no time at all would not be launche
 
 
 class OpCost(NamedTuple):
-    """What a graph says of an op; ops of which it says the same are taken to last equally long."""
+    """What a graph says of an op; ops that are described alike are taken to last equally long."""
 
     kind: str
     flops: float  # FLOP

@@ -17,7 +17,7 @@ RENDERING: dict[str, Any] = {"render_modes": ["ansi", "rgb_array"], "render_fps"
 
 
 class PlacementEnv(gym.Env[Any, Any]):
-    """An environment over problems, one of which each episode places."""
+    """An environment over problems; each episode places one of them."""
 
     metadata: dict[str, Any] = RENDERING
     progress: Progress  # where the episode stands; steps change it

@@ -1,4 +1,4 @@
-"""ProblemSampler: the problems of an environment, one of which is chosen at each reset."""
+"""ProblemSampler: the problems of an environment; each reset chooses one."""
 
 from __future__ import annotations
 

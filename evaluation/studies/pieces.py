@@ -26,7 +26,7 @@ Size = TypeVar("Size")
 Kept = TypeVar("Kept", bound=msgspec.Struct)
 
 
-class Piece(Protocol):
+class StudyJob(Protocol):
     """Work; the study's folder shows whether it is done."""
 
     @property
@@ -41,11 +41,11 @@ class Piece(Protocol):
         """Do it, from where it was stopped."""
 
 
-Some = TypeVar("Some", bound=Piece)
+Some = TypeVar("Some", bound=StudyJob)
 
 
 @dataclass(frozen=True)
-class KeptPiece:
+class SavedJob:
     """Work whose result is kept as a JSON file."""
 
     path: Path

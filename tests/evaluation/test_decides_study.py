@@ -32,7 +32,7 @@ from evaluation.studies.decides.runs import (
     passes_name,
 )  # fmt: skip
 from evaluation.studies.decides.variants import BASE, VARIANTS, DecidesSize, base_recipe, recipe_of
-from evaluation.studies.pieces import KeptPiece, load_pieces
+from evaluation.studies.pieces import SavedJob, load_pieces
 from evaluation.studies.problems import training_problems
 from graphs.foundation.errors import InputError
 from graphs.op_graph import OpGraph
@@ -255,15 +255,15 @@ def test_a_study_goes_on_where_it_was_stopped_and_writes_its_document(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     done: list[str] = []
-    do = KeptPiece.do
+    do = SavedJob.do
 
-    def noted(piece: KeptPiece) -> None:
+    def noted(piece: SavedJob) -> None:
         done.append(piece.name)
         if len(done) == 4:
             raise KeyboardInterrupt
         do(piece)
 
-    monkeypatch.setattr(KeptPiece, "do", noted)
+    monkeypatch.setattr(SavedJob, "do", noted)
     names = "gdp,no_imitation,imitation_alone"
     with pytest.raises(KeyboardInterrupt):
         study(variants=names, seeds=1, out=tmp_path, settings=SMALL)

@@ -11,7 +11,7 @@ import pytest
 
 from evaluation.record import Record
 from evaluation.statistics import until
-from evaluation.studies.pieces import KeptPiece, load_pieces, load_size
+from evaluation.studies.pieces import SavedJob, load_pieces, load_size
 from evaluation.studies.placeto_generalisation import methods
 from evaluation.studies.placeto_generalisation.__main__ import study
 from evaluation.studies.placeto_generalisation.document import FamilyFindings, ended, save
@@ -137,16 +137,16 @@ def test_a_study_goes_on_where_it_was_stopped_and_writes_its_document(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     done: list[str] = []
-    do = KeptPiece.do
+    do = SavedJob.do
 
-    def noted(piece: KeptPiece) -> None:
+    def noted(piece: SavedJob) -> None:
         if len(done) == 5:
             done.append("stopped")
             raise KeyboardInterrupt
         done.append(piece.name)
         do(piece)
 
-    monkeypatch.setattr(KeptPiece, "do", noted)
+    monkeypatch.setattr(SavedJob, "do", noted)
     with pytest.raises(KeyboardInterrupt):
         study(families="ptb", seeds=1, out=tmp_path, settings=TINY)
     assert len(load_pieces(tmp_path, FamilyResult)) == 5

@@ -15,7 +15,7 @@ from envs.placer_result import PlacerResult
 from evaluation.record import Record
 from evaluation.studies.comparisons import placed, trained
 from evaluation.studies.decides.variants import BASE, CLUSTERS, FAMILIES, GROUPS, DecidesSize, recipe_of
-from evaluation.studies.pieces import PIECES, KeptPiece
+from evaluation.studies.pieces import PIECES, SavedJob
 from evaluation.studies.problems import captured_problems, training_problems
 from graphs.load import split
 from graphs.problem import Problem
@@ -65,13 +65,13 @@ def passes_name(passes: int) -> str:
     return f"after {passes}"
 
 
-def pieces(out: Path, size: DecidesSize, variants: Sequence[str], seeds: int) -> list[KeptPiece]:
+def pieces(out: Path, size: DecidesSize, variants: Sequence[str], seeds: int) -> list[SavedJob]:
     """The work of a study, seed by seed."""
     works = [
         (variant, seed, partial(_of_variant, variant, seed, out, size)) for seed in range(seeds) for variant in variants
     ]
     every = [(CHEAP, 0, partial(_of_cheap_placers, size)), *works]
-    return [KeptPiece(out / PIECES / f"{name}-{seed}.json", work) for name, seed, work in every]
+    return [SavedJob(out / PIECES / f"{name}-{seed}.json", work) for name, seed, work in every]
 
 
 def held_out_problems(unseen_graphs: int) -> list[Problem]:

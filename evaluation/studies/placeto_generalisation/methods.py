@@ -17,7 +17,7 @@ from msgspec.structs import replace as changed
 
 from evaluation.record import Record
 from evaluation.studies.comparisons import placed, trained
-from evaluation.studies.pieces import PIECES, KeptPiece
+from evaluation.studies.pieces import PIECES, SavedJob
 from evaluation.studies.problems import captured_problems
 from graphs.load import load_cluster, split
 from graphs.problem import Problem
@@ -85,13 +85,13 @@ class FamilyResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     training: tuple[Point, ...] = ()  # if something was trained
 
 
-def pieces(out: Path, size: PlacetoSize, families: Sequence[str], seeds: int) -> list[KeptPiece]:
+def pieces(out: Path, size: PlacetoSize, families: Sequence[str], seeds: int) -> list[SavedJob]:
     """The work of a study, family by family and seed by seed."""
     works: list[tuple[str, Kind, int]] = []
     for family in families:
         works += [(family, "reference", 0), *((family, kind, seed) for seed in range(seeds) for kind in OF_A_SEED)]
     return [
-        KeptPiece(out / PIECES / f"{family}-{kind}-{seed}.json", partial(tried, family, kind, seed, out, size))
+        SavedJob(out / PIECES / f"{family}-{kind}-{seed}.json", partial(tried, family, kind, seed, out, size))
         for family, kind, seed in works
     ]
 
