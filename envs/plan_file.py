@@ -25,7 +25,7 @@ from envs.timeline import Timeline
 from graphs.cluster import Cluster
 from graphs.foundation.by_name import unknown
 from graphs.foundation.documents import read_document, write_document
-from graphs.foundation.errors import InputError
+from graphs.foundation.errors import InputError, located
 from graphs.op_graph import OpGraph
 from graphs.problem import Problem
 
@@ -129,10 +129,8 @@ def load_plan(path: Path, problem: Problem) -> PlacerResult:
     _check_entries(placement, leaders, graph, path)
     per_unit = [index[_covering(placement, name, path)] for name in leaders]
     plan = Plan.of(np.array(per_unit)[graph.units])  # as the file says: what the graph forbids is refused, not moved
-    try:
+    with located(path):
         plan.check(problem)
-    except InputError as error:
-        raise InputError(f"{path}: {error}") from error
     return PlacerResult(plan, found.placer, found.seed, found.simulations)
 
 

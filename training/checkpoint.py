@@ -14,7 +14,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save
 
-from graphs.foundation.errors import InputError
+from graphs.foundation.errors import InputError, located
 from graphs.foundation.files import write_whole
 from placers.learned.policy_file import check_weights
 from training.trainer import Trainer, below
@@ -38,10 +38,8 @@ def restore_trainer(folder: Path, trainer: Trainer) -> None:
     """
     path = folder / TRAINER
     tensors, counters = read_state(folder)
-    try:
+    with located(path):
         trainer.restore(tensors, counters)
-    except InputError as error:
-        raise InputError(f"{path}: {error}") from error
     try:
         trainer.policy.load_state_dict(below("policy.", tensors))
     except RuntimeError as error:

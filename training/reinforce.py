@@ -6,7 +6,7 @@ Learning rate and entropy bonus fall linearly. Left open there and chosen here: 
 baseline for each problem.
 
 Ours to switch on: to learn from parts of an episode before it ends (`steps`), each paid what it gains by itself, and
-several times from each part, as PPO does (`epochs`); in addition to imitate the best placement known, which makes its
+several times from each part, as PPO does (`epochs`); in addition, to imitate the best placement known, which makes its
 device of the current unit likelier in every state that was visited (`imitation`; Oh et al. 2018, "Self-Imitation
 Learning"); and to simulate no placement twice (`remember`). A policy whose episodes start at the best placement so
 learns to leave most units where they are, and steps that do cost no simulation.

@@ -65,7 +65,8 @@ class Trainer(ABC):
     def imitate(self) -> float:
         """An update of imitation alone; returns the mean log-probability per unit of what it imitated.
 
-        Raises InputError if the policy diverges.
+        Called only while `imitated` is below `imitation_goal`, so a trainer whose goal stays 0 need not have it. Raises
+        InputError if the policy diverges.
         """
         raise NotImplementedError(f"{type(self).__name__} does not begin with imitation")
 

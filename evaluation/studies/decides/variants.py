@@ -29,7 +29,7 @@ class DecidesSize:
     unseen_graphs: int = 2
     """Test graphs of the family that is never trained on; of the others, all are taken."""
     choices: int = 16
-    """Placements of which the best by simulation is judged, in addition to the greedy one."""
+    """Samples; the best of them by simulation is evaluated, in addition to the greedy placement."""
 
 
 @dataclass(frozen=True)
