@@ -1,0 +1,21 @@
+"""The folder where placelab keeps what it can make again: captured graphs."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+VARIABLE = "PLACELAB_CACHE"
+
+
+def cache_folder(kind: str) -> Path:
+    """The user's folder of one kind of cached files, which may not exist yet.
+
+    It is in the folder that the environment variable PLACELAB_CACHE names or, without that, where the system keeps the
+    user's caches: ~/.cache/placelab on Linux, ~/Library/Caches/placelab on macOS.
+    """
+    if given := os.environ.get(VARIABLE):
+        return Path(given).expanduser() / kind
+    from platformdirs import user_cache_path  # imported late: most commands cache nothing
+
+    return user_cache_path("placelab", appauthor=False) / kind
