@@ -11,11 +11,10 @@ from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
+from graphs.components import connected_components
 from graphs.foundation.errors import InputError
-from graphs.order import numbered_by_first, topological_order
+from graphs.order import topological_order
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -171,11 +170,9 @@ class OpGraph:
         mirrored = self.mirror >= 0
         grouped = np.flatnonzero(self.group >= 0)
         _, first, which = np.unique(self.group[grouped], return_index=True, return_inverse=True)
-        rows = np.concatenate([ops[mirrored], grouped])
-        columns = np.concatenate([self.mirror[mirrored], grouped[first][which]])
-        ties = coo_array((np.ones(len(rows)), (rows, columns)), shape=(len(self), len(self)))
-        _, label = connected_components(ties, directed=False)
-        return _frozen(numbered_by_first(label), np.int64)
+        tied = np.concatenate([ops[mirrored], grouped])
+        to = np.concatenate([self.mirror[mirrored], grouped[first][which]])
+        return _frozen(connected_components(np.stack([tied, to], axis=1), len(self)), np.int64)
 
     @property
     def num_units(self) -> int:

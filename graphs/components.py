@@ -1,0 +1,26 @@
+"""Connected components: which nodes are tied to each other, directly or through others."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+
+
+def connected_components(pairs: Ints, nodes: int) -> Ints:
+    """(nodes,) the component of each node, numbered in the order of their first nodes; `pairs`, (pairs, 2), are tied.
+
+    Every node points to a node of its component, at first to itself. Each round ties what the two nodes of a pair point
+    to: the larger number points to the smaller from then on. A few rounds suffice, and NumPy does each at once
+    (Shiloach and Vishkin 1982). SciPy has the same function, but takes four times as long to import as NumPy.
+    """
+    root = np.arange(nodes)
+    while True:
+        ends = root[pairs]
+        apart = ends[ends[:, 0] != ends[:, 1]]
+        if not len(apart):
+            return np.unique(root, return_inverse=True)[1]
+        np.minimum.at(root, apart.max(axis=1), apart.min(axis=1))
+        while (root[root] != root).any():
+            root = root[root]
