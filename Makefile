@@ -17,6 +17,7 @@ setup: .venv/installed
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_FLAGS) -c constraints.txt -e '.[dev]'
+	$(BIN)/python -m evaluation.compile_all
 	touch $@
 
 demo: setup  ## capture real models, train a policy, place unseen ones, fine-tune one, report

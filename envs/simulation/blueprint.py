@@ -12,6 +12,7 @@ from graphs.op_graph import Floats, Ints
 from graphs.problem import Problem
 
 Indices = NDArray[np.uint32]  # unsigned: compiled code need not check whether they count from the end
+Index = int | np.uint32  # one of them; numba compiles a function once for each of the two that it is called with
 Records = NDArray[np.void]
 Record = Any  # one of them
 NONE = 2**32 - 1  # no index

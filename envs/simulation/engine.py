@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from envs.simulation.blueprint import NONE, Blueprint, Indices, Records, static_bytes
+from envs.simulation.blueprint import NONE, Blueprint, Index, Indices, Records, static_bytes
 from envs.simulation.compiled import compiled, inlined
 from envs.simulation.queues import EVENT, RESOURCE, TASK, pop_ready, push_event, push_last, push_ready
 from graphs.op_graph import Floats
@@ -134,7 +134,7 @@ def _run_all(blueprint: Blueprint, run: Run, memory: bool) -> float:
             here = run.events[head].resource
             head += 1
             if here >= len(run.resources):
-                _end_transfer(blueprint, run, here - len(run.resources), now, memory)
+                _end_transfer(blueprint, run, np.uint32(here - len(run.resources)), now, memory)
                 continue
             resource = run.resources[here]
             if resource.running == HELD:
@@ -201,7 +201,8 @@ def _start_all(
         run.tasks[index].start = at
         if memory:
             _allocate(blueprint, run, index, where)
-        head, tail = push_event(run.events, head, tail, at + run.tasks[index].seconds, len(run.resources) + index)
+        end = at + run.tasks[index].seconds
+        head, tail = push_event(run.events, head, tail, end, np.uint32(len(run.resources) + index))
         index = run.tasks[index].next
     return head, tail
 
@@ -293,7 +294,7 @@ def _send(
 
 
 @inlined
-def _end_transfer(blueprint: Blueprint, run: Run, index: int, now: float, memory: bool) -> None:
+def _end_transfer(blueprint: Blueprint, run: Run, index: Index, now: float, memory: bool) -> None:
     """Hand what has arrived to its consumers."""
     task = run.tasks[index]
     edge = task.arrivals

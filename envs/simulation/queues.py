@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from envs.simulation.blueprint import NONE, Blueprint, Record, Records
-from envs.simulation.compiled import compiled, inlined
+from envs.simulation.blueprint import NONE, Blueprint, Index, Record, Records
+from envs.simulation.compiled import inlined, subroutine
 
 TASK = np.dtype(
     [
@@ -79,7 +79,7 @@ def push_last(tasks: Records, resource: Record, index: int) -> None:
     resource.last = index
 
 
-@compiled
+@subroutine
 def _insert_among_equals(tasks: Records, resource: Record, index: int) -> None:
     task = tasks[index]
     before, at = NONE, resource.first
@@ -111,7 +111,7 @@ def pop_ready(blueprint: Blueprint, tasks: Records, resource: Record) -> int:
     return index
 
 
-@compiled
+@subroutine
 def _merged(ops: Records, tasks: Records, one: int, other: int) -> int:
     """Root of two skew heaps made one: merge their right spines, and swap the children of each node on the way."""
     root = parent = NONE
@@ -144,7 +144,7 @@ def _more_urgent(ops: Records, one: Record, other: Record) -> bool:
 
 
 @inlined
-def push_event(events: Records, head: int, tail: int, seconds: float, resource: int) -> tuple[int, int]:
+def push_event(events: Records, head: int, tail: int, seconds: float, resource: Index) -> tuple[int, int]:
     """Sort an event into the window [head, tail) from its end, where late events belong. Returns the new window."""
     if tail == len(events):
         for i in range(tail - head):

@@ -84,16 +84,17 @@ def check_readable(path: Path, remedy: str) -> None:
 
 
 @contextmanager
-def locked(path: Path) -> Iterator[None]:
+def locked(path: Path, on_wait: Callable[[], object] | None = None) -> Iterator[None]:
     """Hold the lock of a file, so that one process at a time adds to it; the lock is another file in its folder.
 
-    A process that ends, however it does, holds it no longer.
+    A process that ends, however it does, holds it no longer. If another one holds it, `on_wait` is called, and this one
+    waits; without `on_wait` that raises InputError, naming the process.
 
-    Raises InputError, naming the process, if another one holds it, or if the folder cannot be written to.
+    Raises InputError as well if the folder cannot be written to.
     """
     lock = path.with_name(f".{path.name}.lock")
     try:
-        file = _acquired(lock)
+        file = _acquired(lock, on_wait)
     except BlockingIOError:
         holder = lock.read_text().strip() if lock.exists() else ""
         other = f"another process ({holder})" if holder else "another process"
@@ -107,12 +108,18 @@ def locked(path: Path) -> Iterator[None]:
             lock.unlink(missing_ok=True)
 
 
-def _acquired(lock: Path) -> BinaryIO:
+def _acquired(lock: Path, on_wait: Callable[[], object] | None) -> BinaryIO:
     """The open lock file, with the number of this process. Raises BlockingIOError if another holds it."""
     while True:
         file = lock.open("a+b")
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if on_wait is None:
+                    raise
+                on_wait()
+                fcntl.flock(file, fcntl.LOCK_EX)
             if lock.exists() and os.path.samestat(os.fstat(file.fileno()), lock.stat()):
                 file.truncate(0)
                 file.write(str(os.getpid()).encode())

@@ -6,13 +6,13 @@ import math
 
 import numpy as np
 
-from envs.simulation.compiled import compiled, inlined
+from envs.simulation.compiled import inlined, subroutine
 from placers.learned.sequential.decoder_features import FIRST_STATIC, Feature
 from placers.learned.sequential.layout import Layout
 from placers.learned.sequential.state import RolloutState, Singles
 
 
-@compiled
+@subroutine
 def describe(
     layout: Layout, state: RolloutState, unit: int, latest: int, progress: float, horizon: float, out: Singles
 ) -> None:

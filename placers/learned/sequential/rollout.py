@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from envs.simulation.compiled import compiled, inlined
+from envs.simulation.compiled import compiled, inlined, subroutine
 from graphs.op_graph import Bools, Floats, Ints
 from placers.learned.sequential.ahead import expect_previous, forget_previous
 from placers.learned.sequential.describe import describe, describe_ahead
@@ -99,7 +99,7 @@ def _try(layout: Layout, state: RolloutState, previous: Ints, unit: int) -> None
                 state.cut_ahead[device] += layout.link_bytes[i] * layout.per_byte[there, device]
 
 
-@compiled
+@subroutine
 def _schedule(layout: Layout, state: RolloutState, unit: int, device: int, commit: bool) -> None:
     """Run the forward ops of the unit on the device, after what is there; with `commit` they stay there.
 
@@ -217,7 +217,7 @@ def _log_sum_exp(score: Floats, allowed: Bools) -> float:
     return best + math.log(total)
 
 
-@compiled
+@subroutine
 def _best(score: Floats, allowed: Bools) -> int:
     best = -1
     for device in range(len(score)):

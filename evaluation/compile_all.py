@@ -1,0 +1,41 @@
+"""Compile every compiled function once, so that no command has to: `python -m evaluation.compile_all`, in `make setup`.
+
+Each is called as the library calls it, on a small problem; what is compiled already is only loaded.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from envs.bounds import lower_bound
+from evaluation.commands.load_placer import load_placer
+from evaluation.simulated_plan import SimulatedPlan
+from graphs.foundation import by_name
+from graphs.op_graph import OpGraph
+from graphs.problem import Problem
+
+PLACERS = ("default", "annealing:policy=default", "max_load_dp")  # they call all compiled functions of placers
+
+
+def compile_all() -> None:
+    """Call all compiled functions, one after another."""
+    graph = _chain()
+    for objective in ("step-time", "max-load"):
+        problem = Problem(graph, by_name.build("graphs.clusters", "p100:devices=2"), objective=objective)
+        lower_bound(problem)
+        for placer in PLACERS:
+            SimulatedPlan.by(load_placer(placer), problem, budget=20)
+
+
+def _chain(ops: int = 8) -> OpGraph:
+    """A graph of ops with weights, each reading the output of the one before."""
+    size = np.full(ops, 2.0**20)
+    edges = np.stack([np.arange(ops - 1), np.arange(1, ops)], axis=1)
+    return OpGraph(
+        "chain", tuple(f"op{i}" for i in range(ops)), ("any",) * ops, flops=1e3 * size, bytes_accessed=size,
+        output_bytes=size, edges=edges, weights=size, weight_uses=np.stack([np.arange(ops)] * 2, axis=1),
+    )  # fmt: skip
+
+
+if __name__ == "__main__":
+    compile_all()

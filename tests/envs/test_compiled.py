@@ -1,0 +1,143 @@
+"""Compiled functions are compiled once for all processes, from the sources as they are, with a line on stderr."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from graphs.foundation.files import locked
+
+ROOT = Path(__file__).parents[2]
+TOY = """
+from envs.simulation.compiled import compiled, inlined
+from other import more
+
+@inlined
+def twice(x):
+    return 2 * x
+
+@compiled
+def called(x):
+    return twice(x) + more(x)
+
+@compiled
+def added(x):
+    return called(x) + 1
+
+if __name__ == "__main__":
+    print(twice(20), added(20))
+"""
+OTHER = """
+from envs.simulation.compiled import compiled
+
+@compiled
+def more(x):
+    return {constant} * x
+"""
+COMPILING = "placelab: compiling __main__, once ..."
+
+
+@pytest.fixture
+def toy(tmp_path: Path) -> Path:
+    """A script with compiled functions, which prints "40 61"."""
+    script = tmp_path / "toy.py"
+    script.write_text(TOY)
+    (tmp_path / "other.py").write_text(OTHER.format(constant=1))
+    return script
+
+
+def _started(toy: Path, **variables: str) -> subprocess.Popen[str]:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1", **variables}
+    environment = {"NUMBA_CACHE_DIR": str(toy.parent / "kept"), **environment}
+    return subprocess.Popen(
+        [sys.executable, str(toy)], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def _ended(process: subprocess.Popen[str]) -> tuple[str, str]:
+    """What it printed, to stdout and to stderr."""
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+    return out.strip(), err
+
+
+def _kept(toy: Path) -> set[str]:
+    return {file.name for file in toy.parent.glob("kept/*/*.nb?")}
+
+
+def test_the_first_process_says_once_that_it_compiles_and_a_later_one_says_nothing(toy: Path) -> None:
+    out, err = _ended(_started(toy))
+    assert out == "40 61"
+    assert err.count("\n") == 1
+    assert err.startswith(COMPILING)
+    assert err.endswith(" s\n")
+    kept = _kept(toy)
+    assert _ended(_started(toy)) == ("40 61", "")
+    assert _kept(toy) == kept
+
+
+def test_two_processes_at_once_compile_once(toy: Path) -> None:
+    both = [_started(toy), _started(toy)]
+    with ThreadPoolExecutor() as pool:
+        (one, first), (other, second) = pool.map(_ended, both)
+    assert one == other == "40 61"
+    assert (first + second).count(COMPILING) == 1
+
+
+def test_a_process_waits_for_one_that_compiles_and_says_so(toy: Path) -> None:
+    _ended(_started(toy))
+    (folder,) = toy.parent.glob("kept/*")
+    for file in folder.glob("*.nb?"):
+        file.unlink()
+    with locked(folder / "compiled"):
+        waiting = _started(toy)
+        assert waiting.stderr is not None
+        assert waiting.stderr.readline() == "placelab: waiting while another process compiles __main__\n"
+    out, err = _ended(waiting)
+    assert out == "40 61"
+    assert err.startswith(COMPILING)  # the other one ended before it had compiled
+
+
+def test_changed_text_of_any_source_is_compiled_and_what_it_replaces_removed(toy: Path) -> None:
+    _ended(_started(toy))
+    before = _kept(toy)
+    for source in toy.parent.glob("*.py"):
+        source.touch()
+    assert _ended(_started(toy)) == ("40 61", "")
+    (toy.parent / "other.py").write_text(OTHER.format(constant=3))
+    out, err = _ended(_started(toy))
+    assert out == "40 101"
+    assert err.startswith(COMPILING)
+    assert len(_kept(toy)) == len(before)
+    assert not _kept(toy) & before
+
+
+def test_where_nothing_can_be_written_every_process_compiles(toy: Path) -> None:
+    for _ in range(2):
+        out, err = _ended(_started(toy, NUMBA_CACHE_DIR="", NUMBA_CACHE_LOCATOR_CLASSES="UserProvidedCacheLocator"))
+        assert out == "40 61"
+        assert err.startswith(COMPILING)
+        assert err.count("\n") == 1
+    assert not _kept(toy)
+
+
+def test_compile_all_compiles_every_function_once() -> None:
+    code = """
+import importlib
+from evaluation.compile_all import compile_all
+from envs.simulation.compiled import KERNELS
+from tests.house.test_rooms import FILES
+
+for name in FILES:
+    if name.startswith(("envs", "placers")):
+        importlib.import_module(name)
+compile_all()
+print(sorted(f"{kernel.__module__}.{kernel.__name__}" for kernel in KERNELS if len(kernel.overloads) != 1))
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
