@@ -30,17 +30,17 @@ for package in ("graphs", "envs", "placers", "training", "evaluation"):  # commo
 # once these packages are known to be ours
 from evaluation.commands.command_line import run  # noqa: E402
 from evaluation.commands.graph_verbs import capture, place, profile, show, simulate  # noqa: E402
-from evaluation.commands.run_verbs import compare, evaluate, finetune, list_names, report, train  # noqa: E402
+from evaluation.commands.run_verbs import cache, compare, evaluate, finetune, list_names, report, train  # noqa: E402
 from graphs.foundation.errors import DoesNotFitError, InputError  # noqa: E402
 
 __all__ = [
-    "DoesNotFitError", "InputError", "capture", "compare", "evaluate", "finetune", "list_names", "main", "place",
-    "profile", "report", "show", "simulate", "train",
+    "DoesNotFitError", "InputError", "cache", "capture", "compare", "evaluate", "finetune", "list_names", "main",
+    "place", "profile", "report", "show", "simulate", "train",
 ]  # fmt: skip
 
 VERBS: dict[str, Callable[..., object]] = {
     "list": list_names, "capture": capture, "profile": profile, "show": show, "simulate": simulate, "place": place,
-    "compare": compare, "train": train, "evaluate": evaluate, "finetune": finetune, "report": report,
+    "compare": compare, "train": train, "evaluate": evaluate, "finetune": finetune, "report": report, "cache": cache,
 }  # fmt: skip
 
 

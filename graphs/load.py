@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Literal
 
+from graphs.capture.cache import captured, is_kept, kept
 from graphs.capture.training_step import training_step
 from graphs.cluster import Cluster
 from graphs.cluster_file import load_cluster_file
@@ -42,8 +43,10 @@ def load_graph(what: Graph, *, groups: int | None = None, training: bool = True)
     size to what the model only names. A graph whose file gives it no name is called by the file, or by its folder if
     the file is called `graph.txt` or the like.
 
-    A model is captured as a whole training step, or with `training=False` as its forward pass; a graph and a graph
-    file are taken as they are. With `groups`, the ops are then tied into that number of op groups, as by `tie_ops`.
+    A model is captured as a whole training step, or with `training=False` as its forward pass, unless that was done
+    before and nothing has changed since (`graphs.capture.cache`); a graph and a graph file are taken as they are. With
+    `groups`, the ops are then tied into that number of op groups, as by `tie_ops`.
+
     Raises InputError as `check_graph` does, and for a model that cannot be captured.
     """
     if groups is not None:
@@ -148,11 +151,16 @@ def _in_full(cluster: str) -> str:
 def _named(what: str, training: bool) -> OpGraph:
     if _in_file(what):
         return _from_file(what)
+    if (graph := kept(what, training=training)) is not None:
+        return graph
     _check_model(what)
     from graphs.capture.forward import traced_model  # with torch, seconds to import: once the name is known
 
-    forward = traced_model(what).build()
-    return training_step(forward) if training else forward
+    def capture() -> OpGraph:
+        forward = traced_model(what).build()
+        return training_step(forward) if training else forward
+
+    return captured(what, capture, training=training)
 
 
 def _in_file(what: str) -> bool:
@@ -197,4 +205,5 @@ def _check_model(what: str) -> None:
             kind = "a folder" if Path(what).is_dir() else "no graph file by its name"
             raise InputError(f"{what} is {kind}; {_GRAPHS}")
         raise InputError(f"{by_name.unknown('model family', name, families)}; {_GRAPHS}")
-    by_name.check("graphs.families", what)
+    if not is_kept(what):  # to check its knobs takes the seconds that torch takes to be imported
+        by_name.check("graphs.families", what)

@@ -1,9 +1,29 @@
 """What tests of all floors share."""
 
+import os
+import shutil
+import tempfile
+
 import pytest
 
+from graphs.capture.cache import SWITCH
+from graphs.foundation.cache_folder import VARIABLE
 from tests.oracle.toys import Toy
 from tests.oracle.toys import four_ops_two_devices as _four_ops_two_devices
+
+MADE = "PLACELAB_TESTS_CACHE"
+
+
+def pytest_configure() -> None:
+    """Tests share a cache of their own, also among processes, and never use the user's."""
+    if MADE not in os.environ:
+        os.environ[VARIABLE] = os.environ[MADE] = tempfile.mkdtemp(prefix="placelab-tests-")
+    os.environ.pop(SWITCH, None)
+
+
+def pytest_unconfigure() -> None:
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        shutil.rmtree(os.environ.pop(MADE), ignore_errors=True)
 
 
 @pytest.fixture

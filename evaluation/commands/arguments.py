@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     PathLike: TypeAlias = str | Path
     Groups: TypeAlias = int | Literal["auto"] | None
     Changes: TypeAlias = str | Sequence[str]
+    CacheAction: TypeAlias = Literal["show", "clear"]
 
 
 class ProblemOptions(TypedDict, total=False):
@@ -62,9 +63,11 @@ R = TypeVar("R")
 Taken: TypeAlias = Callable[[str, Any], Any]  # name and value -> the value as verbs expect it; raises InputError
 
 AUTO: Literal["auto"] = "auto"
+CACHE_HELP = "    cache: use what was captured before, where nothing has changed since; `--no-cache` captures again.\n"
 GROUPS = 64  # op groups, unless a number is given
 # The least that makes sense, of each whole number.
 LEAST = {"budget": 0, "seed": 0, "simulations": 0, "seeds": 1, "workers": 1, "groups": 1, "repeats": 1}
+CACHE_ACTIONS = ("show", "clear")
 OPTIONS = {f"Unpack[{each.__name__}]": each for each in (ProblemOptions, CompareOptions)}
 DEFAULTS: CompareOptions = {
     "groups": AUTO, "optimizer": AUTO, "cost_model": AUTO, "objective": "step-time", "seeds": 1, "workers": 1,
@@ -89,6 +92,25 @@ def checked(verb: Callable[P, R]) -> Callable[P, R]:
 
     with_checked_arguments.__signature__ = signature  # type: ignore[attr-defined]
     return with_checked_arguments
+
+
+def captures(verb: Callable[P, R]) -> Callable[P, R]:
+    """The verb with one more keyword, `cache`: whether models that were captured before are not captured again."""
+    signature = inspect.signature(verb)
+    keyword = inspect.Parameter("cache", inspect.Parameter.KEYWORD_ONLY, default=True, annotation="bool")
+
+    @functools.wraps(verb)
+    def with_cache(*args: P.args, **keywords: P.kwargs) -> R:
+        if _flag("cache", keywords.pop("cache", True)):
+            return verb(*args, **keywords)
+        from graphs.capture.cache import without_cache  # imported late: --help must not wait for it
+
+        with without_cache():
+            return verb(*args, **keywords)
+
+    with_cache.__doc__ = f"{inspect.getdoc(verb)}\n{CACHE_HELP}"  # every verb's docstring ends with its arguments
+    with_cache.__signature__ = signature.replace(parameters=[*signature.parameters.values(), keyword])  # type: ignore[attr-defined]
+    return with_cache
 
 
 def _flat_signature(verb: Callable[..., object]) -> inspect.Signature:
@@ -223,6 +245,12 @@ def _plan(name: str, value: Any) -> Any:
     return Path(given) if isinstance(given, str) else given
 
 
+def _cache_action(name: str, value: Any) -> str:
+    if value not in CACHE_ACTIONS:
+        raise InputError(by_name.unknown(name, str(value), CACHE_ACTIONS))
+    return _text(name, value)
+
+
 def _text_or(expected: str, *kinds: type, method: str = "") -> Taken:
     """Takes text, a path as text, and objects of some kinds or with a method."""
 
@@ -257,6 +285,7 @@ ARGUMENTS: dict[str, tuple[Any, Taken]] = {
     "Groups": (int | Literal["auto"] | None, _groups),
     "Changes": (list[str], _changes),
     "Kind": (Kind, _kind),
+    "CacheAction": (Literal["show", "clear"], _cache_action),
     "int": (int, _whole),
     "bool": (bool, _flag),
     "str": (str, _text),

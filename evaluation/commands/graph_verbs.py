@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from evaluation.commands.arguments import checked, tied_into
+from evaluation.commands.arguments import captures, checked, tied_into
 from graphs.foundation.errors import InputError
 from graphs.foundation.files import check_readable, check_writable
 
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 PLANS, CHARTS = (".plan.json",), (".png", ".svg", ".html")  # what the names of files end in
 
 
+@captures
 @checked
 def capture(
     model: GraphLike, *, out: PathLike | None = None, training: bool = True, groups: Groups = None
@@ -95,6 +96,7 @@ def profile(
     return found
 
 
+@captures
 @checked
 def show(
     graph: GraphLike,
@@ -133,6 +135,7 @@ def show(
     return GraphSummary.of(loaded)
 
 
+@captures
 @checked
 def place(
     graph: GraphLike,
@@ -181,6 +184,7 @@ def place(
     return placed.with_robustness() if robust else placed
 
 
+@captures
 @checked
 def simulate(
     graph: GraphLike,

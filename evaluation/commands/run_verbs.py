@@ -1,4 +1,4 @@
-"""The verbs about many problems and about runs: list, compare, train, evaluate, finetune and report.
+"""The verbs about many problems, about runs and about what is kept.
 
 They import what they run when they are called, so that `placelab --help` need not wait for it.
 """
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from evaluation.commands.arguments import AUTO, checked, path_or_none, tied_into
+from evaluation.commands.arguments import AUTO, captures, checked, path_or_none, tied_into
 from graphs.foundation.errors import InputError
 
 # Imported late, in each verb: what a verb needs takes up to seconds to import, and --help must not wait for it.
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from evaluation.commands.arguments import (
+        CacheAction,
         Changes,
         ClusterLike,
         CompareOptions,
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     )
     from evaluation.commands.listing import Kind, Listing
     from evaluation.comparison import Comparison
+    from evaluation.reporting.cache_usage import CacheUsage
     from placers.contract.placer import Placer
     from training.seeds import Trained
 
@@ -45,6 +47,25 @@ def list_names(what: Kind = "all") -> Listing:
     return Listing.of(list(KINDS) if what == "all" else [what])
 
 
+@checked
+def cache(action: CacheAction = "show") -> CacheUsage:
+    """Show what the cache of captured graphs holds and where it is, or clear it.
+
+    The environment variable PLACELAB_CACHE names another folder to keep it in.
+
+    Args:
+        action: `show`, or `clear` to remove all that it holds.
+
+    """
+    from evaluation.reporting.cache_usage import CacheUsage
+    from graphs.capture.cache import clear
+
+    if action == "clear":
+        clear()
+    return CacheUsage.now()
+
+
+@captures
 @checked
 def compare(
     graphs: Sequence[GraphLike] = (),
@@ -101,6 +122,7 @@ def compare(
     )  # fmt: skip
 
 
+@captures
 @checked
 def train(
     recipe: str = "gdp",
@@ -129,6 +151,7 @@ def train(
     return train_runs(recipe, path_or_none(out), seed=seed, seeds=seeds, changes=set, resume=resume)
 
 
+@captures
 @checked
 def evaluate(
     policy: PathLike = "default",
@@ -168,6 +191,7 @@ def evaluate(
     )  # fmt: skip
 
 
+@captures
 @checked
 def finetune(
     run: PathLike,
@@ -203,6 +227,7 @@ def finetune(
     )  # fmt: skip
 
 
+@captures
 @checked
 def report(run: PathLike) -> Path:
     """Write a run's report: one HTML file with curves, tables, and the best plan drawn.

@@ -20,7 +20,7 @@ from typing import Any
 from graphs.foundation.errors import DoesNotFitError, InputError, UserCodeError
 
 _PROJECT = Path(__file__).resolve().parents[2]
-_FLOORS = [_PROJECT / floor for floor in ("graphs", "envs", "placers", "training", "evaluation")]
+_OURS = [_PROJECT / each for each in ("graphs", "envs", "placers", "training", "evaluation", "placelab.py")]
 _STDLIB = Path(sysconfig.get_path("stdlib")).resolve()
 _neighbours: dict[str, Path] = {}  # modules that users' files imported from their own folder -> that folder
 
@@ -83,7 +83,7 @@ def neighbours(path: Path) -> Iterator[None]:
             sys.path.remove(str(folder))
         for name in sys.modules.keys() - before:
             file = getattr(sys.modules[name], "__file__", None)
-            if file and Path(file).resolve().is_relative_to(folder) and _is_users(file):
+            if file and Path(file).resolve().is_relative_to(folder) and is_users(file):
                 _neighbours[name] = folder
 
 
@@ -93,9 +93,9 @@ def users_line(frames: Iterable[tuple[str, int | None]], *, libraries: bool = Fa
     With `libraries`, the innermost one in an installed package other than torch, if there is none in the user's own.
     """
     outside = [(file, line) for file, line in frames if file and not file.startswith("<")]  # such as "<string>"
-    own = [(file, line) for file, line in outside if _is_users(file)]
+    own = [(file, line) for file, line in outside if is_users(file)]
     if not own and libraries:
-        own = [(file, line) for file, line in outside if _is_installed(file) and "/torch/" not in file]
+        own = [(file, line) for file, line in outside if is_installed(file) and "/torch/" not in file]
     if not own:
         return ""
     file, line = Path(own[-1][0]).resolve(), own[-1][1]
@@ -132,10 +132,12 @@ def _imported(path: Path) -> ModuleType:
     return module
 
 
-def _is_users(file: str) -> bool:
+def is_users(file: str) -> bool:
+    """Whether a file is neither placelab's, nor Python's, nor of an installed package."""
     path = Path(file).resolve()
-    return not _is_installed(file) and not any(path.is_relative_to(other) for other in (_STDLIB, *_FLOORS))
+    return not is_installed(file) and not any(path.is_relative_to(other) for other in (_STDLIB, *_OURS))
 
 
-def _is_installed(file: str) -> bool:
+def is_installed(file: str) -> bool:
+    """Whether a file or folder is of an installed package."""
     return not {"site-packages", "dist-packages"}.isdisjoint(Path(file).parts)

@@ -1,0 +1,34 @@
+"""What the cache of captured graphs holds."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+from rich.text import Text
+
+from evaluation.formatting import memory
+from graphs.capture.cache import KIND, MOST_BYTES, kept_bytes
+from graphs.foundation.cache_folder import cache_folder
+
+
+@dataclass(frozen=True)
+class CacheUsage:
+    """Where the cache is, how many graphs it holds, and how many bytes they take."""
+
+    folder: str
+    graphs: int
+    bytes: int
+    most_bytes: int = MOST_BYTES  # the least recently used are removed beyond
+
+    @classmethod
+    def now(cls) -> CacheUsage:
+        """As it is. Raises InputError where there is no place for a cache."""
+        sizes = kept_bytes()
+        return cls(str(cache_folder(KIND)), len(sizes), sum(sizes))
+
+    def to_json(self) -> dict[str, object]:
+        """As a flat record."""
+        return asdict(self)
+
+    def __rich__(self) -> Text:
+        return Text(f"{self.folder}: {self.graphs:,} graphs, {memory(self.bytes)} of at most {memory(self.most_bytes)}")

@@ -1,0 +1,392 @@
+"""The cache of captures: what it returns is what a capture makes now, or nothing."""
+
+import ast
+import dataclasses
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import graphs.capture.forward
+from graphs.capture import cache, sources
+from graphs.capture.cache import captured, clear, kept, kept_bytes, without_cache
+from graphs.foundation.cache_folder import VARIABLE, cache_folder
+from graphs.foundation.errors import InputError
+from graphs.load import check_graph, load_graph
+from graphs.op_graph import OpGraph
+from tests.oracle.strategies import full_graphs
+from tests.oracle.toys import random_graph
+
+ROOT = Path(__file__).resolve().parents[2]
+SMALL = (
+    "transformer:layers=1,width=8,heads=2,sequence=4,batch=1,vocabulary=8",
+    "rnnlm:layers=1,steps=2,hidden=4,batch=2,vocabulary=8",
+    "vgg:batch=1,image=32",
+)
+SPEC = SMALL[0]
+MODEL = """
+import json, os
+from pathlib import Path
+import torch
+from sizes import WIDTH
+
+def model():
+    layers = json.loads((Path(__file__).parent / "config.json").read_text())["layers"]
+    layers += int(os.environ.get("MORE_LAYERS", "0"))
+    return torch.nn.Sequential(*[torch.nn.Linear(WIDTH, WIDTH) for _ in range(layers)]), torch.zeros(2, WIDTH)
+"""
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A user's model, whose files are older than this process as far as the cache knows."""
+    monkeypatch.setattr(sources, "_BEGAN", math.inf)
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    (folder / "model.py").write_text(MODEL)
+    (folder / "sizes.py").write_text("WIDTH = 4\n")
+    (folder / "config.json").write_text('{"layers": 2}')
+    return f"{folder / 'model.py'}:model"
+
+
+def same(one: OpGraph, other: OpGraph) -> bool:
+    """Whether two graphs are equal in every field, bit for bit."""
+    for field in dataclasses.fields(OpGraph):
+        ours, theirs = getattr(one, field.name), getattr(other, field.name)
+        pairs = list(zip(ours.values(), theirs.values(), strict=True)) if isinstance(ours, dict) else [(ours, theirs)]
+        for a, b in pairs:
+            if isinstance(a, np.ndarray):
+                assert (a.dtype, a.shape, a.flags.writeable) == (b.dtype, b.shape, b.flags.writeable)
+            if a.tobytes() != b.tobytes() if isinstance(a, np.ndarray) else a != b:
+                return False
+        if isinstance(ours, dict) and list(ours) != list(theirs):
+            return False
+    return one.fingerprint == other.fingerprint
+
+
+@pytest.fixture
+def captures(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What was captured, in order."""
+    done: list[str] = []
+    trace = graphs.capture.forward.traced_model
+
+    def counted(what: str) -> graphs.capture.forward.Builder:
+        done.append(what)
+        return trace(what)
+
+    monkeypatch.setattr(graphs.capture.forward, "traced_model", counted)
+    return done
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("spec", SMALL)
+def test_the_second_time_nothing_is_captured_and_the_graph_is_the_same(
+    spec: str, training: bool, captures: list[str]
+) -> None:
+    first = load_graph(spec, training=training)
+    second = load_graph(spec, training=training)
+    assert captures == [spec]
+    assert same(first, second)
+    assert kept(spec, training=not training) is None
+
+
+@given(graph=st.integers(1, 8).flatmap(full_graphs))
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
+def test_every_field_of_a_graph_is_kept(graph: OpGraph) -> None:
+    captured(SPEC, lambda: graph, training=True)
+    found = kept(SPEC, training=True)
+    assert found is not None
+    assert same(found, graph)
+
+
+def test_optional_fields_are_kept() -> None:
+    graph = random_graph(6, 1)
+    seconds = np.array([1.0, np.nan, 2.0, 0.0, 5e-324, 1e-3])
+    graph = dataclasses.replace(
+        graph, measured_on={"gpu": seconds, "cpu:0": seconds[::-1]}, devices=((), ("gpu",), (), ("a", "b"), (), ()),
+        transfer_bytes=np.arange(6.0), edge_bytes=np.where(np.arange(len(graph.edges)) % 2, np.nan, 7.0),
+    )  # fmt: skip
+    captured(SPEC, lambda: graph, training=True)
+    found = kept(SPEC, training=True)
+    assert found is not None
+    assert same(found, graph)
+
+
+def test_a_kept_graph_is_checked_and_loaded_without_torch() -> None:
+    load_graph(SPEC)
+    load = f"from graphs.load import check_graph, load_graph; check_graph({SPEC!r}); load_graph({SPEC!r})"
+    code = f"import sys; {load}; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
+
+
+def test_a_wrong_knob_is_refused_whatever_is_kept() -> None:
+    load_graph(SPEC)
+    with pytest.raises(InputError, match="unknown knob"):
+        check_graph(f"{SPEC},lairs=2")
+
+
+def test_without_the_cache_models_are_captured_again_and_kept(captures: list[str]) -> None:
+    load_graph(SPEC)
+    with without_cache():
+        load_graph(SPEC)
+    load_graph(SPEC)
+    assert captures == [SPEC, SPEC]
+
+
+def test_a_users_model_is_kept_and_a_line_says_so(
+    model: str, captures: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = load_graph(model)
+    assert capsys.readouterr().err == ""
+    second = load_graph(model)
+    assert same(first, second)
+    assert captures == [model]
+    assert capsys.readouterr().err == "model:model: from the cache of captures; --no-cache captures it again\n"
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("model.py", MODEL.replace("range(layers)", "range(layers + 1)")),
+        ("sizes.py", "WIDTH = 5\n"),
+        ("config.json", '{"layers": 3}'),
+        ("json.py", "loads = lambda text: {'layers': 1}\n"),  # found before the library's own
+    ],
+)
+def test_what_a_users_code_reads_and_imports_decides(model: str, file: str, content: str) -> None:
+    load_graph(model)
+    assert kept(model, training=True) is not None
+    Path(model).with_name(file).write_text(content)
+    assert kept(model, training=True) is None
+
+
+def test_a_file_that_was_missing_decides(model: str) -> None:
+    file = Path(model.rpartition(":")[0])
+    opened = "try:\n    more = open('/tmp/none/of/this').read()\nexcept OSError:\n    more = ''\n".replace(
+        "/tmp/none/of/this", str(file.with_name("more.txt"))
+    )
+    file.write_text(opened + MODEL)
+    load_graph(model)
+    assert kept(model, training=True) is not None
+    file.with_name("more.txt").write_text("")
+    assert kept(model, training=True) is None
+
+
+def test_the_listing_of_a_folder_decides(model: str) -> None:
+    file = Path(model.rpartition(":")[0])
+    file.write_text(f"import os\nlayers = os.listdir({str(file.parent)!r})\n{MODEL}")
+    load_graph(model)
+    assert kept(model, training=True) is not None
+    file.with_name("other.json").write_text("{}")
+    assert kept(model, training=True) is None
+
+
+def test_a_variable_that_the_source_names_decides(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    load_graph(model)
+    monkeypatch.setenv("_".join(["NAMED", "NOWHERE"]), "1")
+    assert kept(model, training=True) is not None
+    monkeypatch.setenv("MORE_LAYERS", "1")
+    assert kept(model, training=True) is None
+
+
+def test_the_working_folder_and_the_search_path_decide(
+    model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load_graph(model)
+    with monkeypatch.context() as elsewhere:
+        elsewhere.chdir(tmp_path)
+        assert kept(model, training=True) is None
+    monkeypatch.syspath_prepend(tmp_path)
+    assert kept(model, training=True) is None
+
+
+@pytest.mark.parametrize(
+    "unsure",
+    [
+        "import subprocess; subprocess.run(['true'])",
+        "import socket\nwith socket.socket() as line: line.connect_ex(('127.0.0.1', 1))",
+    ],
+)
+def test_what_others_answer_is_not_kept(model: str, unsure: str, captures: list[str]) -> None:
+    file = Path(model.rpartition(":")[0])
+    file.write_text(f"{unsure}\n{MODEL}")
+    load_graph(model)
+    load_graph(model)
+    assert captures == [model, model]
+
+
+def test_a_file_that_has_changed_since_the_process_began_is_not_kept(
+    model: str, captures: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.undo()
+    monkeypatch.setenv(VARIABLE, str(Path(model).parents[1] / "cache"))
+    load_graph(model)
+    assert kept(model, training=True) is None
+    assert time.time() > sources._BEGAN
+
+
+def test_another_default_of_torch_is_another_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    load_graph(SPEC)
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert kept(SPEC, training=True) is None
+        doubled = load_graph(SPEC)
+    finally:
+        torch.set_default_dtype(before)
+    assert doubled.weights.sum() == 2 * load_graph(SPEC).weights.sum()
+
+
+def test_all_of_placelab_that_decides_a_graph_is_in_the_key() -> None:
+    files = {file for pattern in cache._DECIDING for file in (ROOT / "graphs").glob(pattern)}
+    asked = [ROOT / "graphs/capture/forward.py", ROOT / "graphs/capture/training_step.py"]
+    asked += (ROOT / "graphs/families").glob("*.py")
+    seen: set[Path] = set()
+    while asked:
+        file = asked.pop()
+        if file in seen:
+            continue
+        seen.add(file)
+        assert file in files, f"{file} decides what a graph is"
+        for node in ast.walk(ast.parse(file.read_text())):
+            for name in [node.module or ""] if isinstance(node, ast.ImportFrom) else []:
+                found = ROOT.joinpath(*name.split(".")).with_suffix(".py")
+                asked += [found] if found.is_file() else []
+    assert len(seen) > 20
+
+
+def the_entry() -> Path:
+    [file] = cache_folder("captures").glob("*.capture")
+    return file
+
+
+@given(data=st.data())
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=100)
+def test_a_damaged_entry_is_none(data: st.DataObject) -> None:
+    graph = random_graph(8, 3)
+    captured(SPEC, lambda: graph, training=True)
+    whole = the_entry().read_bytes()
+    at = data.draw(st.integers(0, len(whole) - 1))
+    cut = data.draw(st.booleans())
+    the_entry().write_bytes(whole[:at] if cut else whole[:at] + bytes([whole[at] ^ 64]) + whole[at + 1 :])
+    found = kept(SPEC, training=True)
+    assert found is None or same(found, graph)
+    captured(SPEC, lambda: graph, training=True)
+    assert the_entry().read_bytes() == whole
+
+
+@pytest.mark.parametrize("foreign", [b"", b"\x00" * 100, b"\x80", b"PK\x03\x04"])
+def test_a_foreign_file_is_replaced(foreign: bytes) -> None:
+    first = load_graph(SPEC)
+    the_entry().write_bytes(foreign)
+    assert same(load_graph(SPEC), first)
+    assert the_entry().read_bytes() != foreign
+
+
+def test_a_folder_that_cannot_be_written_keeps_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "file" / "folder"))
+    assert same(load_graph(SPEC), load_graph(SPEC))
+    assert kept_bytes() == []
+
+
+def test_a_full_disk_keeps_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(path: Path, content: bytes) -> None:
+        raise InputError(f"cannot write {path}: No space left on device")
+
+    monkeypatch.setattr(cache, "write_whole", full)
+    assert same(load_graph(SPEC), load_graph(SPEC))
+
+
+def test_without_a_home_nothing_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable in (VARIABLE, "HOME", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(variable, raising=False)
+
+    def unknown(_: int) -> None:
+        raise KeyError
+
+    monkeypatch.setattr("pwd.getpwuid", unknown)
+    monkeypatch.chdir(tmp_path)
+    graph = random_graph(5, 1)
+    assert captured(SPEC, lambda: graph, training=True) is graph
+    assert kept(SPEC, training=True) is None
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(InputError, match=f"set {VARIABLE} to a folder"):
+        kept_bytes()
+
+
+def test_the_least_recently_used_go_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = random_graph(200, 1)
+    for age, spec in enumerate(SMALL):
+        captured(spec, lambda: graph, training=True)
+        newest = max(cache_folder("captures").iterdir(), key=lambda path: path.stat().st_mtime_ns)
+        os.utime(newest, (time.time() - 100 + age,) * 2)
+    assert kept(SMALL[0], training=True) is not None  # used now
+    monkeypatch.setattr(cache, "MOST_BYTES", int(3.5 * max(kept_bytes())))
+    captured(SMALL[0], lambda: graph, training=False)
+    assert kept(SMALL[1], training=True) is None
+    assert all(kept(spec, training=True) is not None for spec in (SMALL[0], SMALL[2]))
+    assert sum(kept_bytes()) <= cache.MOST_BYTES
+
+
+def test_clear_removes_all_and_what_was_left_unfinished() -> None:
+    captured(SPEC, lambda: random_graph(5, 1), training=True)
+    folder = cache_folder("captures")
+    (folder / f".{the_entry().name}.123.unfinished").write_bytes(b"half")
+    clear()
+    assert list(folder.iterdir()) == []
+    clear()
+
+
+WRITER = f"""
+import sys
+from graphs.capture.cache import captured, kept
+from tests.oracle.toys import random_graph
+graph = random_graph(2000, 1)
+print("ready", flush=True)
+for _ in range(int(sys.argv[1])):
+    captured({SPEC!r}, lambda: graph, training=True)
+    found = kept({SPEC!r}, training=True)
+    assert found is not None and found.fingerprint == graph.fingerprint
+"""
+
+
+@pytest.fixture
+def writers() -> Iterator[list[subprocess.Popen[str]]]:
+    """Two processes that write and read the same entry."""
+    command = [sys.executable, "-c", WRITER]
+    both = [
+        subprocess.Popen([*command, times], cwd=ROOT, stdout=subprocess.PIPE, text=True) for times in ("100", "100000")
+    ]
+    yield both
+    for each in both:
+        each.kill()
+        each.communicate()
+
+
+def test_two_processes_write_and_read_at_once_and_one_is_killed(writers: list[subprocess.Popen[str]]) -> None:
+    for each in writers:
+        assert each.stdout is not None
+        assert each.stdout.readline() == "ready\n"
+    assert writers[0].wait() == 0
+    assert writers[1].poll() is None
+    writers[1].send_signal(signal.SIGKILL)
+    writers[1].wait()
+    found = kept(SPEC, training=True)
+    assert found is not None
+    assert found.fingerprint == random_graph(2000, 1).fingerprint
