@@ -1,13 +1,14 @@
-"""Graphs and clusters by text: a file, a name with knobs, or a function in a user's file."""
+"""Graphs, clusters and suites by text: a file, a name with knobs, or a function in a user's file."""
 
 from __future__ import annotations
 
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Literal
+
+from tqdm import tqdm
 
 from graphs.capture.cache import captured, is_kept, kept
 from graphs.capture.training_step import training_step
@@ -23,7 +24,8 @@ from graphs.foundation.knobs import knobs_of
 from graphs.graph_file import load_graph_file
 from graphs.grouping import check_groups, tie_ops
 from graphs.op_graph import OpGraph
-from graphs.problem import Problem
+from graphs.problem import Problem, check_optimizer
+from graphs.suites import suite_specs
 
 Graph = OpGraph | str | os.PathLike[str]  # a graph, or what names one
 GRAPH_FILES = (".json", ".json.gz", ".txt", ".onnx")
@@ -108,18 +110,14 @@ def problem_in_file(what: str | os.PathLike[str]) -> Problem | None:
     return load_workload(path).problem(name_of(path)) if is_workload(path) else None
 
 
-def split(families: Sequence[str], which: Literal["train", "test"]) -> list[str]:
-    """The specs of the families' training graphs, or of their test graphs, as the families list them.
-
-    Raises InputError for an unknown family, and for one that lists none.
-    """
-    key, specs = which.upper(), list[str]()
-    for name in families:
-        listed = by_name.constants("graphs.families", name).get(key)
-        if not listed or not isinstance(listed, tuple | list):
-            raise InputError(f"model family {name!r} has no list {key} of the knobs of its graphs")
-        specs += [f"{name}:{knobs}" for knobs in listed]
-    return specs
+def load_suite(names: str, *, groups: int | None = 128, optimizer: str = "adam") -> list[Problem]:
+    """The problems of a suite or several, their ops tied into op groups. Raises InputError for an unknown suite."""
+    pairs = suite_specs(names)
+    check_optimizer(optimizer)
+    clusters = {spec: load_cluster(spec) for spec in dict.fromkeys(cluster for _, cluster in pairs)}
+    wanted = tqdm(dict(pairs), desc="capturing models", unit="model", leave=False, disable=None)
+    graphs = {spec: load_graph(spec, groups=groups) for spec in wanted}
+    return [Problem(graphs[graph], clusters[cluster], optimizer) for graph, cluster in pairs]
 
 
 def _text(what: Graph) -> str:

@@ -10,12 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from tqdm import tqdm
-
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
-from graphs.load import load_cluster, load_graph, split
-from graphs.problem import Problem, check_optimizer
+from graphs.splits import split
 
 Pairs = tuple[tuple[str, str], ...]  # specs of a graph and a cluster
 
@@ -84,16 +81,6 @@ def suite_specs(names: str) -> Pairs:
             raise InputError(by_name.unknown("suite", name, SUITES))
         pairs |= dict.fromkeys(SUITES[name]())
     return tuple(pairs)
-
-
-def load_suite(names: str, *, groups: int | None = 128, optimizer: str = "adam") -> list[Problem]:
-    """The problems of a suite or several, their ops tied into op groups. Raises InputError for an unknown suite."""
-    pairs = suite_specs(names)
-    check_optimizer(optimizer)
-    clusters = {spec: load_cluster(spec) for spec in dict.fromkeys(cluster for _, cluster in pairs)}
-    wanted = tqdm(dict(pairs), desc="capturing models", unit="model", leave=False, disable=None)
-    graphs = {spec: load_graph(spec, groups=groups) for spec in wanted}
-    return [Problem(graphs[graph], clusters[cluster], optimizer) for graph, cluster in pairs]
 
 
 def _tests(families: Iterable[str]) -> list[str]:

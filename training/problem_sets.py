@@ -14,9 +14,10 @@ from graphs.capture.training_step import forward_pass
 from graphs.cluster import Cluster
 from graphs.foundation.errors import InputError
 from graphs.grouping import tie_ops
-from graphs.load import check_graphs, load_cluster, load_clusters, load_graph, split
+from graphs.load import check_graphs, load_cluster, load_clusters, load_graph
 from graphs.op_graph import OpGraph
 from graphs.problem import Problem, check_optimizer
+from graphs.splits import split
 from graphs.suites import suite_specs
 from training.randomised import randomised, with_other_times
 from training.recipe import ProblemSet

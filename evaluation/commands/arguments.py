@@ -14,18 +14,18 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeAlias, TypedDict, TypeVar
 
-from envs.placer_result import PlacerResult
-from envs.plan import Plan
 from evaluation.commands.listing import KINDS, Kind
-from graphs.cluster import Cluster
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
-from graphs.op_graph import OpGraph
 
 if TYPE_CHECKING:
     from torch.nn import Module
 
     from envs.costs.costs import CostModel
+    from envs.placer_result import PlacerResult
+    from envs.plan import Plan
+    from graphs.cluster import Cluster
+    from graphs.op_graph import OpGraph
     from placers.contract.placer import Placer
 
     GraphLike: TypeAlias = str | Path | OpGraph | tuple[Module, Any] | tuple[Module, Any, dict[str, Any]]
@@ -236,12 +236,12 @@ def _graph(name: str, value: Any) -> Any:
     if isinstance(value, tuple) and len(value) in (2, 3) and _is_module(value[0]):
         return value
     expected = "a graph file, a family spec, file.py:callable, an OpGraph or (module, inputs)"
-    return _text_or(expected, OpGraph)(name, value)
+    return _text_or(expected, "graph")(name, value)
 
 
 def _plan(name: str, value: Any) -> Any:
     value = getattr(value, "result", value)  # of what `place` returned
-    given = _text_or("a plan file or a Plan", Plan, PlacerResult)(name, value)
+    given = _text_or("a plan file or a Plan", "plan")(name, value)
     return Path(given) if isinstance(given, str) else given
 
 
@@ -251,17 +251,28 @@ def _cache_action(name: str, value: Any) -> str:
     return _text(name, value)
 
 
-def _text_or(expected: str, *kinds: type, method: str = "") -> Taken:
-    """Takes text, a path as text, and objects of some kinds or with a method."""
+def _text_or(expected: str, kind: str = "", *, method: str = "") -> Taken:
+    """Takes text, a path as text, and objects of a kind, as `_types` has it, or with a method."""
 
     def taken(name: str, value: Any) -> Any:
         if isinstance(value, str | Path):
             return str(value)
-        if isinstance(value, kinds) or (method and callable(getattr(value, method, None))):
+        if isinstance(value, _types(kind)) or (method and callable(getattr(value, method, None))):
             return value
         raise InputError(f"{name}: expected {expected}; got {_described(value)}")
 
     return taken
+
+
+def _types(kind: str) -> tuple[type, ...]:
+    """The types of what may be given in place of text."""
+    # imported late: with NumPy, which --help and `list` do without
+    from envs.placer_result import PlacerResult
+    from envs.plan import Plan
+    from graphs.cluster import Cluster
+    from graphs.op_graph import OpGraph
+
+    return {"graph": (OpGraph,), "cluster": (Cluster,), "plan": (Plan, PlacerResult)}.get(kind, ())
 
 
 def _is_module(value: Any) -> bool:
@@ -277,7 +288,7 @@ _PLACERS = "the spec of a placer, the folder of a trained one, or an object with
 # Annotation -> the type of its flag on the command line, and what is made of its value.
 ARGUMENTS: dict[str, tuple[Any, Taken]] = {
     "GraphLike": (str, _graph),
-    "ClusterLike": (str, _text_or("a cluster file, a preset such as p100x4, or a Cluster", Cluster)),
+    "ClusterLike": (str, _text_or("a cluster file, a preset such as p100x4, or a Cluster", "cluster")),
     "PlacerLike": (str, _text_or(_PLACERS, method="place")),
     "CostModelLike": (str, _text_or("the spec of a cost model, or an object with `costs`", method="costs")),
     "PlanLike": (Path, _plan),

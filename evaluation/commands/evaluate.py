@@ -20,9 +20,8 @@ from graphs.foundation import by_name
 from graphs.foundation.documents import write_document
 from graphs.foundation.errors import InputError
 from graphs.foundation.files import check_writable, write_whole
-from graphs.load import load_clusters
+from graphs.load import load_clusters, load_suite
 from graphs.problem import Problem
-from graphs.suites import load_suite
 from placers import default
 from placers.contract.placer import Placer
 from placers.learned.lookup import placer_of

@@ -15,10 +15,9 @@ from graphs.cluster import Cluster
 from graphs.formats.msr import BYTES_PER_SECOND, is_workload
 from graphs.foundation.errors import InputError
 from graphs.grouping import tie_ops
-from graphs.load import check_graphs, load_cluster, load_clusters, load_graph, problem_in_file
+from graphs.load import check_graphs, load_cluster, load_clusters, load_graph, load_suite, problem_in_file
 from graphs.op_graph import OpGraph
 from graphs.problem import STEP_TIME, Problem, check_optimizer
-from graphs.suites import load_suite
 
 if TYPE_CHECKING:
     from evaluation.commands.arguments import ClusterLike, CostModelLike, GraphLike, Groups, ProblemOptions

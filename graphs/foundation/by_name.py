@@ -18,6 +18,7 @@ import importlib
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
+from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
@@ -202,7 +203,13 @@ def constants(folder: str, name: str) -> dict[str, Any]:
         found = module(folder, name)
         literals = {key: getattr(found, key) for key in dir(found) if key.isupper()}
         return {"doc": (found.__doc__ or "").strip().partition("\n")[0], **literals}
-    tree = ast.parse(files[name].read_text())
+    return dict(_literals(files[name].read_text()))
+
+
+@cache
+def _literals(source: str) -> Mapping[str, Any]:
+    """What `constants` says of a file's text."""
+    tree = ast.parse(source)
     values: dict[str, Any] = {"doc": (ast.get_docstring(tree) or "").partition("\n")[0]}
     for node in tree.body:
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):

@@ -11,11 +11,13 @@ import sys
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from graphs.foundation.errors import InputError, located, reason
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint, SelectableGroups
 
 
 @dataclass(frozen=True)
@@ -53,10 +55,17 @@ class Plugin:
         return SimpleNamespace(**constants, __doc__=found.__doc__, build=found)
 
 
-@cache
 def plugins(kind: str) -> dict[str, Plugin]:
     """Plug-ins of a kind such as "placers", by name; imports none of them."""
     points: dict[str, list[EntryPoint]] = {}
-    for point in entry_points(group=f"placelab.{kind}"):
+    for point in installed().select(group=f"placelab.{kind}"):
         points.setdefault(point.name, []).append(point)
     return {name: Plugin(name, kind, tuple(points[name])) for name in sorted(points)}
+
+
+@cache
+def installed() -> SelectableGroups:
+    """The entry points of all installed packages, read once: each has a file to open."""
+    from importlib.metadata import entry_points  # imported late: slow to import, and --help does without
+
+    return entry_points()

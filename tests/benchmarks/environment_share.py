@@ -11,9 +11,10 @@ from msgspec.structs import replace
 from envs.gym.iterative import Episode
 from envs.gym.observations import FEATURES
 from envs.gym.vector import simulate_together
-from graphs.load import load_cluster, load_graph, split
+from graphs.load import load_cluster, load_graph
 from graphs.op_graph import OpGraph
 from graphs.problem import Problem
+from graphs.splits import split
 from placers.learned.placeto.policy import PlacetoPolicy
 from placers.learned.placeto.states import Relatives, States
 from tests.benchmarks.figures import Figure, at_most, least_seconds

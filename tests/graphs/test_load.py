@@ -11,7 +11,8 @@ from graphs.cluster_file import save_cluster
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
 from graphs.graph_file import save_graph
-from graphs.load import check_graph, check_graphs, load_cluster, load_clusters, load_graph, problem_in_file, split
+from graphs.load import check_graph, check_graphs, load_cluster, load_clusters, load_graph, problem_in_file
+from graphs.splits import split
 from tests.oracle.toys import random_graph, toy_cluster
 
 USER_FILE = Path(__file__).parents[1] / "fixtures" / "user_module.py"

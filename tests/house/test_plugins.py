@@ -13,9 +13,10 @@ from evaluation.commands.listing import KINDS, Listing
 from evaluation.simulated_plan import SimulatedPlan
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
-from graphs.foundation.plugins import plugins
-from graphs.load import check_graph, load_cluster, split
+from graphs.foundation.plugins import installed as installed_points
+from graphs.load import check_graph, load_cluster
 from graphs.problem import Problem
+from graphs.splits import split
 from graphs.suites import SUITES
 from tests.oracle.toys import random_graph, toy_cluster
 
@@ -73,11 +74,11 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install
         (info / "entry_points.txt").write_text(point)
         (tmp_path / f"{package}.py").write_text(source)
         packages.append(package)
-        plugins.cache_clear()
+        installed_points.cache_clear()
 
     packages: list[str] = []
     yield installed
-    plugins.cache_clear()
+    installed_points.cache_clear()
     for package in packages:
         sys.modules.pop(package, None)
 

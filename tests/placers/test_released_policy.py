@@ -4,8 +4,9 @@ import pytest
 
 from envs.simulation.simulator import simulate
 from graphs.foundation import by_name
-from graphs.load import load_cluster, load_graph, split
+from graphs.load import load_cluster, load_graph
 from graphs.problem import Problem
+from graphs.splits import split
 from graphs.suites import KEPT_ASIDE
 from placers import default
 from placers.learned.policy_file import load_meta

@@ -17,8 +17,8 @@ from evaluation.studies.comparisons import placed, trained
 from evaluation.studies.decides.variants import BASE, CLUSTERS, FAMILIES, GROUPS, DecidesSize, recipe_of
 from evaluation.studies.pieces import PIECES, SavedJob
 from evaluation.studies.problems import captured_problems, training_problems
-from graphs.load import split
 from graphs.problem import Problem
+from graphs.splits import split
 from placers.contract.placer import Placer
 from placers.learned.policy_file import load_meta
 from placers.learned.sequential.policy import HIGHEST_FILL, SequentialPolicy

@@ -19,8 +19,9 @@ from evaluation.record import Record
 from evaluation.studies.comparisons import placed, trained
 from evaluation.studies.pieces import PIECES, SavedJob
 from evaluation.studies.problems import captured_problems
-from graphs.load import load_cluster, split
+from graphs.load import load_cluster
 from graphs.problem import Problem
+from graphs.splits import split
 from placers.learned.colocrl.policy import ColocRlPolicy
 from placers.learned.learned_placer import LearnedPlacer
 from placers.learned.placeto.policy import PlacetoPolicy
