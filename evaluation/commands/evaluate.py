@@ -10,13 +10,12 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from envs.costs.costs import AUTO, CostModel, timed
-from evaluation.commands.load_placer import finetuned, load_placer
+from evaluation.commands.load_placer import chosen_placers, classical_placers, finetuned
 from evaluation.commands.problems import check_cost_model, problem_of
 from evaluation.compare import check_settings, compare
 from evaluation.comparison import Comparison, short_name
 from evaluation.run_files import EvaluationFile, Notes, ProblemFile
 from evaluation.simulated_plan import SimulatedPlan
-from graphs.foundation import by_name
 from graphs.foundation.documents import write_document
 from graphs.foundation.errors import InputError
 from graphs.foundation.files import check_writable, write_whole
@@ -33,21 +32,6 @@ from training.recipe import load_recipe
 DEFAULT = "default"  # the released policy
 PLAN, PROBLEM = "best.plan.json", "best.problem.json"  # of fine-tuning, in the run folder
 AS_IN_PAPERS = "metis:default=true"  # the METIS that papers compare with; ours is tuned
-
-
-def classical_placers() -> list[str]:
-    """Every built-in placer that needs no training, and is quick enough for any graph."""
-    left_out = {"LEARNED", "TRAINER", "BY_REQUEST"}
-    return [name for name in by_name.built_in("placers") if not left_out & set(by_name.constants("placers", name))]
-
-
-def chosen_placers(given: Sequence[str | Path | Placer], otherwise: Sequence[str]) -> list[Placer]:
-    """Placers as they are, by spec, or several specs with commas between them; without any, others.
-
-    Raises InputError for a spec that names none.
-    """
-    named = [spec for one in given for spec in (by_name.specs(one) if isinstance(one, str) else [one])]
-    return [load_placer(one) for one in named or otherwise]
 
 
 def evaluate(

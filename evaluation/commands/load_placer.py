@@ -1,8 +1,8 @@
-"""Placers by text, the fine-tuned ones among them."""
+"""Placers by text: the fine-tuned ones, several with commas between them, and all that need no training."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,21 @@ from placers.learned.lookup import placer_of, trainer_of
 
 if TYPE_CHECKING:
     from training.finetune import FineTuned, FineTuner
+
+
+def classical_placers() -> list[str]:
+    """Every built-in placer that needs no training, and is quick enough for any graph."""
+    left_out = {"LEARNED", "TRAINER", "BY_REQUEST"}
+    return [name for name in by_name.built_in("placers") if not left_out & set(by_name.constants("placers", name))]
+
+
+def chosen_placers(given: Sequence[str | Path | Placer], otherwise: Sequence[str]) -> list[Placer]:
+    """Placers as they are, by spec, or several specs with commas between them; without any, others.
+
+    Raises InputError for a spec that names none.
+    """
+    named = [spec for one in given for spec in (by_name.specs(one) if isinstance(one, str) else [one])]
+    return [load_placer(one) for one in named or otherwise]
 
 
 def load_placer(what: str | Path | Placer) -> Placer:

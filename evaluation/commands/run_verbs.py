@@ -99,7 +99,7 @@ def compare(
         plans: a folder for the plans, a plan file each.
 
     """
-    from evaluation.commands.evaluate import chosen_placers, classical_placers
+    from evaluation.commands.load_placer import chosen_placers, classical_placers
     from evaluation.commands.problems import problems_of
     from evaluation.compare import check_settings
     from evaluation.compare import compare as run

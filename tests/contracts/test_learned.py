@@ -14,9 +14,8 @@ import torch
 from msgspec.structs import replace
 
 from envs.simulation.simulator import simulate
-from evaluation.commands.evaluate import classical_placers
 from evaluation.commands.listing import Listing
-from evaluation.commands.load_placer import load_placer
+from evaluation.commands.load_placer import classical_placers, load_placer
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem

@@ -8,8 +8,8 @@ import pytest
 from rich.console import Console
 
 from envs.plan import Plan
-from evaluation.commands.evaluate import classical_placers
 from evaluation.commands.listing import KINDS, Listing
+from evaluation.commands.load_placer import classical_placers
 from evaluation.simulated_plan import SimulatedPlan
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError

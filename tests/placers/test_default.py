@@ -43,7 +43,7 @@ def test_it_is_the_policy_in_its_folder_under_its_own_name(released: Path) -> No
 
 
 def test_it_is_listed_but_is_none_of_the_classical_placers() -> None:
-    from evaluation.commands.evaluate import classical_placers
+    from evaluation.commands.load_placer import classical_placers
 
     assert "default" in by_name.names("placers")
     assert "default" not in classical_placers()

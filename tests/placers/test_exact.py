@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from envs.bounds import lower_bound
 from envs.simulation.simulator import Simulator, simulate
-from evaluation.commands.evaluate import classical_placers
+from evaluation.commands.load_placer import classical_placers
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from envs.costs.costs import load_cost_model
-from evaluation.commands.evaluate import chosen_placers
-from evaluation.commands.load_placer import load_placer
+from evaluation.commands.load_placer import chosen_placers, load_placer
 from evaluation.compare import compare
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError, UserCodeError

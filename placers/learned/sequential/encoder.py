@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
-from torch_geometric.nn import SAGEConv
 
 from placers.learned.batch import Batch
 from placers.learned.features import UNIT_FEATURES
@@ -45,14 +44,22 @@ def attend(layer: nn.Module, embedding: Tensor, mask: Tensor) -> Tensor:
     """
     problems, units, width = embedding.shape
     if units <= SEGMENT:
-        joined: Tensor = layer(embedding, src_key_padding_mask=~mask)
-        return joined
+        return _joined(layer, embedding, ~mask)
     padding = -units % SEGMENT
     parts = nn.functional.pad(embedding, (0, 0, 0, padding)).view(-1, SEGMENT, width)
     hidden = ~nn.functional.pad(mask, (0, padding)).view(-1, SEGMENT)
     hidden &= ~hidden.all(dim=1, keepdim=True)  # attention to nothing would be NaN
-    within = torch.cat([layer(p[None], src_key_padding_mask=h[None]) for p, h in zip(parts, hidden, strict=True)])
+    within = torch.cat([_joined(layer, p[None], h[None]) for p, h in zip(parts, hidden, strict=True)])
     return within.view(problems, -1, width)[:, :units]
+
+
+def _joined(layer: nn.Module, embedding: Tensor, hidden: Tensor) -> Tensor:
+    """The layer over (problems, units, width), without attention to what is hidden, (problems, units).
+
+    A mask that hides nothing is left out: the bits are the same, and PyTorch, to check a mask, imports SymPy: a second.
+    """
+    joined: Tensor = layer(embedding, src_key_padding_mask=hidden if hidden.any() else None)
+    return joined
 
 
 class TwoWaySage(nn.Module):
@@ -64,13 +71,41 @@ class TwoWaySage(nn.Module):
     def __init__(self, width: int) -> None:
         super().__init__()
         self.gate = nn.Linear(width, width)
-        self.producers = SAGEConv((width, width), width, aggr="max")
-        self.consumers = SAGEConv((width, width), width, aggr="max", root_weight=False)
+        self.producers = MaxSage(width, own=True)
+        self.consumers = MaxSage(width, own=False)
         self.norm = nn.LayerNorm(width)
 
     def forward(self, embedding: Tensor, edges: Tensor) -> Tensor:
         """Embedding (nodes, width), edges (2, edges) producer, consumer -> (nodes, width)."""
-        pair = torch.sigmoid(self.gate(embedding)), embedding
-        joined = self.producers(pair, edges) + self.consumers(pair, edges.flip(0))
+        gated = torch.sigmoid(self.gate(embedding))
+        joined = self.producers(gated, embedding, edges) + self.consumers(gated, embedding, edges.flip(0))
         normed: Tensor = self.norm(embedding + torch.relu(joined))
         return normed
+
+
+class MaxSage(nn.Module):
+    """A linear map of the maximum over a node's neighbours and, if `own`, of the node itself: GraphSAGE's pooling.
+
+    PyTorch Geometric's SAGEConv with aggr="max": the same weights by the same names, and the same bits. Written out,
+    because the released policy has this one layer of that library, and importing it takes longer than all other work
+    of placing a model.
+    """
+
+    def __init__(self, width: int, *, own: bool) -> None:
+        super().__init__()
+        self.lin_l = nn.Linear(width, width)  # of the neighbours
+        self.lin_r = nn.Linear(width, width, bias=False) if own else None  # of the node
+        for layer in (self.lin_l, self.lin_r):  # drawn again, as SAGEConv does: a seed keeps the weights it always gave
+            if layer is not None:
+                layer.reset_parameters()
+
+    def forward(self, neighbours: Tensor, nodes: Tensor, edges: Tensor) -> Tensor:
+        """What neighbours say and nodes know, (nodes, width) both, edges (2, edges) neighbour, node -> (nodes, width).
+
+        The maximum over no neighbours is 0.
+        """
+        said = neighbours.index_select(0, edges[0])
+        index = edges[1][:, None].expand_as(said)
+        most = torch.zeros_like(neighbours).scatter_reduce_(0, index, said, "amax", include_self=False)
+        joined: Tensor = self.lin_l(most)
+        return joined if self.lin_r is None else joined + self.lin_r(nodes)
