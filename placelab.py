@@ -11,6 +11,8 @@ Graphs, clusters and placers are given as objects or as text: a file, or a spec 
 
 from __future__ import annotations
 
+import atexit
+import gc
 import importlib.util
 import sys
 from collections.abc import Callable
@@ -28,7 +30,6 @@ for package in ("graphs", "envs", "placers", "training", "evaluation"):  # commo
         raise SystemExit(f"placelab: {sentence}") if Path(sys.argv[0]).stem == "placelab" else ImportError(sentence)
 
 # once these packages are known to be ours
-from evaluation.commands.command_line import run  # noqa: E402
 from evaluation.commands.graph_verbs import capture, place, profile, show, simulate  # noqa: E402
 from evaluation.commands.run_verbs import cache, compare, evaluate, finetune, list_names, report, train  # noqa: E402
 from graphs.foundation.errors import DoesNotFitError, InputError  # noqa: E402
@@ -44,8 +45,15 @@ VERBS: dict[str, Callable[..., object]] = {
 }  # fmt: skip
 
 
+OBJECTS = 100_000  # between two looks for garbage: the default, 700, slows the import of torch by a fifth
+
+
 def main() -> None:
     """Run the command line."""
+    from evaluation.commands.command_line import run  # imported late: its parser is not for Python
+
+    gc.set_threshold(OBJECTS)
+    atexit.register(gc.freeze)  # as Python ends it would look again, among all that was ever imported
     run(VERBS, "Find, and learn to find, the devices on which a neural network's operations run fastest.")
 
 

@@ -52,16 +52,6 @@ def test_help_names_every_keyword_and_says_what_it_means(verb: str, capsys: pyte
     assert "--json" in out
 
 
-def test_help_and_lists_and_usage_errors_need_no_torch() -> None:
-    code = "import sys, placelab; sys.argv[1:] = {}\ntry: placelab.main()\nfinally: assert 'torch' not in sys.modules"
-    for arguments in (["--help"], ["place", "--help"], ["list", "--json"], ["plaec"], ["place", "x", "--budgett", "1"]):
-        done = subprocess.run(
-            [sys.executable, "-c", code.format(arguments)], cwd=ROOT, capture_output=True, text=True, check=False
-        )
-        assert "AssertionError" not in done.stderr
-        assert done.returncode == (0 if "x" not in arguments and "plaec" not in arguments else 2)
-
-
 def test_a_plan_goes_out_and_comes_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     graph, plan = str(tmp_path / "small.graph.json"), str(tmp_path / "small.plan.json")
     assert call(capsys, "capture", GRAPH, "--out", graph)[0] == 0
