@@ -18,13 +18,13 @@ PLACERS = ("default", "annealing:policy=default", "max_load_dp")  # they call al
 
 
 def compile_all() -> None:
-    """Call all compiled functions, one after another."""
+    """Call all compiled functions, one after another; a search has simulations left once it has tried its starts."""
     graph = _chain()
     for objective in ("step-time", "max-load"):
         problem = Problem(graph, by_name.build("graphs.clusters", "p100:devices=2"), objective=objective)
         lower_bound(problem)
         for placer in PLACERS:
-            SimulatedPlan.by(load_placer(placer), problem, budget=20)
+            SimulatedPlan.by(load_placer(placer), problem, budget=60)
 
 
 def _chain(ops: int = 8) -> OpGraph:

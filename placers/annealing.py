@@ -19,7 +19,8 @@ from graphs.problem import Problem
 from placers.contract.placer import Placer
 from placers.learned.lookup import placer_of
 from placers.search.evaluations import Evaluations
-from placers.search.moves import Moves
+from placers.search.local_search import LocalSearch
+from placers.search.metropolis import Schedule
 from placers.search.search import SearchPlacer
 from placers.search.starts import starts
 
@@ -63,33 +64,25 @@ class Annealing(SearchPlacer):
 build = Annealing
 
 
-class AnnealingSearch:
-    """A placement that changes step by step.
+class AnnealingSearch(LocalSearch):
+    """A local search that cools down.
 
-    On large graphs two changes are tried at once, on two threads; the second counts only if the first is refused, as
-    nearly all are.
+    On large graphs two changes are tried at once, on two threads.
     """
 
     saved: tuple[str, ...] = ("current", "energy")
 
     def __init__(self, problem: Problem, settings: Annealing, seed: int, budget: int) -> None:
         """Simulates the starts, and begins at the best of them."""
-        self.generator = np.random.default_rng(seed)
         self._settings = settings
-        self._moves = Moves(problem, self.generator)
-        self._at_once = 2 if len(problem.graph) > LARGE else 1
         first, spent, self.notes = starts(problem, budget, seed, settings.learned)
-        self.evaluations = Evaluations(problem, first[0], spent)
+        evaluations = Evaluations(problem, first[0], spent)
         if budget > spent:
-            self.evaluations.energies(first[: budget - spent])
-        self.current, self.energy = self.evaluations.best, self.evaluations.incumbent.value
+            evaluations.energies(first[: budget - spent])
+        at_once = 2 if len(problem.graph) > LARGE else 1
+        super().__init__(problem, np.random.default_rng(seed), evaluations, at_once)
 
-    def step(self, progress: float, left: int) -> None:
-        """Try a change, or two."""
-        temperature = self._settings.hot * (self._settings.cold / self._settings.hot) ** progress
-        proposals = np.array([self._moves.propose(self.current) for _ in range(min(self._at_once, left))])
-        acceptable = self.energy + temperature * self.generator.exponential(size=len(proposals))  # Metropolis
-        found = self.evaluations.energies_below(proposals, acceptable, self._at_once)
-        accepted = np.flatnonzero(np.isfinite(found))
-        if len(accepted):
-            self.current, self.energy = proposals[accepted[0]], float(found[accepted[0]])
+    def step(self, elapsed: float, left: int) -> None:
+        """Try changes at the temperature of the moment."""
+        budget = self.evaluations.simulations + left
+        self.take_steps(Schedule(self._settings.hot, self._settings.cold, budget, elapsed), left)

@@ -69,7 +69,7 @@ class GeneticSearch:
         keys: Floats = np.concatenate([within, drawn])[: max(budget - spent, 0)]
         self._keep(keys, self.evaluations.energies(self._decoded(keys)) if len(keys) else np.zeros(0))
 
-    def step(self, progress: float, left: int) -> None:  # noqa: ARG002 - all generations are made alike
+    def step(self, elapsed: float, left: int) -> None:  # noqa: ARG002 - all generations are made alike
         """One generation."""
         size = self._settings.population
         elite = max(int(ELITE * size), 1)

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from graphs.foundation.errors import InputError
-from graphs.op_graph import Ints
 from graphs.problem import Problem
 from placers.search.evaluations import Evaluations
-from placers.search.moves import Moves, random_placements
+from placers.search.local_search import LocalSearch
+from placers.search.metropolis import Schedule
+from placers.search.moves import random_placements
 from placers.search.search import SearchPlacer
 
 
@@ -38,28 +39,25 @@ class HillClimbing(SearchPlacer):
 build = HillClimbing
 
 
-class HillClimbingSearch:
-    """A placement that gets better, until it no longer does."""
+class HillClimbingSearch(LocalSearch):
+    """A local search that keeps no change for the worse, and starts again where it no longer finds any other."""
 
     saved: tuple[str, ...] = ("current", "energy", "in_vain")
 
     def __init__(self, problem: Problem, settings: HillClimbing, seed: int) -> None:
         """Begins with a random placement."""
-        self.generator = np.random.default_rng(seed)
+        generator = np.random.default_rng(seed)
         self.notes: tuple[str, ...] = ()
         self._problem, self._patience = problem, settings.patience
-        self._moves = Moves(problem, self.generator)
-        self.current: Ints = random_placements(problem, self.generator, 1)[0]
-        self.energy, self.in_vain = np.inf, 0
-        self.evaluations = Evaluations(problem, self.current)
+        first = random_placements(problem, generator, 1)
+        super().__init__(problem, generator, Evaluations(problem, first[0]))
 
-    def step(self, progress: float, left: int) -> None:  # noqa: ARG002 - always one simulation
-        """Try a change, or start again."""
-        begins = not np.isfinite(self.energy) or self.in_vain >= self._patience
-        if begins and self.evaluations.simulations:
+    def step(self, elapsed: float, left: int) -> None:  # noqa: ARG002 - it has no temperature
+        """Try changes, or start again."""
+        begins = not np.isfinite(self.energy)
+        if not begins and self.in_vain < self._patience:
+            self.take_steps(Schedule(patience=self._patience), left)
+            return
+        if not begins:
             self.current = random_placements(self._problem, self.generator, 1)[0]
-        proposal = self.current if begins else self._moves.propose(self.current)
-        found = float(self.evaluations.energies(proposal[None])[0])
-        self.in_vain = 0 if begins or found < self.energy else self.in_vain + 1
-        if begins or found <= self.energy:
-            self.current, self.energy = proposal, found
+        self.energy, self.in_vain = float(self.evaluations.energies(self.current[None])[0]), 0

@@ -47,9 +47,18 @@ def compiled(function: F) -> F:
     The sources are all files of this folder that import from `envs.simulation.compiled`, and all of the function's
     own folder if that is another.
     """
-    kernel = Kernel(function, targetoptions={"nopython": True, **_OPTIONS})
+    return cast(F, _kernel(function, _OPTIONS))
+
+
+def compiled_with_generator(function: F) -> F:
+    """The same for what Python gives a NumPy generator to: numba takes a reference to it, and has to give it back."""
+    return cast(F, _kernel(function, _OPTIONS | {"_nrt": True}))
+
+
+def _kernel(function: Callable[..., object], options: dict[str, bool]) -> Kernel:
+    kernel = Kernel(function, targetoptions={"nopython": True, **options})
     KERNELS.append(kernel)
-    return cast(F, kernel)
+    return kernel
 
 
 def inlined(function: F) -> F:

@@ -89,6 +89,13 @@ class Simulator:
         """(plans,) seconds of each of (plans, units) placements; without their memory it takes a quarter less time."""
         return self._time(self.checked(placements), self._no_peaks, threads)
 
+    def for_compiled_code(self) -> tuple[Blueprint, Run]:
+        """What compiled code needs to call `time_placements` by itself: the problem, and this simulator's buffers.
+
+        It adds the placements that it times to `simulations`.
+        """
+        return self._blueprint, self._runs[0]
+
     def _time(self, placements: Indices, peak_bytes: Floats, threads: int) -> Floats:
         seconds = np.empty(len(placements))
         threads = min(threads, len(placements))

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from envs.objectives import evaluator_of
 from envs.prepared_problem import Incumbent
+from envs.simulation.compiled import compiled, inlined
 from envs.simulation.simulator import Outcomes
 from graphs.op_graph import Floats, Ints
 from graphs.problem import Problem
@@ -13,17 +16,32 @@ from graphs.problem import Problem
 OVERFLOW = 10.0  # energy of any overflow of memory: as much as a step that takes 20,000 times longer
 
 
-def energy(seconds: Floats | float, peak_bytes: Floats, memory_bytes: Floats) -> Floats:
-    """(...,) log of the seconds to be minimised, and OVERFLOW times one plus the log of how far memory overflows.
+@inlined
+def log_seconds(seconds: float) -> float:
+    """The energy of a placement that fits: the log of the seconds to be minimised."""
+    return math.log(max(seconds, 1e-30))
 
-    `seconds` is (...,), `peak_bytes` (..., devices) and `memory_bytes` (devices,). Among placements that do not
-    fit, the one that is nearest to fitting has least energy, so a search repairs a start that does not fit.
+
+@inlined
+def overflow(peak_bytes: Floats, memory_bytes: Floats) -> float:
+    """What memory adds to the energy: OVERFLOW times one plus the log of how far it overflows; 0 if it does not.
+
+    Both are (devices,). Among placements that do not fit, the one that is nearest to fitting has least energy, so a
+    search repairs a start that does not fit.
     """
-    ratio = np.maximum(peak_bytes, 1.0) / np.maximum(memory_bytes, 1.0)
-    overflow = np.log(np.maximum(ratio, 1.0)).sum(axis=-1)
-    penalty = np.where(overflow > 0, OVERFLOW * (1.0 + overflow), 0.0)
-    total: Floats = np.log(np.maximum(seconds, 1e-30)) + penalty
-    return total
+    total = 0.0
+    for device in range(len(memory_bytes)):
+        ratio = max(peak_bytes[device], 1.0) / max(memory_bytes[device], 1.0)
+        if ratio > 1.0:
+            total += math.log(ratio)
+    return OVERFLOW * (1.0 + total) if total > 0.0 else 0.0
+
+
+@compiled
+def energies(seconds: Floats, peak_bytes: Floats, memory_bytes: Floats, found: Floats) -> None:
+    """Write the energies of placements, (plans,): `seconds` is (plans,), `peak_bytes` (plans, devices)."""
+    for plan in range(len(seconds)):
+        found[plan] = log_seconds(seconds[plan]) + overflow(peak_bytes[plan], memory_bytes)
 
 
 class Evaluations:
@@ -33,6 +51,7 @@ class Evaluations:
         """`first`, (units,), is the best placement until one is evaluated; it was found in some `simulations`."""
         self.evaluator = evaluator_of(problem)
         self.simulations = simulations
+        self._memory_bytes = problem.cluster.memory_bytes.copy()  # numba compiles again for what cannot be written
         self.incumbent = Incumbent(first)  # its value is an energy
         self.curve: list[tuple[int, float]] = []  # (simulations, seconds) of each better placement that fits
 
@@ -56,7 +75,7 @@ class Evaluations:
         seconds = self.evaluator.seconds(placements, threads=threads)
         self.simulations += len(placements)
         found = np.full(len(placements), np.inf)
-        fast = np.flatnonzero(np.log(np.maximum(seconds, 1e-30)) <= ceiling)
+        fast = np.flatnonzero([log_seconds(each) <= most for each, most in zip(seconds.tolist(), ceiling, strict=True)])
         if len(fast):
             outcomes = self.evaluator.run_batch(placements[fast], threads=threads)  # again: the same simulations
             found[fast] = self._noted(placements[fast], outcomes, fast - len(placements) + 1)
@@ -64,8 +83,9 @@ class Evaluations:
 
     def _noted(self, placements: Ints, outcomes: Outcomes, when: Ints) -> Floats:
         """(plans,) energies; `when`, (plans,), counts from the last simulation, which is 0."""
-        memory = self.evaluator.problem.cluster.memory_bytes
-        found = energy(outcomes.step_seconds, outcomes.peak_bytes, memory)
+        found = np.empty(len(placements))
+        seconds, peak_bytes = (np.array(each, np.float64) for each in (outcomes.step_seconds, outcomes.peak_bytes))
+        energies(seconds, peak_bytes, self._memory_bytes, found)
         for index in np.flatnonzero(found < self.incumbent.value).tolist():
             if self.incumbent.offer(placements[index], found[index]) and outcomes.fits[index]:
                 self.curve.append((self.simulations + int(when[index]), float(outcomes.step_seconds[index])))

@@ -31,8 +31,12 @@ class Search(Protocol):
     notes: tuple[str, ...]  # what it had to leave out, in sentences
     saved: tuple[str, ...]  # which of its attributes, arrays or numbers, a file keeps in addition to these
 
-    def step(self, progress: float, left: int) -> None:
-        """Continue by one simulation or a few, at most `left`; `progress` is the share of the search that is done."""
+    def step(self, elapsed: float, left: int) -> None:
+        """Continue for a fraction of a second, by at most `left` simulations and by one if it cannot be less.
+
+        `elapsed` is the share of its seconds that is over: 0 without a limit. How many simulations are made in one
+        step must change no result.
+        """
         ...
 
 
@@ -71,8 +75,7 @@ class SearchPlacer(Named, ABC):
                 elapsed = time.monotonic() - started
                 if elapsed >= self.seconds:
                     break
-                progress = max(evaluations.simulations / budget, elapsed / self.seconds)
-                search.step(progress, budget - evaluations.simulations)
+                search.step(elapsed / self.seconds, budget - evaluations.simulations)
         if path is not None:
             _save(search, path, label)
         if interrupts.requested:

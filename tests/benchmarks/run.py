@@ -11,12 +11,20 @@ from rich.console import Console
 from rich.table import Table
 from tqdm import tqdm
 
-from tests.benchmarks import environment_share, environment_speed, first_call, given_order, retiming, simulator_speed
+from tests.benchmarks import (
+    environment_share,
+    environment_speed,
+    first_call,
+    given_order,
+    retiming,
+    search_speed,
+    simulator_speed,
+)
 from tests.benchmarks.figures import Figure
 
 BENCHMARKS: tuple[Callable[[], Iterator[Figure]], ...] = (
     simulator_speed.measure, given_order.measure, retiming.measure, first_call.measure, environment_speed.measure,
-    environment_share.measure,
+    environment_share.measure, search_speed.measure,
 )  # fmt: skip
 
 

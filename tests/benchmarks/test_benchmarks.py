@@ -3,7 +3,7 @@
 import numpy as np
 
 from envs.simulation.simulator import Simulator
-from tests.benchmarks import environment_share, retiming, simulator_speed
+from tests.benchmarks import environment_share, retiming, search_speed, simulator_speed
 from tests.benchmarks.figures import at_least, at_most, reported
 from tests.benchmarks.given_order import GivenOrder
 from tests.benchmarks.workloads import placements, problem
@@ -42,3 +42,11 @@ def test_the_environment_is_a_part_of_a_training_step() -> None:
     (figure,) = environment_share.measure(sizes=(6,), graphs=[problem(12).graph])
     assert figure.bound == "<= 20"
     assert 0 < figure.value < 100
+
+
+def test_a_search_is_timed_and_compared_with_itself_in_plain_python() -> None:
+    pair = ("layered:depth=4,breadth=2", "p100:devices=2")
+    speed, rate, same = search_speed.measure(timed=((*pair, 2.0),), compared=(pair,), groups=16, simulations=50)
+    assert speed.value > 0 < rate.value
+    assert same.value == 1
+    assert same.holds

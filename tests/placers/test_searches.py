@@ -1,7 +1,6 @@
 """What all searches promise: a budget, a curve, and that one that was stopped ends where it would have ended."""
 
 import _thread
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +10,8 @@ from envs.simulation.simulator import simulate
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
-from placers.search.evaluations import Evaluations
+from placers.search import local_search
+from placers.search.search import Search
 from tests.oracle.toys import Toy, random_graph, toy_cluster
 
 SEARCHES = ("annealing", "genetic", "hill_climbing")
@@ -36,18 +36,17 @@ def test_one_that_was_stopped_ends_where_it_would_have_ended(
     spec = f"{name}:file={tmp_path / 'search.npz'}"
     whole = by_name.build("placers", name).place(PROBLEM, seed=5, budget=BUDGET)
 
-    def interrupting(evaluated: Callable[..., object]) -> Callable[..., object]:
-        def interrupted(self: Evaluations, *args: object) -> object:
-            found = evaluated(self, *args)
-            if 100 <= self.simulations < 200:
-                _thread.interrupt_main()
-            return found
+    monkeypatch.setattr(local_search, "OPS_PER_CALL", 30 * 7)
+    searching = type(by_name.build("placers", name).begin(PROBLEM, 5, BUDGET))
+    take_step = searching.step
 
-        return interrupted
+    def interrupted(self: Search, elapsed: float, left: int) -> None:
+        take_step(self, elapsed, left)
+        if 100 <= self.evaluations.simulations < 200:
+            _thread.interrupt_main()
 
     with monkeypatch.context() as patched:
-        for method in ("energies", "energies_below"):
-            patched.setattr(Evaluations, method, interrupting(getattr(Evaluations, method)))
+        patched.setattr(searching, "step", interrupted)
         with pytest.raises(KeyboardInterrupt, match=rf"stopped after \d+ of {BUDGET} simulations; saved in .*search"):
             by_name.build("placers", spec).place(PROBLEM, seed=5, budget=BUDGET)
     resumed = by_name.build("placers", spec).place(PROBLEM, seed=5, budget=BUDGET)

@@ -1,0 +1,102 @@
+"""Steps of a local search in one compiled loop: change, time, keep or take back (Metropolis et al. 1953)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from envs.simulation.blueprint import Blueprint, Indices, Records
+from envs.simulation.compiled import compiled_with_generator, inlined
+from envs.simulation.engine import Run, time_placements
+from graphs.op_graph import Floats
+from placers.search.evaluations import log_seconds, overflow
+from placers.search.moves import MoveTables, move, take_back
+
+STATE = np.dtype(
+    [
+        ("energy", np.float64),  # of the placement
+        ("least_energy", np.float64),  # of the best one
+        ("simulations", np.int64),  # so far
+        ("in_vain", np.int64),  # of these, how many since the placement got better
+        ("better", np.int64),  # entries of the curve
+    ]
+)
+ENTRY = np.dtype([("simulations", np.int64), ("seconds", np.float64)])
+
+
+class Schedule(NamedTuple):
+    """Which changes are kept, and for how long they are tried."""
+
+    hot: float = 0.0  # first temperature; 0 if a change is kept only where it is no worse
+    cold: float = 0.0  # last temperature
+    budget: int = 1  # simulations at which the search ends
+    elapsed: float = 0.0  # the share of its seconds that is over
+    patience: int = 2**62  # simulations in vain after which it stops
+
+
+class Walk(NamedTuple):
+    """The state of a search between two steps, and buffers."""
+
+    state: Records  # (1,)
+    placement: Indices  # (1, units)
+    best: Indices  # (units,)
+    curve: Records  # (steps,) each better placement that fits
+    memory_bytes: Floats  # (devices,) of the cluster
+    seconds: Floats  # (1,) scratch
+    peak_bytes: Floats  # (1, devices) scratch
+    no_peaks: Floats  # (0, devices), for timing without memory
+
+
+@inlined
+def temperature(schedule: Schedule, simulations: int) -> float:
+    """It falls geometrically, with the simulations or with time, whichever is nearer to its end."""
+    if schedule.hot == 0.0:
+        return 0.0
+    progress = max(simulations / schedule.budget, schedule.elapsed)
+    return float(schedule.hot * (schedule.cold / schedule.hot) ** progress)
+
+
+@compiled_with_generator
+def take_steps(
+    blueprint: Blueprint, run: Run, tables: MoveTables, schedule: Schedule, walk: Walk,
+    generator: np.random.Generator, steps: int,
+) -> None:  # fmt: skip
+    """Take some steps, of one simulation each, or fewer if patience is over before.
+
+    Most changes of a good placement are too slow to be kept whatever memory they take. Only the others are timed a
+    second time, with memory.
+    """
+    state, placement = walk.state[0], walk.placement[0]
+    state.better = 0
+    for _ in range(steps):
+        if state.in_vain >= schedule.patience:
+            break
+        ceiling = state.energy
+        changed = move(tables, placement, generator)
+        warmth = temperature(schedule, state.simulations)
+        if warmth > 0.0:
+            ceiling += warmth * generator.standard_exponential()
+        time_placements(blueprint, walk.placement, run, walk.seconds, walk.no_peaks)
+        state.simulations += 1
+        found, penalty = log_seconds(walk.seconds[0]), 0.0
+        if found <= ceiling:
+            time_placements(blueprint, walk.placement, run, walk.seconds, walk.peak_bytes)
+            penalty = overflow(walk.peak_bytes[0], walk.memory_bytes)
+            found += penalty
+        if found < state.energy:
+            state.in_vain = 0
+        else:
+            state.in_vain += 1
+        if found > ceiling:
+            take_back(tables, placement, changed)
+            continue
+        state.energy = found
+        if found < state.least_energy:
+            state.least_energy = found
+            for unit in range(len(placement)):
+                walk.best[unit] = placement[unit]
+            if penalty == 0.0:
+                walk.curve[state.better].simulations = state.simulations
+                walk.curve[state.better].seconds = walk.seconds[0]
+                state.better += 1

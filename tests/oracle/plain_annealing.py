@@ -1,0 +1,118 @@
+"""Annealing in plain Python, step by step: what the compiled loop must equal, and its peer in the benchmarks."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from envs.objectives import Evaluator
+from graphs.op_graph import Floats, Ints
+from graphs.problem import Problem
+
+REGION = 10
+OVERFLOW = 10.0
+
+
+class PlainMoves:
+    """Random changes of a placement."""
+
+    def __init__(self, problem: Problem, generator: np.random.Generator) -> None:
+        units, devices = len(problem.units), len(problem.cluster)
+        self._generator = generator
+        self._allowed = np.ones((units, devices), bool) if problem.allowed is None else problem.allowed
+        self._movable = np.flatnonzero(self._allowed.sum(axis=1) > 1)
+        offsets, neighbours, _ = problem.units.neighbours
+        self._neighbours = np.split(neighbours, offsets[1:-1])
+
+    def propose(self, placement: Ints) -> Ints:
+        """A changed copy of a placement (units,); an unchanged one where no unit may run on another device."""
+        proposal = placement.copy()
+        if len(self._movable):
+            unit = int(self._movable[self._below(len(self._movable))])
+            draw = self._generator.random()
+            if draw < 0.25:
+                proposal[unit] = self._nearby_device(placement, unit)
+            else:
+                device = self._other_device(placement, unit)
+                if draw < 0.5:
+                    around = self._neighbours[unit]
+                    moved = [unit, *around[self._generator.random(len(around)) < 0.5].tolist()]
+                else:
+                    moved = self._region(placement, unit)
+                proposal[[each for each in moved if self._allowed[each, device]]] = device
+        return proposal
+
+    def _nearby_device(self, placement: Ints, unit: int) -> int:
+        around = placement[self._neighbours[unit]]
+        elsewhere = around[(around != placement[unit]) & self._allowed[unit, around]]
+        return int(elsewhere[self._below(len(elsewhere))]) if len(elsewhere) else self._other_device(placement, unit)
+
+    def _region(self, placement: Ints, unit: int) -> list[int]:
+        size = int(self._generator.geometric(1 / REGION))
+        region, border = {unit}, [unit]
+        while border and len(region) < size:
+            for neighbour in self._neighbours[border.pop(self._below(len(border)))].tolist():
+                if neighbour not in region and placement[neighbour] == placement[unit] and len(region) < size:
+                    region.add(neighbour)
+                    border.append(neighbour)
+        return list(region)
+
+    def _other_device(self, placement: Ints, unit: int) -> int:
+        """Counted from the unit's own device on."""
+        devices = len(self._allowed[unit])
+        others = (placement[unit] + np.arange(1, devices)) % devices
+        others = others[self._allowed[unit, others]]
+        return int(others[self._below(len(others))])
+
+    def _below(self, limit: int) -> int:
+        return int(self._generator.random() * limit)
+
+
+class PlainAnnealing:
+    """A placement that changes by random moves, each simulated and then kept or not."""
+
+    def __init__(
+        self, evaluator: Evaluator, placement: Ints, generator: np.random.Generator, budget: int, at_once: int = 1
+    ) -> None:
+        """It begins with a placement, (units,), which takes one of the simulations of the budget."""
+        self._evaluator, self._generator, self._budget, self._at_once = evaluator, generator, budget, at_once
+        self._moves = PlainMoves(evaluator.problem, generator)
+        self.placement, self.best, self.least_energy = placement, placement, np.inf
+        self.simulations, self.in_vain = 1, 0
+        self.curve: list[tuple[int, float]] = []
+        self.energy = float(self._energies(placement[None], np.zeros(1, int))[0])
+
+    def run(self, hot: float, cold: float, until: int | None = None) -> None:
+        """Try changes until so many simulations are made; all are kept that are no worse if `hot` is 0."""
+        until = self._budget if until is None else until
+        while self.simulations < until:
+            count = min(self._at_once, self._budget - self.simulations)
+            proposals = np.array([self._moves.propose(self.placement) for _ in range(count)])
+            ceilings = np.full(count, self.energy)
+            if hot > 0:
+                temperature = hot * (cold / hot) ** (self.simulations / self._budget)
+                ceilings += temperature * self._generator.exponential(size=count)
+            seconds = self._evaluator.seconds(proposals, threads=count)
+            self.simulations += count
+            found = np.full(count, np.inf)
+            fast = np.flatnonzero(np.log(np.maximum(seconds, 1e-30)) <= ceilings)
+            if len(fast):
+                found[fast] = self._energies(proposals[fast], fast - count + 1)
+            for proposal, energy, ceiling in zip(proposals, found, ceilings, strict=True):
+                self.in_vain = 0 if energy < self.energy else self.in_vain + 1
+                if energy <= ceiling:
+                    self.placement, self.energy = proposal, float(energy)
+                    break
+
+    def _energies(self, placements: Ints, when: Ints) -> Floats:
+        outcomes = self._evaluator.run_batch(placements)
+        memory_bytes = self._evaluator.problem.cluster.memory_bytes
+        ratio = np.maximum(outcomes.peak_bytes, 1.0) / np.maximum(memory_bytes, 1.0)
+        overflow = np.log(np.maximum(ratio, 1.0)).sum(axis=-1)
+        found: Floats = np.log(np.maximum(outcomes.step_seconds, 1e-30))
+        found += np.where(overflow > 0, OVERFLOW * (1.0 + overflow), 0.0)
+        for index in np.flatnonzero(found < self.least_energy).tolist():
+            if found[index] < self.least_energy:
+                self.best, self.least_energy = placements[index], float(found[index])
+                if outcomes.fits[index]:
+                    self.curve.append((self.simulations + int(when[index]), float(outcomes.step_seconds[index])))
+        return found

@@ -1,0 +1,119 @@
+"""The compiled loop of a local search takes the very steps that plain Python takes."""
+
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as some
+
+from envs.simulation.simulator import Simulator
+from graphs.op_graph import Ints
+from graphs.problem import Problem
+from placers.search import local_search
+from placers.search.evaluations import Evaluations
+from placers.search.local_search import LocalSearch
+from placers.search.metropolis import Schedule
+from placers.search.moves import Moves, random_placements
+from tests.oracle.plain_annealing import PlainAnnealing
+from tests.oracle.toys import random_graph, toy_cluster
+
+BUDGET = 150
+
+
+class OtherEvaluator(Simulator):
+    """What a search knows nothing about but that it evaluates."""
+
+
+def problem_of(ops: int, seed: int, devices: int, memory: float, bound: bool) -> Problem:
+    """A random graph, of whose ops some may run on a few devices only."""
+    cluster, generator = toy_cluster(devices, memory=memory), np.random.default_rng(seed)
+    graph = random_graph(ops, seed)
+    if bound:
+        names = [device.name for device in cluster.devices]
+        some_of = [tuple(generator.permutation(names)[: generator.integers(devices + 1)].tolist()) for _ in range(ops)]
+        graph = replace(graph, devices=tuple(some_of))
+    return Problem(graph, cluster)
+
+
+def searched(
+    problem: Problem, first: Ints, seed: int, schedule: Schedule, at_once: int = 1, other: bool = False
+) -> LocalSearch:
+    """A search that has used its budget."""
+    evaluations = Evaluations(problem, first)
+    if other:
+        evaluations.evaluator = OtherEvaluator(problem)
+    evaluations.energies(first[None])
+    search = LocalSearch(problem, np.random.default_rng(seed), evaluations, at_once)
+    while evaluations.simulations < BUDGET and search.in_vain < schedule.patience:
+        search.take_steps(schedule, BUDGET - evaluations.simulations)
+    return search
+
+
+def assert_same(search: LocalSearch, plain: PlainAnnealing) -> None:
+    """Energies are logs: those of NumPy and those of the C library may differ in their last bit."""
+    assert search.current.tolist() == plain.placement.tolist()
+    assert search.evaluations.best.tolist() == plain.best.tolist()
+    assert search.evaluations.curve == plain.curve
+    assert search.evaluations.simulations == plain.simulations
+    assert search.in_vain == plain.in_vain
+    assert search.energy == pytest.approx(plain.energy, rel=1e-14)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    ops=some.integers(2, 40), seed=some.integers(0, 99), devices=some.integers(1, 4), bound=some.booleans(),
+    memory=some.sampled_from([1e9, 300.0, 60.0]), hot=some.sampled_from([0.0, 0.002, 0.5]), other=some.booleans(),
+    at_once=some.integers(1, 2),
+)  # fmt: skip
+def test_it_equals_plain_python(
+    ops: int, seed: int, devices: int, bound: bool, memory: float, hot: float, other: bool, at_once: int
+) -> None:
+    problem = problem_of(ops, seed, devices, memory, bound)
+    first = random_placements(problem, np.random.default_rng(seed), 1)[0]
+    search = searched(problem, first, seed, Schedule(hot, hot / 10, BUDGET), at_once, other)
+    generator = np.random.default_rng(seed)
+    plain = PlainAnnealing(Simulator(problem), first, generator, BUDGET, at_once)
+    plain.run(hot, hot / 10)
+    assert_same(search, plain)
+    assert search.generator.bit_generator.state == generator.bit_generator.state
+
+
+@pytest.mark.parametrize("steps", [1, 7, 10**6])
+def test_how_many_steps_are_taken_at_a_time_changes_nothing(steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = problem_of(30, seed=3, devices=3, memory=1e9, bound=False)
+    first = random_placements(problem, np.random.default_rng(0), 1)[0]
+    plain = PlainAnnealing(Simulator(problem), first, np.random.default_rng(1), BUDGET)
+    plain.run(0.1, 0.001)
+    monkeypatch.setattr(local_search, "OPS_PER_CALL", 30 * steps)
+    assert_same(searched(problem, first, 1, Schedule(0.1, 0.001, BUDGET)), plain)
+
+
+@pytest.mark.parametrize("other", [False, True])
+def test_it_stops_once_patience_is_over(other: bool) -> None:
+    problem = problem_of(20, seed=5, devices=3, memory=1e9, bound=False)
+    first = random_placements(problem, np.random.default_rng(0), 1)[0]
+    search = searched(problem, first, 2, Schedule(patience=10), other=other)
+    assert search.in_vain == 10
+    assert search.evaluations.simulations < BUDGET
+    plain = PlainAnnealing(Simulator(problem), first, np.random.default_rng(2), BUDGET)
+    plain.run(0.0, 0.0, until=search.evaluations.simulations)
+    assert_same(search, plain)
+
+
+def test_the_elapsed_share_of_the_time_cools_too() -> None:
+    problem = problem_of(30, seed=3, devices=3, memory=1e9, bound=False)
+    first = random_placements(problem, np.random.default_rng(0), 1)[0]
+    over, cold = (searched(problem, first, 1, Schedule(*how)) for how in ((0.5, 1e-9, 150, 1.0), (1e-9, 1e-9, 150)))
+    assert over.current.tolist() == cold.current.tolist()
+
+
+def test_compiled_code_gives_its_generator_back() -> None:
+    problem, generator = problem_of(30, seed=3, devices=3, memory=1e9, bound=False), np.random.default_rng(0)
+    moves = Moves(problem, generator)
+    moves.propose(np.zeros(30, np.int64))
+    references = sys.getrefcount(generator)
+    for _ in range(100):
+        moves.propose(np.zeros(30, np.int64))
+    assert sys.getrefcount(generator) == references
