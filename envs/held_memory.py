@@ -8,6 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from graphs.op_graph import Bools, Floats, Ints, OpGraph, Phase
+from graphs.pairs import distinct_pairs
 from graphs.problem import Problem
 
 
@@ -35,7 +36,7 @@ class HeldMemory:
         outputs = np.stack([readers[:, 0], len(graph.weights) + readers[:, 1]], axis=1)
         return cls(
             np.concatenate([problem.weight_state_bytes, graph.occupied_bytes[kept]]),
-            np.unique(np.concatenate([weights, outputs]), axis=0),
+            distinct_pairs(np.concatenate([weights, outputs]))[0],
             problem.cluster.memory_bytes,
             graph.num_units,
         )

@@ -15,7 +15,8 @@ from functools import cached_property
 import numpy as np
 
 from graphs.op_graph import Bools, Floats, Ints
-from graphs.order import levels
+from graphs.order import levels, successors
+from graphs.pairs import distinct_pairs
 
 LARGEST = 1.5  # a merged node is at most this times the average size, as long as others can be merged
 RELAXED = 1.2  # when there are none, the limit grows by this factor
@@ -82,9 +83,8 @@ class _Dag:
     @classmethod
     def of(cls, edges: Ints, traffic: Floats, size: Floats, constraint: Ints) -> _Dag:
         apart = edges[:, 0] != edges[:, 1]
-        key, inverse = np.unique(edges[apart, 0] * len(size) + edges[apart, 1], return_inverse=True)
-        ends = np.column_stack(np.divmod(key, len(size)))
-        return cls(ends, summed(inverse, traffic[apart], len(key)), size, constraint)
+        ends, which = distinct_pairs(edges[apart])
+        return cls(ends, summed(which, traffic[apart], len(ends)), size, constraint)
 
     def __len__(self) -> int:
         return len(self.size)
@@ -101,11 +101,11 @@ def _after(pairs: Pairs, dag: _Dag, label: Ints) -> tuple[_Dag, Ints]:
     """Graph and labels after merging disjoint pairs."""
     if not pairs:
         return dag, label
-    joined = np.arange(len(dag))
-    for u, v in pairs:
-        joined[u] = joined[v] = min(u, v)
-    kept, joined = np.unique(joined, return_inverse=True)
-    return _Dag.of(joined[dag.edges], dag.traffic, summed(joined, dag.size), dag.constraint[kept]), joined[label]
+    ends, joined = np.array(pairs), np.arange(len(dag))
+    joined[ends] = ends.min(axis=1)[:, None]
+    is_kept = joined == np.arange(len(dag))
+    joined = (np.cumsum(is_kept) - 1)[joined]
+    return _Dag.of(joined[dag.edges], dag.traffic, summed(joined, dag.size), dag.constraint[is_kept]), joined[label]
 
 
 def _neighbours(dag: _Dag, level: Ints, parity: int, limit: float, waits: bool, most: int) -> Pairs:
@@ -117,24 +117,24 @@ def _neighbours(dag: _Dag, level: Ints, parity: int, limit: float, waits: bool, 
     source, target = dag.edges.T
     adjacent = (level[target] - level[source] == 1) & (level[source] % 2 == parity)
     alike = dag.constraint[source] == dag.constraint[target]
-    small = alike & (dag.size[dag.edges].sum(axis=1) <= limit)
+    small = alike & (dag.size[source] + dag.size[target] <= limit)
     chosen = np.flatnonzero(adjacent & small & (_is_good(dag, small) if waits else True))
-    feeds: list[list[int]] = [[] for _ in range(len(dag))]
-    fed_by: list[list[int]] = [[] for _ in range(len(dag))]
-    for u, v in dag.edges[adjacent].tolist():
-        feeds[u].append(v)
-        fed_by[v].append(u)
-    feeds_pair, fed_by_pair, taken = set[int](), set[int](), set[int]()
+    best_first = chosen[np.argsort(-dag.rating[chosen], kind="stable")]
+    feeds_from, feeds = successors(dag.edges[adjacent], len(dag))
+    fed_from, fed_by = successors(dag.edges[adjacent, ::-1], len(dag))
+    taken, feeds_pair, fed_by_pair = ([False] * len(dag) for _ in range(3))
     pairs: Pairs = []
-    for u, v in dag.edges[chosen[np.argsort(-dag.rating[chosen], kind="stable")]].tolist():
-        if u in taken or v in taken or (u in feeds_pair and v in fed_by_pair):
+    for u, v in zip(source[best_first].tolist(), target[best_first].tolist(), strict=True):
+        if taken[u] or taken[v] or (feeds_pair[u] and fed_by_pair[v]):
             continue
         if len(pairs) == most:
             break
         pairs.append((u, v))
-        taken.update((u, v))
-        feeds_pair.update(fed_by[v])
-        fed_by_pair.update(feeds[u])
+        taken[u] = taken[v] = True
+        for node in fed_by[fed_from[v] : fed_from[v + 1]]:
+            feeds_pair[node] = True
+        for node in feeds[feeds_from[u] : feeds_from[u + 1]]:
+            fed_by_pair[node] = True
     return pairs
 
 
@@ -156,14 +156,14 @@ def _siblings(dag: _Dag, level: Ints, limit: float, most: int) -> Pairs:
     nearest = np.full(len(dag), -1)
     source, target = dag.edges[np.argsort(dag.traffic, kind="stable")].T
     nearest[source], nearest[target] = target, source
-    order = np.lexsort((dag.size, nearest, dag.constraint, level)).tolist()
+    order = np.lexsort((dag.size, nearest, dag.constraint, level))
+    one, other = order[:-1], order[1:]
+    alike = (level[one] == level[other]) & (dag.constraint[one] == dag.constraint[other])
+    fits = (alike & (dag.size[one] + dag.size[other] <= limit)).tolist()
     pairs: Pairs = []
     position = 0
-    while position < len(order) - 1 and len(pairs) < most:
-        u, v = order[position : position + 2]
-        alike = level[u] == level[v] and dag.constraint[u] == dag.constraint[v]
-        fits = alike and dag.size[u] + dag.size[v] <= limit
-        if fits:
-            pairs.append((u, v))
-        position += 2 if fits else 1
+    while position < len(fits) and len(pairs) < most:
+        if fits[position]:
+            pairs.append((int(one[position]), int(other[position])))
+        position += 2 if fits[position] else 1
     return pairs

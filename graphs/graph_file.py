@@ -150,10 +150,8 @@ def _graph(content: GraphFile) -> OpGraph:
             raise InputError(
                 f"nodes[{position}].name: {node.name!r} is nodes[{index[node.name]}] already; op names must be unique"
             )
-    tied = [(i, node.mirror) for i, node in enumerate(nodes) if node.mirror is not None]
-    mirror = np.full(len(nodes), -1)
-    mirror[[i for i, _ in tied]] = _ops([(f"nodes[{i}].mirror", [op]) for i, op in tied], index)[:, 0]
-    users = _ops([(f"weight_uses[{i}]", [op]) for i, (op, _) in enumerate(content.weight_uses)], index)[:, 0]
+    producers, consumers = (_ops("edges[{}]", [edge[end] for edge in content.edges], index) for end in (0, 1))
+    users = _ops("weight_uses[{}]", [op for op, _ in content.weight_uses], index)
     used = np.array([weight for _, weight in content.weight_uses], np.int64)
     return OpGraph(
         content.name,
@@ -162,12 +160,12 @@ def _graph(content: GraphFile) -> OpGraph:
         flops=np.array([node.flops for node in nodes]),
         bytes_accessed=np.array([node.bytes_accessed for node in nodes]),
         output_bytes=np.array([node.output_bytes for node in nodes]),
-        edges=_ops([(f"edges[{i}]", edge[:2]) for i, edge in enumerate(content.edges)], index, width=2),
+        edges=np.column_stack([producers, consumers]),
         control=_control(content),
         weights=np.array(content.weights),
         weight_uses=np.column_stack([users, used]),
         phase=np.array([PHASES.index(node.phase) for node in nodes], np.int64),
-        mirror=mirror,
+        mirror=_ops("nodes[{}].mirror", [node.mirror for node in nodes], index),
         group=np.array([-1 if node.group is None else node.group for node in nodes], np.int64),
         **_times_in(nodes),
         devices=tuple(tuple(node.devices) for node in nodes) if any(node.devices for node in nodes) else (),
@@ -179,6 +177,8 @@ def _graph(content: GraphFile) -> OpGraph:
 def _times_in(nodes: Sequence[Node]) -> dict[str, Any]:
     """The measured seconds of the ops: on any device, and on each that some op names."""
     given = [node.measured_seconds for node in nodes]
+    if all(seconds is None for seconds in given):
+        return {}
     known = [seconds if isinstance(seconds, dict) else {ANY: seconds} for seconds in given]
     devices = sorted({device for each in known for device in each} - {ANY})
 
@@ -198,12 +198,12 @@ def _transfer_bytes(nodes: Sequence[Node]) -> Floats:
 
 def _edge_bytes(content: GraphFile) -> Floats:
     """(edges,) the bytes of each edge's own message, or NaN; none where no edge has one."""
-    own = np.full(len(content.edges), np.nan)
+    own, control = np.full(len(content.edges), np.nan), set(content.control)
     for i, edge in enumerate(content.edges):
         if len(edge) == 2:
             continue
-        if isinstance(edge[2], str) or i in content.control:
-            expected = "no bytes on a control edge" if i in content.control else "bytes, a number >= 0"
+        if isinstance(edge[2], str) or i in control:
+            expected = "no bytes on a control edge" if i in control else "bytes, a number >= 0"
             raise InputError(f"edges[{i}][2]: expected {expected}, got {edge[2]!r}")
         own[i] = edge[2]
     return np.zeros(0) if np.isnan(own).all() else own
@@ -218,14 +218,17 @@ def _control(content: GraphFile) -> Bools:
     return control
 
 
-def _ops(places: Sequence[tuple[str, Sequence[float | str]]], index: Mapping[str, int], width: int = 1) -> Ints:
-    """(places, width) positions of the ops named at each place of the file. Raises InputError for one unknown."""
-    ops = np.zeros((len(places), width), np.int64)
-    for row, (place, names) in enumerate(places):
-        for column, name in enumerate(names):
-            if isinstance(name, str) and name not in index:
-                raise InputError(f"{place}: {unknown('op', name, index)}")
-            if not isinstance(name, str) and (name != int(name) or name >= len(index)):
-                raise InputError(f"{place}: there is no op {name}; there are {len(index)} ops")
-            ops[row, column] = index[name] if isinstance(name, str) else name
-    return ops
+def _ops(place: str, named: Sequence[float | str | None], index: Mapping[str, int]) -> Ints:
+    """(places,) positions of the ops that are named at "edges[{}]", or the like; -1 for None.
+
+    Raises InputError, which says where, for an unknown op.
+    """
+    found = np.array(
+        [-1 if op is None else index.get(op, len(index)) if isinstance(op, str) else op for op in named], np.float64
+    )
+    unknown_ones = np.flatnonzero((found >= len(index)) | (found != np.floor(found)))
+    if len(unknown_ones):
+        where, op = place.format(unknown_ones[0]), named[unknown_ones[0]]
+        what = unknown("op", op, index) if isinstance(op, str) else f"there is no op {op}; there are {len(index)} ops"
+        raise InputError(f"{where}: {what}")
+    return found.astype(np.int64)

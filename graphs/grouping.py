@@ -6,10 +6,9 @@ import logging
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 from graphs.coarsening import LARGEST, coarsen, summed
+from graphs.components import strong_components
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Bools, Floats, Ints, OpGraph, Phase
 from graphs.order import levels, numbered_by_first
@@ -103,7 +102,7 @@ def _merged(edges: Ints, label: Ints, size: Floats, constraint: Ints, limit: flo
     What joins the largest label of a cycle is at most `limit` in size, and has its constraint; `size` and `constraint`
     are (units,).
     """
-    component = _components(label[edges], int(label.max()) + 1)  # (labels,)
+    component = strong_components(label[edges], int(label.max()) + 1)  # (labels,)
     label_size = summed(label, size)
     largest = np.zeros(int(component.max()) + 1)
     np.maximum.at(largest, component, label_size)
@@ -124,8 +123,8 @@ def _along_the_forward_pass(graph: OpGraph, ends: Ints, is_forward: Bools, of_op
     between nodes that run interleaved are turned. `of_op`, (ops,), is the node of each op.
     """
     nodes = int(of_op.max()) + 1
-    component = _components(ends, nodes)
-    interleaved = _components(ends[is_forward], nodes)
+    component = strong_components(ends, nodes)
+    interleaved = strong_components(ends[is_forward], nodes)
     condensed = interleaved[ends[is_forward]]
     level = levels(condensed[condensed[:, 0] != condensed[:, 1]], int(interleaved.max()) + 1)[interleaved]
     _, first = np.unique(of_op[graph.topological_order], return_index=True)
@@ -138,20 +137,14 @@ def _along_the_forward_pass(graph: OpGraph, ends: Ints, is_forward: Bools, of_op
 
 def _constraints(graph: OpGraph) -> Ints:
     """(units,) a number that is equal for units whose ops name the same devices that they may run on."""
+    if not graph.devices:
+        return np.zeros(graph.num_units, np.int64)
     named: list[set[frozenset[str]]] = [set() for _ in range(graph.num_units)]
-    for unit, devices in zip(graph.units.tolist(), graph.devices, strict=False):  # there are none if ops run anywhere
+    for unit, devices in zip(graph.units.tolist(), graph.devices, strict=True):
         if devices:
             named[unit].add(frozenset(devices))
     numbers: dict[frozenset[frozenset[str]], int] = {}
     return np.array([numbers.setdefault(frozenset(each), len(numbers)) for each in named], np.int64)
-
-
-def _components(edges: Ints, nodes: int) -> Ints:
-    """(nodes,) for each node a number, which is equal for nodes on a common cycle."""
-    ones = np.ones(len(edges))
-    matrix = coo_array((ones, (edges[:, 0], edges[:, 1])), shape=(nodes, nodes))
-    _, label = connected_components(matrix, directed=True, connection="strong")
-    return numbered_by_first(label)
 
 
 def _sizes(graph: OpGraph, units: Ints) -> Floats:

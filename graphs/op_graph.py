@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from graphs.components import connected_components
 from graphs.foundation.errors import InputError
-from graphs.order import topological_order
+from graphs.order import compressed_rows, topological_order
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -104,7 +104,7 @@ class OpGraph:
     @cached_property
     def topological_order(self) -> Ints:
         """(ops,) ops, each after its producers; ties in op order."""
-        return _frozen(topological_order(self.edges, len(self)), np.int64)  # of all: there is no cycle
+        return _frozen(topological_order(self.edges, len(self)), np.int64)  # of all ops: a cycle has been refused
 
     @cached_property
     def weight_bytes(self) -> Floats:
@@ -182,12 +182,12 @@ class OpGraph:
     @cached_property
     def successors(self) -> tuple[Ints, Ints]:
         """Compressed rows (offsets (ops + 1,), edge indices (edges,)): the out-edges of each op, by consumer."""
-        return _rows(self.edges[:, 0], self.edges[:, 1], len(self))
+        return compressed_rows(self.edges[:, 0], self.edges[:, 1], len(self))
 
     @cached_property
     def predecessors(self) -> tuple[Ints, Ints]:
         """Compressed rows (offsets (ops + 1,), edge indices (edges,)): the in-edges of each op, by producer."""
-        return _rows(self.edges[:, 1], self.edges[:, 0], len(self))
+        return compressed_rows(self.edges[:, 1], self.edges[:, 0], len(self))
 
     @cached_property
     def fingerprint(self) -> str:
@@ -226,8 +226,8 @@ class OpGraph:
         for device, seconds in self.measured_on.items():
             self._check_costs(f"measured_seconds on {device!r}", seconds, self.names, missing=True)
         self._check_references()
-        if len(order := topological_order(self.edges, ops)) < ops:
-            stuck = sorted(set(range(ops)) - set(order.tolist()))
+        if len(self.topological_order) < ops:
+            stuck = sorted(set(range(ops)) - set(self.topological_order.tolist()))
             cycle = " -> ".join(self.names[i] for i in _some_cycle(self.edges, stuck))
             raise InputError(f"graph {self.name!r} is cyclic: {cycle}; remove one of these edges")
 
@@ -275,12 +275,6 @@ def _frozen(values: object, dtype: type[Scalar]) -> NDArray[Scalar]:
     array: NDArray[Scalar] = np.array(values, dtype=dtype)
     array.flags.writeable = False
     return array
-
-
-def _rows(keys: Ints, then: Ints, ops: int) -> tuple[Ints, Ints]:
-    offsets = np.zeros(ops + 1, np.int64)
-    np.cumsum(np.bincount(keys, minlength=ops), out=offsets[1:])
-    return offsets, np.lexsort((then, keys))
 
 
 def _some_cycle(edges: Ints, stuck: list[int]) -> list[int]:

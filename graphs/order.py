@@ -32,7 +32,7 @@ def ready_first(edges: Ints, rank: NDArray[np.generic]) -> Ints:
 
     Ties go by number. A cycle is cut open at its node of lowest number.
     """
-    following, waiting, ranks = _successors(edges, len(rank)), _in_degrees(edges, len(rank)), rank.tolist()
+    (starts, following), waiting, ranks = successors(edges, len(rank)), _in_degrees(edges, len(rank)), rank.tolist()
     ready = [(ranks[node], node) for node, count in enumerate(waiting) if count == 0]
     heapify(ready)
     seen, order, lowest = {node for _, node in ready}, list[int](), 0
@@ -44,7 +44,7 @@ def ready_first(edges: Ints, rank: NDArray[np.generic]) -> Ints:
             seen.add(lowest)
         _, node = heappop(ready)
         order.append(node)
-        for target in following[node]:
+        for target in following[starts[node] : starts[node + 1]]:
             waiting[target] -= 1
             if waiting[target] == 0 and target not in seen:
                 seen.add(target)
@@ -60,26 +60,37 @@ def numbered_by_first(label: NDArray[np.integer]) -> Ints:
     return rank[inverse]
 
 
+def compressed_rows(keys: Ints, then: Ints, rows: int) -> tuple[Ints, Ints]:
+    """(offsets (rows + 1,), positions (n,)): where each row's number is in the keys, (n,), those of least `then` first.
+
+    Row k is positions[offsets[k] : offsets[k + 1]].
+    """
+    offsets = np.zeros(rows + 1, np.int64)
+    np.cumsum(np.bincount(keys, minlength=rows), out=offsets[1:])
+    return offsets, np.lexsort((then, keys))
+
+
+def successors(edges: Ints, nodes: int) -> tuple[list[int], list[int]]:
+    """Compressed rows (offsets (nodes + 1,), nodes (edges,)): what each node feeds, in ascending order.
+
+    Flat lists: loops in Python read them faster than arrays, and a list per node would take longer to make than to use.
+    """
+    offsets, positions = compressed_rows(edges[:, 0], edges[:, 1], nodes)
+    return offsets.tolist(), edges[positions, 1].tolist()
+
+
 def _kahn(edges: Ints, nodes: int) -> tuple[Ints, Ints]:
     """Kahn's algorithm: nodes as they become ready, and (nodes,) the longest path to each, in edges."""
-    following, waiting = _successors(edges, nodes), _in_degrees(edges, nodes)
+    (starts, following), waiting = successors(edges, nodes), _in_degrees(edges, nodes)
     level = [0] * nodes
     order = [node for node, count in enumerate(waiting) if count == 0]
     for node in order:
-        for target in following[node]:
-            level[target] = max(level[target], level[node] + 1)
+        for target in following[starts[node] : starts[node + 1]]:
             waiting[target] -= 1
             if waiting[target] == 0:
+                level[target] = level[node] + 1  # nodes come level by level: of what feeds the target, none is higher
                 order.append(target)
     return np.array(order, np.int64), np.array(level, np.int64)
-
-
-def _successors(edges: Ints, nodes: int) -> list[list[int]]:
-    """(nodes,) the nodes that each node feeds, in ascending order."""
-    following: list[list[int]] = [[] for _ in range(nodes)]
-    for source, target in edges[np.argsort(edges[:, 1], kind="stable")].tolist():
-        following[source].append(target)
-    return following
 
 
 def _in_degrees(edges: Ints, nodes: int) -> list[int]:

@@ -12,6 +12,8 @@ from functools import cached_property
 import numpy as np
 
 from graphs.op_graph import Floats, Ints, OpGraph, Phase
+from graphs.order import compressed_rows
+from graphs.pairs import distinct_pairs
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,7 +56,7 @@ class Units:
     def _edges_and_bytes(self) -> tuple[Ints, Floats]:
         between = self.graph.units[self.graph.edges]
         leaves = between[:, 0] != between[:, 1]
-        edges, pair = np.unique(between[leaves], axis=0, return_inverse=True)
+        edges, pair = distinct_pairs(between[leaves])
         edge_bytes = np.zeros(len(edges))
         np.add.at(edge_bytes, pair, self.graph.carried_bytes[leaves])
         return edges, edge_bytes
@@ -64,7 +66,7 @@ class Units:
         """(edges, 2) producer unit, consumer unit of the forward pass; each pair of different units once."""
         graph = self.graph
         between = graph.units[graph.edges[(graph.phase[graph.edges] == Phase.FORWARD).all(axis=1)]]
-        return np.unique(between[between[:, 0] != between[:, 1]], axis=0).reshape(-1, 2)
+        return distinct_pairs(between[between[:, 0] != between[:, 1]])[0]
 
     @cached_property
     def sent_bytes(self) -> Floats:
@@ -105,9 +107,7 @@ class Units:
     def neighbours(self) -> tuple[Ints, Ints, Ints]:
         """Compressed rows (offsets (units + 1,), neighbouring units (2 links,), the links to them (2 links,))."""
         ends = np.concatenate([self.links, self.links[:, ::-1]])
-        by_unit = np.lexsort((ends[:, 1], ends[:, 0]))
-        offsets = np.zeros(len(self) + 1, np.int64)
-        np.cumsum(np.bincount(ends[:, 0], minlength=len(self)), out=offsets[1:])
+        offsets, by_unit = compressed_rows(ends[:, 0], ends[:, 1], len(self))
         return offsets, ends[by_unit, 1], by_unit % max(len(self.links), 1)
 
     # ---- amounts -----------------------------------------------------------------------------------------------
@@ -122,7 +122,7 @@ class Units:
     def weight_uses(self) -> Ints:
         """(uses, 2) unit, weight that its ops read; each pair once."""
         ops, weights = self.graph.weight_uses.T
-        return np.unique(np.column_stack([self.graph.units[ops], weights]), axis=0)
+        return distinct_pairs(np.column_stack([self.graph.units[ops], weights]))[0]
 
     def weight_bytes(self, of_weights: Floats) -> Floats:
         """(units,) bytes of the weights that each unit reads, given those of each weight, (weights,)."""

@@ -22,6 +22,7 @@ from envs.objectives import is_pipelined
 from envs.placer_result import PlacerResult
 from graphs.foundation.by_name import Named
 from graphs.op_graph import Bools, Floats, Ints, Phase
+from graphs.pairs import distinct_pairs
 from graphs.problem import Problem
 from graphs.units import Units
 from placers.stages.chain import least_bottleneck
@@ -79,7 +80,7 @@ def _without_branches(problem: Problem, costs: Costs) -> Ints:
     """
     graph = problem.graph
     half = graph.units * 2 + (graph.phase != Phase.FORWARD)  # forward and backward ops of a unit
-    edges = np.unique(half[graph.edges], axis=0).reshape(-1, 2)
+    edges, _ = distinct_pairs(half[graph.edges])
     edges = edges[edges[:, 0] != edges[:, 1]]
     edges = edges[~_feeds_many(problem, costs, half, edges)[edges[:, 0]]]
     joined: nx.Graph[int] = nx.Graph()

@@ -18,6 +18,7 @@ from envs.timeline import Timeline, Transfers
 from graphs.foundation.by_name import unknown
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Bools, Floats, Ints, OpGraph
+from graphs.paths import longest_remaining
 from graphs.problem import Problem
 
 Placements = NDArray[np.integer] | Sequence[int] | Sequence[Sequence[int]]
@@ -176,16 +177,6 @@ def simulate(problem: Problem, plan: Plan, *, priority: str | Floats | Ints = "f
     """Time a plan. Raises InputError if it is not one for this problem, or places an op on several devices."""
     plan.check_single(problem, SINGLE)
     return Simulator(problem, priority=priority).timeline(plan.per_unit(problem))
-
-
-def longest_remaining(graph: OpGraph, seconds: Floats) -> Floats:
-    """(ops,) seconds of the longest path from the start of each op to the end, without transfers."""
-    remaining = np.array(seconds)
-    offsets, edges = graph.successors
-    consumers = graph.edges[edges, 1]
-    for op in graph.topological_order[::-1]:
-        remaining[op] += remaining[consumers[offsets[op] : offsets[op + 1]]].max(initial=0.0)
-    return remaining
 
 
 def _priorities(graph: OpGraph, costs: Costs, priority: str | Floats | Ints) -> Floats:

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from envs.costs.costs import Costs
-from envs.simulation.simulator import longest_remaining
 from graphs.op_graph import Bools, Floats, Ints, OpGraph, Phase
+from graphs.paths import earliest_starts, longest_remaining
 from graphs.problem import Problem
 from graphs.units import Units
 
@@ -135,17 +135,6 @@ def _span(graph: OpGraph, seconds: Floats) -> tuple[Floats, Floats, float]:
     np.minimum.at(earliest, graph.units, start)
     np.maximum.at(remaining, graph.units, tail)
     return earliest, remaining, max(float(tail.max()), 1e-12)
-
-
-def earliest_starts(graph: OpGraph, seconds: Floats) -> Floats:
-    """(ops,) seconds of the longest path from the beginning to the start of each op, without transfers."""
-    start = np.zeros(len(graph))
-    offsets, edges = graph.predecessors
-    producers = graph.edges[edges, 0]
-    for op in graph.topological_order:
-        before = producers[offsets[op] : offsets[op + 1]]
-        start[op] = (start[before] + seconds[before]).max(initial=0.0)
-    return start
 
 
 def _mean_transfer_seconds(problem: Problem) -> Floats:

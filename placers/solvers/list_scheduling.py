@@ -14,6 +14,7 @@ from envs.simulation.simulator import Simulator
 from graphs.cluster import Cluster
 from graphs.foundation.by_name import Named
 from graphs.op_graph import Floats, OpGraph
+from graphs.paths import longest_remaining
 from graphs.problem import Problem
 
 MEMORY_SHARES = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5)  # of each device's memory to fill, tried in this order
@@ -48,13 +49,7 @@ class Tasks:
 
         w is the mean over devices, and c the mean transfer.
         """
-        graph, ranks = self.graph, np.asarray(self.seconds.mean(axis=1), np.float64)
-        offsets, by_producer = graph.successors
-        consumers, transfer = graph.edges[by_producer, 1], self.mean_transfers()[by_producer]
-        for op in graph.topological_order[::-1].tolist():
-            out = slice(offsets[op], offsets[op + 1])
-            ranks[op] += (transfer[out] + ranks[consumers[out]]).max(initial=0.0)
-        return ranks
+        return longest_remaining(self.graph, self.seconds.mean(axis=1), self.mean_transfers())
 
 
 class Schedule:

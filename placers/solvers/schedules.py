@@ -15,6 +15,7 @@ from ortools.sat.python import cp_model
 
 from graphs.cluster import FREE
 from graphs.op_graph import Floats, Ints
+from graphs.pairs import distinct_pairs
 from graphs.problem import Problem
 
 TICKS = 2**26  # of time in a step, at most
@@ -186,8 +187,8 @@ class Schedules:
         graph = self.problem.graph
         needed = np.floor(graph.output_bytes).astype(np.int64)
         carried = np.floor(graph.occupied_bytes).astype(np.int64)[graph.edge_output]
-        pair, inverse = np.unique(graph.edges[~graph.control], axis=0, return_inverse=True)
+        pair, which = distinct_pairs(graph.edges[~graph.control])
         least = needed[pair[:, 0]]
-        np.minimum.at(least, inverse.reshape(-1), carried[~graph.control])
+        np.minimum.at(least, which, carried[~graph.control])
         np.add.at(needed, pair[:, 1], least)
         return needed

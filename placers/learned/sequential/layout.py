@@ -12,8 +12,9 @@ from envs.costs.costs import Costs
 from envs.held_memory import HeldMemory
 from graphs.cluster import FREE, Cluster
 from graphs.op_graph import Bools, Floats, Ints, OpGraph, Phase
+from graphs.paths import earliest_starts
 from graphs.problem import Problem
-from placers.learned.features import Column, earliest_starts, joined
+from placers.learned.features import Column, joined
 from placers.learned.sequential.decoder_features import FEATURES, FIRST_STATIC
 from placers.solvers.list_scheduling import Tasks, link_costs
 

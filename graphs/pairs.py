@@ -1,0 +1,18 @@
+"""Pairs of numbers, such as edges, in arrays (pairs, 2)."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+
+
+def distinct_pairs(pairs: Ints) -> tuple[Ints, Ints]:
+    """(distinct, 2) each pair once, in ascending order, and (pairs,) which of these each pair is; numbers are >= 0.
+
+    As `np.unique` of the rows, which takes ten times as long.
+    """
+    width = int(pairs[:, 1].max(initial=0)) + 1
+    keys, which = np.unique(pairs[:, 0] * width + pairs[:, 1], return_inverse=True)
+    return np.stack(np.divmod(keys, width), axis=1), which
