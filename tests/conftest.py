@@ -5,6 +5,7 @@ import shutil
 import tempfile
 
 import pytest
+from hypothesis import settings
 
 from graphs.capture.cache import SWITCH
 from graphs.foundation.cache_folder import VARIABLE
@@ -12,6 +13,9 @@ from tests.oracle.toys import Toy
 from tests.oracle.toys import four_ops_two_devices as _four_ops_two_devices
 
 MADE = "PLACELAB_TESTS_CACHE"
+
+settings.register_profile("untimed", deadline=None)  # a test's first example may import or compile what it needs
+settings.load_profile("untimed")
 
 
 def pytest_configure() -> None:
