@@ -8,8 +8,6 @@ from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 
-from tqdm import tqdm
-
 from envs.costs.costs import AUTO, costs_of, timed
 from envs.simulation.simulator import Simulator
 from evaluation.comparison import Comparison, short_name
@@ -21,6 +19,7 @@ from evaluation.task import Task
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
 from graphs.foundation.files import check_writable
+from graphs.foundation.progress import progress_bar
 from graphs.problem import STEP_TIME, Problem
 from placers.contract.placer import Placer
 
@@ -108,8 +107,7 @@ def _done(tasks: Sequence[Task], kept: Journal, workers: int, quiet: bool) -> di
         task.key: kept.entries[task.key] for task in tasks if task.key in kept.entries
     }
     left = [task for task in tasks if task.key not in found]
-    hidden = True if quiet else None  # None: shown on a terminal
-    with tqdm(total=len(tasks), initial=len(found), desc="comparing", unit="plan", disable=hidden) as bar:
+    with progress_bar("comparing", unit="plan", total=len(tasks), initial=len(found), hidden=quiet) as bar:
         try:
             for task, result in _results(left, workers):
                 bar.set_postfix_str(f"{short_name(task.placer.name)} on {task.shown_as}")

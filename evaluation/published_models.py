@@ -8,10 +8,10 @@ from collections.abc import Sequence
 
 from rich.console import Console
 from rich.table import Column, Table
-from tqdm import tqdm
 
 from evaluation import formatting
 from graphs.foundation import by_name
+from graphs.foundation.progress import progress
 from graphs.load import load_graph
 from graphs.op_graph import OpGraph, Phase
 
@@ -33,7 +33,7 @@ def configuration_table(specs: Sequence[tuple[str, float | None]]) -> Table:
     heads = ("ops", "edges", "parameters", "published", "TFLOP a step", "weights", "kept outputs", "seconds")
     columns = (Column("configuration", no_wrap=True), *formatting.numbers(*heads))
     table = Table(*columns, title="Configurations", title_justify="left", box=None, padding=(0, 2, 0, 0))
-    for spec, published in tqdm(specs, desc="capturing", unit="model", disable=None):
+    for spec, published in progress(specs, "capturing", unit="model"):
         started = time.perf_counter()
         graph = load_graph(spec)
         parameters = graph.weights.sum() / 4  # single precision

@@ -8,8 +8,6 @@ from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
-from tqdm import tqdm
-
 from graphs.capture.cache import captured, is_kept, kept
 from graphs.capture.training_step import training_step
 from graphs.cluster import Cluster
@@ -21,6 +19,7 @@ from graphs.formats.pipedream import load_layer_profile
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
 from graphs.foundation.knobs import knobs_of
+from graphs.foundation.progress import progress
 from graphs.graph_file import load_graph_file
 from graphs.grouping import check_groups, tie_ops
 from graphs.op_graph import OpGraph
@@ -115,7 +114,7 @@ def load_suite(names: str, *, groups: int | None = 128, optimizer: str = "adam")
     pairs = suite_specs(names)
     check_optimizer(optimizer)
     clusters = {spec: load_cluster(spec) for spec in dict.fromkeys(cluster for _, cluster in pairs)}
-    wanted = tqdm(dict(pairs), desc="capturing models", unit="model", leave=False, disable=None)
+    wanted = progress(dict(pairs), "capturing models", unit="model", leave=False)
     graphs = {spec: load_graph(spec, groups=groups) for spec in wanted}
     return [Problem(graphs[graph], clusters[cluster], optimizer) for graph, cluster in pairs]
 

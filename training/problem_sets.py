@@ -7,12 +7,12 @@ from functools import cache, partial
 from typing import Literal
 
 import numpy as np
-from tqdm import tqdm
 
 from envs.costs.costs import timed
 from graphs.capture.training_step import forward_pass
 from graphs.cluster import Cluster
 from graphs.foundation.errors import InputError
+from graphs.foundation.progress import progress
 from graphs.grouping import tie_ops
 from graphs.load import check_graphs, load_cluster, load_clusters, load_graph
 from graphs.op_graph import OpGraph
@@ -42,7 +42,7 @@ def load_problems(
         raise InputError("the recipe names nothing to evaluate on; give it test_graphs, or name a suite")
     rng = np.random.default_rng(seed)
     problems = []
-    for spec, clusters in tqdm(sources, desc="capturing models", unit="model", leave=False, disable=None):
+    for spec, clusters in progress(sources, "capturing models", unit="model", leave=False):
         graph = (capture or load_graph)(spec)
         if which == "test":
             test = tie_ops(graph, chosen.test_groups)

@@ -6,11 +6,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-from tqdm import tqdm
-
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
 from graphs.foundation.interrupts import Interrupts
+from graphs.foundation.progress import progress_bar
 from graphs.problem import Problem
 from placers.learned.learned_placer import LearnedPlacer
 from placers.learned.lookup import learned_placers, trainer_of
@@ -120,7 +119,7 @@ def _repeat(
     what: str, done: Callable[[], int], goal: int, improve: Callable[[], str], save: Callable[[], None]
 ) -> None:
     """Improve until the goal is reached or the user interrupts, and save now and then, and at the end."""
-    bar = tqdm(total=goal, initial=done(), desc=what, unit="update", disable=None)
+    bar = progress_bar(what, unit="update", total=goal, initial=done())
     with Interrupts() as interrupts, bar:
         while done() < goal and not interrupts.requested:
             bar.set_postfix_str(improve(), refresh=False)

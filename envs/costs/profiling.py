@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Literal
 
 from msgspec.structs import replace as with_
-from tqdm import tqdm
 
 from envs.costs.profile_file import ENDINGS, MeasuredOp, Profile, ProfiledMachine, load_profile, save_profile
 from envs.costs.timing import OpTimer, RefusedError, torch_device
 from graphs.capture.op_calls import CapturedCalls, DistinctOp, distinct_ops
 from graphs.foundation.errors import InputError
+from graphs.foundation.progress import progress
 
 SAVE_SECONDS = 10.0  # at most this much work is lost if the machine goes down
 
@@ -52,7 +52,7 @@ def _measured(profile: Profile, graph: str, distinct: list[DistinctOp], timer: O
         return with_(profile, date=datetime.now(UTC).isoformat(timespec="seconds"), ops=ops, refused=refused)
 
     try:
-        for op in tqdm(todo, desc="profiling", unit="op", disable=None):
+        for op in progress(todo, "profiling", unit="op"):
             try:
                 ops.append(_one(op, graph, timer))
                 refused.pop(op.call.signature, None)

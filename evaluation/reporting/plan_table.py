@@ -1,4 +1,4 @@
-"""What a plan does to its devices: a table for the terminal, and sentences."""
+"""What a plan does to its devices: a table and a chart for the terminal, and sentences."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from envs.gantt import Row
 from envs.robustness import Robustness
 from envs.timeline import Timeline
 from evaluation.formatting import memory, numbers, ratio, seconds, share, table
+from evaluation.reporting.step_chart import StepChart
 from graphs.op_graph import Floats
 from graphs.problem import Problem
 
@@ -19,7 +20,7 @@ BAR = 10  # characters
 
 
 def plan_table(timeline: Timeline, lower_bound_seconds: float) -> RenderableType:
-    """What a plan asks of each device, and what the step takes."""
+    """What a plan asks of each device, what each does when, and what the step takes."""
     problem = timeline.problem
     heads = numbers("used / limit", state(problem), "activations at peak", "busy")
     devices = table(problem.name, "device", Column("memory", no_wrap=True), *heads)
@@ -27,7 +28,7 @@ def plan_table(timeline: Timeline, lower_bound_seconds: float) -> RenderableType
         name, used, *others = row
         style = "bold red" if peak > device.memory_bytes else ""
         devices.add_row(name, _bar(peak / max(device.memory_bytes, 1.0)), Text(used, style=style), *others)
-    return Group(devices, *map(Text, plan_sentences(timeline, lower_bound_seconds)))
+    return Group(devices, StepChart(timeline), *map(Text, plan_sentences(timeline, lower_bound_seconds)))
 
 
 def device_rows(timeline: Timeline) -> list[tuple[str, ...]]:

@@ -7,8 +7,6 @@ import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from tqdm import tqdm
-
 from evaluation.commands.load_placer import load_placer
 from evaluation.compare import compare
 from evaluation.journal import records
@@ -16,6 +14,7 @@ from evaluation.record import Failure, Record
 from evaluation.studies.problems import Problems
 from graphs.foundation.errors import InputError
 from graphs.foundation.files import write_whole
+from graphs.foundation.progress import progress
 from graphs.problem import Problem
 from placers import default
 from placers.contract.placer import Placer
@@ -56,7 +55,7 @@ def compared(
     left = [name for name, keys in wanted.items() if not done.issuperset(keys)]
     if not left:
         return []
-    bar = tqdm(left, desc=f"problems of {about}", leave=False, disable=None)
+    bar = progress(left, f"problems of {about}", unit="problem", leave=False)
     comparison = compare(
         [load_placer(placer) for placer in allowed], [problems[name]() for name in bar],
         budget=allowed, seeds=range(seeds), workers=workers, journal=journal,

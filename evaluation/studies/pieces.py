@@ -11,14 +11,14 @@ from contextlib import closing
 from dataclasses import dataclass
 from operator import methodcaller
 from pathlib import Path
-from typing import NoReturn, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 import msgspec
-from tqdm import tqdm
 
 from evaluation.process_pool import Killed, in_processes
 from graphs.foundation.errors import InputError
 from graphs.foundation.files import write_whole
+from graphs.foundation.progress import Bar, progress_bar
 
 SIZE, PIECES = "settings.json", "pieces"
 
@@ -77,7 +77,7 @@ def pieces_done(pieces: Sequence[Some], workers: int = 1) -> Generator[Some]:
     left = [piece for piece in pieces if not piece.is_done]
     yield from (piece for piece in pieces if piece not in left)
     with (
-        tqdm(total=len(pieces), initial=len(pieces) - len(left), desc="study", unit="piece", disable=None) as bar,
+        progress_bar("study", unit="piece", total=len(pieces), initial=len(pieces) - len(left)) as bar,
         closing(_shared(left, workers) if workers > 1 and len(left) > 1 else _one_by_one(left, bar)) as done,
     ):
         for piece in done:
@@ -85,7 +85,7 @@ def pieces_done(pieces: Sequence[Some], workers: int = 1) -> Generator[Some]:
             yield piece
 
 
-def _one_by_one(pieces: Sequence[Some], bar: tqdm[NoReturn]) -> Generator[Some]:
+def _one_by_one(pieces: Sequence[Some], bar: Bar) -> Generator[Some]:
     for piece in pieces:
         bar.set_postfix_str(piece.name)
         piece.do()

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, partial
 
-from tqdm import tqdm
-
+from graphs.foundation.progress import progress
 from graphs.grouping import tie_ops
 from graphs.load import load_cluster, load_graph
 from graphs.op_graph import OpGraph
@@ -34,7 +33,7 @@ def suite_problems(suite: str, groups: int) -> Problems:
 
 def captured_problems(graphs: Sequence[str], clusters: Sequence[str], groups: int, about: str) -> list[Problem]:
     """Every graph on every cluster by their specs, with a progress bar that says what they are."""
-    named = tqdm(graphs, desc=about, leave=False, disable=None)
+    named = progress(graphs, about, unit="graph", leave=False)
     return [Problem(tied(graph, groups), load_cluster(cluster)) for graph in named for cluster in clusters]
 
 

@@ -5,6 +5,7 @@ import pytest
 from envs.simulation.simulator import Simulator
 from evaluation.comparison import Comparison, summary_table
 from evaluation.reporting.plan_table import busy_shares, link_shares, plan_table
+from evaluation.reporting.step_chart import StepChart
 from graphs.problem import Problem
 from tests.evaluation.some_records import SOME, to_text
 from tests.oracle.toys import Toy, toy_cluster, toy_graph
@@ -86,6 +87,18 @@ def test_a_plan_shows_memory_load_and_links(four_ops_two_devices: Toy) -> None:
     assert "busiest link" in text
     assert "Cost model: roofline." in text
     assert "does not fit" not in text
+
+
+def test_a_chart_shows_when_each_device_works(four_ops_two_devices: Toy) -> None:
+    timeline = Simulator(four_ops_two_devices.problem).timeline((0, 0, 1, 1))
+    first, second, legend = to_text(StepChart(timeline)).splitlines()[:3]
+    columns = len(first.split()[1])
+    for line, begin, end in ((first, 0, 4), (second, 2, 6)):  # seconds of the six that the step takes
+        busy = [i for i, mark in enumerate(line.split()[1]) if mark == "f"]
+        assert busy == list(range(round(begin * columns / 6), round(end * columns / 6)))
+    assert "f forward" in legend
+    assert "backward" not in legend
+    assert legend.rstrip().endswith("6.00 s")
 
 
 def test_a_plan_on_one_device_sends_nothing_and_may_not_fit() -> None:

@@ -1,0 +1,59 @@
+"""Progress of long work on stderr: a bar on a terminal, and elsewhere, as in a log file, a line now and then."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Collection, Iterator
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+
+from tqdm import tqdm
+
+T = TypeVar("T")
+if TYPE_CHECKING:
+    Bar = tqdm[NoReturn]  # one that is not iterated over, but updated
+else:
+    Bar = tqdm
+
+EVERY = 15.0  # seconds between lines
+LINE = "{desc}: {n_fmt} of {total_fmt} {unit}s after {elapsed}, {remaining} left{postfix}"
+
+
+def progress(of: Collection[T], what: str, *, unit: str, leave: bool = True) -> Iterator[T]:
+    """What is in a collection, one after another, with a bar."""
+    with progress_bar(what, total=len(of), unit=unit, leave=leave) as bar:
+        for each in of:
+            yield each
+            bar.update()
+
+
+def progress_bar(
+    what: str, *, total: int, unit: str, initial: int = 0, leave: bool = True, hidden: bool = False
+) -> Bar:
+    """A bar to update; without `leave` it disappears at its end.
+
+    Where stderr is no terminal, what takes less than 15 seconds shows nothing.
+    """
+    shown: dict[str, Any] = {"desc": what, "total": total, "unit": unit, "initial": initial, "disable": hidden}
+    if sys.stderr.isatty():
+        return tqdm(leave=leave, **shown)
+    often: dict[str, Any] = {"miniters": 1, "mininterval": EVERY, "maxinterval": EVERY, "delay": EVERY}
+    return _Lines(leave=False, bar_format=LINE, **often, **shown)
+
+
+class _Lines(Bar):
+    """Whatever would draw the bar again writes a line instead."""
+
+    def display(self, msg: str | None = None, pos: int | None = None) -> None:  # noqa: ARG002  # as tqdm calls it
+        """Write what is reached so far; an empty message would clear a bar."""
+        if msg is None:
+            print(self, file=self.fp, flush=True)
+
+    def set_postfix_str(self, s: str = "", refresh: bool = True) -> None:  # noqa: ARG002
+        """What the next line ends with."""
+        super().set_postfix_str(s, refresh=False)
+
+    def close(self) -> None:
+        """Write where it ends, if anything was written before."""
+        if not self.disable and self.last_print_t > self.start_t and self.n > self.last_print_n:
+            self.display()
+        super().close()
