@@ -74,7 +74,9 @@ class PpoTrainer(Trainer, Generic[View, Batch, A]):
     ) -> None:
         super().__init__(seed, settings.updates)
         self.policy: Policy[View, Batch, A] = policy
-        self.problems = [PpoProblem(PreparedProblem(problem), policy.view(problem)) for problem in problems]
+        self.problems = [PpoProblem(PreparedProblem(problem), policy.view) for problem in problems]
+        for one in {len(problem.cluster): each for problem, each in zip(problems, self.problems, strict=True)}.values():
+            _ = one.view  # a policy for another number of devices is refused here, not when it meets one
         self.settings = settings
         self._reward = load_ppo_reward(settings.reward)
         self.imitation = imitation or Imitation()

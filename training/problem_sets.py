@@ -41,12 +41,14 @@ def load_problems(
     if not sources:
         raise InputError("the recipe names nothing to evaluate on; give it test_graphs, or name a suite")
     rng = np.random.default_rng(seed)
+    loaded = {name: load_cluster(name) for _, names in sources for name in names}
     problems = []
-    for spec, clusters in progress(sources, "capturing models", unit="model", leave=False):
+    for spec, names in progress(sources, "capturing models", unit="model", leave=False):
         graph = (capture or load_graph)(spec)
+        clusters = [loaded[name] for name in names]
         if which == "test":
             test = tie_ops(graph, chosen.test_groups)
-            problems += [timed(Problem(test, load_cluster(name), chosen.optimizer)) for name in clusters]
+            problems += [timed(Problem(test, cluster, chosen.optimizer)) for cluster in clusters]
             continue
         variants = list(_variants(chosen, clusters, rng))
         if 0 < chosen.variants < len(variants):
@@ -87,11 +89,12 @@ def _sources(chosen: ProblemSet, which: Literal["train", "test"]) -> list[tuple[
     return sources + [(graph, tuple(clusters)) for graph, clusters in placed.items()]
 
 
-def _variants(chosen: ProblemSet, clusters: Sequence[str], rng: np.random.Generator) -> Iterator[tuple[int, Cluster]]:
+def _variants(
+    chosen: ProblemSet, clusters: Sequence[Cluster], rng: np.random.Generator
+) -> Iterator[tuple[int, Cluster]]:
     """The ways in which a graph may be met: a number of groups, and a cluster or a randomised copy of one."""
     for groups in chosen.groups:
-        for name in clusters:
-            cluster = load_cluster(name)
+        for cluster in clusters:
             yield groups, cluster
             for _ in range(chosen.randomised):
                 unequal = _happens(chosen.unequal, rng)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Generic
 
 import numpy as np
@@ -14,6 +15,7 @@ from torch import Tensor
 from envs.prepared_problem import PreparedProblem
 from envs.simulation.simulator import Outcomes
 from graphs.op_graph import Floats
+from graphs.problem import Problem
 from placers.learned.policy import A, Batch, Policy, View
 from training.advantage import MovingAverage
 
@@ -23,8 +25,13 @@ class PpoProblem(Generic[View]):
     """One problem for many rollouts of one policy."""
 
     prepared: PreparedProblem
-    view: View  # what the policy sees of it
+    see: Callable[[Problem], View]  # makes what the policy sees of it
     baseline: MovingAverage = field(default_factory=MovingAverage)  # of its rewards, where they are compared with it
+
+    @cached_property
+    def view(self) -> View:
+        """What the policy sees of it, made when the policy first meets it: of many problems that takes seconds."""
+        return self.see(self.prepared.problem)
 
 
 AdvantageFunction = Callable[[PpoProblem[View], Outcomes], Floats]

@@ -132,7 +132,7 @@ def test_the_placer_of_a_run_is_that_of_its_folder(name: str, tmp_path: Path) ->
 
 @pytest.mark.parametrize("name", SPECS)
 def test_training_on_another_number_of_devices_is_refused(name: str, tmp_path: Path) -> None:
-    three = [Problem(random_graph(6, seed=0), toy_cluster(3))]
+    three = [*problems(), Problem(random_graph(6, seed=0), toy_cluster(3))]
     with pytest.raises(InputError, match="is for 2 devices, cluster 'toy3' has 3"):
         train(recipe(name, 2), three, out=tmp_path / "run")
     assert not (tmp_path / "run").exists(), "nothing is left behind that could not be resumed"

@@ -16,6 +16,7 @@ from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
 from graphs.foundation.interrupts import Interrupts
 from graphs.problem import Problem
+from placers.learned.features import Observation
 from placers.learned.gdp.policy import OneShotPolicy
 from placers.learned.learned_placer import LearnedPlacer
 from placers.learned.settings import Ppo
@@ -53,6 +54,26 @@ def problems() -> list[Problem]:
 
 def weights(placer: Any) -> torch.Tensor:
     return torch.cat([value.flatten() for value in placer.policy.state_dict().values()])
+
+
+def test_a_policy_looks_at_problems_when_it_meets_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Problem] = []
+    view = OneShotPolicy.view
+
+    def noted(policy: OneShotPolicy, problem: Problem) -> Observation:
+        seen.append(problem)
+        return view(policy, problem)
+
+    monkeypatch.setattr(OneShotPolicy, "view", noted)
+    given = [Problem(random_graph(6, seed=i), toy_cluster(2)) for i in range(20)]
+    trainer = PpoTrainer(policy_of(untrained("gdp")), given, Ppo(updates=100, samples=4, problems_per_update=2), 0)
+    assert len(seen) == 1
+    trainer.update()
+    assert len(seen) <= 3
+    for _ in range(99):
+        trainer.update()
+    assert {id(problem) for problem in seen} == {id(problem) for problem in given}
+    assert len(seen) == len(given), "and remembers them"
 
 
 def test_rewards_are_those_of_gdp_per_problem() -> None:
