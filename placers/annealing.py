@@ -24,8 +24,6 @@ from placers.search.metropolis import Schedule
 from placers.search.search import SearchPlacer
 from placers.search.starts import starts
 
-LARGE = 10_000  # ops of a graph that takes long enough to simulate for a second thread to pay
-
 
 @dataclass(frozen=True)
 class Annealing(SearchPlacer):
@@ -65,10 +63,7 @@ build = Annealing
 
 
 class AnnealingSearch(LocalSearch):
-    """A local search that cools down.
-
-    On large graphs two changes are tried at once, on two threads.
-    """
+    """A local search that cools down."""
 
     saved: tuple[str, ...] = ("current", "energy")
 
@@ -79,8 +74,7 @@ class AnnealingSearch(LocalSearch):
         evaluations = Evaluations(problem, first[0], spent)
         if budget > spent:
             evaluations.energies(first[: budget - spent])
-        at_once = 2 if len(problem.graph) > LARGE else 1
-        super().__init__(problem, np.random.default_rng(seed), evaluations, at_once)
+        super().__init__(problem, np.random.default_rng(seed), evaluations)
 
     def step(self, elapsed: float, left: int) -> None:
         """Try changes at the temperature of the moment."""

@@ -46,6 +46,7 @@ class Run(NamedTuple):
     allocated: Indices  # (devices,) where something was allocated at this instant
     seen: Indices  # (devices,) scratch
     held: Floats  # (devices,) bytes of weights
+    may_idle: Floats  # (devices,) seconds that each may be idle before the run is given up; infinite unless set
 
     @classmethod
     def room_for(cls, blueprint: Blueprint) -> Run:
@@ -63,6 +64,7 @@ class Run(NamedTuple):
             indices(4), np.zeros(tasks, TASK), np.zeros(resources, RESOURCE), np.zeros(tasks, TENSOR),
             np.zeros(4 * at_once, EVENT), indices(len(blueprint.edges)), indices(len(blueprint.edges)),
             indices(resources), indices(devices), indices(devices), np.zeros(devices),
+            np.full(devices, np.inf),
         )  # fmt: skip
         run.tasks["op"][:ops] = run.tasks["output"][:ops] = np.arange(ops)
         return run
@@ -74,7 +76,8 @@ def time_placements(
 ) -> None:
     """Time each of (plans, units) placements: write (plans,) seconds and (plans, devices) bytes.
 
-    Memory is not followed, which saves a quarter of the time, if `peak_bytes` has room for no plan.
+    Memory is not followed, which saves a quarter of the time, if `peak_bytes` has room for no plan. The seconds are
+    infinite if a device was idle, between two ops or before its first, for longer than it may be.
     """
     memory = len(peak_bytes) > 0
     for plan in range(len(placements)):
@@ -97,6 +100,8 @@ def _begin(blueprint: Blueprint, placement: Indices, run: Run, memory: bool) -> 
         resource = run.resources[index]
         resource.running = IDLE
         resource.first = resource.sent = resource.transfer = NONE
+        resource.since = 0.0
+        resource.may_idle = run.may_idle[index] if index < devices else np.inf
         if memory and index < devices:
             resource.allocated = False
             resource.held = resource.peak = run.held[index]
@@ -111,7 +116,7 @@ def _begin(blueprint: Blueprint, placement: Indices, run: Run, memory: bool) -> 
 
 @inlined
 def _run_all(blueprint: Blueprint, run: Run, memory: bool) -> float:
-    """Run all tasks; returns the end of the last op, in seconds."""
+    """Run all tasks; returns the end of the last op, in seconds, or infinity if the run was given up."""
     now, end = 0.0, 0.0
     head = tail = int(np.int64(0))  # with literals, numba would compile twice each function that gets them
     devices = blueprint.op_seconds.shape[1]
@@ -119,9 +124,14 @@ def _run_all(blueprint: Blueprint, run: Run, memory: bool) -> float:
         for i in range(run.counters[STARTING]):
             if run.due[i] == blueprint.free:
                 head, tail = _start_all(blueprint, run, run.due[i], now, head, tail, memory)
-            elif run.resources[run.due[i]].first == NONE:
-                run.resources[run.due[i]].running = IDLE
+                continue
+            resource = run.resources[run.due[i]]
+            if resource.first == NONE:
+                resource.running = IDLE
             else:
+                resource.may_idle -= now - resource.since
+                if resource.may_idle < 0.0:
+                    return np.inf
                 head, tail = _start(blueprint, run, run.due[i], now, head, tail, memory)
         run.counters[STARTING] = 0
         if head == tail:
@@ -138,6 +148,7 @@ def _run_all(blueprint: Blueprint, run: Run, memory: bool) -> float:
                 continue
             resource = run.resources[here]
             if resource.running == HELD:
+                resource.since = now
                 _make_due(run, here)
                 continue
             hold = blueprint.servers[here].hold
@@ -159,6 +170,7 @@ def _run_all(blueprint: Blueprint, run: Run, memory: bool) -> float:
                 resource.running = HELD
                 head, tail = push_event(run.events, head, tail, now + hold, here)
             else:
+                resource.since = now
                 _make_due(run, here)
 
 

@@ -36,6 +36,8 @@ RESOURCE = np.dtype(
         ("transfer", np.uint32),  # of a device, the latest one to it; of a channel, the latest one over it
         ("copy", np.uint32),  # of a device, the latest copy there
         ("allocated", np.bool_),  # of a device, whether something was at this instant
+        ("since", np.float64),  # seconds at which it last became free
+        ("may_idle", np.float64),  # of a device, seconds for which it may still be idle
         ("held", np.float64),  # of a device, bytes now
         ("peak", np.float64),  # of a device, largest bytes at any instant
     ],

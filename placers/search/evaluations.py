@@ -61,32 +61,31 @@ class Evaluations:
         assert self.incumbent.placement is not None
         return self.incumbent.placement
 
-    def energies(self, placements: Ints, threads: int = 1) -> Floats:
+    def energies(self, placements: Ints) -> Floats:
         """(plans,) energies of placements (plans, units)."""
-        outcomes = self.evaluator.run_batch(placements, threads=threads)
+        outcomes = self.evaluator.run_batch(placements)
         self.simulations += len(placements)
-        return self._noted(placements, outcomes, np.arange(len(placements)) - len(placements) + 1)
+        return self._noted(placements, outcomes)
 
-    def energies_below(self, placements: Ints, ceiling: Floats, threads: int = 1) -> Floats:
-        """The same, but infinite for energies above a ceiling, (plans,).
+    def energy_below(self, placement: Ints, ceiling: float) -> float:
+        """The energy of one placement, (units,), but infinite if it is above a ceiling.
 
         Seconds alone are above it for most changes of a good placement, and are faster to find than memory.
         """
-        seconds = self.evaluator.seconds(placements, threads=threads)
-        self.simulations += len(placements)
-        found = np.full(len(placements), np.inf)
-        fast = np.flatnonzero([log_seconds(each) <= most for each, most in zip(seconds.tolist(), ceiling, strict=True)])
-        if len(fast):
-            outcomes = self.evaluator.run_batch(placements[fast], threads=threads)  # again: the same simulations
-            found[fast] = self._noted(placements[fast], outcomes, fast - len(placements) + 1)
-        return np.where(found <= ceiling, found, np.inf)
+        seconds = float(self.evaluator.seconds(placement[None])[0])
+        self.simulations += 1
+        if log_seconds(seconds) > ceiling:
+            return np.inf
+        found = float(self._noted(placement[None], self.evaluator.run_batch(placement[None]))[0])  # the same simulation
+        return found if found <= ceiling else np.inf
 
-    def _noted(self, placements: Ints, outcomes: Outcomes, when: Ints) -> Floats:
-        """(plans,) energies; `when`, (plans,), counts from the last simulation, which is 0."""
+    def _noted(self, placements: Ints, outcomes: Outcomes) -> Floats:
+        """(plans,) energies of the latest placements."""
         found = np.empty(len(placements))
         seconds, peak_bytes = (np.array(each, np.float64) for each in (outcomes.step_seconds, outcomes.peak_bytes))
         energies(seconds, peak_bytes, self._memory_bytes, found)
+        first = self.simulations - len(placements) + 1
         for index in np.flatnonzero(found < self.incumbent.value).tolist():
             if self.incumbent.offer(placements[index], found[index]) and outcomes.fits[index]:
-                self.curve.append((self.simulations + int(when[index]), float(outcomes.step_seconds[index])))
+                self.curve.append((first + index, float(outcomes.step_seconds[index])))
         return found

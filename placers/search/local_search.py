@@ -8,7 +8,8 @@ from envs.simulation.simulator import Simulator
 from graphs.op_graph import Ints
 from graphs.problem import Problem
 from placers.search.evaluations import Evaluations
-from placers.search.metropolis import ENTRY, STATE, Schedule, Walk, take_steps, temperature
+from placers.search.idling import Work
+from placers.search.metropolis import Schedule, Walk, take_steps, temperature
 from placers.search.moves import Moves
 
 OPS_PER_CALL = 200_000  # that are simulated in one call of compiled code: some hundredths of a second, for Ctrl-C
@@ -17,26 +18,20 @@ OPS_PER_CALL = 200_000  # that are simulated in one call of compiled code: some 
 class LocalSearch:
     """A placement, its energy, and steps from it.
 
-    Steps are compiled if the problem is evaluated by the simulator, and one plan at a time. Otherwise each step is
-    Python's, with the same moves and the same rule; how many are taken in one call changes no result.
+    Steps are compiled if the problem is evaluated by the simulator. Otherwise each step is Python's, with the same
+    moves and the same rule. How many are taken in one call changes no result.
     """
 
-    def __init__(
-        self, problem: Problem, generator: np.random.Generator, evaluations: Evaluations, at_once: int = 1
-    ) -> None:
-        """It begins at the best placement so far; `at_once` changes are tried at a time, each on a thread.
-
-        A later one of them counts only if those before it are refused, as nearly all are.
-        """
+    def __init__(self, problem: Problem, generator: np.random.Generator, evaluations: Evaluations) -> None:
+        """It begins at the best placement so far."""
         self.generator, self.evaluations = generator, evaluations
-        self._moves, self._at_once = Moves(problem, generator), at_once
+        self._moves = Moves(problem, generator)
         self._steps = max(OPS_PER_CALL // max(len(problem.graph), 1), 1)
-        devices = len(problem.cluster)
-        self._walk = Walk(
-            np.zeros(1, STATE), np.array(evaluations.best[None], np.uint32), np.array(evaluations.best, np.uint32),
-            np.zeros(self._steps, ENTRY), problem.cluster.memory_bytes.copy(), np.zeros(1), np.zeros((1, devices)),
-            np.zeros((0, devices)),
-        )  # fmt: skip
+        self._walk = Walk.of(problem, evaluations.best, self._steps)
+        evaluator = evaluations.evaluator
+        # a class made of the simulator may evaluate otherwise
+        self._simulator = evaluator if type(evaluator) is Simulator else None
+        self._work = None if self._simulator is None else Work.of(problem, self._simulator.costs.op_seconds)
         self.energy = evaluations.incumbent.value
 
     @property
@@ -69,30 +64,25 @@ class LocalSearch:
 
     def take_steps(self, schedule: Schedule, left: int) -> None:
         """Take some steps, for a fraction of a second and at most `left` simulations."""
-        evaluator = self.evaluations.evaluator
-        if self._at_once == 1 and type(evaluator) is Simulator:  # a class made of it may evaluate otherwise
-            self._take_compiled_steps(evaluator, schedule, min(self._steps, left))
-        else:
-            self._take_step(schedule, min(self._at_once, left))
-
-    def _take_compiled_steps(self, simulator: Simulator, schedule: Schedule, steps: int) -> None:
-        evaluations, walk = self.evaluations, self._walk
+        if self._simulator is None or self._work is None:
+            self._take_step(schedule)
+            return
+        evaluations, walk, tables = self.evaluations, self._walk, self._moves.tables
         walk.state["simulations"], walk.state["least_energy"] = evaluations.simulations, evaluations.incumbent.value
-        take_steps(*simulator.for_compiled_code(), self._moves.tables, schedule, walk, self.generator, steps)
+        problem = self._simulator.for_compiled_code()
+        take_steps(*problem, tables, self._work, schedule, walk, self.generator, min(self._steps, left))
         state = walk.state[0]
+        self._simulator.simulations += int(state["simulations"]) - evaluations.simulations
         evaluations.simulations = int(state["simulations"])
         evaluations.incumbent.offer(walk.best.astype(np.int64), state["least_energy"])
         evaluations.curve += walk.curve[: state["better"]].tolist()
 
-    def _take_step(self, schedule: Schedule, count: int) -> None:
-        proposals = np.array([self._moves.propose(self.current) for _ in range(count)])
-        ceilings = np.full(count, self.energy)
+    def _take_step(self, schedule: Schedule) -> None:
+        proposal, ceiling = self._moves.propose(self.current), self.energy
         warmth = temperature(schedule, self.evaluations.simulations)
-        if warmth > 0:
-            ceilings += warmth * self.generator.standard_exponential(count)
-        found = self.evaluations.energies_below(proposals, ceilings, count)
-        for proposal, energy in zip(proposals, found.tolist(), strict=True):
-            self.in_vain = 0 if energy < self.energy else self.in_vain + 1
-            if np.isfinite(energy):
-                self.current, self.energy = proposal, energy
-                break
+        if warmth > 0.0:
+            ceiling += warmth * self.generator.standard_exponential()
+        found = self.evaluations.energy_below(proposal, ceiling)
+        self.in_vain = 0 if found < self.energy else self.in_vain + 1
+        if np.isfinite(found):
+            self.current, self.energy = proposal, found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -9,8 +10,10 @@ import numpy as np
 from envs.simulation.blueprint import Blueprint, Indices, Records
 from envs.simulation.compiled import compiled_with_generator, inlined
 from envs.simulation.engine import Run, time_placements
-from graphs.op_graph import Floats
+from graphs.op_graph import Floats, Ints
+from graphs.problem import Problem
 from placers.search.evaluations import log_seconds, overflow
+from placers.search.idling import Work, add_up, allow_idling, follow_move, keep_move
 from placers.search.moves import MoveTables, move, take_back
 
 STATE = np.dtype(
@@ -47,6 +50,15 @@ class Walk(NamedTuple):
     peak_bytes: Floats  # (1, devices) scratch
     no_peaks: Floats  # (0, devices), for timing without memory
 
+    @classmethod
+    def of(cls, problem: Problem, placement: Ints, steps: int) -> Walk:
+        """A search at a placement, (units,), with room for so many steps."""
+        devices = len(problem.cluster)
+        return cls(
+            np.zeros(1, STATE), placement[None].astype(np.uint32), placement.astype(np.uint32), np.zeros(steps, ENTRY),
+            problem.cluster.memory_bytes.copy(), np.zeros(1), np.zeros((1, devices)), np.zeros((0, devices)),
+        )  # fmt: skip
+
 
 @inlined
 def temperature(schedule: Schedule, simulations: int) -> float:
@@ -59,16 +71,17 @@ def temperature(schedule: Schedule, simulations: int) -> float:
 
 @compiled_with_generator
 def take_steps(
-    blueprint: Blueprint, run: Run, tables: MoveTables, schedule: Schedule, walk: Walk,
+    blueprint: Blueprint, run: Run, tables: MoveTables, work: Work, schedule: Schedule, walk: Walk,
     generator: np.random.Generator, steps: int,
 ) -> None:  # fmt: skip
     """Take some steps, of one simulation each, or fewer if patience is over before.
 
-    Most changes of a good placement are too slow to be kept whatever memory they take. Only the others are timed a
-    second time, with memory.
+    Most changes of a good placement are too slow to be kept whatever memory they take, and their simulations are given
+    up as soon as that is known. Only the others are timed a second time, with memory.
     """
     state, placement = walk.state[0], walk.placement[0]
     state.better = 0
+    add_up(work, placement)
     for _ in range(steps):
         if state.in_vain >= schedule.patience:
             break
@@ -77,7 +90,10 @@ def take_steps(
         warmth = temperature(schedule, state.simulations)
         if warmth > 0.0:
             ceiling += warmth * generator.standard_exponential()
-        time_placements(blueprint, walk.placement, run, walk.seconds, walk.no_peaks)
+        follow_move(work, tables, placement, changed)
+        walk.seconds[0] = np.inf
+        if allow_idling(work, math.exp(ceiling), run.may_idle):
+            time_placements(blueprint, walk.placement, run, walk.seconds, walk.no_peaks)
         state.simulations += 1
         found, penalty = log_seconds(walk.seconds[0]), 0.0
         if found <= ceiling:
@@ -91,6 +107,7 @@ def take_steps(
         if found > ceiling:
             take_back(tables, placement, changed)
             continue
+        keep_move(work)
         state.energy = found
         if found < state.least_energy:
             state.least_energy = found
@@ -100,3 +117,5 @@ def take_steps(
                 walk.curve[state.better].simulations = state.simulations
                 walk.curve[state.better].seconds = walk.seconds[0]
                 state.better += 1
+    for device in range(len(run.may_idle)):
+        run.may_idle[device] = np.inf

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from envs.objectives import Evaluator
-from graphs.op_graph import Floats, Ints
+from graphs.op_graph import Ints
 from graphs.problem import Problem
 
 REGION = 10
@@ -70,49 +70,36 @@ class PlainMoves:
 class PlainAnnealing:
     """A placement that changes by random moves, each simulated and then kept or not."""
 
-    def __init__(
-        self, evaluator: Evaluator, placement: Ints, generator: np.random.Generator, budget: int, at_once: int = 1
-    ) -> None:
+    def __init__(self, evaluator: Evaluator, placement: Ints, generator: np.random.Generator, budget: int) -> None:
         """It begins with a placement, (units,), which takes one of the simulations of the budget."""
-        self._evaluator, self._generator, self._budget, self._at_once = evaluator, generator, budget, at_once
+        self._evaluator, self._generator, self._budget = evaluator, generator, budget
         self._moves = PlainMoves(evaluator.problem, generator)
         self.placement, self.best, self.least_energy = placement, placement, np.inf
         self.simulations, self.in_vain = 1, 0
         self.curve: list[tuple[int, float]] = []
-        self.energy = float(self._energies(placement[None], np.zeros(1, int))[0])
+        self.energy = self._energy(placement)
 
     def run(self, hot: float, cold: float, until: int | None = None) -> None:
         """Try changes until so many simulations are made; all are kept that are no worse if `hot` is 0."""
-        until = self._budget if until is None else until
-        while self.simulations < until:
-            count = min(self._at_once, self._budget - self.simulations)
-            proposals = np.array([self._moves.propose(self.placement) for _ in range(count)])
-            ceilings = np.full(count, self.energy)
+        while self.simulations < (self._budget if until is None else until):
+            proposal, ceiling = self._moves.propose(self.placement), self.energy
             if hot > 0:
                 temperature = hot * (cold / hot) ** (self.simulations / self._budget)
-                ceilings += temperature * self._generator.exponential(size=count)
-            seconds = self._evaluator.seconds(proposals, threads=count)
-            self.simulations += count
-            found = np.full(count, np.inf)
-            fast = np.flatnonzero(np.log(np.maximum(seconds, 1e-30)) <= ceilings)
-            if len(fast):
-                found[fast] = self._energies(proposals[fast], fast - count + 1)
-            for proposal, energy, ceiling in zip(proposals, found, ceilings, strict=True):
-                self.in_vain = 0 if energy < self.energy else self.in_vain + 1
-                if energy <= ceiling:
-                    self.placement, self.energy = proposal, float(energy)
-                    break
+                ceiling += temperature * self._generator.exponential()
+            seconds = self._evaluator.seconds(proposal[None])[0]
+            self.simulations += 1
+            found = self._energy(proposal) if np.log(max(seconds, 1e-30)) <= ceiling else np.inf
+            self.in_vain = 0 if found < self.energy else self.in_vain + 1
+            if found <= ceiling:
+                self.placement, self.energy = proposal, found
 
-    def _energies(self, placements: Ints, when: Ints) -> Floats:
-        outcomes = self._evaluator.run_batch(placements)
-        memory_bytes = self._evaluator.problem.cluster.memory_bytes
-        ratio = np.maximum(outcomes.peak_bytes, 1.0) / np.maximum(memory_bytes, 1.0)
-        overflow = np.log(np.maximum(ratio, 1.0)).sum(axis=-1)
-        found: Floats = np.log(np.maximum(outcomes.step_seconds, 1e-30))
-        found += np.where(overflow > 0, OVERFLOW * (1.0 + overflow), 0.0)
-        for index in np.flatnonzero(found < self.least_energy).tolist():
-            if found[index] < self.least_energy:
-                self.best, self.least_energy = placements[index], float(found[index])
-                if outcomes.fits[index]:
-                    self.curve.append((self.simulations + int(when[index]), float(outcomes.step_seconds[index])))
+    def _energy(self, placement: Ints) -> float:
+        outcome = self._evaluator.run_batch(placement[None]).of(0)
+        ratio = np.maximum(outcome.peak_bytes, 1.0) / np.maximum(self._evaluator.problem.cluster.memory_bytes, 1.0)
+        overflow = float(np.log(np.maximum(ratio, 1.0)).sum())
+        found = float(np.log(max(outcome.step_seconds, 1e-30))) + (OVERFLOW * (1.0 + overflow) if overflow > 0 else 0.0)
+        if found < self.least_energy:
+            self.best, self.least_energy = placement, found
+            if outcome.fits:
+                self.curve.append((self.simulations, outcome.step_seconds))
         return found

@@ -37,15 +37,13 @@ def problem_of(ops: int, seed: int, devices: int, memory: float, bound: bool) ->
     return Problem(graph, cluster)
 
 
-def searched(
-    problem: Problem, first: Ints, seed: int, schedule: Schedule, at_once: int = 1, other: bool = False
-) -> LocalSearch:
+def searched(problem: Problem, first: Ints, seed: int, schedule: Schedule, other: bool = False) -> LocalSearch:
     """A search that has used its budget."""
     evaluations = Evaluations(problem, first)
     if other:
         evaluations.evaluator = OtherEvaluator(problem)
     evaluations.energies(first[None])
-    search = LocalSearch(problem, np.random.default_rng(seed), evaluations, at_once)
+    search = LocalSearch(problem, np.random.default_rng(seed), evaluations)
     while evaluations.simulations < BUDGET and search.in_vain < schedule.patience:
         search.take_steps(schedule, BUDGET - evaluations.simulations)
     return search
@@ -65,16 +63,15 @@ def assert_same(search: LocalSearch, plain: PlainAnnealing) -> None:
 @given(
     ops=some.integers(2, 40), seed=some.integers(0, 99), devices=some.integers(1, 4), bound=some.booleans(),
     memory=some.sampled_from([1e9, 300.0, 60.0]), hot=some.sampled_from([0.0, 0.002, 0.5]), other=some.booleans(),
-    at_once=some.integers(1, 2),
 )  # fmt: skip
 def test_it_equals_plain_python(
-    ops: int, seed: int, devices: int, bound: bool, memory: float, hot: float, other: bool, at_once: int
+    ops: int, seed: int, devices: int, bound: bool, memory: float, hot: float, other: bool
 ) -> None:
     problem = problem_of(ops, seed, devices, memory, bound)
     first = random_placements(problem, np.random.default_rng(seed), 1)[0]
-    search = searched(problem, first, seed, Schedule(hot, hot / 10, BUDGET), at_once, other)
+    search = searched(problem, first, seed, Schedule(hot, hot / 10, BUDGET), other)
     generator = np.random.default_rng(seed)
-    plain = PlainAnnealing(Simulator(problem), first, generator, BUDGET, at_once)
+    plain = PlainAnnealing(Simulator(problem), first, generator, BUDGET)
     plain.run(hot, hot / 10)
     assert_same(search, plain)
     assert search.generator.bit_generator.state == generator.bit_generator.state
