@@ -12,6 +12,7 @@ from rich.table import Table
 from tqdm import tqdm
 
 from tests.benchmarks import (
+    command_seconds,
     environment_share,
     environment_speed,
     first_call,
@@ -24,7 +25,7 @@ from tests.benchmarks.figures import Figure
 
 BENCHMARKS: tuple[Callable[[], Iterator[Figure]], ...] = (
     simulator_speed.measure, given_order.measure, retiming.measure, first_call.measure, environment_speed.measure,
-    environment_share.measure, search_speed.measure,
+    environment_share.measure, search_speed.measure, command_seconds.measure,
 )  # fmt: skip
 
 
