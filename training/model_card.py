@@ -7,7 +7,7 @@ from pathlib import Path
 from jinja2 import StrictUndefined, Template
 
 from placers.learned.lookup import trainer_of
-from placers.learned.policy_file import Meta
+from placers.learned.policy_meta import Meta
 from training.recipe import Recipe
 
 TEMPLATE = Path(__file__).resolve().parent / "card.md.j2"

@@ -14,7 +14,8 @@ from torch import Tensor
 
 from graphs.foundation.errors import InputError
 from graphs.foundation.files import locked, named_if_refused, write_whole
-from placers.learned.policy_file import META, Meta, save_policy
+from placers.learned.policy_file import save_policy
+from placers.learned.policy_meta import META, Meta
 from training.checkpoint import TRAINER, updates_in
 from training.metrics_file import METRICS, TENSORBOARD
 from training.model_card import model_card

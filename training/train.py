@@ -13,7 +13,7 @@ from graphs.foundation.progress import progress_bar
 from graphs.problem import Problem
 from placers.learned.learned_placer import LearnedPlacer
 from placers.learned.lookup import learned_placers, trainer_of
-from placers.learned.policy_file import Meta
+from placers.learned.policy_meta import Meta
 from training.checkpoint import restore_trainer, save_trainer
 from training.metrics_file import appended_metrics
 from training.ppo import PpoTrainer

@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -24,10 +25,12 @@ from graphs.problem import Problem
 from placers import default
 from placers.contract.placer import Placer
 from placers.learned.lookup import placer_of
-from placers.learned.policy_file import load_meta, save_policy
-from training.finetune import FineTuned
+from placers.learned.policy_meta import load_meta
 from training.problem_sets import load_problems
 from training.recipe import load_recipe
+
+if TYPE_CHECKING:
+    from training.finetune import FineTuned
 
 DEFAULT = "default"  # the released policy
 PLAN, PROBLEM = "best.plan.json", "best.problem.json"  # of fine-tuning, in the run folder
@@ -111,6 +114,8 @@ def _save_tuned(run: Path, folder: Path, tuned: FineTuned, evaluation: Evaluatio
 
     For that the older ones are removed first, and an evaluation comes last.
     """
+    from placers.learned.policy_file import save_policy  # imported late: with torch, which a refusal does not wait for
+
     folder.mkdir(exist_ok=True)
     for older in (run / PLAN, folder / "evaluation.json"):
         older.unlink(missing_ok=True)

@@ -172,12 +172,13 @@ def place(
 
     """
     from evaluation.commands.load_placer import load_placer
-    from evaluation.commands.problems import problem_of
+    from evaluation.commands.problems import asked_problems
     from evaluation.simulated_plan import SimulatedPlan
 
     check_writable(out, endings=PLANS, inputs=[graph, cluster])
+    asked = asked_problems([graph], [cluster] if cluster else [], objective=objective, **options)
     chosen = load_placer(placer)
-    problem = problem_of(graph, cluster, objective=objective, **options)
+    (problem,) = asked()
     placed = SimulatedPlan.by(chosen, problem, seed=seed, budget=budget)
     if out is not None:
         placed.save(Path(out))

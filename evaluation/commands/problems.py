@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
@@ -18,6 +18,7 @@ from graphs.grouping import tie_ops
 from graphs.load import check_graphs, load_cluster, load_clusters, load_graph, load_suite, problem_in_file
 from graphs.op_graph import OpGraph
 from graphs.problem import STEP_TIME, Problem, check_optimizer
+from graphs.suites import suite_specs
 
 if TYPE_CHECKING:
     from evaluation.commands.arguments import ClusterLike, CostModelLike, GraphLike, Groups, ProblemOptions
@@ -41,11 +42,11 @@ def problem_of(
     and gives itself what its ops hold and how long they take. Raises InputError, before anything is captured, for
     arguments that no problem can be made of.
     """
-    (problem,) = problems_of([graph], [cluster] if cluster else [], objective=objective, **options)
+    (problem,) = asked_problems([graph], [cluster] if cluster else [], objective=objective, **options)()
     return problem
 
 
-def problems_of(
+def asked_problems(
     graphs: Sequence[GraphLike],
     clusters: Sequence[ClusterLike] = (),
     *,
@@ -54,22 +55,31 @@ def problems_of(
     optimizer: str = AUTO,
     cost_model: CostModelLike = AUTO,
     objective: str = STEP_TIME,
-) -> list[Problem]:
-    """The problems of a suite, or every graph on every cluster, as `problem_of` makes them."""
+) -> Callable[[], list[Problem]]:
+    """What makes the problems of a suite, or every graph on every cluster, as `problem_of` does.
+
+    All that can be refused is refused here. What takes long comes when the result is called, so that a verb can refuse
+    other arguments first, such as a placer, and refuses these before it loads a policy, with seconds of imports.
+    """
     if optimizer != AUTO:
         check_optimizer(optimizer)
     load_objective(objective)  # refused here if there is no such objective
     check_cost_model(cost_model)
     found = load_clusters(clusters)
+    suite_specs(suite)
     check_graphs([graph for graph in graphs if not isinstance(graph, tuple)])
     tied = tied_into(groups)
-    if suite:
-        problems = load_suite(suite, groups=tied, optimizer=OPTIMIZER if optimizer == AUTO else optimizer)
-    else:
-        problems = [each for graph in graphs for each in _on_clusters(graph, found, groups, tied, optimizer)]
-    # A workload on its own devices has its times already.
-    done = [p if cost_model == AUTO and p.op_seconds is not None else timed(p, cost_model) for p in problems]
-    return [replace(problem, objective=objective) for problem in done]
+
+    def problems() -> list[Problem]:
+        if suite:
+            made = load_suite(suite, groups=tied, optimizer=OPTIMIZER if optimizer == AUTO else optimizer)
+        else:
+            made = [each for graph in graphs for each in _on_clusters(graph, found, groups, tied, optimizer)]
+        # A workload on its own devices has its times already.
+        done = [p if cost_model == AUTO and p.op_seconds is not None else timed(p, cost_model) for p in made]
+        return [replace(problem, objective=objective) for problem in done]
+
+    return problems
 
 
 def graph_of(graph: GraphLike, *, groups: int | None = None, training: bool = True) -> OpGraph:

@@ -100,7 +100,7 @@ def compare(
 
     """
     from evaluation.commands.load_placer import chosen_placers, classical_placers
-    from evaluation.commands.problems import problems_of
+    from evaluation.commands.problems import asked_problems
     from evaluation.compare import check_settings
     from evaluation.compare import compare as run
 
@@ -111,13 +111,13 @@ def compare(
     seeds, workers = range(options["seeds"]), options["workers"]
     journal, plans = path_or_none(options["journal"]), path_or_none(options["plans"])
     check_settings(seeds=seeds, workers=workers, journal=journal, plans=plans)
-    chosen = chosen_placers(placers, classical_placers())
-    problems = problems_of(
+    asked = asked_problems(
         graphs, clusters, suite=suite, groups=options["groups"], optimizer=options["optimizer"],
         cost_model=options["cost_model"], objective=options["objective"],
     )  # fmt: skip
+    chosen = chosen_placers(placers, classical_placers())
     return run(
-        chosen, problems, budget=budget, seeds=seeds, workers=workers, robust=options["robust"], journal=journal,
+        chosen, asked(), budget=budget, seeds=seeds, workers=workers, robust=options["robust"], journal=journal,
         plans=plans,
     )  # fmt: skip
 
@@ -146,6 +146,9 @@ def train(
         resume: resume the run in the folder.
 
     """
+    from training.recipe import load_recipe
+
+    load_recipe(recipe, set)  # refused here, and not after seconds of importing what trains it
     from training.seeds import train_runs
 
     return train_runs(recipe, path_or_none(out), seed=seed, seeds=seeds, changes=set, resume=resume)

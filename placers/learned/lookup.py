@@ -38,7 +38,7 @@ def placer_of(what: str | Path, **knobs: int) -> Placer:
     ):
         placer: Placer = by_name.build("placers", what)
         return placer
-    from placers.learned.policy_file import META, load_meta  # with torch, a second to import
+    from placers.learned.policy_meta import META, load_meta  # with numba; names need none
 
     name = load_meta(Path(what)).placer
     if not trainer_of(name):

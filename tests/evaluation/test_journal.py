@@ -24,7 +24,8 @@ from evaluation.record import Record
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
 from placers.contract.placer import Placer
-from placers.learned.policy_file import load_meta, save_policy
+from placers.learned.policy_file import save_policy
+from placers.learned.policy_meta import load_meta
 from placers.learned.sequential.policy import SequentialPolicy
 from tests.evaluation.some_placers import Alternating
 from tests.oracle.toys import toy_cluster, toy_graph

@@ -59,6 +59,23 @@ def test_a_graph_file_is_shown_placed_simulated_and_compared_on_without_torch(gr
     assert not imported("compare", graph, "--placers", "heft,metis", "--journal", journal) & unneeded
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["place", "nonsense"],
+        ["place", "nowhere.graph.json"],
+        ["place", "x.graph.json", "--placer", "nowhere"],
+        ["place", "rnnlm", "--cluster", "p1000"],
+        ["evaluate", "nowhere"],
+        ["finetune", "nowhere", "rnnlm"],
+        ["train", "nowhere"],
+        ["report", "nowhere"],
+    ],
+)
+def test_what_does_not_exist_is_refused_without_torch(arguments: list[str]) -> None:
+    assert not imported(*arguments, code=2) & NETWORKS
+
+
 def test_the_released_policy_places_a_graph_file_with_torch_alone(graph: str) -> None:
     found = imported("place", graph, "--placer", "default", "--budget", "0")
     assert "torch" in found

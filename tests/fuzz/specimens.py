@@ -25,7 +25,8 @@ from graphs.graph_file import save_graph
 from graphs.grouping import tie_ops
 from graphs.load import load_cluster
 from placers.learned.gdp.policy import OneShotPolicy
-from placers.learned.policy_file import Meta, save_policy
+from placers.learned.policy_file import save_policy
+from placers.learned.policy_meta import Meta
 from tests.fuzz.mutations import BYTES, GZIP, JSON, ONNX, TEXT, TOML, Mutation
 from tests.fuzz.uses import (
     CLUSTER,

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from placers import default
-from placers.learned.policy_file import Meta, save_policy
+from placers.learned.policy_file import save_policy
+from placers.learned.policy_meta import Meta
 from placers.learned.sequential.decoder_features import FEATURES
 from placers.learned.sequential.policy import SequentialPolicy
 from training.recipe import ProblemSet, Recipe

@@ -23,7 +23,8 @@ from placers.learned.placeto.network import Aggregator, PlacetoEncoder
 from placers.learned.placeto.placer import build
 from placers.learned.placeto.policy import PlacetoPolicy
 from placers.learned.placeto.states import ANCESTOR, DESCENDANT, PARALLEL, Relatives, States
-from placers.learned.policy_file import META, Meta, save_policy
+from placers.learned.policy_file import save_policy
+from placers.learned.policy_meta import META, Meta
 from tests.oracle.toys import Toy, random_graph, toy_cluster, toy_graph
 
 SHAPES = ("placeto:devices=3,rounds=3", "placeto:rounds=3", "placeto:devices=3,width=5,rounds=2,mean=true")

@@ -18,7 +18,8 @@ from placers.learned.batch import Batch
 from placers.learned.features import DEVICE_FEATURES, UNIT_FEATURES, Observation, observe
 from placers.learned.gdp.placer import build as build_gdp
 from placers.learned.gdp.policy import OneShotPolicy, candidates, made_to_fit
-from placers.learned.policy_file import Meta, load_policy, save_policy
+from placers.learned.policy_file import load_policy, save_policy
+from placers.learned.policy_meta import Meta
 from tests.oracle.toys import random_graph, toy_cluster, toy_graph
 
 NETWORK = "graphsage_transformer:width=16,sage_layers=1,transformer_layers=1,heads=2"

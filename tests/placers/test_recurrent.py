@@ -24,7 +24,8 @@ from placers.learned.hdp.placer import build as build_hdp
 from placers.learned.hdp.policy import HdpAction, HdpPolicy
 from placers.learned.learned_placer import LearnedPlacer
 from placers.learned.op_sequence import OpSequence, Sequences
-from placers.learned.policy_file import Meta, save_policy
+from placers.learned.policy_file import save_policy
+from placers.learned.policy_meta import Meta
 from tests.oracle.toys import random_graph, toy_cluster, toy_graph
 
 SPECS = {

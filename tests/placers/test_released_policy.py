@@ -9,7 +9,7 @@ from graphs.problem import Problem
 from graphs.splits import split
 from graphs.suites import KEPT_ASIDE
 from placers import default
-from placers.learned.policy_file import load_meta
+from placers.learned.policy_meta import load_meta
 from training.recipe import load_recipe
 
 

@@ -18,7 +18,8 @@ from graphs.op_graph import Floats, Ints
 from graphs.problem import Problem
 from placers.learned.gdp.placer import build as build_gdp
 from placers.learned.gdp.policy import OneShotPolicy
-from placers.learned.policy_file import Meta, load_policy, save_policy
+from placers.learned.policy_file import load_policy, save_policy
+from placers.learned.policy_meta import Meta
 from placers.learned.sequential.decoder_features import FEATURES
 from placers.learned.sequential.encoder import attend
 from placers.learned.sequential.layout import interchangeable

@@ -12,7 +12,8 @@ from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
 from placers.learned.lookup import learned_placers, placer_of
-from placers.learned.policy_file import Meta, save_policy
+from placers.learned.policy_file import save_policy
+from placers.learned.policy_meta import Meta
 from placers.learned.sequential.decoder_features import FEATURES
 from placers.learned.sequential.policy import SequentialPolicy
 from tests.oracle.toys import random_graph, toy_cluster

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from envs.prepared_problem import PreparedProblem
 from envs.simulation.simulator import Simulator
 from graphs.problem import Problem
-from placers.learned.policy_file import Meta
+from placers.learned.policy_meta import Meta
 from placers.learned.sequential.layout import Layout, renamed_by_use
 from placers.learned.sequential.policy import SequentialPolicy
 from placers.learned.settings import Imitation, Ppo

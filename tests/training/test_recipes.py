@@ -13,7 +13,7 @@ from envs.simulation.simulator import Outcome
 from evaluation.commands.command_line import run
 from graphs.foundation.errors import InputError, UserCodeError
 from graphs.graph_file import save_graph
-from placers.learned.policy_file import load_meta
+from placers.learned.policy_meta import load_meta
 from placers.learned.settings import EpisodeRules, Ppo
 from tests.oracle.toys import random_graph
 from training import problem_sets as module

@@ -20,7 +20,7 @@ from evaluation.studies.problems import captured_problems, training_problems
 from graphs.problem import Problem
 from graphs.splits import split
 from placers.contract.placer import Placer
-from placers.learned.policy_file import load_meta
+from placers.learned.policy_meta import load_meta
 from placers.learned.sequential.policy import HIGHEST_FILL, SequentialPolicy
 from training.checkpoint import TRAINER
 

@@ -21,7 +21,7 @@ from evaluation.studies.released.parts import BEST, BEST_CHEAP, CHEAP, FEW, GREE
 from evaluation.studies.trainings import runs
 from evaluation.studies.trainings.runs import CLUSTERS, SPECIAL, SUITES, TrainingsSize, special_names
 from graphs.suites import OTHER_CLUSTERS
-from placers.learned.policy_file import load_meta
+from placers.learned.policy_meta import load_meta
 
 OWN = {GREEDY: GREEDY, BEST: BEST}  # the released policy's names in records
 SPECIAL_NAMES = {GREEDY: "specialist, greedy", BEST: "specialist, best"}  # a specialist's names in records of both

@@ -14,7 +14,7 @@ from evaluation.studies.problems import Problems, problems_of, training_problems
 from evaluation.studies.released.parts import BEST, CHEAP, FEW, GREEDY, GROUPS, PROFILES, problems_of_part
 from graphs.suites import heldout
 from placers import default
-from placers.learned.policy_file import META, load_meta
+from placers.learned.policy_meta import META, load_meta
 from training.recipe import Recipe, load_recipe
 
 CLUSTERS = ("p100:devices=2", "p100:devices=4", "p100:devices=8", "cpu_gpu:gpus=2")  # that have a specialist
