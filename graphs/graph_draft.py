@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
-from graphs.op_graph import OpGraph
+from graphs.op_graph import Call, OpGraph
 
 Value = TypeVar("Value", bound=Hashable)  # a value of the model: a node, or a name
 
@@ -24,18 +24,26 @@ class GraphDraft(Generic[Value]):
         self._kinds: list[str] = []
         self._costs: list[tuple[float, float, float]] = []  # FLOP, bytes accessed, output bytes
         self._group: list[int] = []
+        self._calls: list[Call | None] = []
         self._edges: set[tuple[int, int]] = set()
         self._weight_uses: set[tuple[int, int]] = set()
 
     def add_op(
-        self, name: str, kind: str, costs: tuple[float, float, float], read: Iterable[Value], written: Iterable[Value]
+        self,
+        name: str,
+        kind: str,
+        costs: tuple[float, float, float],
+        read: Iterable[Value],
+        written: Iterable[Value],
+        call: Call | None = None,
     ) -> None:
-        """An op with its FLOP, bytes accessed and output bytes, and the values that it reads and writes."""
+        """An op with its FLOP, bytes accessed and output bytes, the values that it reads and writes, and its call."""
         op = len(self.names)
         self.names[name] = op
         self._kinds.append(kind)
         self._costs.append(costs)
         self._group.append(-1)
+        self._calls.append(call)
         self.op.update(dict.fromkeys(written, op))
         for value in read:
             if value in self.op:
@@ -43,14 +51,22 @@ class GraphDraft(Generic[Value]):
             elif (weight := self._weight_of(value)) is not None:
                 self._weight_uses.add((op, weight))
 
-    def add_part(self, name: str, kind: str, output_bytes: float, read: Sequence[Value], written: Value) -> None:
+    def add_part(
+        self,
+        name: str,
+        kind: str,
+        output_bytes: float,
+        read: Sequence[Value],
+        written: Value,
+        call: Call | None = None,
+    ) -> None:
         """A part of the first value that it reads: an op that costs nothing, tied to that value's op.
 
         So only the part is sent to ops that read it elsewhere.
         """
         base = self.op[read[0]]
         self._group[base] = base if self._group[base] < 0 else self._group[base]
-        self.add_op(name, kind, (0.0, 0.0, output_bytes), read, [written])
+        self.add_op(name, kind, (0.0, 0.0, output_bytes), read, [written], call)
         self._group[-1] = self._group[base]
 
     def add_weight(self, size: float) -> int:
@@ -64,5 +80,5 @@ class GraphDraft(Generic[Value]):
         edges, uses = (np.array(sorted(pairs), np.int64) for pairs in (self._edges, self._weight_uses))
         return OpGraph(
             name, tuple(self.names), tuple(self._kinds), flops, bytes_accessed, output_bytes, edges,
-            weights=np.array(self.weights), weight_uses=uses, group=np.array(self._group, np.int64),
+            weights=np.array(self.weights), weight_uses=uses, group=np.array(self._group, np.int64), calls=tuple(self._calls),
         )  # fmt: skip

@@ -10,7 +10,8 @@ holds the positions of the edges that only order their ops.
 
 A node may hold more: `"measured_seconds": 0.002` on any device, or by name or kind of device, `{"gpu": 0.002, "cpu:0":
 0.03}`; `"devices": ["gpu"]`, the names or kinds of the only devices where the op may run; `"transfer_bytes"`, what
-a transfer of its output moves, if not `output_bytes`, which is what the output occupies. An edge may have a message of
+a transfer of its output moves, if not `output_bytes`, which is what the output occupies; `"call": ["layers.0", "linear",
+0]`, the call of the captured model that the op comes from: module, function, calls of it there before. An edge may have a message of
 its own, `["a", "b", 4096]`, in bytes, in place of its producer's output.
 """
 
@@ -29,7 +30,7 @@ from graphs.foundation.documents import read_document
 from graphs.foundation.errors import InputError, located
 from graphs.foundation.files import write_whole
 from graphs.grouping import MERGED
-from graphs.op_graph import Bools, Floats, Ints, OpGraph
+from graphs.op_graph import Bools, Call, Floats, Ints, OpGraph
 
 VERSION = 1
 ENDINGS = (".graph.json", ".graph.json.gz")
@@ -57,6 +58,7 @@ class Node(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
     measured_seconds: Amount | dict[str, Amount] | None = None  # on any device, or by name or kind of device
     devices: list[str] = []  # names or kinds of those where the op may run; anywhere if empty
     transfer_bytes: Amount | None = None  # what a transfer of the output moves; output_bytes if left out
+    call: Call | None = None  # of the model's code, that the op comes from
 
 
 class GraphFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
@@ -101,15 +103,17 @@ def _content(graph: OpGraph) -> GraphFile:
     columns = zip(
         graph.names, graph.kinds, graph.flops.tolist(), graph.bytes_accessed.tolist(), graph.output_bytes.tolist(),
         graph.phase.tolist(), graph.mirror.tolist(), graph.group.tolist(), _measured(graph),
-        graph.devices or ((),) * len(graph), graph.transfer_bytes.tolist() or [None] * len(graph), strict=True,
+        graph.devices or ((),) * len(graph), graph.transfer_bytes.tolist() or [None] * len(graph),
+        graph.calls or [None] * len(graph), strict=True,
     )  # fmt: skip
     nodes = [
         Node(
             name=name, kind=kind, flops=flops, bytes_accessed=accessed, output_bytes=output,
             phase=PHASES[phase], mirror=None if mirror < 0 else graph.names[mirror],
             group=None if group < 0 else group, measured_seconds=seconds, devices=list(devices), transfer_bytes=sent,
+            call=call,
         )
-        for name, kind, flops, accessed, output, phase, mirror, group, seconds, devices, sent in columns
+        for name, kind, flops, accessed, output, phase, mirror, group, seconds, devices, sent, call in columns
     ]  # fmt: skip
     return GraphFile(
         schema="placelab.graph",
@@ -171,6 +175,7 @@ def _graph(content: GraphFile) -> OpGraph:
         devices=tuple(tuple(node.devices) for node in nodes) if any(node.devices for node in nodes) else (),
         transfer_bytes=_transfer_bytes(nodes),
         edge_bytes=_edge_bytes(content),
+        calls=tuple(node.call for node in nodes),
     )
 
 

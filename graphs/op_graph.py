@@ -9,6 +9,7 @@ from enum import IntEnum
 from functools import cached_property
 from typing import TypeVar
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -32,6 +33,14 @@ class Phase(IntEnum):
     BACKWARD = 1
     UPDATE = 2
     REFRESH = 3  # further users of an updated weight receive its new value
+
+
+class Call(msgspec.Struct, frozen=True, array_like=True):
+    """A call of a function in a model's code: the same whenever the model runs (`graphs/capture/function_calls.py`)."""
+
+    module: str  # the path of the module whose code makes the call, "" for the model itself
+    function: str  # "linear"
+    index: int  # how many calls of this function by this module came before, in the same step
 
 
 SPARSE = ".sparse"  # the end of the kind of a look-up whose table has a sparse gradient
@@ -72,6 +81,7 @@ class OpGraph:
     devices: tuple[tuple[str, ...], ...] = ()  # (ops,) names or kinds of devices an op may run on; () anywhere
     transfer_bytes: Floats = field(default_factory=_no_floats)  # (ops,) what a transfer moves, if not output_bytes
     edge_bytes: Floats = field(default_factory=_no_floats)  # (edges,) bytes of an edge's own message, or NaN
+    calls: tuple[Call | None, ...] = ()  # (ops,) what made each op, if known; () if nothing is known; not of mirrors
 
     def __post_init__(self) -> None:
         for key, neutral in (("phase", 0), ("mirror", -1), ("group", -1), ("measured_seconds", np.nan)):
@@ -81,6 +91,8 @@ class OpGraph:
             object.__setattr__(self, key, _frozen(getattr(self, key), np.float64))
         if not any(self.devices):
             object.__setattr__(self, "devices", ())
+        if not any(self.calls):
+            object.__setattr__(self, "calls", ())
         if np.isnan(self.edge_bytes).all():
             object.__setattr__(self, "edge_bytes", _frozen([], np.float64))
         measured_on = {key: _frozen(seconds, np.float64) for key, seconds in sorted(self.measured_on.items())}
@@ -154,6 +166,12 @@ class OpGraph:
     def occupied_bytes(self) -> Floats:
         """(ops + messages,) bytes that each output and each copy of it, and the copy of each message, occupies."""
         return _frozen(np.concatenate([self.output_bytes, self.moved_bytes[len(self) :]]), np.float64)
+
+    @cached_property
+    def call_of(self) -> tuple[Call | None, ...]:
+        """(ops,) the call in the model's code that each op comes from: of a backward or update op, its mirror's."""
+        own = self.calls or (None,) * len(self)
+        return tuple(call or (own[mirror] if mirror >= 0 else None) for call, mirror in zip(own, self.mirror.tolist(), strict=True))
 
     @cached_property
     def is_training(self) -> bool:
@@ -234,7 +252,7 @@ class OpGraph:
     def _check_lengths(self) -> None:
         ops = len(self.names)
         per_op = ("kinds", *_COSTS, "phase", "mirror", "group", "measured_seconds")
-        given = [key for key in ("devices", "transfer_bytes") if len(getattr(self, key))]
+        given = [key for key in ("devices", "transfer_bytes", "calls") if len(getattr(self, key))]
         lengths = {key: len(getattr(self, key)) for key in (*per_op, *given)}
         lengths |= {f"measured_seconds on {device!r}": len(seconds) for device, seconds in self.measured_on.items()}
         for key, length in lengths.items():

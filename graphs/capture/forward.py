@@ -1,6 +1,6 @@
 """Capture: a PyTorch module becomes an op graph, without computing anything.
 
-`torch.export` traces the module into ATen operations. These rules say which of them are ops, and what they cost:
+Tracing turns the module into ATen operations. These rules say which of them are ops, and what they cost:
 
 - A parameter is not an op but a weight of the ops that read it, once, however many names it has. Inputs, buffers and
   constants are taken to be on every device already: they are small next to weights, gradients and activations.
@@ -15,19 +15,19 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.export import ExportedProgram
 from torch.fx import Node
 from torch.utils._pytree import tree_leaves, tree_map_only
 from torch.utils.flop_counter import flop_registry, sdpa_flop_count
 
+from graphs.capture.program import TracedProgram
 from graphs.capture.tracing import trace
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
@@ -60,7 +60,7 @@ def traced(
     module: nn.Module, args: Sequence[object], kwargs: Mapping[str, object] | None = None, *, name: str
 ) -> Builder:
     """The module, traced, ready to become an op graph; raises as `capture` does."""
-    return Builder(trace(module, tuple(args), dict(kwargs or {}), name=name), module, name)
+    return Builder(trace(module, tuple(args), dict(kwargs or {}), name=name), name)
 
 
 def traced_model(what: str) -> Builder:
@@ -108,9 +108,8 @@ def _described(made: object) -> str:
 class Builder:
     """A traced module, whose nodes become ops, in order, and weights."""
 
-    def __init__(self, program: ExportedProgram, module: nn.Module, name: str) -> None:
+    def __init__(self, program: TracedProgram, name: str) -> None:
         self.program, self.name = program, name
-        self.parameters = dict(module.named_parameters(remove_duplicate=False))
         self.draft = GraphDraft(self.weight_of)
         self.op = self.draft.op
         self.weight: dict[Node, int] = {}  # the weight that a node is, or looks at
@@ -119,7 +118,7 @@ class Builder:
 
     def build(self) -> OpGraph:
         """The op graph; to be called once."""
-        for node in self.program.graph.nodes:
+        for node in self.program.nodes:
             if node in self.live and node.op == "call_function":
                 self._visit(node)
         if not self.draft.names:
@@ -132,13 +131,14 @@ class Builder:
             line = users_line(_FRAME.findall(node.meta.get("stack_trace") or ""), libraries=True)
             at = f" at {line}" if line else ""
             raise InputError(f"{self.name}: the size of the output of {_name(node)!r}{at} depends on data; pad it")
-        base = _viewed(node)
+        base, call = _viewed(node), self.program.calls.get(node)
         if base is None:
             if _tensors(node):
                 costs = _flops(node), _traffic(node), self._used_bytes(node)
-                self.draft.add_op(_name(node), _kind(node), costs, node.all_input_nodes, [node])
+                self.draft.add_op(_name(node), _kind(node), costs, node.all_input_nodes, [node], call)
         elif _tensors(node) and _is_part(node, base) and base in self.op:
-            self.draft.add_part(_name(node), _kind(node), _bytes(_tensors(node)), node.all_input_nodes, node)
+            size = _bytes(_tensors(node))
+            self.draft.add_part(_name(node), _kind(node), size, node.all_input_nodes, node, call)
         elif base in self.op:
             self.op[node] = self.op[base]
         elif (weight := self.weight_of(base)) is not None:
@@ -148,10 +148,9 @@ class Builder:
         """The weight that a node is, or looks at; one that is read for the first time is added."""
         if node in self.weight:
             return self.weight[node]
-        path = self.program.graph_signature.inputs_to_parameters.get(node.name)
-        if path is None:
+        parameter = self.program.parameters.get(node)
+        if parameter is None:
             return None
-        parameter = self.parameters[path]
         if parameter not in self.seen:
             self.seen[parameter] = self.draft.add_weight(_bytes(_tensors(node)))
         return self.seen[parameter]
@@ -164,10 +163,9 @@ class Builder:
         return _bytes([node.meta["val"][i] for i in used])
 
 
-def _live(program: ExportedProgram) -> set[Node]:
+def _live(program: TracedProgram) -> set[Node]:
     """The nodes that the module's outputs depend on; what updates buffers is left out."""
-    outputs = set(program.graph_signature.user_outputs)
-    stack = [node for node in program.graph.output_node().all_input_nodes if node.name in outputs]
+    stack = list(program.outputs)
     live: set[Node] = set()
     while stack:
         node = stack.pop()
@@ -200,7 +198,10 @@ def _is_part(node: Node, base: Node) -> bool:
 
 
 def _tensors(node: Node) -> list[Tensor]:
-    return [value for value in tree_leaves(node.meta.get("val")) if isinstance(value, Tensor)]
+    value = node.meta.get("val")
+    if isinstance(value, Tensor):
+        return [value]
+    return [part for part in tree_leaves(value) if isinstance(part, Tensor)]
 
 
 def _bytes(tensors: Iterable[Tensor]) -> float:
@@ -208,7 +209,7 @@ def _bytes(tensors: Iterable[Tensor]) -> float:
     total = 0.0
     for tensor in tensors:
         shown = [size for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if stride or size == 0]
-        total += float(np.prod(shown, dtype=np.float64)) * tensor.element_size()
+        total += float(math.prod(shown)) * tensor.element_size()
     return total
 
 
@@ -226,15 +227,18 @@ def _traffic(node: Node) -> float:
 
 
 def _flops(node: Node) -> float:
-    args, kwargs = tree_map_only(Node, lambda read: read.meta["val"], (node.args, dict(node.kwargs)))
     packet = getattr(node.target, "overloadpacket", None)
-    if packet is aten.scaled_dot_product_attention:
+    count: Callable[..., Any] | None = flop_registry.get(packet)
+    is_attention, is_grouped = packet is aten.scaled_dot_product_attention, str(packet) in _GROUPED_PRODUCTS
+    if not (count or is_attention or is_grouped):
+        return 0.0
+    args, kwargs = tree_map_only(Node, lambda read: read.meta["val"], (node.args, dict(node.kwargs)))
+    if is_attention:
         query, key, value = (tuple(tensor.shape) for tensor in args[:3])
         heads = query[:-2]  # keys and values may be shared by several heads
         return float(sdpa_flop_count(query, heads + key[-2:], heads + value[-2:]))  # type: ignore[no-untyped-call]
-    if str(packet) in _GROUPED_PRODUCTS:
+    if is_grouped:
         return float(2 * node.meta["val"].numel() * args[0].shape[-1])
-    count: Callable[..., Any] | None = flop_registry.get(packet)
     return float(count(*args, **kwargs, out_val=node.meta["val"])) if count else 0.0
 
 

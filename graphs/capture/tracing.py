@@ -1,4 +1,4 @@
-"""Tracing: PyTorch's exporter turns a module into ATen operations; where it fails, one sentence says why."""
+"""Tracing: a module becomes ATen operations, recorded or exported; where both fail, one sentence says why."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from torch._subclasses.fake_tensor import (
     FakeTensorDeviceMismatchError,
     FakeTensorMode,
 )
-from torch.export import ExportedProgram
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, ShapeEnv
 from torch.utils._pytree import tree_leaves, tree_map_only
 
+from graphs.capture.exporting import export
+from graphs.capture.program import TracedProgram
+from graphs.capture.recording import Unrecorded, record
+from graphs.capture.stand_ins import unchanged
 from graphs.foundation.errors import InputError, UserCodeError
 from graphs.foundation.user_code import frames_of, users_line
 
-aten = torch.ops.aten
-
-# Devices run each of these as one kernel; PyTorch would decompose them into many ops.
-_KEPT_WHOLE = (aten.scaled_dot_product_attention.default, aten.nll_loss_forward.default, aten.silu.default)
+_log = logging.getLogger("placelab")
 
 _NEEDS_VALUES = (GuardOnDataDependentSymNode, DataDependentOutputException, DynamicOutputShapeException)
 _TRACERS_OWN = ("torch._dynamo", "torch._export", "torch._subclasses", "torch.export", "torch.fx")
@@ -39,22 +39,26 @@ _GIVEN = re.compile(r"Unsupported input type <class '(.+?)'>")
 _TENSORS = "tensors, or tuples, lists and dicts of them"
 
 
-def trace(module: nn.Module, args: tuple[object, ...], kwargs: dict[str, object], *, name: str) -> ExportedProgram:
-    """The module's forward pass as ATen operations; nothing is computed.
+def trace(module: nn.Module, args: tuple[object, ...], kwargs: dict[str, object], *, name: str) -> TracedProgram:
+    """The module's forward pass as ATen operations; nothing is computed, and the module stays as it is.
 
+    What cannot be recorded is exported, which takes ten times as long or more; a warning says so.
     Raises UserCodeError, with the user's line, for a module that fails on these inputs, and InputError, with the
     line and the remedy, for one that PyTorch cannot trace.
     """
     with _quiet():
         try:
-            program = torch.export.export(module, args, kwargs, strict=False)
-            decompositions = torch.export.default_decompositions()
-            for op in _KEPT_WHOLE:
-                decompositions.pop(op, None)  # type: ignore[no-untyped-call]
-            decomposed: ExportedProgram = program.run_decompositions(decompositions)
-            return decomposed
-        except (Exception, SystemExit) as error:  # whatever the module's own code or the tracer raises
+            return record(module, args, kwargs)
+        except (Exception, SystemExit) as error:  # whatever the module's own code or the recorder raises
+            reason = _first_line(error)
+            reason = reason if isinstance(error, Unrecorded) else f"{type(error).__name__}: {reason}"
+        try:
+            with unchanged(module):
+                program = export(module, args, kwargs)
+        except (Exception, SystemExit) as error:
             raise _explained(error, module, args, kwargs, name) from error
+    _log.warning("%s: traced by torch.export, which is slow, because it cannot be recorded: %s", name, reason)
+    return program
 
 
 @contextmanager
@@ -73,7 +77,7 @@ def _quiet() -> Iterator[None]:
 def _explained(
     error: BaseException, module: nn.Module, args: tuple[object, ...], kwargs: dict[str, object], name: str
 ) -> InputError:
-    reason = (str(error).strip() or type(error).__name__).partition("\n")[0].rstrip(".")
+    reason = _first_line(error)
     line = users_line(frames_of(error), libraries=True)
     at = f" at {line}" if line else ""
     if returned := _RETURNED.search(reason):
@@ -92,6 +96,10 @@ def _explained(
     if failure is not None:
         return UserCodeError(f"{name}: the module fails on its example inputs: {_described(failure, module)}")
     return InputError(f"{name}: PyTorch cannot trace this module: {reason.partition('. ')[0]}{at}")
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip() or type(error).__name__).partition("\n")[0].rstrip(".")
 
 
 def _failure(module: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]) -> BaseException | None:

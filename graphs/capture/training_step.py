@@ -110,6 +110,7 @@ def forward_pass(step: OpGraph) -> OpGraph:
         **{key: getattr(step, key)[kept] for key in _PER_OP},
         measured_on={device: seconds[kept] for device, seconds in step.measured_on.items()},
         devices=tuple(step.devices[op] for op in kept) if step.devices else (),
+        calls=tuple(step.calls[op] for op in kept) if step.calls else (),
         transfer_bytes=step.transfer_bytes[kept] if len(step.transfer_bytes) else step.transfer_bytes,
         edge_bytes=step.edge_bytes[inside] if len(step.edge_bytes) else step.edge_bytes,
         edges=position[step.edges[inside]],
@@ -276,6 +277,7 @@ def _appended(graph: OpGraph, added: list[Added], edges: list[tuple[int, int]]) 
         mirror=np.append(graph.mirror, mirror),
         group=np.append(graph.group, np.full(len(names), -1)),
         measured_seconds=np.append(graph.measured_seconds, np.full(len(names), np.nan)),
+        calls=(*graph.calls, *[None] * len(names)) if graph.calls else (),
     )
 
 

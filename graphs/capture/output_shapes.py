@@ -1,0 +1,75 @@
+"""Shapes of outputs: PyTorch works out once what an operation on the meta device returns, for operands that are alike.
+
+A model repeats its layers, and for many operations this takes PyTorch milliseconds of Python.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+_Spec = tuple[torch.Size, tuple[int, ...], torch.dtype]
+
+
+class OutputShapes:
+    """Runs operations on tensors of the meta device."""
+
+    def __init__(self) -> None:
+        self._known: dict[Hashable, tuple[type, list[_Spec | None]]] = {}
+
+    def run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """What `func(*args, **kwargs)` returns."""
+        try:
+            key = (func, _described(args), _described(tuple(kwargs.items())))
+        except _NotAlike:
+            return func(*args, **kwargs)
+        if key in self._known:
+            kind, specs = self._known[key]
+            made = [None if spec is None else _made(spec) for spec in specs]
+            return made[0] if kind is Tensor else kind(made)
+        out = func(*args, **kwargs)
+        kind = Tensor if isinstance(out, Tensor) else type(out)
+        outputs = [out] if kind is Tensor else out
+        if kind in (Tensor, tuple, list) and _may_be_made(func) and all(map(_is_plain, outputs)):
+            self._known[key] = kind, [None if each is None else _spec(each) for each in outputs]
+        return out
+
+
+class _NotAlike(Exception):  # noqa: N818
+    """An operand that is not on the meta device, or of which nothing can be said."""
+
+
+def _described(value: Any) -> Hashable:
+    """What the shapes of outputs depend on: 1 and 1.0 are not alike."""
+    if isinstance(value, Tensor):
+        if not value.is_meta or value.layout is not torch.strided:
+            raise _NotAlike
+        return _spec(value)
+    if isinstance(value, (tuple, list)):
+        return tuple([_described(part) for part in value])
+    if isinstance(value, (int, float, bool, str, type(None), torch.dtype, torch.device, torch.memory_format, torch.layout)):
+        return type(value), value
+    raise _NotAlike
+
+
+def _may_be_made(func: Callable[..., Any]) -> bool:
+    """Whether an operation returns new tensors, and no views."""
+    return all(result.alias_info is None for result in func._schema.returns)  # type: ignore[attr-defined]
+
+
+def _is_plain(value: object) -> bool:
+    if not isinstance(value, Tensor):
+        return value is None
+    return value.is_meta and value.layout is torch.strided and value.storage_offset() == 0
+
+
+def _spec(tensor: Tensor) -> _Spec:
+    return tensor.shape, tensor.stride(), tensor.dtype
+
+
+def _made(spec: _Spec) -> Tensor:
+    shape, stride, dtype = spec
+    return torch.empty_strided(shape, stride, dtype=dtype, device="meta")

@@ -1,0 +1,21 @@
+"""TracedProgram: a module as ATen operations, whichever tracer wrote them down."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from torch import nn
+from torch.fx import Node
+
+from graphs.op_graph import Call
+
+
+@dataclass(frozen=True, eq=False)
+class TracedProgram:
+    """One forward pass; the output of each node is in `node.meta["val"]`, a tensor without data, or several."""
+
+    nodes: Sequence[Node]  # each after those that it reads
+    outputs: Sequence[Node]  # what the module returns
+    parameters: Mapping[Node, nn.Parameter]  # the parameter that a node stands for
+    calls: Mapping[Node, Call] = field(default_factory=dict)  # the call in the module's code that a node comes from

@@ -1,0 +1,299 @@
+"""Recording: one run of a module on tensors without data, of which every ATen operation is written down.
+
+What is written is what `torch.export` with its decompositions would write, at a small part of its time. A
+`TorchDispatchMode` sees each operation below autograd, and
+
+- decomposes it by the exporter's table, or as PyTorch does if it is a composite one;
+- writes an operation in place as its functional twin, "add" for "add_": who reads that tensor later reads the twin;
+- leaves everything else as it is.
+
+Not everything can be recorded so: a view that is read after the tensor behind it has changed, values that decide what
+is computed, tensors of other classes than torch.Tensor. `Unrecorded` is raised then, or whatever the module's code
+raises on tensors without data.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.export.decomp_utils import PRESERVED_ATEN_CIA_OPS
+from torch.fx import Graph, Node
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map_only
+
+from graphs.capture.exporting import KEPT_WHOLE, decompositions, exporter_settings
+from graphs.capture.function_calls import FunctionCalls, module_paths
+from graphs.capture.output_shapes import OutputShapes
+from graphs.capture.program import TracedProgram
+from graphs.capture.stand_ins import StandIns, put_into, unchanged
+from graphs.op_graph import Call
+
+aten = torch.ops.aten
+
+_PLAIN = (int, float, complex, bool, str, type(None), torch.dtype, torch.device)  # what may be returned next to tensors
+_PLAIN_TENSORS = (Tensor, nn.Parameter)
+
+
+class Unrecorded(Exception):  # noqa: N818 - no error of the user's
+    """Something that cannot be recorded; the message says what."""
+
+
+def record(module: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]) -> TracedProgram:
+    """The module's forward pass; nothing is computed, and the module stays as it is.
+
+    Raises Unrecorded for what cannot be recorded, and whatever the module raises.
+    """
+    if any(isinstance(part, torch.jit.ScriptModule) for part in module.modules()):
+        raise Unrecorded("a part of it is a ScriptModule")
+    given = [*module.parameters(), *module.buffers(), *tree_leaves((args, kwargs))]
+    for tensor in given:
+        if isinstance(tensor, Tensor) and type(tensor) not in _PLAIN_TENSORS:
+            raise Unrecorded(f"it holds or is given a {type(tensor).__name__}")
+    stand_ins = StandIns(module, (args, kwargs))
+    parameters = list(module.parameters())
+    with unchanged(module), module_paths(module) as paths:
+        calls = _Calls(paths)
+        recorder = Recorder(stand_ins, paths, calls)
+        placed = {recorder.placed(stand_ins(parameter)): parameter for parameter in parameters}
+        args, kwargs = tree_map_only(Tensor, stand_ins, (args, kwargs))
+        put_into(module, stand_ins)
+        below_autograd = torch._C._AutoDispatchBelowAutograd()  # no gradients are prepared, though the code may ask
+        with exporter_settings(), stand_ins.mode(), below_autograd, recorder, calls:
+            outputs = tree_leaves(module(*args, **kwargs))
+    return TracedProgram(list(recorder.graph.nodes), recorder.read(outputs), placed, recorder.calls)
+
+
+class _Calls(FunctionCalls):
+    """The calls of a module whose tensors are stand-ins."""
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: object, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if func == Tensor.data.__set__:  # type: ignore[attr-defined]  # of which no dispatcher hears
+            raise Unrecorded("it assigns to the data of a tensor")
+        return super().__torch_function__(func, types, args, kwargs)
+
+
+class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Writes every operation on tensors into `graph`, an `fx.Graph`."""
+
+    def __init__(self, stand_ins: StandIns, paths: list[str], calls: FunctionCalls) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.graph, self.calls = Graph(), dict[Node, Call]()
+        self._stand_ins, self._paths, self._function_calls = stand_ins, paths, calls
+        self._node: dict[int, tuple[Node, int, int]] = {}  # id of a tensor -> its node, its memory and the version of that
+        self._kept: list[Tensor] = []  # tensors, so that no id is given twice
+        self._shapes = OutputShapes()
+        self._versions: dict[int, int] = {}  # memory -> how often it was written in place
+
+    def __torch_dispatch__(
+        self, func: Any, types: object, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Runs an operation, on tensors without data, and writes it down."""
+        kwargs = kwargs or {}
+        with torch._C.DisableTorchFunction():  # what decompositions call is no call of the module's
+            if func.namespace == "prim":  # what is asked of a tensor, such as its device
+                return func(*args, **kwargs)
+            return self._run(func, args, kwargs)
+
+    def _run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        decomposed = _decomposition(func)
+        if decomposed is not None:
+            with self:
+                out = decomposed(*args, **kwargs)
+            if out is not NotImplemented:
+                self._part_from(args, out, func)
+                return out
+        if func._schema.is_mutable:
+            return self._in_place(func, args, kwargs)
+        reads, reads_by_name = self._mapped(args, self._read), self._mapped(kwargs, self._read)
+        written = func
+        if func is aten.lift_fresh.default:  # of a constant, which in-place operations must not change
+            written = aten.clone.default
+        else:
+            args, kwargs = self._mapped(args, self._stand_in), self._mapped(kwargs, self._stand_in)
+        if self._stand_ins.are_meta and _holds_data(func, kwargs):
+            raise Unrecorded("a model on the meta device makes a tensor on another one")
+        out = self._shapes.run(func, args, kwargs) if self._stand_ins.are_meta else func(*args, **kwargs)
+        if not isinstance(out, (Tensor, tuple, list)):
+            return out  # a question about a tensor
+        name = written.overloadpacket.__name__
+        node = self.graph.create_node("call_function", written, reads, reads_by_name, name=name)
+        self._write(node, out, self._memory_of(args[0]) if _is_view(written) else None)
+        return out
+
+    def _in_place(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        twin, positions = _twin(func)
+        changed = [self._stand_in(args[position]) for position in positions if isinstance(args[position], Tensor)]
+        if twin is None or len(changed) < len(positions):
+            raise Unrecorded(f"{func} changes tensors in a way that is not known here")
+        if any(tensor.is_leaf and tensor.requires_grad for tensor in changed) and torch.is_grad_enabled():
+            raise Unrecorded("a parameter is changed in place")
+        with self:
+            out = twin(*args, **kwargs)
+        results, returned = ([out], changed[0]) if isinstance(out, Tensor) else _split(out, len(func._schema.returns))
+        for tensor, result in zip(changed, results, strict=True):
+            self._replace(tensor, result, func, args, kwargs)
+        return returned
+
+    def _replace(self, tensor: Tensor, new: Tensor, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """From now on, who reads `tensor` reads `new`, which `func` has made of it."""
+        node, memory = self._read(new), self._memory_of(tensor)
+        if torch.Tag.inplace_view in func.tags:  # which changes no value
+            func(*args, **kwargs)
+        else:
+            self._versions[memory] = self._versions.get(memory, 0) + 1
+        if new.shape != tensor.shape or new.dtype != tensor.dtype:
+            raise Unrecorded(f"{func} changes the shape or type of a tensor")
+        self._note(tensor, node, memory)
+
+    # ---- nodes -------------------------------------------------------------------------------------------
+
+    def _write(self, node: Node, out: Any, memory: int | None) -> None:
+        """Note what a node returns; of a view, the memory that it lies in."""
+        node.meta["val"] = out
+        node.meta["nn_module_stack"] = {"": (self._paths[-1], None)}
+        if self._function_calls.current is not None:
+            self.calls[node] = self._function_calls.current
+        if isinstance(out, Tensor):
+            self._note(out, node, memory)
+        elif isinstance(out, (tuple, list)):
+            for position, part in enumerate(out):
+                self._write(self.graph.call_function(operator.getitem, (node, position)), part, memory)
+
+    def _note(self, tensor: Tensor, node: Node, memory: int | None) -> None:
+        memory = len(self._kept) if memory is None else memory
+        self._kept.append(tensor)
+        self._node[id(tensor)] = node, memory, self._versions.get(memory, 0)
+
+    def _memory_of(self, tensor: Tensor) -> int:
+        """A number that a tensor, its views and what it is a view of have in common."""
+        return self._node[id(tensor)][1]
+
+    def _part_from(self, args: tuple[Any, ...], out: Any, func: Any) -> None:
+        """What an operation returns is new, though its decomposition makes views ("unsafe_split"), if it says so."""
+        if not _is_view(func) and func in decompositions():
+            for tensor in out if isinstance(out, (tuple, list)) else [out]:
+                if isinstance(tensor, Tensor) and not any(tensor is argument for argument in args):
+                    self._note(tensor, self._read(tensor), None)
+
+    def placed(self, tensor: Tensor) -> Node:
+        """The node of a tensor that exists already: a stand-in, or a constant."""
+        if id(tensor) not in self._node:
+            node = self.graph.placeholder(f"input_{len(self._node)}")
+            node.meta["val"] = tensor
+            self._note(tensor, node, None)
+        return self._node[id(tensor)][0]
+
+    def read(self, outputs: list[Any]) -> list[Node]:
+        """The nodes of what a module returns. Raises Unrecorded for objects that are neither tensors nor numbers."""
+        for leaf in outputs:
+            if not isinstance(leaf, (Tensor, *_PLAIN)):
+                raise Unrecorded(f"it returns an object of type {type(leaf).__name__}")
+        return [self._read(leaf) for leaf in outputs if isinstance(leaf, Tensor)]
+
+    def _read(self, tensor: Tensor) -> Node:
+        """The node whose output a tensor is now."""
+        tensor = self._stand_in(tensor)
+        if id(tensor) not in self._node:
+            return self.placed(tensor)
+        node, memory, version = self._node[id(tensor)]
+        if self._versions.get(memory, 0) != version:
+            raise Unrecorded("a view of a tensor is read after the tensor has changed in place")
+        return node
+
+    def _stand_in(self, tensor: Tensor) -> Tensor:
+        """The tensor without data that stands for another one: a parameter that was kept elsewhere, or a constant."""
+        if id(tensor) in self._node or tensor in self._stand_ins:
+            return tensor
+        if type(tensor) not in _PLAIN_TENSORS:
+            raise Unrecorded(f"it computes with a {type(tensor).__name__} that no operation has made")
+        return self._stand_ins(tensor)
+
+    def _mapped(self, value: Any, function: Callable[[Tensor], Any]) -> Any:
+        """Arguments with each tensor replaced by what a function makes of it."""
+        if isinstance(value, Tensor):
+            return function(value)
+        if isinstance(value, (tuple, list)):
+            return type(value)([self._mapped(part, function) for part in value])
+        if isinstance(value, dict):
+            return {key: self._mapped(part, function) for key, part in value.items()}
+        return value
+
+
+def _holds_data(func: Any, kwargs: dict[str, Any]) -> bool:
+    """Whether an operation makes a tensor that is not on the meta device; a single number may lie anywhere."""
+    device = kwargs.get("device")
+    if device is None:
+        return _is_factory(func)
+    return torch.device(device).type != "meta"
+
+
+@cache
+def _is_factory(func: Any) -> bool:
+    """Whether an operation makes a tensor of no other one; of a single number does not count."""
+    takes = {str(argument.type) for argument in func._schema.arguments}
+    return func is not aten.scalar_tensor.default and not any("Tensor" in kind for kind in takes)
+
+
+@cache
+def _decomposition(func: Any) -> Callable[..., Any] | None:
+    """How an operation is decomposed, if it is."""
+    if func in KEPT_WHOLE:
+        return None
+    if func in decompositions() and not func._schema.is_mutable:
+        return decompositions()[func]
+    # Batch norm writes its statistics, of which its schema says nothing.
+    if func is aten.native_batch_norm.default or torch.Tag.maybe_aliasing_or_mutating in func.tags:
+        composite = func._can_decompose()
+    else:
+        composite = torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd")
+    return func.decompose if composite and func not in PRESERVED_ATEN_CIA_OPS else None
+
+
+@cache
+def _twin(func: Any) -> tuple[Any, tuple[int, ...]]:
+    """The operation that makes new tensors of those that `func` changes, if it is known, and the positions of these.
+
+    The new tensor is its result, for "add_"; for "_native_batch_norm_legit" they follow its other results.
+    """
+    arguments = func._schema.arguments
+    written = tuple(i for i, each in enumerate(arguments) if each.alias_info is not None and each.alias_info.is_write)
+    name, overload = func._schema.name.partition("::")[2], func._overloadname
+    if func in _TWINS:
+        return _TWINS[func], written
+    if any(arguments[position].kwarg_only for position in written):
+        return None, ()
+    name = name[:-1] if name.endswith("_") and written == (0,) else f"{name}_functional"
+    twin = getattr(getattr(getattr(torch.ops, func.namespace), name, None), overload, None)
+    if torch.Tag.inplace_view in func.tags and not (twin is not None and _is_view(twin)):
+        return None, ()
+    return twin, written
+
+
+@cache
+def _is_view(func: Any) -> bool:
+    """Whether what an operation returns lies in the memory of its first operand."""
+    return any(result.alias_info is not None for result in func._schema.returns)
+
+
+def _split(out: Any, results: int) -> tuple[list[Tensor], Any]:
+    """The new tensors of a twin's outputs, and its other results, as the operation returns them."""
+    return list(out[results:]), out[0] if results == 1 else tuple(out[:results])
+
+
+def _bernoulli(tensor: Tensor, p: float = 0.5, *, generator: torch.Generator | None = None) -> Tensor:
+    drawn: Tensor = aten.bernoulli.p(tensor, p, generator=generator)
+    return drawn
+
+
+_TWINS = {
+    aten.normal_.default: aten.normal_functional.default,
+    aten.bernoulli_.float: _bernoulli,
+    aten.detach_.default: aten.detach.default,
+}

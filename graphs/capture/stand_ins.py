@@ -1,0 +1,85 @@
+"""Stand-ins: a module runs on tensors that have shapes alone, and is afterwards as it was."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from copy import copy
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._pytree import tree_leaves
+
+_CONTAINERS = (dict, OrderedDict, list, set)
+
+
+class StandIns:
+    """Tensors without data, each in place of a tensor of a module or of its inputs.
+
+    On the meta device those of PyTorch, which cost little; else fake ones, which know the device that they stand for.
+    """
+
+    def __init__(self, module: nn.Module, inputs: object) -> None:
+        given = [leaf for leaf in tree_leaves(inputs) if isinstance(leaf, Tensor)]
+        is_meta = all(tensor.is_meta for tensor in (*module.parameters(), *module.buffers(), *given))
+        self.are_meta = is_meta
+        self._fake = None if is_meta else FakeTensorMode(allow_non_fake_inputs=True)
+        self._of: dict[int, Tensor] = {}  # by the id of the tensor
+        self._made: dict[int, Tensor] = {}  # by their own id
+        self._originals: list[Tensor] = []  # kept, so that no id is given twice
+
+    def mode(self) -> AbstractContextManager[object]:
+        """The mode in which operations on the stand-ins run."""
+        return self._fake if self._fake is not None else nullcontext()
+
+    def __call__(self, tensor: Tensor) -> Tensor:
+        """The stand-in of a tensor."""
+        if id(tensor) not in self._of:
+            self._originals.append(tensor)
+            made = self._like(tensor)
+            self._of[id(tensor)] = self._made[id(made)] = made
+        return self._of[id(tensor)]
+
+    def __contains__(self, tensor: Tensor) -> bool:
+        """Whether a tensor is one of them."""
+        return id(tensor) in self._made
+
+    def _like(self, tensor: Tensor) -> Tensor:
+        if self._fake is not None:
+            return self._fake.from_tensor(tensor, static_shapes=True)
+        made = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
+        if isinstance(tensor, nn.Parameter):
+            made = nn.Parameter(made, requires_grad=tensor.requires_grad)
+        vars(made).update(vars(tensor))
+        return made
+
+
+@contextmanager
+def unchanged(module: nn.Module) -> Iterator[None]:
+    """Undoes, at the end, what was done inside to the attributes of a module: parameters, buffers, hooks and others."""
+    saved: list[tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = []
+    for part in module.modules():
+        held = dict(vars(part))
+        saved.append((vars(part), held, {key: copy(value) for key, value in held.items() if type(value) in _CONTAINERS}))
+    try:
+        yield
+    finally:
+        for attributes, held, contents in saved:
+            attributes.clear()
+            attributes.update(held)
+            for key, content in contents.items():
+                container = attributes[key]
+                container.clear()
+                container.extend(content) if isinstance(container, list) else container.update(content)
+
+
+def put_into(module: nn.Module, stand_ins: StandIns) -> None:
+    """Replace the parameters and buffers of a module by their stand-ins, inside of `unchanged`."""
+    for part in module.modules():
+        for held in (part._parameters, part._buffers):
+            for name, tensor in held.items():
+                if tensor is not None:
+                    held[name] = stand_ins(tensor)  # type: ignore[assignment]  # of the same kind
