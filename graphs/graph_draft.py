@@ -80,5 +80,6 @@ class GraphDraft(Generic[Value]):
         edges, uses = (np.array(sorted(pairs), np.int64) for pairs in (self._edges, self._weight_uses))
         return OpGraph(
             name, tuple(self.names), tuple(self._kinds), flops, bytes_accessed, output_bytes, edges,
-            weights=np.array(self.weights), weight_uses=uses, group=np.array(self._group, np.int64), calls=tuple(self._calls),
+            weights=np.array(self.weights), weight_uses=uses, group=np.array(self._group, np.int64),
+            calls=tuple(self._calls),
         )  # fmt: skip

@@ -10,9 +10,9 @@ holds the positions of the edges that only order their ops.
 
 A node may hold more: `"measured_seconds": 0.002` on any device, or by name or kind of device, `{"gpu": 0.002, "cpu:0":
 0.03}`; `"devices": ["gpu"]`, the names or kinds of the only devices where the op may run; `"transfer_bytes"`, what
-a transfer of its output moves, if not `output_bytes`, which is what the output occupies; `"call": ["layers.0", "linear",
-0]`, the call of the captured model that the op comes from: module, function, calls of it there before. An edge may have a message of
-its own, `["a", "b", 4096]`, in bytes, in place of its producer's output.
+a transfer of its output moves, if not `output_bytes`, which is what the output occupies; `"call": ["head", "linear",
+0]`, the call in the captured model that the op comes from: module, function, how many calls of it came before there. An
+edge may have a message of its own, `["a", "b", 4096]`, in bytes, in place of its producer's output.
 """
 
 from __future__ import annotations

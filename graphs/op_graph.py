@@ -171,7 +171,8 @@ class OpGraph:
     def call_of(self) -> tuple[Call | None, ...]:
         """(ops,) the call in the model's code that each op comes from: of a backward or update op, its mirror's."""
         own = self.calls or (None,) * len(self)
-        return tuple(call or (own[mirror] if mirror >= 0 else None) for call, mirror in zip(own, self.mirror.tolist(), strict=True))
+        mirrors = zip(own, self.mirror.tolist(), strict=True)
+        return tuple([call or (own[mirror] if mirror >= 0 else None) for call, mirror in mirrors])
 
     @cached_property
     def is_training(self) -> bool:

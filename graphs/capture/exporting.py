@@ -50,7 +50,7 @@ def _table() -> Any:
 
 @contextmanager
 def exporter_settings() -> Iterator[None]:
-    """What the exporter sets while it traces: code may ask whether it runs, and no backend has operations of its own."""
+    """What the exporter sets while it traces: code may ask whether it runs; no backend has operations of its own."""
     flags = torch.compiler._is_compiling_flag, torch.compiler._is_exporting_flag
     backends = torch.backends.mkldnn, torch.backends.nnpack, torch.backends.cudnn
     set_before = [backend.set_flags(False) for backend in backends]

@@ -235,8 +235,9 @@ def _flops(node: Node) -> float:
     args, kwargs = tree_map_only(Node, lambda read: read.meta["val"], (node.args, dict(node.kwargs)))
     if is_attention:
         query, key, value = (tuple(tensor.shape) for tensor in args[:3])
-        heads = query[:-2]  # keys and values may be shared by several heads
-        return float(sdpa_flop_count(query, heads + key[-2:], heads + value[-2:]))  # type: ignore[no-untyped-call]
+        heads = 1, math.prod(query[:-2])  # keys and values may be shared by several heads
+        shapes = (heads + shape[-2:] for shape in (query, key, value))
+        return float(sdpa_flop_count(*shapes))  # type: ignore[no-untyped-call]
     if is_grouped:
         return float(2 * node.meta["val"].numel() * args[0].shape[-1])
     return float(count(*args, **kwargs, out_val=node.meta["val"])) if count else 0.0

@@ -20,12 +20,11 @@ from graphs.op_graph import Call
 
 
 class FunctionCalls(TorchFunctionMode):
-    """Sees the calls that are made while it is entered, and names them."""
+    """Sees the calls that are made while it is entered, and names them; `run` says what is done with each."""
 
     def __init__(self, paths: Sequence[str]) -> None:
         """`paths` ends in the path of the module whose code runs at any time; `module_paths` gives it."""
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.current: Call | None = None  # the call that runs
+        super().__init__()
         self._paths = paths
         self._made: Counter[tuple[str, str]] = Counter()
 
@@ -34,12 +33,14 @@ class FunctionCalls(TorchFunctionMode):
     ) -> Any:
         """Calls the function; what it calls itself is part of it, and has no name of its own."""
         made = self._paths[-1], function_name(func)
-        self.current = Call(*made, self._made[made])
+        call = Call(*made, self._made[made])
         self._made[made] += 1
-        try:
-            return func(*args, **(kwargs or {}))
-        finally:
-            self.current = None
+        return self.run(call, func, args, kwargs or {})
+
+    def run(self, call: Call, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """What the call returns."""
+        del call  # all are run alike here
+        return function(*args, **kwargs)
 
 
 def function_name(function: Callable[..., Any]) -> str:
@@ -71,7 +72,7 @@ def module_paths(module: nn.Module) -> Iterator[list[str]]:
         finally:
             paths.pop()
 
-    nn.Module.__call__ = called  # type: ignore[method-assign, assignment]
+    nn.Module.__call__ = called  # type: ignore[method-assign]
     try:
         yield paths
     finally:

@@ -12,6 +12,9 @@ import torch
 from torch import Tensor
 
 _Spec = tuple[torch.Size, tuple[int, ...], torch.dtype]
+_ATTRIBUTES = (
+    int, float, bool, str, type(None), torch.dtype, torch.device, torch.memory_format, torch.layout,
+)  # fmt: skip
 
 
 class OutputShapes:
@@ -50,7 +53,7 @@ def _described(value: Any) -> Hashable:
         return _spec(value)
     if isinstance(value, (tuple, list)):
         return tuple([_described(part) for part in value])
-    if isinstance(value, (int, float, bool, str, type(None), torch.dtype, torch.device, torch.memory_format, torch.layout)):
+    if isinstance(value, _ATTRIBUTES):
         return type(value), value
     raise _NotAlike
 

@@ -71,22 +71,26 @@ def record(module: nn.Module, args: tuple[object, ...], kwargs: dict[str, object
 class _Calls(FunctionCalls):
     """The calls of a module whose tensors are stand-ins."""
 
-    def __torch_function__(
-        self, func: Callable[..., Any], types: object, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        if func == Tensor.data.__set__:  # type: ignore[attr-defined]  # of which no dispatcher hears
+    current: Call | None = None  # the one that runs
+
+    def run(self, call: Call, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if function == Tensor.data.__set__:  # type: ignore[attr-defined]  # of which no dispatch mode hears
             raise Unrecorded("it assigns to the data of a tensor")
-        return super().__torch_function__(func, types, args, kwargs)
+        self.current = call
+        try:
+            return function(*args, **kwargs)
+        finally:
+            self.current = None
 
 
 class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Writes every operation on tensors into `graph`, an `fx.Graph`."""
 
-    def __init__(self, stand_ins: StandIns, paths: list[str], calls: FunctionCalls) -> None:
+    def __init__(self, stand_ins: StandIns, paths: list[str], calls: _Calls) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.graph, self.calls = Graph(), dict[Node, Call]()
         self._stand_ins, self._paths, self._function_calls = stand_ins, paths, calls
-        self._node: dict[int, tuple[Node, int, int]] = {}  # id of a tensor -> its node, its memory and the version of that
+        self._node: dict[int, tuple[Node, int, int]] = {}  # id of a tensor -> its node, its memory, the version of it
         self._kept: list[Tensor] = []  # tensors, so that no id is given twice
         self._shapes = OutputShapes()
         self._versions: dict[int, int] = {}  # memory -> how often it was written in place

@@ -63,7 +63,8 @@ def unchanged(module: nn.Module) -> Iterator[None]:
     saved: list[tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = []
     for part in module.modules():
         held = dict(vars(part))
-        saved.append((vars(part), held, {key: copy(value) for key, value in held.items() if type(value) in _CONTAINERS}))
+        contents = {key: copy(value) for key, value in held.items() if type(value) in _CONTAINERS}
+        saved.append((vars(part), held, contents))
     try:
         yield
     finally:

@@ -46,15 +46,14 @@ def trace(module: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]
     Raises UserCodeError, with the user's line, for a module that fails on these inputs, and InputError, with the
     line and the remedy, for one that PyTorch cannot trace.
     """
-    with _quiet():
+    with quiet(), unchanged(module):
         try:
             return record(module, args, kwargs)
         except (Exception, SystemExit) as error:  # whatever the module's own code or the recorder raises
             reason = _first_line(error)
             reason = reason if isinstance(error, Unrecorded) else f"{type(error).__name__}: {reason}"
         try:
-            with unchanged(module):
-                program = export(module, args, kwargs)
+            program = export(module, args, kwargs)
         except (Exception, SystemExit) as error:
             raise _explained(error, module, args, kwargs, name) from error
     _log.warning("%s: traced by torch.export, which is slow, because it cannot be recorded: %s", name, reason)
@@ -62,7 +61,7 @@ def trace(module: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """The exporter's logs, graphs and warnings are dropped; what the module prints goes to stderr."""
     disabled = logging.root.manager.disable
     logging.disable(logging.CRITICAL)

@@ -97,24 +97,20 @@ class _Replay(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def run_forward(self) -> None:
         """Computes every node that an output depends on, and finds the op that each autograd node belongs to."""
-        inputs = self._inputs()
-        for node in self.program.graph.nodes:
+        for node in self.program.nodes:
             if node.op == "placeholder":
-                self.value[node] = inputs[node.name]
+                self.value[node] = self._input(node)
             elif node.op == "call_function" and node in self.builder.live:
                 args, kwargs = tree_map_only(Node, self.value.__getitem__, (node.args, dict(node.kwargs)))
-                self.value[node] = self.kernels.get(node.target, node.target)(*args, **kwargs)
+                kernel = self.kernels.get(node.target) or node.target
+                self.value[node] = kernel(*args, **kwargs)  # type: ignore[operator]  # of call_function nodes
                 self._note_memory(node)
                 self._note_autograd_nodes(node)
 
-    def _inputs(self) -> dict[str, Any]:
-        """Parameters, buffers, constants and example inputs, by the name of their placeholder."""
-        signature, example = self.program.graph_signature, iter(tree_leaves(self.program.example_inputs))
-        held = {**self.program.state_dict, **self.program.constants, **self.builder.parameters}
-        return {
-            spec.arg.name: next(example) if spec.target is None else held[spec.target]
-            for spec in signature.input_specs
-        }  # fmt: skip
+    def _input(self, node: Node) -> Tensor:
+        """The parameter that a node stands for, or a tensor like a buffer, a constant or an example input."""
+        value: Tensor = self.program.parameters.get(node, node.meta["val"])
+        return value
 
     def _note_memory(self, node: Node) -> None:
         op = self.builder.op.get(node)
@@ -146,9 +142,7 @@ class _Replay(TorchDispatchMode):  # type: ignore[no-untyped-call]
         for made, owner in self.owner.items():
             made.register_prehook(self._before(owner))
             made.register_hook(self._after(made, owner))
-        outputs = set(self.program.graph_signature.user_outputs)
-        ends = [node for node in self.program.graph.output_node().all_input_nodes if node.name in outputs]
-        first, *others = (self.value[node].sum() for node in ends if self.value[node].requires_grad)
+        first, *others = (self.value[node].sum() for node in self.program.outputs if self.value[node].requires_grad)
         loss = sum(others, start=first)
         gradients = torch.autograd.grad(loss, list(self.builder.seen), materialize_grads=True)
         self.joint.gradient_bytes = [gradient.nbytes for gradient in gradients]
