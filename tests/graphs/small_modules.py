@@ -205,7 +205,7 @@ RECORDED: dict[str, Make] = {
     "same module twice": of(lambda m, x: m.linear(m.linear(x))),
     "bag": of(lambda m, i, o: F.embedding_bag(i, m.linear.weight, o), LABELS, LABELS),
     "sparse": of(lambda m, i: F.embedding(i, m.linear.weight, sparse=True), LABELS),
-    "attention": of(lambda m, x: F.scaled_dot_product_attention(m.linear(x), x, x).transpose(0, 1).reshape(2, 20), WORDS),
+    "attention": of(lambda m, x: F.scaled_dot_product_attention(m.linear(x), x, x).mT.reshape(2, 20), WORDS),
     "batch norm": part_of(lambda: nn.BatchNorm1d(4)),
     "batch norm, evaluated": part_of(lambda: nn.BatchNorm1d(4).eval()),
     "group norm": part_of(lambda: nn.GroupNorm(2, 4)),
@@ -213,7 +213,9 @@ RECORDED: dict[str, Make] = {
     "dropout": part_of(nn.Dropout),
     "dropout in place": part_of(lambda: nn.Dropout(inplace=True)),
     "dropout of channels": part_of(nn.Dropout2d, IMAGE[..., :4]),
-    "LSTM": of(lambda m, x: m.part(m.linear(x))[0], WORDS, part=lambda: nn.LSTM(4, 3, 2, dropout=0.5, bidirectional=True)),
+    "LSTM": of(
+        lambda m, x: m.part(m.linear(x))[0], WORDS, part=lambda: nn.LSTM(4, 3, 2, dropout=0.5, bidirectional=True)
+    ),
     "GRU": of(lambda m, x: m.part(m.linear(x))[0], WORDS, part=lambda: nn.GRU(4, 3)),
     "LSTM cell": part_of(lambda: nn.LSTMCell(4, 3)),
     "multi-head attention": of(
