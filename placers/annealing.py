@@ -22,7 +22,7 @@ from placers.search.evaluations import Evaluations
 from placers.search.local_search import LocalSearch
 from placers.search.metropolis import Schedule
 from placers.search.search import SearchPlacer
-from placers.search.starts import starts
+from placers.search.starts import Starts, starts
 
 
 @dataclass(frozen=True)
@@ -54,9 +54,9 @@ class Annealing(SearchPlacer):
     def begin(self, problem: Problem, seed: int, budget: int) -> AnnealingSearch:
         """The first simulations compare the policy's placement, or its best samples, with those of the cheap placers.
 
-        Without any simulation the policy's greedy placement is returned, or HEFT's.
+        Without any simulation the policy's greedy placement is returned, or METIS's.
         """
-        return AnnealingSearch(problem, self, seed, budget)
+        return AnnealingSearch(problem, self, seed, budget, starts(problem, budget, seed, self.learned, self.seconds))
 
 
 build = Annealing
@@ -67,10 +67,10 @@ class AnnealingSearch(LocalSearch):
 
     saved: tuple[str, ...] = ("current", "energy")
 
-    def __init__(self, problem: Problem, settings: Annealing, seed: int, budget: int) -> None:
+    def __init__(self, problem: Problem, settings: Annealing, seed: int, budget: int, given: Starts) -> None:
         """Simulates the starts, and begins at the best of them."""
         self._settings = settings
-        first, spent, self.notes = starts(problem, budget, seed, settings.learned)
+        first, spent, self.notes = given
         evaluations = Evaluations(problem, first[0], spent)
         if budget > spent:
             evaluations.energies(first[: budget - spent])

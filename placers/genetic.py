@@ -45,7 +45,7 @@ class Genetic(SearchPlacer):
         super().__post_init__()
 
     def begin(self, problem: Problem, seed: int, budget: int) -> GeneticSearch:
-        """The first simulations are of the first generation; without any, HEFT's placement is returned."""
+        """The first simulations are of the first generation; without any, METIS's placement is returned."""
         return GeneticSearch(problem, self, seed, budget)
 
 
@@ -62,7 +62,7 @@ class GeneticSearch:
         self.generator = np.random.default_rng(seed)
         self._settings = settings
         self._problem, self._devices = problem, len(problem.cluster)
-        first, spent, self.notes = starts(problem, budget, seed)
+        first, spent, self.notes = starts(problem, budget, seed, seconds=settings.seconds)
         self.evaluations = Evaluations(problem, first[0], spent)
         drawn = self.generator.random((max(settings.population - len(first), 0), problem.graph.num_units))
         within = (first + self.generator.random(first.shape)) / self._devices

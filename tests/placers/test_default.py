@@ -16,9 +16,9 @@ from graphs.foundation.errors import InputError
 from graphs.op_graph import Ints
 from graphs.problem import Problem
 from placers import default
-from placers.annealing import Annealing, AnnealingSearch
+from placers.annealing import Annealing
 from placers.learned.lookup import placer_of
-from placers.search.starts import MOST_SAMPLES, STARTS, cheap_placers, starts
+from placers.search.starts import MOST_SAMPLES, affordable, starts
 from tests.oracle.toys import random_graph, toy_cluster
 from tests.placers.stand_in import release, stand_in
 from training.finetune import FineTuner
@@ -108,7 +108,7 @@ def test_a_search_is_never_worse_than_the_policy_or_the_cheap_placers(seed: int)
     found = Annealing(policy="default").place(PROBLEM, seed=seed, budget=budget).plan
     candidates = [
         load_placer("default").place(PROBLEM, seed=seed, budget=16).plan,
-        *(placer.place(PROBLEM, budget=0).plan for placer in cheap_placers()),
+        *(placer.place(PROBLEM, budget=0).plan for placer in affordable(PROBLEM, budget, np.inf)),
     ]
     assert simulate(PROBLEM, found).step_seconds <= min(simulate(PROBLEM, plan).step_seconds for plan in candidates)
 
@@ -120,9 +120,10 @@ def test_the_policys_placement_comes_first_and_is_paid_for(budget: int) -> None:
     result = learned.place(PROBLEM, seed=4, budget=spent)
     assert (first[0][PROBLEM.graph.units] == result.plan.placement).all()
     assert result.simulations == spent <= budget // 2
-    assert len(first) == min(budget, 1 + len(STARTS))
+    cheap = affordable(PROBLEM, budget, np.inf)
+    assert len(first) == min(budget, 1 + len(cheap))
     assert not notes
-    if budget > len(STARTS):
+    if budget > len(cheap):
         others, _, _ = starts(PROBLEM, budget, seed=4)
         assert (first[1:] == others).all()
 
@@ -167,9 +168,7 @@ def test_the_walk_begins_at_the_policys_placement_if_that_is_the_best(monkeypatc
     everything = np.indices((3,) * 8).reshape(8, -1).T
     best = everything[Simulator(problem).run_batch(everything).best()]
     monkeypatch.setattr("placers.annealing.placer_of", lambda _: Knowing(best, []))
-    begins = [
-        AnnealingSearch(problem, settings, 0, 20).energy for settings in (Annealing(policy="knowing"), Annealing())
-    ]
+    begins = [settings.begin(problem, 0, 20).energy for settings in (Annealing(policy="knowing"), Annealing())]
     assert begins[0] < begins[1], "no cheap placer finds the optimum"
     assert begins[0] == np.log(simulate(problem, Plan.of_units(problem, best)).step_seconds)
 

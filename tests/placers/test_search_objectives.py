@@ -20,7 +20,7 @@ from placers.learned.gdp.policy import OneShotPolicy
 from placers.learned.learned_placer import LearnedPlacer
 from placers.learned.placeto.policy import PlacetoPolicy
 from placers.learned.sequential.policy import SequentialPolicy
-from placers.search.starts import cheap_placers
+from placers.search.starts import starts
 from tests.oracle.toys import random_graph, toy_cluster
 from training.finetune import FineTuner
 from training.reinforce import ReinforceTrainer
@@ -115,8 +115,7 @@ def test_annealing_improves_the_best_start_of_a_released_workload(workload: str)
     if given is None:
         pytest.skip("the released workloads are not at hand")
     problem = replace(given, objective="max-load")
-    starts = np.array([placer.place(problem, budget=0).plan.per_unit(problem) for placer in cheap_placers()])
-    outcomes = evaluator_of(problem).run_batch(starts)
+    outcomes = evaluator_of(problem).run_batch(starts(problem, 1000, seed=0).placements)
     best = outcomes.step_seconds[outcomes.fits].min()
     result = Annealing().place(problem, budget=1000)
     assert load(result.plan, problem) == result.curve[-1][1] <= best

@@ -1,0 +1,91 @@
+"""Annealing from today's starts and from all cheap placers, whatever they take, with equal simulations on a suite."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from functools import partial
+from pathlib import Path
+
+import msgspec
+
+from evaluation.studies.pieces import PIECES, SavedJob
+from evaluation.studies.problems import suite_problems
+from evaluation.studies.released.parts import GROUPS
+from evaluation.studies.starts.measure import SUITE
+from graphs.foundation import by_name
+from graphs.problem import Problem
+from placers.annealing import Annealing, AnnealingSearch
+from placers.search.starts import Starts, own_simulations, starts, starts_of
+
+ALL = (  # the starts of earlier versions: every search had them all, in this order
+    "heft", "human_expert", "single_device", "max_load_dp:ideals=0", "peft", "m_etf", "m_sct", "pipedream", "metis",
+    "gpipe", "m_topo", "round_robin",
+)  # fmt: skip
+BUDGETS = (100, 1000)
+
+
+class Searched(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A search with a budget, from one choice of starts."""
+
+    problem: str
+    seed: int
+    budget: int
+    chosen: bool  # whether from those that are affordable, or from all
+    starts: int
+    starts_seconds: float  # of the processor
+    search_seconds: float  # of the processor, for the rest
+    start_seconds: float  # of a step with the best start; infinite if none fits
+    step_seconds: float
+    fits: bool
+
+
+class Searches(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """All searches on a problem."""
+
+    found: tuple[Searched, ...]
+
+
+def jobs(out: Path, seeds: int) -> list[SavedJob]:
+    """A job per problem of the suite."""
+    problems = suite_problems(SUITE, GROUPS).values()
+    return [
+        SavedJob(out / PIECES / f"{number:02d}.json", partial(searches, build, range(seeds)))
+        for number, build in enumerate(problems)
+    ]
+
+
+def searches(build: Callable[[], Problem], seeds: Iterable[int]) -> Searches:
+    """Search with every budget and seed, from both choices of starts."""
+    problem = build()
+    Annealing().place(problem, budget=1000)  # compiles, and derives what all searches of the problem share
+    return Searches(
+        tuple(
+            searched(problem, seed, budget, chosen=chosen)
+            for seed in seeds for budget in BUDGETS for chosen in (False, True)
+        )
+    )  # fmt: skip
+
+
+def searched(problem: Problem, seed: int, budget: int, *, chosen: bool) -> Searched:
+    """What a search finds."""
+    began = time.process_time()
+    first = starts(problem, budget, seed) if chosen else all_starts(problem, budget, seed)
+    started = time.process_time()
+    search = AnnealingSearch(problem, Annealing(), seed, budget, first)
+    evaluations = search.evaluations
+    start = evaluations.curve[-1][1] if evaluations.curve else float("inf")
+    while evaluations.simulations < budget:
+        search.step(0.0, budget - evaluations.simulations)
+    ended = time.process_time()
+    outcomes = evaluations.evaluator.run_batch(evaluations.best[None])
+    return Searched(
+        problem.name, seed, budget, chosen, len(first.placements), started - began, ended - started, start,
+        float(outcomes.step_seconds[0]), bool(outcomes.fits[0]),
+    )  # fmt: skip
+
+
+def all_starts(problem: Problem, budget: int, seed: int) -> Starts:
+    """Those of all cheap placers."""
+    own = own_simulations(budget)
+    return starts_of([(by_name.build("placers", spec), own) for spec in ALL], problem, budget, seed)
