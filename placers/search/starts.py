@@ -2,7 +2,8 @@
 
 They are in the order of what they gain per second, and a search takes those that it has the time for. That time is a
 share of what its simulations take, both estimated from the sizes of the problem: no clock decides what is found.
-Order and estimates are measured (`evaluation/studies/starts`); its document says why others are no starts.
+Order and estimates are measured: `evaluation/studies/starts/starts.md` says also why other placers are no starts.
+KaHIP is an optional package; without it, a note of the result says that this start was left out.
 """
 
 from __future__ import annotations
@@ -54,8 +55,8 @@ STARTS = (
     Start("max_load_dp:ideals=1000", "wins where samples are pipelined (max-load)", Estimate(6.9e-5, 0.55, 0.31, 0.1)),
     Start("m_etf", "wins on profiles of convolutional nets", Estimate(7e-5, 0.85, 0.04, 0.07)),
     Start("peft", "wins on attention, where HEFT looks at too little", Estimate(5.7e-5, 0.89, 0.06, 0.08)),
-    Start("pipedream", "cheap, and wins on a long chain of ops now and then", Estimate(4.6e-5, 0.35, 0.43, 0.55)),
-    Start("m_topo", "cheap, and wins by balanced memory now and then", Estimate(1.9e-5, 0.38, 0.49, 0.03)),
+    Start("pipedream", "cheap; its stages win on chains such as ptb", Estimate(4.6e-5, 0.35, 0.43, 0.55)),
+    Start("m_topo", "cheap; even shares of memory win now and then", Estimate(1.9e-5, 0.38, 0.49, 0.03)),
     Start("kahip:seeds=4", "wins on gnmt and nasnet by lower cuts; takes long", Estimate(3.7e-4, 0.34, 0.46, 0.43)),
 )  # fmt: skip
 SIMULATION = Estimate(2.2e-8, 0.99, 0.01, 0.25)

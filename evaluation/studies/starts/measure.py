@@ -17,9 +17,10 @@ from evaluation.studies.problems import Problems, captured, suite_problems, tied
 from evaluation.studies.released.parts import GROUPS, profile_problems
 from graphs.foundation import by_name
 from graphs.foundation.errors import DoesNotFitError, InputError
-from graphs.load import load_cluster, split
+from graphs.load import load_cluster
 from graphs.op_graph import Ints
 from graphs.problem import STEP_TIME, Problem
+from graphs.splits import split
 from placers.contract.placer import Placer, as_result
 from placers.search.starts import own_simulations
 

@@ -89,8 +89,9 @@ class Order:
             chosen = [turn.placer for turn in turns]
             there = {variant(spec) for spec in chosen}
             gains = {spec: self.gain(spec, chosen) for spec in self.placers if variant(spec) not in there}
-            best = max(gains, key=lambda spec: gains[spec] / self.cost_of(spec))
-            if gains[best] < LEAST_GAIN * self.cost_of(best) / 1000:
+            rates = {spec: 1000 * gain / self.cost_of(spec) for spec, gain in gains.items()}
+            best = max(rates, key=rates.__getitem__, default="")
+            if rates.get(best, 0.0) < LEAST_GAIN:
                 return turns
             turns.append(Turn(best, gains[best], turns[-1].after * float(np.exp(-gains[best]))))
 
