@@ -62,22 +62,20 @@ def check_graph(what: Graph) -> None:
     Raises InputError for an unknown name, a file that is missing or damaged, and a knob that is unknown or has a wrong
     value.
     """
-    if isinstance(what, OpGraph):
-        return
-    text = _text(what)
-    if _in_file(text):
-        _from_file(text)
-    else:
-        _check_model(text)
+    _opened(what)
 
 
 def check_graphs(graphs: Iterable[Graph]) -> None:
     """Check several graphs as `check_graph` does. Raises InputError, too, for one that is given twice."""
+    opened_graphs(graphs)
+
+
+def opened_graphs(graphs: Iterable[Graph]) -> list[OpGraph | str]:
+    """Several graphs, checked as by `check_graphs`; those of files, which that takes loading, are loaded."""
     graphs = list(graphs)
     given = [(g.name, g.fingerprint) if isinstance(g, OpGraph) else (_text(g), "") for g in graphs]
     _check_distinct("graph", given)
-    for graph in graphs:
-        check_graph(graph)
+    return [_opened(graph) for graph in graphs]
 
 
 def load_cluster(what: Cluster | str | os.PathLike[str]) -> Cluster:
@@ -143,6 +141,17 @@ def _in_full(cluster: str) -> str:
         return cluster
     knobs = knobs_of(by_name.module("graphs.clusters", counted[1]).build)
     return f"{counted[1]}:devices={counted[2]}" if "devices" in knobs else cluster
+
+
+def _opened(what: Graph) -> OpGraph | str:
+    """A graph as it is, the graph of a file, or the name of a model, which is checked."""
+    if isinstance(what, OpGraph):
+        return what
+    text = _text(what)
+    if _in_file(text):
+        return _from_file(text)
+    _check_model(text)
+    return text
 
 
 def _named(what: str, training: bool) -> OpGraph:

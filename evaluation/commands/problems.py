@@ -15,7 +15,7 @@ from graphs.cluster import Cluster
 from graphs.formats.msr import BYTES_PER_SECOND, is_workload
 from graphs.foundation.errors import InputError
 from graphs.grouping import tie_ops
-from graphs.load import check_graphs, load_cluster, load_clusters, load_graph, load_suite, problem_in_file
+from graphs.load import load_cluster, load_clusters, load_graph, load_suite, opened_graphs, problem_in_file
 from graphs.op_graph import OpGraph
 from graphs.problem import STEP_TIME, Problem, check_optimizer
 from graphs.suites import suite_specs
@@ -67,14 +67,16 @@ def asked_problems(
     check_cost_model(cost_model)
     found = load_clusters(clusters)
     suite_specs(suite)
-    check_graphs([graph for graph in graphs if not isinstance(graph, tuple)])
+    opened = iter(opened_graphs([graph for graph in graphs if not isinstance(graph, tuple)]))
+    loaded = [graph if isinstance(graph, tuple) else next(opened) for graph in graphs]
     tied = tied_into(groups)
 
     def problems() -> list[Problem]:
         if suite:
             made = load_suite(suite, groups=tied, optimizer=OPTIMIZER if optimizer == AUTO else optimizer)
         else:
-            made = [each for graph in graphs for each in _on_clusters(graph, found, groups, tied, optimizer)]
+            pairs = zip(graphs, loaded, strict=True)
+            made = [each for graph, known in pairs for each in _on_clusters(graph, known, found, groups, optimizer)]
         # A workload on its own devices has its times already.
         done = [p if cost_model == AUTO and p.op_seconds is not None else timed(p, cost_model) for p in made]
         return [replace(problem, objective=objective) for problem in done]
@@ -105,9 +107,9 @@ def check_cost_model(what: CostModelLike) -> None:
 
 
 def _on_clusters(
-    graph: GraphLike, clusters: Sequence[Cluster], groups: Groups, tied: int | None, optimizer: str
+    graph: GraphLike, opened: GraphLike, clusters: Sequence[Cluster], groups: Groups, optimizer: str
 ) -> list[Problem]:
-    """A graph on each cluster, or on the devices of its own file."""
+    """A graph, as it was given and as it was opened, on each cluster, or on the devices of its own file."""
     own = None if clusters or isinstance(graph, OpGraph | tuple) else problem_in_file(graph)
     if own is not None:
         if optimizer not in (AUTO, "none"):
@@ -116,7 +118,7 @@ def _on_clusters(
                 f"--optimizer {optimizer}, or give none"
             )
         return [replace(own, graph=tie_ops(own.graph, groups)) if isinstance(groups, int) else own]
-    loaded = graph_of(graph, groups=tied)
+    loaded = graph_of(opened, groups=tied_into(groups))
     if clusters and isinstance(graph, str | Path) and is_workload(Path(graph)):
         _log.warning(
             "%s gives times of transfers, not bytes: on another cluster than its own they count as bytes at %g GB/s",

@@ -15,8 +15,9 @@ import placelab
 from envs.plan import Plan
 from evaluation.commands.arguments import as_declared
 from graphs.foundation.errors import InputError
-from graphs.graph_file import save_graph
+from graphs.graph_file import load_graph_file, save_graph
 from graphs.load import load_cluster
+from graphs.op_graph import OpGraph
 from graphs.problem import Problem
 from placers.heft import Heft
 from tests.evaluation.some_records import to_text
@@ -46,6 +47,19 @@ def test_text_and_paths_are_the_same(graph: Path, tmp_path: Path) -> None:
     assert gantt.exists()
     assert placelab.show(graph, draw=str(tmp_path / "d.svg")).ops == 20
     assert placelab.capture("layered", out=str(tmp_path / "l.graph.json")).ops > 0
+
+
+def test_a_graph_file_is_loaded_once(graph: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded: list[Path] = []
+
+    def noted(path: Path) -> OpGraph:
+        loaded.append(path)
+        return load_graph_file(path)
+
+    monkeypatch.setattr("graphs.load.load_graph_file", noted)
+    found = placelab.compare([graph, "layered"], clusters="p100x2,v100x2", placers="heft")
+    assert len(found.problems) == 4
+    assert loaded == [graph]
 
 
 def test_text_is_a_list_with_commas(graph: Path, tmp_path: Path) -> None:
