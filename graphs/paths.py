@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from graphs.op_graph import Floats, OpGraph
+from graphs.op_graph import Floats, Ints, OpGraph
 
 
 def longest_remaining(graph: OpGraph, seconds: Floats, between: Floats | None = None) -> Floats:
@@ -12,22 +12,31 @@ def longest_remaining(graph: OpGraph, seconds: Floats, between: Floats | None = 
 
     Ops take `seconds`, (ops,), and edges `between`, (edges,), or no time.
     """
-    offsets, edges = graph.successors
-    starts, consumers = offsets.tolist(), graph.edges[edges, 1].tolist()
+    edges = _by_producer(graph)[::-1]
+    producers, consumers = (graph.edges[edges, end].tolist() for end in (0, 1))
     delays = (np.zeros(len(edges)) if between is None else between[edges]).tolist()
-    remaining = seconds.tolist()
-    for op in graph.topological_order[::-1].tolist():
-        out = range(starts[op], starts[op + 1])
-        remaining[op] += max([delays[edge] + remaining[consumers[edge]] for edge in out], default=0.0)
-    return np.array(remaining, np.float64)
+    taken, behind = seconds.tolist(), [0.0] * len(graph)
+    for producer, consumer, delay in zip(producers, consumers, delays, strict=True):
+        remaining = delay + (taken[consumer] + behind[consumer])
+        if remaining > behind[producer]:
+            behind[producer] = remaining
+    return seconds + np.array(behind, np.float64)
 
 
 def earliest_starts(graph: OpGraph, seconds: Floats) -> Floats:
     """(ops,) seconds of the longest path from the beginning to the start of each op; ops take `seconds`, (ops,)."""
-    offsets, edges = graph.predecessors
-    starts, producers = offsets.tolist(), graph.edges[edges, 0].tolist()
-    taken, begin, end = seconds.tolist(), [0.0] * len(graph), [0.0] * len(graph)
-    for op in graph.topological_order.tolist():
-        begin[op] = max([end[producer] for producer in producers[starts[op] : starts[op + 1]]], default=0.0)
-        end[op] = begin[op] + taken[op]
-    return np.array(begin, np.float64)
+    edges = _by_producer(graph)
+    producers, consumers = (graph.edges[edges, end].tolist() for end in (0, 1))
+    taken, start = seconds.tolist(), [0.0] * len(graph)
+    for producer, consumer in zip(producers, consumers, strict=True):
+        end = start[producer] + taken[producer]
+        if end > start[consumer]:
+            start[consumer] = end
+    return np.array(start, np.float64)
+
+
+def _by_producer(graph: OpGraph) -> Ints:
+    """(edges,) edges by the position of their producers in the topological order."""
+    position = np.empty(len(graph), np.int64)
+    position[graph.topological_order] = np.arange(len(graph))
+    return np.argsort(position[graph.edges[:, 0]], kind="stable")

@@ -1,35 +1,43 @@
-"""The simulator against its peers in plain Python, with memory against without, on two threads against one."""
+"""The simulator against its peers in plain Python, with memory against without, on two threads against one.
+
+And what it takes on captured graphs, under every order of the queues.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from envs.simulation.simulator import Simulator
 from tests.benchmarks.figures import Figure, at_least, at_most, least_seconds, reported
-from tests.benchmarks.workloads import placements, problem
+from tests.benchmarks.workloads import GROUPS, captured, metis_placements, placements, problem
 from tests.oracle import simpy_oracle
 from tests.papers.placeto_simulator import PlacetoSimulator, neighbours
 
 SIZES = (128, 500, 2_000, 10_000, 50_000)
-PLACETO_BOUNDS = (200, 200, 80, 80, 80)
+CAPTURED = (
+    "bert:bert-base", "resnet:resnet-50", "inception_v3:inception-v3", "rnnlm:rnnlm-2", "gnmt:gnmt-2",
+)  # fmt: skip
 OPS_PER_CALL = 128_000  # of the simulator; the peers time fewer placements
 PEER_OPS = 20_000
 SIMPY_OPS = 2_000
 
 
-def measure(sizes: tuple[int, ...] = SIZES) -> Iterator[Figure]:
-    """Figures for each size of graph."""
+def measure(sizes: Sequence[int] = SIZES, graphs: Sequence[str] = CAPTURED) -> Iterator[Figure]:
+    """Figures for each size of random graphs, and for each captured graph."""
     for ops in sizes:
-        yield from _against_peers(ops, dict(zip(SIZES, PLACETO_BOUNDS, strict=True)).get(ops, 80))
+        yield from _against_peers(ops)
     yield _on_two_threads()
+    for graph in graphs:
+        yield from _captured(graph)
 
 
-def _against_peers(ops: int, bound: float) -> Iterator[Figure]:
+def _against_peers(ops: int) -> Iterator[Figure]:
     """Seconds per placement: the peers' over ours. Placements differ from call to call, unless it says so."""
     case = problem(ops)
-    drawn = placements(ops, max(2, min(256, OPS_PER_CALL // ops)))
+    drawn = placements(ops, _plans(ops))
     lists = drawn.tolist()
     few, fewer = max(1, PEER_OPS // ops), max(1, SIMPY_OPS // ops)
     simulator = Simulator(case)
@@ -46,11 +54,11 @@ def _against_peers(ops: int, bound: float) -> Iterator[Figure]:
         rounds=7 if ops < 10_000 else 3,
     )
     ours = alone / len(drawn)
-    yield reported(f"seconds per op and placement, {ops} ops", ours / ops * 1e9, "ns")
-    yield at_least(bound, f"Placeto's simulator / ours, {ops} ops", placetos / few / ours)
-    yield reported(f"the same, one placement over and over, {ops} ops", placetos / few / (again / len(same)))
-    yield at_least(500, f"SimPy / ours, {ops} ops", simpys / fewer / ours)
-    yield at_most(2, f"with memory / without, {ops} ops", with_memory / alone)
+    yield reported(f"time per op and placement, random graph of {ops:,} ops", ours / ops * 1e9, "ns")
+    yield at_least(25, f"Placeto's simulator transcribed / ours, {ops:,} ops", placetos / few / ours)
+    yield reported(f"the same, one placement over and over, {ops:,} ops", placetos / few / (again / len(same)))
+    yield at_least(200, f"SimPy / ours, {ops:,} ops", simpys / fewer / ours)
+    yield at_most(1.5, f"with memory / without, {ops:,} ops", with_memory / alone)
 
 
 def _on_two_threads(ops: int = 500, plans: int = 256) -> Figure:
@@ -58,6 +66,37 @@ def _on_two_threads(ops: int = 500, plans: int = 256) -> Figure:
     one, two = (simulator.run_batch(drawn, threads=threads) for threads in (1, 2))
     same_bits = np.array_equal(one.step_seconds, two.step_seconds) and np.array_equal(one.peak_bytes, two.peak_bytes)
     alone, together = least_seconds(
-        lambda: simulator.run_batch(drawn), lambda: simulator.run_batch(drawn, threads=2), rounds=15
+        lambda: simulator.run_batch(drawn),
+        lambda: simulator.run_batch(drawn, threads=2),
+        rounds=15,
+        clock=time.perf_counter,
     )
-    return at_least(1.7, f"one thread / two, {plans} plans of {ops} ops", alone / together if same_bits else 0.0)
+    return at_least(1.6, f"one thread / two, {plans} plans of {ops} ops", alone / together if same_bits else 0.0)
+
+
+def _captured(graph: str) -> Iterator[Figure]:
+    """Time per op of a captured graph: placements of two kinds, orders of three."""
+    case = captured(graph)
+    ops, units = len(case.graph), len(case.units)
+    plans = _plans(ops)
+    drawn = placements(units, plans)
+    fifo, urgent = Simulator(case), Simulator(case, priority="critical_path")
+    as_started = np.argsort(np.argsort(fifo.timeline(drawn[0]).start, kind="stable"))
+    given = Simulator(case, priority=as_started)
+    found = metis_placements(case, plans)
+    timed = {
+        "random placements": lambda: fifo.seconds(drawn),
+        "random, with memory": lambda: fifo.run_batch(drawn),
+        "METIS's placements": lambda: fifo.seconds(found),
+        "random, critical path first": lambda: urgent.seconds(drawn),
+        "random, in a given order": lambda: given.seconds(drawn),
+    }
+    for what, seconds in zip(timed, least_seconds(*timed.values()), strict=True):
+        yield reported(
+            f"time per op, {graph} in {min(GROUPS, units)} groups, {what}", seconds / plans / ops * 1e9, "ns"
+        )
+
+
+def _plans(ops: int) -> int:
+    """How many placements of so many ops are timed at once."""
+    return max(2, min(256, OPS_PER_CALL // ops))

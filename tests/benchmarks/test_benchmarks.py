@@ -1,11 +1,18 @@
 """The benchmarks measure what they say."""
 
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import msgspec
 import numpy as np
+import pytest
 
 from envs.simulation.simulator import Simulator
-from tests.benchmarks import environment_share, retiming, search_speed, simulator_speed
-from tests.benchmarks.figures import at_least, at_most, reported
-from tests.benchmarks.given_order import GivenOrder
+from tests.benchmarks import environment_share, run, search_speed, simulator_speed
+from tests.benchmarks.figures import Figure, at_least, at_most, reported
+from tests.benchmarks.given_up import early_stop, retiming
+from tests.benchmarks.given_up.given_order import GivenOrder
 from tests.benchmarks.workloads import placements, problem
 
 
@@ -27,15 +34,42 @@ def test_the_recurrence_in_the_simulators_own_order_gives_its_step_time() -> Non
         assert recurrence.step_seconds(order, placement[:, None])[0] == timeline.step_seconds
 
 
-def test_every_size_is_held_against_both_peers() -> None:
-    figures = list(simulator_speed.measure(sizes=(40,)))
-    assert [figure.value > 0 for figure in figures] == [True] * 6
+def test_every_size_is_held_against_both_peers_and_every_graph_timed_under_every_order() -> None:
+    figures = list(simulator_speed.measure(sizes=(40,), graphs=["layered:depth=4,breadth=2"]))
+    assert [figure.value > 0 for figure in figures] == [True] * 11
     assert sum("Placeto" in figure.name or "SimPy" in figure.name for figure in figures) == 2
+    assert sum("critical path" in figure.name or "given order" in figure.name for figure in figures) == 2
 
 
 def test_the_share_that_a_move_can_change_is_no_smaller_than_what_it_does() -> None:
     can, does = retiming.measure(ops=60, plans=3)
     assert 0 < does.value <= can.value < 1
+
+
+def test_an_early_stop_cuts_slower_placements_alone() -> None:
+    simulator = Simulator(problem(60))
+    for placement in placements(60, 5):
+        seconds = simulator.run(placement).step_seconds
+        assert early_stop.share_saved(simulator, placement, seconds) == 0
+        assert 0 <= early_stop.share_saved(simulator, placement, seconds / 2) <= early_stop.share_saved(simulator, placement, 0) < 1
+
+
+def test_a_benchmark_that_fails_does_not_lose_the_figures_of_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fails() -> Iterator[Figure]:
+        yield reported("before it fails", 1.0)
+        raise RuntimeError("broken")
+
+    modules = {"tests.benchmarks.one": fails, "tests.benchmarks.two": lambda: iter([at_most(1, "too slow", 2.0)])}
+    monkeypatch.setattr(run, "import_module", lambda name: SimpleNamespace(measure=modules[name]))
+    assert run.main(tmp_path / "bench.json", ["one", "two"]) == 1
+    written = msgspec.json.decode((tmp_path / "bench.json").read_bytes(), type=list[Figure])
+    assert [figure.name for figure in written] == ["before it fails", "too slow"]
+    said = capsys.readouterr()
+    assert "before it fails" in said.out
+    assert "RuntimeError: broken" in said.err
+    assert "failed: one" in said.err
 
 
 def test_the_environment_is_a_part_of_a_training_step() -> None:

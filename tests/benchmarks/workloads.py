@@ -1,15 +1,18 @@
-"""What is timed: random graphs on Placeto's machine, and placements drawn at random."""
+"""What is timed: random graphs on Placeto's machine, captured graphs on four P100, and placements of both."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from graphs.cluster import Cluster, Device
+from graphs.load import load_cluster, load_graph
 from graphs.op_graph import Ints, OpGraph
 from graphs.problem import Problem
+from placers.metis import Metis
 from tests.papers.placeto_simulator import BYTES_PER_SECOND, GAP_SECONDS, LAUNCH_SECONDS
 
 DEVICES = 4
+GROUPS = 64  # op groups of a captured graph
 
 
 def problem(ops: int) -> Problem:
@@ -32,6 +35,18 @@ def problem(ops: int) -> Problem:
     return Problem(graph, cluster)
 
 
-def placements(ops: int, plans: int) -> Ints:
-    """(plans, ops) devices, all different."""
-    return np.random.default_rng(0).integers(0, DEVICES, (plans, ops))
+def captured(graph: str) -> Problem:
+    """A graph by its spec, its ops tied into op groups, on four P100."""
+    return Problem(load_graph(graph, groups=GROUPS), load_cluster("p100:devices=4"))
+
+
+def placements(units: int, plans: int) -> Ints:
+    """(plans, units) devices, drawn at random."""
+    return np.random.default_rng(0).integers(0, DEVICES, (plans, units))
+
+
+def metis_placements(problem: Problem, plans: int) -> Ints:
+    """(plans, units) devices: the partitions of METIS's runs with different seeds."""
+    one_run = Metis(seeds=1)
+    found = [one_run.place(problem, seed=seed, budget=0).plan.per_unit(problem) for seed in range(plans)]
+    return np.array(found)
