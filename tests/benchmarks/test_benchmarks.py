@@ -51,7 +51,8 @@ def test_an_early_stop_cuts_slower_placements_alone() -> None:
     for placement in placements(60, 5):
         seconds = simulator.run(placement).step_seconds
         assert early_stop.share_saved(simulator, placement, seconds) == 0
-        assert 0 <= early_stop.share_saved(simulator, placement, seconds / 2) <= early_stop.share_saved(simulator, placement, 0) < 1
+        by_half, by_all = (early_stop.share_saved(simulator, placement, limit) for limit in (seconds / 2, 0))
+        assert 0 <= by_half <= by_all < 1
 
 
 def test_a_benchmark_that_fails_does_not_lose_the_figures_of_others(
