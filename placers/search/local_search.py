@@ -9,10 +9,11 @@ from graphs.op_graph import Ints
 from graphs.problem import Problem
 from placers.search.evaluations import Evaluations
 from placers.search.idling import Work
+from placers.search.known import Known
 from placers.search.metropolis import Schedule, Walk, take_steps, temperature
 from placers.search.moves import Moves
 
-OPS_PER_CALL = 200_000  # that are simulated in one call of compiled code: some hundredths of a second, for Ctrl-C
+OPS_PER_CALL = 500_000  # that are simulated in one call of compiled code: some hundredths of a second, for Ctrl-C
 
 
 class LocalSearch:
@@ -32,6 +33,7 @@ class LocalSearch:
         # a class made of the simulator may evaluate otherwise
         self._simulator = evaluator if type(evaluator) is Simulator else None
         self._work = None if self._simulator is None else Work.of(problem, self._simulator.costs.op_seconds)
+        self._known = Known.of(problem)
         self.energy = evaluations.incumbent.value
 
     @property
@@ -70,7 +72,7 @@ class LocalSearch:
         evaluations, walk, tables = self.evaluations, self._walk, self._moves.tables
         walk.state["simulations"], walk.state["least_energy"] = evaluations.simulations, evaluations.incumbent.value
         problem = self._simulator.for_compiled_code()
-        take_steps(*problem, tables, self._work, schedule, walk, self.generator, min(self._steps, left))
+        take_steps(*problem, tables, self._work, self._known, schedule, walk, self.generator, min(self._steps, left))
         state = walk.state[0]
         self._simulator.simulations += int(state["simulations"]) - evaluations.simulations
         evaluations.simulations = int(state["simulations"])

@@ -14,6 +14,7 @@ from graphs.op_graph import Floats, Ints
 from graphs.problem import Problem
 from placers.search.evaluations import log_seconds, overflow
 from placers.search.idling import Work, add_up, allow_idling, follow_move, keep_move
+from placers.search.known import Known, decides, key_after, key_of, recalled, remember
 from placers.search.moves import MoveTables, move, take_back
 
 STATE = np.dtype(
@@ -71,17 +72,19 @@ def temperature(schedule: Schedule, simulations: int) -> float:
 
 @compiled_with_generator
 def take_steps(
-    blueprint: Blueprint, run: Run, tables: MoveTables, work: Work, schedule: Schedule, walk: Walk,
+    blueprint: Blueprint, run: Run, tables: MoveTables, work: Work, known: Known, schedule: Schedule, walk: Walk,
     generator: np.random.Generator, steps: int,
 ) -> None:  # fmt: skip
     """Take some steps, of one simulation each, or fewer if patience is over before.
 
     Most changes of a good placement are too slow to be kept whatever memory they take, and their simulations are given
-    up as soon as that is known. Only the others are timed a second time, with memory.
+    up as soon as that is known. Only the others are timed a second time, with memory. A placement that was timed lately
+    is not timed again, but counts as a simulation.
     """
     state, placement = walk.state[0], walk.placement[0]
     state.better = 0
     add_up(work, placement)
+    key = key_of(known, placement)
     for _ in range(steps):
         if state.in_vain >= schedule.patience:
             break
@@ -91,9 +94,15 @@ def take_steps(
         if warmth > 0.0:
             ceiling += warmth * generator.standard_exponential()
         follow_move(work, tables, placement, changed)
+        proposed = key_after(known, key, tables, placement, changed)
+        limit = math.exp(ceiling)
         walk.seconds[0] = np.inf
-        if allow_idling(work, math.exp(ceiling), run.may_idle):
-            time_placements(blueprint, walk.placement, run, walk.seconds, walk.no_peaks)
+        if allow_idling(work, limit, run.may_idle):
+            if decides(known, proposed, limit):
+                walk.seconds[0] = recalled(known, proposed)
+            else:
+                time_placements(blueprint, walk.placement, run, walk.seconds, walk.no_peaks)
+                remember(known, proposed, walk.seconds[0], limit)
         state.simulations += 1
         found, penalty = log_seconds(walk.seconds[0]), 0.0
         if found <= ceiling:
@@ -108,6 +117,7 @@ def take_steps(
             take_back(tables, placement, changed)
             continue
         keep_move(work)
+        key = proposed
         state.energy = found
         if found < state.least_energy:
             state.least_energy = found
