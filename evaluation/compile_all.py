@@ -14,7 +14,7 @@ from graphs.foundation import by_name
 from graphs.op_graph import OpGraph
 from graphs.problem import Problem
 
-PLACERS = ("default", "annealing:policy=default", "max_load_dp")  # they call all compiled functions of placers
+PLACERS = ("default", "annealing:policy=default", "heft", "max_load_dp")  # they call all compiled functions of placers
 
 
 def compile_all() -> None:

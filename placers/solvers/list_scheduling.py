@@ -10,10 +10,11 @@ import numpy as np
 from envs.costs.costs import costs_of
 from envs.held_memory import HeldMemory, Room
 from envs.placer_result import PlacerResult
+from envs.simulation.compiled import compiled
 from envs.simulation.simulator import Simulator
 from graphs.cluster import Cluster
 from graphs.foundation.by_name import Named
-from graphs.op_graph import Floats, OpGraph
+from graphs.op_graph import Bools, Floats, Ints, OpGraph
 from graphs.paths import longest_remaining
 from graphs.problem import Problem
 
@@ -57,24 +58,34 @@ class Schedule:
 
     def __init__(self, tasks: Tasks) -> None:
         """Nothing is placed yet."""
-        self.placement = np.full(tasks.graph.num_units, -1, np.int64)  # (units,) device, -1 while open
-        self.start, self.finish = np.zeros(len(tasks.graph)), np.zeros(len(tasks.graph))  # (ops,) seconds
-        self._graph, self._payload = tasks.graph, tasks.payload
-        self._offsets, self._by_consumer = tasks.graph.predecessors  # compressed rows of the edges into each op
-        self._latency, self._inverse_bandwidth = link_costs(tasks.cluster)
+        graph, (latency, inverse_bandwidth) = tasks.graph, link_costs(tasks.cluster)
+        offsets, by_consumer = graph.predecessors  # compressed rows of the edges into each op
+        self.placement = np.full(graph.num_units, -1, np.int64)  # (units,) device, -1 while open
+        self.start, self.finish = np.zeros(len(graph)), np.zeros(len(graph))  # (ops,) seconds
+        producers = graph.edges[by_consumer, 0]
+        self._given = (
+            offsets, producers, graph.units[producers], ~graph.control[by_consumer], tasks.payload[by_consumer],
+            latency, inverse_bandwidth,
+        )  # fmt: skip
 
     def arrivals(self, op: int) -> Floats:
-        """(devices,) when the last input of an op would be on each device, its producers being scheduled.
+        """(devices,) when the last input of an op would be on each device, its producers being scheduled."""
+        found = np.zeros(len(self._given[-1]))
+        _write_arrivals(op, *self._given, self.placement, self.finish, found)
+        return found
 
-        A row per input and a column per device: finish (inputs, 1) + transfer (inputs, devices), then max over rows.
-        """
-        inputs = self._by_consumer[self._offsets[op] : self._offsets[op + 1]]
-        producers = self._graph.edges[inputs, 0]
-        sources = self.placement[self._graph.units[producers]]
-        transfer = ~self._graph.control[inputs, None] * self._latency[sources]
-        transfer = transfer + self._payload[inputs, None] * self._inverse_bandwidth[sources]
-        arrivals: Floats = (self.finish[producers, None] + transfer).max(axis=0, initial=0.0)
-        return arrivals
+
+@compiled
+def _write_arrivals(
+    op: int, offsets: Ints, producers: Ints, sources: Ints, carries: Bools, payload: Floats, latency: Floats,
+    inverse_bandwidth: Floats, placement: Ints, finish: Floats, found: Floats,
+) -> None:  # fmt: skip
+    """Raise `found`, (devices,), to the largest finish + transfer of an op's inputs; a row is an edge into an op."""
+    for row in range(offsets[op], offsets[op + 1]):
+        source, ready = placement[sources[row]], finish[producers[row]]
+        for device in range(len(found)):
+            transfer = carries[row] * latency[source, device] + payload[row] * inverse_bandwidth[source, device]
+            found[device] = max(found[device], ready + transfer)
 
 
 class ListScheduler(Named, ABC):

@@ -2,6 +2,8 @@
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from envs.held_memory import HeldMemory, Room
 from envs.simulation.simulator import Simulator, simulate
@@ -12,7 +14,7 @@ from placers.hill_climbing import HillClimbing
 from placers.m_etf import EarliestTaskFirst
 from placers.m_topo import MemoryTopological
 from placers.single_device import SingleDevice
-from placers.solvers.list_scheduling import Tasks
+from placers.solvers.list_scheduling import Schedule, Tasks, link_costs
 from tests.oracle.toys import random_graph, toy_cluster, toy_graph
 
 
@@ -41,6 +43,23 @@ def test_etf_plans_no_op_before_its_inputs_and_one_at_a_time(seed: int) -> None:
         mine = np.flatnonzero((planned.placement == device) & (graph.flops > 0))
         mine = mine[np.argsort(planned.start[mine])]
         assert (planned.start[mine[1:]] >= planned.finish[mine[:-1]]).all()
+
+
+@given(st.integers(0, 10**6), st.integers(1, 4))
+def test_inputs_arrive_when_the_last_of_them_has_been_sent(seed: int, devices: int) -> None:
+    problem = Problem(random_graph(12, seed), toy_cluster(devices))
+    graph, generator = problem.graph, np.random.default_rng(seed)
+    tasks = Tasks(graph, problem.cluster, np.ones((len(graph), devices)), generator.random(len(graph.edges)))
+    planned = Schedule(tasks)
+    planned.placement[:] = generator.integers(devices, size=graph.num_units)
+    planned.finish[:] = generator.random(len(graph))
+    latency, inverse_bandwidth = link_costs(problem.cluster)
+    expected = np.zeros((len(graph), devices))
+    for edge, (producer, consumer) in enumerate(graph.edges.tolist()):
+        source = planned.placement[graph.units[producer]]
+        transfer = ~graph.control[edge] * latency[source] + tasks.payload[edge] * inverse_bandwidth[source]
+        expected[consumer] = np.maximum(expected[consumer], planned.finish[producer] + transfer)
+    assert (np.array([planned.arrivals(op) for op in range(len(graph))]) == expected).all()
 
 
 def test_memory_is_filled_evenly_in_topological_order() -> None:
