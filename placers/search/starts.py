@@ -8,7 +8,7 @@ KaHIP is an optional package; without it, a note of the result says that this st
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import NamedTuple
 
@@ -85,9 +85,14 @@ def starts(
     """
     # 8 samples for a budget of 16, 20 for 100, 63 for 1,000; tuned on eight families, five of them new to the policy
     samples = min(int(2 * budget**0.5), budget // 2, MOST_SAMPLES)
-    asked = [] if learned is None else [(learned, samples)]
-    asked += [(placer, own_simulations(budget)) for placer in affordable(problem, budget, seconds)]
-    return starts_of(asked, problem, budget, seed)
+
+    def asked() -> Iterator[tuple[Placer, int]]:
+        if learned is not None:
+            yield learned, samples
+        for placer in affordable(problem, budget, seconds):  # not before one is asked for: they take long to import
+            yield placer, own_simulations(budget)
+
+    return starts_of(asked(), problem, budget, seed)
 
 
 def starts_of(placers: Iterable[tuple[Placer, int]], problem: Problem, budget: int, seed: int) -> Starts:
@@ -100,8 +105,6 @@ def starts_of(placers: Iterable[tuple[Placer, int]], problem: Problem, budget: i
     notes: list[str] = []
     spent = 0
     for placer, allowed in placers:
-        if len(found) == max(budget, 1):
-            break
         try:
             result = as_result(placer.place(problem, seed=seed, budget=allowed), placer.name, seed)
         except Exception as error:  # whatever it is, the others may do
@@ -110,6 +113,8 @@ def starts_of(placers: Iterable[tuple[Placer, int]], problem: Problem, budget: i
             continue
         spent += result.simulations
         found.append(result.plan.per_unit(problem))
+        if len(found) >= budget:
+            break
     if not found:
         fastest = int(costs_of(problem).op_seconds.sum(axis=0).argmin())
         found.append(problem.made_allowed(np.full(len(problem.units), fastest)))
