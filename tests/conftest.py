@@ -1,5 +1,6 @@
 """What tests of all floors share."""
 
+import atexit
 import os
 import shutil
 import tempfile
@@ -22,12 +23,8 @@ def pytest_configure() -> None:
     """Tests share a cache of their own, also among processes, and never use the user's."""
     if MADE not in os.environ:
         os.environ[VARIABLE] = os.environ[MADE] = tempfile.mkdtemp(prefix="placelab-tests-")
+        atexit.register(shutil.rmtree, os.environ[MADE], ignore_errors=True)
     os.environ.pop(SWITCH, None)
-
-
-def pytest_unconfigure() -> None:
-    if "PYTEST_XDIST_WORKER" not in os.environ:
-        shutil.rmtree(os.environ.pop(MADE), ignore_errors=True)
 
 
 @pytest.fixture

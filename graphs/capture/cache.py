@@ -119,17 +119,19 @@ def clear() -> None:
 
 def _file(what: str, training: bool) -> Path | None:
     """Where the graph of a model is kept; None for one that cannot be kept."""
-    is_ours, own = by_name.is_built_in(_FAMILIES, what), by_name.own(what)
-    if own is not None and (own.knobs is not None or not os.path.isfile(own.file)):  # noqa: PTH113 - may be too long
+    if not _torch_is_as_imported():
         return None
-    named = what if own is None else f"{own.file.absolute()} {own.file.resolve()} {own.function}"
-    around = () if is_ours else (str(Path.cwd()), tuple(sys.path), installed())
-    key = repr((named, training, _of_placelab(), _torch(), sys.version_info[:3], around))
     try:
+        is_ours, own = by_name.is_built_in(_FAMILIES, what), by_name.own(what)
+        if own is not None and (own.knobs is not None or not own.file.is_file()):
+            return None
+        named = what if own is None else f"{own.file.absolute()} {own.file.resolve()} {own.function}"
+        around = () if is_ours else (str(Path.cwd()), tuple(sys.path), installed())
         folder = cache_folder(KIND)
-    except InputError:
+    except (InputError, OSError):  # a name that is none, or too long; a working folder that was removed; no home
         return None
-    return folder / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}{ENDING}" if _torch_is_as_imported() else None
+    key = repr((named, training, _of_placelab(), _torch(), sys.version_info[:3], around))
+    return folder / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}{ENDING}"
 
 
 @functools.cache
@@ -152,7 +154,8 @@ def _torch_is_as_imported() -> bool:
     if torch is None or not hasattr(torch, "get_default_device"):  # not imported, or not yet to its end
         return True
     return (
-        torch.get_default_dtype() == torch.float32
+        torch.is_grad_enabled()
+        and torch.get_default_dtype() == torch.float32
         and torch.get_default_device() == torch.device("cpu")
         and not torch.is_autocast_enabled("cpu")
         and not torch.is_autocast_enabled("cuda")

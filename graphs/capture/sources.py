@@ -113,7 +113,10 @@ def _listen_for_good() -> None:
 
     def hook(event: str, args: tuple[Any, ...]) -> None:
         for listener in _listeners:
-            listener.hear(event, args)
+            try:
+                listener.hear(event, args)
+            except Exception:  # which would stop what is only listened to
+                listener.is_sure = False
 
     sys.addaudithook(hook)
 
@@ -180,7 +183,7 @@ def _modules_in(folder: Path) -> list[str]:
     if not folder.is_dir():
         return []
     with os.scandir(folder) as entries:
-        return [e.name for e in entries if e.name.endswith(".py") or Path(e.path, "__init__.py").is_file()]
+        return [e.name for e in entries if e.name.endswith(".py") or (e.is_dir() and Path(e, "__init__.py").is_file())]
 
 
 def _changed_since(path: str, when: float) -> bool:

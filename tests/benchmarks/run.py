@@ -20,7 +20,8 @@ from tests.benchmarks.figures import Figure
 
 # each has `measure() -> Iterator[Figure]`
 BENCHMARKS = (
-    "simulator_speed", "environment_speed", "environment_share", "search_speed", "command_seconds", "first_call",
+    "simulator_speed", "environment_speed", "environment_share", "search_speed", "command_seconds", "train_start",
+    "first_call",
 )  # fmt: skip
 
 
