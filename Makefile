@@ -2,6 +2,7 @@ PYTHON ?= python3
 PIP_FLAGS ?=
 BIN := .venv/bin
 RUN := runs/demo
+NEW := xlnet
 UNSEEN := rnnlm:layers=5,steps=14,hidden=2560,batch=256
 
 RIVALS := annealing,genetic,hill_climbing,random,metis,metis:default=true,kahip,heft,peft,m_etf,m_sct,m_topo,$\
@@ -20,10 +21,15 @@ setup: .venv/installed
 	$(BIN)/python -m evaluation.compile_all
 	touch $@
 
-demo: setup  ## capture real models, train a policy, place unseen ones, fine-tune one, report
+demo: setup  ## place a model of a family that the released policy never saw; then train, evaluate, fine-tune, report
 	rm -rf $(RUN)
-	$(BIN)/placelab train sequential --out $(RUN) --seed 0
-	$(BIN)/placelab evaluate $(RUN)
+	mkdir -p runs
+	$(BIN)/placelab place $(NEW) --cluster p100:devices=4 --placer default --out runs/$(NEW).plan.json
+	$(BIN)/placelab simulate $(NEW) runs/$(NEW).plan.json --cluster p100:devices=4 --gantt runs/$(NEW).html > /dev/null
+	@echo "Every op and transfer of that step: runs/$(NEW).html"
+	$(BIN)/placelab compare $(NEW) --clusters p100:devices=4 --placers default,metis,heft,human_expert,single_device
+	$(BIN)/placelab train sequential --out $(RUN) --seed 0 --set ppo.updates=500
+	$(BIN)/placelab evaluate $(RUN) --workers 2
 	$(BIN)/placelab finetune $(RUN) $(UNSEEN) --cluster p100:devices=4 --simulations 1000
 	$(BIN)/placelab report $(RUN)
 
