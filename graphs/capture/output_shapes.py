@@ -26,7 +26,7 @@ class OutputShapes:
     def run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """What `func(*args, **kwargs)` returns."""
         try:
-            key = (func, _described(args), _described(tuple(kwargs.items())))
+            key = func, _described(args), _described(tuple(kwargs.items())), torch.get_default_dtype()
         except _NotAlike:
             return func(*args, **kwargs)
         if key in self._known:

@@ -7,6 +7,10 @@ What is written is what `torch.export` with its decompositions would write, at a
 - writes an operation in place as its functional twin, "add" for "add_": who reads that tensor later reads the twin;
 - leaves everything else as it is.
 
+The op graphs are equal, but for the modules in the names of some ops: those in a `no_grad` or `autocast` block, and of
+a reentrant checkpoint, keep their module, which the exporter forgets; a module that is registered under two names has
+the first, where the exporter takes the one that the code used.
+
 Not everything can be recorded so: a view that is read after the tensor behind it has changed, values that decide what
 is computed, tensors of other classes than torch.Tensor. `Unrecorded` is raised then, or whatever the module's code
 raises on tensors without data.
@@ -217,6 +221,10 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return tensor
         if type(tensor) not in _PLAIN_TENSORS:
             raise Unrecorded(f"it computes with a {type(tensor).__name__} that no operation has made")
+        if self._stand_ins.are_meta and not tensor.is_meta:
+            if tensor.dim():
+                raise Unrecorded("a model on the meta device reads a tensor on another one")
+            return tensor  # a single number may lie anywhere
         return self._stand_ins(tensor)
 
     def _mapped(self, value: Any, function: Callable[[Tensor], Any]) -> Any:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from envs.simulation.simulator import Simulator
-from tests.benchmarks import environment_share, run, search_speed, simulator_speed
+from tests.benchmarks import capture_speed, environment_share, run, search_speed, simulator_speed
 from tests.benchmarks.figures import Figure, at_least, at_most, reported
 from tests.benchmarks.given_up import early_stop, retiming
 from tests.benchmarks.given_up.given_order import GivenOrder
@@ -85,3 +85,9 @@ def test_a_search_is_timed_and_compared_with_itself_in_plain_python() -> None:
     assert speed.value > 0 < rate.value
     assert same.value == 1
     assert same.holds
+
+
+def test_a_capture_is_held_against_the_exporters() -> None:
+    (figure,) = capture_speed.measure(specs=(capture_speed.WARM_UP,))
+    assert figure.bound == ">= 8"
+    assert figure.value > 0

@@ -6,7 +6,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from graphs.capture.forward import capture
+from graphs.capture import tracing
+from graphs.capture.exporting import export
+from graphs.capture.forward import Builder, capture
 from graphs.capture.training_step import training_step
 from graphs.foundation.errors import InputError
 from graphs.op_graph import OpGraph
@@ -94,6 +96,17 @@ def test_a_model_is_captured_with_all_its_parameters_and_trained(make: Callable[
     step = training_step(graph)
     assert step.is_training
     assert step.flops.sum() == pytest.approx(3 * graph.flops.sum(), rel=0.25)
+
+
+@pytest.mark.parametrize("make", [bert, gpt2, t5, vit, llama, mixtral])
+def test_a_model_is_recorded_as_it_is_exported(make: Callable[[], Model], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tracing, "export", None)  # which is not called
+    recorded = captured(make)
+    assert all(call is not None for call in recorded.calls)
+    module, inputs = built(make)
+    with tracing.quiet():
+        exported = Builder(export(module, (), inputs), make.__name__).build()
+    assert recorded.fingerprint == exported.fingerprint
 
 
 def test_the_products_of_bert_by_hand() -> None:
