@@ -1,4 +1,4 @@
-"""Capture in one recorded run, next to PyTorch's exporter with its decompositions: processor seconds to the same graph."""
+"""Capture by recording one run, next to PyTorch's exporter: processor seconds until the same op graph is there."""
 
 from __future__ import annotations
 
