@@ -32,10 +32,10 @@ class Search(Protocol):
     saved: tuple[str, ...]  # which of its attributes, arrays or numbers, a file keeps in addition to these
 
     def step(self, elapsed: float, left: int) -> None:
-        """Continue for a fraction of a second, by at most `left` simulations and by one if it cannot be less.
+        """Continue for a fraction of a second: by one simulation or more, but at most `left`.
 
-        `elapsed` is the share of its seconds that is over: 0 without a limit. How many simulations are made in one
-        step must change no result.
+        `elapsed` is the share of the time limit that is over, 0 if there is none. How many simulations one step makes
+        must change no result.
         """
         ...
 
