@@ -1,6 +1,6 @@
 """Stable-Baselines3 on graphs of several sizes: a features extractor for observations by ids.
 
-    env = gymnasium.make("envs.gym:Placeto-v0", problems=problems)
+    env = gymnasium.make("envs:Placeto-v0", problems=problems)
     model = PPO("MultiInputPolicy", env, policy_kwargs=policy_kwargs(env, network="placeto"))
 
 What the graphs look like sits in a table that the extractor reads by the observation's problem id. The table is no

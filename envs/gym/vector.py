@@ -1,6 +1,6 @@
 """Placeto's environment many times over: one step of each, simulated together, in the form of a Gymnasium vector.
 
-    envs = gymnasium.make_vec("envs.gym:Placeto-v0", num_envs=16, problems=problems)
+    envs = gymnasium.make_vec("envs:Placeto-v0", num_envs=16, problems=problems)
 
 It behaves as `gymnasium.vector.SyncVectorEnv` over as many environments would, and shares one set of simulators.
 """

@@ -23,7 +23,7 @@ from graphs.problem import Problem
 from tests.oracle.toys import Toy, random_graph, toy_cluster, toy_graph
 
 ROOT = Path(__file__).resolve().parents[2]
-IDS = ("envs.gym:Placeto-v0", "envs.gym:GDP-v0")
+IDS = ("envs:Placeto-v0", "envs:GDP-v0")
 
 
 @pytest.fixture
@@ -51,9 +51,7 @@ def test_gymnasium_accepts_them(name: str, obs: str, features: str, problems: li
 @pytest.mark.parametrize("start", ["single", "zero", "best"])
 @pytest.mark.parametrize("order", ["random", "given"])
 def test_gymnasium_accepts_every_start_and_order(start: str, order: str, problems: list[Problem]) -> None:
-    check_env(
-        gym.make("envs.gym:Placeto-v0", problems=problems, start=start, order=order, render_mode="ansi").unwrapped
-    )
+    check_env(gym.make("envs:Placeto-v0", problems=problems, start=start, order=order, render_mode="ansi").unwrapped)
 
 
 @pytest.mark.parametrize("obs", ["ids", "dict"])

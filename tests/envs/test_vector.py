@@ -24,7 +24,7 @@ def problems() -> list[Problem]:
 @pytest.mark.parametrize("knobs", [{"obs": "ids"}, {"obs": "dict", "features": "published"}, {"order": "random"}])
 def test_the_vector_form_is_many_single_ones(knobs: dict[str, Any], problems: list[Problem]) -> None:
     kwargs: dict[str, Any] = {"problems": problems, **knobs}
-    ours = gym.make_vec("envs.gym:Placeto-v0", num_envs=4, **kwargs)
+    ours = gym.make_vec("envs:Placeto-v0", num_envs=4, **kwargs)
     theirs = SyncVectorEnv([lambda: PlacetoEnv(**kwargs)] * 4)
     assert isinstance(ours, PlacetoVectorEnv)
     assert ours.observation_space == theirs.observation_space

@@ -51,7 +51,7 @@ def test_nor_does_a_wrong_use(arguments: list[str]) -> None:
 
 def test_a_graph_file_is_shown_placed_simulated_and_compared_on_without_torch(graph: str, tmp_path: Path) -> None:
     plan, journal = str(tmp_path / "a.plan.json"), str(tmp_path / "journal.jsonl")
-    unneeded = NETWORKS | {"networkx", "gymnasium", "matplotlib"}
+    unneeded = NETWORKS | {"networkx", "matplotlib"}
     assert not imported("show", graph) & unneeded
     assert not imported("place", graph, "--placer", "metis", "--budget", "0", "--out", plan) & unneeded
     assert not imported("place", graph, "--placer", "heft", "--robust") & unneeded
@@ -79,4 +79,4 @@ def test_what_does_not_exist_is_refused_without_torch(arguments: list[str]) -> N
 def test_the_released_policy_places_a_graph_file_with_torch_alone(graph: str) -> None:
     found = imported("place", graph, "--budget", "0")
     assert "torch" in found
-    assert not found & (NETWORKS - {"torch", "safetensors"} | {"networkx", "pymetis", "gymnasium", "matplotlib"})
+    assert not found & (NETWORKS - {"torch", "safetensors"} | {"networkx", "pymetis", "matplotlib"})

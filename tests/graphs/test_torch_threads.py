@@ -42,16 +42,16 @@ def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def reset_later() -> None:
-    env = gym.make("envs.gym:GDP-v0", problems=[PROBLEM])
+    env = gym.make("envs:GDP-v0", problems=[PROBLEM])
     torch.set_num_threads(3)
     torch_threads._limited = False  # as if torch had been imported only now
     env.reset(seed=0)
 
 
 WAYS: dict[str, Callable[[], object]] = {
-    "environment": lambda: gym.make("envs.gym:Placeto-v0", problems=[PROBLEM]),
-    "one-shot environment": lambda: gym.make("envs.gym:GDP-v0", problems=[PROBLEM]),
-    "vector environment": lambda: gym.make_vec("envs.gym:Placeto-v0", num_envs=2, problems=[PROBLEM]),
+    "environment": lambda: gym.make("envs:Placeto-v0", problems=[PROBLEM]),
+    "one-shot environment": lambda: gym.make("envs:GDP-v0", problems=[PROBLEM]),
+    "vector environment": lambda: gym.make_vec("envs:Placeto-v0", num_envs=2, problems=[PROBLEM]),
     "torch imported after the environment": reset_later,
     "released policy": lambda: load_placer("default"),
     "placing": lambda: LearnedPlacer(OneShotPolicy.new(NETWORK, 0), "gdp").place(PROBLEM),

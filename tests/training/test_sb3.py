@@ -24,7 +24,7 @@ def problems(*sizes: int) -> list[Problem]:
 
 
 def placeto(*sizes: int) -> gym.Env[Any, Any]:
-    return gym.make("envs.gym:Placeto-v0", problems=problems(*sizes))
+    return gym.make("envs:Placeto-v0", problems=problems(*sizes))
 
 
 def small_ppo(env: gym.Env[Any, Any]) -> PPO:
@@ -64,8 +64,8 @@ def test_a_trained_policy_runs_on_larger_graphs() -> None:
 
 
 def test_features_do_not_depend_on_padding() -> None:
-    tight = gym.make("envs.gym:Placeto-v0", problems=problems(6))
-    padded = gym.make("envs.gym:Placeto-v0", problems=problems(6, 20))
+    tight = gym.make("envs:Placeto-v0", problems=problems(6))
+    padded = gym.make("envs:Placeto-v0", problems=problems(6, 20))
     features = []
     for env in (tight, padded):
         torch.manual_seed(0)
@@ -127,6 +127,6 @@ def test_other_observations_and_networks_are_refused() -> None:
     with pytest.raises(InputError, match="unknown network 'placetto'; did you mean 'placeto'"):
         policy_kwargs(placeto(4), network="placetto")
     with pytest.raises(InputError, match="one unit at a time"):
-        policy_kwargs(gym.make("envs.gym:GDP-v0", problems=problems(4)), network="placeto")
+        policy_kwargs(gym.make("envs:GDP-v0", problems=problems(4)), network="placeto")
     with pytest.raises(InputError, match="obs='ids'"):
-        policy_kwargs(gym.make("envs.gym:Placeto-v0", problems=problems(4), obs="dict"))
+        policy_kwargs(gym.make("envs:Placeto-v0", problems=problems(4), obs="dict"))
