@@ -42,7 +42,7 @@ class OutputShapes:
 
 
 class _NotAlike(Exception):  # noqa: N818
-    """An operand that is not on the meta device, or of which nothing can be said."""
+    """An operand that is not on the meta device, or that cannot be described."""
 
 
 def _described(value: Any) -> Hashable:

@@ -1,4 +1,4 @@
-"""Recording: one run of a module on tensors without data, of which every ATen operation is written down.
+"""Recording: run a module once on tensors without data, and write down every ATen operation.
 
 What is written is what `torch.export` with its decompositions would write, at a small part of its time. A
 `TorchDispatchMode` sees each operation below autograd, and
@@ -78,7 +78,7 @@ class _Calls(FunctionCalls):
     current: Call | None = None  # the one that runs
 
     def run(self, call: Call, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if function == Tensor.data.__set__:  # type: ignore[attr-defined]  # of which no dispatch mode hears
+        if function == Tensor.data.__set__:  # type: ignore[attr-defined]  # no dispatch mode sees it
             raise Unrecorded("it assigns to the data of a tensor")
         self.current = call
         try:
@@ -260,7 +260,7 @@ def _decomposition(func: Any) -> Callable[..., Any] | None:
         return None
     if func in decompositions() and not func._schema.is_mutable:
         return decompositions()[func]
-    # Batch norm writes its statistics, of which its schema says nothing.
+    # Batch norm writes its statistics, though its schema does not say so.
     if func is aten.native_batch_norm.default or torch.Tag.maybe_aliasing_or_mutating in func.tags:
         composite = func._can_decompose()
     else:

@@ -1,10 +1,10 @@
 """What a user's model is made from: the files that its code reads, the modules that it imports, the environment.
 
-A graph that was captured earlier stands for a model only while all of this is unchanged. Whoever captures listens
-meanwhile to what the interpreter opens (PEP 578); installed packages are told by what is installed at all, and the
-variables of the environment by the words of the source. What cannot be told, such as the answer of a server, makes a
-capture that is not kept. It does not see what depends on chance, on the time, on the hardware, or on whether a file
-exists that is not opened.
+A captured graph stays valid only while all of this is unchanged. During capture an audit hook (PEP 578) records the
+files that are opened. Installed packages count by name, version and time of installation; variables of the environment
+count if the source names them. A capture that depends on anything else that can be noticed, such as a connection to a
+server, is not kept. What cannot be noticed: chance, the time, the hardware, and whether a file exists that is not
+opened.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ import msgspec
 
 from graphs.foundation.user_code import is_installed, is_users
 
-# Others answer here, by rules that no file of the user's tells.
+# What these return is not decided by the user's files.
 _ELSEWHERE = {
     "os.exec", "os.fork", "os.forkpty", "os.posix_spawn", "os.spawn", "os.system", "pty.spawn", "socket.connect",
     "sqlite3.connect", "subprocess.Popen", "urllib.Request",
 }  # fmt: skip
 _SYSTEMS = ("/dev/", "/proc/", "/sys/")  # what the system says of itself: it changes all the time
 _MODULES = "*.py"  # in place of a file's name: which modules the folder has
-_LARGE = 2**26  # bytes of a file, of weights, that is told by its size and time: they do not decide a graph
+_LARGE = 2**26  # bytes; a larger file, such as weights, counts by its size and time: it does not decide a graph
 _TEXTS = (".py", ".cfg", ".ini", ".toml", ".yaml", ".yml")  # which may name variables of the environment
 _WORD = re.compile(rb"[A-Za-z]\w+")
 
@@ -63,7 +63,7 @@ class Sources(msgspec.Struct, frozen=True):
 
 
 class Listener:
-    """What was opened, and whether anything happened that files do not tell."""
+    """The files that were opened, and whether a capture may depend on anything but files."""
 
     def __init__(self) -> None:
         self.paths: set[str] = set()
@@ -71,9 +71,9 @@ class Listener:
         self.environment = dict(os.environ)  # before the user's code can change it
 
     def sources(self, folder: Path | None) -> Sources | None:
-        """What was heard, for a model in a user's folder, if it is in one; None if a graph cannot be told by that.
+        """The sources of a model, in a user's folder if it is in one; None if it may depend on anything else.
 
-        Nor can it be if a file has changed since this process began: what runs may be what the file held before.
+        None, too, if a file has changed since this process began: the code that runs may be older than the file.
         """
         folders = {str(Path(path).absolute()) for path in sys.path if is_users(path)}
         modules = {str(Path(each) / _MODULES) for each in (folders if folder is None else {*folders, str(folder)})}
@@ -123,7 +123,7 @@ def _listen_for_good() -> None:
 
 @contextmanager
 def listening() -> Iterator[Listener]:
-    """What Python opens inside is heard."""
+    """What Python opens inside is recorded."""
     _listen_for_good()
     listener = Listener()
     _listeners.append(listener)

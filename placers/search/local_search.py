@@ -1,4 +1,4 @@
-"""Local search: one placement that changes step by step, of which annealing and hill climbing are made."""
+"""Local search: one placement that changes step by step; the base of annealing and hill climbing."""
 
 from __future__ import annotations
 

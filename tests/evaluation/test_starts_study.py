@@ -38,18 +38,18 @@ def piece(found: Mapping[str, tuple[float, float]], kind: str = "64", size: int 
 def test_the_first_start_is_the_best_of_those_that_take_little_and_then_gain_per_second_counts() -> None:
     some = {"best": (2 * FIRST, 1.0), "good": (100.0, 2.0), "fast": (10.0, 2.2), "none": (1.0, 8.0)}
     found = [piece(some | {"other": (100.0, 8.0)}), piece(some | {"other": (100.0, 1.0)})]
-    turns = Order(found).turns
-    assert [turn.placer for turn in turns] == ["good", "other", "best"], "what never gains is no start"
-    assert [turn.after for turn in turns] == pytest.approx([2.0, np.sqrt(2.0), 1.0])
-    assert [turn.gain for turn in turns[1:]] == pytest.approx([np.log(2) / 2, np.log(2) / 2])
+    starts = Order(found).starts
+    assert [start.placer for start in starts] == ["good", "other", "best"], "what never gains is no start"
+    assert [start.after for start in starts] == pytest.approx([2.0, np.sqrt(2.0), 1.0])
+    assert [start.gain for start in starts[1:]] == pytest.approx([np.log(2) / 2, np.log(2) / 2])
 
 
 def test_a_plan_that_does_not_fit_counts_as_a_slow_one() -> None:
     found = [piece({"one": (10.0, 0.0), "other": (10.0, 1.0)}), piece({"one": (10.0, 1.0), "other": (10.0, 2.0)})]
-    turns = Order(found).turns
-    assert turns[0].placer == "other"
+    starts = Order(found).starts
+    assert starts[0].placer == "other"
     assert Order(found).losses[0, 0] == np.log(UNFIT)
-    assert [turn.after for turn in turns] == pytest.approx([np.sqrt(2.0), 1.0])
+    assert [start.after for start in starts] == pytest.approx([np.sqrt(2.0), 1.0])
 
 
 def test_of_variants_that_try_for_longer_or_shorter_one_is_a_start() -> None:
@@ -59,14 +59,14 @@ def test_of_variants_that_try_for_longer_or_shorter_one_is_a_start() -> None:
         piece({"metis": (100.0, 1.5), "metis:seeds=8": (10.0, 2.0)}),
         piece({"metis": (100.0, 3.0), "metis:seeds=8": (10.0, 1.0)}),
     ]
-    assert [turn.placer for turn in Order(found).turns] == ["metis:seeds=8"]
+    assert [start.placer for start in Order(found).starts] == ["metis:seeds=8"]
 
 
 def test_the_suite_has_no_say_in_the_order_but_in_the_estimates() -> None:
     deciding = piece({"one": (10.0, 1.0), "other": (10.0, 2.0)})
     judging = piece({"one": (10.0, 9.0), "other": (5000.0, 1.0)}, SUITE, 1000)
     order = Order([deciding, judging])
-    assert [turn.placer for turn in order.turns] == ["one"]
+    assert [start.placer for start in order.starts] == ["one"]
     assert order.cost_of("other") == pytest.approx(10.0)
     law, missed = order.estimate("other")
     assert law.scale * 400**law.ops * 100**law.units * 4**law.devices == pytest.approx(10 * SIMULATION, rel=0.1)

@@ -177,8 +177,8 @@ def test_what_a_users_code_reads_and_imports_decides(model: str, file: str, cont
 
 def test_a_file_that_was_missing_decides(model: str) -> None:
     file = Path(model.rpartition(":")[0])
-    opened = "try:\n    more = open('/tmp/none/of/this').read()\nexcept OSError:\n    more = ''\n".replace(
-        "/tmp/none/of/this", str(file.with_name("more.txt"))
+    opened = "try:\n    more = open('MISSING').read()\nexcept OSError:\n    more = ''\n".replace(
+        "MISSING", str(file.with_name("more.txt"))
     )
     file.write_text(opened + MODEL)
     load_graph(model)

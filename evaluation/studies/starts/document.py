@@ -56,13 +56,13 @@ class StartsFindings:
     @property
     def is_current(self) -> bool:
         """Whether the starts of the source are those that follow."""
-        return [start.spec for start in STARTS] == [turn.placer for turn in self.order.turns]
+        return [start.spec for start in STARTS] == [start.placer for start in self.order.starts]
 
     @cached_property
     def candidates(self) -> list[Candidate]:
         """All of them, the cheapest first."""
         order = self.order
-        chosen = [turn.placer for turn in order.turns]
+        chosen = [start.placer for start in order.starts]
         found = []
         for index, placer in enumerate(order.placers):
             ratios = order.ratios[order.deciding, index]
@@ -108,10 +108,10 @@ class StartsFindings:
 
 def save(found: StartsFindings, folder: Path, command: str) -> Path:
     """Write `starts.md` into a folder."""
-    placers = [*(turn.placer for turn in found.order.turns), None]
+    placers = [*(start.placer for start in found.order.starts), None]
     return save_document(
         "starts", "starts.md", folder, {},
-        command=command, found=found, turns=found.order.turns, why={start.spec: start.why for start in STARTS},
+        command=command, found=found, starts=found.order.starts, why={start.spec: start.why for start in STARTS},
         estimates={placer or "one simulation": found.order.estimate(placer) for placer in placers},
         all_starts=ALL, budget=BUDGET, budgets=BUDGETS, suite=SUITE, graphs=GRAPHS, clusters=CLUSTERS,
         unfit=order.UNFIT, first=order.FIRST, least_gain=order.LEAST_GAIN, share=starts.TIME_SHARE,

@@ -22,7 +22,7 @@ SHORTEST = 1e-6  # seconds; the clock shows no less
 
 
 @dataclass(frozen=True)
-class Turn:
+class ChosenStart:
     """A placer in the order, after all before it."""
 
     placer: str
@@ -77,23 +77,23 @@ class Order:
         return np.log(np.minimum(self.ratios[self.deciding], UNFIT))
 
     @cached_property
-    def turns(self) -> list[Turn]:
+    def starts(self) -> list[ChosenStart]:
         """Starts in their order: each gains most per second after those before it; the first is the best of its own.
 
         Of the variants of a placer that differ only in how long they try, one is a start.
         """
         alone = np.where(self.cost <= FIRST, self.losses.mean(axis=0), np.inf)
         best = self.placers[int(alone.argmin())]
-        turns = [Turn(best, np.nan, float(np.exp(alone.min())))]
+        starts = [ChosenStart(best, np.nan, float(np.exp(alone.min())))]
         while True:
-            chosen = [turn.placer for turn in turns]
+            chosen = [start.placer for start in starts]
             there = {variant(spec) for spec in chosen}
             gains = {spec: self.gain(spec, chosen) for spec in self.placers if variant(spec) not in there}
             rates = {spec: 1000 * gain / self.cost_of(spec) for spec, gain in gains.items()}
             best = max(rates, key=rates.__getitem__, default="")
             if rates.get(best, 0.0) < LEAST_GAIN:
-                return turns
-            turns.append(Turn(best, gains[best], turns[-1].after * float(np.exp(-gains[best]))))
+                return starts
+            starts.append(ChosenStart(best, gains[best], starts[-1].after * float(np.exp(-gains[best]))))
 
     def gain(self, placer: str, others: Sequence[str]) -> float:
         """By how much a placer lowers the mean logarithm of the least seconds that others find."""
