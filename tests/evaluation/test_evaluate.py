@@ -97,7 +97,9 @@ def test_finetuning_that_is_stopped_while_it_writes_leaves_nothing_of_two_runs(
     other = str(Path(graph).with_name("other.graph.json"))
     save_graph(random_graph(13, 1), Path(other))
     tune(run, other)
-    steps = ["write_whole", "save_policy", "write_document", "write_document", "SimulatedPlan.save"]
+    here, policy_file = "evaluation.commands.evaluate", "placers.learned.policy_file"
+    document = f"{here}.write_document"
+    steps = [f"{here}.write_whole", f"{policy_file}.save_policy", document, document, f"{here}.SimulatedPlan.save"]
     before = iter([write_document] if stopped_at == 3 else [])  # the evaluation comes before the problem
 
     def stop(*given: Any, **_: object) -> None:
@@ -105,7 +107,7 @@ def test_finetuning_that_is_stopped_while_it_writes_leaves_nothing_of_two_runs(
             raise KeyboardInterrupt
         write(*given)
 
-    monkeypatch.setattr(f"evaluation.commands.evaluate.{steps[stopped_at]}", stop)
+    monkeypatch.setattr(steps[stopped_at], stop)
     with pytest.raises(KeyboardInterrupt):
         tune(run, graph)
     assert not (run / "best.plan.json").exists(), "of the other graph, next to what is of this one"
