@@ -26,9 +26,12 @@ def path_bound(problem: Problem, op_seconds: Floats) -> float:
     graph, cluster = problem.graph, problem.cluster
     offsets, edges = graph.predecessors
     earliest, ready = np.zeros_like(op_seconds, order="C"), np.zeros(len(cluster))
+    # Copies: arrays that were read-only can be written once another process has received them, and code is compiled
+    # for one of the two.
+    order, latency, bandwidth = graph.topological_order.copy(), cluster.latency.copy(), cluster.bandwidth.copy()
     _fill_earliest(
-        graph.topological_order, offsets, graph.edges[edges, 0], graph.control[edges], graph.carried_bytes[edges],
-        op_seconds, cluster.launch_seconds, cluster.latency, cluster.bandwidth, ready, earliest,
+        order, offsets, graph.edges[edges, 0], graph.control[edges], graph.carried_bytes[edges],
+        np.array(op_seconds, order="C"), cluster.launch_seconds, latency, bandwidth, ready, earliest,
     )  # fmt: skip
     return float(earliest.min(axis=1).max())
 

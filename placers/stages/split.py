@@ -146,9 +146,10 @@ class _Program:
     def __init__(self, contracted: ContractedGraph, ideals: Ideals, kinds: DeviceKinds, bound: float) -> None:
         nodes, count, self.kinds = len(contracted), len(ideals), kinds
         self.given = _Given(
-            ideals.masks, ideals.offsets, ideals.step_node, ideals.step_to, kinds.seconds, contracted.held_bytes,
+            ideals.masks, ideals.offsets, ideals.step_node, ideals.step_to, np.array(kinds.seconds, order="C"),
+            contracted.held_bytes,
             *_nets_of_nodes(contracted), masks_of([sum(1 << node for node in net) for net in contracted.nets], nodes),
-            kinds.net_seconds, kinds.limits, kinds.strides, kinds.usable, bound,
+            np.array(kinds.net_seconds, order="C"), kinds.limits, kinds.strides, kinds.usable, bound,
         )  # fmt: skip
         self.parts = _Parts(
             np.zeros(count, np.int64), np.zeros((count, len(kinds.members))), np.zeros((count, len(kinds.members))),

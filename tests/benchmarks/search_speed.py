@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-from tqdm import tqdm
 
 from envs.objectives import evaluator_of
+from graphs.foundation.progress import progress
 from graphs.load import load_cluster, load_graph
 from graphs.op_graph import Ints
 from graphs.problem import Problem
@@ -37,7 +37,7 @@ def measure(
         yield at_least(bound, f"annealing in plain Python / compiled, {graph} on {cluster}", plain / ours)
         yield reported(f"simulations per second, {graph} on {cluster}", simulations / ours, "")
     pairs = gdp12() if compared is None else compared
-    searches = (Pair(*pair, groups, simulations) for pair in tqdm(pairs, "searches", leave=False))
+    searches = (Pair(*pair, groups, simulations) for pair in progress(pairs, "searches", unit="search", leave=False))
     same = sum(np.array_equal(search.plain(), search.ours()) for search in searches)
     yield at_least(len(pairs), f"problems that both place alike, {simulations:,} simulations each", same, "")
 

@@ -126,17 +126,26 @@ def test_where_nothing_can_be_written_every_process_compiles(toy: Path) -> None:
     assert not _kept(toy)
 
 
-def test_compile_all_compiles_every_function_once() -> None:
+def test_compile_all_compiles_every_function_once_for_all_that_they_are_given() -> None:
     code = """
-import importlib
+import importlib, pickle
 from evaluation.compile_all import compile_all
+from envs.bounds import lower_bound
 from envs.simulation.compiled import KERNELS
+from graphs.foundation.by_name import build
+from graphs.problem import Problem
+from placers.max_load_dp import MaxLoadDP
+from tests.oracle.toys import random_graph
 from tests.house.test_rooms import FILES
 
 for name in FILES:
     if name.startswith(("envs", "placers")):
         importlib.import_module(name)
 compile_all()
+cluster = build("graphs.clusters", "cpu_gpu:gpus=2")
+problem = pickle.loads(pickle.dumps(Problem(random_graph(12, seed=1), cluster, objective="max-load")))
+lower_bound(problem)
+MaxLoadDP().place(problem)
 print(sorted(f"{kernel.__module__}.{kernel.__name__}" for kernel in KERNELS if len(kernel.overloads) != 1))
 """
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
