@@ -31,4 +31,5 @@ class CacheUsage:
         return asdict(self)
 
     def __rich__(self) -> Text:
-        return Text(f"{self.folder}: {self.graphs:,} graphs, {memory(self.bytes)} of at most {memory(self.most_bytes)}")
+        graphs = "1 graph" if self.graphs == 1 else f"{self.graphs:,} graphs"
+        return Text(f"{self.folder}: {graphs}, {memory(self.bytes)} of at most {memory(self.most_bytes)}")
