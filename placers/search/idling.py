@@ -50,7 +50,7 @@ def add_up(work: Work, placement: Indices) -> None:
 
 @inlined
 def follow_move(work: Work, tables: MoveTables, placement: Indices, changed: int) -> None:
-    """Update the work after a move of so many units."""
+    """Update the work after a move that changed `changed` units."""
     for device in range(len(work.placed)):
         work.moved[device] = work.placed[device]
     for i in range(changed):

@@ -49,7 +49,7 @@ def key_of(known: Known, placement: Indices) -> np.uint64:
 
 @inlined
 def key_after(known: Known, key: np.uint64, tables: MoveTables, placement: Indices, changed: int) -> np.uint64:
-    """The key of a placement after a move of so many units, from the one before."""
+    """The key of a placement after a move of `changed` units, from the key before."""
     for i in range(changed):
         unit = tables.changed[i]
         key ^= known.bits[unit, tables.before[i]] ^ known.bits[unit, placement[unit]]

@@ -53,7 +53,7 @@ class Walk(NamedTuple):
 
     @classmethod
     def of(cls, problem: Problem, placement: Ints, steps: int) -> Walk:
-        """A search at a placement, (units,), with room for so many steps."""
+        """A search at a placement, (units,), with room for `steps` steps."""
         devices = len(problem.cluster)
         return cls(
             np.zeros(1, STATE), placement[None].astype(np.uint32), placement.astype(np.uint32), np.zeros(steps, ENTRY),

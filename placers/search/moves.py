@@ -72,7 +72,7 @@ def move(tables: MoveTables, placement: Indices, generator: np.random.Generator)
 
 @inlined
 def take_back(tables: MoveTables, placement: Indices, count: int) -> None:
-    """Undo the latest move, which changed so many units."""
+    """Undo the latest move, which changed `count` units."""
     for i in range(count):
         placement[tables.changed[i]] = tables.before[i]
 

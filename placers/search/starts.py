@@ -61,8 +61,8 @@ STARTS = (
 )  # fmt: skip
 SIMULATION = Estimate(1.2e-8, 1.05, 0.04, 0.17)
 
-TIME_SHARE = 0.5  # of what a search's simulations take, for its starts ...
-LEAST_TIME = 4000  # ... but as long as so many simulations take, whatever the budget
+TIME_SHARE = 0.5  # of the time of a search's simulations, and of its limit of seconds, that its starts may take
+LEAST_TIME = 4000  # simulations; starts may always take as long as these
 OWN_SHARE = 0.004  # of a search's budget that each placer may spend on simulations of its own
 MOST_SAMPLES = 64  # of a learned placer's policy that a start is chosen from
 

@@ -1,4 +1,4 @@
-"""What a short command costs: processor seconds from the shell and back, most of which go into importing packages.
+"""What a short command costs: processor seconds from the shell and back, mostly spent on importing packages.
 
 Seconds of a processor and not of a clock, which would also count what else the machine does. The captured model is in
 the cache and the compiled functions are in theirs: the first round, which is not counted, sees to both.

@@ -98,5 +98,5 @@ def _captured(graph: str) -> Iterator[Figure]:
 
 
 def _plans(ops: int) -> int:
-    """How many placements of so many ops are timed at once."""
+    """How many placements of a graph of `ops` ops are timed at once."""
     return max(2, min(256, OPS_PER_CALL // ops))

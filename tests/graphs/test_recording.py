@@ -87,7 +87,7 @@ def test_gradients_within_a_module_are_recorded_though_they_cannot_be_exported()
 
 def test_weights_are_found_however_they_are_reached() -> None:
     module = Small(lambda m, x: x @ m.linear.weight.data + others[0])
-    others, args = [module.linear.bias], (X,)  # a list, of which PyTorch knows nothing
+    others, args = [module.linear.bias], (X,)  # a list, which PyTorch does not see
     graph = traced_by(record, module, args, {})
     assert graph.kinds == ("aten.mm", "aten.add")
     assert graph.weight_uses.tolist() == [[0, 0], [1, 1]]
