@@ -12,7 +12,7 @@ import inspect
 import operator
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeAlias, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeAlias, TypedDict, TypeVar, get_args
 
 from evaluation.commands.listing import KINDS, Kind
 from graphs.foundation import by_name
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     PathLike: TypeAlias = str | Path
     Groups: TypeAlias = int | Literal["auto"] | None
     Changes: TypeAlias = str | Sequence[str]
-    CacheAction: TypeAlias = Literal["show", "clear"]
 
 
 class ProblemOptions(TypedDict, total=False):
@@ -62,12 +61,13 @@ P = ParamSpec("P")
 R = TypeVar("R")
 Taken: TypeAlias = Callable[[str, Any], Any]  # name and value -> the value as verbs expect it; raises InputError
 
+CacheAction: TypeAlias = Literal["show", "clear"]
+
 AUTO: Literal["auto"] = "auto"
 CACHE_HELP = "    cache: use what was captured before, where nothing has changed since; `--no-cache` captures again.\n"
 GROUPS = 64  # op groups, unless a number is given
 # The least that makes sense, of each whole number.
 LEAST = {"budget": 0, "seed": 0, "simulations": 0, "seeds": 1, "workers": 1, "groups": 1, "repeats": 1}
-CACHE_ACTIONS = ("show", "clear")
 OPTIONS = {f"Unpack[{each.__name__}]": each for each in (ProblemOptions, CompareOptions)}
 DEFAULTS: CompareOptions = {
     "groups": AUTO, "optimizer": AUTO, "cost_model": AUTO, "objective": "step-time", "seeds": 1, "workers": 1,
@@ -246,8 +246,8 @@ def _plan(name: str, value: Any) -> Any:
 
 
 def _cache_action(name: str, value: Any) -> str:
-    if value not in CACHE_ACTIONS:
-        raise InputError(by_name.unknown(name, str(value), CACHE_ACTIONS))
+    if value not in get_args(CacheAction):
+        raise InputError(by_name.unknown(name, str(value), get_args(CacheAction)))
     return _text(name, value)
 
 
@@ -296,7 +296,7 @@ ARGUMENTS: dict[str, tuple[Any, Taken]] = {
     "Groups": (int | Literal["auto"] | None, _groups),
     "Changes": (list[str], _changes),
     "Kind": (Kind, _kind),
-    "CacheAction": (Literal["show", "clear"], _cache_action),
+    "CacheAction": (CacheAction, _cache_action),
     "int": (int, _whole),
     "bool": (bool, _flag),
     "str": (str, _text),

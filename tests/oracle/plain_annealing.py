@@ -80,7 +80,7 @@ class PlainAnnealing:
         self.energy = self._energy(placement)
 
     def run(self, hot: float, cold: float, until: int | None = None) -> None:
-        """Try changes until so many simulations are made; all are kept that are no worse if `hot` is 0."""
+        """Try changes until `until` simulations are made; if `hot` is 0, those that are no worse are kept."""
         while self.simulations < (self._budget if until is None else until):
             proposal, ceiling = self._moves.propose(self.placement), self.energy
             if hot > 0:
