@@ -20,18 +20,20 @@ def path_bound(problem: Problem, op_seconds: Floats) -> float:
     """The critical path, every op placed as suits each path best, with the transfers and launches in between.
 
     earliest[v, d] = op_seconds[v, d] + max over edges (u, v) of min over devices e of (earliest[u, e] + delay(u, e, d))
-    is no later than the end of v on d in any run: v starts after each producer's end, plus the launch hold if both
-    are on one device, or else the transfer (none for a control edge). Queues only add to it.
+    is no later than the end of v on d in any run: v starts after each producer's end, plus the transfer (none for a
+    control edge) or, if both are on one device, the launch hold. Queues only add to it. An op that takes no time waits
+    for no hold, but what follows it does: so each op has a second time, `rested`, before which no op that takes
+    time can follow it on its device.
     """
     graph, cluster = problem.graph, problem.cluster
     offsets, edges = graph.predecessors
-    earliest, ready = np.zeros_like(op_seconds, order="C"), np.zeros(len(cluster))
+    earliest, rested = np.zeros_like(op_seconds, order="C"), np.zeros_like(op_seconds, order="C")
     # Copies: arrays that were read-only can be written once another process has received them, and code is compiled
     # for one of the two.
     order, latency, bandwidth = graph.topological_order.copy(), cluster.latency.copy(), cluster.bandwidth.copy()
     _fill_earliest(
         order, offsets, graph.edges[edges, 0], graph.control[edges], graph.carried_bytes[edges],
-        np.array(op_seconds, order="C"), cluster.launch_seconds, latency, bandwidth, ready, earliest,
+        np.array(op_seconds, order="C"), cluster.launch_seconds, latency, bandwidth, rested, earliest,
     )  # fmt: skip
     return float(earliest.min(axis=1).max())
 
@@ -39,26 +41,25 @@ def path_bound(problem: Problem, op_seconds: Floats) -> float:
 @compiled
 def _fill_earliest(
     order: Ints, offsets: Ints, producers: Ints, control: Bools, carried_bytes: Floats, op_seconds: Floats,
-    launch_seconds: Floats, latency: Floats, bandwidth: Floats, ready: Floats, earliest: Floats,
+    launch_seconds: Floats, latency: Floats, bandwidth: Floats, rested: Floats, earliest: Floats,
 ) -> None:  # fmt: skip
-    """Write `earliest`, (ops, devices); producers and bytes are those of each op's in-edges, `ready` is scratch."""
-    devices = len(ready)
+    """Write `earliest` and `rested`, (ops, devices) each; producers and bytes are those of each op's in-edges."""
+    devices = len(launch_seconds)
     for op in order:
-        ready[:] = 0.0
         for i in range(offsets[op], offsets[op + 1]):
             producer = producers[i]
             for there in range(devices):
                 arrival = np.inf
                 for here in range(devices):
-                    delay = 0.0
-                    if here == there:
-                        delay = launch_seconds[here] if op_seconds[producer, here] > 0 else 0.0
-                    elif not control[i]:
-                        delay = latency[here, there] + carried_bytes[i] / bandwidth[here, there]
-                    arrival = min(arrival, earliest[producer, here] + delay)
-                ready[there] = max(ready[there], arrival)
+                    if here != there:
+                        delay = 0.0 if control[i] else latency[here, there] + carried_bytes[i] / bandwidth[here, there]
+                        arrival = min(arrival, earliest[producer, here] + delay)
+                earliest[op, there] = max(earliest[op, there], min(arrival, earliest[producer, there]))
+                rested[op, there] = max(rested[op, there], min(arrival, rested[producer, there]))
         for device in range(devices):
-            earliest[op, device] = ready[device] + op_seconds[op, device]
+            if op_seconds[op, device] > 0:
+                earliest[op, device] = rested[op, device] + op_seconds[op, device]
+                rested[op, device] = earliest[op, device] + launch_seconds[device]
 
 
 def work_bound(problem: Problem, op_seconds: Floats) -> float:

@@ -1,10 +1,14 @@
 """The engine: the only event loop. It times ops and transfers over serial resources, and follows the memory they hold.
 
 Rules 1 to 4 and 6 of the simulator: a resource runs one task at a time and is held a while after it; its queue is
-ordered by (priority, ready time, op, destination); all ends of an instant are applied before anything starts at it.
+ordered by (priority, ready time, op, destination); all ends of an instant are applied before anything starts at it. An
+op that takes no time ends at the instant at which it is ready, and is in no queue.
 
 Task i < ops computes op i; the others are transfers, made when their producer ends. Tensors are numbered likewise:
 tensor i < ops is the output of op i, the others are copies.
+
+`ended` is the top of a stack: the ops that have ended at this instant and whose outputs are still to be handed out,
+linked by `next`. It is passed from step to step, which is faster than a field of the run.
 """
 
 from __future__ import annotations
@@ -81,19 +85,20 @@ def time_placements(
     """
     memory = len(peak_bytes) > 0
     for plan in range(len(placements)):
-        _begin(blueprint, placements[plan], run, memory)
-        step_seconds[plan] = _run_all(blueprint, run, memory)
+        ended = _begin(blueprint, placements[plan], run, memory)
+        step_seconds[plan] = _run_all(blueprint, run, ended, memory)
         if memory:
             for device in range(blueprint.op_seconds.shape[1]):
                 peak_bytes[plan, device] = run.resources[device].peak
 
 
 @inlined
-def _begin(blueprint: Blueprint, placement: Indices, run: Run, memory: bool) -> None:
-    """Reset the state; queue the ops that wait for nothing."""
+def _begin(blueprint: Blueprint, placement: Indices, run: Run, memory: bool) -> int:
+    """Reset the state; queue the ops that wait for nothing. Returns the stack of those that have already ended."""
     ops, devices = blueprint.op_seconds.shape
     run.counters[TASKS] = run.counters[TENSORS] = ops
     run.counters[STARTING] = run.counters[ALLOCATED] = 0
+    ended = int(np.int64(NONE))  # no literal, as in `_run_all`
     if memory:
         static_bytes(blueprint, placement, run.seen, run.held)
     for index in range(len(run.resources)):
@@ -111,16 +116,21 @@ def _begin(blueprint: Blueprint, placement: Indices, run: Run, memory: bool) -> 
         task.seconds = blueprint.op_seconds[op, task.destination]
         task.waiting = blueprint.ops[op].inputs
         if task.waiting == 0:
-            _make_ready(blueprint, run, task.op, task.destination, 0.0)
+            ended = _make_op_ready(blueprint, run, int(task.op), 0.0, ended, memory)
+    return ended
 
 
 @inlined
-def _run_all(blueprint: Blueprint, run: Run, memory: bool) -> float:
+def _run_all(blueprint: Blueprint, run: Run, ended: int, memory: bool) -> float:
     """Run all tasks; returns the end of the last op, in seconds, or infinity if the run was given up."""
     now, end = 0.0, 0.0
     head = tail = int(np.int64(0))  # with literals, numba would compile twice each function that gets them
     devices = blueprint.op_seconds.shape[1]
     while True:
+        while ended != NONE:
+            end, op = now, ended
+            ended = int(run.tasks[op].next)
+            ended = _end_op(blueprint, run, op, run.tasks[op].destination, now, ended, memory)
         for i in range(run.counters[STARTING]):
             if run.due[i] == blueprint.free:
                 head, tail = _start_all(blueprint, run, run.due[i], now, head, tail, memory)
@@ -144,7 +154,7 @@ def _run_all(blueprint: Blueprint, run: Run, memory: bool) -> float:
             here = run.events[head].resource
             head += 1
             if here >= len(run.resources):
-                _end_transfer(blueprint, run, np.uint32(here - len(run.resources)), now, memory)
+                ended = _end_transfer(blueprint, run, np.uint32(here - len(run.resources)), now, ended, memory)
                 continue
             resource = run.resources[here]
             if resource.running == HELD:
@@ -153,17 +163,16 @@ def _run_all(blueprint: Blueprint, run: Run, memory: bool) -> float:
                 continue
             hold = blueprint.servers[here].hold
             if here < devices:
-                end = now
-                if run.tasks[resource.running].seconds == 0.0:
-                    hold = 0.0
-                _end_op(blueprint, run, resource.running, here, now, memory)
+                op = int(resource.running)
+                run.tasks[op].next = ended
+                ended = op
             else:
-                _end_transfer(blueprint, run, resource.running, now, memory)
+                ended = _end_transfer(blueprint, run, resource.running, now, ended, memory)
             # first come, first served: a task that was ready before this instant is next, whatever else becomes ready
             known = blueprint.fifo and resource.first != NONE and (hold == 0.0 or not memory)
             if known:
                 first = run.tasks[resource.first]
-                known = first.ready < now and first.seconds > 0.0
+                known = first.ready < now and first.seconds > 0.0  # one of no seconds would end before others start
             if known:
                 head, tail = _start(blueprint, run, here, now + hold, head, tail, memory)
             elif hold > 0.0:
@@ -172,6 +181,20 @@ def _run_all(blueprint: Blueprint, run: Run, memory: bool) -> float:
             else:
                 resource.since = now
                 _make_due(run, here)
+
+
+@inlined
+def _make_op_ready(blueprint: Blueprint, run: Run, op: int, now: float, ended: int, memory: bool) -> int:
+    """Queue an op that waits for nothing any more; one that takes no time has already ended. Returns the new stack."""
+    task = run.tasks[op]
+    if task.seconds > 0.0:
+        _make_ready(blueprint, run, op, task.destination, now)
+        return ended
+    task.start = now
+    if memory:
+        _allocate(blueprint, run, op, task.destination)
+    task.next = ended
+    return op
 
 
 @inlined
@@ -220,8 +243,11 @@ def _start_all(
 
 
 @inlined
-def _end_op(blueprint: Blueprint, run: Run, index: int, here: int, now: float, memory: bool) -> None:
-    """Hand the output to the consumers on this device, and send it to the others, once per device."""
+def _end_op(blueprint: Blueprint, run: Run, index: int, here: int, now: float, ended: int, memory: bool) -> int:
+    """Hand the output to the consumers on this device, and send it to the others, once per device.
+
+    Returns the new stack of ended ops.
+    """
     op = blueprint.ops[index]
     if memory:
         for i in range(op.in_start, op.in_end):
@@ -233,7 +259,7 @@ def _end_op(blueprint: Blueprint, run: Run, index: int, here: int, now: float, m
         there = run.tasks[consumer].destination
         tensor = index
         if there == here:
-            _arrive(blueprint, run, consumer, now)
+            ended = _arrive(blueprint, run, int(consumer), now, ended, memory)
         else:
             output = blueprint.edges[edge].output
             if run.resources[there].sent != output:
@@ -247,17 +273,19 @@ def _end_op(blueprint: Blueprint, run: Run, index: int, here: int, now: float, m
             run.tensors[tensor].readers += 1
             run.read[edge] = tensor
     for edge in range(op.control_start, op.out_end):
-        _arrive(blueprint, run, blueprint.edges[edge].consumer, now)
+        ended = _arrive(blueprint, run, int(blueprint.edges[edge].consumer), now, ended, memory)
     if memory and run.tensors[index].readers == 0:
         run.resources[here].held -= blueprint.outputs[index].occupied_bytes
+    return ended
 
 
 @inlined
-def _arrive(blueprint: Blueprint, run: Run, op: int, now: float) -> None:
+def _arrive(blueprint: Blueprint, run: Run, op: int, now: float, ended: int, memory: bool) -> int:
     task = run.tasks[op]
     task.waiting -= 1
     if task.waiting == 0:
-        _make_ready(blueprint, run, op, task.destination, now)
+        return _make_op_ready(blueprint, run, op, now, ended, memory)
+    return ended
 
 
 @inlined
@@ -306,15 +334,16 @@ def _send(
 
 
 @inlined
-def _end_transfer(blueprint: Blueprint, run: Run, index: Index, now: float, memory: bool) -> None:
-    """Hand what has arrived to its consumers."""
+def _end_transfer(blueprint: Blueprint, run: Run, index: Index, now: float, ended: int, memory: bool) -> int:
+    """Hand what has arrived to its consumers. Returns the new stack of ended ops."""
     task = run.tasks[index]
     edge = task.arrivals
     while edge != NONE:
-        _arrive(blueprint, run, blueprint.edges[edge].consumer, now)
+        ended = _arrive(blueprint, run, int(blueprint.edges[edge].consumer), now, ended, memory)
         edge = run.served[edge]
     if memory:
         _read(blueprint, run, task.op, task.op, run.tasks[task.op].destination)
+    return ended
 
 
 # ---- memory ----------------------------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from graphs.problem import Problem
 Placements = NDArray[np.integer] | Sequence[int] | Sequence[Sequence[int]]
 
 SINGLE = "the simulator times one per op"
-RULES = 1
+RULES = 2
 """Version of the simulator's rules: raise it whenever a rule changes what a placement takes, in time or memory."""
 
 

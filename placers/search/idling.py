@@ -1,7 +1,7 @@
 """How long devices may be idle before a placement is slower than a limit, however the rest of its step goes.
 
-A device does all its ops one after another, so a step takes at least what they take together and the time for which
-the device was idle before its last op:
+A device does all its ops that take time one after another, so a step takes at least what they take together and the
+time for which the device was idle before the last of them:
 
 device   | op |  idle  | op |op| idle | op |        a step >= work + idle, known as soon as it has been idle so long
 

@@ -94,7 +94,7 @@ class Schedules:
         return ticks
 
     def _add_devices(self) -> None:
-        """Rule 1: a device runs one op at a time, and is held for a launch after it."""
+        """Rule 1: a device runs one op at a time, and is held for a launch after it; what takes no time needs none."""
         model, units = self.model, self.problem.graph.units
         for on in self.on:
             model.add_exactly_one(on)
@@ -105,9 +105,13 @@ class Schedules:
             model.add(end <= self.step)
         for device in self._devices:
             ticks = self._held_ticks[:, device]
-            of_op = zip(self._start, ticks.tolist(), self._op_on, strict=True)
+            of_op = zip(self._start, ticks.tolist(), self._op_on, self._takes_time[:, device], strict=True)
             model.add_no_overlap(
-                [model.new_optional_fixed_size_interval_var(start, size, on[device], "") for start, size, on in of_op]
+                [
+                    model.new_optional_fixed_size_interval_var(start, size, on[device], "")
+                    for start, size, on, takes_time in of_op
+                    if takes_time
+                ]
             )
             load = np.zeros(len(self.on), np.int64)
             np.add.at(load, units, ticks)

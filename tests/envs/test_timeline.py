@@ -65,11 +65,11 @@ def test_a_channel_rests_for_its_gap() -> None:
     assert chart(STAR, toy_cluster(3, shared_out=True, gap=1.0), [0, 1, 2, 0])[1][3] == "gpu:0>* |.aa.aa.|"
 
 
-def test_a_device_rests_after_each_launch_but_for_ops_that_take_no_time() -> None:
+def test_a_device_rests_after_each_launch_and_ops_that_take_no_time_do_not_wait() -> None:
     graph = toy_graph([1, 0, 2, 1], [(0, 1), (1, 2)])
     timeline, drawn = chart(graph, toy_cluster(1, launch=1.0), [0, 0, 0, 0])
     assert drawn == ["gpu:0 |a.d.cc|"]
-    assert timeline.start[1] == timeline.finish[1] == 4  # after d's launch: d was ready first
+    assert timeline.start[1] == timeline.finish[1] == 1  # it waits for no launch
     assert timeline.busy_seconds.tolist() == [4.0]
 
 

@@ -28,6 +28,7 @@ class Task:
     order: tuple[float, float]  # priority, op index; the ready time comes in between
     destination: int = -1
     output: int = -1
+    is_free: bool = False  # rule 1: an op that takes no time needs no device
     needs: set[Name] = field(default_factory=set)
     ready: float = -1.0
     start: float = -1.0
@@ -92,7 +93,7 @@ def make_tasks(
     for op, device in enumerate(placement):
         seconds = op_seconds[op][device]
         launch = cluster.devices[device].launch_seconds if seconds > 0 else 0.0
-        tasks["op", op] = Task(("device", device), seconds, launch, (priority[op], op))
+        tasks["op", op] = Task(("device", device), seconds, launch, (priority[op], op), is_free=seconds == 0)
     for edge, ((u, v), is_control, output) in enumerate(
         zip(graph.edges.tolist(), graph.control.tolist(), outputs(graph), strict=True)
     ):
@@ -107,7 +108,7 @@ def make_tasks(
             needed = sender[output, u, destination] = ("send", output, channel, label)
             gap = 0.0 if is_free else float(cluster.gap[channel])
             where = ("free", len(tasks)) if is_free else ("channel", channel)
-            new = Task(where, seconds, gap, (priority[u], u), label, output, {("op", u)})
+            new = Task(where, seconds, gap, (priority[u], u), label, output, needs={("op", u)})
             task = tasks.setdefault(needed, new)
             task.seconds = max(task.seconds, seconds)
         tasks["op", v].needs.add(needed)
@@ -120,10 +121,7 @@ def run(tasks: dict[Name, Task]) -> None:
     free_at: dict[tuple[str, int], float] = {task.resource: 0.0 for task in tasks.values()}
     ended: set[Name] = set()
     while len(ended) < len(tasks):
-        ended |= {name for name, task in tasks.items() if 0 <= task.finish <= now}
-        for task in tasks.values():
-            if task.ready < 0 and task.needs <= ended:
-                task.ready = now
+        apply_ends(tasks, ended, now)
         waiting = [task for task in tasks.values() if task.ready >= 0 and task.start < 0]
         for resource in free_at:
             queue = [task for task in waiting if task.resource == resource]
@@ -135,6 +133,20 @@ def run(tasks: dict[Name, Task]) -> None:
         if not any(task.finish == now and name not in ended for name, task in tasks.items()):
             later = [task.finish for task in tasks.values()] + list(free_at.values())
             now = min((time for time in later if time > now), default=now)
+
+
+def apply_ends(tasks: dict[Name, Task], ended: set[Name], now: float) -> None:
+    """Rule 4: all ends of an instant, before anything starts at it; by rule 1 with those of what is ready and free."""
+    known = -1
+    while known < len(ended):
+        known = len(ended)
+        for name, task in tasks.items():
+            if task.ready < 0 and task.needs <= ended:
+                task.ready = now
+                if task.is_free:
+                    task.start = task.finish = now
+            if 0 <= task.finish <= now:
+                ended.add(name)
 
 
 def peaks(

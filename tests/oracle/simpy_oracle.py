@@ -47,7 +47,7 @@ class Server:
 class Task:
     """An op, or a transfer; it ends with `done`."""
 
-    server: Server
+    server: Server | None  # None for an op that takes no time, which needs no device
     seconds: float
     hold: float
     order: tuple[float, int, int, int]  # priority, op, destination, output
@@ -110,6 +110,10 @@ class Starter:
 def _work(environment: Environment, starter: Starter, task: Task) -> Generator[Event, None, None]:
     """Rules 1 and 3: wait for inputs, wait for the server, occupy it, and hold it."""
     yield from task.needs
+    if task.server is None:
+        task.start = task.finish = environment.now
+        task.done.succeed()
+        return
     urgency, op, destination, output = task.order
     turn = environment.event()
     heappush(task.server.queue, (urgency, environment.now, op, destination, output, turn))
@@ -142,7 +146,8 @@ def _tasks(
     for op, device in enumerate(placement):
         seconds = op_seconds[op][device]
         launch = cluster.devices[device].launch_seconds if seconds > 0 else 0.0
-        ops.append(Task(devices[device], seconds, launch, (urgency[op], op, 0, op), environment.event()))
+        server = devices[device] if seconds > 0 else None
+        ops.append(Task(server, seconds, launch, (urgency[op], op, 0, op), environment.event()))
     copies: dict[Copy, Task] = {}
     multicasts: dict[tuple[int, int], Task] = {}
     last = len(ops) - 1

@@ -35,6 +35,7 @@ def cases(draw: st.DrawFn, max_ops: int = 8, max_devices: int = 4, plans: int = 
     ops, devices = draw(st.integers(1, max_ops)), draw(st.integers(1, max_devices))
     problem = Problem(draw(graphs(ops)), draw(clusters(devices)), draw(st.sampled_from(("sgd", "adam"))))
     seconds = np.reshape(draw(st.lists(SECONDS, min_size=ops * devices, max_size=ops * devices)), (ops, devices))
+    seconds[list(draw(st.sets(st.integers(0, ops - 1))))] = 0.0  # free everywhere; others may be free on some devices
     units = problem.graph.num_units
     places = draw(st.lists(st.integers(0, devices - 1), min_size=plans * units, max_size=plans * units))
     return Case(
