@@ -16,6 +16,7 @@ from envs.simulation.simulator import Simulator
 from evaluation.record import Record
 from evaluation.statistics import Estimate, crossed
 from evaluation.studies import problems as study_problems
+from evaluation.studies.cheap_placers import FEW_CHEAP
 from evaluation.studies.command import run
 from evaluation.studies.decides import runs
 from evaluation.studies.decides.__main__ import study
@@ -23,7 +24,6 @@ from evaluation.studies.decides.document import VariantFindings, save, verdict
 from evaluation.studies.decides.runs import (
     BEST,
     CHEAP,
-    CHEAP_PLACERS,
     GREEDY,
     PASSES,
     AfterPasses,
@@ -274,7 +274,7 @@ def test_a_study_goes_on_where_it_was_stopped_and_writes_its_document(
     ], "each once, in the order of how telling they are, but for the one that was stopped"  # fmt: skip
 
     pieces = {piece.variant: piece for piece in load_pieces(tmp_path, VariantResult)}
-    assert {r.placer for r in pieces[CHEAP].records} == set(CHEAP_PLACERS)
+    assert {r.placer for r in pieces[CHEAP].records} == set(FEW_CHEAP)
     assert {r.placer for r in pieces[BASE].records} == {GREEDY, BEST, *map(passes_name, PASSES)}
     used = {r.placer: r.simulations for r in pieces["gdp"].records}
     assert used == {GREEDY: 0, BEST: SMALL.choices}

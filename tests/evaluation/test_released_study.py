@@ -10,6 +10,7 @@ import pytest
 
 from evaluation.journal import JournalEntry
 from evaluation.record import Failure, Record
+from evaluation.studies.cheap_placers import CHEAP
 from evaluation.studies.frame import Frame
 from evaluation.studies.problems import suite_problems
 from evaluation.studies.released import parts as released_parts
@@ -19,7 +20,6 @@ from evaluation.studies.released.parts import (
     ANNEALING,
     BEST,
     BEST_CHEAP,
-    CHEAP,
     CLIMBING,
     FEW,
     GREEDY,

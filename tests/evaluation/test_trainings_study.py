@@ -13,11 +13,12 @@ import pytest
 
 from evaluation.record import Record
 from evaluation.studies import problems as study_problems
+from evaluation.studies.cheap_placers import CHEAP
 from evaluation.studies.command import run
 from evaluation.studies.frame import Against, Frame
 from evaluation.studies.pieces import pieces_done
 from evaluation.studies.released import parts as released_parts
-from evaluation.studies.released.parts import BEST, BEST_CHEAP, CHEAP, FEW, GREEDY, Entry, Target, part_of
+from evaluation.studies.released.parts import BEST, BEST_CHEAP, FEW, GREEDY, Entry, Target, part_of
 from evaluation.studies.trainings import __main__ as trainings
 from evaluation.studies.trainings import document as trainings_document
 from evaluation.studies.trainings import runs as trainings_runs

@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 from evaluation.drawing.figures import BLUE, GREY, ORANGE
 from evaluation.reporting.findings import than
 from evaluation.statistics import Estimate
+from evaluation.studies.cheap_placers import FEW_CHEAP
 from evaluation.studies.decides import runs
 from evaluation.studies.decides.runs import BEST, CHEAP, GREEDY, VariantResult, passes_name
 from evaluation.studies.decides.variants import BASE, CLUSTERS, FAMILIES, GROUPS, VARIANTS, DecidesSize, base_recipe
@@ -52,7 +53,7 @@ class VariantFindings:
     @cached_property
     def cheap_seconds(self) -> Floats:
         """(problems,) the least step seconds of a cheap placer's plan that fits."""
-        return self.frame.best((CHEAP, placer) for placer in runs.CHEAP_PLACERS)
+        return self.frame.best((CHEAP, placer) for placer in FEW_CHEAP)
 
     def of(self, variant: str) -> list[VariantResult]:
         """A piece per seed."""
@@ -100,7 +101,7 @@ def save(found: VariantFindings, folder: Path, command: str) -> Path:
         command=command, found=found, size=found.size, ppo=recipe.ppo, imitation=recipe.imitation,
         labels={name: variant.label for name, variant in VARIANTS.items()},
         done={name: len(found.of(name)) for name in found.variants}, verdict=verdict, than=than,
-        passes_name=passes_name, base=BASE, greedy=GREEDY, best=BEST, passes=runs.PASSES, cheap=runs.CHEAP_PLACERS,
+        passes_name=passes_name, base=BASE, greedy=GREEDY, best=BEST, passes=runs.PASSES, cheap=FEW_CHEAP,
         families=FAMILIES, clusters=CLUSTERS, groups=GROUPS, unseen=runs.UNSEEN, plot=PLOT,
     )  # fmt: skip
 

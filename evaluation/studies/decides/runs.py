@@ -13,6 +13,7 @@ import numpy as np
 
 from envs.placer_result import PlacerResult
 from evaluation.record import Record
+from evaluation.studies.cheap_placers import FEW_CHEAP
 from evaluation.studies.comparisons import placed, trained
 from evaluation.studies.decides.variants import BASE, CLUSTERS, FAMILIES, GROUPS, DecidesSize, recipe_of
 from evaluation.studies.pieces import PIECES, SavedJob
@@ -25,7 +26,6 @@ from placers.learned.sequential.policy import HIGHEST_FILL, SequentialPolicy
 from training.checkpoint import TRAINER
 
 CHEAP = "cheap"  # the piece of the cheap placers; all others are of variants
-CHEAP_PLACERS = ("heft", "human_expert", "metis")
 UNSEEN = "nmt"  # never trained on
 GREEDY, BEST = "greedy", "best"  # names in records: the greedy placement, and the best of several
 PASSES = (1, 2, 3, 4)  # over all units, of the base's greedy placement
@@ -81,7 +81,7 @@ def held_out_problems(unseen_graphs: int) -> list[Problem]:
 
 
 def _of_cheap_placers(size: DecidesSize) -> VariantResult:
-    records = placed(CHEAP_PLACERS, held_out_problems(size.unseen_graphs), {}, 0)
+    records = placed(FEW_CHEAP, held_out_problems(size.unseen_graphs), {}, 0)
     return VariantResult(variant=CHEAP, seed=0, records=records)
 
 

@@ -18,6 +18,7 @@ import numpy as np
 from envs.costs.costs import timed
 from evaluation.journal import records
 from evaluation.record import Failure, Record
+from evaluation.studies.cheap_placers import CHEAP
 from evaluation.studies.comparisons import check_policy, compared
 from evaluation.studies.frame import Against, Frame, family_of
 from evaluation.studies.problems import Problems, suite_problems
@@ -35,10 +36,6 @@ PARTS = ("heldout", "newfamilies", "clusters", PROFILES, CURVES)  # suites, but 
 
 GREEDY, BEST, SEARCH, ANNEALING = "default:samples=1", "default", "annealing:policy=default", "annealing"
 TUNED, CLIMBING = "default+finetuned", "hill_climbing"
-CHEAP = (
-    "heft", "human_expert", "metis", "metis:default=true", "peft", "m_etf", "m_sct", "m_topo", "gpipe", "pipedream",
-    "single_device", "round_robin",
-)  # fmt: skip
 SEARCHES: dict[int, tuple[str, ...]] = {  # the placers of the curves, by simulations
     FEW: (TUNED, CLIMBING),  # in addition to the two in every part
     **dict.fromkeys((100, 1000, 2000), (ANNEALING, SEARCH, TUNED, CLIMBING)),

@@ -14,10 +14,11 @@ from msgspec.structs import replace
 from evaluation.journal import records
 from evaluation.record import Record
 from evaluation.statistics import Estimate, estimate
+from evaluation.studies.cheap_placers import CHEAP
 from evaluation.studies.document import save_document
 from evaluation.studies.frame import Against, Frame, cluster_of
 from evaluation.studies.released import parts as released
-from evaluation.studies.released.parts import BEST, BEST_CHEAP, CHEAP, FEW, GREEDY, Entry, Target, part_of
+from evaluation.studies.released.parts import BEST, BEST_CHEAP, FEW, GREEDY, Entry, Target, part_of
 from evaluation.studies.trainings import runs
 from evaluation.studies.trainings.runs import CLUSTERS, SPECIAL, SUITES, TrainingsSize, special_names
 from graphs.suites import OTHER_CLUSTERS

@@ -9,9 +9,10 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from evaluation.record import Failure
+from evaluation.studies.cheap_placers import CHEAP
 from evaluation.studies.comparisons import compared, trained
 from evaluation.studies.problems import Problems, problems_of, training_problems
-from evaluation.studies.released.parts import BEST, CHEAP, FEW, GREEDY, GROUPS, PROFILES, problems_of_part
+from evaluation.studies.released.parts import BEST, FEW, GREEDY, GROUPS, PROFILES, problems_of_part
 from graphs.suites import heldout
 from placers import default
 from placers.learned.policy_meta import META, load_meta
