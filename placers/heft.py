@@ -2,8 +2,9 @@
 
 Ops are taken in the order of their upward rank, the longest path of mean computation and mean communication from an op
 to the end of the step, and each goes to the device that can finish it first. What the paper leaves open is our
-choice: tied ops follow the first of them that is placed (backward ops follow their forward op), a device is held for a
-launch after each op, and devices that could not hold a unit's parameters and kept outputs are skipped if another can.
+choice: tied ops follow the first of them that is placed (backward ops follow their forward op), each in a time of its
+own; a device is held for a launch after each op; ops that take no time need no device; and devices that could not hold
+a unit's parameters and kept outputs are skipped if another can.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import numpy as np
 
 from envs.held_memory import Room
 from graphs.op_graph import Floats, Ints
-from placers.solvers.list_scheduling import ListScheduler, Schedule, Tasks, devices_with_room
+from placers.solvers.list_scheduling import ListScheduler, Schedule, Tasks, by_urgency, devices_with_room
 
 
 @dataclass(frozen=True)
@@ -24,8 +25,7 @@ class Heft(ListScheduler):
 
     def schedule(self, tasks: Tasks, room: Room) -> Schedule:
         """Ops are taken by decreasing upward rank; ties in topological order."""
-        order = tasks.graph.topological_order
-        by_rank = order[np.argsort(-tasks.upward_ranks()[order], kind="stable")]
+        by_rank = by_urgency(tasks.graph, tasks.upward_ranks())
         return earliest_finish(tasks, room, by_rank, np.zeros_like(tasks.seconds))
 
 
@@ -65,7 +65,9 @@ class IdleTime:
         self._ends = [np.inf]
 
     def earliest(self, ready: float, seconds: float) -> float:
-        """The earliest start, not before `ready`, of an op that takes this number of seconds."""
+        """The earliest start, not before `ready`, of an op that takes so many seconds: `ready` itself if it takes none."""
+        if seconds == 0:
+            return ready
         gap = bisect_left(self._ends, ready)
         while (start := max(self._starts[gap], ready)) + seconds > self._ends[gap]:
             gap += 1

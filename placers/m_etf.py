@@ -1,7 +1,10 @@
 """m-ETF (Jeon et al. 2020, "Baechi"): of all ready ops and devices with room, the pair that starts first.
 
-Earliest task first (Hwang et al. 1989) with memory. Ties go to the op that comes first in topological order. Tied ops
-follow the first of them that is placed, and launches count, as in HEFT.
+Earliest task first (Hwang et al. 1989) with memory. All ops that wait for one busy device could start at the same
+time, so that how ties are broken decides most of the order: the op of the highest static level goes first, as "Static
+scheduling algorithms" (Kwok and Ahmad 1999) describes ETF; equal ones go in topological order. Baechi's paper does not
+say. Tied ops follow the first of them that is placed, launches count, and ops that take no time need no device, as in
+HEFT.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ import numpy as np
 
 from envs.held_memory import Room
 from graphs.op_graph import Bools, Floats, Ints, OpGraph
-from placers.solvers.list_scheduling import ListScheduler, Schedule, Tasks, devices_with_room
+from placers.solvers.list_scheduling import ListScheduler, Schedule, Tasks, by_urgency, devices_with_room
 
 
 @dataclass(frozen=True)
@@ -50,16 +53,17 @@ class WaitingDevices:
         put_off = np.minimum(everywhere[:, None], self._until)
         return np.where(waits, np.maximum(starts, put_off), starts)
 
-    def renew(self, op: int, device: int, finish: float, placement: Ints, room: Room) -> Bools:
-        """(devices,) which stop waiting as `op` will end on `device` at `finish`: their child is placed elsewhere.
+    def renew(self, planned: Schedule, op: int, device: int, room: Room) -> Bools:
+        """(devices,) which stop waiting as `op` has been planned on `device`: their child is placed elsewhere.
 
-        `placement` is (units,), -1 while open.
+        An op that takes no time does not end the wait for another op.
         """
-        child = self._child[op]
-        unit = self._units[child]  # of any op if there is no child
-        may_come = placement[unit] == device if placement[unit] >= 0 else room.after(unit)[device] >= 0
-        self._awaited[device] = child if child >= 0 and may_come else -1
-        self._until[device] = finish + self._patience[op]
+        placement, child = planned.placement, self._child[op]
+        if planned.finish[op] > planned.start[op] or self._awaited[device] == op:
+            unit = self._units[child]  # of any op if there is no child
+            may_come = placement[unit] == device if placement[unit] >= 0 else room.after(unit)[device] >= 0
+            self._awaited[device] = child if child >= 0 and may_come else -1
+            self._until[device] = planned.finish[op] + self._patience[op]
         where = placement[self._units[self._awaited]]
         elsewhere: Bools = (self._awaited >= 0) & (where >= 0) & (where != np.arange(len(where)))
         self._awaited[elsewhere] = -1
@@ -70,20 +74,22 @@ def earliest_task_first(tasks: Tasks, room: Room, waits: WaitingDevices | None =
     """Place every unit of a graph; `room` is the memory to fill."""
     graph, devices, planned = tasks.graph, len(tasks.cluster), Schedule(tasks)
     out_offsets, by_producer = graph.successors  # compressed rows of the edges out of each op
-    rank = np.argsort(graph.topological_order).tolist()  # (ops,) position
+    rank = np.argsort(by_urgency(graph, tasks.static_levels())).tolist()  # (ops,) position
     free = np.zeros(devices)  # (devices,) seconds at which each has run all ops that it was given
+    takes_time = tasks.seconds > 0  # (ops, devices)
     arrivals = np.zeros((len(graph), devices))  # (ops, devices) when the inputs of a ready op are on each
     waiting = np.bincount(graph.edges[:, 1], minlength=len(graph))
     ready = sorted(np.flatnonzero(waiting == 0).tolist(), key=rank.__getitem__)
     barred = np.zeros((len(graph), devices))  # (ops, devices) infinite where an op may not go
     # the ops of each unit: once one of them is placed, the others are barred everywhere else
     members = np.split(np.argsort(graph.units, kind="stable"), np.cumsum(np.bincount(graph.units))[:-1])
-    # one pair of a ready op and a device per round: a row of `starts` per ready op, in topological order, so that the
-    # first of the least entries is also the op that comes first
+    # one pair of a ready op and a device per round: a row of `starts` per ready op, the most urgent first, so that the
+    # first of the least entries is also the most urgent op
     while ready:
         starts = np.maximum(arrivals[ready], free)
         if waits is not None:
             starts = waits.delayed(starts, ready, arrivals[ready].max(axis=1))
+        starts = np.where(takes_time[ready], starts, arrivals[ready])
         row, device = divmod(int((starts + barred[ready]).argmin()), devices)
         op = ready[row]
         unit = graph.units[op]
@@ -99,9 +105,11 @@ def earliest_task_first(tasks: Tasks, room: Room, waits: WaitingDevices | None =
             barred[members[unit], device] = 0.0
         del ready[row]
         planned.start[op] = starts[row, device]
-        free[device] = planned.finish[op] = starts[row, device] + tasks.seconds[op, device]
+        planned.finish[op] = starts[row, device] + tasks.seconds[op, device]
+        if takes_time[op, device]:
+            free[device] = planned.finish[op]
         if waits is not None:
-            given_up = waits.renew(op, device, float(free[device]), planned.placement, room)
+            given_up = waits.renew(planned, op, device, room)
             free[given_up] = np.maximum(free[given_up], starts[row, device])  # time that has passed is lost
         for consumer in graph.edges[by_producer[out_offsets[op] : out_offsets[op + 1]], 1].tolist():
             waiting[consumer] -= 1

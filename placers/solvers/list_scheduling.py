@@ -52,6 +52,10 @@ class Tasks:
         """
         return longest_remaining(self.graph, self.seconds.mean(axis=1), self.mean_transfers())
 
+    def static_levels(self) -> Floats:
+        """(ops,) seconds: the same without transfers."""
+        return longest_remaining(self.graph, self.seconds.mean(axis=1))
+
 
 class Schedule:
     """What a list scheduler plans, op by op, without contention for the channels."""
@@ -114,6 +118,12 @@ def link_costs(cluster: Cluster) -> tuple[Floats, Floats]:
     apart = ~np.eye(len(cluster), dtype=np.bool_)
     per_byte = np.divide(1.0, cluster.bandwidth, out=np.zeros(apart.shape), where=apart)
     return np.where(apart, cluster.latency, 0.0), per_byte
+
+
+def by_urgency(graph: OpGraph, urgency: Floats) -> Ints:
+    """(ops,) ops by decreasing urgency, (ops,); equal ones stay in topological order."""
+    order = graph.topological_order
+    return order[np.argsort(-urgency[order], kind="stable")]
 
 
 def devices_with_room(left: Floats) -> list[int]:

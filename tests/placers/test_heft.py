@@ -71,7 +71,7 @@ def test_idle_time_splits_and_fills_up() -> None:
     assert idle.earliest(0, 2) == 0
     assert idle.earliest(0, 2.5) == 8
     assert idle.earliest(1, 1.5) == 5
-    assert idle.earliest(6, 0) == 6
+    assert idle.earliest(3, 0) == 3  # what takes no time needs no device
     idle.take(0, 2)
     idle.take(5, 2)
     assert idle.earliest(0, 0.1) == 8
@@ -127,6 +127,12 @@ def test_a_budget_repairs_what_the_estimate_got_wrong() -> None:
     result = Heft().place(problem, budget=6)
     assert simulate(problem, result.plan).fits
     assert result.simulations <= 6
+
+
+def test_an_op_that_takes_no_time_waits_for_no_device() -> None:
+    """c, which is free, follows a at 1 although b, the more urgent one, keeps the only device until 6; then comes d."""
+    planned = scheduled([[1], [5], [0], [2]], [(0, 1), (0, 2), (2, 3)], toy_cluster(1), 0.0)
+    assert planned.start.tolist() == [0, 1, 1, 6]
 
 
 def test_launches_count() -> None:

@@ -19,14 +19,31 @@ from tests.oracle.toys import random_graph, toy_cluster, toy_graph
 
 
 def test_the_earliest_task_goes_first_where_it_can_start_first() -> None:
-    """a and b start at once on both devices; then c, which waits for a, goes to a's device at 2, and d to b's at 3."""
+    """b, the more urgent one, takes the first device, and a the other; c follows a there at 2, and d follows b at 3."""
     graph = toy_graph([2, 3, 1, 1], [(0, 2), (1, 3)])
     problem = Problem(graph, toy_cluster(2))
     tasks = Tasks(graph, problem.cluster, np.repeat(graph.flops[:, None], 2, axis=1), np.ones(2))
     planned = EarliestTaskFirst().schedule(tasks, Room(HeldMemory.of(problem)))
-    assert planned.placement.tolist() == [0, 1, 0, 1]
+    assert planned.placement.tolist() == [1, 0, 1, 0]
     assert planned.start.tolist() == [0, 0, 2, 3]
-    assert EarliestTaskFirst().place(problem).plan.placement.tolist() == [0, 1, 0, 1]
+    assert EarliestTaskFirst().place(problem).plan.placement.tolist() == [1, 0, 1, 0]
+
+
+def test_of_ops_that_could_start_at_once_the_one_with_the_longest_path_behind_it_goes_first() -> None:
+    """b and c are both ready when a ends at 1; d, which takes 4, follows c."""
+    graph = toy_graph([1, 2, 1, 4], [(0, 1), (0, 2), (2, 3)])
+    assert etf(Problem(graph, toy_cluster(1))).start.tolist() == [0, 6, 1, 2]
+
+
+def test_etf_lets_an_op_that_takes_no_time_wait_for_no_device() -> None:
+    """c, which is free, ends at 1 while the device runs b."""
+    graph = toy_graph([1, 5, 0, 2], [(0, 1), (0, 2), (2, 3)])
+    assert etf(Problem(graph, toy_cluster(1))).start.tolist() == [0, 1, 1, 6]
+
+
+def etf(problem: Problem) -> Schedule:
+    """What m-ETF plans."""
+    return EarliestTaskFirst().schedule(Tasks.of(problem), Room(HeldMemory.of(problem)))
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -1,5 +1,7 @@
 """m-SCT on programs with known optima and schedules made by hand."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -32,13 +34,21 @@ def planned(problem: Problem) -> Schedule:
 
 
 def test_the_favourite_child_stays_where_its_input_is() -> None:
-    """m-ETF runs the short child next to its parent, and the long one a second later, from 2 to 7."""
+    """The short one starts a second later, on the other device."""
     problem = Problem(fork(), toy_cluster(2))
     schedule = planned(problem)
     assert schedule.placement.tolist() == [0, 1, 0]
     assert schedule.start.tolist() == [0, 2, 1]
     assert simulate(problem, SmallCommunicationTimes().place(problem).plan).step_seconds == 6
-    assert simulate(problem, EarliestTaskFirst().place(problem).plan).step_seconds == 7
+
+
+def test_the_favourite_child_is_the_one_that_is_far_from_the_other_device() -> None:
+    """m-ETF runs the longer child first, and then the one whose input takes long to send, from 6 to 10."""
+    graph = replace(toy_graph([1, 5, 4], [(0, 1), (0, 2)]), edge_bytes=np.array([1.0, 100.0]))
+    problem = Problem(graph, toy_cluster(2))
+    assert SmallCommunicationTimes().place(problem).plan.placement.tolist() == [0, 1, 0]
+    assert simulate(problem, SmallCommunicationTimes().place(problem).plan).step_seconds == 7
+    assert simulate(problem, EarliestTaskFirst().place(problem).plan).step_seconds == 10
 
 
 def test_no_device_waits_for_a_child_that_it_has_no_room_for() -> None:
@@ -51,13 +61,19 @@ def test_a_waiting_device_takes_urgent_ops_and_waits_no_longer_when_the_child_is
     graph = fork()
     room = Room(HeldMemory.of(Problem(graph, toy_cluster(2))))
     waiting = WaitingDevices(graph, np.array([1]), np.array([10.0, 10.0]), devices=2)
+
+    def planned_until(op: int, finish: float, placement: list[int]) -> tuple[Schedule, int]:
+        schedule = Schedule(Tasks.of(Problem(graph, toy_cluster(2))))
+        schedule.finish[op], schedule.placement[:] = finish, placement
+        return schedule, op
+
     starts, ops = np.ones((2, 2)), [1, 2]
     assert waiting.delayed(starts, ops, np.array([4.0, 4.0])).tolist() == [[1, 1], [1, 1]]
-    assert not waiting.renew(0, 0, 1.0, np.array([0, -1, -1]), room).any()
+    assert not waiting.renew(*planned_until(0, 1.0, [0, -1, -1]), 0, room).any()
     assert waiting.delayed(starts, ops, np.array([4.0, 4.0])).tolist() == [[4, 1], [1, 1]]
     assert waiting.delayed(starts, ops, np.array([0.0, 4.0])).tolist() == [[1, 1], [1, 1]]
     assert waiting.delayed(starts, ops, np.array([40.0, 4.0])).tolist() == [[11, 1], [1, 1]]
-    assert waiting.renew(2, 1, 6.0, np.array([0, -1, 1]), room).tolist() == [True, False]
+    assert waiting.renew(*planned_until(2, 6.0, [0, -1, 1]), 1, room).tolist() == [True, False]
     assert waiting.delayed(starts, ops, np.array([4.0, 4.0])).tolist() == [[1, 1], [1, 1]]
 
 
