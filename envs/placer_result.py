@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.plan import Plan
+from envs.plan import Order, Plan
 from graphs.problem import Problem
 
 
@@ -26,8 +26,8 @@ class PlacerResult:
     @classmethod
     def of_units(
         cls, problem: Problem, placement: NDArray[np.integer] | Sequence[int], placer: str, seed: int, *,
-        simulations: int = 0, curve: Iterable[tuple[int, float]] = (), notes: Iterable[str] = (),
+        simulations: int = 0, curve: Iterable[tuple[int, float]] = (), notes: Iterable[str] = (), order: Order = "",
     ) -> PlacerResult:  # fmt: skip
         """The result of placing each unit of the problem's graph on one device, (units,); as `Plan.of_units`."""
-        plan = Plan.of_units(problem, placement)
+        plan = Plan.of_units(problem, placement, order=order)
         return cls(plan, placer, seed, simulations, tuple(curve), tuple(notes))

@@ -10,38 +10,52 @@ from numpy.typing import NDArray
 
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Ints
-from graphs.problem import Problem
+from graphs.problem import Problem, order_spec
+
+Order = str | NDArray[np.number] | Sequence[float]
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The devices of every op. Plans are equal if they decide the same.
+    """The devices of every op, and in which order they run what is ready. Plans are equal if they decide the same.
 
-    An op placement gives each op one device; the tuple leaves room for an op on several.
+    An op placement gives each op one device; the tuple leaves room for an op on several. The order is "" for the
+    problem's rule, the spec of a rule (`envs.orders`), or a number for each op, the smaller first.
     """
 
     devices: tuple[tuple[int, ...], ...]  # (ops,) device indices of each op
+    order: str | tuple[float, ...] = ""  # if not a rule: (ops,)
 
     def __post_init__(self) -> None:
-        """Raise InputError for an array, or other devices that are not a tuple for each op."""
+        """Raise InputError for an array, or other devices that are not a tuple for each op, and for another order."""
         if not isinstance(self.devices, tuple) or not all(isinstance(several, tuple) for several in self.devices[:1]):
             raise InputError(
                 "a Plan takes a tuple of devices for each op; Plan.of(placement) makes one of a device per op, "
                 "Plan.of_units(problem, placement) of a device per unit"
             )
+        if not isinstance(self.order, str | tuple):
+            raise InputError(
+                f"a Plan's order is a rule, or a tuple with a number for each op, got {type(self.order).__name__}; "
+                "Plan.of(placement, order=numbers) takes an array"
+            )
 
     @classmethod
-    def of(cls, placement: NDArray[np.integer] | Sequence[int]) -> Plan:
-        """Plan from one device per op, (ops,)."""
-        return cls(tuple((int(device),) for device in placement))
+    def of(cls, placement: NDArray[np.integer] | Sequence[int], *, order: Order = "") -> Plan:
+        """Plan from one device per op, (ops,), and the spec of a rule or one number per op."""
+        numbers = order if isinstance(order, str) else tuple(np.asarray(order, np.float64).tolist())
+        return cls(tuple((int(device),) for device in placement), numbers)
 
     @classmethod
-    def of_units(cls, problem: Problem, placement: NDArray[np.integer] | Sequence[int]) -> Plan:
+    def of_units(cls, problem: Problem, placement: NDArray[np.integer] | Sequence[int], *, order: Order = "") -> Plan:
         """Plan from one device per unit of the problem's graph, (units,): tied ops share a device by construction.
 
-        A unit on a device that the graph forbids is moved to one that it allows (`Problem.made_allowed`).
+        A unit on a device that the graph forbids is moved to one that it allows (`Problem.made_allowed`). An order of
+        numbers has one per unit, for all its ops, or one per op.
         """
-        return cls.of(problem.made_allowed(np.asarray(placement, np.int64))[problem.graph.units])
+        units = problem.graph.units
+        if not isinstance(order, str) and len(order) == problem.graph.num_units:
+            order = np.asarray(order, np.float64)[units]
+        return cls.of(problem.made_allowed(np.asarray(placement, np.int64))[units], order=order)
 
     @property
     def placement(self) -> Ints:
@@ -54,13 +68,27 @@ class Plan:
         devices[problem.graph.units] = self.placement
         return devices
 
+    def order_per_unit(self, problem: Problem) -> str | tuple[float, ...]:
+        """The rule, or (units,) numbers if the ops of each unit have the same, else (ops,)."""
+        if isinstance(self.order, str):
+            return self.order
+        per_op = np.array(self.order)
+        per_unit = per_op[problem.units.first_op]
+        same = per_unit[problem.graph.units].tobytes() == per_op.tobytes()  # -0.0 is another number than 0.0
+        return tuple(per_unit.tolist()) if same else self.order
+
     def check(self, problem: Problem) -> None:
-        """Raise InputError for other ops, unknown devices, tied ops apart, and ops where the graph forbids them."""
+        """Raise InputError for what is no plan for a problem.
+
+        That is one with other ops, unknown devices, tied ops apart, ops where the graph forbids them, an unknown rule,
+        or an order that is not one finite number for each op.
+        """
         graph, cluster = problem.graph, problem.cluster
         if len(self.devices) != len(graph):
             raise InputError(
                 f"this plan is for another graph: it places {len(self.devices)} ops, {graph.name!r} has {len(graph)}"
             )
+        self._check_order(problem)
         placement = self.placement
         unknown = np.flatnonzero((placement < 0) | (placement >= len(cluster)))
         if len(unknown):
@@ -85,6 +113,23 @@ class Plan:
                     f"op {graph.names[op]!r} is placed on {cluster.devices[placement[op]].name!r}; the graph allows "
                     f"{', '.join(cluster.devices[device].name for device in may)}"
                 )
+
+    def _check_order(self, problem: Problem) -> None:
+        if isinstance(self.order, str):
+            order_spec(self.order or problem.order)
+            return
+        graph = problem.graph
+        if len(self.order) != len(graph):
+            raise InputError(
+                f"this plan's order has {len(self.order)} numbers, {graph.name!r} has {len(graph)} ops; "
+                "give one for each, the smaller first"
+            )
+        wrong = np.flatnonzero(~np.isfinite(self.order))
+        if len(wrong):
+            raise InputError(
+                f"the plan's order gives op {graph.names[wrong[0]]!r} the number {self.order[wrong[0]]}; "
+                "expected a finite one"
+            )
 
     def check_single(self, problem: Problem, why: str) -> None:
         """Raise InputError as `check` does, and for an op on several devices, which the error says `why` to refuse."""

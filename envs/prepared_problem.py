@@ -34,7 +34,6 @@ class PreparedProblem:
     """A problem, what evaluates its placements, and the best placement seen; not to be shared between threads."""
 
     problem: Problem
-    priority: str = "fifo"  # of the simulator's queues
     incumbent: Incumbent = field(default_factory=Incumbent)  # of the placements that fit, by their seconds
 
     @cached_property
@@ -45,7 +44,7 @@ class PreparedProblem:
     @cached_property
     def simulator(self) -> Simulator:
         """What times a step under a placement, whatever the objective."""
-        return Simulator(self.problem, priority=self.priority)
+        return Simulator(self.problem)
 
     @cached_property
     def fastest_device(self) -> int:

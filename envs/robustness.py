@@ -41,10 +41,11 @@ def robustness(problem: Problem, plan: Plan, *, noise: float = NOISE, draws: int
     if not (0 <= noise < np.inf and draws >= 1):
         raise InputError(f"expected noise >= 0 and at least one draw, got a noise of {noise} and {draws} draws")
     plan.check_single(problem, SINGLE)
-    simulator = Simulator(problem)
+    simulator = Simulator(problem, order=plan.order)
     placement = plan.per_unit(problem)
     free = replace(problem, cluster=problem.cluster.with_free_links(), op_seconds=simulator.costs.op_seconds)
-    step_seconds, free_seconds = (float(one.seconds(placement[None])[0]) for one in (simulator, Simulator(free)))
+    freed = Simulator(free, order=plan.order)
+    step_seconds, free_seconds = (float(one.seconds(placement[None])[0]) for one in (simulator, freed))
     rng = np.random.default_rng(seed)
     of_ops, of_outputs = len(problem.graph), len(problem.graph.moved_bytes)
     factors = np.exp(noise * rng.standard_normal((draws, of_ops + of_outputs)))

@@ -1,9 +1,9 @@
 """What a result depends on, as hex digits: equal ones mean that the same work would be done again.
 
-A problem is its graph, cluster, optimizer, objective, and what its ops cost, in bytes; a placer is all that its object
-holds: knobs, the weights of a policy, also of one within it, and the content of files that it names. A class from
-outside of placelab counts with the file that defines it. What has no lasting identity, such as a generator of random
-numbers, never equals anything: the work is then done again.
+A problem is its graph, cluster, optimizer, objective, order, and what its ops cost, in bytes; a placer is all that its
+object holds: knobs, the weights of a policy, also of one within it, and the content of files that it names. A class
+from outside of placelab counts with the file that defines it. What has no lasting identity, such as a generator of
+random numbers, never equals anything: the work is then done again.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ def problem_digits(problem: Problem) -> str:
 
     Raises InputError as `costs_of` does.
     """
-    own = by_name.own(problem.objective)
+    files = [own.file if (own := by_name.own(spec)) else "" for spec in (problem.objective, problem.order)]
     return _digest(
         problem.name, problem.graph.fingerprint, problem.cluster.fingerprint, problem.optimizer, problem.objective,
-        own.file if own else "", costs_of(problem).op_seconds,
+        problem.order, *files, costs_of(problem).op_seconds,
     )[:16]  # fmt: skip
 
 

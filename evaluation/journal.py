@@ -51,6 +51,7 @@ class JournalEntry(msgspec.Struct, frozen=True, kw_only=True):
     graph: str  # fingerprint
     cluster: str  # fingerprint
     devices: tuple[int, ...]  # (units,) indices of the cluster's devices
+    order: str | tuple[float, ...] = ""  # as in `Plan`; if not a rule: (units,), or (ops,) where ops of a unit differ
 
     def plan(self, problem: Problem) -> Plan:
         """The plan, for its problem. Raises InputError for a problem with another graph or cluster."""
@@ -61,9 +62,12 @@ class JournalEntry(msgspec.Struct, frozen=True, kw_only=True):
                 f"{what} (graph {self.graph}, cluster {self.cluster}) is none for {problem.name!r} (graph {given[0]}, "
                 f"cluster {given[1]})"
             )
-        if len(self.devices) != problem.graph.num_units or not set(self.devices) <= set(range(len(problem.cluster))):
+        units = problem.graph.num_units
+        if len(self.devices) != units or not set(self.devices) <= set(range(len(problem.cluster))):
             raise InputError(f"{what} is damaged: it is for other devices")
-        return Plan.of_units(problem, self.devices)
+        if not isinstance(self.order, str) and len(self.order) not in (units, len(problem.graph)):
+            raise InputError(f"{what} is damaged: its order is for other ops")
+        return Plan.of_units(problem, self.devices, order=self.order)
 
     def save(self, problem: Problem, folder: Path) -> None:
         """Write the plan for its problem as a plan file, whose name is its own. Raises InputError as `plan`."""

@@ -17,6 +17,8 @@ from graphs.units import Units
 # bytes already include these
 OPTIMIZER_BYTES = {"sgd": 2.0, "momentum": 3.0, "adam": 4.0, "none": 1.0}
 STEP_TIME = "step-time"  # the objective that is meant unless another is named
+DEFAULT_ORDER = "longest_path"  # the rule that is meant unless another is named
+FIFO = "fifo"  # the rule of papers: first come, first served
 
 
 def check_optimizer(name: str) -> None:
@@ -31,7 +33,9 @@ class Problem:
 
     The objective is what a placer that has the choice minimises: the simulated step time of one training step, or
     another by its spec, such as "max-load", the load of the busiest device when samples are pipelined
-    (`envs.objectives`). Raises InputError for an unknown optimizer or objective.
+    (`envs.objectives`). The order is the rule by which devices choose among the ops that are ready, unless a plan has
+    an order of its own: "longest_path", or another by its spec (`envs.orders`). Raises InputError for an unknown
+    optimizer, objective or order.
     """
 
     graph: OpGraph
@@ -39,11 +43,13 @@ class Problem:
     optimizer: str = "adam"  # a key of OPTIMIZER_BYTES; read only if the graph is a training step
     op_seconds: Floats | None = None  # (ops, devices) what ops cost, if not what follows from the graph
     objective: str = STEP_TIME
+    order: str = DEFAULT_ORDER
     timed_by: str = ""  # where op_seconds come from, for reports: the spec of a cost model
 
     def __post_init__(self) -> None:
         check_optimizer(self.optimizer)
         object.__setattr__(self, "objective", objective_spec(self.objective))
+        object.__setattr__(self, "order", order_spec(self.order))
         if self.graph.devices:
             self._check_allowed()
 
@@ -136,3 +142,17 @@ def objective_spec(text: str) -> str:
     if name.replace("_", "-") not in known:
         raise InputError(by_name.unknown("objective", name, known))
     return f"{name.replace('_', '-')}{colon}{knobs}"
+
+
+def order_spec(text: str) -> str:
+    """The spec of an order as it is written everywhere: "longest_path", for "longest-path" too.
+
+    Raises InputError for an unknown name; a function in a user's own file is not checked.
+    """
+    if text == DEFAULT_ORDER or by_name.own(text):
+        return text
+    name, colon, knobs = text.partition(":")
+    known = by_name.names("envs.orders")
+    if name.replace("-", "_") not in known:
+        raise InputError(by_name.unknown("order", name, known))
+    return f"{name.replace('-', '_')}{colon}{knobs}"

@@ -9,6 +9,7 @@ from typing import Literal
 import numpy as np
 
 from envs.costs.costs import timed
+from envs.orders import load_order
 from graphs.capture.training_step import forward_pass
 from graphs.cluster import Cluster
 from graphs.foundation.errors import InputError
@@ -48,14 +49,15 @@ def load_problems(
         clusters = [loaded[name] for name in names]
         if which == "test":
             test = tie_ops(graph, chosen.test_groups)
-            problems += [timed(Problem(test, cluster, chosen.optimizer)) for cluster in clusters]
+            problems += [timed(Problem(test, cluster, chosen.optimizer, order=chosen.order)) for cluster in clusters]
             continue
         variants = list(_variants(chosen, clusters, rng))
         if 0 < chosen.variants < len(variants):
             variants = [variants[i] for i in sorted(rng.choice(len(variants), chosen.variants, replace=False))]
         tied = cache(partial(_tied, graph))
         for groups, cluster in variants:
-            problem = timed(Problem(tied(groups, _happens(chosen.forward, rng)), cluster, chosen.optimizer))
+            tied_graph = tied(groups, _happens(chosen.forward, rng))
+            problem = timed(Problem(tied_graph, cluster, chosen.optimizer, order=chosen.order))
             problems.append(with_other_times(problem, rng) if _happens(chosen.measured, rng) else problem)
     return problems
 
@@ -63,14 +65,15 @@ def load_problems(
 def check_problems(chosen: ProblemSet, which: Literal["train", "test"]) -> None:
     """Check all of a split that can be checked before anything is captured.
 
-    Raises InputError for a family, graph, suite, cluster or optimizer that there is not, a file that is damaged, and a
-    graph or a cluster that is given twice, or both trained and evaluated on.
+    Raises InputError for a family, graph, suite, cluster, optimizer or order that there is not, a file that is damaged,
+    and a graph or a cluster that is given twice, or both trained and evaluated on.
     """
     split(chosen.families, which)
     check_graphs(chosen.graphs if which == "train" else chosen.test_graphs)
     suite_specs(",".join(chosen.suites))
     load_clusters(chosen.clusters if which == "train" else chosen.test_clusters)
     check_optimizer(chosen.optimizer)
+    load_order(chosen.order)
     families = split(chosen.families, "test")  # which their families tell from those to train on
     seen = {spec for spec, _ in _sources(chosen, "train")}.difference(families)
     seen |= {*chosen.graphs, *(graph for graph, _ in suite_specs(",".join(chosen.suites)))}

@@ -13,6 +13,7 @@ import tomli_w
 from graphs.foundation import by_name
 from graphs.foundation.documents import read_document
 from graphs.foundation.errors import InputError
+from graphs.problem import DEFAULT_ORDER
 from placers.learned.lookup import trainer_of
 from placers.learned.settings import EpisodeRules, Imitation, Positive, Ppo, Reinforce, Settings, Share
 
@@ -47,6 +48,7 @@ class ProblemSet(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     variants: Annotated[int, msgspec.Meta(ge=0)] = 0  # of groups, clusters and copies, kept of each graph; 0: all
     test_groups: Positive = 64  # into which test graphs are tied
     optimizer: str = "adam"  # whose state occupies memory
+    order: str = DEFAULT_ORDER  # the rule by which devices choose among the ops that are ready (`envs.orders`)
 
     def __post_init__(self) -> None:
         if self.families is FAMILIES and (self.graphs or self.suites):

@@ -120,7 +120,7 @@ class ReinforceTrainer(Trainer, Generic[View, States]):
         cls, policy: EpisodePolicy[View, States], problems: Sequence[Problem], settings: Settings, seed: int
     ) -> ReinforceTrainer[View, States]:
         """As `Trainer.of`."""
-        rules = Rules(order=policy.order, **msgspec.structs.asdict(settings.rules))
+        rules = Rules(visits=policy.order, **msgspec.structs.asdict(settings.rules))
         return cls(policy, problems, settings.reinforce, rules=rules, seed=seed)
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, str]]:
@@ -145,7 +145,7 @@ class ReinforceTrainer(Trainer, Generic[View, States]):
     def _fingerprint(self) -> str:
         """What must not change when a run is resumed."""
         given = [each.prepared.problem for each in self.problems]
-        problems = [(each.graph.fingerprint, each.cluster.fingerprint, each.optimizer) for each in given]
+        problems = [(each.graph.fingerprint, each.cluster.fingerprint, each.optimizer, each.order) for each in given]
         parts = (self.seed, self.policy.shape, self.settings, self.mdp.rules, problems)
         return hashlib.sha256(msgspec.json.encode(parts)).hexdigest()
 

@@ -31,10 +31,10 @@ from graphs.cluster import GIB
 from graphs.foundation.by_name import unknown
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Bools, Ints
-from graphs.problem import Problem
+from graphs.problem import FIFO, Problem
 
 STARTS = ("random", "single", "zero", "best")
-ORDERS = ("topological", "random", "given")
+VISITS = ("topological", "random", "given")
 
 
 @dataclass(frozen=True)
@@ -43,14 +43,14 @@ class Rules:
 
     reward: str = "improvement"
     start: str = "random"
-    order: str = "topological"
+    visits: str = "topological"
     memory_gib: float | None = None
     penalty_per_gb: float = PENALTY_PER_GB
     longest_seconds: float = LONGEST_SECONDS
     every: int = 1  # steps from one simulation to the next, if the reward pays before the end; for many episodes
 
     def __post_init__(self) -> None:
-        for what, given, known in (("start", self.start, STARTS), ("order", self.order, ORDERS)):
+        for what, given, known in (("start", self.start, STARTS), ("visits", self.visits, VISITS)):
             if given not in known:
                 raise InputError(unknown(what, given, known))
         if self.every < 1:
@@ -119,9 +119,9 @@ class Mdp:
     def begin(
         self, index: int, prepared: PreparedProblem, rng: np.random.Generator, options: Mapping[str, Any] | None = None
     ) -> Episode:
-        """An episode before its first step; options may give its start, "placement", and its visits, "order"."""
+        """An episode before its first step; options may give its start, "placement", and its "visits"."""
         placement = _given(options or {}, "placement", prepared.problem)
-        visits = _given(options or {}, "order", prepared.problem)
+        visits = _given(options or {}, "visits", prepared.problem)
         placement = self._start(prepared, rng) if placement is None else placement
         visits = self._visits(prepared.problem, rng) if visits is None else visits
         progress = Progress(index, prepared, placement, np.zeros(len(placement), np.bool_), int(visits[0]))
@@ -146,9 +146,9 @@ class Mdp:
         return np.full(len(problem.units), prepared.fastest_device if start == "single" else 0)
 
     def _visits(self, problem: Problem, rng: np.random.Generator) -> Ints:
-        if self.rules.order == "random":
+        if self.rules.visits == "random":
             return rng.permutation(len(problem.units))
-        return problem.units.order if self.rules.order == "topological" else np.arange(len(problem.units))
+        return problem.units.order if self.rules.visits == "topological" else np.arange(len(problem.units))
 
 
 class PlacetoEnv(PlacementEnv):
@@ -158,22 +158,24 @@ class PlacetoEnv(PlacementEnv):
     - `reward`: "improvement", "terminal", "square_root", or one of your own, "my.py:build" (see `envs.rewards`).
     - `start`: The placement before the first step: "random"; "single", all on the fastest device; "zero", all on the
       first; "best", that of least rho seen since the last seed (a random one at first).
-    - `order`: The order of the visits: "topological"; "random", drawn in each episode; "given", by the units' numbers.
+    - `visits`: Their order: "topological"; "random", drawn in each episode; "given", by the units' numbers.
     - `memory_gib`: Threshold M of the memory penalty, per device; the smallest device's memory unless given.
     - `penalty_per_gb`: Seconds for each GiB above it.
     - `longest_seconds`: Penalised seconds are clipped there.
     - `settings`: The keywords that all environments take, `graph`, `cluster`, `obs`, ...: see
-      `envs.gym.problem_sampler.EnvironmentSettings`.
+      `envs.gym.problem_sampler.EnvironmentSettings`. Ops run first come, first served, as in the paper, unless `order`
+      names another rule, or is "" for the problems' own.
 
     Raises InputError for wrong arguments. `info` carries `problem`, `step_seconds`, `peak_bytes` (devices,), `fits`.
     """
 
     def __init__(
         self, problems: Problem | Sequence[Problem] | None = None, *, reward: str = "improvement",
-        start: str = "random", order: str = "topological", memory_gib: float | None = None,
+        start: str = "random", visits: str = "topological", memory_gib: float | None = None,
         penalty_per_gb: float = PENALTY_PER_GB, longest_seconds: float = LONGEST_SECONDS, **settings: Unpack[Keywords],
     ) -> None:  # fmt: skip
-        self.mdp = Mdp(Rules(reward, start, order, memory_gib, penalty_per_gb, longest_seconds))
+        self.mdp = Mdp(Rules(reward, start, visits, memory_gib, penalty_per_gb, longest_seconds))
+        settings.setdefault("order", FIFO)
         super().__init__(problems, EnvironmentSettings(**settings))
         self.action_space = gym.spaces.Discrete(self._sampler.devices)
 
@@ -181,7 +183,7 @@ class PlacetoEnv(PlacementEnv):
         """Begin an episode.
 
         Options may name its problem by {"problem": index} or {"graph": graph}, and give its first "placement", (units,)
-        devices, and its "order", (units,) each unit once. Raises InputError for options that do not fit.
+        devices, and its "visits", (units,) each unit once. Raises InputError for options that do not fit.
         """
         super().reset(seed=seed)
         if seed is not None:
@@ -204,7 +206,7 @@ class PlacetoEnv(PlacementEnv):
 
     def begin(self, rng: np.random.Generator, options: Mapping[str, Any] | None) -> Episode:
         """An episode that the caller steps; the options are those of a reset."""
-        return self.mdp.begin(*self._sampler.choose(rng, options, ("placement", "order")), rng, options)
+        return self.mdp.begin(*self._sampler.choose(rng, options, ("placement", "visits")), rng, options)
 
     def settle(self, episode: Episode, outcome: Outcome) -> float:
         """Give an episode what its placement costs; returns the reward of its latest step."""
@@ -227,6 +229,6 @@ def _given(options: Mapping[str, Any], what: str, problem: Problem) -> Ints | No
     right = given.shape == (units,) and np.issubdtype(given.dtype, np.integer)
     if what == "placement" and not (right and 0 <= given.min() <= given.max() < devices):
         raise InputError(f"option 'placement': expected {units} devices from 0 to {devices - 1}, got {options[what]!r}")
-    if what == "order" and not (right and (np.sort(given) == np.arange(units)).all()):
-        raise InputError(f"option 'order': expected each unit from 0 to {units - 1} once, got {options[what]!r}")
+    if what == "visits" and not (right and (np.sort(given) == np.arange(units)).all()):
+        raise InputError(f"option 'visits': expected each unit from 0 to {units - 1} once, got {options[what]!r}")
     return given.astype(np.int64)

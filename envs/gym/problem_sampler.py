@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -27,7 +27,7 @@ class Keywords(TypedDict, total=False):
     graph: Graphs | None
     cluster: Cluster | str | Path | None
     cost_model: CostModel | str | None
-    priority: str
+    order: str
     obs: str
     features: str
     max_units: int | None
@@ -41,7 +41,7 @@ class EnvironmentSettings:
     graph: Graphs | None = None  # instead of problems: a graph or several, each an object or a name
     cluster: Cluster | str | Path | None = None  # of these graphs, an object or a name
     cost_model: CostModel | str | None = None  # unless given, as the problems say, or as follows from their graphs
-    priority: str = "fifo"  # order of the queues, as in `Simulator`
+    order: str = ""  # the rule by which ops run (`envs.orders`), unless the problems' own
     obs: str = "ids"  # what an observation is: "ids", "dict" or "graph" (`envs.gym.observations`)
     features: str = "by_device"  # what "dict" and "graph" show of a unit; also "published" or "device_free"
     max_units: int | None = None  # pad observations to this number of units; to the largest graph's unless given
@@ -70,7 +70,7 @@ class ProblemSampler:
         units = max(len(each.units) for each in found)
         if settings.max_units is not None and settings.max_units < units:
             raise InputError(f"max_units is {settings.max_units}, but the largest graph has {units} units")
-        self.problems = [PreparedProblem(each, settings.priority) for each in found]
+        self.problems = [PreparedProblem(each) for each in found]
         self.devices = counts.pop()
         self.max_units = settings.max_units or units  # to which observations are padded
         self.edges = max(len(each.units.edges) for each in found)
@@ -106,8 +106,8 @@ class ProblemSampler:
             if each.problem.graph.fingerprint == graph.fingerprint:
                 return index, each
         first, model = self.problems[0].problem, self._settings.cost_model
-        problem = Problem(graph, first.cluster, first.optimizer)
-        return -1, PreparedProblem(problem if model is None else timed(problem, model), self._settings.priority)
+        problem = Problem(graph, first.cluster, first.optimizer, order=first.order)
+        return -1, PreparedProblem(problem if model is None else timed(problem, model))
 
 
 def _problems(problems: Problem | Sequence[Problem] | None, settings: EnvironmentSettings) -> list[Problem]:
@@ -123,4 +123,4 @@ def _problems(problems: Problem | Sequence[Problem] | None, settings: Environmen
         raise InputError("an environment needs either problems=, or graph= and cluster=")
     if not found:
         raise InputError("an environment needs at least one problem")
-    return found
+    return [replace(problem, order=settings.order) for problem in found] if settings.order else found

@@ -11,14 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from envs.costs.costs import Costs, costs_of
+from envs.orders import priorities_of
 from envs.plan import Plan
 from envs.simulation.blueprint import Blueprint, Indices, static_bytes
 from envs.simulation.engine import TENSORS, Run, time_placements
 from envs.timeline import Timeline, Transfers
-from graphs.foundation.by_name import unknown
 from graphs.foundation.errors import InputError
-from graphs.op_graph import Bools, Floats, Ints, OpGraph
-from graphs.paths import longest_remaining
+from graphs.op_graph import Bools, Floats, Ints
 from graphs.problem import Problem
 
 Placements = NDArray[np.integer] | Sequence[int] | Sequence[Sequence[int]]
@@ -59,17 +58,17 @@ class Outcomes:
 class Simulator:
     """Times placements of one problem, reusing its buffers; not to be shared between threads.
 
-    `priority` orders the queues of devices and channels: "fifo", first come first served; "critical_path", the op
-    with the longest path behind it first (its seconds averaged over devices); or a given order, (ops,) numbers,
-    the smallest first. A transfer is as urgent as its producer. Raises InputError for another priority, or
-    costs that do not match the problem.
+    `order` is that of the queues of devices and channels: "" for the problem's rule, the spec of another
+    (`envs.orders`), or (ops,) numbers, the smallest first. A transfer is as urgent as its producer. Raises InputError
+    for another order, or costs that do not match the problem.
     """
 
-    def __init__(self, problem: Problem, *, priority: str | Floats | Ints = "fifo") -> None:
+    def __init__(self, problem: Problem, *, order: str | Floats | Ints | Sequence[float] = "") -> None:
         self.problem = problem
         self.costs: Costs = costs_of(problem)
         self.simulations = 0  # how many placements it has timed
-        self._blueprint = Blueprint.of(problem, self.costs.op_seconds, _priorities(problem.graph, self.costs, priority))
+        priorities = priorities_of(problem, order, self.costs.op_seconds)
+        self._blueprint = Blueprint.of(problem, self.costs.op_seconds, priorities)
         self._runs = [Run.room_for(self._blueprint)]  # one per thread
         self._memory_bytes = problem.cluster.memory_bytes
         self._no_peaks = np.empty((0, len(self._memory_bytes)))
@@ -173,24 +172,10 @@ class Simulator:
         return np.ascontiguousarray(array, np.uint32)
 
 
-def simulate(problem: Problem, plan: Plan, *, priority: str | Floats | Ints = "fifo") -> Timeline:
-    """Time a plan. Raises InputError if it is not one for this problem, or places an op on several devices."""
+def simulate(problem: Problem, plan: Plan) -> Timeline:
+    """Time a plan under its own order, or else the problem's rule.
+
+    Raises InputError if it is not a plan for this problem, or places an op on several devices.
+    """
     plan.check_single(problem, SINGLE)
-    return Simulator(problem, priority=priority).timeline(plan.per_unit(problem))
-
-
-def _priorities(graph: OpGraph, costs: Costs, priority: str | Floats | Ints) -> Floats:
-    """(ops,) the smaller goes first; empty for first come, first served."""
-    if isinstance(priority, str):
-        if priority == "fifo":
-            return np.zeros(0)
-        if priority == "critical_path":
-            return -longest_remaining(graph, costs.op_seconds.mean(axis=1))
-        raise InputError(unknown("priority", priority, ("fifo", "critical_path")))
-    given = np.array(priority, np.float64)
-    if given.shape != (len(graph),) or np.isnan(given).any():
-        raise InputError(
-            f"a given order is one number for each of the {len(graph)} ops of {graph.name!r}, the smallest first; "
-            f"got {np.isnan(given).sum()} NaN in an array of shape {given.shape}"
-        )
-    return given
+    return Simulator(problem, order=plan.order).timeline(plan.per_unit(problem))

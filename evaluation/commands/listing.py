@@ -19,8 +19,8 @@ from graphs.foundation.plugins import plugins
 from graphs.suites import SUITES, suite_specs
 
 Kind = Literal[
-    "all", "families", "suites", "clusters", "placers", "networks", "cost_models", "objectives", "rewards",
-    "ppo_rewards", "recipes",
+    "all", "families", "suites", "clusters", "placers", "networks", "cost_models", "objectives", "orders",
+    "rewards", "ppo_rewards", "recipes",
 ]  # fmt: skip
 KINDS = [kind for kind in get_args(Kind) if kind != "all"]
 FOLDERS = {folder.rpartition(".")[2]: folder for folder in by_name.FOLDERS}

@@ -9,7 +9,7 @@ from graphs.foundation.progress import progress
 from graphs.grouping import tie_ops
 from graphs.load import load_cluster, load_graph
 from graphs.op_graph import OpGraph
-from graphs.problem import Problem
+from graphs.problem import DEFAULT_ORDER, Problem
 from graphs.suites import suite_specs
 from training.problem_sets import load_problems
 from training.recipe import ProblemSet
@@ -17,24 +17,26 @@ from training.recipe import ProblemSet
 Problems = Mapping[str, Callable[[], Problem]]  # by name; a problem is built only if work on it is left
 
 
-def problems_of(pairs: Iterable[tuple[str, str]], groups: int) -> Problems:
-    """Graphs and clusters by their specs, in at most `groups` op groups."""
+def problems_of(pairs: Iterable[tuple[str, str]], groups: int, order: str = DEFAULT_ORDER) -> Problems:
+    """Graphs and clusters by their specs, in at most `groups` op groups, whose ops run by a rule (`envs.orders`)."""
 
     def problem(graph: str, cluster: str) -> Problem:
-        return Problem(tied(graph, groups), load_cluster(cluster))
+        return Problem(tied(graph, groups), load_cluster(cluster), order=order)
 
     return {f"{graph}@{cluster}": partial(problem, graph, cluster) for graph, cluster in pairs}
 
 
-def suite_problems(suite: str, groups: int) -> Problems:
-    """The problems of a suite, in at most `groups` op groups. Raises InputError for an unknown suite."""
-    return problems_of(suite_specs(suite), groups)
+def suite_problems(suite: str, groups: int, order: str = DEFAULT_ORDER) -> Problems:
+    """The problems of a suite, as `problems_of`. Raises InputError for an unknown suite."""
+    return problems_of(suite_specs(suite), groups, order)
 
 
-def captured_problems(graphs: Sequence[str], clusters: Sequence[str], groups: int, about: str) -> list[Problem]:
+def captured_problems(
+    graphs: Sequence[str], clusters: Sequence[str], groups: int, about: str, order: str = DEFAULT_ORDER
+) -> list[Problem]:
     """Every graph on every cluster by their specs, with a progress bar that says what they are."""
     named = progress(graphs, about, unit="graph", leave=False)
-    return [Problem(tied(graph, groups), load_cluster(cluster)) for graph in named for cluster in clusters]
+    return [Problem(tied(graph, groups), load_cluster(cluster), order=order) for graph in named for cluster in clusters]
 
 
 def training_problems(chosen: ProblemSet, seed: int) -> list[Problem]:

@@ -33,6 +33,7 @@ FOLDERS = (
     "graphs.clusters",
     "envs.costs.cost_models",
     "envs.objectives",
+    "envs.orders",
     "envs.rewards",
     "placers",
     "placers.learned.gdp.networks",

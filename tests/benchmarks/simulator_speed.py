@@ -80,9 +80,9 @@ def _captured(graph: str) -> Iterator[Figure]:
     ops, units = len(case.graph), len(case.units)
     plans = _plans(ops)
     drawn = placements(units, plans)
-    fifo, urgent = Simulator(case), Simulator(case, priority="critical_path")
+    fifo, urgent = Simulator(case, order="fifo"), Simulator(case, order="longest_path")
     as_started = np.argsort(np.argsort(fifo.timeline(drawn[0]).start, kind="stable"))
-    given = Simulator(case, priority=as_started)
+    given = Simulator(case, order=as_started)
     found = metis_placements(case, plans)
     timed = {
         "random placements": lambda: fifo.seconds(drawn),

@@ -49,9 +49,9 @@ def test_gymnasium_accepts_them(name: str, obs: str, features: str, problems: li
 
 
 @pytest.mark.parametrize("start", ["single", "zero", "best"])
-@pytest.mark.parametrize("order", ["random", "given"])
-def test_gymnasium_accepts_every_start_and_order(start: str, order: str, problems: list[Problem]) -> None:
-    check_env(gym.make("envs:Placeto-v0", problems=problems, start=start, order=order, render_mode="ansi").unwrapped)
+@pytest.mark.parametrize("visits", ["random", "given"])
+def test_gymnasium_accepts_every_start_and_order(start: str, visits: str, problems: list[Problem]) -> None:
+    check_env(gym.make("envs:Placeto-v0", problems=problems, start=start, visits=visits, render_mode="ansi").unwrapped)
 
 
 @pytest.mark.parametrize("obs", ["ids", "dict"])
@@ -62,7 +62,7 @@ def test_stable_baselines_accepts_them(name: str, obs: str, problems: list[Probl
 
 @pytest.mark.parametrize("order", ["topological", "random"])
 def test_an_episode_visits_every_unit_once(order: str, problems: list[Problem]) -> None:
-    env = PlacetoEnv(problems, order=order)
+    env = PlacetoEnv(problems, visits=order)
     observation, _ = env.reset(seed=1, options={"problem": 2})
     visits, ended = [], False
     while not ended:
@@ -278,14 +278,14 @@ def test_an_episode_starts_where_it_is_set() -> None:
         env = PlacetoEnv(uneven, start=start)
         env.reset(seed=0)
         assert env.placement.tolist() == [device] * 9
-    env = PlacetoEnv(problem, start="zero", order="given")
+    env = PlacetoEnv(problem, start="zero", visits="given")
     assert env.reset(seed=0)[0]["current"] == 0
-    observation, _ = env.reset(options={"placement": [1] * 9, "order": range(8, -1, -1)})
+    observation, _ = env.reset(options={"placement": [1] * 9, "visits": range(8, -1, -1)})
     assert env.placement.tolist() == [1] * 9
     visits = [int(observation["current"][0])] + [int(env.step(0)[0]["current"][0]) for _ in range(8)]
     assert visits == [8, 7, 6, 5, 4, 3, 2, 1, 0]
-    for wrong in ({"placement": [0] * 8}, {"placement": [3] * 9}, {"placement": [0.5] * 9}, {"order": [0] * 9}):
-        with pytest.raises(InputError, match=r"option '(placement|order)': expected"):
+    for wrong in ({"placement": [0] * 8}, {"placement": [3] * 9}, {"placement": [0.5] * 9}, {"visits": [0] * 9}):
+        with pytest.raises(InputError, match=r"option '(placement|visits)': expected"):
             env.reset(options=wrong)
 
 

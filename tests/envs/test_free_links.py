@@ -82,7 +82,7 @@ def test_only_the_pairs_that_are_free_are() -> None:
 def test_an_op_starts_by_the_recurrence_of_list_scheduling(case: Case) -> None:
     cluster = case.problem.cluster.with_free_links()
     problem = replace(case.problem, cluster=cluster)
-    timeline = Simulator(problem, priority=case.priority).timeline(case.placements[0])
+    timeline = Simulator(problem, order=case.order).timeline(case.placements[0])
     graph, where = problem.graph, timeline.placement
     for op in range(len(graph)):
         ready = 0.0

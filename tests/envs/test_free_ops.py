@@ -10,29 +10,29 @@ from graphs.op_graph import OpGraph
 from graphs.problem import Problem
 from tests.oracle.toys import toy_cluster, toy_graph
 
-ORDERS = ("fifo", "critical_path")
+ORDERS = ("fifo", "longest_path")
 
 
-def timeline(problem: Problem, placement: list[int], priority: str = "fifo") -> Timeline:
-    return Simulator(problem, priority=priority).timeline(placement)
+def timeline(problem: Problem, placement: list[int], order: str = "fifo") -> Timeline:
+    return Simulator(problem, order=order).timeline(placement)
 
 
-@pytest.mark.parametrize("priority", ORDERS)
-def test_a_free_op_runs_beside_others_and_sends_at_once(priority: str) -> None:
+@pytest.mark.parametrize("order", ORDERS)
+def test_a_free_op_runs_beside_others_and_sends_at_once(order: str) -> None:
     """b is ready at 2, while c occupies its device until 10, and the device rests until 14; d waits on the other."""
     graph = toy_graph([2, 0, 10, 1], [(0, 1), (1, 3)], output_bytes=[2, 3, 0, 0])
-    found = timeline(Problem(graph, toy_cluster(3, launch=4.0)), [1, 0, 0, 2], priority)
+    found = timeline(Problem(graph, toy_cluster(3, launch=4.0)), [1, 0, 0, 2], order)
     assert found.start.tolist() == [0, 4, 0, 7]
     assert found.finish.tolist() == [2, 4, 10, 8]
     assert found.transfers.start.tolist() == [2, 4]
 
 
-@pytest.mark.parametrize("priority", ORDERS)
-def test_free_ops_follow_each_other_in_one_instant(priority: str) -> None:
+@pytest.mark.parametrize("order", ORDERS)
+def test_free_ops_follow_each_other_in_one_instant(order: str) -> None:
     """b, c and d end with a: e, which reads d, is ready at once, and f goes to the channel before g, which is ready
     at the same instant but is the output of a later op."""
     graph = toy_graph([1, 0, 0, 0, 2, 1, 1], [(0, 1), (1, 2), (2, 3), (3, 4), (0, 5), (3, 6)])
-    found = timeline(Problem(graph, toy_cluster(2)), [0, 0, 0, 0, 0, 1, 1], priority)
+    found = timeline(Problem(graph, toy_cluster(2)), [0, 0, 0, 0, 0, 1, 1], order)
     assert found.start.tolist() == [0, 1, 1, 1, 1, 2, 3]
     assert found.transfers.producer.tolist() == [0, 3]
 
@@ -102,10 +102,10 @@ def rings(replicas: int, layers: int) -> tuple[OpGraph, list[int]]:
     return graph, [r for _, _, r in names]
 
 
-@pytest.mark.parametrize("priority", ORDERS)
+@pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize(("replicas", "seconds"), [(2, 32), (4, 42), (8, 47)])
-def test_rings_of_sends_run_beside_the_backward_pass(replicas: int, seconds: float, priority: str) -> None:
+def test_rings_of_sends_run_beside_the_backward_pass(replicas: int, seconds: float, order: str) -> None:
     """The first gradient is there at 12 s; from then on the links are never idle, and no backward op delays a send."""
     graph, placement = rings(replicas, layers=10)
     assert seconds == 12 + 10 * 2 * (replicas - 1) * (2 / replicas)
-    assert timeline(Problem(graph, toy_cluster(replicas)), placement, priority).step_seconds == seconds
+    assert timeline(Problem(graph, toy_cluster(replicas)), placement, order).step_seconds == seconds

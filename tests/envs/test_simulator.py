@@ -66,18 +66,18 @@ def test_a_given_order_decides_who_goes_first() -> None:
     """a, b and c wait for one device; in the order c, a, b the consumer of c starts after one second."""
     problem = Problem(toy_graph([1, 2, 1, 5], [(2, 3)]), toy_cluster(2))
     placement = [0, 0, 0, 1]
-    assert Simulator(problem).timeline(placement).start.tolist()[:3] == [0, 1, 3]
-    ordered = Simulator(problem, priority=np.array([1, 2, 0, 3])).timeline(placement)
+    assert Simulator(problem, order="fifo").timeline(placement).start.tolist()[:3] == [0, 1, 3]
+    ordered = Simulator(problem, order=np.array([1, 2, 0, 3])).timeline(placement)
     assert ordered.start.tolist()[:3] == [1, 2, 0]
 
 
-def test_bad_costs_and_priorities_are_refused(four_ops_two_devices: Toy) -> None:
+def test_bad_costs_and_orders_are_refused(four_ops_two_devices: Toy) -> None:
     problem = four_ops_two_devices.problem
     with pytest.raises(InputError, match="did you mean 'fifo'"):
-        Simulator(problem, priority="fif")
-    for order in ([1, 2, 3], [0, 1, 2, np.nan]):
-        with pytest.raises(InputError, match="one number for each of the 4 ops"):
-            Simulator(problem, priority=np.array(order))
+        Simulator(problem, order="fif")
+    for order in ([1, 2, 3], [0, 1, 2, np.nan], [0, 1, 2, np.inf]):
+        with pytest.raises(InputError, match="one finite number for each of the 4 ops"):
+            Simulator(problem, order=np.array(order))
     with pytest.raises(InputError, match=r"shape \(4, 3\), expected \(4, 2\)"):
         Simulator(replace(problem, op_seconds=np.zeros((4, 3))))
     seconds = np.zeros((4, 2))

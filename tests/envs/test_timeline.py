@@ -11,9 +11,9 @@ from graphs.problem import Problem
 from tests.oracle.toys import random_graph, toy_cluster, toy_graph
 
 
-def chart(graph: OpGraph, cluster: Cluster, placement: list[int], priority: str = "fifo") -> tuple[Timeline, list[str]]:
+def chart(graph: OpGraph, cluster: Cluster, placement: list[int], order: str = "fifo") -> tuple[Timeline, list[str]]:
     """The timeline, and its drawing at one column per second, without the axis and the legend."""
-    timeline = Simulator(Problem(graph, cluster), priority=priority).timeline(placement)
+    timeline = Simulator(Problem(graph, cluster), order=order).timeline(placement)
     margin = max(len(row.label) for row in timeline.rows())
     lines = timeline.draw(margin + 3 + round(timeline.step_seconds)).split("\n")
     return timeline, lines[: len(timeline.rows())]
@@ -77,7 +77,7 @@ def test_the_longest_path_goes_first_if_asked_to() -> None:
     graph = toy_graph([1, 1, 2, 2], [(1, 2), (2, 3)])
     cluster = toy_cluster(2)
     assert chart(graph, cluster, [0, 0, 1, 1])[1][0] == "gpu:0       |ab.....|"
-    assert chart(graph, cluster, [0, 0, 1, 1], "critical_path")[1][0] == "gpu:0       |ba....|"
+    assert chart(graph, cluster, [0, 0, 1, 1], "longest_path")[1][0] == "gpu:0       |ba....|"
 
 
 def test_a_control_edge_orders_and_carries_nothing() -> None:

@@ -49,7 +49,7 @@ def test_a_multicast_transfer_is_one_slice() -> None:
 @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 @given(cases())
 def test_slices_of_a_track_do_not_overlap_and_counters_reach_the_peak(case: Case) -> None:
-    simulator = Simulator(case.problem, priority=case.priority)
+    simulator = Simulator(case.problem, order=case.order)
     timeline = simulator.timeline(case.placements[0])
     tracks: dict[tuple[int, int], list[dict[str, Any]]] = defaultdict(list)
     most: dict[str, float] = defaultdict(float)

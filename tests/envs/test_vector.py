@@ -21,7 +21,7 @@ def problems() -> list[Problem]:
     return [Problem(random_graph(size, size), toy_cluster(3)) for size in (5, 9, 14)]
 
 
-@pytest.mark.parametrize("knobs", [{"obs": "ids"}, {"obs": "dict", "features": "published"}, {"order": "random"}])
+@pytest.mark.parametrize("knobs", [{"obs": "ids"}, {"obs": "dict", "features": "published"}, {"visits": "random"}])
 def test_the_vector_form_is_many_single_ones(knobs: dict[str, Any], problems: list[Problem]) -> None:
     kwargs: dict[str, Any] = {"problems": problems, **knobs}
     ours = gym.make_vec("envs:Placeto-v0", num_envs=4, **kwargs)

@@ -62,7 +62,7 @@ def simulate(
 ) -> Times:
     """One step of a placement, (ops,) devices, where op v takes op_seconds[v][device]; with no memory.
 
-    `priority` is "fifo", "critical_path", or a given order, (ops,) numbers. Linear in ops and edges, some tens of
+    `priority` is "fifo", "longest_path", or a given order, (ops,) numbers. Linear in ops and edges, some tens of
     microseconds for each.
     """
     environment = Environment()

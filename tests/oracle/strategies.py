@@ -19,7 +19,7 @@ class Case:
     problem: Problem
     op_seconds: Floats  # those of the problem
     placements: Ints  # (plans, units)
-    priority: str | Floats  # one of the names, or a given order, (ops,)
+    order: str | Floats  # one of the names, or a given order, (ops,)
 
     def per_op(self, plan: int) -> list[int]:
         devices: list[int] = self.placements[plan][self.problem.graph.units].tolist()
@@ -42,7 +42,7 @@ def cases(draw: st.DrawFn, max_ops: int = 8, max_devices: int = 4, plans: int = 
         replace(problem, op_seconds=seconds),
         seconds,
         np.reshape(places, (plans, units)),
-        draw(st.sampled_from(("fifo", "critical_path")) | given_orders(ops)),
+        draw(st.sampled_from(("fifo", "longest_path")) | given_orders(ops)),
     )
 
 

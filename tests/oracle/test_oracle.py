@@ -18,7 +18,7 @@ brief = settings(max_examples=300, deadline=None, suppress_health_check=list(Hea
 
 
 def simulator_of(case: Case) -> Simulator:
-    return Simulator(case.problem, priority=case.priority)
+    return Simulator(case.problem, order=case.order)
 
 
 @thorough
@@ -27,7 +27,7 @@ def test_the_engine_equals_the_oracle(case: Case) -> None:
     simulator = simulator_of(case)
     outcomes = simulator.run_batch(case.placements)
     for plan in range(len(case.placements)):
-        expected = simulate(case.problem, case.op_seconds.tolist(), case.per_op(plan), case.priority)
+        expected = simulate(case.problem, case.op_seconds.tolist(), case.per_op(plan), case.order)
         timeline = simulator.timeline(case.placements[plan])
         moved = timeline.transfers
         copies = zip(moved.output, moved.producer, moved.destination, moved.start, moved.finish, strict=True)
@@ -40,14 +40,14 @@ def test_the_engine_equals_the_oracle(case: Case) -> None:
         assert timeline.fits == outcomes.fits[plan] == (np.array(expected.peak_bytes) <= memory).all()
 
 
-@pytest.mark.parametrize("priority", ["fifo", "critical_path"])
+@pytest.mark.parametrize("priority", ["fifo", "longest_path"])
 @pytest.mark.parametrize(("shared_out", "multicast"), [(False, False), (True, False), (True, True)])
 def test_the_engine_equals_the_oracle_on_larger_graphs(priority: str, shared_out: bool, multicast: bool) -> None:
     cluster = toy_cluster(4, launch=0.5, gap=0.25, shared_out=shared_out, multicast=multicast)
     for seed in range(8):
         problem = Problem(random_graph(50, seed), cluster)
         placement = np.random.default_rng(seed).integers(0, 4, 50)
-        simulator = Simulator(problem, priority=priority)
+        simulator = Simulator(problem, order=priority)
         timeline = simulator.timeline(placement)
         expected = simulate(problem, simulator.costs.op_seconds.tolist(), placement.tolist(), priority)
         assert timeline.start.tolist() == expected.start

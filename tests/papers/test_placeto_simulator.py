@@ -40,9 +40,8 @@ def end_with_trailing_holds(timeline: Timeline, seconds: Floats) -> float:
 def test_the_engine_agrees_with_placetos_simulator(ops: int, devices: int) -> None:
     for seed in range(5 if ops < 2000 else 1):
         graph, seconds = without_ties(random_graph(ops, seed, weights=False), seed)
-        simulator = Simulator(
-            Problem(graph, p2_cluster(devices), op_seconds=np.repeat(seconds[:, None], devices, axis=1))
-        )
+        per_device = np.repeat(seconds[:, None], devices, axis=1)
+        simulator = Simulator(Problem(graph, p2_cluster(devices), op_seconds=per_device, order="fifo"))
         placement = np.random.default_rng(seed).integers(0, devices, ops)
         theirs = simulate(seconds.tolist(), graph.output_bytes.tolist(), *neighbours(graph), placement.tolist())
         timeline = simulator.timeline(placement)

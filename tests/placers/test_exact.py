@@ -80,7 +80,7 @@ def test_constraint_programming_meets_brute_force_and_no_placer_beats_it(problem
 def test_the_bound_of_all_schedules_holds_for_every_run(case: Case) -> None:
     from placers.solvers.schedules import Schedules
 
-    simulator = Simulator(case.problem, priority=case.priority)
+    simulator = Simulator(case.problem, order=case.order)
     outcomes = simulator.run_batch(case.placements)
     if not outcomes.fits.any():
         return

@@ -27,7 +27,7 @@ def seconds_within(simulator: Simulator, placement: Ints, limit: float) -> float
 @settings(deadline=None)
 @given(cases(), some.sampled_from([0.0, 0.5, 0.9, 1.0, 1.1]))
 def test_only_what_is_too_slow_is_given_up(case: Case, share: float) -> None:
-    simulator = Simulator(case.problem, priority=case.priority)
+    simulator = Simulator(case.problem, order=case.order)
     for placement, seconds in zip(case.placements, simulator.seconds(case.placements).tolist(), strict=True):
         limit = share * seconds
         found = seconds_within(simulator, placement, limit)

@@ -88,7 +88,7 @@ def test_memory_is_filled_evenly_in_topological_order() -> None:
 
 
 def test_hill_climbing_uses_its_budget_and_gets_better_with_it() -> None:
-    problem = Problem(random_graph(30, 0), toy_cluster(3, memory=1e6))
+    problem = Problem(random_graph(60, 0), toy_cluster(3, memory=1e6))
     results = [HillClimbing().place(problem, seed=0, budget=budget) for budget in (1, 30, 600)]
     assert [result.simulations for result in results] == [1, 30, 600]
     steps = [simulate(problem, result.plan).step_seconds for result in results]

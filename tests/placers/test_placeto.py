@@ -189,7 +189,7 @@ def test_draws_follow_the_probabilities() -> None:
 
 def test_an_episode_visits_in_order_and_tells_what_it_saw() -> None:
     problems = [some_problem(4, seed=1), some_problem(7, seed=2)]
-    mdp = Mdp(Rules(order="given", start="zero"))
+    mdp = Mdp(Rules(visits="given", start="zero"))
     rng = np.random.default_rng(0)
     episodes = [mdp.begin(i, prepared, rng) for i, prepared in enumerate(problems)]
     relatives = {prepared: Relatives.of(prepared.problem) for prepared in problems}
@@ -209,7 +209,7 @@ def test_an_episode_visits_in_order_and_tells_what_it_saw() -> None:
 def test_without_simulations_it_answers_with_the_end_of_the_greedy_episode() -> None:
     prepared = some_problem(8, seed=3)
     policy = PlacetoPolicy.new("placeto:devices=3,order=given", seed=8)
-    episode = Mdp(Rules(start="single", order="given")).begin(0, prepared, np.random.default_rng(0))
+    episode = Mdp(Rules(start="single", visits="given")).begin(0, prepared, np.random.default_rng(0))
     for decisions in roll_out(
         policy, [episode], {prepared: Relatives.of(prepared.problem)}, torch.Generator(), greedy=1
     ):

@@ -26,7 +26,9 @@ def test_its_recipe_is_the_one_among_the_recipes_and_no_log_comes_along() -> Non
 
 @pytest.mark.parametrize("family", ["rnnlm", "nasnet"])
 def test_without_simulation_it_places_unseen_graphs_better_than_what_takes_as_long(family: str) -> None:
-    problem = Problem(load_graph(split([family], "test")[0], groups=64), load_cluster("p100x4"))
+    """Under the order that it was trained for."""
+    order = load_recipe("released").problems.order
+    problem = Problem(load_graph(split([family], "test")[0], groups=64), load_cluster("p100x4"), order=order)
     result = default.build().place(problem, budget=0)
     assert result.simulations == 0
     ours = simulate(problem, result.plan)

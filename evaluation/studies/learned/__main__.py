@@ -2,8 +2,8 @@
 
     python -m evaluation.studies.learned --out runs/studies/learned --budget 1000 --seeds 3 --workers 2
 
-Ctrl-C stops it, and the same command resumes. The document is written of all that the folder holds of what is asked
-for. It needs the released policy (`placers/released`).
+Ops run first come, first served, as in the papers. Ctrl-C stops it, and the same command resumes. The document is
+written of all that the folder holds of what is asked for. It needs the released policy (`placers/released`).
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from evaluation.studies.problems import suite_problems
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
 from graphs.foundation.files import write_whole
+from graphs.problem import FIFO
 
 SUITES = "gdp12,placeto"
 PLACERS = (
@@ -77,14 +78,14 @@ def study(
 def load_suite(suite: str, out: Path, allowed: Mapping[str, int], *, groups: int, seeds: int) -> SuiteFindings:
     """What is done of a suite by placers with these budgets. Raises InputError for a damaged journal."""
     journal = _journal(suite, out, groups)
-    problems = tuple(suite_problems(suite, groups))
+    problems = tuple(suite_problems(suite, groups, FIFO))
     return SuiteFindings(suite, problems, tuple(allowed), seeds, records(journal, allowed), _failures(journal))
 
 
 def _do(suite: str, out: Path, allowed: Mapping[str, int], *, groups: int, seeds: int, workers: int) -> list[Failure]:
     """Do what is left of a suite; failures are kept next to the journal, and returned."""
     journal = _journal(suite, out, groups)
-    problems = suite_problems(suite, groups)
+    problems = suite_problems(suite, groups, FIFO)
     failures = compared(journal, allowed, problems, about=suite, seeds=seeds, workers=workers)
     others = [failure for failure in _failures(journal) if failure.placer not in allowed]
     write_whole(journal.with_suffix(".failures.json"), msgspec.json.encode([*others, *failures]))

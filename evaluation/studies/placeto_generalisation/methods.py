@@ -1,4 +1,7 @@
-"""The work of the Placeto study: what is trained, placed and learned from scratch, for one family and one seed."""
+"""The work of the Placeto study: what is trained, placed and learned from scratch, for one family and one seed.
+
+All of it first come, first served, as in Placeto's simulator.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ from evaluation.studies.comparisons import placed, trained
 from evaluation.studies.pieces import PIECES, SavedJob
 from evaluation.studies.problems import captured_problems
 from graphs.load import load_cluster
-from graphs.problem import Problem
+from graphs.problem import FIFO, Problem
 from graphs.splits import split
 from placers.learned.colocrl.policy import ColocRlPolicy
 from placers.learned.learned_placer import LearnedPlacer
@@ -177,7 +180,12 @@ def _problem_set(size: PlacetoSize, family: str) -> ProblemSet:
     """The training graphs' family, for the run's folder: the run is given some of its graphs."""
     clusters, groups = (size.cluster,), size.groups
     return ProblemSet(
-        families=(family,), clusters=clusters, test_clusters=clusters, groups=(groups,), test_groups=groups
+        families=(family,),
+        clusters=clusters,
+        test_clusters=clusters,
+        groups=(groups,),
+        test_groups=groups,
+        order=FIFO,
     )
 
 
@@ -205,4 +213,4 @@ def spread(specs: Sequence[str], count: int) -> list[str]:
 def problems_of(family: str, which: Literal["train", "test"], size: PlacetoSize) -> tuple[Problem, ...]:
     """Some graphs of a split on the cluster; the same objects in every call."""
     specs = spread(split([family], which), size.train_graphs if which == "train" else size.test_graphs)
-    return tuple(captured_problems(specs, [size.cluster], size.groups, f"capturing {family}"))
+    return tuple(captured_problems(specs, [size.cluster], size.groups, f"capturing {family}", FIFO))

@@ -100,7 +100,7 @@ class PlacetoPolicy(EpisodePolicy[Relatives, States]):
         The ends of all come first, then what they passed through, the latest first.
         """
         relatives, prepared, rng = self.view(problem), PreparedProblem(problem), np.random.default_rng(seed)
-        mdp = Mdp(Rules(start="single", order=self.order))
+        mdp = Mdp(Rules(start="single", visits=self.order))
         episodes = [mdp.begin(0, prepared, rng) for _ in range(min(MOST_EPISODES, count))]
         steps = roll_out(self, episodes, {prepared: relatives}, torch.Generator().manual_seed(seed), greedy=1)
         passed = [[episode.progress.placement.copy() for episode in episodes] for _ in steps]
