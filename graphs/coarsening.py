@@ -1,69 +1,58 @@
-"""Coarsening: merging the nodes of an acyclic graph until a given number is left, without ever making a cycle.
+"""Coarsening: merging the nodes of a graph in pairs, again and again, until a given number is left.
 
-Ours, after multilevel graph partitioners. Nodes are merged in rounds, in pairs; those first that save much traffic for
-their size, by w(u, v)^2 / (c(u) c(v)), the rating `expansion*2` of Holtgrewe, Sanders & Schulz (2010). Cycles are kept
-out as in acyclic partitioning (Herrmann et al. 2019): nodes have levels that grow along every edge, a round pairs
-neighbours of levels 2k and 2k + 1 (or 2k - 1 and 2k), and two pairs never feed each other. So a round offers a node
-only some of its neighbours: a node waits for a good one rather than being merged with any.
+Ours, after multilevel graph partitioners. Each round merges disjoint pairs of linked nodes, those first that save much
+traffic for their size: by w(u, v)^2 / c(u) c(v), the rating `expansion*2` of Holtgrewe, Sanders & Schulz (2010), where
+the product is one of vectors, since a node is large in several respects. A node waits for a good neighbour rather than
+being merged with any. One run gives groupings of every size, and those of few groups are unions of those of many.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
 from graphs.op_graph import Bools, Floats, Ints
-from graphs.order import levels, successors
 from graphs.pairs import distinct_pairs
 
-LARGEST = 1.5  # a merged node is at most this times the average size, as long as others can be merged
+LARGEST = 3.0  # a merged node is at most this times the average size, as long as others can be merged
 RELAXED = 1.2  # when there are none, the limit grows by this factor
-BOUND = 3.0  # but to at most this times the average where constraints keep nodes apart, even if too many are left
+BOUND = 3.0  # but to at most this times the average at the end, where constraints keep nodes apart
 GOOD = 0.5  # a good neighbour is rated at least this share of a node's best
-FEW = 0.02  # four rounds that merge less than this share of the nodes merge too few
+FEW = 0.02  # two rounds that merge less than this share of the nodes merge too few
 
 Pairs = list[tuple[int, int]]
 
 
-def coarsen(edges: Ints, traffic: Floats, size: Floats, count: int, constraint: Ints | None = None) -> Ints:
-    """(nodes,) the merged node of each node: `count` of them, or as many as there are nodes if those are fewer.
+def coarsen(
+    links: Ints, traffic: Floats, size: Floats, counts: Sequence[int], constraint: Ints | None = None
+) -> list[Ints]:
+    """(nodes,) the merged node of each node, for each number of merged nodes in `counts`.
 
-    `edges`, (edges, 2), form an acyclic graph; `traffic`, (edges,), is what they carry; `size`, (nodes,), is >= 0.
-    Nodes are only merged with those of the same `constraint`, (nodes,), so that more than `count` can be left.
+    A number beyond that of the nodes leaves them apart. `links`, (links, 2), join nodes, `traffic`, (links,), is what
+    they carry, and `size`, (nodes, respects), is >= 0. Nodes are only merged with those of the same `constraint`,
+    (nodes,), so that more can be left. Whatever numbers are asked for in addition changes no result.
     """
-    # Levels along the edges, and the pairs that the four passes of a round look at:
-    #
-    #     level        0     1     2     3     4
-    #     parity 0     o-----o     o-----o     o      pairs of levels (0, 1), (2, 3), ...
-    #     parity 1     o     o-----o     o-----o      pairs of levels (1, 2), (3, 4), ...
-    #
-    # each once with levels counted from the sources, and once from the sinks. After each pass the merged nodes are a
-    # new graph, and `label` leads from the nodes of the first graph to those of the latest.
-    label = np.arange(len(size))
-    dag = _Dag.of(edges, traffic, size, np.zeros(len(size), np.int64) if constraint is None else constraint)
-    is_constrained = bool((dag.constraint != dag.constraint[0]).any())
-    count = min(count, len(size))
-    limit, waits = LARGEST * size.sum() / count, True
-    bound = BOUND * size.sum() / count if is_constrained else np.inf
-    while len(dag) > count:
-        before = len(dag)
-        for number in range(4):
-            level = levels(dag.edges, len(dag), from_sources=number % 2 == 0)
-            dag, label = _after(_neighbours(dag, level, number // 2, limit, waits, len(dag) - count), dag, label)
-        if before - len(dag) >= FEW * before:
+    total = float(size.sum())
+    merging = _Merging(_Graph.of(links, traffic, size, constraint), counts)
+    bound = np.inf if constraint is None else BOUND * total / max(min(counts), 1)
+    slack, waits = 1.0, True
+    while merging.goes_on:
+        before = len(merging.graph)
+        limit = min(LARGEST * slack * total / before, bound)
+        merging.merge(_neighbours(merging.graph, limit, waits))
+        if before - len(merging.graph) >= FEW * before:
             waits = True
         elif waits:
             waits = False
         else:
-            for from_sources in (True, False) if is_constrained else (True,):
-                level = levels(dag.edges, len(dag), from_sources=from_sources)
-                dag, label = _after(_siblings(dag, level, limit, len(dag) - count), dag, label)
-            if len(dag) == before and limit >= bound:
+            merging.merge(_siblings(merging.graph, limit))
+            if len(merging.graph) == before and limit >= bound:
                 break
-            limit = min(limit * RELAXED, bound)
-    return label
+            slack *= RELAXED
+    return [merging.found.get(count, merging.label) for count in counts]
 
 
 def summed(label: Ints, values: Floats, count: int = 0) -> Floats:
@@ -72,98 +61,123 @@ def summed(label: Ints, values: Floats, count: int = 0) -> Floats:
 
 
 @dataclass(frozen=True, eq=False)
-class _Dag:
-    """A graph without parallel edges or loops."""
+class _Graph:
+    """A graph without parallel links or loops."""
 
-    edges: Ints  # (edges, 2)
-    traffic: Floats  # (edges,)
-    size: Floats  # (nodes,)
+    ends: Ints  # (links, 2)
+    traffic: Floats  # (links,)
+    size: Floats  # (nodes, respects)
     constraint: Ints  # (nodes,)
 
     @classmethod
-    def of(cls, edges: Ints, traffic: Floats, size: Floats, constraint: Ints) -> _Dag:
-        apart = edges[:, 0] != edges[:, 1]
-        ends, which = distinct_pairs(edges[apart])
-        return cls(ends, summed(which, traffic[apart], len(ends)), size, constraint)
+    def of(cls, ends: Ints, traffic: Floats, size: Floats, constraint: Ints | None) -> _Graph:
+        apart = ends[:, 0] != ends[:, 1]
+        pairs, which = distinct_pairs(np.sort(ends[apart], axis=1))
+        free = np.zeros(len(size), np.int64)
+        return cls(pairs, summed(which, traffic[apart], len(pairs)), size, free if constraint is None else constraint)
 
     def __len__(self) -> int:
         return len(self.size)
 
     @cached_property
+    def total(self) -> Floats:
+        """(nodes,) the size of each node in all respects together."""
+        return np.asarray(self.size.sum(axis=1))
+
+    @cached_property
     def rating(self) -> Floats:
-        """(edges,) how much a merger of its two ends is worth."""
-        size = np.maximum(self.size, 1e-9 * self.size.sum())[self.edges]
-        rating: Floats = self.traffic**2 / np.maximum(size.prod(axis=1), 1e-300)
-        return rating
+        """(links,) how much a merger of its two ends is worth: the power of two below it.
+
+        Branches that are alike up to roundings, or nearly, are so merged alike, from their beginnings on.
+        """
+        one, other = self.ends.T
+        product = np.maximum((self.size[one] * self.size[other]).sum(axis=1), 1e-12 * self.total.mean() ** 2)
+        with np.errstate(divide="ignore"):
+            return np.asarray(np.exp2(np.floor(np.log2(self.traffic**2 / np.maximum(product, 1e-300)))))
+
+    def fits(self, one: Ints, other: Ints, limit: float) -> Bools:
+        """(pairs,) whether the merger of two nodes is allowed."""
+        small = self.total[one] + self.total[other] <= limit
+        return np.asarray(small & (self.constraint[one] == self.constraint[other]))
 
 
-def _after(pairs: Pairs, dag: _Dag, label: Ints) -> tuple[_Dag, Ints]:
-    """Graph and labels after merging disjoint pairs."""
-    if not pairs:
-        return dag, label
-    ends, joined = np.array(pairs), np.arange(len(dag))
-    joined[ends] = ends.min(axis=1)[:, None]
-    is_kept = joined == np.arange(len(dag))
-    joined = (np.cumsum(is_kept) - 1)[joined]
-    return _Dag.of(joined[dag.edges], dag.traffic, summed(joined, dag.size), dag.constraint[is_kept]), joined[label]
+class _Merging:
+    """A graph that becomes smaller, and the labels of its first nodes whenever it has a number that is asked for."""
+
+    def __init__(self, graph: _Graph, counts: Sequence[int]) -> None:
+        self.graph = graph
+        self.label = np.arange(len(graph))
+        self.found = {count: self.label for count in counts if count >= len(graph)}
+        self._awaited = sorted({count for count in counts if count < len(graph)})
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether a smaller graph is asked for."""
+        return bool(self._awaited)
+
+    def merge(self, pairs: Pairs) -> None:
+        """Merge disjoint pairs, the first of them first."""
+        graph = self.graph
+        while self._awaited and self._awaited[-1] >= len(graph) - len(pairs):
+            count = self._awaited.pop()
+            self.found[count] = _joined(len(graph), pairs[: len(graph) - count])[self.label]
+        if not pairs:
+            return
+        joined = _joined(len(graph), pairs)
+        nodes = len(graph) - len(pairs)
+        size = np.stack([summed(joined, column, nodes) for column in graph.size.T], axis=1)
+        constraint = np.empty(nodes, np.int64)
+        constraint[joined] = graph.constraint
+        self.graph = _Graph.of(joined[graph.ends], graph.traffic, size, constraint)
+        self.label = joined[self.label]
 
 
-def _neighbours(dag: _Dag, level: Ints, parity: int, limit: float, waits: bool, most: int) -> Pairs:
-    """Disjoint pairs of neighbours to merge, at most `most`, the best first; good ones only, while it waits for those.
+def _joined(nodes: int, pairs: Pairs) -> Ints:
+    """(nodes,) the new number of each node once disjoint pairs are merged, in the order of the old ones."""
+    joined = np.arange(nodes)
+    if pairs:
+        ends = np.array(pairs)
+        joined[ends] = ends.min(axis=1)[:, None]
+    is_kept = joined == np.arange(nodes)
+    return np.asarray((np.cumsum(is_kept) - 1)[joined])
 
-    A cycle would have to lead from pair to pair within two adjacent levels. It cannot: of a new pair, either the
-    source feeds no other pair, or no other pair feeds the target.
-    """
-    source, target = dag.edges.T
-    adjacent = (level[target] - level[source] == 1) & (level[source] % 2 == parity)
-    alike = dag.constraint[source] == dag.constraint[target]
-    small = alike & (dag.size[source] + dag.size[target] <= limit)
-    chosen = np.flatnonzero(adjacent & small & (_is_good(dag, small) if waits else True))
-    best_first = chosen[np.argsort(-dag.rating[chosen], kind="stable")]
-    feeds_from, feeds = successors(dag.edges[adjacent], len(dag))
-    fed_from, fed_by = successors(dag.edges[adjacent, ::-1], len(dag))
-    taken, feeds_pair, fed_by_pair = ([False] * len(dag) for _ in range(3))
+
+def _neighbours(graph: _Graph, limit: float, waits: bool) -> Pairs:
+    """Disjoint pairs of linked nodes to merge, the best first; good ones only, while they wait for those."""
+    one, other = graph.ends.T
+    fits = graph.fits(one, other, limit)
+    chosen = np.flatnonzero(fits & _is_good(graph, fits) if waits else fits)
+    best_first = chosen[np.argsort(-graph.rating[chosen], kind="stable")]
+    is_taken = [False] * len(graph)
     pairs: Pairs = []
-    for u, v in zip(source[best_first].tolist(), target[best_first].tolist(), strict=True):
-        if taken[u] or taken[v] or (feeds_pair[u] and fed_by_pair[v]):
-            continue
-        if len(pairs) == most:
-            break
-        pairs.append((u, v))
-        taken[u] = taken[v] = True
-        for node in fed_by[fed_from[v] : fed_from[v + 1]]:
-            feeds_pair[node] = True
-        for node in feeds[feeds_from[u] : feeds_from[u + 1]]:
-            fed_by_pair[node] = True
+    for u, v in zip(one[best_first].tolist(), other[best_first].tolist(), strict=True):
+        if not (is_taken[u] or is_taken[v]):
+            pairs.append((u, v))
+            is_taken[u] = is_taken[v] = True
     return pairs
 
 
-def _is_good(dag: _Dag, allowed: Bools) -> Bools:
-    """(edges,) whether an edge is nearly the best of those allowed, at both of its ends."""
-    rating = np.where(allowed, dag.rating, 0.0)
-    best = np.zeros(len(dag))
-    for end in dag.edges.T:
+def _is_good(graph: _Graph, allowed: Bools) -> Bools:
+    """(links,) whether a link is nearly the best of those allowed, at both of its ends."""
+    rating = np.where(allowed, graph.rating, 0.0)
+    best = np.zeros(len(graph))
+    for end in graph.ends.T:
         np.maximum.at(best, end, rating)
-    enough: Bools = rating[:, None] >= GOOD * best[dag.edges]
+    enough: Bools = rating[:, None] >= GOOD * best[graph.ends]
     return enough[:, 0] & enough[:, 1]
 
 
-def _siblings(dag: _Dag, level: Ints, limit: float, most: int) -> Pairs:
-    """Disjoint pairs within a level, at most `most`: those that exchange most with the same node, then the smallest.
-
-    No path joins nodes of one level, so that merging them makes no cycle.
-    """
-    nearest = np.full(len(dag), -1)
-    source, target = dag.edges[np.argsort(dag.traffic, kind="stable")].T
-    nearest[source], nearest[target] = target, source
-    order = np.lexsort((dag.size, nearest, dag.constraint, level))
-    one, other = order[:-1], order[1:]
-    alike = (level[one] == level[other]) & (dag.constraint[one] == dag.constraint[other])
-    fits = (alike & (dag.size[one] + dag.size[other] <= limit)).tolist()
+def _siblings(graph: _Graph, limit: float) -> Pairs:
+    """Disjoint pairs of any nodes: those that exchange most with the same node, then the smallest."""
+    nearest = np.full(len(graph), -1)
+    one, other = graph.ends[np.argsort(graph.traffic, kind="stable")].T
+    nearest[one], nearest[other] = other, one
+    order = np.lexsort((graph.total, nearest, graph.constraint))
+    fits = graph.fits(order[:-1], order[1:], limit).tolist()
     pairs: Pairs = []
     position = 0
-    while position < len(fits) and len(pairs) < most:
+    while position < len(fits):
         if fits[position]:
-            pairs.append((int(one[position]), int(other[position])))
+            pairs.append((int(order[position]), int(order[position + 1])))
         position += 2 if fits[position] else 1
     return pairs

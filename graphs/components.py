@@ -1,11 +1,9 @@
-"""Components of graphs, (edges, 2) node numbers: which nodes are tied, and which are on a common cycle."""
+"""Components of graphs: which nodes are tied, given (pairs, 2) node numbers."""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
-
-from graphs.order import numbered_by_first, topological_order
 
 Ints = NDArray[np.int64]
 
@@ -26,14 +24,3 @@ def connected_components(pairs: Ints, nodes: int) -> Ints:
         np.minimum.at(root, apart.max(axis=1), apart.min(axis=1))
         while (root[root] != root).any():
             root = root[root]
-
-
-def strong_components(edges: Ints, nodes: int) -> Ints:
-    """(nodes,) a number for each node, equal for those on a common cycle; in the order of their first nodes."""
-    if len(topological_order(edges, nodes)) == nodes:
-        return np.arange(nodes)  # no cycle
-    from scipy.sparse import coo_array  # imported late: slow, and captured graphs have no cycle
-    from scipy.sparse.csgraph import connected_components as scipys
-
-    matrix = coo_array((np.ones(len(edges)), (edges[:, 0], edges[:, 1])), shape=(nodes, nodes))
-    return numbered_by_first(scipys(matrix, connection="strong")[1])

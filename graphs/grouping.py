@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
-from graphs.coarsening import LARGEST, coarsen, summed
-from graphs.components import strong_components
+from graphs.coarsening import coarsen, summed
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Bools, Floats, Ints, OpGraph, Phase
 from graphs.order import levels, numbered_by_first
+from graphs.pairs import distinct_pairs
+from graphs.units import Units
 
 MERGED = (  # the reason why a file is refused
     "its ops are merged into op groups, which only earlier versions read; place the graph they were merged from, with "
@@ -23,6 +25,8 @@ _log = logging.getLogger("placelab")
 # The device on which sizes are compared, of the order of a P100; only the ratio of its speeds matters.
 _FLOPS_PER_SECOND = 10e12
 _BYTES_PER_SECOND = 750e9
+
+SKIPPING = 0.1  # what the bytes of an edge count that a longer path goes around
 
 
 def check_groups(groups: int) -> None:
@@ -37,14 +41,12 @@ def check_groups(groups: int) -> None:
 def tie_ops(graph: OpGraph, groups: int) -> OpGraph:
     """The same ops, tied into op groups: `groups` units to place, or as many as there are if those are fewer.
 
-    Ops of a group are only placed together, so that a simulation stays exact to the op. The forward edges between op
-    groups form no cycle, unless those between units do and joining them would leave too few groups. Ops that may run on
-    different devices are not tied; that this leaves more groups than asked for is logged. Raises InputError for less
-    than one group.
+    Ops of a group are only placed together, so that a simulation stays exact to the op: a group is no block that runs
+    at once, and groups may form cycles, such as cells of a recurrent net that are each tied over several steps. Ops
+    that may run on different devices are not tied; that this leaves more groups than asked for is logged. Raises
+    InputError for less than one group.
     """
-    check_groups(groups)
-    edges = _UnitEdges.of(graph)
-    tied = replace(graph, group=_clusters(graph, edges, _joined_on_cycles(graph, edges, groups), groups))
+    tied = tie_levels(graph, [groups])[0]
     if tied.num_units > groups:
         _log.warning(
             "graph %r: asked for %d op groups, made %d: ops that may run on different devices are not tied together",
@@ -53,86 +55,53 @@ def tie_ops(graph: OpGraph, groups: int) -> OpGraph:
     return tied
 
 
-@dataclass(frozen=True, eq=False)
-class _UnitEdges:
-    """Edges between units, in the order of the forward pass where that is known.
+def tie_levels(graph: OpGraph, counts: Sequence[int], within: Ints | None = None) -> list[OpGraph]:
+    """The graph tied into several numbers of op groups, the finest first; groups of a level are unions of the finer's.
 
-    Phases follow each other, so only an edge within a phase can be part of a cycle. The backward pass is taken to run
-    against the order of the forward pass; where that makes a cycle, edges are turned later.
+    Each level is what `tie_ops` makes. With `within`, (units,) labels such as the devices of a placement, no group has
+    units of two labels, so that there may be more groups, and the placement is one of every level. Raises InputError
+    for less than one group.
     """
-
-    ends: Ints  # (edges, 2) units
-    carried: Floats  # (edges,) bytes
-    is_forward: Bools  # (edges,)
-
-    @classmethod
-    def of(cls, graph: OpGraph) -> _UnitEdges:
-        phases = graph.phase[graph.edges]
-        within = phases[:, 0] == phases[:, 1]
-        edges, phase = graph.edges[within], phases[within, 0]
-        units = graph.units[np.where((phase == Phase.BACKWARD)[:, None], edges[:, ::-1], edges)]
-        apart = units[:, 0] != units[:, 1]
-        return cls(units[apart], graph.carried_bytes[within][apart], phase[apart] == Phase.FORWARD)
-
-
-def _clusters(graph: OpGraph, edges: _UnitEdges, label: Ints, groups: int) -> Ints:
-    """(ops,) the op group of each op, where units of one label, (units,), are in one group."""
-    of_op = label[graph.units]
-    ends = _along_the_forward_pass(graph, label[edges.ends], edges.is_forward, of_op)
-    constraint = _constraints(graph)[np.unique(label, return_index=True)[1]]
-    return numbered_by_first(coarsen(ends, edges.carried, _sizes(graph, of_op), groups, constraint)[of_op])
-
-
-def _joined_on_cycles(graph: OpGraph, edges: _UnitEdges, groups: int) -> Ints:
-    """(units,) labels: units on a common cycle share one, as long as enough labels are left for the groups asked for.
-
-    Units on a cycle of forward edges can only run interleaved. Other cycles arise where the backward pass runs
-    otherwise than against the forward pass, and may hold the whole graph: those that would be too large stay apart.
-    """
-    size, least = _sizes(graph, graph.units), min(groups, graph.num_units)
-    size = size if size.any() else np.ones(len(size))
+    for count in counts:
+        check_groups(count)
     constraint = _constraints(graph)
-    label = _merged(edges.ends[edges.is_forward], np.arange(len(size)), size, constraint, np.inf, least)
-    return _merged(edges.ends, label, size, constraint, LARGEST * size.sum() / min(groups, 2**53), least)
+    if within is not None:
+        constraint = distinct_pairs(np.column_stack([constraint, numbered_by_first(within)]))[1]
+    free = not constraint.any()
+    links, traffic = _links(graph)
+    finest_first = sorted(counts, reverse=True)
+    labels = coarsen(links, traffic, _sizes(graph), finest_first, None if free else constraint)
+    return [replace(graph, group=numbered_by_first(label[graph.units])) for label in labels]
 
 
-def _merged(edges: Ints, label: Ints, size: Floats, constraint: Ints, limit: float, least: int) -> Ints:
-    """(units,) labels after labels on a common cycle became one, small cycles first, while `least` labels are left.
+def _links(graph: OpGraph) -> tuple[Ints, Floats]:
+    """(links, 2) pairs of units that feed each other, and (links,) the bytes that count for tying them.
 
-    What joins the largest label of a cycle is at most `limit` in size, and has its constraint; `size` and `constraint`
-    are (units,).
+    These are what crosses if the two are apart, in all phases: weights that steps share have gradients to be added up,
+    and tie the steps. What skips others counts less: it is not saved for long, since a group with a hole sends into the
+    hole and back. The order of ops is a link without bytes.
     """
-    component = strong_components(label[edges], int(label.max()) + 1)  # (labels,)
-    label_size = summed(label, size)
-    largest = np.zeros(int(component.max()) + 1)
-    np.maximum.at(largest, component, label_size)
-    first = np.unique(component[label], return_index=True)[1]
-    differ = np.bincount(component[label], constraint != constraint[first][component[label]]) > 0
-    fits = (summed(component, label_size) - largest <= limit) & ~differ
-    count = np.bincount(component)
-    order = np.argsort(np.where(fits, count, len(label) + 1), kind="stable")
-    left = len(component) - np.cumsum(count[order] - 1)
-    fits[order[left < least]] = False
-    return numbered_by_first(np.where(fits[component], component, len(count) + np.arange(len(component)))[label])
+    units, ends = Units(graph), np.sort(graph.units[graph.edges], axis=1)
+    apart = ends[:, 0] != ends[:, 1]
+    pairs, which = distinct_pairs(ends[apart])
+    traffic = np.zeros(len(pairs))
+    traffic[distinct_pairs(np.concatenate([pairs, units.links]))[1][len(pairs) :]] = units.link_bytes
+    is_forward, is_tight = (np.bincount(which, each[apart], len(pairs)) > 0 for each in _forward_edges(graph))
+    return pairs, np.where(is_forward & ~is_tight, SKIPPING * traffic, traffic)
 
 
-def _along_the_forward_pass(graph: OpGraph, ends: Ints, is_forward: Bools, of_op: Ints) -> Ints:
-    """(edges, 2) the same edges without cycles: those on one are turned to follow an order of the forward pass.
+def _forward_edges(graph: OpGraph) -> tuple[Bools, Bools]:
+    """(edges,) whether an edge is of the forward pass, and whether no longer path makes it a skip.
 
-    It orders nodes by their level in the forward pass, then by their first op, so that of the forward edges only those
-    between nodes that run interleaved are turned. `of_op`, (ops,), is the node of each op.
+    An edge that is no skip leads from one level to the next, counted from the sources or from the sinks.
     """
-    nodes = int(of_op.max()) + 1
-    component = strong_components(ends, nodes)
-    interleaved = strong_components(ends[is_forward], nodes)
-    condensed = interleaved[ends[is_forward]]
-    level = levels(condensed[condensed[:, 0] != condensed[:, 1]], int(interleaved.max()) + 1)[interleaved]
-    _, first = np.unique(of_op[graph.topological_order], return_index=True)
-    rank = np.empty(nodes, np.int64)
-    rank[np.lexsort((first, level))] = np.arange(nodes)
-    on_cycle = component[ends[:, 0]] == component[ends[:, 1]]
-    against = rank[ends[:, 0]] > rank[ends[:, 1]]
-    return np.where((on_cycle & against)[:, None], ends[:, ::-1], ends)
+    is_forward: Bools = (graph.phase[graph.edges] == Phase.FORWARD).all(axis=1)
+    edges = graph.edges[is_forward]
+    is_tight = np.zeros(len(graph.edges), np.bool_)
+    for from_sources in (True, False):
+        level = levels(edges, len(graph), from_sources=from_sources)
+        is_tight[is_forward] |= level[edges[:, 1]] - level[edges[:, 0]] == 1
+    return is_forward, is_tight
 
 
 def _constraints(graph: OpGraph) -> Ints:
@@ -147,9 +116,9 @@ def _constraints(graph: OpGraph) -> Ints:
     return np.array([numbers.setdefault(frozenset(each), len(numbers)) for each in named], np.int64)
 
 
-def _sizes(graph: OpGraph, units: Ints) -> Floats:
-    """(units,) the mean of each unit's share of the time and its share of the memory."""
+def _sizes(graph: OpGraph) -> Floats:
+    """(units, 2) each unit's share of the time and its share of the memory."""
     seconds = np.maximum(graph.flops / _FLOPS_PER_SECOND, graph.bytes_accessed / _BYTES_PER_SECOND)
     amounts = [seconds, graph.weight_bytes + graph.output_bytes]
-    time, memory = (amount / max(amount.sum(), 1e-30) for amount in amounts)
-    return summed(units, (time + memory) / 2)
+    shares = [summed(graph.units, amount / max(amount.sum(), 1e-30)) for amount in amounts]
+    return np.stack(shares, axis=1)
