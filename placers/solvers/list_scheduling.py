@@ -96,17 +96,21 @@ class ListScheduler(Named, ABC):
     """A placer that schedules ops one by one."""
 
     def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> PlacerResult:
-        """The placement of the first schedule, unsimulated, with a budget of one.
+        """The first schedule, unsimulated, with a budget of one: its placement, and its times of start as the order.
 
         The memory that a schedule holds is estimated. With a larger budget, schedules that turn out not to fit are made
         again with less of each device's memory to fill, as often as the budget allows.
         """
-        simulator, held, tasks = Simulator(problem), HeldMemory.of(problem), Tasks.of(problem)
+        held, tasks, simulations = HeldMemory.of(problem), Tasks.of(problem), 0
         for share in MEMORY_SHARES[: max(budget, 1)]:
-            placement = problem.made_allowed(self.schedule(tasks, Room(held, share)).placement)
-            if budget <= 1 or simulator.run(placement).fits:
+            planned = self.schedule(tasks, Room(held, share))
+            placement = problem.made_allowed(planned.placement)
+            if budget <= 1:
                 break
-        return PlacerResult.of_units(problem, placement, self.name, seed, simulations=simulator.simulations)
+            simulations += 1
+            if Simulator(problem, order=planned.start).run(placement).fits:
+                break
+        return PlacerResult.of_units(problem, placement, self.name, seed, order=planned.start, simulations=simulations)
 
     @abstractmethod
     def schedule(self, tasks: Tasks, room: Room) -> Schedule:

@@ -52,6 +52,14 @@ def test_the_schedule_is_that_of_the_paper() -> None:
     assert planned.start.tolist() == [0, 27, 9, 18, 28, 26, 38, 57, 56, 73]
 
 
+def test_under_its_own_order_a_step_takes_as_long_as_in_the_paper() -> None:
+    problem = Problem(replace(GRAPH, edge_bytes=PAYLOAD), toy_cluster(3).with_free_links(), op_seconds=SECONDS)
+    result = Heft().place(problem)
+    assert result.plan.order == (0, 27, 9, 18, 28, 26, 38, 57, 56, 73)
+    assert simulate(problem, result.plan).step_seconds == 80
+    assert result.simulations == 0
+
+
 def test_an_op_is_inserted_into_an_earlier_gap() -> None:
     # Device 0 runs a, waits 4 s for what device 1 made of it, and runs c; d, of lower rank, fits into the wait.
     planned = scheduled([[1, 9], [9, 2], [5, 50], [3, 30]], [(0, 1), (1, 2)], toy_cluster(2), 1.0)

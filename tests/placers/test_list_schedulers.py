@@ -1,5 +1,7 @@
 """Baechi's placers and hill climbing on schedules made by hand."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -10,11 +12,14 @@ from envs.simulation.simulator import Simulator, simulate
 from graphs.foundation.errors import InputError
 from graphs.load import load_cluster
 from graphs.problem import Problem
+from placers.heft import Heft
 from placers.hill_climbing import HillClimbing
 from placers.m_etf import EarliestTaskFirst
+from placers.m_sct import SmallCommunicationTimes
 from placers.m_topo import MemoryTopological
+from placers.peft import Peft
 from placers.single_device import SingleDevice
-from placers.solvers.list_scheduling import Schedule, Tasks, link_costs
+from placers.solvers.list_scheduling import ListScheduler, Schedule, Tasks, link_costs
 from tests.oracle.toys import random_graph, toy_cluster, toy_graph
 
 
@@ -60,6 +65,36 @@ def test_etf_plans_no_op_before_its_inputs_and_one_at_a_time(seed: int) -> None:
         mine = np.flatnonzero((planned.placement == device) & (graph.flops > 0))
         mine = mine[np.argsort(planned.start[mine])]
         assert (planned.start[mine[1:]] >= planned.finish[mine[:-1]]).all()
+
+
+@given(st.integers(0, 10**6), st.integers(1, 4), st.booleans())
+def test_under_its_own_order_a_step_takes_what_etf_planned_where_nothing_queues_for_links(
+    seed: int, devices: int, ties: bool
+) -> None:
+    """No device waits in m-ETF's schedule while an op is ready, so the simulator, which lets none wait, follows it.
+
+    HEFT's and m-SCT's devices may wait for an op of theirs, so that their steps differ.
+    """
+    graph = random_graph(25, seed)
+    if ties:
+        graph = replace(graph, group=np.random.default_rng(seed).integers(-1, 6, len(graph)))
+    problem = Problem(graph, toy_cluster(devices, memory=1e6, latency=0.5).with_free_links())
+    planned, plan = etf(problem), EarliestTaskFirst().place(problem).plan
+    assert plan.order == tuple(planned.start)
+    timeline = simulate(problem, plan)
+    assert timeline.start.tolist() == planned.start.tolist()
+    assert timeline.step_seconds == planned.finish.max()
+
+
+@pytest.mark.parametrize("placer", [Heft(), Peft(), EarliestTaskFirst(), SmallCommunicationTimes()])
+def test_what_does_not_fit_is_found_under_the_order_that_is_handed_on(placer: ListScheduler) -> None:
+    problem = Problem(random_graph(30, 3), toy_cluster(3, memory=45.0))
+    for budget in (1, 3, 6):
+        result = placer.place(problem, budget=budget)
+        assert result.simulations <= budget
+        assert isinstance(result.plan.order, tuple)
+        if 0 < result.simulations < budget:
+            assert simulate(problem, result.plan).fits
 
 
 @given(st.integers(0, 10**6), st.integers(1, 4))
