@@ -23,9 +23,10 @@ TICKS = 2**26  # of time in a step, at most
 
 @dataclass(frozen=True, eq=False)
 class Proposal:
-    """The placement of the fastest schedule that was found, if any, and what no schedule can beat."""
+    """The fastest schedule that was found, if any, and what no schedule can beat."""
 
     placement: Ints | None  # (units,) device
+    start: Floats | None  # (ops,) seconds
     bound_seconds: float  # infinite if there is no schedule within the horizon
     work: float  # deterministic seconds that the search took
 
@@ -69,13 +70,19 @@ class Schedules:
         status = solver.status_name(solver.solve(self.model))
         spent = float(solver.response_proto.deterministic_time)
         if status == "INFEASIBLE":
-            return Proposal(None, math.inf, spent)
+            return Proposal(None, None, math.inf, spent)
         # ticks are whole, and rounded down
         bound = math.ceil(solver.best_objective_bound - 1e-6) * self.tick_seconds
         if status not in ("OPTIMAL", "FEASIBLE"):
-            return Proposal(None, bound, spent)
+            return Proposal(None, None, bound, spent)
         placement = [[solver.value(on) for on in unit].index(1) for unit in self.on]
-        return Proposal(np.array(placement, np.int64), bound, spent)
+        start = self.tick_seconds * np.array([solver.value(start) for start in self._start], np.float64)
+        return Proposal(np.array(placement, np.int64), start, bound, spent)
+
+    def fix(self, placement: Ints) -> None:
+        """Search the schedules of one placement, (units,) devices."""
+        for on, device in zip(self.on, placement.tolist(), strict=True):
+            self.model.add(on[device] == 1)
 
     def forbid(self, placement: Ints) -> None:
         """Leave a placement, (units,) devices, out of further proposals."""

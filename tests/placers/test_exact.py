@@ -9,16 +9,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from envs.bounds import lower_bound
+from envs.costs.costs import costs_of
+from envs.plan import Plan
 from envs.simulation.simulator import Simulator, simulate
 from evaluation.commands.load_placer import classical_placers
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
-from placers.exact import Exact, Solution
+from placers.exact import PRECISION, Exact, Solution
+from placers.solvers.placement_bounds import placement_bounds
 from tests.oracle.strategies import Case, cases
 from tests.oracle.toys import Toy, random_graph, toy_cluster, toy_graph
-
-MANY = 100_000  # simulations
 
 
 def fastest(problem: Problem) -> float:
@@ -51,12 +52,12 @@ def problems(draw: st.DrawFn) -> Problem:
     return Problem(graph, draw(st.sampled_from([cluster, cluster, cluster.with_free_links()])))
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(problems())
 def test_constraint_programming_meets_brute_force_and_no_placer_beats_it(problem: Problem) -> None:
     best = fastest(problem)
     count = len(problem.cluster) ** problem.graph.num_units
-    by_constraints = Exact(work=2.0).solve(problem, budget=min(300, count - 1))
+    by_constraints = Exact(work=1.0, order="rule").solve(problem, budget=min(100, count - 1))
     if np.isfinite(best):
         assert lower_bound(problem) <= by_constraints.bound_seconds * (1 + 1e-9)
         assert by_constraints.bound_seconds <= best
@@ -67,12 +68,73 @@ def test_constraint_programming_meets_brute_force_and_no_placer_beats_it(problem
     else:
         assert not by_constraints.fits
         assert not proven(by_constraints) or by_constraints.bound_seconds == np.inf
-    enumerated = Exact().solve(problem, budget=count)
+    enumerated = Exact(order="rule").solve(problem, budget=count)
     assert (enumerated.step_seconds if enumerated.fits else np.inf) == best
     assert proven(enumerated) == np.isfinite(best) or not enumerated.fits
+    free = Exact(work=0.1).solve(problem, budget=50)
+    assert free.bound_seconds <= min(best, free.step_seconds) * (1 + 1e-9) or not free.fits
     for name in (*classical_placers(), "kahip", "max_load_dp"):
-        timeline = simulate(problem, by_name.build("placers", name).place(problem, budget=50).plan)
-        assert not timeline.fits or timeline.step_seconds >= best
+        plan = by_name.build("placers", name).place(problem, budget=50).plan
+        assert not (timeline := simulate(problem, plan)).fits or timeline.step_seconds >= free.bound_seconds * (
+            1 - 1e-9
+        )
+        by_rule = simulate(problem, replace(plan, order=""))
+        assert not by_rule.fits or by_rule.step_seconds >= best
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@given(cases(max_ops=5, max_devices=2))
+def test_of_all_placements_with_all_linear_orders_none_beats_the_bound(case: Case) -> None:
+    problem, best = case.problem, np.inf
+    placements = np.array(list(itertools.product(range(len(problem.cluster)), repeat=problem.graph.num_units)))
+    for order in itertools.permutations(range(len(problem.graph))):
+        outcomes = Simulator(problem, order=order).run_batch(placements)
+        best = min(best, float(outcomes.step_seconds[outcomes.fits].min(initial=np.inf)))
+    for work, budget in ((1.0, 100), (0.05, 3)):
+        solution = Exact(work=work).solve(problem, budget=budget)
+        assert solution.bound_seconds <= best * (1 + 1e-9)
+        assert solution.simulations <= budget
+        plan = Plan.of_units(problem, solution.placement, order=solution.order)
+        timeline = simulate(problem, plan)
+        assert timeline.fits == solution.fits
+        if solution.fits:
+            assert timeline.step_seconds == solution.step_seconds
+            assert solution.bound_seconds <= solution.step_seconds
+        if solution.is_proven:
+            assert solution.step_seconds <= best * (1 + 2 * PRECISION)
+
+
+@settings(deadline=None)
+@given(cases(plans=8))
+def test_no_order_beats_the_bound_of_a_placement(case: Case) -> None:
+    seconds = Simulator(case.problem, order=case.order).seconds(case.placements)
+    bounds = placement_bounds(case.problem, case.op_seconds, case.placements)
+    assert (bounds <= seconds * (1 + 1e-9)).all()
+
+
+def test_the_bound_of_a_placement_is_its_longest_path_or_what_a_device_does(four_ops_two_devices: Toy) -> None:
+    """Apart, a and b take 4 s, what they send 1 s, and d 1 s; together, all four take 8 s, one after another."""
+    problem = four_ops_two_devices.problem
+    placements = np.array([four_ops_two_devices.best_placement, (0, 0, 0, 0)])
+    assert placement_bounds(problem, costs_of(problem).op_seconds, placements).tolist() == [6, 8]
+
+
+@pytest.mark.parametrize("rule", ["fifo", "longest_path", "program"])
+def test_with_the_order_free_the_best_plan_is_faster_than_under_any_rule(rule: str) -> None:
+    """a and b share a device, with c; d runs on the other, two seconds after b. All rules run a first, then b.
+
+    a |b |c            and d from 4 to 10, but  b |a |c           and d from 3 to 9
+    """
+    graph = toy_graph([1, 1, 6.5, 6], [(0, 2), (1, 3)], output_bytes=[3, 2, 1, 1], group=[0, 0, -1, -1])
+    problem = Problem(graph, toy_cluster(2), order=rule)
+    by_rule, free = Exact(order="rule").solve(problem, budget=8), Exact().solve(problem, budget=8)
+    assert (by_rule.step_seconds, free.step_seconds) == (10, 9)
+    assert by_rule.is_proven
+    assert free.is_proven
+    result = Exact().place(problem, budget=8)
+    assert simulate(problem, result.plan).step_seconds == 9
+    with pytest.raises(InputError, match="unknown order 'fastest'"):
+        Exact(order="fastest")
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
