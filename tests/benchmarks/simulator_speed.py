@@ -40,7 +40,7 @@ def _against_peers(ops: int) -> Iterator[Figure]:
     drawn = placements(ops, _plans(ops))
     lists = drawn.tolist()
     few, fewer = max(1, PEER_OPS // ops), max(1, SIMPY_OPS // ops)
-    simulator = Simulator(case)
+    simulator = Simulator(case, order="fifo")
     op_seconds = simulator.costs.op_seconds
     placeto = PlacetoSimulator(op_seconds[:, 0].tolist(), case.graph.output_bytes.tolist(), *neighbours(case.graph))
     per_device = op_seconds.tolist()
@@ -62,7 +62,7 @@ def _against_peers(ops: int) -> Iterator[Figure]:
 
 
 def _on_two_threads(ops: int = 500, plans: int = 256) -> Figure:
-    simulator, drawn = Simulator(problem(ops)), placements(ops, plans)
+    simulator, drawn = Simulator(problem(ops), order="fifo"), placements(ops, plans)
     one, two = (simulator.run_batch(drawn, threads=threads) for threads in (1, 2))
     same_bits = np.array_equal(one.step_seconds, two.step_seconds) and np.array_equal(one.peak_bytes, two.peak_bytes)
     alone, together = least_seconds(

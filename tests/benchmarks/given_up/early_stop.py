@@ -21,7 +21,7 @@ from tests.benchmarks.workloads import captured
 def measure(graphs: Sequence[str] = ("bert:bert-base", "gnmt:gnmt-2"), moves: int = 100) -> Iterator[Figure]:
     """Of placements one unit away from METIS's, those that are slower, and the tasks that would not be simulated."""
     for graph in graphs:
-        simulator = Simulator(captured(graph))
+        simulator = Simulator(captured(graph), order="fifo")
         problem, rng = simulator.problem, np.random.default_rng(0)
         placement = Metis().place(problem, budget=0).plan.per_unit(problem)
         limit, saved = simulator.run(placement).step_seconds, []

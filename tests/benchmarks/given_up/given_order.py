@@ -77,7 +77,7 @@ def measure(ops: int = 500, plans: int = 256) -> Iterator[Figure]:
 
     The order is that in which the simulator starts the ops of one of the placements.
     """
-    simulator = Simulator(problem(ops))
+    simulator = Simulator(problem(ops), order="fifo")
     recurrence = GivenOrder(simulator)
     drawn = placements(ops, plans)
     order = np.argsort(simulator.timeline(drawn[0]).start, kind="stable")

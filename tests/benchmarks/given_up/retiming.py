@@ -17,7 +17,7 @@ from tests.benchmarks.workloads import DEVICES, placements, problem
 
 def measure(ops: int = 500, plans: int = 20) -> Iterator[Figure]:
     """The mean over all ops of the share of a run's tasks that start at or after the move takes effect."""
-    simulator = Simulator(problem(ops))
+    simulator = Simulator(problem(ops), order="fifo")
     after, changed = [], []
     rng = np.random.default_rng(1)
     for placement in placements(ops, plans):
