@@ -16,16 +16,18 @@ from graphs.problem import Problem
 
 @dataclass(eq=False)
 class Incumbent:
-    """The placement of least value among those offered, the first of equal ones."""
+    """The placement of least value among those offered, the first of equal ones, and its order."""
 
     placement: Ints | None = None  # (units,) device
     value: float = np.inf  # of the placement; infinite as long as none was offered that counts
+    priorities: Floats | None = None  # (ops,) of the placement, if not those of the problem's rule
 
-    def offer(self, placement: Ints, value: float) -> bool:
-        """Take a copy of a placement, (units,), if its value is less; returns whether it is."""
+    def offer(self, placement: Ints, value: float, priorities: Floats | None = None) -> bool:
+        """Take copies of a placement, (units,), and its priorities, (ops,), if its value is less; returns if it is."""
         is_better = value < self.value
         if is_better:
             self.placement, self.value = placement.copy(), float(value)
+            self.priorities = None if priorities is None else priorities.copy()
         return is_better
 
 

@@ -1,4 +1,4 @@
-"""Simulated annealing from the best cheap placement (Kirkpatrick et al. 1983): the rival to beat.
+"""Simulated annealing of placement and order, from the best cheap plan (Kirkpatrick et al. 1983): the rival to beat.
 
 With a trained policy the search begins at the policy's placement, if that is better than those of the cheap placers.
 
@@ -24,6 +24,8 @@ from placers.search.metropolis import Schedule
 from placers.search.search import SearchPlacer
 from placers.search.starts import Starts, starts
 
+REORDER = 0.9  # the share of the last changes that are of the order
+
 
 @dataclass(frozen=True)
 class Annealing(SearchPlacer):
@@ -33,6 +35,8 @@ class Annealing(SearchPlacer):
     """First temperature: the relative slowdown that is accepted with probability 1/e."""
     cold: float = 0.0002
     """Last temperature."""
+    order: bool = True
+    """Whether it changes the order, too. Under `fifo` there are no priorities to change."""
     seconds: float = float("inf")
     """A limit of time, in addition to that of simulations."""
     file: str = ""
@@ -54,6 +58,7 @@ class Annealing(SearchPlacer):
     def begin(self, problem: Problem, seed: int, budget: int) -> AnnealingSearch:
         """The first simulations compare the policy's placement, or its best samples, with those of the cheap placers.
 
+        All are timed under the problem's rule, and those whose placers gave an order also under that.
         Without any simulation the policy's greedy placement is returned, or METIS's.
         """
         return AnnealingSearch(problem, self, seed, budget, starts(problem, budget, seed, self.learned, self.seconds))
@@ -65,18 +70,22 @@ build = Annealing
 class AnnealingSearch(LocalSearch):
     """A local search that cools down."""
 
-    saved: tuple[str, ...] = ("current", "energy")
+    saved: tuple[str, ...] = ("current", "priorities", "energy")
 
     def __init__(self, problem: Problem, settings: Annealing, seed: int, budget: int, given: Starts) -> None:
         """Simulates the starts, and begins at the best of them."""
-        self._settings = settings
-        first, spent, self.notes = given
+        self._settings, self.notes = settings, given.notes
+        first, spent = given.placements, given.spent
         evaluations = Evaluations(problem, first[0], spent)
         if budget > spent:
             evaluations.energies(first[: budget - spent])
+        if settings.order:
+            evaluations.compare_orders(given, budget)
         super().__init__(problem, np.random.default_rng(seed), evaluations)
 
     def step(self, elapsed: float, left: int) -> None:
         """Try changes at the temperature of the moment."""
         budget = self.evaluations.simulations + left
-        self.take_steps(Schedule(self._settings.hot, self._settings.cold, budget, elapsed), left)
+        settings = self._settings
+        reorder = REORDER if settings.order else 0.0
+        self.take_steps(Schedule(settings.hot, settings.cold, budget, elapsed, reorder=reorder), left)

@@ -1,9 +1,10 @@
 """A genetic algorithm with biased random keys (Gonçalves and Resende 2011), which others place graphs with, too.
 
-A chromosome is a number from 0 to 1 per unit; its place among equal intervals is the unit's device. The best
-chromosomes of a generation live on, a few are drawn at random, and each key of the others comes from one of the best,
-mostly, or else from any. The first generation has the placements of the cheap placers; without them it starts far
-behind.
+A chromosome has two numbers from 0 to 1 per unit. The place of one among equal intervals is the unit's device. The
+other says how much more or less urgent its ops are than by the problem's rule, 1/2 for as urgent (Gonçalves, Mendes and
+Resende 2008 make urgency of keys likewise). The best chromosomes of a generation live on, a few are drawn at random,
+and each key of the others comes from one of the best, mostly, or else from any. The first generation has the placements
+of the cheap placers; without them it starts far behind.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from placers.search.starts import starts
 
 ELITE = 0.2  # of a generation that lives on
 MUTANTS = 0.02  # of a generation that is drawn at random; more than that is lost work on graphs of hundreds of units
+SHIFT = 0.3  # of the spread of all priorities, by which a key changes some at most
 FLIPPED = 2.0  # keys of a child that are drawn at random, on average: they keep a population from becoming all alike
 
 
@@ -32,6 +34,8 @@ class Genetic(SearchPlacer):
     """Placements in a generation."""
     bias: float = 0.7
     """How often a child takes a key from its better parent."""
+    order: bool = True
+    """Whether it changes the order, too. Under `fifo` there are no priorities to change."""
     seconds: float = float("inf")
     """A limit of time, in addition to that of simulations."""
     file: str = ""
@@ -62,12 +66,18 @@ class GeneticSearch:
         self.generator = np.random.default_rng(seed)
         self._settings = settings
         self._problem, self._devices = problem, len(problem.cluster)
-        first, spent, self.notes = starts(problem, budget, seed, seconds=settings.seconds)
+        given = starts(problem, budget, seed, seconds=settings.seconds)
+        first, spent, self.notes = given.placements, given.spent, given.notes
         self.evaluations = Evaluations(problem, first[0], spent)
+        self._has_order = settings.order and len(self.evaluations.rule) > 0
         drawn = self.generator.random((max(settings.population - len(first), 0), problem.graph.num_units))
         within = (first + self.generator.random(first.shape)) / self._devices
         keys: Floats = np.concatenate([within, drawn])[: max(budget - spent, 0)]
-        self._keep(keys, self.evaluations.energies(self._decoded(keys)) if len(keys) else np.zeros(0))
+        if self._has_order:
+            keys = np.hstack([keys, np.full(keys.shape, 0.5)])
+        self._keep(keys, self._evaluated(keys) if len(keys) else np.zeros(0))
+        if self._has_order:
+            self.evaluations.compare_orders(given, budget)  # a chromosome cannot say them
 
     def step(self, elapsed: float, left: int) -> None:  # noqa: ARG002 - all generations are made alike
         """One generation."""
@@ -75,7 +85,7 @@ class GeneticSearch:
         elite = max(int(ELITE * size), 1)
         mutants = self.generator.random((max(int(MUTANTS * size), 1), self.keys.shape[1]))
         new = np.concatenate([mutants, self._children(size - elite - len(mutants), elite)])[:left]
-        found = self.evaluations.energies(self._decoded(new))
+        found = self._evaluated(new)
         self._keep(np.concatenate([self.keys[:elite], new]), np.concatenate([self.energies[:elite], found]))
 
     def _children(self, count: int, elite: int) -> Floats:
@@ -85,6 +95,18 @@ class GeneticSearch:
         flipped = self.generator.random(children.shape) < FLIPPED / children.shape[1]
         drawn: Floats = np.where(flipped, self.generator.random(children.shape), children)
         return drawn
+
+    def _evaluated(self, keys: Floats) -> Floats:
+        """(plans,) energies of chromosomes."""
+        units = len(self._problem.units)
+        priorities = self._priorities(keys[:, units:]) if self._has_order else None
+        return self.evaluations.energies(self._decoded(keys[:, :units]), priorities)
+
+    def _priorities(self, keys: Floats) -> Floats:
+        """(plans, ops) priorities: most keys, those near 1/2, change them little."""
+        rule = self.evaluations.rule
+        changes: Floats = SHIFT * np.ptp(rule) * (2.0 * keys - 1.0) ** 3
+        return rule + changes[:, self._problem.graph.units]
 
     def _decoded(self, keys: Floats) -> Ints:
         """(plans, units) devices; where a unit may not run, the one that it would be moved to.

@@ -14,6 +14,8 @@ from placers.search.metropolis import Schedule
 from placers.search.moves import random_placements
 from placers.search.search import SearchPlacer
 
+REORDER = 0.2  # the share of changes that are of the order
+
 
 @dataclass(frozen=True)
 class HillClimbing(SearchPlacer):
@@ -21,6 +23,8 @@ class HillClimbing(SearchPlacer):
 
     patience: int = 500
     """Changes in vain after which it starts again."""
+    order: bool = True
+    """Whether it changes the order, too. Under `fifo` there are no priorities to change."""
     seconds: float = float("inf")
     """A limit of time, in addition to that of simulations."""
     file: str = ""
@@ -42,22 +46,24 @@ build = HillClimbing
 class HillClimbingSearch(LocalSearch):
     """A local search that keeps no change for the worse, and starts again where it no longer finds any other."""
 
-    saved: tuple[str, ...] = ("current", "energy", "in_vain")
+    saved: tuple[str, ...] = ("current", "priorities", "energy", "in_vain")
 
     def __init__(self, problem: Problem, settings: HillClimbing, seed: int) -> None:
         """Begins with a random placement."""
         generator = np.random.default_rng(seed)
         self.notes: tuple[str, ...] = ()
-        self._problem, self._patience = problem, settings.patience
+        self._patience = settings.patience
+        self._schedule = Schedule(patience=settings.patience, reorder=REORDER if settings.order else 0.0)
         first = random_placements(problem, generator, 1)
         super().__init__(problem, generator, Evaluations(problem, first[0]))
+        self._rule = self.priorities  # what it starts with again
 
     def step(self, elapsed: float, left: int) -> None:  # noqa: ARG002 - it has no temperature
         """Try changes, or start again."""
         begins = not np.isfinite(self.energy)
         if not begins and self.in_vain < self._patience:
-            self.take_steps(Schedule(patience=self._patience), left)
+            self.take_steps(self._schedule, left)
             return
         if not begins:
-            self.current = random_placements(self._problem, self.generator, 1)[0]
+            self.current, self.priorities = random_placements(self._problem, self.generator, 1)[0], self._rule
         self.energy, self.in_vain = float(self.evaluations.energies(self.current[None])[0]), 0

@@ -14,8 +14,8 @@ from envs.costs.costs import Costs, costs_of
 from envs.orders import priorities_of
 from envs.plan import Plan
 from envs.simulation.blueprint import Blueprint, Indices, static_bytes
-from envs.simulation.engine import TENSORS, time_placements
-from envs.simulation.run import Run
+from envs.simulation.engine import TENSORS, Run, time_placements
+from envs.simulation.ordered import time_plans
 from envs.timeline import Timeline, Transfers
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Bools, Floats, Ints
@@ -82,9 +82,21 @@ class Simulator:
         """Time each of (plans, units) placements; the same bits as one at a time, on any number of threads."""
         checked = self.checked(placements)
         peak_bytes = np.empty((len(checked), len(self._memory_bytes)))
-        seconds = self._time(checked, peak_bytes, threads)
-        fits: Bools = np.all(peak_bytes <= self._memory_bytes, axis=1)
-        return Outcomes(seconds, peak_bytes, fits)
+        return self._outcomes(self._time(checked, peak_bytes, threads), peak_bytes)
+
+    def run_ordered(self, placements: Placements, priorities: Floats) -> Outcomes:
+        """Time each of (plans, units) placements under its own priorities, (plans, ops), the smaller first."""
+        checked = self.checked(placements)
+        seconds, peak_bytes = np.empty(len(checked)), np.empty((len(checked), len(self._memory_bytes)))
+        ordered = self._blueprint._replace(fifo=False, ops=self._blueprint.ops.copy())
+        time_plans(ordered, checked, np.ascontiguousarray(priorities), self._runs[0], seconds, peak_bytes)
+        self.simulations += len(checked)
+        return self._outcomes(seconds, peak_bytes)
+
+    @property
+    def priorities(self) -> Floats:
+        """(ops,) the smaller goes first; empty for first come, first served."""
+        return self._blueprint.ops["priority"][: 0 if self._blueprint.fifo else None].copy()
 
     def seconds(self, placements: Placements, *, threads: int = 1) -> Floats:
         """(plans,) seconds of each of (plans, units) placements; without their memory it takes a quarter less time."""
@@ -96,6 +108,10 @@ class Simulator:
         It adds the placements that it times to `simulations`.
         """
         return self._blueprint, self._runs[0]
+
+    def _outcomes(self, seconds: Floats, peak_bytes: Floats) -> Outcomes:
+        fits: Bools = np.all(peak_bytes <= self._memory_bytes, axis=1)
+        return Outcomes(seconds, peak_bytes, fits)
 
     def _time(self, placements: Indices, peak_bytes: Floats, threads: int) -> Floats:
         seconds = np.empty(len(placements))

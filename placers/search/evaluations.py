@@ -1,4 +1,4 @@
-"""Evaluations of a search: the energy of each placement, the incumbent, and how the search came to it."""
+"""Evaluations of a search: the energy of each plan, the incumbent, and how the search came to it."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import math
 
 import numpy as np
 
-from envs.objectives import evaluator_of
+from envs.objectives import Evaluator, evaluator_of
 from envs.prepared_problem import Incumbent
 from envs.simulation.compiled import compiled, inlined
-from envs.simulation.simulator import Outcomes
+from envs.simulation.simulator import Outcomes, Simulator
 from graphs.op_graph import Floats, Ints
 from graphs.problem import Problem
+from placers.search.starts import Starts
 
 OVERFLOW = 10.0  # energy of any overflow of memory: as much as a step that takes 20,000 times longer
 
@@ -44,12 +45,21 @@ def energies(seconds: Floats, peak_bytes: Floats, memory_bytes: Floats, found: F
         found[plan] = log_seconds(seconds[plan]) + overflow(peak_bytes[plan], memory_bytes)
 
 
+def rule_of(evaluator: Evaluator) -> Floats:
+    """(ops,) the priorities by the problem's rule; empty for first come, first served, and where none are read.
+
+    Only the simulator reads them, and not what is made of it: that may evaluate otherwise.
+    """
+    return evaluator.priorities if type(evaluator) is Simulator else np.zeros(0)
+
+
 class Evaluations:
-    """Evaluates placements by the problem's objective, and keeps the one of least energy."""
+    """Evaluates placements and orders by the problem's objective, and keeps those of least energy."""
 
     def __init__(self, problem: Problem, first: Ints, simulations: int = 0) -> None:
         """`first`, (units,), is the best placement until one is evaluated; it was found in some `simulations`."""
         self.evaluator = evaluator_of(problem)
+        self.rule = rule_of(self.evaluator)  # (ops,) priorities, or none
         self.simulations = simulations
         self._memory_bytes = problem.cluster.memory_bytes.copy()  # numba compiles again for what cannot be written
         self.incumbent = Incumbent(first)  # its value is an energy
@@ -61,11 +71,35 @@ class Evaluations:
         assert self.incumbent.placement is not None
         return self.incumbent.placement
 
-    def energies(self, placements: Ints) -> Floats:
-        """(plans,) energies of placements (plans, units)."""
-        outcomes = self.evaluator.run_batch(placements)
+    @property
+    def priorities(self) -> Floats:
+        """(ops,) the priorities of the best placement; empty where the problem's rule has none."""
+        return self.rule if self.incumbent.priorities is None else self.incumbent.priorities
+
+    @property
+    def order(self) -> str | Floats:
+        """The order of the best plan: (ops,) priorities, or "" if they are those of the problem's rule."""
+        return "" if np.array_equal(self.priorities, self.rule) else self.priorities
+
+    def energies(self, placements: Ints, priorities: Floats | None = None) -> Floats:
+        """(plans,) energies of placements (plans, units), each under its own priorities, (plans, ops), if there are.
+
+        Only the simulator evaluates under other priorities than the rule's.
+        """
+        evaluator = self.evaluator
+        if priorities is None:
+            outcomes = evaluator.run_batch(placements)
+        else:
+            assert isinstance(evaluator, Simulator)
+            outcomes = evaluator.run_ordered(placements, priorities)
         self.simulations += len(placements)
-        return self._noted(placements, outcomes)
+        return self._noted(placements, outcomes, priorities)
+
+    def compare_orders(self, starts: Starts, budget: int) -> None:
+        """Evaluate starts under the orders of their placers, if the problem has an order, as the budget allows."""
+        ordered = starts.ordered[: max(budget - self.simulations, 0)]
+        if len(self.rule) and len(ordered):
+            self.energies(starts.placements[ordered], starts.priorities[: len(ordered)])
 
     def energy_below(self, placement: Ints, ceiling: float) -> float:
         """The energy of one placement, (units,), but infinite if it is above a ceiling.
@@ -79,13 +113,14 @@ class Evaluations:
         found = float(self._noted(placement[None], self.evaluator.run_batch(placement[None]))[0])  # the same simulation
         return found if found <= ceiling else np.inf
 
-    def _noted(self, placements: Ints, outcomes: Outcomes) -> Floats:
+    def _noted(self, placements: Ints, outcomes: Outcomes, priorities: Floats | None = None) -> Floats:
         """(plans,) energies of the latest placements."""
         found = np.empty(len(placements))
         seconds, peak_bytes = (np.array(each, np.float64) for each in (outcomes.step_seconds, outcomes.peak_bytes))
         energies(seconds, peak_bytes, self._memory_bytes, found)
         first = self.simulations - len(placements) + 1
         for index in np.flatnonzero(found < self.incumbent.value).tolist():
-            if self.incumbent.offer(placements[index], found[index]) and outcomes.fits[index]:
+            order = None if priorities is None else priorities[index]
+            if self.incumbent.offer(placements[index], found[index], order) and outcomes.fits[index]:
                 self.curve.append((first + index, float(outcomes.step_seconds[index])))
         return found

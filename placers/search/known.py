@@ -2,7 +2,8 @@
 
 A table has one slot for all placements whose keys end alike, in which the latest of them is. A key is made of 64 random
 bits for each unit and device (Zobrist 1970), so a move changes it by the units that it moved. That two placements of a
-search have the same one is next to impossible.
+search have the same one is next to impossible. Each order that a search keeps has bits of its own: it comes to no order
+twice, so they need not follow from its priorities.
 """
 
 from __future__ import annotations
@@ -54,6 +55,15 @@ def key_after(known: Known, key: np.uint64, tables: MoveTables, placement: Indic
         unit = tables.changed[i]
         key ^= known.bits[unit, tables.before[i]] ^ known.bits[unit, placement[unit]]
     return key
+
+
+@inlined
+def key_of_order(simulations: int) -> np.uint64:
+    """The bits that an order adds to keys, kept after some simulations (splitmix64, Steele et al. 2014)."""
+    key = np.uint64(simulations) * np.uint64(0x9E3779B97F4A7C15)
+    key = (key ^ (key >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    key = (key ^ (key >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return key ^ (key >> np.uint64(31))
 
 
 @inlined

@@ -1,38 +1,44 @@
-"""Local search: one placement that changes step by step; the base of annealing and hill climbing."""
+"""Local search: a placement and an order that change step by step; the base of annealing and hill climbing."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from envs.simulation.simulator import Simulator
-from graphs.op_graph import Ints
+from graphs.op_graph import Floats, Ints
 from graphs.problem import Problem
 from placers.search.evaluations import Evaluations
 from placers.search.idling import Work
 from placers.search.known import Known
-from placers.search.metropolis import Schedule, Walk, take_steps, temperature
+from placers.search.metropolis import Schedule, Tables, Walk, take_steps, temperature
 from placers.search.moves import Moves
+from placers.search.order_moves import OrderTables
 
 OPS_PER_CALL = 500_000  # that are simulated in one call of compiled code: some hundredths of a second, for Ctrl-C
 
 
 class LocalSearch:
-    """A placement, its energy, and steps from it.
+    """A placement, its order and energy, and steps from it.
 
     Steps are compiled if the problem is evaluated by the simulator. Otherwise each step is Python's, with the same
-    moves and the same rule. How many are taken in one call changes no result.
+    moves of placements and the same rule, and there is no order to change; nor is there under a rule without
+    priorities. How many steps are taken in one call changes no result.
     """
 
     def __init__(self, problem: Problem, generator: np.random.Generator, evaluations: Evaluations) -> None:
-        """It begins at the best placement so far."""
+        """It begins at the best plan so far."""
         self.generator, self.evaluations = generator, evaluations
         self._moves = Moves(problem, generator)
         self._steps = max(OPS_PER_CALL // max(len(problem.graph), 1), 1)
-        self._walk = Walk.of(problem, evaluations.best, self._steps)
+        self.has_order = len(evaluations.rule) > 0
+        first = evaluations.priorities if self.has_order else np.zeros(len(problem.graph))
+        self._walk = Walk.of(problem, evaluations.best, first, self._steps)
+        self._tables = Tables(self._moves.tables, OrderTables.of(problem, first))
         evaluator = evaluations.evaluator
         # a class made of the simulator may evaluate otherwise
         self._simulator = evaluator if type(evaluator) is Simulator else None
         self._work = None if self._simulator is None else Work.of(problem, self._simulator.costs.op_seconds)
+        self._problem = problem
         self._known = Known.of(problem)
         self.energy = evaluations.incumbent.value
 
@@ -47,8 +53,19 @@ class LocalSearch:
         self._walk.placement[0] = placement
 
     @property
+    def priorities(self) -> Floats:
+        """(ops,) its order, the smaller first; not read under first come, first served."""
+        return self._walk.priorities.copy()
+
+    @priorities.setter
+    def priorities(self, priorities: Floats) -> None:
+        self._walk.priorities[:] = priorities
+        self._walk.state["order_key"] = 0
+        self._known = Known.of(self._problem)  # what is known holds under the orders before
+
+    @property
     def energy(self) -> float:
-        """The placement's energy."""
+        """The energy of the placement under its order."""
         return float(self._walk.state["energy"][0])
 
     @energy.setter
@@ -69,14 +86,18 @@ class LocalSearch:
         if self._simulator is None or self._work is None:
             self._take_step(schedule)
             return
-        evaluations, walk, tables = self.evaluations, self._walk, self._moves.tables
+        evaluations, walk = self.evaluations, self._walk
         walk.state["simulations"], walk.state["least_energy"] = evaluations.simulations, evaluations.incumbent.value
         problem = self._simulator.for_compiled_code()
-        take_steps(*problem, tables, self._work, self._known, schedule, walk, self.generator, min(self._steps, left))
+        steps = min(self._steps, left)
+        if not self.has_order:
+            schedule = schedule._replace(reorder=0.0)
+        take_steps(*problem, self._tables, self._work, self._known, schedule, walk, self.generator, steps)
         state = walk.state[0]
         self._simulator.simulations += int(state["simulations"]) - evaluations.simulations
         evaluations.simulations = int(state["simulations"])
-        evaluations.incumbent.offer(walk.best.astype(np.int64), state["least_energy"])
+        order = walk.best_priorities if self.has_order else None
+        evaluations.incumbent.offer(walk.best.astype(np.int64), state["least_energy"], order)
         evaluations.curve += walk.curve[: state["better"]].tolist()
 
     def _take_step(self, schedule: Schedule) -> None:

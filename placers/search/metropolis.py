@@ -1,4 +1,8 @@
-"""Steps of a local search in one compiled loop: change, time, keep or take back (Metropolis et al. 1953)."""
+"""Steps of a local search in one compiled loop: change, time, keep or take back (Metropolis et al. 1953).
+
+A step changes the placement or the order. Placements come first: a fine order is soon out of date where much is moved,
+so the share of steps that change the order grows with the cube of what is over of the search.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +13,14 @@ import numpy as np
 
 from envs.simulation.blueprint import Blueprint, Indices, Records
 from envs.simulation.compiled import compiled_with_generator, inlined
-from envs.simulation.engine import time_placements
-from envs.simulation.run import Run
+from envs.simulation.engine import Run, time_placements
 from graphs.op_graph import Floats, Ints
 from graphs.problem import Problem
 from placers.search.evaluations import log_seconds, overflow
 from placers.search.idling import Work, add_up, allow_idling, follow_move, keep_move
-from placers.search.known import Known, decides, key_after, key_of, recalled, remember
+from placers.search.known import Known, decides, key_after, key_of, key_of_order, recalled, remember
 from placers.search.moves import MoveTables, move, take_back
+from placers.search.order_moves import OrderTables, move_order, take_back_order
 
 STATE = np.dtype(
     [
@@ -25,6 +29,7 @@ STATE = np.dtype(
         ("simulations", np.int64),  # so far
         ("in_vain", np.int64),  # of these, how many since the placement got better
         ("better", np.int64),  # entries of the curve
+        ("order_key", np.uint64),  # of the priorities
     ]
 )
 ENTRY = np.dtype([("simulations", np.int64), ("seconds", np.float64)])
@@ -38,6 +43,14 @@ class Schedule(NamedTuple):
     budget: int = 1  # simulations at which the search ends
     elapsed: float = 0.0  # the share of its seconds that is over
     patience: int = 2**62  # simulations in vain after which it stops
+    reorder: float = 0.0  # the share of the last steps that change the order
+
+
+class Tables(NamedTuple):
+    """What moves read and write, of placements and of orders."""
+
+    moves: MoveTables
+    orders: OrderTables
 
 
 class Walk(NamedTuple):
@@ -45,7 +58,9 @@ class Walk(NamedTuple):
 
     state: Records  # (1,)
     placement: Indices  # (1, units)
+    priorities: Floats  # (ops,) of the placement; those of a problem under fifo are not read
     best: Indices  # (units,)
+    best_priorities: Floats  # (ops,)
     curve: Records  # (steps,) each better placement that fits
     memory_bytes: Floats  # (devices,) of the cluster
     seconds: Floats  # (1,) scratch
@@ -53,80 +68,128 @@ class Walk(NamedTuple):
     no_peaks: Floats  # (0, devices), for timing without memory
 
     @classmethod
-    def of(cls, problem: Problem, placement: Ints, steps: int) -> Walk:
-        """A search at a placement, (units,), with room for `steps` steps."""
+    def of(cls, problem: Problem, placement: Ints, priorities: Floats, steps: int) -> Walk:
+        """A search at a placement, (units,), and priorities, (ops,), with room for `steps` steps."""
         devices = len(problem.cluster)
         return cls(
-            np.zeros(1, STATE), placement[None].astype(np.uint32), placement.astype(np.uint32), np.zeros(steps, ENTRY),
+            np.zeros(1, STATE), placement[None].astype(np.uint32), priorities.copy(),
+            placement.astype(np.uint32), priorities.copy(), np.zeros(steps, ENTRY),
             problem.cluster.memory_bytes.copy(), np.zeros(1), np.zeros((1, devices)), np.zeros((0, devices)),
         )  # fmt: skip
 
 
 @inlined
+def progress(schedule: Schedule, simulations: int) -> float:
+    """What is over of a search, from 0 to 1: of its simulations or of its time, whichever is more."""
+    return min(max(simulations / schedule.budget, schedule.elapsed), 1.0)
+
+
+@inlined
 def temperature(schedule: Schedule, simulations: int) -> float:
-    """It falls geometrically, with the simulations or with time, whichever is nearer to its end."""
+    """It falls geometrically."""
     if schedule.hot == 0.0:
         return 0.0
-    progress = max(simulations / schedule.budget, schedule.elapsed)
-    return float(schedule.hot * (schedule.cold / schedule.hot) ** progress)
+    return float(schedule.hot * (schedule.cold / schedule.hot) ** progress(schedule, simulations))
+
+
+@inlined
+def share_of_order(schedule: Schedule, simulations: int) -> float:
+    """The share of steps that change the order, at the moment."""
+    return float(schedule.reorder * progress(schedule, simulations) ** 3)
 
 
 @compiled_with_generator
 def take_steps(
-    blueprint: Blueprint, run: Run, tables: MoveTables, work: Work, known: Known, schedule: Schedule, walk: Walk,
+    blueprint: Blueprint, run: Run, tables: Tables, work: Work, known: Known, schedule: Schedule, walk: Walk,
     generator: np.random.Generator, steps: int,
 ) -> None:  # fmt: skip
     """Take some steps, of one simulation each, or fewer if patience is over before.
 
-    Most changes of a good placement are too slow to be kept whatever memory they take, and their simulations are given
-    up as soon as that is known. Only the others are timed a second time, with memory. A placement that was timed lately
-    is not timed again, but counts as a simulation.
+    Most changes of a good plan are too slow to be kept whatever memory they take, and their simulations are given up
+    as soon as that is known. Only the others are timed a second time, with memory. A placement that was timed lately
+    under the same order is not timed again, but counts as a simulation; a changed order is always a new one.
+
+    The blueprint has the priorities of the search in the meantime, and its own before and after.
     """
-    state, placement = walk.state[0], walk.placement[0]
+    state, placement, ops = walk.state[0], walk.placement[0], blueprint.ops
+    moves, orders = tables.moves, tables.orders
     state.better = 0
+    _swap_priorities(ops, walk.priorities)
     add_up(work, placement)
-    key = key_of(known, placement)
+    key = key_of(known, placement) ^ state.order_key
     for _ in range(steps):
         if state.in_vain >= schedule.patience:
             break
         ceiling = state.energy
-        changed = move(tables, placement, generator)
+        changed = reordered = 0
+        if schedule.reorder > 0.0 and generator.random() < share_of_order(schedule, state.simulations):
+            reordered = move_order(orders, ops, generator)
+        else:
+            changed = move(moves, placement, generator)
         warmth = temperature(schedule, state.simulations)
         if warmth > 0.0:
             ceiling += warmth * generator.standard_exponential()
-        follow_move(work, tables, placement, changed)
-        proposed = key_after(known, key, tables, placement, changed)
-        limit = math.exp(ceiling)
-        walk.seconds[0] = np.inf
-        if allow_idling(work, limit, run.may_idle):
-            if decides(known, proposed, limit):
-                walk.seconds[0] = recalled(known, proposed)
-            else:
-                time_placements(blueprint, walk.placement, run, walk.seconds, walk.no_peaks)
-                remember(known, proposed, walk.seconds[0], limit)
+        follow_move(work, moves, placement, changed)
+        proposed = key_after(known, key, moves, placement, changed)
+        _time(blueprint, run, work, known, walk, proposed, reordered, math.exp(ceiling))
         state.simulations += 1
         found, penalty = log_seconds(walk.seconds[0]), 0.0
         if found <= ceiling:
             time_placements(blueprint, walk.placement, run, walk.seconds, walk.peak_bytes)
             penalty = overflow(walk.peak_bytes[0], walk.memory_bytes)
             found += penalty
-        if found < state.energy:
-            state.in_vain = 0
-        else:
-            state.in_vain += 1
+        state.in_vain = 0 if found < state.energy else state.in_vain + 1
         if found > ceiling:
-            take_back(tables, placement, changed)
+            take_back(moves, placement, changed)
+            take_back_order(orders, ops, reordered)
             continue
         keep_move(work)
         key = proposed
+        if reordered > 0:
+            key ^= state.order_key
+            state.order_key = key_of_order(state.simulations)
+            key ^= state.order_key
         state.energy = found
         if found < state.least_energy:
-            state.least_energy = found
-            for unit in range(len(placement)):
-                walk.best[unit] = placement[unit]
-            if penalty == 0.0:
-                walk.curve[state.better].simulations = state.simulations
-                walk.curve[state.better].seconds = walk.seconds[0]
-                state.better += 1
+            _note_best(walk, ops, found, penalty)
+    _swap_priorities(ops, walk.priorities)
     for device in range(len(run.may_idle)):
         run.may_idle[device] = np.inf
+
+
+@inlined
+def _time(
+    blueprint: Blueprint, run: Run, work: Work, known: Known, walk: Walk, key: np.uint64, reordered: int, limit: float
+) -> None:
+    """Write the seconds of what a move made, or infinity if they are found to be above a limit."""
+    walk.seconds[0] = np.inf
+    if not allow_idling(work, limit, run.may_idle):
+        return
+    if reordered > 0:
+        time_placements(blueprint, walk.placement, run, walk.seconds, walk.no_peaks)
+    elif decides(known, key, limit):
+        walk.seconds[0] = recalled(known, key)
+    else:
+        time_placements(blueprint, walk.placement, run, walk.seconds, walk.no_peaks)
+        remember(known, key, walk.seconds[0], limit)
+
+
+@inlined
+def _note_best(walk: Walk, ops: Records, energy: float, penalty: float) -> None:
+    """Keep the placement and its order, whose energy is less than ever; the curve shows what fits."""
+    state = walk.state[0]
+    state.least_energy = energy
+    for unit in range(len(walk.best)):
+        walk.best[unit] = walk.placement[0, unit]
+    for op in range(len(ops)):
+        walk.best_priorities[op] = ops[op].priority
+    if penalty == 0.0:
+        walk.curve[state.better].simulations = state.simulations
+        walk.curve[state.better].seconds = walk.seconds[0]
+        state.better += 1
+
+
+@inlined
+def _swap_priorities(ops: Records, priorities: Floats) -> None:
+    for op in range(len(ops)):
+        ops[op].priority, priorities[op] = priorities[op], ops[op].priority

@@ -45,6 +45,7 @@ class SearchPlacer(Named, ABC):
 
     seconds: float  # a limit of time, in addition to that of simulations
     file: str  # where to save the search when it ends or is stopped, and to resume it from
+    order: bool  # whether it changes the order, too
 
     def __post_init__(self) -> None:
         if not self.seconds > 0:
@@ -56,7 +57,7 @@ class SearchPlacer(Named, ABC):
         """A search that has done little more than to find where to begin."""
 
     def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> PlacerResult:
-        """The best placement seen in exactly `budget` simulations, or in fewer if the seconds are over before.
+        """The best plan seen in exactly `budget` simulations, or in fewer if the seconds are over before.
 
         With a file the search resumes from there if it exists. A search that was stopped and resumed ends where it
         would have ended. Raises InputError for a file of another search, and KeyboardInterrupt, once saved, after
@@ -85,7 +86,7 @@ class SearchPlacer(Named, ABC):
             )
         return PlacerResult.of_units(
             problem, evaluations.best, self.name, seed,
-            simulations=evaluations.simulations, curve=evaluations.curve, notes=search.notes,
+            simulations=evaluations.simulations, curve=evaluations.curve, notes=search.notes, order=evaluations.order,
         )  # fmt: skip
 
 
@@ -107,6 +108,7 @@ def _save(search: Search, path: Path, label: str) -> None:
     }  # fmt: skip
     arrays: dict[str, Any] = {key: getattr(search, key) for key in search.saved}
     arrays |= {"about": np.array(json.dumps(about)), "best": evaluations.best}
+    arrays["best_priorities"] = evaluations.priorities
     content = io.BytesIO()
     np.savez(content, **arrays)
     write_whole(path, content.getvalue())
@@ -122,7 +124,7 @@ def _load(search: Search, path: Path, label: str) -> None:
                 f"{path} is of another search: of another problem, seed, budget or knobs; name another file"
             )
         evaluations = search.evaluations
-        evaluations.incumbent = Incumbent(state["best"], about["best_energy"])
+        evaluations.incumbent = Incumbent(state["best"], about["best_energy"], state["best_priorities"])
         evaluations.simulations = about["simulations"]
         evaluations.curve = [(int(count), float(seconds)) for count, seconds in about["curve"]]
         search.generator.bit_generator.state = about["generator"]

@@ -15,9 +15,10 @@ from typing import NamedTuple
 import numpy as np
 
 from envs.costs.costs import costs_of
+from envs.orders import priorities_of
 from graphs.foundation import by_name
 from graphs.foundation.errors import DoesNotFitError, InputError, reason
-from graphs.op_graph import Ints
+from graphs.op_graph import Floats, Ints
 from graphs.problem import Problem
 from placers.contract.placer import Placer, as_result
 
@@ -68,11 +69,13 @@ MOST_SAMPLES = 64  # of a learned placer's policy that a start is chosen from
 
 
 class Starts(NamedTuple):
-    """Where a search begins."""
+    """Where a search begins: placements under the problem's rule, and some under the orders of their placers."""
 
     placements: Ints  # (starts, units)
     spent: int  # simulations that finding them took
     notes: tuple[str, ...]  # which placers were left out, and why
+    ordered: Ints = np.zeros(0, np.int64)  # (orders,) the starts whose placers gave an order, too
+    priorities: Floats = np.zeros((0, 0))  # (orders, ops) of these
 
 
 def starts(
@@ -96,12 +99,15 @@ def starts(
 
 
 def starts_of(placers: Iterable[tuple[Placer, int]], problem: Problem, budget: int, seed: int) -> Starts:
-    """The placements of placers, each with the simulations that it may spend: at most `budget`, but always one.
+    """The placements and orders of placers, each with the simulations that it may spend.
+
+    These are at most `budget`, but always one.
 
     A placer that refuses the problem, or fails, is left out; if all do, everything is on the fastest device, as far as
     the graph allows that.
     """
     found: list[Ints] = []
+    orders: dict[int, Floats] = {}
     notes: list[str] = []
     spent = 0
     for placer, allowed in placers:
@@ -112,13 +118,18 @@ def starts_of(placers: Iterable[tuple[Placer, int]], problem: Problem, budget: i
             notes.append(f"start {placer.name} was left out: {said}")
             continue
         spent += result.simulations
+        priorities = priorities_of(problem, result.plan.order) if result.plan.order else np.zeros(0)
+        if len(priorities):
+            orders[len(found)] = priorities
         found.append(result.plan.per_unit(problem))
         if len(found) >= budget:
             break
     if not found:
         fastest = int(costs_of(problem).op_seconds.sum(axis=0).argmin())
         found.append(problem.made_allowed(np.full(len(problem.units), fastest)))
-    return Starts(np.array(found), spent, tuple(notes))
+    ordered = np.array(list(orders), np.int64)
+    priorities = np.array(list(orders.values())).reshape(len(orders), len(problem.graph))
+    return Starts(np.array(found), spent, tuple(notes), ordered, priorities)
 
 
 def affordable(problem: Problem, budget: int, seconds: float) -> list[Placer]:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from envs.objectives import Evaluator
-from graphs.op_graph import Ints
+from envs.simulation.simulator import Simulator
+from graphs.op_graph import Floats, Ints, Phase
 from graphs.problem import Problem
 
 REGION = 10
+LARGEST, SMALLEST = 0.3, 0.01
 OVERFLOW = 10.0
 
 
@@ -67,39 +69,95 @@ class PlainMoves:
         return int(self._generator.random() * limit)
 
 
+class PlainOrderMoves:
+    """Random changes of priorities."""
+
+    def __init__(self, problem: Problem, generator: np.random.Generator, priorities: Floats) -> None:
+        """Changes are in proportion to the spread of the first priorities, (ops,)."""
+        self._generator, self._largest = generator, LARGEST * np.ptp(priorities)
+        graph = problem.graph
+        consumers: list[list[int]] = [[] for _ in range(len(graph))]
+        for producer, consumer in graph.edges.tolist():
+            consumers[producer].append(consumer)
+        kinds = np.zeros(len(graph), np.int64)
+        for op in range(len(graph)):
+            if graph.phase[op] >= Phase.UPDATE:
+                kinds[op] = 3
+            elif graph.phase[op] == Phase.BACKWARD:
+                kinds[op] = 1 if any(graph.phase[consumer] == Phase.BACKWARD for consumer in consumers[op]) else 2
+        self._parts = []
+        for unit in range(len(problem.units)):
+            inside = np.flatnonzero(graph.units == unit)
+            of_kinds = [inside[kinds[inside] == kind].tolist() for kind in range(4)]
+            self._parts.append([part for part in of_kinds if part])
+
+    def propose(self, priorities: Floats) -> Floats:
+        """A changed copy of priorities (ops,)."""
+        parts = self._parts[self._below(len(self._parts))]
+        draw = self._below(3)
+        ops = [op for part in parts for op in part]
+        if draw > 0:
+            ops = parts[self._below(len(parts))]
+        if draw > 1:
+            ops = [ops[self._below(len(ops))]]
+        change = self._largest * SMALLEST ** self._generator.random()
+        proposal = priorities.copy()
+        proposal[ops] += -change if self._generator.random() < 0.5 else change
+        return proposal
+
+    def _below(self, limit: int) -> int:
+        return int(self._generator.random() * limit)
+
+
 class PlainAnnealing:
-    """A placement that changes by random moves, each simulated and then kept or not."""
+    """A placement and an order that change by random moves, each simulated and then kept or not."""
 
     def __init__(self, evaluator: Evaluator, placement: Ints, generator: np.random.Generator, budget: int) -> None:
         """It begins with a placement, (units,), which takes one of the simulations of the budget."""
         self._evaluator, self._generator, self._budget = evaluator, generator, budget
         self._moves = PlainMoves(evaluator.problem, generator)
+        self.priorities = evaluator.priorities if isinstance(evaluator, Simulator) else np.zeros(0)
+        self.best_priorities = self.priorities
         self.placement, self.best, self.least_energy = placement, placement, np.inf
         self.simulations, self.in_vain = 1, 0
         self.curve: list[tuple[int, float]] = []
-        self.energy = self._energy(placement)
+        self.energy = self._energy(placement, self.priorities)
 
-    def run(self, hot: float, cold: float, until: int | None = None) -> None:
-        """Try changes until `until` simulations are made; if `hot` is 0, those that are no worse are kept."""
+    def run(self, hot: float, cold: float, until: int | None = None, reorder: float = 0.0) -> None:
+        """Try changes until `until` simulations are made; if `hot` is 0, those that are no worse are kept.
+
+        `reorder` is the share of the last ones that change the order.
+        """
+        reorder = reorder if len(self.priorities) else 0.0
+        order_moves = PlainOrderMoves(self._evaluator.problem, self._generator, self.priorities) if reorder else None
         while self.simulations < (self._budget if until is None else until):
-            proposal, ceiling = self._moves.propose(self.placement), self.energy
+            placement, priorities, ceiling = self.placement, self.priorities, self.energy
+            progress = self.simulations / self._budget
+            if order_moves is not None and self._generator.random() < reorder * progress**3:
+                priorities = order_moves.propose(priorities)
+            else:
+                placement = self._moves.propose(placement)
             if hot > 0:
-                temperature = hot * (cold / hot) ** (self.simulations / self._budget)
-                ceiling += temperature * self._generator.exponential()
-            seconds = self._evaluator.seconds(proposal[None])[0]
+                ceiling += hot * (cold / hot) ** progress * self._generator.exponential()
             self.simulations += 1
-            found = self._energy(proposal) if np.log(max(seconds, 1e-30)) <= ceiling else np.inf
+            found = self._energy(placement, priorities, ceiling)
             self.in_vain = 0 if found < self.energy else self.in_vain + 1
             if found <= ceiling:
-                self.placement, self.energy = proposal, found
+                self.placement, self.priorities, self.energy = placement, priorities, found
 
-    def _energy(self, placement: Ints) -> float:
-        outcome = self._evaluator.run_batch(placement[None]).of(0)
+    def _energy(self, placement: Ints, priorities: Floats, ceiling: float = np.inf) -> float:
+        """Infinite if seconds alone are above a ceiling."""
+        evaluator, ordered = self._evaluator, len(priorities) > 0
+        if ordered:
+            evaluator = Simulator(self._evaluator.problem, order=priorities)
+        outcome = evaluator.run_batch(placement[None]).of(0)
+        if np.log(max(outcome.step_seconds, 1e-30)) > ceiling:
+            return np.inf
         ratio = np.maximum(outcome.peak_bytes, 1.0) / np.maximum(self._evaluator.problem.cluster.memory_bytes, 1.0)
         overflow = float(np.log(np.maximum(ratio, 1.0)).sum())
         found = float(np.log(max(outcome.step_seconds, 1e-30))) + (OVERFLOW * (1.0 + overflow) if overflow > 0 else 0.0)
         if found < self.least_energy:
-            self.best, self.least_energy = placement, found
+            self.best, self.best_priorities, self.least_energy = placement, priorities, found
             if outcome.fits:
                 self.curve.append((self.simulations, outcome.step_seconds))
         return found

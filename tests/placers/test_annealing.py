@@ -30,8 +30,17 @@ def test_it_solves_the_toy(four_ops_two_devices: Toy) -> None:
 @pytest.mark.parametrize("seed", range(6))
 def test_it_finds_the_optimum_of_small_problems(seed: int) -> None:
     problem = Problem(random_graph(9, seed), toy_cluster(2, shared_out=True))
-    plan = Annealing(hot=0.1).place(problem, seed=seed, budget=800).plan
+    plan, ordered = (
+        Annealing(hot=0.1, order=order).place(problem, seed=seed, budget=800).plan for order in (False, True)
+    )
     assert simulate(problem, plan).step_seconds == optimum(problem)
+    assert simulate(problem, ordered).step_seconds <= optimum(problem)
+
+
+def test_an_order_may_beat_every_placement_under_the_rule() -> None:
+    problem = Problem(random_graph(9, seed=7), toy_cluster(2, shared_out=True))
+    plans = [Annealing(hot=0.1).place(problem, seed=seed, budget=800).plan for seed in range(4)]
+    assert min(simulate(problem, plan).step_seconds for plan in plans) < optimum(problem)
 
 
 @pytest.mark.parametrize("budget", [0, 1, 2, 3, 4, 25])

@@ -116,7 +116,7 @@ def test_a_search_is_never_worse_than_the_policy_or_the_cheap_placers(seed: int)
 @pytest.mark.parametrize("budget", [1, 2, 16, 100])
 def test_the_policys_placement_comes_first_and_is_paid_for(budget: int) -> None:
     learned = load_placer("default")
-    first, spent, notes = starts(PROBLEM, budget, seed=4, learned=learned)
+    first, spent, notes, *_ = starts(PROBLEM, budget, seed=4, learned=learned)
     result = learned.place(PROBLEM, seed=4, budget=spent)
     assert (first[0][PROBLEM.graph.units] == result.plan.placement).all()
     assert result.simulations == spent <= budget // 2
@@ -124,7 +124,7 @@ def test_the_policys_placement_comes_first_and_is_paid_for(budget: int) -> None:
     assert len(first) == min(budget, 1 + len(cheap))
     assert not notes
     if budget > len(cheap):
-        others, _, _ = starts(PROBLEM, budget, seed=4)
+        others = starts(PROBLEM, budget, seed=4).placements
         assert (first[1:] == others).all()
 
 

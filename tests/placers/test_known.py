@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from graphs.problem import Problem
-from placers.search.known import Known, decides, key_after, key_of, recalled, remember
+from placers.search.known import LAST_BITS, Known, decides, key_after, key_of, key_of_order, recalled, remember
 from placers.search.moves import MoveTables, move
 from tests.oracle.toys import random_graph, toy_cluster
 
@@ -22,6 +22,13 @@ def test_a_key_is_that_of_the_placement_however_it_was_reached(ops: int, devices
         assert key == key_of(known, placement)
         keys[placement.tobytes()] = int(key)
     assert len(set(keys.values())) == len(keys)
+
+
+def test_orders_have_bits_of_their_own() -> None:
+    with np.errstate(over="ignore"):
+        kept = {int(key_of_order(simulations)) for simulations in range(10_000)}
+    assert len(kept) == 10_000
+    assert len({key & int(LAST_BITS) for key in kept}) > 8_000  # of 32,768 slots
 
 
 def test_seconds_are_recalled_and_so_is_a_limit_that_was_exceeded() -> None:

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from envs.simulation.simulator import Simulator
+from envs.plan import Plan
+from envs.simulation.simulator import Simulator, simulate
 from graphs.op_graph import Ints
 from graphs.problem import Problem
 from placers.search import local_search
@@ -26,22 +27,27 @@ class OtherEvaluator(Simulator):
     """What a search knows nothing about but that it evaluates."""
 
 
-def problem_of(ops: int, seed: int, devices: int, memory: float, bound: bool) -> Problem:
-    """A random graph, of whose ops some may run on a few devices only."""
+def problem_of(
+    ops: int, seed: int, devices: int, memory: float, bound: bool, tied: bool = False, order: str = "longest_path"
+) -> Problem:
+    """A random graph, of whose ops some may run on a few devices only, or a training step in units of several ops."""
     cluster, generator = toy_cluster(devices, memory=memory), np.random.default_rng(seed)
     graph = random_graph(ops, seed)
     if bound:
         names = [device.name for device in cluster.devices]
         some_of = [tuple(generator.permutation(names)[: generator.integers(devices + 1)].tolist()) for _ in range(ops)]
         graph = replace(graph, devices=tuple(some_of))
-    return Problem(graph, cluster)
+    if tied:
+        phase, group = np.sort(generator.integers(4, size=ops)), generator.integers(-1, max(ops // 4, 1), size=ops)
+        graph = replace(graph, phase=phase, group=group, devices=())
+    return Problem(graph, cluster, order=order)
 
 
 def searched(problem: Problem, first: Ints, seed: int, schedule: Schedule, other: bool = False) -> LocalSearch:
     """A search that has used its budget."""
     evaluations = Evaluations(problem, first)
     if other:
-        evaluations.evaluator = OtherEvaluator(problem)
+        evaluations.evaluator, evaluations.rule = OtherEvaluator(problem), np.zeros(0)
     evaluations.energies(first[None])
     search = LocalSearch(problem, np.random.default_rng(seed), evaluations)
     while evaluations.simulations < BUDGET and search.in_vain < schedule.patience:
@@ -53,6 +59,9 @@ def assert_same(search: LocalSearch, plain: PlainAnnealing) -> None:
     """Energies are logs: those of NumPy and those of the C library may differ in their last bit."""
     assert search.current.tolist() == plain.placement.tolist()
     assert search.evaluations.best.tolist() == plain.best.tolist()
+    if search.has_order:
+        assert search.priorities.tolist() == plain.priorities.tolist()
+        assert search.evaluations.priorities.tolist() == plain.best_priorities.tolist()
     assert search.evaluations.curve == plain.curve
     assert search.evaluations.simulations == plain.simulations
     assert search.in_vain == plain.in_vain
@@ -63,16 +72,18 @@ def assert_same(search: LocalSearch, plain: PlainAnnealing) -> None:
 @given(
     ops=some.integers(2, 40), seed=some.integers(0, 99), devices=some.integers(1, 4), bound=some.booleans(),
     memory=some.sampled_from([1e9, 300.0, 60.0]), hot=some.sampled_from([0.0, 0.002, 0.5]), other=some.booleans(),
+    reorder=some.sampled_from([0.0, 0.8]), tied=some.booleans(), order=some.sampled_from(["fifo", "longest_path"]),
 )  # fmt: skip
 def test_it_equals_plain_python(
-    ops: int, seed: int, devices: int, bound: bool, memory: float, hot: float, other: bool
-) -> None:
-    problem = problem_of(ops, seed, devices, memory, bound)
+    ops: int, seed: int, devices: int, bound: bool, memory: float, hot: float, other: bool, reorder: float, tied: bool,
+    order: str,
+) -> None:  # fmt: skip
+    problem = problem_of(ops, seed, devices, memory, bound, tied, order)
     first = random_placements(problem, np.random.default_rng(seed), 1)[0]
-    search = searched(problem, first, seed, Schedule(hot, hot / 10, BUDGET), other)
+    search = searched(problem, first, seed, Schedule(hot, hot / 10, BUDGET, reorder=reorder), other)
     generator = np.random.default_rng(seed)
     plain = PlainAnnealing(Simulator(problem), first, generator, BUDGET)
-    plain.run(hot, hot / 10)
+    plain.run(hot, hot / 10, reorder=0.0 if other else reorder)
     assert_same(search, plain)
     assert search.generator.bit_generator.state == generator.bit_generator.state
 
@@ -82,9 +93,9 @@ def test_how_many_steps_are_taken_at_a_time_changes_nothing(steps: int, monkeypa
     problem = problem_of(30, seed=3, devices=3, memory=1e9, bound=False)
     first = random_placements(problem, np.random.default_rng(0), 1)[0]
     plain = PlainAnnealing(Simulator(problem), first, np.random.default_rng(1), BUDGET)
-    plain.run(0.1, 0.001)
+    plain.run(0.1, 0.001, reorder=0.9)
     monkeypatch.setattr(local_search, "OPS_PER_CALL", 30 * steps)
-    assert_same(searched(problem, first, 1, Schedule(0.1, 0.001, BUDGET)), plain)
+    assert_same(searched(problem, first, 1, Schedule(0.1, 0.001, BUDGET, reorder=0.9)), plain)
 
 
 @pytest.mark.parametrize("other", [False, True])
@@ -104,6 +115,19 @@ def test_the_elapsed_share_of_the_time_cools_too() -> None:
     first = random_placements(problem, np.random.default_rng(0), 1)[0]
     over, cold = (searched(problem, first, 1, Schedule(*how)) for how in ((0.5, 1e-9, 150, 1.0), (1e-9, 1e-9, 150)))
     assert over.current.tolist() == cold.current.tolist()
+
+
+def test_a_plan_takes_what_the_search_says() -> None:
+    problem, changed = problem_of(40, seed=3, devices=3, memory=1e9, bound=False), 0
+    first = random_placements(problem, np.random.default_rng(0), 1)[0]
+    for seed in range(5):
+        search = searched(problem, first, seed, Schedule(0.002, 0.001, BUDGET, reorder=0.9))
+        plan = Plan.of_units(problem, search.evaluations.best, order=search.evaluations.order)
+        assert simulate(problem, plan).step_seconds == search.evaluations.curve[-1][1]
+        changed += not isinstance(plan.order, str)
+        # whoever uses the same simulator afterwards finds the problem's rule
+        assert search.evaluations.evaluator.seconds(first[None]) == Simulator(problem).seconds(first[None])
+    assert changed > 0
 
 
 def test_compiled_code_gives_its_generator_back() -> None:

@@ -1,6 +1,7 @@
 """What all searches promise: a budget, a curve, and that one that was stopped ends where it would have ended."""
 
 import _thread
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -50,11 +51,24 @@ def test_one_that_was_stopped_ends_where_it_would_have_ended(
         with pytest.raises(KeyboardInterrupt, match=rf"stopped after \d+ of {BUDGET} simulations; saved in .*search"):
             by_name.build("placers", spec).place(PROBLEM, seed=5, budget=BUDGET)
     resumed = by_name.build("placers", spec).place(PROBLEM, seed=5, budget=BUDGET)
-    assert (resumed.plan.devices, resumed.simulations, resumed.curve) == (
-        whole.plan.devices,
-        whole.simulations,
-        whole.curve,
-    )
+    assert (resumed.plan, resumed.simulations, resumed.curve) == (whole.plan, whole.simulations, whole.curve)
+    assert not isinstance(whole.plan.order, str)
+
+
+@pytest.mark.parametrize("name", SEARCHES)
+def test_the_order_stays_the_problems_rule_unless_it_may_change(name: str) -> None:
+    search, fixed = (by_name.build("placers", f"{name}{knobs}") for knobs in ("", ":order=false"))
+    assert not isinstance(search.place(PROBLEM, seed=5, budget=BUDGET).plan.order, str)
+    assert fixed.place(PROBLEM, seed=5, budget=BUDGET).plan.order == ""
+    for order in ("fifo", "program"):
+        problem = replace(PROBLEM, order=order)
+        result = fixed.place(problem, seed=5, budget=BUDGET)
+        assert (result.plan.order, result.curve[-1][1]) == ("", simulate(problem, result.plan).step_seconds)
+    fifo, pipelined = replace(PROBLEM, order="fifo"), replace(PROBLEM, objective="max-load")
+    for problem in (fifo, pipelined):
+        same = search.place(problem, seed=5, budget=BUDGET), fixed.place(problem, seed=5, budget=BUDGET)
+        assert same[0].plan == same[1].plan
+        assert same[0].plan.order == ""
 
 
 @pytest.mark.parametrize("name", SEARCHES)

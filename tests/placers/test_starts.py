@@ -1,7 +1,7 @@
 """No start ends a search: what refuses or fails is left out, and named."""
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from envs.placer_result import PlacerResult
+from envs.simulation.simulator import simulate
 from graphs.cluster import Cluster, Device
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
@@ -158,3 +159,36 @@ def test_a_start_whose_package_is_missing_is_left_out_and_named(monkeypatch: pyt
     assert len(found.placements) == len(STARTS) - 1
     (note,) = found.notes
     assert note.startswith("start kahip:seeds=4 was left out: kahip needs KaHIP; install it with")
+
+
+@dataclass(frozen=True)
+class Ordering:
+    """A placer that spreads ops over devices, and gives a random order."""
+
+    seed: int
+    name: str = "ordering"
+
+    def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> PlacerResult:
+        order = np.random.default_rng(self.seed).random(len(problem.graph))
+        return PlacerResult.of_units(problem, np.arange(len(problem.units)) % 2, self.name, seed, order=order)
+
+
+def test_a_search_begins_under_the_better_of_the_rule_and_the_placers_own_order(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    own = 0
+    for seed in range(20):
+        problem = Problem(random_graph(12, seed), toy_cluster(2, memory=1e9), order="program")
+        placer = Ordering(seed)
+        give(monkeypatch, placer)
+        plan = placer.place(problem).plan
+        by_rule, by_own = (simulate(problem, each).step_seconds for each in (replace(plan, order=""), plan))
+        found = Annealing().place(problem, budget=2).plan
+        assert simulate(problem, found).step_seconds == min(by_rule, by_own)
+        assert found == (plan if by_own < by_rule else replace(plan, order=""))
+        own += found == plan
+        for fixed in (Annealing(order=False).place(problem, budget=1), Annealing().place(problem, budget=1)):
+            assert fixed.plan == replace(plan, order="")
+    assert own > 0
+    fifo = replace(problem, order="fifo")
+    assert Annealing().place(fifo, budget=50).plan.order == ""

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import msgspec
 
+from envs.plan import Plan
+from envs.simulation.simulator import simulate
 from evaluation.studies.pieces import PIECES, SavedJob
 from evaluation.studies.problems import suite_problems
 from evaluation.studies.released.parts import GROUPS
@@ -78,10 +80,10 @@ def searched(problem: Problem, seed: int, budget: int, *, chosen: bool) -> Searc
     while evaluations.simulations < budget:
         search.step(0.0, budget - evaluations.simulations)
     ended = time.process_time()
-    outcomes = evaluations.evaluator.run_batch(evaluations.best[None])
+    found = simulate(problem, Plan.of_units(problem, evaluations.best, order=evaluations.order))
     return Searched(
         problem.name, seed, budget, chosen, len(first.placements), started - began, ended - started, start,
-        float(outcomes.step_seconds[0]), bool(outcomes.fits[0]),
+        found.step_seconds, found.fits,
     )  # fmt: skip
 
 

@@ -1,0 +1,94 @@
+"""Moves of a local search over orders: some ops of a unit become more urgent, or less.
+
+A move changes the priorities of ops in place, and says what it changed: nearly all moves are taken back.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from envs.simulation.blueprint import Records
+from envs.simulation.compiled import compiled_with_generator, inlined
+from graphs.op_graph import Floats, Ints, OpGraph, Phase
+from graphs.problem import Problem
+
+LARGEST = 0.3  # of the spread of all priorities, by which a move changes some at most
+SMALLEST = 0.01  # of the largest change; in between, every power of ten is as frequent as the others
+
+
+class OrderTables(NamedTuple):
+    """What moves of the order read, and where they write down what they changed.
+
+    A part of a unit is its ops of one kind: forward, gradients that other gradients wait for, those that none waits
+    for, as of weights, or updates. These are urgent in different degrees.
+    """
+
+    parts: Ints  # (units + 1,) where the parts of each unit begin
+    offsets: Ints  # (parts + 1,) where the ops of each part begin
+    ops: Ints  # (ops,) by unit and part
+    changed: Ints  # (ops,) the ops that the latest move changed, in its first places
+    before: Floats  # (ops,) their priorities before
+    largest: float  # change of a priority
+
+    @classmethod
+    def of(cls, problem: Problem, priorities: Floats) -> OrderTables:
+        """The tables of a problem whose ops have some priorities, (ops,), at first."""
+        graph = problem.graph
+        kinds = len(Phase)
+        part_of = graph.units * kinds + _kinds(graph)
+        ops = np.argsort(part_of, kind="stable")
+        parts, first = np.unique(part_of[ops], return_index=True)
+        return cls(
+            np.searchsorted(parts // kinds, np.arange(len(problem.units) + 1)), np.append(first, len(graph)), ops,
+            np.zeros(len(graph), np.int64), np.zeros(len(graph)), float(LARGEST * np.ptp(priorities)),
+        )  # fmt: skip
+
+
+@compiled_with_generator
+def move_order(tables: OrderTables, ops: Records, generator: np.random.Generator) -> int:
+    """Change priorities of ops at random, all by the same; returns how many ops changed.
+
+    The ops are a whole unit, a part of one, or a single one, each as often. All this is our choice.
+    """
+    unit = _below(len(tables.parts) - 1, generator)
+    draw = _below(3, generator)
+    begin, end = tables.parts[unit], tables.parts[unit + 1]
+    if draw > 0:
+        begin += _below(end - begin, generator)
+        end = begin + 1
+    begin, end = tables.offsets[begin], tables.offsets[end]
+    if draw > 1:
+        begin += _below(end - begin, generator)
+        end = begin + 1
+    change = tables.largest * SMALLEST ** generator.random()
+    if generator.random() < 0.5:
+        change = -change
+    for i in range(end - begin):
+        op = tables.ops[begin + i]
+        tables.changed[i] = op
+        tables.before[i] = ops[op].priority
+        ops[op].priority += change
+    return int(end - begin)
+
+
+@inlined
+def take_back_order(tables: OrderTables, ops: Records, count: int) -> None:
+    """Undo the latest move, which changed `count` ops."""
+    for i in range(count):
+        ops[tables.changed[i]].priority = tables.before[i]
+
+
+@inlined
+def _below(limit: int, generator: np.random.Generator) -> int:
+    return int(generator.random() * limit)
+
+
+def _kinds(graph: OpGraph) -> Ints:
+    """(ops,) 0 forward, 1 a gradient that another waits for, 2 one that none waits for, 3 an update or later."""
+    kinds: Ints = np.where(graph.phase >= Phase.UPDATE, 3, np.where(graph.phase == Phase.BACKWARD, 2, 0))
+    producers, consumers = graph.edges.T
+    waited_for = producers[(kinds[producers] == 2) & (kinds[consumers] == 2)]
+    kinds[waited_for] = 1
+    return kinds
