@@ -57,6 +57,7 @@ study: setup  ## the released policy and all others, what decides, generalisatio
 	$(BIN)/python -m evaluation.studies.released --out runs/studies/released --workers 2 $(PROFILES)
 	$(BIN)/python -m evaluation.studies.decides --out runs/studies/decides --seeds 3
 	$(BIN)/python -m evaluation.studies.placeto_generalisation --out runs/studies/placeto
+	$(BIN)/python -m evaluation.studies.optimal_orders --out runs/studies/optimal_orders
 	$(BIN)/python -m evaluation.studies.starts --out runs/studies/starts $(PROFILES)
 	$(BIN)/python -m evaluation.studies.grain --out runs/studies/grain
 	$(BIN)/python -m evaluation.studies.trainings --out runs/studies/trainings --seeds 3 --workers 2 $(PROFILES)

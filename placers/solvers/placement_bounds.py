@@ -42,8 +42,9 @@ def _bounds(problem: Problem, op_seconds: Floats, placements: Ints) -> Floats:
             np.maximum(tail[op], left, out=tail[op])
     bounds: Floats = (head + seconds + tail).max(axis=0)
     after = tail - launch  # nothing need follow the launch after the last op of a device
-    for limits in (head, after):  # of the ops of one device, those that no less comes before, or no less after
+    for limits in (head, after):
         for op in range(len(graph)):
+            # itself, and what of its device has no less before it, or after it
             among = takes_time & takes_time[op] & (device == device[op]) & (limits >= limits[op])
             work = np.where(among, seconds + launch, 0.0).sum(axis=0)
             first, last = (np.where(among, ends, np.inf).min(axis=0) for ends in (head, after))
