@@ -4,6 +4,11 @@ Rules 1 to 4 and 6 of the simulator: a resource runs one task at a time and is h
 ordered by (priority, ready time, op, destination); all ends of an instant are applied before anything starts at it. An
 op that takes no time ends at the instant at which it is ready, and is in no queue.
 
+A resource takes its next task at once, even if it is held: the task then starts at the end of the hold, unless a more
+urgent one becomes ready before, which takes its place. So a hold needs no event of its own. It has one while memory is
+followed, for what a task writes is held from its start, and before a task that takes no time, since that ends in
+another round of its instant.
+
 Task i < ops computes op i; the others are transfers, made when their producer ends. Tensors are numbered likewise:
 tensor i < ops is the output of op i, the others are copies.
 
@@ -13,65 +18,18 @@ linked by `next`. It is passed from step to step, which is faster than a field o
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
-from envs.simulation.blueprint import NONE, Blueprint, Index, Indices, Records, static_bytes
-from envs.simulation.compiled import compiled, inlined
-from envs.simulation.queues import EVENT, RESOURCE, TASK, pop_ready, push_event, push_last, push_ready
+from envs.simulation.blueprint import NONE, Blueprint, Index, Indices, static_bytes
+from envs.simulation.compiled import compiled, inlined, subroutine
+from envs.simulation.queues import is_more_urgent, pop, push, push_event, push_last, withdraw_event
+from envs.simulation.run import Run
 from graphs.op_graph import Floats
 
 # what a resource does that runs no task; DUE: it may start one at this instant
 IDLE, HELD, DUE = NONE, NONE - 1, NONE - 2
+STARTED = -1.0  # in place of seconds
 TASKS, TENSORS, STARTING, ALLOCATED = 0, 1, 2, 3  # counters
-
-TENSOR = np.dtype(
-    [
-        ("readers", np.uint32),  # it is held until this number of reads has ended
-        ("holder", np.uint32),  # of a copy, the device
-        ("source", np.uint32),  # of a copy, the transfer that makes it
-        ("next", np.uint32),  # of a copy, the next one that the same transfer makes
-    ]
-)
-
-
-class Run(NamedTuple):
-    """The state of one run, and afterwards its result."""
-
-    counters: Indices  # (4,) tasks and tensors so far; resources due and devices allocated on at this instant
-    tasks: Records  # (tasks,)
-    resources: Records  # (resources,)
-    tensors: Records  # (tasks,)
-    events: Records  # (4 x what may run at once,) ascending, in a window that moves to the right
-    served: Indices  # (edges,) the next edge that the same transfer serves
-    read: Indices  # (edges,) the tensor that each edge reads
-    due: Indices  # (resources,) the resources that are DUE
-    allocated: Indices  # (devices,) where something was allocated at this instant
-    seen: Indices  # (devices,) scratch
-    held: Floats  # (devices,) bytes of weights
-    may_idle: Floats  # (devices,) seconds that each may be idle before the run is given up; infinite unless set
-
-    @classmethod
-    def room_for(cls, blueprint: Blueprint) -> Run:
-        """Buffers for any placement."""
-        ops, devices = blueprint.op_seconds.shape
-        messages = len(blueprint.outputs) - ops
-        tasks = ops + messages + min(len(blueprint.inputs) - messages, ops * (devices - 1))
-        resources = len(blueprint.servers)
-        at_once = resources + (0 if blueprint.free == NONE else tasks - ops)
-
-        def indices(size: int) -> Indices:
-            return np.zeros(size, np.uint32)
-
-        run = cls(
-            indices(4), np.zeros(tasks, TASK), np.zeros(resources, RESOURCE), np.zeros(tasks, TENSOR),
-            np.zeros(4 * at_once, EVENT), indices(len(blueprint.edges)), indices(len(blueprint.edges)),
-            indices(resources), indices(devices), indices(devices), np.zeros(devices),
-            np.full(devices, np.inf),
-        )  # fmt: skip
-        run.tasks["op"][:ops] = run.tasks["output"][:ops] = np.arange(ops)
-        return run
 
 
 @compiled
@@ -115,6 +73,7 @@ def _begin(blueprint: Blueprint, placement: Indices, run: Run, memory: bool) -> 
         task.destination = placement[blueprint.ops[op].unit]
         task.seconds = blueprint.op_seconds[op, task.destination]
         task.waiting = blueprint.ops[op].inputs
+        task.priority = blueprint.ops[op].priority
         if task.waiting == 0:
             ended = _make_op_ready(blueprint, run, int(task.op), 0.0, ended, memory)
     return ended
@@ -132,17 +91,25 @@ def _run_all(blueprint: Blueprint, run: Run, ended: int, memory: bool) -> float:
             ended = int(run.tasks[op].next)
             ended = _end_op(blueprint, run, op, run.tasks[op].destination, now, ended, memory)
         for i in range(run.counters[STARTING]):
-            if run.due[i] == blueprint.free:
-                head, tail = _start_all(blueprint, run, run.due[i], now, head, tail, memory)
+            here = run.due[i]
+            if here == blueprint.free:
+                head, tail = _start_all(blueprint, run, here, now, head, tail, memory)
                 continue
-            resource = run.resources[run.due[i]]
+            resource = run.resources[here]
+            if resource.running != DUE:
+                head, tail = _take_back(blueprint, run, here, head, tail)
             if resource.first == NONE:
                 resource.running = IDLE
+                continue
+            at = max(now, resource.since)
+            resource.may_idle -= at - resource.since
+            if resource.may_idle < 0.0:
+                return np.inf
+            if at > now and (memory or at + run.tasks[resource.first].seconds == at):
+                resource.running = HELD
+                head, tail = push_event(run.events, head, tail, at, here)
             else:
-                resource.may_idle -= now - resource.since
-                if resource.may_idle < 0.0:
-                    return np.inf
-                head, tail = _start(blueprint, run, run.due[i], now, head, tail, memory)
+                head, tail = _start(blueprint, run, here, at, head, tail, memory)
         run.counters[STARTING] = 0
         if head == tail:
             return end
@@ -150,6 +117,8 @@ def _run_all(blueprint: Blueprint, run: Run, ended: int, memory: bool) -> float:
             if memory:
                 _note_peaks(run)
             now = run.events[head].seconds
+        else:  # another round of this instant, since something took no time
+            _settle(run, now)
         while head < tail and run.events[head].seconds == now:
             here = run.events[head].resource
             head += 1
@@ -157,30 +126,15 @@ def _run_all(blueprint: Blueprint, run: Run, ended: int, memory: bool) -> float:
                 ended = _end_transfer(blueprint, run, np.uint32(here - len(run.resources)), now, ended, memory)
                 continue
             resource = run.resources[here]
-            if resource.running == HELD:
-                resource.since = now
-                _make_due(run, here)
-                continue
-            hold = blueprint.servers[here].hold
-            if here < devices:
-                op = int(resource.running)
-                run.tasks[op].next = ended
-                ended = op
-            else:
-                ended = _end_transfer(blueprint, run, resource.running, now, ended, memory)
-            # first come, first served: a task that was ready before this instant is next, whatever else becomes ready
-            known = blueprint.fifo and resource.first != NONE and (hold == 0.0 or not memory)
-            if known:
-                first = run.tasks[resource.first]
-                known = first.ready < now and first.seconds > 0.0  # one of no seconds would end before others start
-            if known:
-                head, tail = _start(blueprint, run, here, now + hold, head, tail, memory)
-            elif hold > 0.0:
-                resource.running = HELD
-                head, tail = push_event(run.events, head, tail, now + hold, here)
-            else:
-                resource.since = now
-                _make_due(run, here)
+            if resource.running != HELD:
+                resource.since = now + blueprint.servers[here].hold
+                if here < devices:
+                    op = int(resource.running)
+                    run.tasks[op].next = ended
+                    ended = op
+                else:
+                    ended = _end_transfer(blueprint, run, resource.running, now, ended, memory)
+            _make_due(run, here)
 
 
 @inlined
@@ -198,17 +152,49 @@ def _make_op_ready(blueprint: Blueprint, run: Run, op: int, now: float, ended: i
 
 
 @inlined
-def _make_ready(blueprint: Blueprint, run: Run, task: int, where: int, now: float) -> None:
-    push_ready(blueprint, run.tasks, run.resources[where], task, now)
-    if run.resources[where].running == IDLE:
+def _make_ready(blueprint: Blueprint, run: Run, index: int, where: int, now: float) -> None:
+    resource = run.resources[where]
+    run.tasks[index].ready = now
+    push(blueprint, run.tasks, resource, index)
+    if resource.running == IDLE:
         _make_due(run, where)
+    elif (
+        resource.since >= now
+        and resource.running < DUE
+        and is_more_urgent(run.tasks[index], run.tasks[resource.running])
+    ):
+        resource.since = STARTED  # it is due once, however many become ready
+        _add_due(run, where)
 
 
 @inlined
 def _make_due(run: Run, where: int) -> None:
     run.resources[where].running = DUE
+    _add_due(run, where)
+
+
+@inlined
+def _add_due(run: Run, where: int) -> None:
     run.due[run.counters[STARTING]] = where
     run.counters[STARTING] += 1
+
+
+@subroutine
+def _take_back(blueprint: Blueprint, run: Run, where: int, head: int, tail: int) -> tuple[int, int]:
+    """Queue again what was to start at the end of a hold. Returns the new window of events."""
+    resource = run.resources[where]
+    resource.since = run.tasks[resource.running].start
+    push(blueprint, run.tasks, resource, resource.running)
+    return withdraw_event(run.events, head, tail, where)
+
+
+@subroutine
+def _settle(run: Run, now: float) -> None:
+    """What was to start at this instant has started, whatever becomes ready in its further rounds."""
+    for where in range(len(run.resources)):
+        resource = run.resources[where]
+        if resource.since == now and resource.running < DUE:
+            resource.since = STARTED
 
 
 @inlined
@@ -216,7 +202,7 @@ def _start(
     blueprint: Blueprint, run: Run, where: int, at: float, head: int, tail: int, memory: bool
 ) -> tuple[int, int]:
     """Start the next task of a resource. Returns the new window of events."""
-    index = pop_ready(blueprint, run.tasks, run.resources[where])
+    index = pop(blueprint, run.tasks, run.resources[where])
     run.resources[where].running = index
     run.tasks[index].start = at
     if memory:
@@ -306,6 +292,7 @@ def _send(
         run.counters[TASKS] += 1
         task = run.tasks[index]
         task.op = op
+        task.priority = run.tasks[op].priority
         task.output = output
         task.destination = NONE if multicast else there
         task.seconds = seconds

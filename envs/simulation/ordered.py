@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from envs.simulation.blueprint import Blueprint, Indices
 from envs.simulation.compiled import compiled
-from envs.simulation.engine import Run, time_placements
+from envs.simulation.engine import time_placements
+from envs.simulation.run import Run
 from graphs.op_graph import Floats
 
 

@@ -1,73 +1,35 @@
 """The queues of the engine: events in order of time, and, per resource, tasks in the order in which they may start.
 
 A resource's queue is a linked list if it is first come, first served, since a task that becomes ready later goes to
-its end, and otherwise a skew heap (Sleator & Tarjan 1986). Its links are in the records of the tasks.
+its end, and otherwise a pairing heap (Fredman, Sedgewick, Sleator & Tarjan 1986), a tree in which no task is more
+urgent than its parent. Its links are in the records of the tasks.
 """
 
 from __future__ import annotations
 
-import numpy as np
-
 from envs.simulation.blueprint import NONE, Blueprint, Index, Record, Records
 from envs.simulation.compiled import inlined, subroutine
 
-TASK = np.dtype(
-    [
-        ("seconds", np.float64),
-        ("start", np.float64),  # seconds
-        ("ready", np.float64),  # seconds
-        ("op", np.uint32),  # the op it computes, or whose output or message it carries
-        ("output", np.uint32),  # what it makes or carries
-        ("destination", np.uint32),  # the device it computes on, or carries to; NONE on a multicast channel
-        ("waiting", np.uint32),  # in-edges of an op whose tensor is not there yet
-        ("next", np.uint32),  # in the list, or right child in the heap
-        ("left", np.uint32),  # left child in the heap
-        ("arrivals", np.uint32),  # of a transfer, the first of the edges it serves
-        ("copies", np.uint32),  # of a transfer, the first of the copies it makes
-    ],
-    align=True,
-)
-RESOURCE = np.dtype(
-    [
-        ("running", np.uint32),  # task, or what it does instead
-        ("first", np.uint32),  # head of the list or root of the heap
-        ("last", np.uint32),  # end of the list
-        ("sent", np.uint32),  # of a device, the output that was sent to it last
-        ("transfer", np.uint32),  # of a device, the latest one to it; of a channel, the latest one over it
-        ("copy", np.uint32),  # of a device, the latest copy there
-        ("allocated", np.bool_),  # of a device, whether something was at this instant
-        ("since", np.float64),  # seconds at which it last became free
-        ("may_idle", np.float64),  # of a device, seconds for which it may still be idle
-        ("held", np.float64),  # of a device, bytes now
-        ("peak", np.float64),  # of a device, largest bytes at any instant
-    ],
-    align=True,
-)
-EVENT = np.dtype(
-    [
-        ("seconds", np.float64),
-        ("resource", np.uint32),  # whose task ends; resources + i if it is transfer i, over a free link
-    ],
-    align=True,
-)
-
 
 @inlined
-def push_ready(blueprint: Blueprint, tasks: Records, resource: Record, index: int, now: float) -> None:
-    """Queue a task that is ready now, which is no earlier than whatever is queued."""
+def push(blueprint: Blueprint, tasks: Records, resource: Record, index: int) -> None:
+    """Queue a task that is ready."""
     task = tasks[index]
-    task.ready = now
     task.next = NONE
-    if not blueprint.fifo:
-        task.left = NONE
-        resource.first = _merged(blueprint.ops, tasks, index, resource.first)
-    elif resource.first == NONE:
-        resource.first = resource.last = index
-    elif tasks[resource.last].ready < now or _before(tasks[resource.last], task):
-        tasks[resource.last].next = index
-        resource.last = index
+    if blueprint.fifo:
+        if resource.first == NONE:
+            resource.first = resource.last = index
+        elif _sooner(tasks[resource.last], task):
+            tasks[resource.last].next = index
+            resource.last = index
+        else:
+            _insert_among_equals(tasks, resource, index)
     else:
-        _insert_among_equals(tasks, resource, index)
+        task.child = NONE
+        if resource.first == NONE:
+            resource.first = index
+        else:
+            resource.first = _linked(tasks, index, resource.first)
 
 
 @inlined
@@ -85,7 +47,7 @@ def push_last(tasks: Records, resource: Record, index: int) -> None:
 def _insert_among_equals(tasks: Records, resource: Record, index: int) -> None:
     task = tasks[index]
     before, at = NONE, resource.first
-    while tasks[at].ready < task.ready or _before(tasks[at], task):
+    while _sooner(tasks[at], task):
         before, at = at, tasks[at].next
     task.next = at
     if before == NONE:
@@ -95,8 +57,10 @@ def _insert_among_equals(tasks: Records, resource: Record, index: int) -> None:
 
 
 @inlined
-def _before(one: Record, other: Record) -> bool:
-    """Order of tasks of equal priority and ready time: by op, then by destination, then by output."""
+def _sooner(one: Record, other: Record) -> bool:
+    """Order of tasks of equal priority: by ready time, then by op, by destination, and by output."""
+    if one.ready != other.ready:
+        return bool(one.ready < other.ready)
     if one.op != other.op:
         return bool(one.op < other.op)
     if one.destination != other.destination:
@@ -105,44 +69,58 @@ def _before(one: Record, other: Record) -> bool:
 
 
 @inlined
-def pop_ready(blueprint: Blueprint, tasks: Records, resource: Record) -> int:
+def pop(blueprint: Blueprint, tasks: Records, resource: Record) -> int:
     """The task to start next on a resource whose queue is not empty."""
     index: int = resource.first
     task = tasks[index]
-    resource.first = task.next if blueprint.fifo else _merged(blueprint.ops, tasks, task.left, task.next)
+    if blueprint.fifo:
+        resource.first = task.next
+    else:
+        child = task.child
+        several = child != NONE and tasks[child].next != NONE
+        resource.first = _joined(tasks, child) if several else child
     return index
 
 
+@inlined
+def _linked(tasks: Records, one: int, other: int) -> int:
+    """Root of two heaps made one: the less urgent root becomes the first child of the other."""
+    if is_more_urgent(tasks[other], tasks[one]):
+        one, other = other, one
+    tasks[other].next = tasks[one].child
+    tasks[one].child = other
+    return one
+
+
 @subroutine
-def _merged(ops: Records, tasks: Records, one: int, other: int) -> int:
-    """Root of two skew heaps made one: merge their right spines, and swap the children of each node on the way."""
-    root = parent = NONE
-    while one != NONE and other != NONE:
-        if _more_urgent(ops, tasks[other], tasks[one]):
-            one, other = other, one
-        if parent == NONE:
-            root = one
+def _joined(tasks: Records, first: int) -> int:
+    """Root of several heaps, in a list, made one: first in pairs, and then the pairs, from the last to the first."""
+    pairs = NONE
+    while first != NONE:
+        one, other = first, tasks[first].next
+        if other == NONE:
+            first = NONE
         else:
-            tasks[parent].left = one
-        parent = one
-        rest = tasks[one].next
-        tasks[one].next = tasks[one].left
-        one = rest
-    rest = one if one != NONE else other
-    if parent == NONE:
-        return rest
-    tasks[parent].left = rest
+            first = tasks[other].next
+            one = _linked(tasks, one, other)
+        tasks[one].next = pairs
+        pairs = one
+    root, pairs = pairs, tasks[pairs].next
+    tasks[root].next = NONE
+    while pairs != NONE:
+        one = pairs
+        pairs = tasks[one].next
+        root = _linked(tasks, root, one)
+    tasks[root].next = NONE
     return root
 
 
 @inlined
-def _more_urgent(ops: Records, one: Record, other: Record) -> bool:
-    first, second = ops[one.op].priority, ops[other.op].priority
-    if first != second:
-        return bool(first < second)
-    if one.ready != other.ready:
-        return bool(one.ready < other.ready)
-    return _before(one, other)
+def is_more_urgent(one: Record, other: Record) -> bool:
+    """Whether a task goes before another in the queue of a resource."""
+    if one.priority != other.priority:
+        return bool(one.priority < other.priority)
+    return _sooner(one, other)
 
 
 @inlined
@@ -161,3 +139,16 @@ def push_event(events: Records, head: int, tail: int, seconds: float, resource: 
     events[at].seconds = seconds
     events[at].resource = resource
     return head, tail + 1
+
+
+@inlined
+def withdraw_event(events: Records, head: int, tail: int, resource: Index) -> tuple[int, int]:
+    """Remove the event of a resource from the window [head, tail). Returns the new window."""
+    at = tail - 1
+    while events[at].resource != resource:
+        at -= 1
+    while at > head:
+        events[at].seconds = events[at - 1].seconds
+        events[at].resource = events[at - 1].resource
+        at -= 1
+    return head + 1, tail

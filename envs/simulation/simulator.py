@@ -14,8 +14,9 @@ from envs.costs.costs import Costs, costs_of
 from envs.orders import priorities_of
 from envs.plan import Plan
 from envs.simulation.blueprint import Blueprint, Indices, static_bytes
-from envs.simulation.engine import TENSORS, Run, time_placements
+from envs.simulation.engine import TENSORS, time_placements
 from envs.simulation.ordered import time_plans
+from envs.simulation.run import Run
 from envs.timeline import Timeline, Transfers
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Bools, Floats, Ints

@@ -13,7 +13,8 @@ import numpy as np
 
 from envs.simulation.blueprint import Blueprint, Indices, Records
 from envs.simulation.compiled import compiled_with_generator, inlined
-from envs.simulation.engine import Run, time_placements
+from envs.simulation.engine import time_placements
+from envs.simulation.run import Run
 from graphs.op_graph import Floats, Ints
 from graphs.problem import Problem
 from placers.search.evaluations import log_seconds, overflow

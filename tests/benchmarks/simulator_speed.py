@@ -88,8 +88,9 @@ def _captured(graph: str) -> Iterator[Figure]:
         "random placements": lambda: fifo.seconds(drawn),
         "random, with memory": lambda: fifo.run_batch(drawn),
         "METIS's placements": lambda: fifo.seconds(found),
-        "random, critical path first": lambda: urgent.seconds(drawn),
+        "random, longest path first": lambda: urgent.seconds(drawn),
         "random, in a given order": lambda: given.seconds(drawn),
+        "METIS's, longest path first": lambda: urgent.seconds(found),
     }
     for what, seconds in zip(timed, least_seconds(*timed.values()), strict=True):
         yield reported(

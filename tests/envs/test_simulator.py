@@ -71,6 +71,42 @@ def test_a_given_order_decides_who_goes_first() -> None:
     assert ordered.start.tolist()[:3] == [1, 2, 0]
 
 
+def test_what_becomes_ready_during_a_hold_may_still_go_first() -> None:
+    """After a, the device rests until 3, with b in its queue; then or before, c arrives, and is more urgent."""
+    for arrives, c_first in ((2.5, True), (3.0, True), (3.5, False)):
+        graph = toy_graph([1, 2, 1, 1], [(3, 2)], output_bytes=[0, 0, 0, arrives - 1])
+        problem = Problem(graph, toy_cluster(2, launch=2.0))
+        simulator = Simulator(problem, order=np.array([0, 2, 1, 3]))
+        starts = [0, 6, 3, 0] if c_first else [0, 3, 7, 0]
+        assert simulator.timeline([0, 0, 0, 1]).start.tolist() == starts
+        assert simulator.seconds(np.array([[0, 0, 0, 1]])).tolist() == [8.0]
+        _, run = simulator.for_compiled_code()
+        assert run.tasks["start"][:4].tolist() == starts
+
+
+def test_priorities_may_be_changed_between_two_runs() -> None:
+    problem = Problem(toy_graph([1, 2, 1, 5], [(2, 3)]), toy_cluster(2))
+    simulator = Simulator(problem, order=np.array([1, 2, 0, 3]))
+    assert simulator.timeline([0, 0, 0, 1]).start.tolist()[:3] == [1, 2, 0]
+    blueprint, _ = simulator.for_compiled_code()
+    blueprint.ops["priority"][2] = 9.0
+    assert simulator.timeline([0, 0, 0, 1]).start.tolist()[:3] == [0, 1, 3]
+
+
+def test_a_run_that_was_given_up_leaves_nothing_behind() -> None:
+    problem = Problem(random_graph(60, 0), toy_cluster(3, launch=0.5, gap=0.25))
+    placements = np.random.default_rng(0).integers(0, 3, (5, 60))
+    for order in ("fifo", "longest_path"):
+        expected = Simulator(problem, order=order).seconds(placements).tolist()
+        simulator = Simulator(problem, order=order)
+        _, run = simulator.for_compiled_code()
+        for idle in (0.0, 1.0, 5.0):
+            run.may_idle[:] = idle
+            assert np.isinf(simulator.seconds(placements)).any()
+            run.may_idle[:] = np.inf
+            assert simulator.seconds(placements).tolist() == expected
+
+
 def test_bad_costs_and_orders_are_refused(four_ops_two_devices: Toy) -> None:
     problem = four_ops_two_devices.problem
     with pytest.raises(InputError, match="did you mean 'fifo'"):

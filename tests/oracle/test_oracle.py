@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, given, settings
 
 from envs.bounds import lower_bound
 from envs.simulation.simulator import Simulator
+from graphs.op_graph import Ints
 from graphs.problem import Problem
 from tests.oracle.oracle import simulate
 from tests.oracle.strategies import Case, cases
@@ -19,6 +20,14 @@ brief = settings(max_examples=300, deadline=None, suppress_health_check=list(Hea
 
 def simulator_of(case: Case) -> Simulator:
     return Simulator(case.problem, order=case.order)
+
+
+def starts_without_memory(simulator: Simulator, placement: Ints) -> list[float]:
+    """(ops,) seconds, where memory is not followed: then no hold has an event of its own."""
+    simulator.seconds(placement[None])
+    _, run = simulator.for_compiled_code()
+    starts: list[float] = run.tasks["start"][: len(simulator.problem.graph)].tolist()
+    return starts
 
 
 @thorough
@@ -36,6 +45,7 @@ def test_the_engine_equals_the_oracle(case: Case) -> None:
         assert {tuple(copy): (start, finish) for *copy, start, finish in copies} == expected.copies
         assert timeline.step_seconds == outcomes.step_seconds[plan] == expected.step_seconds
         assert timeline.peak_bytes.tolist() == outcomes.peak_bytes[plan].tolist() == expected.peak_bytes
+        assert starts_without_memory(simulator, case.placements[plan]) == expected.start
         memory = case.problem.cluster.memory_bytes
         assert timeline.fits == outcomes.fits[plan] == (np.array(expected.peak_bytes) <= memory).all()
 
@@ -52,6 +62,7 @@ def test_the_engine_equals_the_oracle_on_larger_graphs(priority: str, shared_out
         expected = simulate(problem, simulator.costs.op_seconds.tolist(), placement.tolist(), priority)
         assert timeline.start.tolist() == expected.start
         assert timeline.peak_bytes.tolist() == expected.peak_bytes
+        assert starts_without_memory(simulator, placement) == expected.start
 
 
 @brief

@@ -1,0 +1,99 @@
+"""The state of one run of the engine: its tasks, its resources, its events, and the tensors that are held."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from envs.simulation.blueprint import NONE, Blueprint, Indices, Records
+from graphs.op_graph import Floats
+
+TASK = np.dtype(
+    [
+        ("seconds", np.float64),
+        ("start", np.float64),  # seconds
+        ("ready", np.float64),  # seconds
+        ("priority", np.float64),  # of its op
+        ("op", np.uint32),  # the op it computes, or whose output or message it carries
+        ("output", np.uint32),  # what it makes or carries
+        ("destination", np.uint32),  # the device it computes on, or carries to; NONE on a multicast channel
+        ("waiting", np.uint32),  # in-edges of an op whose tensor is not there yet
+        ("next", np.uint32),  # in its list: a queue, the children of a task in a heap, or the ops that have ended
+        ("child", np.uint32),  # the first one, in a heap
+        ("arrivals", np.uint32),  # of a transfer, the first of the edges it serves
+        ("copies", np.uint32),  # of a transfer, the first of the copies it makes
+    ],
+    align=True,
+)
+RESOURCE = np.dtype(
+    [
+        ("running", np.uint32),  # task, or what it does instead
+        ("first", np.uint32),  # of its queue: head of the list or root of the heap
+        ("last", np.uint32),  # of its queue: end of the list
+        ("sent", np.uint32),  # of a device, the output that was sent to it last
+        ("transfer", np.uint32),  # of a device, the latest one to it; of a channel, the latest one over it
+        ("copy", np.uint32),  # of a device, the latest copy there
+        ("allocated", np.bool_),  # of a device, whether something was at this instant
+        ("since", np.float64),  # seconds at which it last was free, or is again; STARTED if what it runs can't give way
+        ("may_idle", np.float64),  # of a device, seconds for which it may still be idle
+        ("held", np.float64),  # of a device, bytes now
+        ("peak", np.float64),  # of a device, largest bytes at any instant
+    ],
+    align=True,
+)
+EVENT = np.dtype(
+    [
+        ("seconds", np.float64),
+        ("resource", np.uint32),  # whose task ends; resources + i if it is transfer i, over a free link
+    ],
+    align=True,
+)
+
+
+TENSOR = np.dtype(
+    [
+        ("readers", np.uint32),  # it is held until this number of reads has ended
+        ("holder", np.uint32),  # of a copy, the device
+        ("source", np.uint32),  # of a copy, the transfer that makes it
+        ("next", np.uint32),  # of a copy, the next one that the same transfer makes
+    ]
+)
+
+
+class Run(NamedTuple):
+    """The state of one run, and afterwards its result."""
+
+    counters: Indices  # (4,) tasks and tensors so far; resources due and devices allocated on at this instant
+    tasks: Records  # (tasks,)
+    resources: Records  # (resources,)
+    tensors: Records  # (tasks,)
+    events: Records  # (4 x what may run at once,) ascending, in a window that moves to the right
+    served: Indices  # (edges,) the next edge that the same transfer serves
+    read: Indices  # (edges,) the tensor that each edge reads
+    due: Indices  # (resources,) the resources that are DUE
+    allocated: Indices  # (devices,) where something was allocated at this instant
+    seen: Indices  # (devices,) scratch
+    held: Floats  # (devices,) bytes of weights
+    may_idle: Floats  # (devices,) seconds that each may be idle before the run is given up; infinite unless set
+
+    @classmethod
+    def room_for(cls, blueprint: Blueprint) -> Run:
+        """Buffers for any placement."""
+        ops, devices = blueprint.op_seconds.shape
+        messages = len(blueprint.outputs) - ops
+        tasks = ops + messages + min(len(blueprint.inputs) - messages, ops * (devices - 1))
+        resources = len(blueprint.servers)
+        at_once = resources + (0 if blueprint.free == NONE else tasks - ops)
+
+        def indices(size: int) -> Indices:
+            return np.zeros(size, np.uint32)
+
+        run = cls(
+            indices(4), np.zeros(tasks, TASK), np.zeros(resources, RESOURCE), np.zeros(tasks, TENSOR),
+            np.zeros(4 * at_once, EVENT), indices(len(blueprint.edges)), indices(len(blueprint.edges)),
+            indices(resources), indices(devices), indices(devices), np.zeros(devices),
+            np.full(devices, np.inf),
+        )  # fmt: skip
+        run.tasks["op"][:ops] = run.tasks["output"][:ops] = np.arange(ops)
+        return run
