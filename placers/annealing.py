@@ -19,6 +19,7 @@ from graphs.problem import Problem
 from placers.contract.placer import Placer
 from placers.learned.lookup import placer_of
 from placers.search.evaluations import Evaluations
+from placers.search.levels import Levels, levels_of
 from placers.search.local_search import LocalSearch
 from placers.search.metropolis import Schedule
 from placers.search.search import SearchPlacer
@@ -37,6 +38,8 @@ class Annealing(SearchPlacer):
     """Last temperature."""
     order: bool = True
     """Whether it changes the order, too. Under `fifo` there are no priorities to change."""
+    levels: bool = True
+    """Whether it moves groups of units first, the largest to begin with, and single units last."""
     seconds: float = float("inf")
     """A limit of time, in addition to that of simulations."""
     file: str = ""
@@ -61,7 +64,8 @@ class Annealing(SearchPlacer):
         All are timed under the problem's rule, and those whose placers gave an order also under that.
         Without any simulation the policy's greedy placement is returned, or METIS's.
         """
-        return AnnealingSearch(problem, self, seed, budget, starts(problem, budget, seed, self.learned, self.seconds))
+        levels = levels_of(problem) if self.levels else (problem,)
+        return AnnealingSearch(levels, self, seed, budget, starts(levels, budget, seed, self.learned, self.seconds))
 
 
 build = Annealing
@@ -72,16 +76,16 @@ class AnnealingSearch(LocalSearch):
 
     saved: tuple[str, ...] = ("current", "priorities", "energy")
 
-    def __init__(self, problem: Problem, settings: Annealing, seed: int, budget: int, given: Starts) -> None:
+    def __init__(self, levels: Levels, settings: Annealing, seed: int, budget: int, given: Starts) -> None:
         """Simulates the starts, and begins at the best of them."""
         self._settings, self.notes = settings, given.notes
         first, spent = given.placements, given.spent
-        evaluations = Evaluations(problem, first[0], spent)
+        evaluations = Evaluations(levels[0], first[0], spent)
         if budget > spent:
             evaluations.energies(first[: budget - spent])
         if settings.order:
             evaluations.compare_orders(given, budget)
-        super().__init__(problem, np.random.default_rng(seed), evaluations)
+        super().__init__(levels[0], np.random.default_rng(seed), evaluations, levels[1:])
 
     def step(self, elapsed: float, left: int) -> None:
         """Try changes at the temperature of the moment."""

@@ -17,6 +17,7 @@ from graphs.foundation.errors import InputError
 from graphs.op_graph import Floats, Ints
 from graphs.problem import Problem
 from placers.search.evaluations import Evaluations
+from placers.search.levels import levels_of
 from placers.search.search import SearchPlacer
 from placers.search.starts import starts
 
@@ -66,7 +67,7 @@ class GeneticSearch:
         self.generator = np.random.default_rng(seed)
         self._settings = settings
         self._problem, self._devices = problem, len(problem.cluster)
-        given = starts(problem, budget, seed, seconds=settings.seconds)
+        given = starts(levels_of(problem), budget, seed, seconds=settings.seconds)
         first, spent, self.notes = given.placements, given.spent, given.notes
         self.evaluations = Evaluations(problem, first[0], spent)
         self._has_order = settings.order and len(self.evaluations.rule) > 0

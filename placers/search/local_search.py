@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from envs.simulation.simulator import Simulator
@@ -10,7 +12,7 @@ from graphs.problem import Problem
 from placers.search.evaluations import Evaluations
 from placers.search.idling import Work
 from placers.search.known import Known
-from placers.search.metropolis import Schedule, Tables, Walk, take_steps, temperature
+from placers.search.metropolis import Schedule, Tables, Walk, progress, take_steps, temperature
 from placers.search.moves import Moves
 from placers.search.order_moves import OrderTables
 
@@ -25,10 +27,13 @@ class LocalSearch:
     priorities. How many steps are taken in one call changes no result.
     """
 
-    def __init__(self, problem: Problem, generator: np.random.Generator, evaluations: Evaluations) -> None:
-        """It begins at the best plan so far."""
+    def __init__(
+        self, problem: Problem, generator: np.random.Generator, evaluations: Evaluations,
+        coarser: Sequence[Problem] = (),
+    ) -> None:  # fmt: skip
+        """It begins at the best plan so far; `coarser` are the problem's levels that it moves groups of."""
         self.generator, self.evaluations = generator, evaluations
-        self._moves = Moves(problem, generator)
+        self._moves = Moves(problem, generator, coarser)
         self._steps = max(OPS_PER_CALL // max(len(problem.graph), 1), 1)
         self.has_order = len(evaluations.rule) > 0
         first = evaluations.priorities if self.has_order else np.zeros(len(problem.graph))
@@ -101,7 +106,8 @@ class LocalSearch:
         evaluations.curve += walk.curve[: state["better"]].tolist()
 
     def _take_step(self, schedule: Schedule) -> None:
-        proposal, ceiling = self._moves.propose(self.current), self.energy
+        over = progress(schedule, self.evaluations.simulations)
+        proposal, ceiling = self._moves.propose(self.current, over), self.energy
         warmth = temperature(schedule, self.evaluations.simulations)
         if warmth > 0.0:
             ceiling += warmth * self.generator.standard_exponential()

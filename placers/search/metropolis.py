@@ -20,7 +20,7 @@ from graphs.problem import Problem
 from placers.search.evaluations import log_seconds, overflow
 from placers.search.idling import Work, add_up, allow_idling, follow_move, keep_move
 from placers.search.known import Known, decides, key_after, key_of, key_of_order, recalled, remember
-from placers.search.moves import MoveTables, move, take_back
+from placers.search.moves import MoveTables, level_at, move, take_back
 from placers.search.order_moves import OrderTables, move_order, take_back_order
 
 STATE = np.dtype(
@@ -126,7 +126,7 @@ def take_steps(
         if schedule.reorder > 0.0 and generator.random() < share_of_order(schedule, state.simulations):
             reordered = move_order(orders, ops, generator)
         else:
-            changed = move(moves, placement, generator)
+            changed = move(moves, placement, level_at(moves, progress(schedule, state.simulations)), generator)
         warmth = temperature(schedule, state.simulations)
         if warmth > 0.0:
             ceiling += warmth * generator.standard_exponential()

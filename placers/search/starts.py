@@ -2,6 +2,9 @@
 
 They are in the order of what they gain per second, and a search takes those that it has the time for. That time is a
 share of what its simulations take, both estimated from the sizes of the problem: no clock decides what is found.
+A problem of many units has them at two of its levels, for they take long for many: the best of them, METIS, for
+hundreds of op groups, where it is better than for tens, and again, as all others, for a quarter of these: each of the
+two is often much the better one.
 Order and estimates are measured: `evaluation/studies/starts/starts.md` says also why other placers are no starts.
 KaHIP is an optional package; without it, a note of the result says that this start was left out.
 """
@@ -21,6 +24,7 @@ from graphs.foundation.errors import DoesNotFitError, InputError, reason
 from graphs.op_graph import Floats, Ints
 from graphs.problem import Problem
 from placers.contract.placer import Placer, as_result
+from placers.search.levels import Levels, at_finest
 
 
 class Estimate(NamedTuple):
@@ -63,9 +67,18 @@ STARTS = (
 SIMULATION = Estimate(1.2e-8, 1.05, 0.04, 0.17)
 
 TIME_SHARE = 0.5  # of the time of a search's simulations, and of its limit of seconds, that its starts may take
-LEAST_TIME = 4000  # simulations; starts may always take as long as these
+LEAST_TIME = 1000  # simulations; starts may always take as long as these
 OWN_SHARE = 0.004  # of a search's budget that each placer may spend on simulations of its own
-MOST_SAMPLES = 64  # of a learned placer's policy that a start is chosen from
+MOST_SAMPLES = 16  # of a learned placer's policy that a start is chosen from; 63 gain as little after 1,000 simulations
+MOST_UNITS = 512  # of a level that starts are made at, if the problem has one with fewer
+
+
+class Asked(NamedTuple):
+    """A placer that is asked for a start."""
+
+    placer: Placer
+    simulations: int  # that it may spend
+    level: int  # at which it places
 
 
 class Starts(NamedTuple):
@@ -79,29 +92,26 @@ class Starts(NamedTuple):
 
 
 def starts(
-    problem: Problem, budget: int, seed: int, learned: Placer | None = None, seconds: float = float("inf")
+    levels: Levels, budget: int, seed: int, learned: Placer | None = None, seconds: float = float("inf")
 ) -> Starts:
     """Placements for a search with a budget of simulations and a limit of seconds: at most as many, but always one.
 
     That of a learned placer comes first: the best of some samples, or its greedy placement where the budget is too
     small for a choice. Then come those of the cheap placers for which there is time; no note says which these are.
     """
-    # 8 samples for a budget of 16, 20 for 100, 63 for 1,000; tuned on eight families, five of them new to the policy
-    samples = min(int(2 * budget**0.5), budget // 2, MOST_SAMPLES)
+    samples = min(int(2 * budget**0.5), budget // 2, MOST_SAMPLES)  # 8 for a budget of 16, and at most 16
 
-    def asked() -> Iterator[tuple[Placer, int]]:
+    def asked() -> Iterator[Asked]:
         if learned is not None:
-            yield learned, samples
-        for placer in affordable(problem, budget, seconds):  # not before one is asked for: they take long to import
-            yield placer, own_simulations(budget)
+            yield Asked(learned, samples, start_levels(levels)[0])
+        for placer, level in affordable(levels, budget, seconds):  # not before one is asked for: they import much
+            yield Asked(placer, own_simulations(budget), level)
 
-    return starts_of(asked(), problem, budget, seed)
+    return starts_of(asked(), levels, budget, seed)
 
 
-def starts_of(placers: Iterable[tuple[Placer, int]], problem: Problem, budget: int, seed: int) -> Starts:
-    """The placements and orders of placers, each with the simulations that it may spend.
-
-    These are at most `budget`, but always one.
+def starts_of(placers: Iterable[Asked], levels: Levels, budget: int, seed: int) -> Starts:
+    """The placements and orders of placers: at most `budget`, but always one.
 
     A placer that refuses the problem, or fails, is left out; if all do, everything is on the fastest device, as far as
     the graph allows that.
@@ -110,37 +120,47 @@ def starts_of(placers: Iterable[tuple[Placer, int]], problem: Problem, budget: i
     orders: dict[int, Floats] = {}
     notes: list[str] = []
     spent = 0
-    for placer, allowed in placers:
+    for placer, allowed, level in placers:
         try:
-            result = as_result(placer.place(problem, seed=seed, budget=allowed), placer.name, seed)
+            result = as_result(placer.place(levels[level], seed=seed, budget=allowed), placer.name, seed)
         except Exception as error:  # whatever it is, the others may do
             said = str(error) if isinstance(error, InputError | DoesNotFitError) else reason(error)
             notes.append(f"start {placer.name} was left out: {said}")
             continue
         spent += result.simulations
-        priorities = priorities_of(problem, result.plan.order) if result.plan.order else np.zeros(0)
+        priorities = priorities_of(levels[level], result.plan.order) if result.plan.order else np.zeros(0)
         if len(priorities):
             orders[len(found)] = priorities
-        found.append(result.plan.per_unit(problem))
+        found.append(at_finest(levels, level, result.plan.per_unit(levels[level])))
         if len(found) >= budget:
             break
     if not found:
-        fastest = int(costs_of(problem).op_seconds.sum(axis=0).argmin())
-        found.append(problem.made_allowed(np.full(len(problem.units), fastest)))
+        problem, seconds = levels[0], costs_of(levels[0]).op_seconds
+        found.append(problem.made_allowed(np.full(len(problem.units), int(seconds.sum(axis=0).argmin()))))
     ordered = np.array(list(orders), np.int64)
-    priorities = np.array(list(orders.values())).reshape(len(orders), len(problem.graph))
+    priorities = np.array(list(orders.values())).reshape(len(orders), len(levels[0].graph))
     return Starts(np.array(found), spent, tuple(notes), ordered, priorities)
 
 
-def affordable(problem: Problem, budget: int, seconds: float) -> list[Placer]:
-    """Of the cheap placers, in their order, the first and those for which there is time."""
-    simulation = SIMULATION.seconds(problem)
+def start_levels(levels: Levels) -> tuple[int, int]:
+    """The finest level at which starts are made, and the next coarser one, if there is one."""
+    finest = next((number for number, level in enumerate(levels) if len(level.units) <= MOST_UNITS), len(levels) - 1)
+    return finest, min(finest + 1, len(levels) - 1)
+
+
+def affordable(levels: Levels, budget: int, seconds: float) -> list[tuple[Placer, int]]:
+    """Of the cheap placers, in their order, the first and those for which there is time, each with its level."""
+    finer, coarser = start_levels(levels)
+    among = list(zip(STARTS, cheap_placers(), [coarser] * len(STARTS), strict=True))
+    if finer < coarser:
+        among.insert(0, (*among[0][:2], finer))
+    simulation = SIMULATION.seconds(levels[0])
     left = min(max(LEAST_TIME, TIME_SHARE * budget) * simulation, TIME_SHARE * seconds)
-    chosen: list[Placer] = []
-    for start, placer in zip(STARTS, cheap_placers(), strict=True):
-        needed = start.estimate.seconds(problem)
+    chosen: list[tuple[Placer, int]] = []
+    for start, placer, level in among:
+        needed = start.estimate.seconds(levels[level])
         if not chosen or needed <= left:
-            chosen.append(placer)
+            chosen.append((placer, level))
             left -= needed
     return chosen
 

@@ -103,7 +103,7 @@ def test_searches_from_chosen_starts_are_those_of_the_placer() -> None:
     found = searched(TINY, 1, 50, chosen=True)
     result = Annealing().place(TINY, seed=1, budget=50)
     assert (found.step_seconds, found.fits) == (result.curve[-1][1], True)
-    assert searched(TINY, 1, 50, chosen=False).starts == len(searches.ALL) == len(all_starts(TINY, 50, 1).placements)
+    assert searched(TINY, 1, 50, chosen=False).starts == len(searches.ALL) == len(all_starts((TINY,), 50, 1).placements)
 
 
 def test_a_document_says_what_is_faster_and_why_each_start_is_one() -> None:

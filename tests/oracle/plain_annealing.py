@@ -6,54 +6,75 @@ import numpy as np
 
 from envs.objectives import Evaluator
 from envs.simulation.simulator import Simulator
-from graphs.op_graph import Floats, Ints, Phase
+from graphs.op_graph import Bools, Floats, Ints, Phase
 from graphs.problem import Problem
+from placers.search.levels import Levels
 
 REGION = 10
 LARGEST, SMALLEST = 0.3, 0.01
 OVERFLOW = 10.0
 
 
+class _Level:
+    """Groups of a problem's units: those of one of its levels."""
+
+    def __init__(self, problem: Problem, level: Problem, is_movable: Bools) -> None:
+        group = level.graph.units[problem.units.first_op]
+        self.members = [np.flatnonzero(group == each) for each in range(len(level.units))]
+        self.movable = np.unique(group[is_movable])
+        offsets, neighbours, _ = level.units.neighbours
+        self.neighbours = np.split(neighbours, offsets[1:-1])
+
+
 class PlainMoves:
     """Random changes of a placement."""
 
-    def __init__(self, problem: Problem, generator: np.random.Generator) -> None:
+    def __init__(self, levels: Levels, generator: np.random.Generator) -> None:
+        problem = levels[0]
         units, devices = len(problem.units), len(problem.cluster)
         self._generator = generator
         self._allowed = np.ones((units, devices), bool) if problem.allowed is None else problem.allowed
-        self._movable = np.flatnonzero(self._allowed.sum(axis=1) > 1)
-        offsets, neighbours, _ = problem.units.neighbours
-        self._neighbours = np.split(neighbours, offsets[1:-1])
+        self._levels = [_Level(problem, level, self._allowed.sum(axis=1) > 1) for level in levels]
 
-    def propose(self, placement: Ints) -> Ints:
+    def propose(self, placement: Ints, progress: float) -> Ints:
         """A changed copy of a placement (units,); an unchanged one where no unit may run on another device."""
         proposal = placement.copy()
-        if len(self._movable):
-            unit = int(self._movable[self._below(len(self._movable))])
+        levels = self._levels[::-1]
+        level = levels[min(int(progress * len(levels)), len(levels) - 1)]
+        if len(level.movable):
+            group = int(level.movable[self._below(len(level.movable))])
+            members = level.members[group]
+            unit = int(members[self._below(len(members))]) if len(members) > 1 else int(members[0])
+            where = {each: placement[of[0]] for each, of in enumerate(level.members)}
+            is_here = placement == placement[unit]
             draw = self._generator.random()
+            moved = [group]
             if draw < 0.25:
-                proposal[unit] = self._nearby_device(placement, unit)
+                device = self._nearby_device(placement, unit, [where[each] for each in level.neighbours[group]])
             else:
                 device = self._other_device(placement, unit)
                 if draw < 0.5:
-                    around = self._neighbours[unit]
-                    moved = [unit, *around[self._generator.random(len(around)) < 0.5].tolist()]
+                    around = level.neighbours[group]
+                    moved += around[self._generator.random(len(around)) < 0.5].tolist()
+                    is_here[:] = True
                 else:
-                    moved = self._region(placement, unit)
-                proposal[[each for each in moved if self._allowed[each, device]]] = device
+                    moved = self._region(level, group, [each for each in where if where[each] == placement[unit]])
+            for each in moved:
+                of = level.members[each]
+                proposal[of[is_here[of] & self._allowed[of, device]]] = device
         return proposal
 
-    def _nearby_device(self, placement: Ints, unit: int) -> int:
-        around = placement[self._neighbours[unit]]
+    def _nearby_device(self, placement: Ints, unit: int, devices: list[int]) -> int:
+        around = np.array(devices, np.int64)
         elsewhere = around[(around != placement[unit]) & self._allowed[unit, around]]
         return int(elsewhere[self._below(len(elsewhere))]) if len(elsewhere) else self._other_device(placement, unit)
 
-    def _region(self, placement: Ints, unit: int) -> list[int]:
+    def _region(self, level: _Level, group: int, here: list[int]) -> list[int]:
         size = int(self._generator.geometric(1 / REGION))
-        region, border = {unit}, [unit]
+        region, border = {group}, [group]
         while border and len(region) < size:
-            for neighbour in self._neighbours[border.pop(self._below(len(border)))].tolist():
-                if neighbour not in region and placement[neighbour] == placement[unit] and len(region) < size:
+            for neighbour in level.neighbours[border.pop(self._below(len(border)))].tolist():
+                if neighbour not in region and neighbour in here and len(region) < size:
                     region.add(neighbour)
                     border.append(neighbour)
         return list(region)
@@ -112,10 +133,12 @@ class PlainOrderMoves:
 class PlainAnnealing:
     """A placement and an order that change by random moves, each simulated and then kept or not."""
 
-    def __init__(self, evaluator: Evaluator, placement: Ints, generator: np.random.Generator, budget: int) -> None:
+    def __init__(
+        self, evaluator: Evaluator, placement: Ints, generator: np.random.Generator, budget: int, coarser: Levels = ()
+    ) -> None:
         """It begins with a placement, (units,), which takes one of the simulations of the budget."""
         self._evaluator, self._generator, self._budget = evaluator, generator, budget
-        self._moves = PlainMoves(evaluator.problem, generator)
+        self._moves = PlainMoves((evaluator.problem, *coarser), generator)
         self.priorities = evaluator.priorities if isinstance(evaluator, Simulator) else np.zeros(0)
         self.best_priorities = self.priorities
         self.placement, self.best, self.least_energy = placement, placement, np.inf
@@ -136,7 +159,7 @@ class PlainAnnealing:
             if order_moves is not None and self._generator.random() < reorder * progress**3:
                 priorities = order_moves.propose(priorities)
             else:
-                placement = self._moves.propose(placement)
+                placement = self._moves.propose(placement, progress)
             if hot > 0:
                 ceiling += hot * (cold / hot) ** progress * self._generator.exponential()
             self.simulations += 1

@@ -11,6 +11,7 @@ from graphs.op_graph import Ints
 from graphs.problem import Problem
 from placers.annealing import Annealing
 from placers.search.evaluations import energies
+from placers.search.levels import levels_of
 from placers.search.moves import Moves
 from placers.search.starts import STARTS, cheap_placers, starts
 from tests.oracle.toys import Toy, random_graph, toy_cluster, toy_graph
@@ -53,7 +54,7 @@ def test_it_uses_exactly_its_budget(budget: int) -> None:
 @pytest.mark.parametrize("budget", [len(STARTS), 100, 5000])
 def test_it_is_never_worse_than_its_starts(seed: int, budget: int) -> None:
     problem = Problem(random_graph(40, seed), toy_cluster(3, memory=1e9))
-    first = starts(problem, budget, seed).placements
+    first = starts(levels_of(problem), budget, seed).placements
     plan = Annealing().place(problem, seed=seed, budget=budget).plan
     assert simulate(problem, plan).step_seconds <= Simulator(problem).run_batch(first).step_seconds.min()
 

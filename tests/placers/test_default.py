@@ -108,7 +108,7 @@ def test_a_search_is_never_worse_than_the_policy_or_the_cheap_placers(seed: int)
     found = Annealing(policy="default").place(PROBLEM, seed=seed, budget=budget).plan
     candidates = [
         load_placer("default").place(PROBLEM, seed=seed, budget=16).plan,
-        *(placer.place(PROBLEM, budget=0).plan for placer in affordable(PROBLEM, budget, np.inf)),
+        *(placer.place(PROBLEM, budget=0).plan for placer, _ in affordable((PROBLEM,), budget, np.inf)),
     ]
     assert simulate(PROBLEM, found).step_seconds <= min(simulate(PROBLEM, plan).step_seconds for plan in candidates)
 
@@ -116,15 +116,15 @@ def test_a_search_is_never_worse_than_the_policy_or_the_cheap_placers(seed: int)
 @pytest.mark.parametrize("budget", [1, 2, 16, 100])
 def test_the_policys_placement_comes_first_and_is_paid_for(budget: int) -> None:
     learned = load_placer("default")
-    first, spent, notes, *_ = starts(PROBLEM, budget, seed=4, learned=learned)
+    first, spent, notes, *_ = starts((PROBLEM,), budget, seed=4, learned=learned)
     result = learned.place(PROBLEM, seed=4, budget=spent)
     assert (first[0][PROBLEM.graph.units] == result.plan.placement).all()
     assert result.simulations == spent <= budget // 2
-    cheap = affordable(PROBLEM, budget, np.inf)
+    cheap = affordable((PROBLEM,), budget, np.inf)
     assert len(first) == min(budget, 1 + len(cheap))
     assert not notes
     if budget > len(cheap):
-        others = starts(PROBLEM, budget, seed=4).placements
+        others = starts((PROBLEM,), budget, seed=4).placements
         assert (first[1:] == others).all()
 
 
@@ -176,5 +176,5 @@ def test_the_walk_begins_at_the_policys_placement_if_that_is_the_best(monkeypatc
 def test_a_policy_may_spend_a_share_that_falls_with_the_budget() -> None:
     knowing = Knowing(np.zeros(PROBLEM.graph.num_units, np.int64), [])
     for budget in (0, 1, 2, 16, 100, 1000, 20_000):
-        starts(PROBLEM, budget, seed=0, learned=knowing)
-    assert knowing.allowed == [0, 0, 1, 8, 20, 63, MOST_SAMPLES]
+        starts((PROBLEM,), budget, seed=0, learned=knowing)
+    assert knowing.allowed == [0, 0, 1, 8, MOST_SAMPLES, MOST_SAMPLES, MOST_SAMPLES]

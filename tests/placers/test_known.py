@@ -6,19 +6,22 @@ from hypothesis import strategies as some
 
 from graphs.problem import Problem
 from placers.search.known import LAST_BITS, Known, decides, key_after, key_of, key_of_order, recalled, remember
+from placers.search.levels import levels_of
 from placers.search.moves import MoveTables, move
 from tests.oracle.toys import random_graph, toy_cluster
 
 
 @settings(deadline=None)
-@given(ops=some.integers(1, 30), devices=some.integers(1, 4), seed=some.integers(0, 99))
+@given(ops=some.integers(1, 30) | some.just(70), devices=some.integers(1, 4), seed=some.integers(0, 99))
 def test_a_key_is_that_of_the_placement_however_it_was_reached(ops: int, devices: int, seed: int) -> None:
     problem = Problem(random_graph(ops, seed), toy_cluster(devices))
-    known, tables, generator = Known.of(problem), MoveTables.of(problem), np.random.default_rng(seed)
+    coarser = levels_of(problem)[1:]
+    known, tables, generator = Known.of(problem), MoveTables.of(problem, coarser), np.random.default_rng(seed)
     placement = np.zeros(ops, np.uint32)
     key, keys = key_of(known, placement), {}
-    for _ in range(50):
-        key = key_after(known, key, tables, placement, move(tables, placement, generator))
+    for step in range(50):
+        level = step % (1 + len(coarser))
+        key = key_after(known, key, tables, placement, move(tables, placement, level, generator))
         assert key == key_of(known, placement)
         keys[placement.tobytes()] = int(key)
     assert len(set(keys.values())) == len(keys)

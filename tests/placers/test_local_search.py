@@ -14,6 +14,7 @@ from graphs.op_graph import Ints
 from graphs.problem import Problem
 from placers.search import local_search
 from placers.search.evaluations import Evaluations
+from placers.search.levels import Levels, levels_of
 from placers.search.local_search import LocalSearch
 from placers.search.metropolis import Schedule
 from placers.search.moves import Moves, random_placements
@@ -43,13 +44,15 @@ def problem_of(
     return Problem(graph, cluster, order=order)
 
 
-def searched(problem: Problem, first: Ints, seed: int, schedule: Schedule, other: bool = False) -> LocalSearch:
+def searched(
+    problem: Problem, first: Ints, seed: int, schedule: Schedule, other: bool = False, coarser: Levels = ()
+) -> LocalSearch:
     """A search that has used its budget."""
     evaluations = Evaluations(problem, first)
     if other:
         evaluations.evaluator, evaluations.rule = OtherEvaluator(problem), np.zeros(0)
     evaluations.energies(first[None])
-    search = LocalSearch(problem, np.random.default_rng(seed), evaluations)
+    search = LocalSearch(problem, np.random.default_rng(seed), evaluations, coarser)
     while evaluations.simulations < BUDGET and search.in_vain < schedule.patience:
         search.take_steps(schedule, BUDGET - evaluations.simulations)
     return search
@@ -70,9 +73,10 @@ def assert_same(search: LocalSearch, plain: PlainAnnealing) -> None:
 
 @settings(max_examples=40, deadline=None)
 @given(
-    ops=some.integers(2, 40), seed=some.integers(0, 99), devices=some.integers(1, 4), bound=some.booleans(),
-    memory=some.sampled_from([1e9, 300.0, 60.0]), hot=some.sampled_from([0.0, 0.002, 0.5]), other=some.booleans(),
-    reorder=some.sampled_from([0.0, 0.8]), tied=some.booleans(), order=some.sampled_from(["fifo", "longest_path"]),
+    ops=some.integers(2, 40) | some.just(150), seed=some.integers(0, 99), devices=some.integers(1, 4),
+    memory=some.sampled_from([1e9, 300.0, 60.0]), hot=some.sampled_from([0.0, 0.002, 0.5]), bound=some.booleans(),
+    other=some.booleans(), reorder=some.sampled_from([0.0, 0.8]), tied=some.booleans(),
+    order=some.sampled_from(["fifo", "longest_path"]),
 )  # fmt: skip
 def test_it_equals_plain_python(
     ops: int, seed: int, devices: int, bound: bool, memory: float, hot: float, other: bool, reorder: float, tied: bool,
@@ -80,9 +84,10 @@ def test_it_equals_plain_python(
 ) -> None:  # fmt: skip
     problem = problem_of(ops, seed, devices, memory, bound, tied, order)
     first = random_placements(problem, np.random.default_rng(seed), 1)[0]
-    search = searched(problem, first, seed, Schedule(hot, hot / 10, BUDGET, reorder=reorder), other)
+    coarser = levels_of(problem)[1:]
+    search = searched(problem, first, seed, Schedule(hot, hot / 10, BUDGET, reorder=reorder), other, coarser)
     generator = np.random.default_rng(seed)
-    plain = PlainAnnealing(Simulator(problem), first, generator, BUDGET)
+    plain = PlainAnnealing(Simulator(problem), first, generator, BUDGET, coarser)
     plain.run(hot, hot / 10, reorder=0.0 if other else reorder)
     assert_same(search, plain)
     assert search.generator.bit_generator.state == generator.bit_generator.state

@@ -19,6 +19,7 @@ from placers.learned.gdp.policy import OneShotPolicy
 from placers.learned.learned_placer import LearnedPlacer
 from placers.learned.placeto.policy import PlacetoPolicy
 from placers.learned.sequential.policy import SequentialPolicy
+from placers.search.levels import levels_of
 from placers.search.starts import starts
 from tests.oracle.toys import random_graph, toy_cluster
 from training.finetune import FineTuner
@@ -114,7 +115,7 @@ def test_annealing_improves_the_best_start_of_a_released_workload(workload: str)
     if given is None:
         pytest.skip("the released workloads are not at hand")
     problem = replace(given, objective="max-load")
-    outcomes = evaluator_of(problem).run_batch(starts(problem, 1000, seed=0).placements)
+    outcomes = evaluator_of(problem).run_batch(starts(levels_of(problem), 1000, seed=0).placements)
     best = outcomes.step_seconds[outcomes.fits].min()
     result = Annealing().place(problem, budget=1000)
     assert load(result.plan, problem) == result.curve[-1][1] <= best

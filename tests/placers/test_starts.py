@@ -18,6 +18,7 @@ from placers.contract.placer import Placer
 from placers.genetic import Genetic
 from placers.max_load_dp import MaxLoadDP
 from placers.search import starts as module
+from placers.search.levels import levels_of
 from placers.search.starts import (
     LEAST_TIME,
     SIMULATION,
@@ -26,6 +27,7 @@ from placers.search.starts import (
     Estimate,
     affordable,
     cheap_placers,
+    start_levels,
     starts,
 )  # fmt: skip
 from tests.oracle.toys import random_graph, toy_cluster
@@ -59,7 +61,7 @@ class Failing:
 
 def give(monkeypatch: pytest.MonkeyPatch, *placers: Placer) -> None:
     """Let searches begin with what these say, however long they take."""
-    monkeypatch.setattr(module, "affordable", lambda *_: placers)
+    monkeypatch.setattr(module, "affordable", lambda *_: [(placer, 0) for placer in placers])
 
 
 @pytest.mark.parametrize("count", [13, 70])
@@ -94,12 +96,12 @@ def test_a_start_that_fails_is_left_out_and_named(search: Placer, monkeypatch: p
 
 
 def test_there_are_as_many_starts_as_simulations_though_some_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    problem = Problem(random_graph(9, seed=0), toy_cluster(2))
+    levels = levels_of(Problem(random_graph(9, seed=0), toy_cluster(2)))
     give(monkeypatch, *cheap_placers())
-    others = starts(problem, 2, seed=0).placements
+    others = starts(levels, 2, seed=0).placements
     give(monkeypatch, Failing(InputError("no")), *cheap_placers())
-    assert (starts(problem, 2, seed=0).placements == others).all()
-    assert starts(problem, 2, seed=0).notes == ("start failing was left out: no",)
+    assert (starts(levels, 2, seed=0).placements == others).all()
+    assert starts(levels, 2, seed=0).notes == ("start failing was left out: no",)
 
 
 @pytest.mark.parametrize("search", SEARCHES, ids=lambda search: search.name)
@@ -109,13 +111,13 @@ def test_without_any_start_all_begins_on_the_fastest_device(
 ) -> None:
     give(monkeypatch, Failing(InputError("no")))
     problem = unlike(3)
-    assert starts(problem, budget, seed=0).placements.tolist() == [[2] * 6]
+    assert starts((problem,), budget, seed=0).placements.tolist() == [[2] * 6]
     assert search.place(problem, budget=budget).simulations == budget
 
 
 def test_a_failing_policy_is_left_out_too(monkeypatch: pytest.MonkeyPatch) -> None:
     give(monkeypatch, *cheap_placers()[:3])
-    found = starts(unlike(3), 3, seed=0, learned=Failing(InputError("the policy is for 2 devices")))
+    found = starts((unlike(3),), 3, seed=0, learned=Failing(InputError("the policy is for 2 devices")))
     assert found.notes == ("start failing was left out: the policy is for 2 devices",)
     assert len(found.placements) == 3
 
@@ -126,12 +128,18 @@ def test_ctrl_c_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
         Annealing().place(unlike(3), budget=5)
 
 
-@given(st.integers(1, 60), st.integers(1, 5), st.integers(0, 10**6), st.floats(0, 1) | st.just(np.inf))
+@given(st.integers(1, 90), st.integers(1, 5), st.integers(0, 10**6), st.floats(0, 1) | st.just(np.inf))
 def test_starts_stay_within_their_share_of_the_time(ops: int, devices: int, budget: int, seconds: float) -> None:
     problem = Problem(random_graph(ops, seed=0), toy_cluster(devices))
-    chosen = affordable(problem, budget, seconds)
-    needed = dict(zip(cheap_placers(), (start.estimate.seconds(problem) for start in STARTS), strict=True))
-    assert chosen[0] == cheap_placers()[0]
+    levels = levels_of(problem)
+    finer, coarser = start_levels(levels)
+    chosen = affordable(levels, budget, seconds)
+    first = {(cheap_placers()[0], finer): STARTS[0].estimate.seconds(levels[finer])}
+    needed = first | {
+        (placer, coarser): start.estimate.seconds(levels[coarser])
+        for start, placer in zip(STARTS, cheap_placers(), strict=True)
+    }
+    assert chosen[0] == (cheap_placers()[0], finer)
     simulations = max(LEAST_TIME, TIME_SHARE * budget) * SIMULATION.seconds(problem)
     within = min(simulations, TIME_SHARE * seconds)
     left = within - sum(needed[placer] for placer in chosen)
@@ -141,9 +149,24 @@ def test_starts_stay_within_their_share_of_the_time(ops: int, devices: int, budg
 
 
 def test_a_search_with_time_has_all_starts_and_one_without_has_the_first() -> None:
-    problem = Problem(random_graph(40, seed=0), toy_cluster(3))
-    assert affordable(problem, 10**9, np.inf) == list(cheap_placers())
-    assert affordable(problem, 10**9, 1e-9) == [cheap_placers()[0]]
+    problem = Problem(random_graph(70, seed=0), toy_cluster(3))
+    first = cheap_placers()[0]
+    for levels in ((problem,), levels_of(problem)):
+        at = len(levels) - 1
+        assert affordable(levels, 10**9, np.inf) == [(first, 0)] * at + [(placer, at) for placer in cheap_placers()]
+        assert affordable(levels, 10**9, 1e-9) == [(first, 0)]
+
+
+def test_starts_are_made_for_hundreds_of_units_and_for_a_quarter_of_these(monkeypatch: pytest.MonkeyPatch) -> None:
+    levels = levels_of(Problem(random_graph(300, seed=0), toy_cluster(3)))
+    assert [len(level.units) for level in levels] == [300, 75, 18]
+    assert [start_levels(levels[:count]) for count in (1, 2, 3)] == [(0, 0), (0, 1), (0, 1)]
+    monkeypatch.setattr(module, "MOST_UNITS", 100)
+    assert [start_levels(levels[:count]) for count in (1, 2, 3)] == [(0, 0), (1, 1), (1, 2)]
+    found = starts(levels, 10**6, seed=0).placements
+    units = levels[1].graph.units[levels[0].units.first_op]
+    together = [(units == unit) for unit in range(75)]
+    assert all(len(set(placement[tied])) == 1 for placement in found for tied in together)
 
 
 def test_an_estimate_is_a_product_of_powers() -> None:
@@ -155,7 +178,7 @@ def test_an_estimate_is_a_product_of_powers() -> None:
 def test_a_start_whose_package_is_missing_is_left_out_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "kahip", None)
     give(monkeypatch, *cheap_placers())
-    found = starts(Problem(random_graph(9, seed=0), toy_cluster(2)), 50, seed=0)
+    found = starts((Problem(random_graph(9, seed=0), toy_cluster(2)),), 50, seed=0)
     assert len(found.placements) == len(STARTS) - 1
     (note,) = found.notes
     assert note.startswith("start kahip:seeds=4 was left out: kahip needs KaHIP; install it with")

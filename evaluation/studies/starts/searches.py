@@ -18,7 +18,8 @@ from evaluation.studies.starts.measure import SUITE
 from graphs.foundation import by_name
 from graphs.problem import Problem
 from placers.annealing import Annealing, AnnealingSearch
-from placers.search.starts import Starts, own_simulations, starts, starts_of
+from placers.search.levels import Levels, levels_of
+from placers.search.starts import Asked, Starts, own_simulations, starts, starts_of
 
 ALL = (  # the starts of earlier versions: every search had them all, in this order
     "heft", "human_expert", "single_device", "max_load_dp:ideals=0", "peft", "m_etf", "m_sct", "pipedream", "metis",
@@ -72,9 +73,10 @@ def searches(build: Callable[[], Problem], seeds: Iterable[int]) -> Searches:
 def searched(problem: Problem, seed: int, budget: int, *, chosen: bool) -> Searched:
     """What a search finds."""
     began = time.process_time()
-    first = starts(problem, budget, seed) if chosen else all_starts(problem, budget, seed)
+    levels = levels_of(problem)
+    first = starts(levels, budget, seed) if chosen else all_starts(levels, budget, seed)
     started = time.process_time()
-    search = AnnealingSearch(problem, Annealing(), seed, budget, first)
+    search = AnnealingSearch(levels, Annealing(), seed, budget, first)
     evaluations = search.evaluations
     start = evaluations.curve[-1][1] if evaluations.curve else float("inf")
     while evaluations.simulations < budget:
@@ -87,7 +89,7 @@ def searched(problem: Problem, seed: int, budget: int, *, chosen: bool) -> Searc
     )  # fmt: skip
 
 
-def all_starts(problem: Problem, budget: int, seed: int) -> Starts:
-    """Those of all cheap placers."""
+def all_starts(levels: Levels, budget: int, seed: int) -> Starts:
+    """Those of all cheap placers, for the units of the problem."""
     own = own_simulations(budget)
-    return starts_of([(by_name.build("placers", spec), own) for spec in ALL], problem, budget, seed)
+    return starts_of([Asked(by_name.build("placers", spec), own, 0) for spec in ALL], levels, budget, seed)
