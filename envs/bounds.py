@@ -1,4 +1,4 @@
-"""Lower bounds: seconds that no placement of a problem can beat, under either priority."""
+"""Lower bounds: seconds that no placement of a problem can beat, whichever the order."""
 
 from __future__ import annotations
 

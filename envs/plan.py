@@ -42,7 +42,8 @@ class Plan:
     @classmethod
     def of(cls, placement: NDArray[np.integer] | Sequence[int], *, order: Order = "") -> Plan:
         """Plan from one device per op, (ops,), and the spec of a rule or one number per op."""
-        numbers = order if isinstance(order, str) else tuple(np.asarray(order, np.float64).tolist())
+        # -0.0 becomes 0.0: equal numbers are equal bits
+        numbers = order if isinstance(order, str) else tuple((np.asarray(order, np.float64) + 0.0).tolist())
         return cls(tuple((int(device),) for device in placement), numbers)
 
     @classmethod
@@ -74,7 +75,7 @@ class Plan:
             return self.order
         per_op = np.array(self.order)
         per_unit = per_op[problem.units.first_op]
-        same = per_unit[problem.graph.units].tobytes() == per_op.tobytes()  # -0.0 is another number than 0.0
+        same = np.array_equal(per_unit[problem.graph.units], per_op)
         return tuple(per_unit.tolist()) if same else self.order
 
     def check(self, problem: Problem) -> None:

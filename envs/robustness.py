@@ -1,7 +1,8 @@
 """Robustness: what a plan takes when ops and transfers take a little longer or shorter than they should.
 
 A plan's step time may depend on the exact order in the queues of links. Then it takes longer as soon as something is
-a little late, and would take another time on links without contention: it suits the model rather than a machine.
+a little late, and would take another time on links without contention: it suits the model rather than a machine. What
+the same placement takes first come, first served, shows what the order of a plan is worth for that.
 """
 
 from __future__ import annotations
@@ -10,10 +11,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from envs.orders import order_name
 from envs.plan import Plan
 from envs.simulation.simulator import SINGLE, Simulator
 from graphs.foundation.errors import InputError
-from graphs.problem import Problem
+from graphs.op_graph import Floats
+from graphs.problem import FIFO, Problem
 
 NOISE = 0.02
 DRAWS = 32
@@ -29,6 +32,7 @@ class Robustness:
     free_seconds: float  # without noise, on links without contention
     noise: float  # the standard deviation of the logarithm of each factor
     draws: int
+    by_fifo: Robustness | None = None  # of the same placement, first come, first served; None if the plan is run so
 
 
 def robustness(problem: Problem, plan: Plan, *, noise: float = NOISE, draws: int = DRAWS, seed: int = 0) -> Robustness:
@@ -36,18 +40,27 @@ def robustness(problem: Problem, plan: Plan, *, noise: float = NOISE, draws: int
 
     The factors are lognormal with a median of 1, independent, and the same for the same seed. An op's holds wherever it
     runs; that of an output, or of a message, holds for all its transfers, latency included. Launches and gaps stay as
-    they are. Raises InputError for a plan that is not one for this problem, and for noise or draws that make no sense.
+    they are. The order is the plan's own, or the problem's rule. Raises InputError for a plan that is not one for this
+    problem, and for noise or draws that make no sense.
     """
     if not (0 <= noise < np.inf and draws >= 1):
         raise InputError(f"expected noise >= 0 and at least one draw, got a noise of {noise} and {draws} draws")
     plan.check_single(problem, SINGLE)
+    of_ops, of_outputs = len(problem.graph), len(problem.graph.moved_bytes)
+    factors = np.exp(noise * np.random.default_rng(seed).standard_normal((draws, of_ops + of_outputs)))
+    found = _under(problem, plan, noise, factors)
+    if order_name(problem, plan.order) == FIFO:
+        return found
+    return replace(found, by_fifo=_under(problem, replace(plan, order=FIFO), noise, factors))
+
+
+def _under(problem: Problem, plan: Plan, noise: float, factors: Floats) -> Robustness:
+    """What a plan takes, (draws, ops + messages) factors being drawn."""
     simulator = Simulator(problem, order=plan.order)
     placement = plan.per_unit(problem)
     free = replace(problem, cluster=problem.cluster.with_free_links(), op_seconds=simulator.costs.op_seconds)
     freed = Simulator(free, order=plan.order)
     step_seconds, free_seconds = (float(one.seconds(placement[None])[0]) for one in (simulator, freed))
-    rng = np.random.default_rng(seed)
-    of_ops, of_outputs = len(problem.graph), len(problem.graph.moved_bytes)
-    factors = np.exp(noise * rng.standard_normal((draws, of_ops + of_outputs)))
-    noisy = simulator.noisy_seconds(placement, factors[:, :of_ops], factors[:, of_ops:])
-    return Robustness(step_seconds, float(np.median(noisy)), float(noisy.max()), free_seconds, noise, draws)
+    ops = len(problem.graph)
+    noisy = simulator.noisy_seconds(placement, factors[:, :ops], factors[:, ops:])
+    return Robustness(step_seconds, float(np.median(noisy)), float(noisy.max()), free_seconds, noise, len(factors))

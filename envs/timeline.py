@@ -44,6 +44,7 @@ class Timeline:
     peak_bytes: Floats  # (devices,)
     static_bytes: Floats  # (devices,) parameters, gradients and optimizer state, held for the whole step
     fits: bool
+    order: str  # under which ops ran: a rule, or "given" (`envs.orders.order_name`)
 
     @cached_property
     def busy_seconds(self) -> Floats:

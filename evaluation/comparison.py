@@ -26,6 +26,7 @@ from graphs.problem import STEP_TIME
 FINETUNED = "+finetuned"  # what a fine-tuned placer's name ends with
 ROBUST = {"median": "robust_seconds", "worst": "worst_seconds", "free": "free_seconds"}  # heads of records' fields
 MANY = 14  # placers that a line of a table can hold
+NAME = 20  # characters of a placer's name that a line of a table has room for, at least
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,7 @@ class Summary:
     placer: str
     over_best: Estimate  # geometric mean of objective seconds over those of the best placer of each problem
     over_bound: Estimate  # ... over the lower bound of each problem
+    program: Estimate  # ... of step seconds in PyTorch's own order over those in the plan's
     fits: int  # problems on which the plan of every seed fits
     problems: int
     simulations: float  # mean per plan
@@ -105,6 +107,26 @@ class Comparison:
         return (f"Cost models: {'; '.join(each)}.",) if models else ()
 
     @cached_property
+    def ordering(self) -> tuple[str, ...]:
+        """Sentences: the orders under which the step times hold, and whose they are; what heads a column."""
+        placers: dict[str, dict[str, None]] = {}
+        for record in self.records:
+            placers.setdefault(record.order, {})[self.labels[record.placer]] = None
+        if len(placers) <= 1:
+            said = tuple(f"Order: {order}." for order in placers)
+        else:
+            each = (f"{order} ({', '.join(some)})" for order, some in placers.items())
+            said = (f"Orders: {'; '.join(each)}.",)
+        known = np.isfinite(self.program_seconds).any()
+        return (*said, "Under program: the same placements in PyTorch's own order.") if known else said
+
+    @cached_property
+    def program_seconds(self) -> Floats:
+        """(problems, placers) seconds of the same placements in PyTorch's own order; NaN where that is not known."""
+        known = [record for record in self.records if record.program_seconds is not None]
+        return self.mean_seconds("program_seconds") if len(known) == len(self.records) else self.step_seconds * np.nan
+
+    @cached_property
     def notes(self) -> tuple[str, ...]:
         """The placers' notes on their plans, each sentence once."""
         said: dict[tuple[str, str], dict[str, None]] = {}
@@ -161,6 +183,7 @@ class Comparison:
                 placer=placer,
                 over_best=_estimate(self.over_best[:, column]),
                 over_bound=_estimate(self.over_bound[:, column]),
+                program=_estimate(_ratio(self.program_seconds, self.step_seconds)[self.fits[:, column], column]),
                 fits=int(self.fits[:, column].sum()),
                 problems=len({record.problem for record in own}),
                 simulations=float(np.mean([record.simulations for record in own])),
@@ -199,7 +222,8 @@ def short_name(placer: str) -> str:
 def comparison_tables(comparison: Comparison) -> RenderableType:
     """Step times per problem, if a line can hold them, and, of several problems, the summary; and what failed."""
     failed: list[RenderableType] = [failure_table(comparison)] if comparison.failures else []
-    failed += [Text(sentence) for sentence in (*comparison.notes, *comparison.timing)]
+    said = (*comparison.notes, *comparison.ordering, *comparison.timing)
+    failed += [Text(sentence) for sentence in said]
     if len(comparison.problems) == 1:
         return Group(placer_table(comparison), *failed)
     if len(comparison.placers) > MANY:
@@ -219,8 +243,20 @@ def placer_table(comparison: Comparison) -> Table:
     """Every figure of each placer on a single problem: a row per placer, the fastest first."""
     own = () if comparison.objective == STEP_TIME else (comparison.objective,)
     robust = ROBUST if comparison.is_robust else {}
-    heads = (*own, "step", *robust, "over best", "over bound", "fits", "fullest device", "simulations", "seconds")
-    table = formatting.table(comparison.problems[0], "placer", *formatting.numbers(*heads))
+    heads = (
+        *own,
+        "step",
+        "program",
+        *robust,
+        "over best",
+        "over bound",
+        "fits",
+        "fullest device",
+        "simulations",
+        "seconds",
+    )
+    widest = min(max(map(len, comparison.labels.values())), NAME)
+    table = formatting.table(comparison.problems[0], Column("placer", min_width=widest), *formatting.numbers(*heads))
     for row in comparison.summary():
         column = comparison.placers.index(row.placer)
         peak = max(max(record.peak_bytes) for record in comparison.records if record.placer == row.placer)
@@ -228,6 +264,7 @@ def placer_table(comparison: Comparison) -> Table:
             comparison.labels[row.placer],
             *(formatting.seconds(comparison.objective_seconds[0, column]) for _ in own),
             formatting.seconds(comparison.step_seconds[0, column]),
+            formatting.seconds(comparison.program_seconds[0, column]),
             *(formatting.seconds(comparison.mean_seconds(field)[0, column]) for field in robust.values()),
             formatting.ratio(row.over_best.value),
             formatting.ratio(row.over_bound.value),
@@ -264,13 +301,15 @@ def summary_table(comparison: Comparison) -> Table:
     caption = (
         f"Geometric means of {_ranked_by(comparison)} over that of the best placer and of step time over its lower "
         "bound, less is better, over the problems where the plan fits; in brackets 95% intervals, had other problems "
-        "been drawn. Simulations and seconds are means per plan."
+        "been drawn. Under program: how many times as long the same placements take in PyTorch's own order. "
+        "Simulations and seconds are means per plan."
     )
-    heads = formatting.numbers("over best", "over bound", "fits", "simulations", "seconds")
+    heads = formatting.numbers("over best", "over bound", "program", "fits", "simulations", "seconds")
     table = formatting.table("Over all problems", Column("placer", overflow="fold"), *heads, caption=caption)
     for row in comparison.summary():
         table.add_row(
             comparison.labels[row.placer], formatting.interval(row.over_best), formatting.interval(row.over_bound),
+            formatting.ratio(row.program.value),
             Text(f"{row.fits}/{row.problems}", "" if row.fits == row.problems else "yellow"),
             f"{row.simulations:,.0f}", f"{row.search_seconds:.2f}",
         )  # fmt: skip

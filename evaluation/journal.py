@@ -51,7 +51,7 @@ class JournalEntry(msgspec.Struct, frozen=True, kw_only=True):
     graph: str  # fingerprint
     cluster: str  # fingerprint
     devices: tuple[int, ...]  # (units,) indices of the cluster's devices
-    order: str | tuple[float, ...] = ""  # as in `Plan`; if not a rule: (units,), or (ops,) where ops of a unit differ
+    order: str | tuple[float, ...] = ""  # a rule, or numbers: (units,), or (ops,) where those of a unit differ
 
     def plan(self, problem: Problem) -> Plan:
         """The plan, for its problem. Raises InputError for a problem with another graph or cluster."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from graphs.problem import STEP_TIME
+from graphs.problem import FIFO, STEP_TIME
 
 
 class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
@@ -24,6 +24,8 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     key: str = ""  # hex digits that change with all that the result depends on (`evaluation.identity`)
     budget: int | None = None  # placements that the placer might simulate
     cost_model: str = ""  # what timed the ops (`envs.costs.cost_models.timing`)
+    order: str = FIFO  # under which the plan is run: a rule, or "given"; what is read without one was run so
+    program_seconds: float | None = None  # step time of the same placement in PyTorch's own order
     objective: str = STEP_TIME
     objective_value: float | None = None  # seconds, of an objective other than the step time
     robust_seconds: float | None = None  # of the step, median over noise (`envs.robustness`), if computed

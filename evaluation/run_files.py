@@ -11,7 +11,7 @@ from envs.costs.costs import AUTO, timed
 from evaluation.record import Record
 from graphs.foundation.documents import read_document
 from graphs.load import load_cluster, load_graph
-from graphs.problem import Problem
+from graphs.problem import DEFAULT_ORDER, Problem
 
 
 class Notes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -39,6 +39,7 @@ class ProblemFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     cluster: str  # a preset or a cluster file
     optimizer: str
     cost_model: str = AUTO
+    order: str = DEFAULT_ORDER
 
 
 def load_evaluation(path: Path) -> EvaluationFile:
@@ -51,4 +52,5 @@ def load_problem(path: Path) -> Problem:
     """Build the problem. Raises InputError, naming file and field, if it is damaged or names what does not exist."""
     spec = read_document(path, ProblemFile, version=1, remedy="`placelab finetune` writes one")
     cluster = load_cluster(spec.cluster)
-    return timed(Problem(load_graph(spec.graph, groups=spec.groups), cluster, spec.optimizer), spec.cost_model)
+    graph = load_graph(spec.graph, groups=spec.groups)
+    return timed(Problem(graph, cluster, spec.optimizer, order=spec.order), spec.cost_model)

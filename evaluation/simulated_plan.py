@@ -15,17 +15,18 @@ from rich.text import Text
 from envs.bounds import lower_bound
 from envs.costs.costs import timing
 from envs.objectives import evaluate_objective
+from envs.orders import order_name
 from envs.placer_result import PlacerResult
 from envs.plan import Plan
 from envs.plan_file import load_plan, save_plan
 from envs.robustness import Robustness, robustness
-from envs.simulation.simulator import simulate
+from envs.simulation.simulator import Simulator, simulate
 from envs.timeline import Timeline
 from evaluation.formatting import memory, seconds
 from evaluation.record import Record
 from evaluation.reporting.plan_table import plan_table, robustness_sentence
 from graphs.foundation.errors import DoesNotFitError, InputError
-from graphs.problem import Problem
+from graphs.problem import PROGRAM, Problem, order_spec
 from placers.contract.placer import Placer, as_result
 
 
@@ -40,11 +41,18 @@ class SimulatedPlan:
     robustness: Robustness | None = None  # under noise and without contention, if computed
 
     @classmethod
-    def of(cls, problem: Problem, plan: PlacerResult | Plan | Path | str, search_seconds: float = 0.0) -> SimulatedPlan:
-        """Simulate a plan, or that in a file. Raises InputError if it is not one for this problem."""
+    def of(
+        cls, problem: Problem, plan: PlacerResult | Plan | Path | str, search_seconds: float = 0.0, *, order: str = ""
+    ) -> SimulatedPlan:
+        """Simulate a plan, or that in a file; `order` is a rule in place of the plan's own order, and a note says so.
+
+        Raises InputError if it is not a plan for this problem.
+        """
         if isinstance(plan, Path | str):
             plan = load_plan(Path(plan), problem)
         result = PlacerResult(plan) if isinstance(plan, Plan) else plan
+        if order:
+            result = _reordered(problem, result, order)
         return cls(problem, result, simulate(problem, result.plan), search_seconds)
 
     @classmethod
@@ -61,6 +69,13 @@ class SimulatedPlan:
     def plan(self) -> Plan:
         """What is decided."""
         return self.result.plan
+
+    @cached_property
+    def program_seconds(self) -> float:
+        """The step time of the same placement in PyTorch's own order."""
+        if self.timeline.order == PROGRAM:
+            return self.timeline.step_seconds
+        return float(Simulator(self.problem, order=PROGRAM).seconds(self.plan.per_unit(self.problem)[None])[0])
 
     def with_robustness(self) -> SimulatedPlan:
         """The same, with how the plan fares under small noise of op and transfer times, and without contention."""
@@ -88,6 +103,8 @@ class SimulatedPlan:
             curve=self.result.curve,
             max_load=1e3 * value if value is not None and problem.objective == "max-load" else None,
             cost_model=timing(problem),
+            order=self.timeline.order,
+            program_seconds=self.program_seconds,
             objective=problem.objective,
             objective_value=value,
             robust_seconds=None if found is None else found.median_seconds,
@@ -123,4 +140,13 @@ class SimulatedPlan:
         said = [] if value is None else [f"Its {self.record.objective} is {seconds(value)}."]
         said += [] if self.robustness is None else [robustness_sentence(self.robustness)]
         said += self.record.notes
-        return Group(plan_table(self.timeline, self.record.lower_bound_seconds), *map(Text, said))
+        table = plan_table(self.timeline, self.record.lower_bound_seconds, self.program_seconds)
+        return Group(table, *map(Text, said))
+
+
+def _reordered(problem: Problem, result: PlacerResult, order: str) -> PlacerResult:
+    """A plan under another rule, with a note if it had an order of its own."""
+    own, order = result.plan.order, order_spec(order)
+    notes = [f"Simulated in the order {order}, not in the plan's own, {order_name(problem, own)}."]
+    said = notes if own and own != order else []
+    return replace(result, plan=replace(result.plan, order=order), notes=(*result.notes, *said))

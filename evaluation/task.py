@@ -65,5 +65,5 @@ class Task:
             graph=self.problem.graph.fingerprint,
             cluster=self.problem.cluster.fingerprint,
             devices=tuple(placed.plan.per_unit(self.problem).tolist()),
-            order=placed.plan.order_per_unit(self.problem),
+            order=placed.plan.order_per_unit(self.problem) or self.problem.order,
         )

@@ -19,6 +19,7 @@ OPTIMIZER_BYTES = {"sgd": 2.0, "momentum": 3.0, "adam": 4.0, "none": 1.0}
 STEP_TIME = "step-time"  # the objective that is meant unless another is named
 DEFAULT_ORDER = "longest_path"  # the rule that is meant unless another is named
 FIFO = "fifo"  # the rule of papers: first come, first served
+PROGRAM = "program"  # that of PyTorch, which reports show next to a plan's own
 
 
 def check_optimizer(name: str) -> None:

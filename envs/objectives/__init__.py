@@ -6,7 +6,7 @@ simulator; another objective, or a simulator of one's own, is another evaluator.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -70,12 +70,14 @@ def is_pipelined(problem: Problem) -> bool:
 def evaluate_objective(problem: Problem, plan: Plan) -> float | None:
     """What a problem's objective says of a plan, in seconds; None where that is the step time.
 
-    Raises InputError if the plan is not one for this problem.
+    An objective knows the rule under which a plan is run, but no numbers of its ops. Raises InputError if the plan is
+    not one for this problem.
     """
     if problem.objective == STEP_TIME:
         return None
     plan.check(problem)
-    return float(evaluator_of(problem).seconds(plan.per_unit(problem)[None])[0])
+    order = plan.order if plan.order and isinstance(plan.order, str) else problem.order
+    return float(evaluator_of(replace(problem, order=order)).seconds(plan.per_unit(problem)[None])[0])
 
 
 @dataclass(frozen=True)

@@ -61,9 +61,9 @@ def priorities_of(
     return given
 
 
-def order_name(problem: Problem, order: str | Sequence[float]) -> str:
+def order_name(problem: Problem, order: str | Floats | Ints | Sequence[float]) -> str:
     """How reports name the order of a plan for a problem: the spec of its rule, or `GIVEN`."""
-    return (order or problem.order) if isinstance(order, str) else GIVEN
+    return order_spec(order or problem.order) if isinstance(order, str) else GIVEN
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from envs.costs.costs import Costs, costs_of
-from envs.orders import priorities_of
+from envs.orders import order_name, priorities_of
 from envs.plan import Plan
 from envs.simulation.blueprint import Blueprint, Indices, static_bytes
 from envs.simulation.engine import TENSORS, time_placements
@@ -68,6 +68,7 @@ class Simulator:
     def __init__(self, problem: Problem, *, order: str | Floats | Ints | Sequence[float] = "") -> None:
         self.problem = problem
         self.costs: Costs = costs_of(problem)
+        self.order = order_name(problem, order)
         self.simulations = 0  # how many placements it has timed
         priorities = priorities_of(problem, order, self.costs.op_seconds)
         self._blueprint = Blueprint.of(problem, self.costs.op_seconds, priorities)
@@ -157,7 +158,7 @@ class Simulator:
         finish = start + self._runs[0].tasks["seconds"][:ops]
         return Timeline(
             self.problem, per_op, start, finish, self._transfers(per_op), outcome.step_seconds,
-            outcome.peak_bytes, static, outcome.fits,
+            outcome.peak_bytes, static, outcome.fits, self.order,
         )  # fmt: skip
 
     def _transfers(self, per_op: Ints) -> Transfers:

@@ -38,12 +38,18 @@ if TYPE_CHECKING:
     Changes: TypeAlias = str | Sequence[str]
 
 
-class ProblemOptions(TypedDict, total=False):
-    """What a problem is made with, in addition to a graph and a cluster."""
+class TimingOptions(TypedDict, total=False):
+    """What is placed together, what ops cost, and in which order they run."""
 
     groups: Groups
-    optimizer: str
     cost_model: CostModelLike
+    order: str
+
+
+class ProblemOptions(TimingOptions, total=False):
+    """What a problem is made with, in addition to a graph and a cluster."""
+
+    optimizer: str
 
 
 class CompareOptions(ProblemOptions, total=False):
@@ -68,10 +74,10 @@ CACHE_HELP = "    cache: use what was captured before, where nothing has changed
 GROUPS = 64  # op groups, unless a number is given
 # The least that makes sense, of each whole number.
 LEAST = {"budget": 0, "seed": 0, "simulations": 0, "seeds": 1, "workers": 1, "groups": 1, "repeats": 1}
-OPTIONS = {f"Unpack[{each.__name__}]": each for each in (ProblemOptions, CompareOptions)}
+OPTIONS = {f"Unpack[{each.__name__}]": each for each in (TimingOptions, ProblemOptions, CompareOptions)}
 DEFAULTS: CompareOptions = {
-    "groups": AUTO, "optimizer": AUTO, "cost_model": AUTO, "objective": "step-time", "seeds": 1, "workers": 1,
-    "robust": False, "journal": None, "plans": None,
+    "groups": AUTO, "optimizer": AUTO, "cost_model": AUTO, "order": AUTO, "objective": "step-time", "seeds": 1,
+    "workers": 1, "robust": False, "journal": None, "plans": None,
 }  # fmt: skip
 
 

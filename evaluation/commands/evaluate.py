@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
+from dataclasses import replace as with_order
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 from msgspec.structs import replace
 
-from envs.costs.costs import AUTO, CostModel, timed
+from envs.costs.costs import timed
+from evaluation.commands.arguments import AUTO, tied_into
 from evaluation.commands.load_placer import chosen_placers, classical_placers, finetuned
-from evaluation.commands.problems import check_cost_model, problem_of
+from evaluation.commands.problems import check_cost_model, order_of, problem_of
 from evaluation.compare import check_settings, compare
 from evaluation.comparison import Comparison, short_name
 from evaluation.run_files import EvaluationFile, Notes, ProblemFile
@@ -30,6 +32,7 @@ from training.problem_sets import load_problems
 from training.recipe import load_recipe
 
 if TYPE_CHECKING:
+    from evaluation.commands.arguments import Groups, TimingOptions
     from training.finetune import FineTuned
 
 DEFAULT = "default"  # the released policy
@@ -38,16 +41,15 @@ AS_IN_PAPERS = "metis:default=true"  # the METIS that papers compare with; ours 
 
 
 def evaluate(
-    policy: str | Path = DEFAULT, rivals: Sequence[str | Path | Placer] = (), suite: str = "",
-    groups: int | None = None, *, budget: int = 16, seeds: int = 3, workers: int = 1, journal: Path | None = None,
-    cost_model: CostModel | str = AUTO,
+    policy: str | Path = DEFAULT, rivals: Sequence[str | Path | Placer] = (), suite: str = "", *, budget: int = 16,
+    seeds: int = 3, workers: int = 1, journal: Path | None = None, **options: Unpack[TimingOptions],
 ) -> Comparison:  # fmt: skip
     """Compare a policy, zero-shot, with rivals, as the verb `evaluate` says; the policy also answers unsimulated.
 
     Raises InputError, before a model is captured, for a folder without a policy, or without the recipe where that is
     needed, or that cannot be written to, and for what `compare` refuses.
     """
-    released = str(policy) == DEFAULT
+    released, cost_model = str(policy) == DEFAULT, options.get("cost_model", AUTO)
     folder = default.RELEASED if released else Path(policy)
     learned, greedy = (
         default.build(samples=samples) if released else placer_of(folder, samples=samples) for samples in (0, 1)
@@ -57,7 +59,7 @@ def evaluate(
     check_settings(seeds=range(seeds), workers=workers, journal=journal)
     check_writable(kept)
     check_cost_model(cost_model)
-    problems = _problems(folder, suite, groups)
+    problems = _problems(folder, suite, options.get("groups", AUTO), options.get("order", AUTO))
     if cost_model != AUTO:
         problems = [timed(problem, cost_model) for problem in problems]
     comparison = compare(placers, problems, budget=budget, seeds=range(seeds), workers=workers, journal=journal)
@@ -72,19 +74,20 @@ def evaluate(
     return comparison
 
 
-def _problems(folder: Path, suite: str, groups: int | None) -> list[Problem]:
-    """Those of a suite, or of the test split that the recipe in a policy's folder names."""
+def _problems(folder: Path, suite: str, groups: Groups, order: str) -> list[Problem]:
+    """Those of a suite, or of the test split that the recipe in a policy's folder names, under its order or another."""
     settings = load_recipe(str(folder / "config.toml")).problems
     load_clusters(settings.test_clusters)  # refused here, not after models were captured
-    groups = groups or settings.test_groups
+    count = (None if groups == AUTO else tied_into(groups)) or settings.test_groups
     if suite:
-        return load_suite(suite, groups=groups, optimizer=settings.optimizer)
-    return load_problems(replace(settings, test_groups=groups), "test")
+        rule, made = order_of(order), load_suite(suite, groups=count, optimizer=settings.optimizer)
+        return [with_order(problem, order=rule) for problem in made]
+    return load_problems(replace(settings, test_groups=count, order=order_of(order, settings.order)), "test")
 
 
 def finetune(
     run: Path, graph: str, cluster: str, *, groups: int | None, optimizer: str, simulations: int, seed: int,
-    cost_model: str = AUTO,
+    cost_model: str = AUTO, order: str = AUTO,
 ) -> Comparison:  # fmt: skip
     """Fine-tune the policy of a run on one problem, and compare, as the verb `finetune` says.
 
@@ -97,13 +100,15 @@ def finetune(
     check_settings(seeds=(seed,), workers=1)
     folder = run / "finetune"
     check_writable(run / PLAN, run / PROBLEM, folder / "evaluation.json" if folder.is_dir() else None)
-    problem = problem_of(graph, cluster, groups=groups, optimizer=optimizer, cost_model=cost_model)
+    problem = problem_of(graph, cluster, groups=groups, optimizer=optimizer, cost_model=cost_model, order=order)
     comparison = compare([tuner, start, greedy, *classical_placers()], [problem], budget=simulations, seeds=(seed,))
     if not results:  # such as a policy that diverged; what the others found is no answer to the question
         raise InputError(next(failure.reason for failure in comparison.failures if failure.placer == tuner.name))
     notes = Notes(learned=tuner.name, before=greedy.name)
     _save_tuned(run, folder, results[0], EvaluationFile(notes=notes, records=comparison.records))
-    spec = ProblemFile(graph=graph, groups=groups, cluster=cluster, optimizer=optimizer, cost_model=cost_model)
+    spec = ProblemFile(
+        graph=graph, groups=groups, cluster=cluster, optimizer=optimizer, cost_model=cost_model, order=problem.order
+    )
     write_document(spec, run / PROBLEM)
     SimulatedPlan.of(problem, results[0].result).save(run / PLAN)
     return comparison

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from evaluation.commands.arguments import captures, checked, tied_into
+from evaluation.commands.arguments import AUTO, captures, checked, tied_into
 from graphs.foundation.errors import InputError
 from graphs.foundation.files import check_readable, check_writable
 
@@ -164,6 +164,9 @@ def place(
         optimizer: whose state occupies memory: sgd, momentum or adam; none if weights say what all of it takes.
         cost_model: what ops cost: `roofline`, `roofline:efficiency=typical`, `profiled:file=FILE`, `recorded`; unless
             given, measured times where the graph has them and no FLOPs, and `roofline` otherwise.
+        order: which of the ops that are ready a device runs first, where the placer does not say it for each op:
+            `longest_path`, `program`, which is PyTorch's own order, `fifo`, or `file.py:build`; `longest_path` unless
+            given.
         objective: what to minimise: `step-time`, or `max-load`, the load of the busiest device when samples
             are pipelined.
         robust: report also what the plan takes under small noise of op and transfer times, and without contention.
@@ -206,6 +209,8 @@ def simulate(
         groups: the number of op groups that the plan was made for.
         optimizer: whose state occupies memory, as `place` takes it.
         cost_model: what ops cost, as `place` takes it.
+        order: the rule to simulate the plan under, in place of its own order; without it, the plan's own, and
+            `longest_path` if it has none.
         robust: report noise and contention, as `place` does.
         trace: a file to write for ui.perfetto.dev: ops, transfers and memory over time, `*.json` or `*.json.gz`.
         gantt: a chart to write: `*.png`, `*.svg`, or `*.html` with the memory below it.
@@ -220,7 +225,7 @@ def simulate(
     if isinstance(plan, str | Path):
         check_readable(Path(plan), "`placelab place GRAPH --out FILE` writes a plan")
     problem = problem_of(graph, cluster, **options)
-    placed = SimulatedPlan.of(problem, plan)
+    placed = SimulatedPlan.of(problem, plan, order="" if options["order"] == AUTO else options["order"])
     if trace is not None:
         save_trace(placed.timeline, Path(trace))
     if gantt is not None:

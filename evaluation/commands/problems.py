@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Unpack
 
 from envs.costs.costs import load_cost_model, timed
 from envs.objectives import load_objective
+from envs.orders import load_order
 from evaluation.commands.arguments import AUTO, tied_into
 from graphs.cluster import Cluster
 from graphs.formats.msr import BYTES_PER_SECOND, is_workload
@@ -17,7 +18,7 @@ from graphs.foundation.errors import InputError
 from graphs.grouping import tie_ops
 from graphs.load import load_cluster, load_clusters, load_graph, load_suite, opened_graphs, problem_in_file
 from graphs.op_graph import OpGraph
-from graphs.problem import STEP_TIME, Problem, check_optimizer
+from graphs.problem import DEFAULT_ORDER, STEP_TIME, Problem, check_optimizer
 from graphs.suites import suite_specs
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ def asked_problems(
     groups: Groups = AUTO,
     optimizer: str = AUTO,
     cost_model: CostModelLike = AUTO,
+    order: str = AUTO,
     objective: str = STEP_TIME,
 ) -> Callable[[], list[Problem]]:
     """What makes the problems of a suite, or every graph on every cluster, as `problem_of` does.
@@ -65,6 +67,7 @@ def asked_problems(
         check_optimizer(optimizer)
     load_objective(objective)  # refused here if there is no such objective
     check_cost_model(cost_model)
+    rule = order_of(order)
     found = load_clusters(clusters)
     suite_specs(suite)
     opened = iter(opened_graphs([graph for graph in graphs if not isinstance(graph, tuple)]))
@@ -79,7 +82,7 @@ def asked_problems(
             made = [each for graph, known in pairs for each in _on_clusters(graph, known, found, groups, optimizer)]
         # A workload on its own devices has its times already.
         done = [p if cost_model == AUTO and p.op_seconds is not None else timed(p, cost_model) for p in made]
-        return [replace(problem, objective=objective) for problem in done]
+        return [replace(problem, objective=objective, order=rule) for problem in done]
 
     return problems
 
@@ -104,6 +107,14 @@ def check_cost_model(what: CostModelLike) -> None:
     """Raise InputError for a spec that names no cost model."""
     if what != AUTO:
         load_cost_model(what)
+
+
+def order_of(what: str, otherwise: str = DEFAULT_ORDER) -> str:
+    """The rule that `--order` names, another one for "auto". Raises InputError for a spec that names no rule."""
+    if what == AUTO:
+        return otherwise
+    load_order(what)
+    return what
 
 
 def _on_clusters(

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
         Changes,
         ClusterLike,
         CompareOptions,
-        CostModelLike,
         GraphLike,
         Groups,
         PathLike,
         PlacerLike,
+        TimingOptions,
     )
     from evaluation.commands.listing import Kind, Listing
     from evaluation.comparison import Comparison
@@ -90,6 +90,7 @@ def compare(
         groups: tie the ops into this many groups, as `place` takes it.
         optimizer: whose state occupies memory, as `place` takes it.
         cost_model: what ops cost, as `place` takes it.
+        order: in which order devices run what is ready, as `place` takes it.
         objective: what to minimise, `step-time`, or `max-load`: the load of the busiest device when samples
             are pipelined, in milliseconds.
         seeds: how many seeds to run each placer with.
@@ -113,7 +114,7 @@ def compare(
     check_settings(seeds=seeds, workers=workers, journal=journal, plans=plans)
     asked = asked_problems(
         graphs, clusters, suite=suite, groups=options["groups"], optimizer=options["optimizer"],
-        cost_model=options["cost_model"], objective=options["objective"],
+        cost_model=options["cost_model"], order=options["order"], objective=options["objective"],
     )  # fmt: skip
     chosen = chosen_placers(placers, classical_placers())
     return run(
@@ -164,9 +165,8 @@ def evaluate(
     budget: int = 16,
     seeds: int = 3,
     workers: int = 1,
-    groups: Groups = AUTO,
-    cost_model: CostModelLike = AUTO,
     journal: PathLike | None = None,
+    **options: Unpack[TimingOptions],
 ) -> Comparison:
     """Compare a trained policy, zero-shot on graphs that it never saw, with every placer that needs no training.
 
@@ -182,16 +182,16 @@ def evaluate(
         workers: how many processes to share the work among.
         groups: tie the ops into this many groups; without it, as many as the policy's recipe says.
         cost_model: what ops cost, as `place` takes it.
+        order: in which order devices run what is ready, as `place` takes it; without it, on the policy's own test
+            split, as it was trained.
         journal: a file that keeps each result as it comes; the same command resumes from there.
 
     """
     from evaluation.commands.evaluate import evaluate as run
 
-    count = None if groups == AUTO else tied_into(groups)
     return run(
-        policy, placers, suite, count, budget=budget, seeds=seeds, workers=workers, journal=path_or_none(journal),
-        cost_model=cost_model,
-    )  # fmt: skip
+        policy, placers, suite, budget=budget, seeds=seeds, workers=workers, journal=path_or_none(journal), **options
+    )
 
 
 @captures
@@ -205,6 +205,7 @@ def finetune(
     groups: Groups = AUTO,
     optimizer: str = "adam",
     cost_model: str = AUTO,
+    order: str = AUTO,
     seed: int = 0,
 ) -> Comparison:
     """Fine-tune a trained policy on one problem, and compare it with every placer at the same number of simulations.
@@ -219,6 +220,7 @@ def finetune(
         groups: tie the ops into this many groups, each placed as one; as in training is best.
         optimizer: whose state occupies memory, as `place` takes it.
         cost_model: what ops cost, as `place` takes it; the report times the plan by it, too.
+        order: in which order devices run what is ready, as `place` takes it.
         seed: of everything random.
 
     """
@@ -226,7 +228,7 @@ def finetune(
 
     return finetune_run(
         Path(run), graph, cluster, groups=tied_into(groups), optimizer=optimizer, cost_model=cost_model,
-        simulations=simulations, seed=seed,
+        order=order, simulations=simulations, seed=seed,
     )  # fmt: skip
 
 

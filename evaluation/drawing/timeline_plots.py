@@ -47,9 +47,8 @@ def save_gantt(timeline: Timeline, path: FilePath) -> None:
 
     Raises InputError for another ending.
     """
-    facts = (
-        f"One training step takes {formatting.seconds(timeline.step_seconds)} (cost model: {timing(timeline.problem)})."
-    )
+    held_under = f"order: {timeline.order}; cost model: {timing(timeline.problem)}"
+    facts = f"One training step takes {formatting.seconds(timeline.step_seconds)} ({held_under})."
     if overflow := timeline.overflow():
         facts += f" It does not fit in memory: {overflow}."
     save_figure(

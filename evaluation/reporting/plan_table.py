@@ -9,18 +9,19 @@ from rich.text import Text
 
 from envs.costs.costs import timing
 from envs.gantt import Row
+from envs.orders import GIVEN
 from envs.robustness import Robustness
 from envs.timeline import Timeline
 from evaluation.formatting import memory, numbers, ratio, seconds, share, table
 from evaluation.reporting.step_chart import StepChart
 from graphs.op_graph import Floats
-from graphs.problem import Problem
+from graphs.problem import PROGRAM, Problem
 
 BAR = 10  # characters
 
 
-def plan_table(timeline: Timeline, lower_bound_seconds: float) -> RenderableType:
-    """What a plan asks of each device, what each does when, and what the step takes."""
+def plan_table(timeline: Timeline, lower_bound_seconds: float, program_seconds: float) -> RenderableType:
+    """What a plan asks of each device, what each does when, and what the step takes, also in PyTorch's own order."""
     problem = timeline.problem
     heads = numbers("used / limit", state(problem), "activations at peak", "busy")
     devices = table(problem.name, "device", Column("memory", no_wrap=True), *heads)
@@ -28,7 +29,8 @@ def plan_table(timeline: Timeline, lower_bound_seconds: float) -> RenderableType
         name, used, *others = row
         style = "bold red" if peak > device.memory_bytes else ""
         devices.add_row(name, _bar(peak / max(device.memory_bytes, 1.0)), Text(used, style=style), *others)
-    return Group(devices, StepChart(timeline), *map(Text, plan_sentences(timeline, lower_bound_seconds)))
+    said = plan_sentences(timeline, lower_bound_seconds, program_seconds)
+    return Group(devices, StepChart(timeline), *map(Text, said))
 
 
 def device_rows(timeline: Timeline) -> list[tuple[str, ...]]:
@@ -41,13 +43,14 @@ def device_rows(timeline: Timeline) -> list[tuple[str, ...]]:
     return rows
 
 
-def plan_sentences(timeline: Timeline, lower_bound_seconds: float) -> list[str]:
-    """Step time, its ratio to the lower bound, the busiest link and, if it does not fit, where."""
+def plan_sentences(timeline: Timeline, lower_bound_seconds: float, program_seconds: float) -> list[str]:
+    """Step time, its ratio to the lower bound, its order, the busiest link and, if it does not fit, where."""
     over_bound = timeline.step_seconds / lower_bound_seconds if lower_bound_seconds > 0 else np.nan
     busiest, carries = max(link_shares(timeline).items(), key=lambda item: item[1], default=("", 0.0))
     return [
         f"One step takes {seconds(timeline.step_seconds)}, {ratio(over_bound)} times the lower bound of "
         f"{seconds(lower_bound_seconds)}.",
+        order_sentence(timeline, program_seconds),
         f"The busiest link, {busiest}, carries data {share(carries)} of the time."
         if busiest
         else "Nothing is sent between devices.",
@@ -56,8 +59,27 @@ def plan_sentences(timeline: Timeline, lower_bound_seconds: float) -> list[str]:
     ]
 
 
+def order_sentence(timeline: Timeline, program_seconds: float) -> str:
+    """The order under which a step time holds, and what the same placement takes in PyTorch's own."""
+    if timeline.order == PROGRAM:
+        return "Order: program, PyTorch's own."
+    named = "a number for each op" if timeline.order == GIVEN else timeline.order
+    over = program_seconds / timeline.step_seconds if timeline.step_seconds else np.nan
+    own = f"{seconds(program_seconds)} ({ratio(over)} times)"
+    return f"Order: {named}. In PyTorch's own order, program, the same placement takes {own}."
+
+
 def robustness_sentence(found: Robustness) -> str:
-    """How a plan fares under noise, and without contention."""
+    """How a plan fares under noise, and without contention; and how it would, first come, first served."""
+    said = _robustness(found)
+    if found.by_fifo is None:
+        return said
+    fifo = _robustness(found.by_fifo)
+    taken = seconds(found.by_fifo.step_seconds)
+    return f"{said} First come, first served, the same placement takes {taken}: {fifo[0].lower()}{fifo[1:]}"
+
+
+def _robustness(found: Robustness) -> str:
     median, worst = found.median_seconds / found.step_seconds, found.worst_seconds / found.step_seconds
     return (
         f"With {found.noise:.0%} of noise on every op and transfer it takes {seconds(found.median_seconds)} in the "

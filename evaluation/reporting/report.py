@@ -12,7 +12,6 @@ from markupsafe import Markup
 from envs.bounds import lower_bound
 from envs.plan_file import load_plan
 from envs.robustness import robustness
-from envs.simulation.simulator import simulate
 from evaluation.comparison import Comparison
 from evaluation.drawing.figures import page
 from evaluation.drawing.result_plots import Curve, Metrics, column, comparison_bars, learning_curve
@@ -21,6 +20,7 @@ from evaluation.reporting.findings import findings, tuning_findings
 from evaluation.reporting.plan_table import plan_sentences, robustness_sentence, state
 from evaluation.reporting.sections import Section, Sheet, device_sheet, placer_sheet, problem_sheet
 from evaluation.run_files import EvaluationFile, load_evaluation, load_problem
+from evaluation.simulated_plan import SimulatedPlan
 from graphs.foundation.documents import read_file
 from graphs.foundation.errors import InputError
 from graphs.foundation.files import write_whole
@@ -107,7 +107,7 @@ def _zero_shot(run: Path) -> Section:
     bars = comparison_bars(comparison, highlight=(learned,))
     return Section(
         title,
-        (*said, *comparison.timing, *comparison.notes, *content.notes.remarks),
+        (*said, *comparison.ordering, *comparison.timing, *comparison.notes, *content.notes.remarks),
         ((Markup(bars), caption),),
         placer_sheet(comparison, learned),
         (("Step times on each problem", problem_sheet(comparison)),),
@@ -126,7 +126,8 @@ def _tuning(run: Path) -> Section:
     comparison, learned, before = Comparison(content.records), content.notes.learned, content.notes.before
     said = list(content.notes.remarks)
     if learned in comparison.placers and before in comparison.placers:
-        said = [*tuning_findings(comparison, before, learned), *comparison.timing, *comparison.notes, *said]
+        about = (*comparison.ordering, *comparison.timing, *comparison.notes)
+        said = [*tuning_findings(comparison, before, learned), *about, *said]
     if not is_compared:
         said = ["The tuned policy was not compared with other placers (finetune/evaluation.json is missing)."]
     figures = []
@@ -146,10 +147,12 @@ def _best_plan(run: Path) -> Section:
     try:
         problem = load_problem(problem_file)
         plan = load_plan(plan_file, problem).plan
-        timeline, robust = simulate(problem, plan), robustness(problem, plan)
+        found = SimulatedPlan.of(problem, plan)
+        timeline, robust = found.timeline, robustness(problem, plan)
+        said = [f"{problem.name}.", *plan_sentences(timeline, lower_bound(problem), found.program_seconds)]
     except InputError as error:
         return Section(title, (f"The plan cannot be drawn: {error}.",))
-    said = [f"{problem.name}.", *plan_sentences(timeline, lower_bound(problem)), robustness_sentence(robust)]
+    said.append(robustness_sentence(robust))
     doing = "What each device and, below, each of the busiest links was doing; blank is idle."
     holding = f"Memory held; darker: {state(problem)}; dashed: the limit, if near."
     figures = ((Markup(gantt_chart(timeline)), doing), (Markup(memory_curves(timeline)), holding))

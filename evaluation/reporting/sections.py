@@ -13,8 +13,9 @@ from evaluation.reporting.plan_table import device_rows, state
 
 SUMMARY = (
     "Geometric means of the step time over that of the best placer of each problem, and over the lower bound, "
-    "where the plan fits; less is better. In brackets: 95% intervals, had other problems been drawn. Simulations "
-    "and search time are means per plan."
+    "where the plan fits; less is better. In brackets: 95% intervals, had other problems been drawn. Under program: "
+    "how many times as long the same placements take in PyTorch's own order. Simulations and search time are means per "
+    "plan."
 )
 
 
@@ -50,13 +51,17 @@ def placer_sheet(comparison: Comparison, learned: str, *, single: bool = False) 
             *([formatting.seconds(comparison.step_seconds[0, column])] if single else []),
             formatting.interval(row.over_best),
             formatting.interval(row.over_bound),
+            formatting.seconds(comparison.program_seconds[0, column])
+            if single
+            else formatting.ratio(row.program.value),
             ("yes" if row.fits else "no") if single else f"{row.fits}/{row.problems}",
             f"{row.simulations:,.0f}",
             formatting.seconds(row.search_seconds),
         )
         for row, column in zip(rows, columns, strict=True)
     )
-    heads = ("placer", *(["step"] if single else []), "over best", "over bound", "fits", "simulations", "search")
+    heads = ("placer", *(["step"] if single else []), "over best", "over bound", "program", "fits",
+             "simulations", "search")  # fmt: skip
     placers = [row.placer for row in rows]
     return Sheet(heads, cells, placers.index(learned) if learned in placers else -1, "" if single else SUMMARY)
 

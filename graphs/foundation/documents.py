@@ -124,7 +124,8 @@ def _version(content: object, readable: Sequence[int]) -> int:
     if isinstance(written, bool) or not isinstance(written, int):
         raise InputError(f"version: expected the number {readable[-1]}, got {shortened(written)}")
     if written not in readable:
-        versions = f"version{'s' if len(readable) > 1 else ''} {' and '.join(map(str, readable))}"
+        *others, last = map(str, readable)
+        versions = f"versions {', '.join(others)} and {last}" if others else f"version {last}"
         raise InputError(f"written as version {written}, this placelab reads {versions}")
     return written
 

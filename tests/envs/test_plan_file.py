@@ -1,4 +1,5 @@
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from envs.placer_result import PlacerResult
 from envs.plan import Plan
 from envs.plan_file import load_plan, save_plan
-from envs.simulation.simulator import Simulator
+from envs.simulation.simulator import Simulator, simulate
 from graphs.foundation.errors import InputError
 from graphs.op_graph import OpGraph
 from graphs.problem import Problem
@@ -36,7 +37,7 @@ def saved(problem: Problem, per_unit: list[int], path: Path) -> dict[str, Any]:
 
 
 def written(path: Path, placement: dict[str, str], **more: object) -> Path:
-    content = {"schema": "placelab.plan", "version": 2, "plan": {"placement": placement}}
+    content = {"schema": "placelab.plan", "version": 3, "plan": {"placement": placement}}
     path.write_text(json.dumps(content | more))
     return path
 
@@ -47,8 +48,59 @@ def test_a_saved_plan_is_loaded_as_it_was(tmp_path: Path, names: list[str], data
     problem = named(*names)
     per_unit = data.draw(st.lists(st.integers(0, 2), min_size=len(names), max_size=len(names)))
     saved(problem, per_unit, tmp_path / "a.plan.json")
-    expected = PlacerResult.of_units(problem, per_unit, "by hand", seed=3, simulations=7)
+    expected = PlacerResult.of_units(problem, per_unit, "by hand", seed=3, simulations=7, order=problem.order)
     assert load_plan(tmp_path / "a.plan.json", problem) == expected
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(NAMES, st.data())
+def test_the_order_of_a_plan_survives_bit_for_bit(tmp_path: Path, names: list[str], data: st.DataObject) -> None:
+    """By unit and by op, of tied ops and of others, whatever prefixes they share."""
+    ops = len(names)
+    problem = named(*names, mirror=tuple(data.draw(st.lists(st.integers(-1, ops - 1), min_size=ops, max_size=ops))))
+    units = problem.graph.num_units
+    number = st.floats(allow_nan=False, allow_infinity=False) | st.sampled_from((1.0, 2.0, 0.1))
+    count = data.draw(st.sampled_from((units, ops)))
+    order = data.draw(st.lists(number, min_size=count, max_size=count) | st.sampled_from(("fifo", "program")))
+    plan = Plan.of_units(problem, [0] * units, order=order)
+    path = tmp_path / "a.plan.json"
+    save_plan(PlacerResult(plan), problem, simulate(problem, plan), path)
+    found = load_plan(path, problem).plan
+    assert found == plan
+    if not isinstance(order, str):
+        assert np.array(found.order).tobytes() == np.array(plan.order).tobytes()
+
+
+def test_an_order_is_written_by_module(tmp_path: Path) -> None:
+    """Op x, tied to the first one, has a number of its own."""
+    problem = named("emb/add", "layers.0/mm", "layers.0/add", "x", "y", mirror=(-1, -1, -1, 0, 1))
+    plan = Plan.of([0, 1, 1, 0, 1], order=[1, 2, 2, 5, 2])
+    save_plan(PlacerResult(plan), problem, simulate(problem, plan), tmp_path / "a.plan.json")
+    content = json.loads((tmp_path / "a.plan.json").read_text())
+    assert content["plan"]["order"] == {"emb": 1.0, "layers": 2.0, "x": 5.0}
+
+
+def test_an_order_may_be_written_by_hand(tmp_path: Path) -> None:
+    problem = named("a/x", "a/y", "b", mirror=(-1, -1, 0))
+    path = tmp_path / "a.plan.json"
+
+    def order(said: object) -> object:
+        content = {"schema": "placelab.plan", "version": 3, "plan": {"placement": {"": "gpu:0"}, "order": said}}
+        path.write_text(json.dumps(content))
+        return load_plan(path, problem).plan.order
+
+    assert order({"": 1, "a/y": -2.5}) == (1.0, -2.5, 1.0)
+    assert order({"": 1, "b": 3}) == (1.0, 1.0, 3.0)
+    assert order("longest-path") == "longest-path"
+    for wrong, sentence in (
+        ("longestpath", "unknown order 'longestpath'; did you mean 'longest_path'"),
+        ({"a": 1, "c": 2}, "order: unknown op or module 'c'"),
+        ({"a/x": 1}, "no entry covers op 'a/y'"),
+        ({"": "gpu:0"}, "expected float, got str"),
+        ([1, 2, 3], "order"),
+    ):
+        with pytest.raises(InputError, match=r"a\.plan\.json: .*" + re.escape(sentence)):
+            order(wrong)
 
 
 def test_a_plan_is_written_by_module(tmp_path: Path) -> None:
@@ -123,8 +175,8 @@ def test_what_is_not_a_plan_is_refused(tmp_path: Path) -> None:
         load_plan(path, problem)
     with pytest.raises(InputError, match="unknown field colour"):
         load_plan(written(path, {"": "gpu:0"}, colour="red"), problem)
-    with pytest.raises(InputError, match="version 3, this placelab reads versions 1 and 2"):
-        load_plan(written(path, {"": "gpu:0"}, version=3), problem)
+    with pytest.raises(InputError, match="version 4, this placelab reads versions 1, 2 and 3"):
+        load_plan(written(path, {"": "gpu:0"}, version=4), problem)
     with pytest.raises(InputError, match=r"a\.plan\.json: this is a file of 'placelab\.graph'"):
         load_plan(written(path, {"": "gpu:0"}, schema="placelab.graph"), problem)
     for text in ("{", "[]", "\xff"):
@@ -148,7 +200,7 @@ def test_the_file_format_stays_as_it_is(tmp_path: Path) -> None:
         (tmp_path / "a.plan.json").read_text()
         == f"""{{
   "schema": "placelab.plan",
-  "version": 2,
+  "version": 3,
   "graph": {{
     "name": "toy",
     "fingerprint": "{problem.graph.fingerprint}"
@@ -161,7 +213,8 @@ def test_the_file_format_stays_as_it_is(tmp_path: Path) -> None:
     "placement": {{
       "a": "gpu:0",
       "b": "gpu:1"
-    }}
+    }},
+    "order": "longest_path"
   }},
   "found": {{
     "placer": "by hand",
@@ -180,14 +233,22 @@ def test_the_file_format_stays_as_it_is(tmp_path: Path) -> None:
     )
 
 
-def test_a_file_of_the_first_version_is_read(tmp_path: Path) -> None:
+def test_a_file_of_an_earlier_version_runs_as_it_was_predicted(tmp_path: Path) -> None:
+    """First come, first served: there was no other order."""
     path, problem = tmp_path / "a.plan.json", Problem(toy_graph([1, 2], [(0, 1)]), toy_cluster(2))
     saved(problem, [0, 1], path)
     content = json.loads(path.read_text())
     decision, found = content.pop("plan"), content.pop("found")
+    expected = PlacerResult.of_units(problem, [0, 1], "by hand", seed=3, simulations=7, order="fifo")
+    path.write_text(json.dumps(content | {"plan": decision, "found": found, "version": 2}))
+    with pytest.raises(InputError, match="unknown field order"):
+        load_plan(path, problem)
+    del decision["order"]
+    path.write_text(json.dumps(content | {"plan": decision, "found": found, "version": 2}))
+    assert load_plan(path, problem) == expected
     first = content | decision | found | {"version": 1}
     path.write_text(json.dumps(first))
-    assert load_plan(path, problem) == PlacerResult.of_units(problem, [0, 1], "by hand", seed=3, simulations=7)
+    assert load_plan(path, problem) == expected
     path.write_text(json.dumps(first | {"placement": {"": 1}}))
     with pytest.raises(InputError, match=r"placement\[\.\.\.\]: expected str, got int"):
         load_plan(path, problem)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -19,11 +21,14 @@ from tests.oracle.toys import random_graph, toy_cluster, toy_graph
 @given(cases())
 def test_without_noise_every_draw_is_the_simulated_step(case: Case) -> None:
     problem = Problem(case.problem.graph, case.problem.cluster, op_seconds=case.op_seconds)
-    plan = Plan.of_units(problem, case.placements[0])
+    plan = Plan.of(case.per_op(0), order=case.order)
     found = robustness(problem, plan, noise=0.0, draws=2)
     assert found.step_seconds == found.median_seconds == found.worst_seconds
     assert found.step_seconds == simulate(problem, plan).step_seconds
     assert found.step_seconds >= found.free_seconds or problem.graph.num_units > 2  # with more, order may help
+    by_fifo = robustness(problem, replace(plan, order="fifo"), noise=0.0, draws=2)
+    assert by_fifo.by_fifo is None
+    assert found.by_fifo == (None if plan.order == "fifo" else by_fifo)
 
 
 def test_each_op_and_each_transfer_has_a_factor_of_its_own() -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -149,6 +150,7 @@ def test_plans_are_kept_by_units_and_written_where_asked_for(tmp_path: Path) -> 
         problem = PROBLEM if entry.cluster == PROBLEM.cluster.fingerprint else other
         assert len(entry.devices) == problem.graph.num_units
         assert simulate(problem, entry.plan(problem)).step_seconds == entry.record.step_seconds
+        assert entry.plan(problem).order == problem.order
     with pytest.raises(InputError, match=r"the plan of .* is none for 'easy@toy2'"):
         kept[0].plan(Problem(toy_graph([1], [], name="easy"), toy_cluster(2)))
     found = compare([Alternating(), Alternating(odd, 3)], [PROBLEM, other], seeds=[0, 1], journal=journal,
@@ -159,6 +161,32 @@ def test_plans_are_kept_by_units_and_written_where_asked_for(tmp_path: Path) -> 
     for path in written:
         problem = PROBLEM if f'"{PROBLEM.cluster.fingerprint}"' in path.read_text() else other
         assert load_plan(path, problem).placer in ("alternating", odd)
+
+
+class Ordered:
+    """All on the first device, in an order of its own: by unit, or by op."""
+
+    def __init__(self, numbers: list[float]) -> None:
+        self.name, self.numbers = f"ordered{len(numbers)}", numbers
+
+    def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> PlacerResult:
+        zeros = [0] * problem.graph.num_units
+        return PlacerResult.of_units(problem, zeros, self.name, seed, order=self.numbers)
+
+
+def test_the_order_of_a_plan_is_kept(tmp_path: Path) -> None:
+    problem = replace(PROBLEM, graph=replace(toy_graph([1, 2, 3], []), group=np.array([0, -1, 0])))
+    placers = [Ordered([2.5, 0.1]), Ordered([1.0, 2.0, 3.0])]
+    compare(placers, [problem], journal=tmp_path / "j.jsonl", plans=tmp_path / "plans", quiet=True)
+    by_unit, by_op = plans(tmp_path / "j.jsonl")
+    assert by_unit.order == (2.5, 0.1)
+    assert by_unit.plan(problem).order == (2.5, 0.1, 2.5)
+    assert by_op.plan(problem).order == (1.0, 2.0, 3.0)
+    assert {load_plan(path, problem).plan.order for path in (tmp_path / "plans").iterdir()} == {
+        entry.plan(problem).order for entry in (by_unit, by_op)
+    }
+    with pytest.raises(InputError, match="is damaged: its order is for other ops"):
+        msgspec.structs.replace(by_unit, order=(1.0,)).plan(problem)
 
 
 def test_a_journal_of_many_ops_in_few_groups_is_small(tmp_path: Path) -> None:

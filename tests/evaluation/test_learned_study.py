@@ -225,7 +225,7 @@ def tiny(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[str, str
     release(monkeypatch, tmp_path)
     problems = [Problem(random_graph(6 + i, i), toy_cluster(2, memory=1e4)) for i in range(2)]
     named = {problem.name: partial(_given, problem) for problem in problems}
-    monkeypatch.setattr(learned, "suite_problems", lambda suite, groups: named)
+    monkeypatch.setattr(learned, "suite_problems", lambda suite, groups, order: named)
     noted: list[tuple[str, str, int]] = []
     do = Task.do
 

@@ -27,7 +27,7 @@ def test_a_single_problem_is_a_row_per_placer() -> None:
     assert "large@two" in text
     assert "over best" in text
     rows = [line.split() for line in text.splitlines()]
-    assert next(row for row in rows if row[:1] == ["annealing"])[1:4] == ["1.50", "s", "1.00"]
+    assert next(row for row in rows if row[:1] == ["annealing"])[1:5] == ["1.50", "s", "-", "1.00"]
     assert "no" in next(row for row in rows if row[:1] == ["metis"])
 
 
@@ -61,9 +61,9 @@ def test_a_robust_comparison_ranks_by_the_median_under_noise() -> None:
     comparison = Comparison(robust)
     assert [row.placer for row in comparison.summary()] == ["annealing", "metis", "gdp:checkpoint=runs/demo"]
     lines = [line.split() for line in to_text(comparison).splitlines()]
-    assert next(line for line in lines if line[:1] == ["placer"])[1:5] == ["step", "median", "worst", "free"]
+    assert next(line for line in lines if line[:1] == ["placer"])[1:6] == ["step", "program", "median", "worst", "free"]
     row = next(line for line in lines if line[:1] == ["annealing"])
-    assert row[1:10] == ["2.50", "s", "2.60", "s", "9.00", "s", "1.50", "s", "1.00"]
+    assert row[1:11] == ["2.50", "s", "-", "2.60", "s", "9.00", "s", "1.50", "s", "1.00"]
     two = tuple(msgspec.structs.replace(one, problem="other@two") for one in robust)
     assert "Median step time under noise, less is better" in to_text(Comparison((*robust, *two)))
 
@@ -80,13 +80,36 @@ def test_another_objective_ranks_and_has_its_column() -> None:
 def test_a_plan_shows_memory_load_and_links(four_ops_two_devices: Toy) -> None:
     toy = four_ops_two_devices
     timeline = Simulator(toy.problem).timeline(toy.best_placement)
-    text = to_text(plan_table(timeline, 6.0))
+    text = to_text(plan_table(timeline, 6.0, 7.5))
     assert "gpu:0" in text
     assert "/ 100 B" in text
     assert "One step takes 6.00 s, 1.00 times the lower bound of 6.00 s." in text
     assert "busiest link" in text
     assert "Cost model: roofline." in text
+    own = "Order: longest_path. In PyTorch's own order, program, the same placement takes 7.50 s (1.25 times)."
+    assert own in " ".join(text.split())
     assert "does not fit" not in text
+    given = Simulator(toy.problem, order=[0, 1, 2, 3]).timeline(toy.best_placement)
+    assert "Order: a number for each op." in to_text(plan_table(given, 6.0, 7.5))
+    program = Simulator(toy.problem, order="program").timeline(toy.best_placement)
+    assert "Order: program, PyTorch's own." in to_text(plan_table(program, 6.0, 6.0))
+
+
+def test_a_comparison_says_under_which_orders_its_step_times_hold() -> None:
+    assert "Order: fifo." in to_text(Comparison(SOME)), "what an earlier file holds was run so"
+    assert "PyTorch" not in " ".join(Comparison(SOME).ordering)
+    ordered = [
+        msgspec.structs.replace(
+            one, order="given" if one.placer == "annealing" else "longest_path", program_seconds=1.5 * one.step_seconds
+        )
+        for one in SOME
+    ]
+    comparison = Comparison(tuple(ordered))
+    assert "Orders: longest_path (gdp, metis); given (annealing)." in to_text(comparison)
+    assert [row.program.value for row in comparison.summary()] == pytest.approx([1.5] * 3)
+    single = to_text(Comparison(tuple(ordered[:3])))
+    row = next(line.split() for line in single.splitlines() if line.split()[:1] == ["annealing"])
+    assert row[1:5] == ["2.50", "s", "3.75", "s"]
 
 
 def test_a_chart_shows_when_each_device_works(four_ops_two_devices: Toy) -> None:
@@ -103,7 +126,7 @@ def test_a_chart_shows_when_each_device_works(four_ops_two_devices: Toy) -> None
 
 def test_a_plan_on_one_device_sends_nothing_and_may_not_fit() -> None:
     problem = Problem(toy_graph([1, 1], [(0, 1)], output_bytes=[8, 8]), toy_cluster(2, memory=10))
-    text = to_text(plan_table(Simulator(problem).timeline([0, 0]), 1.0))
+    text = to_text(plan_table(Simulator(problem).timeline([0, 0]), 1.0, 2.0))
     assert "Nothing is sent between devices." in text
     assert "does not fit: gpu:0 needs 16 bytes of its 10 bytes" in " ".join(text.split())
 

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +98,9 @@ def test_a_module_with_its_inputs_is_a_graph() -> None:
         ({"cost_model": "rooflin"}, "unknown cost model 'rooflin'"),
         ({"optimizer": "adamw"}, "unknown optimizer 'adamw'"),
         ({"objective": "tim"}, "unknown objective 'tim'"),
+        ({"order": "longest"}, "unknown order 'longest'; did you mean 'longest_path'"),
+        ({"order": "mine.py:build"}, "mine.py"),
+        ({"order": 3}, "order: expected text, got 3"),
         ({"out": 3}, "out: expected a file"),
         ({"out": ""}, "out: expected a file"),
         ({"out": "x.txt"}, "must end in .plan.json"),
@@ -162,7 +166,33 @@ def test_a_plan_is_also_timed_under_noise_and_without_contention(graph: Path, tm
     again = placelab.simulate(graph, plan, cluster="p100x2", robust=True)
     assert again.robustness == found
     assert "at worst" in to_text(again)
+    assert "First come, first served, the same placement takes" in " ".join(to_text(again).split())
     assert "at worst" not in to_text(placelab.simulate(graph, plan, cluster="p100x2"))
+
+
+def test_an_order_is_the_problems_the_plans_or_that_of_the_command(tmp_path: Path) -> None:
+    graph, plan = tmp_path / "long.graph.json", tmp_path / "a.plan.json"
+    ops = random_graph(40, seed=1)
+    save_graph(replace(ops, flops=1e10 * ops.flops), graph)
+    given: dict[str, Any] = {"cluster": "p100x2", "groups": None}
+    steps = {}
+    for order in ("fifo", "program", "longest_path"):
+        placed = placelab.place(graph, placer="round_robin", order=order, out=plan, **given)
+        steps[order] = placed.timeline.step_seconds
+        assert placed.problem.order == order
+        assert placelab.simulate(graph, plan, **given).timeline.step_seconds == steps[order], "the plan's own"
+    assert len(set(steps.values())) > 1
+    again = placelab.simulate(graph, plan, order="fifo", **given)
+    assert again.timeline.step_seconds == steps["fifo"]
+    assert "Simulated in the order fifo, not in the plan's own, longest_path." in to_text(again)
+    assert "not in the plan's own" not in to_text(placelab.simulate(graph, plan, order="longest-path", **given))
+    numbers = Plan.of(again.plan.placement, order=np.arange(40))
+    assert "not in the plan's own, given." in to_text(placelab.simulate(graph, numbers, order="fifo", **given))
+    assert placed.record.order == "longest_path"
+    assert placed.to_json()["program_seconds"] == steps["program"]
+    assert "Order: longest_path. In PyTorch's own order, program," in to_text(placed)
+    by_fifo = placelab.compare([graph], clusters="p100x2", groups=None, placers="round_robin", order="fifo")
+    assert by_fifo.records[0].step_seconds == steps["fifo"]
 
 
 def test_a_report_says_what_timed_it_and_what_the_objective_says(graph: Path) -> None:

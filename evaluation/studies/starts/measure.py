@@ -11,14 +11,15 @@ from typing import TypeVar
 import msgspec
 import numpy as np
 
-from envs.objectives import evaluator_of
+from envs.objectives import evaluate_objective, evaluator_of
+from envs.plan import Plan
+from envs.simulation.simulator import simulate
 from evaluation.studies.pieces import PIECES, SavedJob
 from evaluation.studies.problems import Problems, captured, suite_problems, tied
 from evaluation.studies.released.parts import GROUPS, profile_problems
 from graphs.foundation import by_name
 from graphs.foundation.errors import DoesNotFitError, InputError
 from graphs.load import load_cluster
-from graphs.op_graph import Ints
 from graphs.problem import STEP_TIME, Problem
 from graphs.splits import split
 from placers.contract.placer import Placer, as_result
@@ -83,13 +84,13 @@ def measured(build: Callable[[], Problem], kind: str, repeats: int) -> Measured:
     for spec in CANDIDATES:
         placer: Placer = by_name.build("placers", spec)
         try:
-            found, seconds = _least(partial(_placement, placer, problem), repeats)
+            plan, seconds = _least(partial(_plan, placer, problem), repeats)
         except (InputError, DoesNotFitError) as error:
             trials.append(Trial(placer.name, 0.0, 0.0, fits=False, error=str(error)))
             continue
-        outcomes = evaluator.run_batch(found[None])
-        trials.append(Trial(placer.name, seconds, float(outcomes.step_seconds[0]), bool(outcomes.fits[0])))
-        placements.append(found)
+        timeline, value = simulate(problem, plan), evaluate_objective(problem, plan)
+        trials.append(Trial(placer.name, seconds, timeline.step_seconds if value is None else value, timeline.fits))
+        placements.append(plan.per_unit(problem))
     together = np.array(placements)
     return Measured(
         problem=problem.name, kind=kind, ops=len(problem.graph), units=problem.graph.num_units,
@@ -98,10 +99,9 @@ def measured(build: Callable[[], Problem], kind: str, repeats: int) -> Measured:
     )  # fmt: skip
 
 
-def _placement(placer: Placer, problem: Problem) -> Ints:
-    """(units,) what the placer finds at the beginning of a search."""
-    result = as_result(placer.place(problem, seed=0, budget=own_simulations(BUDGET)), placer.name, 0)
-    return result.plan.per_unit(problem)
+def _plan(placer: Placer, problem: Problem) -> Plan:
+    """What the placer finds at the beginning of a search."""
+    return as_result(placer.place(problem, seed=0, budget=own_simulations(BUDGET)), placer.name, 0).plan
 
 
 def _problems(kind: str, data: Path | None) -> Problems:
