@@ -53,11 +53,12 @@ rivals: setup  ## every placer on GDP's and Placeto's problems, 20,000 simulatio
 learned: setup  ## GDP, HDP, ColocRL, Placeto and the released policy on the same, learning on each: an hour; resumes if stopped
 	$(BIN)/python -m evaluation.studies.learned --out runs/studies/learned --budget 1000 --seeds 3 --workers 2
 
-study: setup  ## the released policy and all others, what decides, generalisation, luck of training: hours; resumes if stopped
+study: setup  ## the released policy and all others, what decides, order, generalisation, luck of training: hours; resumes if stopped
 	$(BIN)/python -m evaluation.studies.released --out runs/studies/released --workers 2 $(PROFILES)
 	$(BIN)/python -m evaluation.studies.decides --out runs/studies/decides --seeds 3
 	$(BIN)/python -m evaluation.studies.placeto_generalisation --out runs/studies/placeto
 	$(BIN)/python -m evaluation.studies.optimal_orders --out runs/studies/optimal_orders
+	$(BIN)/python -m evaluation.studies.order --out runs/studies/order --workers 2
 	$(BIN)/python -m evaluation.studies.starts --out runs/studies/starts $(PROFILES)
 	$(BIN)/python -m evaluation.studies.grain --out runs/studies/grain
 	$(BIN)/python -m evaluation.studies.trainings --out runs/studies/trainings --seeds 3 --workers 2 $(PROFILES)

@@ -15,7 +15,7 @@ from envs.orders import order_name
 from envs.plan import Plan
 from envs.simulation.simulator import SINGLE, Simulator
 from graphs.foundation.errors import InputError
-from graphs.op_graph import Floats
+from graphs.op_graph import Floats, Ints
 from graphs.problem import FIFO, Problem
 
 NOISE = 0.02
@@ -46,21 +46,30 @@ def robustness(problem: Problem, plan: Plan, *, noise: float = NOISE, draws: int
     if not (0 <= noise < np.inf and draws >= 1):
         raise InputError(f"expected noise >= 0 and at least one draw, got a noise of {noise} and {draws} draws")
     plan.check_single(problem, SINGLE)
-    of_ops, of_outputs = len(problem.graph), len(problem.graph.moved_bytes)
-    factors = np.exp(noise * np.random.default_rng(seed).standard_normal((draws, of_ops + of_outputs)))
-    found = _under(problem, plan, noise, factors)
+    found = _under(problem, plan, noise, draws, seed)
     if order_name(problem, plan.order) == FIFO:
         return found
-    return replace(found, by_fifo=_under(problem, replace(plan, order=FIFO), noise, factors))
+    return replace(found, by_fifo=_under(problem, replace(plan, order=FIFO), noise, draws, seed))
 
 
-def _under(problem: Problem, plan: Plan, noise: float, factors: Floats) -> Robustness:
-    """What a plan takes, (draws, ops + messages) factors being drawn."""
+def noisy_steps(simulator: Simulator, placement: Ints, *, noise: float, draws: int, seed: int = 0) -> Floats:
+    """(draws,) seconds of a step of one placement, (units,), under noise as `robustness` has it.
+
+    Plans for one problem meet the same factors. Noise far below all differences of times breaks ties at random.
+    """
+    rng = np.random.default_rng(seed)
+    graph = simulator.problem.graph
+    of_ops, of_outputs = len(graph), len(graph.moved_bytes)
+    factors = np.exp(noise * rng.standard_normal((draws, of_ops + of_outputs)))
+    return simulator.noisy_seconds(placement, factors[:, :of_ops], factors[:, of_ops:])
+
+
+def _under(problem: Problem, plan: Plan, noise: float, draws: int, seed: int) -> Robustness:
+    """What a plan takes under its own order."""
     simulator = Simulator(problem, order=plan.order)
     placement = plan.per_unit(problem)
     free = replace(problem, cluster=problem.cluster.with_free_links(), op_seconds=simulator.costs.op_seconds)
     freed = Simulator(free, order=plan.order)
     step_seconds, free_seconds = (float(one.seconds(placement[None])[0]) for one in (simulator, freed))
-    ops = len(problem.graph)
-    noisy = simulator.noisy_seconds(placement, factors[:, :ops], factors[:, ops:])
-    return Robustness(step_seconds, float(np.median(noisy)), float(noisy.max()), free_seconds, noise, len(factors))
+    noisy = noisy_steps(simulator, placement, noise=noise, draws=draws, seed=seed)
+    return Robustness(step_seconds, float(np.median(noisy)), float(noisy.max()), free_seconds, noise, draws)
