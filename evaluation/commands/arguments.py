@@ -71,7 +71,7 @@ CacheAction: TypeAlias = Literal["show", "clear"]
 
 AUTO: Literal["auto"] = "auto"
 CACHE_HELP = "    cache: use what was captured before, where nothing has changed since; `--no-cache` captures again.\n"
-GROUPS = 64  # op groups, unless a number is given
+GROUPS = 256  # op groups, unless a number is given; a search ends with as many, but begins with 16
 # The least that makes sense, of each whole number.
 LEAST = {"budget": 0, "seed": 0, "simulations": 0, "seeds": 1, "workers": 1, "groups": 1, "repeats": 1}
 OPTIONS = {f"Unpack[{each.__name__}]": each for each in (TimingOptions, ProblemOptions, CompareOptions)}

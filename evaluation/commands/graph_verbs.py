@@ -159,7 +159,7 @@ def place(
             the run folder of a trained one, or `file.py:build`; without it, the policy that comes with placelab, and a
             search from where that puts the ops.
         budget: how many placements the placer may simulate; with 0, the policy's own placement is the result.
-        groups: tie the ops into this many groups, each placed as one; `none` places every op by itself. 64 unless
+        groups: tie the ops into this many groups, each placed as one; `none` places every op by itself. 256 unless
             given, and none for a workload on the devices of its own file.
         optimizer: whose state occupies memory: sgd, momentum or adam; none if weights say what all of it takes.
         cost_model: what ops cost: `roofline`, `roofline:efficiency=typical`, `profiled:file=FILE`, `recorded`; unless
