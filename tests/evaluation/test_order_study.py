@@ -223,7 +223,7 @@ def test_plans_made_under_fifo_are_run_under_every_rule(monkeypatch: pytest.Monk
 def test_a_whole_study_of_tiny_problems(tmp_path: Path) -> None:
     again = partial(study, suites="placeto", budgets="20", out=tmp_path / "out")
     text = again().read_text()
-    assert "python -m evaluation.studies.order --suites placeto --budgets 20 --groups 64 --seeds 1" in text
+    assert "python -m evaluation.studies.order --suites placeto --budgets 20 --groups 256 --seeds 1" in text
     assert all(f"| `{placer}` |" in text for placer in CHEAP)
     assert "| 20 | all (2) |" in text
     done = {file: file.stat().st_mtime_ns for file in (tmp_path / "out").glob("*/pieces/*.json")}

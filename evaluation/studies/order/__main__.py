@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from evaluation.commands.arguments import GROUPS
 from evaluation.studies.command import command_of, names_in, run
 from evaluation.studies.comparisons import check_policy
 from evaluation.studies.order.cases import (
@@ -33,7 +34,6 @@ from evaluation.studies.order.rules import Ordered
 from evaluation.studies.order.search_findings import DefaultFindings, SearchFindings
 from evaluation.studies.order.searches import Searched
 from evaluation.studies.pieces import keep_size, load_pieces, load_size, pieces_done
-from evaluation.studies.released.parts import GROUPS
 from graphs.foundation.errors import InputError
 from graphs.suites import SUITES
 
@@ -56,7 +56,7 @@ def study(
         parts: rules, searches, default, with commas between them; "" to write the document from what is done.
         suites: the suites of problems; the rules are also measured on `curves`, which has problems of every family.
         budgets: numbers of simulations of the searches.
-        groups: op groups of the problems, but for the default of `place`, which has its own.
+        groups: op groups of the problems; the default of `place` and the earlier one have their own.
         seeds: how many seeds to run each search with; the intervals are over seeds and problems.
         most: at most so many problems of each family in a suite, 1 for a quick look; with 5,000 simulations or more
             at most two.

@@ -22,7 +22,7 @@ from graphs.op_graph import OpGraph
 from graphs.problem import FIFO, Problem
 
 NOW, EARLIER = "now", "earlier"
-EARLIER_PLACER, EARLIER_GROUPS = "annealing:policy=default,order=false", 64
+EARLIER_PLACER, EARLIER_GROUPS = "annealing:policy=default,order=false,levels=false", 64
 WARM_UP = (
     "layered:seed=0",
     "p100:devices=2",
