@@ -156,25 +156,27 @@ class PlainAnnealing:
         while self.simulations < (self._budget if until is None else until):
             placement, priorities, ceiling = self.placement, self.priorities, self.energy
             progress = self.simulations / self._budget
-            if order_moves is not None and self._generator.random() < reorder * progress**3:
+            moves_order = order_moves is not None and self._generator.random() < reorder * progress**3
+            if order_moves is not None and moves_order:
                 priorities = order_moves.propose(priorities)
             else:
                 placement = self._moves.propose(placement, progress)
             if hot > 0:
                 ceiling += hot * (cold / hot) ** progress * self._generator.exponential()
             self.simulations += 1
-            found = self._energy(placement, priorities, ceiling)
+            found = self._energy(placement, priorities, ceiling, same=self.energy if moves_order else np.inf)
             self.in_vain = 0 if found < self.energy else self.in_vain + 1
             if found <= ceiling:
                 self.placement, self.priorities, self.energy = placement, priorities, found
 
-    def _energy(self, placement: Ints, priorities: Floats, ceiling: float = np.inf) -> float:
-        """Infinite if seconds alone are above a ceiling."""
+    def _energy(self, placement: Ints, priorities: Floats, ceiling: float = np.inf, same: float = np.inf) -> float:
+        """Infinite if seconds alone are above a ceiling, or as many as those of an energy."""
         evaluator, ordered = self._evaluator, len(priorities) > 0
         if ordered:
             evaluator = Simulator(self._evaluator.problem, order=priorities)
         outcome = evaluator.run_batch(placement[None]).of(0)
-        if np.log(max(outcome.step_seconds, 1e-30)) > ceiling:
+        by_seconds = np.log(max(outcome.step_seconds, 1e-30))
+        if by_seconds > ceiling or by_seconds == same:
             return np.inf
         ratio = np.maximum(outcome.peak_bytes, 1.0) / np.maximum(self._evaluator.problem.cluster.memory_bytes, 1.0)
         overflow = float(np.log(np.maximum(ratio, 1.0)).sum())
