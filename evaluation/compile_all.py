@@ -14,7 +14,8 @@ from graphs.foundation import by_name
 from graphs.op_graph import OpGraph
 from graphs.problem import Problem
 
-PLACERS = ("default", "annealing:policy=default", "heft", "max_load_dp")  # they call all compiled functions of placers
+# they call all compiled functions of placers
+PLACERS = ("default", "annealing:policy=default", "genetic", "heft", "max_load_dp")
 
 
 def compile_all() -> None:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from envs.simulation.blueprint import Records
-from envs.simulation.compiled import compiled_with_generator, inlined
+from envs.simulation.compiled import inlined, subroutine
 from graphs.op_graph import Floats, Ints, OpGraph, Phase
 from graphs.problem import Problem
 
@@ -46,7 +46,7 @@ class OrderTables(NamedTuple):
         )  # fmt: skip
 
 
-@compiled_with_generator
+@subroutine
 def move_order(tables: OrderTables, ops: Records, generator: np.random.Generator) -> int:
     """Change priorities of ops at random, all by the same; returns how many ops changed.
 

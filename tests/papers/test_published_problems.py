@@ -47,7 +47,7 @@ def test_five_placers_with_default_flags(file: str) -> None:
 @pytest.mark.parametrize("file", FILES or [""])
 def test_groups_asked_for_are_groups_made(file: str) -> None:
     whole = load_graph(str(DATA / file))
-    problem = problem_of(str(DATA / file), "p100x4")
+    problem = problem_of(str(DATA / file), "p100x4", groups=GROUPS)
     assert problem.graph.num_units == min(GROUPS, whole.num_units)
 
 

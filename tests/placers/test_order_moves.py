@@ -39,7 +39,7 @@ def test_a_move_shifts_ops_of_one_unit_and_is_taken_back(data: some.DataObject, 
     records["priority"] = first
     for _ in range(20):
         before = records["priority"].copy()
-        count = move_order(tables, records, generator)
+        count = move_order(tables, records.view(np.recarray), generator)
         changed = tables.changed[:count]
         assert len(set(changed.tolist())) == count > 0
         assert len(set(problem.graph.units[changed].tolist())) == 1
