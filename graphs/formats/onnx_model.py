@@ -109,14 +109,21 @@ def _written_out(model: ModelProto) -> int:
 
 
 def _inferred(model: ModelProto) -> GraphProto:
-    for node in model.graph.node:
-        for attribute in node.attribute:
-            if attribute.name == "equation" and not _EQUATION.fullmatch(attribute.s):  # ONNX would not terminate
-                raise InputError(f"node {_described(node)}: {attribute.s!r} is no equation of Einsum")
+    _refuse_what_ends_the_process(model)
     try:
         return shape_inference.infer_shapes(model, strict_mode=True, data_prop=True).graph
     except Exception as error:  # whatever the operators' inference raises
         raise InputError(f"the sizes of its tensors do not fit together: {_first_line(error)}") from error
+
+
+def _refuse_what_ends_the_process(model: ModelProto) -> None:
+    """Raise InputError for nodes of damaged files at which ONNX's inference would not return."""
+    for node in model.graph.node:
+        for attribute in node.attribute:
+            if attribute.name == "equation" and not _EQUATION.fullmatch(attribute.s):  # it would not terminate
+                raise InputError(f"node {_described(node)}: {attribute.s!r} is no equation of Einsum")
+            if attribute.name == "num_outputs" and attribute.i != len(node.output):  # it would abort
+                raise InputError(f"node {_described(node)} has {len(node.output)} outputs, and says {attribute.i}")
 
 
 def _first_line(error: Exception) -> str:

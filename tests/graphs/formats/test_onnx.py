@@ -372,6 +372,13 @@ def test_a_file_that_is_not_there_or_damaged_and_a_package_that_is_missing(
             use()
 
 
+@pytest.mark.parametrize("outputs", [1, 3])
+def test_a_split_that_says_another_number_of_outputs_is_refused(tmp_path: Path, outputs: int) -> None:
+    written(tmp_path, "float[2,4] x", f"l, r = Split <num_outputs = {outputs}> (x)", "float[1,4] l")
+    with pytest.raises(InputError, match=f"has 2 outputs, and says {outputs}"):
+        load_onnx(tmp_path / "m.onnx")
+
+
 @settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.data(), st.booleans())
 def test_a_damaged_file_gives_one_sentence(tmp_path: Path, data: st.DataObject, own: bool) -> None:
