@@ -162,8 +162,5 @@ class OwnCostModel(by_name.OwnExtension[CostModel]):
 
 def checked(spec: str, built: Any) -> CostModel:
     """What `build` of a user's file or of another package returned. Raises InputError for what is no cost model."""
-    if not callable(getattr(built, "costs", None)):
-        raise InputError(f"{spec!r}: expected a cost model, with a method `costs`, got {type(built).__name__}")
-    own = by_name.own(spec)
-    model: CostModel = OwnCostModel(spec, own.file, built) if own else built
+    model: CostModel = OwnCostModel.checked(spec, built, "a cost model", "costs")
     return model

@@ -132,8 +132,5 @@ class OwnEvaluator:
 
 def checked(spec: str, built: Any) -> Objective:
     """What `build` of a user's file or of another package returned. Raises InputError for what is no objective."""
-    if not callable(getattr(built, "evaluator", None)):
-        raise InputError(f"{spec!r}: expected an objective, with a method `evaluator`, got {type(built).__name__}")
-    own = by_name.own(spec)
-    objective: Objective = OwnObjective(spec, own.file, built) if own else built
+    objective: Objective = OwnObjective.checked(spec, built, "an objective", "evaluator")
     return objective

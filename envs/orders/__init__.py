@@ -80,10 +80,7 @@ class OwnOrder(by_name.OwnExtension[Order]):
 
 def checked(spec: str, built: Any) -> Order:
     """What `build` of a user's file or of another package returned. Raises InputError for what is no rule."""
-    if not callable(getattr(built, "priorities", None)):
-        raise InputError(f"{spec!r}: expected an order, with a method `priorities`, got {type(built).__name__}")
-    own = by_name.own(spec)
-    order: Order = OwnOrder(spec, own.file, built) if own else built
+    order: Order = OwnOrder.checked(spec, built, "an order", "priorities")
     return order
 
 

@@ -70,6 +70,17 @@ class OwnExtension(Generic[Built]):
         """Another process builds it again: it cannot import the user's file by a name."""
         return build, (self.folder, self.name)
 
+    @classmethod
+    def checked(cls, spec: str, built: Any, what: str, method: str) -> Any:
+        """What `build` of a user's file or of another package returned; that of a file becomes one of these.
+
+        Raises InputError for what lacks the method that all of the kind have.
+        """
+        if not callable(getattr(built, method, None)):
+            raise InputError(f"{spec!r}: expected {what}, with a method `{method}`, got {type(built).__name__}")
+        found = own(spec)
+        return cls(spec, found.file, built) if found else built
+
 
 @dataclass(frozen=True)
 class Named:

@@ -83,9 +83,9 @@ def move(tables: MoveTables, placement: Indices, level: int, generator: np.rando
     first, nodes = tables.movable_start[level], tables.movable_start[level + 1] - tables.movable_start[level]
     if nodes == 0:
         return 0
-    node = tables.movable[first + _below(nodes, generator)]
+    node = tables.movable[first + below(nodes, generator)]
     members = tables.member_start[node + 1] - tables.member_start[node]
-    unit = tables.members[tables.member_start[node] + (0 if members == 1 else _below(members, generator))]
+    unit = tables.members[tables.member_start[node] + (0 if members == 1 else below(members, generator))]
     here = placement[unit]
     draw = generator.random()
     tables.chosen[0] = node
@@ -149,7 +149,7 @@ def _nearby_device(tables: MoveTables, placement: Indices, node: int, unit: int,
             elsewhere += 1
     if elsewhere == 0:
         return _other_device(tables, placement, unit, generator)
-    return int(tables.border[_below(elsewhere, generator)])
+    return int(tables.border[below(elsewhere, generator)])
 
 
 @inlined
@@ -161,7 +161,7 @@ def _grow_region(tables: MoveTables, placement: Indices, here: int, generator: n
     border[0] = region[0]
     count = waiting = 1
     while waiting > 0 and count < size:
-        at = _below(waiting, generator)
+        at = below(waiting, generator)
         node = border[at]
         waiting -= 1
         for i in range(at, waiting):
@@ -185,7 +185,7 @@ def _other_device(tables: MoveTables, placement: Indices, unit: int, generator: 
     others = 0
     for device in range(devices):
         others += device != here and tables.allowed[unit, device]
-    steps = _below(others, generator)
+    steps = below(others, generator)
     device = int((here + 1) % devices)
     while steps > 0 or not tables.allowed[unit, device]:
         steps -= tables.allowed[unit, device]
@@ -194,7 +194,7 @@ def _other_device(tables: MoveTables, placement: Indices, unit: int, generator: 
 
 
 @inlined
-def _below(limit: int, generator: np.random.Generator) -> int:
+def below(limit: int, generator: np.random.Generator) -> int:
     """A uniform integer below a limit; several times faster than the generator's own for single draws."""
     return int(generator.random() * limit)
 

@@ -13,6 +13,7 @@ from envs.simulation.blueprint import Records
 from envs.simulation.compiled import inlined, subroutine
 from graphs.op_graph import Floats, Ints, OpGraph, Phase
 from graphs.problem import Problem
+from placers.search.moves import below
 
 LARGEST = 0.3  # of the spread of all priorities, by which a move changes some at most
 SMALLEST = 0.01  # of the largest change; in between, every power of ten is as frequent as the others
@@ -52,15 +53,15 @@ def move_order(tables: OrderTables, ops: Records, generator: np.random.Generator
 
     The ops are a whole unit, a part of one, or a single one, each as often. All this is our choice.
     """
-    unit = _below(len(tables.parts) - 1, generator)
-    draw = _below(3, generator)
+    unit = below(len(tables.parts) - 1, generator)
+    draw = below(3, generator)
     begin, end = tables.parts[unit], tables.parts[unit + 1]
     if draw > 0:
-        begin += _below(end - begin, generator)
+        begin += below(end - begin, generator)
         end = begin + 1
     begin, end = tables.offsets[begin], tables.offsets[end]
     if draw > 1:
-        begin += _below(end - begin, generator)
+        begin += below(end - begin, generator)
         end = begin + 1
     change = tables.largest * SMALLEST ** generator.random()
     if generator.random() < 0.5:
@@ -78,11 +79,6 @@ def take_back_order(tables: OrderTables, ops: Records, count: int) -> None:
     """Undo the latest move, which changed `count` ops."""
     for i in range(count):
         ops[tables.changed[i]].priority = tables.before[i]
-
-
-@inlined
-def _below(limit: int, generator: np.random.Generator) -> int:
-    return int(generator.random() * limit)
 
 
 def _kinds(graph: OpGraph) -> Ints:
