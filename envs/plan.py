@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from envs.schedule import WHOLE_BATCH, Schedule
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Ints
 from graphs.problem import Problem, order_spec
@@ -17,14 +18,16 @@ Order = str | NDArray[np.number] | Sequence[float]
 
 @dataclass(frozen=True)
 class Plan:
-    """The devices of every op, and in which order they run what is ready. Plans are equal if they decide the same.
+    """The devices of every op, in which order they run what is ready, and how the step is scheduled.
 
-    An op placement gives each op one device; the tuple leaves room for an op on several. The order is "" for the
-    problem's rule, the spec of a rule (`envs.orders`), or a number for each op, the smaller first.
+    Plans are equal if they decide the same. An op placement gives each op one device, and runs the whole batch at once.
+    The devices of an op on several are replicas, which divide the batch. The order is "" for the problem's rule, the
+    spec of a rule (`envs.orders`), or a number for each op, the smaller first.
     """
 
     devices: tuple[tuple[int, ...], ...]  # (ops,) device indices of each op
     order: str | tuple[float, ...] = ""  # if not a rule: (ops,)
+    schedule: Schedule = WHOLE_BATCH
 
     def __post_init__(self) -> None:
         """Raise InputError for an array, or other devices that are not a tuple for each op, and for another order."""
@@ -59,8 +62,13 @@ class Plan:
         return cls.of(problem.made_allowed(np.asarray(placement, np.int64))[units], order=order)
 
     @property
+    def is_placement(self) -> bool:
+        """Whether each op is on one device and the whole batch is run at once: such a plan is not expanded."""
+        return self.schedule == WHOLE_BATCH and all(len(devices) == 1 for devices in self.devices)
+
+    @property
     def placement(self) -> Ints:
-        """(ops,) the device of each op."""
+        """(ops,) the device of each op, the first of those of an op on several."""
         return np.array([devices[0] for devices in self.devices], np.int64)
 
     def per_unit(self, problem: Problem) -> Ints:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from envs import gantt
+from envs.expansion.expanded import Expansion
 from graphs.foundation.quantities import binary_unit
 from graphs.op_graph import Floats, Ints
 from graphs.problem import Problem
@@ -45,6 +46,7 @@ class Timeline:
     static_bytes: Floats  # (devices,) parameters, gradients and optimizer state, held for the whole step
     fits: bool
     order: str  # under which ops ran: a rule, or "given" (`envs.orders.order_name`)
+    expansion: Expansion | None = None  # of a plan that is no op placement; problem and placement are then its own
 
     @cached_property
     def busy_seconds(self) -> Floats:

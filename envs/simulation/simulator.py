@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import repeat
 
 import numpy as np
 from numpy.typing import NDArray
 
 from envs.costs.costs import Costs, costs_of
+from envs.expansion.expand import expand
 from envs.orders import order_name, priorities_of
 from envs.plan import Plan
 from envs.simulation.blueprint import Blueprint, Indices, static_bytes
@@ -192,9 +193,13 @@ class Simulator:
 
 
 def simulate(problem: Problem, plan: Plan) -> Timeline:
-    """Time a plan under its own order, or else the problem's rule.
+    """Time a plan under its own order, or else the problem's rule; what is no op placement is expanded first.
 
-    Raises InputError if it is not a plan for this problem, or places an op on several devices.
+    The timeline is then one of the expanded graph. Raises InputError if it is not a plan for this problem.
     """
-    plan.check_single(problem, SINGLE)
-    return Simulator(problem, order=plan.order).timeline(plan.per_unit(problem))
+    if plan.is_placement:
+        plan.check(problem)
+        return Simulator(problem, order=plan.order).timeline(plan.per_unit(problem))
+    expansion = expand(problem, plan)
+    timeline = Simulator(expansion.problem, order=expansion.order).timeline(expansion.placement)
+    return replace(timeline, expansion=expansion)

@@ -34,6 +34,7 @@ FOLDERS = (
     "envs.costs.cost_models",
     "envs.objectives",
     "envs.orders",
+    "envs.pass_orders",
     "envs.rewards",
     "placers",
     "placers.learned.gdp.networks",

@@ -33,8 +33,6 @@ def test_a_plan_is_simulated_and_checked_first(four_ops_two_devices: Toy) -> Non
     assert simulate(toy.problem, Plan.of_units(toy.problem, toy.best_placement)).step_seconds == toy.best_seconds
     with pytest.raises(InputError, match="for another graph"):
         simulate(toy.problem, Plan.of([0, 0]))
-    with pytest.raises(InputError, match="'b' is placed on 2 devices"):
-        simulate(toy.problem, Plan(((0,), (0, 1), (0,), (0,))))
 
 
 def test_what_is_no_placement_is_refused(four_ops_two_devices: Toy) -> None:

@@ -1,0 +1,150 @@
+"""Draft: the expanded graph while it is written, in blocks of ops and of edges."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from envs.expansion.expanded import Expansion, Role
+from envs.expansion.layout import Layout
+from graphs.op_graph import Bools, Floats, Ints, OpGraph, Phase
+from graphs.order import compressed_rows
+from graphs.problem import Problem
+
+FREE = 0.0  # the share of the batch that an op computes which takes no time
+
+_AMOUNTS = ("flops", "bytes_accessed", "output_bytes", "sent_bytes")
+
+Values = Ints | int
+Columns = dict[str, NDArray[Any]]  # by what they say of the ops, (ops,) each
+
+
+class Draft:
+    """Ops and edges of an expanded graph. Ops are numbered as they are added; the first are the layout's copies."""
+
+    def __init__(self, layout: Layout) -> None:
+        self.layout = layout
+        self.ops = 0
+        self._blocks: list[Columns] = []
+        self._edges: list[Ints] = []
+        self._control: list[Bools] = []
+        self._messages: list[Floats] = []
+        self.add(
+            len(layout.origin), Role.WORK, layout.device, origin=layout.origin, micro_batch=layout.micro_batch,
+            replica=layout.replica, stage=layout.stage[layout.origin], share=layout.share[layout.origin],
+        )  # fmt: skip
+
+    def add(
+        self,
+        count: int,
+        role: Role,
+        device: Values,
+        *,
+        origin: Values = -1,
+        micro_batch: Values = -1,
+        replica: Values = -1,
+        stage: Values = -1,
+        share: Floats | float = FREE,
+        output_bytes: Floats | float = np.nan,
+    ) -> Ints:
+        """Ops, (count,), each value one for all or (count,); returns their numbers.
+
+        An op computes a share of the batch of its origin, or is free. Its output is as large as that share of the
+        origin's, unless `output_bytes` are given; that of a free op must be, or is nothing.
+        """
+        columns = {
+            "role": int(role), "device": device, "origin": origin, "micro_batch": micro_batch, "replica": replica,
+            "stage": stage, "share": share, "output_bytes": output_bytes,
+        }  # fmt: skip
+        self._blocks.append({key: np.broadcast_to(np.asarray(value), (count,)) for key, value in columns.items()})
+        self.ops += count
+        return np.arange(self.ops - count, self.ops)
+
+    def connect(
+        self, producers: Values, consumers: Values, *, control: bool = False, message_bytes: Floats | float = np.nan
+    ) -> None:
+        """Edges from producers to consumers, each one for all or (edges,); a message replaces what is carried."""
+        pairs = np.stack(np.broadcast_arrays(np.atleast_1d(producers), np.atleast_1d(consumers)), axis=1)
+        self._edges.append(np.asarray(pairs, np.int64))
+        self._control.append(np.full(len(pairs), control))
+        self._messages.append(np.broadcast_to(np.asarray(message_bytes, np.float64), (len(pairs),)))
+
+    def build(self, shared: Callable[[Problem, float], Problem]) -> Expansion:
+        """The expansion; `shared` is the problem of computing a share of the batch (`envs.expansion.shares`)."""
+        plan, given = self.layout.plan, self.layout.problem
+        columns = {key: np.concatenate([block[key] for block in self._blocks]) for key in self._blocks[0]}
+        graph, op_seconds = self._graph(columns, shared)
+        expanded = replace(given, graph=graph, op_seconds=op_seconds)
+        of_op = (
+            columns[key].astype(np.int64) for key in ("device", "origin", "micro_batch", "replica", "stage", "role")
+        )
+        placement, origin, micro_batch, replica, stage, role = of_op
+        return Expansion(given, plan, expanded, placement, origin, micro_batch, replica, stage, role)
+
+    def _graph(self, columns: Columns, shared: Callable[[Problem, float], Problem]) -> tuple[OpGraph, Floats]:
+        """The graph, and (ops, devices) seconds."""
+        given, origin, share = self.layout.problem, columns["origin"].astype(np.int64), columns["share"]
+        ops, work = len(origin), np.flatnonzero(share > FREE)
+        amounts = {key: np.zeros(ops) for key in _AMOUNTS}
+        op_seconds = np.zeros((ops, len(given.cluster)))
+        for value in np.unique(share[work]).tolist():
+            part, these = shared(given, value), work[share[work] == value]
+            assert part.op_seconds is not None
+            for key in _AMOUNTS:
+                amounts[key][these] = getattr(part.graph, key)[origin[these]]
+            op_seconds[these] = part.op_seconds[origin[these]]
+        size = columns["output_bytes"]
+        for key in ("output_bytes", "sent_bytes"):
+            amounts[key] = np.where(np.isnan(size), amounts[key], size)
+        if not len(given.graph.transfer_bytes):
+            amounts["sent_bytes"] = np.zeros(0)
+        names, kinds = _names(given.graph, columns), _kinds(given.graph, columns)
+        edges = np.concatenate(self._edges) if self._edges else np.zeros((0, 2), np.int64)
+        control = np.concatenate(self._control) if self._control else np.zeros(0, np.bool_)
+        messages = np.concatenate(self._messages) if self._messages else np.zeros(0)
+        graph = OpGraph(
+            given.graph.name, names, kinds, amounts["flops"], amounts["bytes_accessed"], amounts["output_bytes"], edges,
+            control, given.graph.weights, _weight_uses(given.graph, origin, work), _phases(given.graph, columns),
+            transfer_bytes=amounts["sent_bytes"], edge_bytes=messages,
+        )  # fmt: skip
+        return graph, op_seconds
+
+
+def _names(graph: OpGraph, columns: Columns) -> tuple[str, ...]:
+    """(ops,) unique names: of a copy its op's, with micro-batch and replica if there are several copies."""
+    origin = columns["origin"]
+    several = np.bincount(origin[origin >= 0].astype(np.int64), minlength=len(graph)) > 1
+    rows = zip(*(columns[key].tolist() for key in ("role", "origin", "micro_batch", "replica")), strict=True)
+    names, is_copied = graph.names, several.tolist()
+    return tuple(
+        (names[op] if not is_copied[op] else f"{names[op]}#{micro_batch}.{replica}")
+        if role == Role.WORK
+        else f"{names[op] if op >= 0 else ''}#{Role(role).name.lower()}.{number}"
+        for number, (role, op, micro_batch, replica) in enumerate(rows)
+    )
+
+
+def _kinds(graph: OpGraph, columns: Columns) -> tuple[str, ...]:
+    """(ops,) what each computes: as its op, or its role."""
+    rows = zip(columns["role"].tolist(), columns["origin"].tolist(), strict=True)
+    roles = [role.name.lower() for role in Role]
+    return tuple(graph.kinds[op] if role <= Role.RECOMPUTED else roles[role] for role, op in rows)
+
+
+def _phases(graph: OpGraph, columns: Columns) -> Ints:
+    """(ops,) the phase of the op that each acts for; what is computed again is part of the backward pass."""
+    of_origin = np.where(columns["origin"] >= 0, graph.phase[columns["origin"]], Phase.FORWARD)
+    return np.where(columns["role"] == Role.RECOMPUTED, Phase.BACKWARD, of_origin)
+
+
+def _weight_uses(graph: OpGraph, origin: Ints, work: Ints) -> Ints:
+    """(uses, 2) expanded op, weight: every copy of an op uses its weights."""
+    starts, uses = compressed_rows(graph.weight_uses[:, 0], graph.weight_uses[:, 1], len(graph))
+    count = np.diff(starts)[origin[work]]
+    within = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
+    weight = graph.weight_uses[uses[np.repeat(starts[origin[work]], count) + within], 1]
+    return np.stack([np.repeat(work, count), weight], axis=1)

@@ -1,0 +1,28 @@
+"""Expand: from a problem and a plan to the larger graph that the engine times."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from envs.expansion.draft import Draft
+from envs.expansion.expanded import Expansion
+from envs.expansion.layout import Layout
+from envs.expansion.shares import shared
+from envs.plan import Plan
+from graphs.problem import Problem
+
+
+def expand(problem: Problem, plan: Plan) -> Expansion:
+    """Write out what a plan means. An op placement gives the problem's own graph, op by op.
+
+    Raises InputError if the plan is not one for this problem.
+    """
+    plan.check(problem)
+    layout = Layout(problem, plan)
+    draft = Draft(layout)
+    graph = problem.graph
+    for control in (False, True):
+        these = (graph.control == control) & ~layout.is_summed
+        message = graph.edge_bytes[these] if len(graph.edge_bytes) else np.nan
+        draft.connect(graph.edges[these, 0], graph.edges[these, 1], control=control, message_bytes=message)
+    return draft.build(shared)

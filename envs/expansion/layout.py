@@ -1,0 +1,138 @@
+"""Layout: on which devices the copies of each op are, and how they are numbered.
+
+    op        0              1              2              update of 1
+    copies    0.0 0.1 1.0 1.1   ...                        of each replica one
+              m.r: micro-batch m on replica r
+
+Copies of an op are consecutive, by micro-batch and then by replica. With replicas that take turns, an op has one copy
+for each micro-batch, on the replica whose turn it is. One micro-batch without replicas gives the graph's own numbers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from envs.plan import Plan
+from graphs.op_graph import Bools, Floats, Ints, Phase
+from graphs.order import numbered_by_first
+from graphs.problem import Problem
+
+
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """What a plan says of each op and of each copy. The plan has been checked (`Plan.check`)."""
+
+    problem: Problem
+    plan: Plan
+
+    @property
+    def micro_batches(self) -> int:
+        """How many there are."""
+        return self.plan.schedule.micro_batches
+
+    @cached_property
+    def stage(self) -> Ints:
+        """(ops,) the stage of each op."""
+        given = self.plan.schedule.stages
+        if given:
+            return np.array(given, np.int64)
+        numbers: dict[tuple[int, ...], int] = {}
+        return numbered_by_first(np.array([numbers.setdefault(d, len(numbers)) for d in self.plan.devices], np.int64))
+
+    @cached_property
+    def stage_devices(self) -> tuple[tuple[int, ...], ...]:
+        """Of each stage the devices of its replicas."""
+        first = np.unique(self.stage, return_index=True)[1]
+        return tuple(self.plan.devices[op] for op in first.tolist())
+
+    @cached_property
+    def replicas(self) -> Ints:
+        """(ops,) how many replicas of each op there are."""
+        return np.array([len(devices) for devices in self.plan.devices], np.int64)
+
+    @cached_property
+    def is_repeated(self) -> Bools:
+        """(ops,) whether each op runs for every micro-batch, and not once for all of them."""
+        per_step = self.problem.graph.phase >= Phase.UPDATE
+        return np.asarray(~per_step | (self.plan.schedule.update == "micro_batch"))
+
+    @cached_property
+    def takes_turns(self) -> Bools:
+        """(ops,) whether each micro-batch of an op is on one replica, and whole."""
+        turns = self.plan.schedule.sharing == "turns"
+        return np.asarray(self.is_repeated & (self.replicas > 1) & turns)
+
+    @cached_property
+    def share(self) -> Floats:
+        """(ops,) the share of the batch that a copy of each op computes; updates do not depend on it."""
+        parts = np.where(self.takes_turns, 1, self.replicas) * self.micro_batches
+        return np.where(self.problem.graph.phase >= Phase.UPDATE, 1.0, 1.0 / parts)
+
+    @cached_property
+    def width(self) -> Ints:
+        """(ops,) how many copies of each op there are for a micro-batch, or for the step."""
+        return np.where(self.takes_turns, 1, self.replicas)
+
+    @cached_property
+    def count(self) -> Ints:
+        """(ops,) how many copies of each op there are."""
+        return self.width * np.where(self.is_repeated, self.micro_batches, 1)
+
+    @cached_property
+    def first(self) -> Ints:
+        """(ops,) the number of the first copy of each op."""
+        return np.cumsum(self.count) - self.count
+
+    # ---- edges of the given graph ----------------------------------------------------------------------------------
+
+    @cached_property
+    def is_weight_gradient(self) -> Bools:
+        """(ops,) whether the output of each op is a gradient of weights, or a sum of such: it does not grow with M."""
+        graph = self.problem.graph
+        feeds_others = np.zeros(len(graph), np.bool_)
+        feeds_others[graph.edges[graph.phase[graph.edges[:, 1]] < Phase.UPDATE, 0]] = True
+        feeds_updates = np.zeros(len(graph), np.bool_)
+        feeds_updates[graph.edges[graph.phase[graph.edges[:, 1]] >= Phase.UPDATE, 0]] = True
+        named = np.array([kind.endswith(".grad_weight") for kind in graph.kinds])
+        return np.asarray((graph.phase == Phase.BACKWARD) & (named | (feeds_updates & ~feeds_others)))
+
+    @cached_property
+    def is_summed(self) -> Bools:
+        """(edges,) whether what an edge carries is first summed up over micro-batches and replicas.
+
+        That is a gradient of weights on its way to an update, or to another stage, where it is added to that of a
+        weight that the stages share. One micro-batch without replicas leaves nothing to sum up.
+        """
+        graph, (producer, consumer) = self.problem.graph, self.problem.graph.edges.T
+        leaves = (graph.phase[consumer] >= Phase.UPDATE) | (self.stage[producer] != self.stage[consumer])
+        several = (self.micro_batches > 1) | (self.replicas[graph.edges] > 1).any(axis=1)
+        return np.asarray(self.is_weight_gradient[producer] & leaves & several)
+
+    # ---- copies --------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def origin(self) -> Ints:
+        """(copies,) the op that each is a copy of."""
+        return np.repeat(np.arange(len(self.count)), self.count)
+
+    @cached_property
+    def micro_batch(self) -> Ints:
+        """(copies,) the micro-batch of each, or -1 for those of the step."""
+        number = (np.arange(len(self.origin)) - self.first[self.origin]) // self.width[self.origin]
+        return np.where(self.is_repeated[self.origin], number, -1)
+
+    @cached_property
+    def replica(self) -> Ints:
+        """(copies,) the replica that each is on."""
+        within = (np.arange(len(self.origin)) - self.first[self.origin]) % self.width[self.origin]
+        return np.where(self.takes_turns[self.origin], self.micro_batch % self.replicas[self.origin], within)
+
+    @cached_property
+    def device(self) -> Ints:
+        """(copies,) the device that each is on."""
+        widest = max(len(devices) for devices in self.stage_devices)
+        table = np.array([[*devices, *[-1] * (widest - len(devices))] for devices in self.stage_devices], np.int64)
+        return np.asarray(table[self.stage[self.origin], self.replica])
