@@ -273,6 +273,22 @@ def test_a_study_goes_on_where_it_was_stopped_and_can_be_written_alone(
         do(budget=31, write_only=True)
 
 
+def test_under_another_order_a_study_has_a_journal_and_a_document_of_its_own(
+    tiny: Sequence[tuple[str, str, int]], tmp_path: Path
+) -> None:
+    do = partial(study, suites="gdp12", placers="heft", budget=30, seeds=1, out=tmp_path)
+    assert "first come, first served, as in the papers" in do().read_text()
+    with pytest.raises(KeyboardInterrupt):
+        do(order="longest-path")
+    found = do(order="longest-path")
+    placed = [key for key in tiny if key[1] != "stopped"]
+    assert (found.name, len(placed)) == ("learned_longest_path.md", 4), "placed again, under the other order"
+    assert "in the order `longest_path`; the papers simulated first come, first served" in found.read_text()
+    assert "--order longest_path" in found.read_text()
+    with pytest.raises(InputError, match="unknown order 'longest'"):
+        do(order="longest")
+
+
 def test_a_study_is_of_known_suites_and_one_policy(tiny: Sequence[object], tmp_path: Path) -> None:
     out = tmp_path / "out"
     with pytest.raises(InputError, match="at least one suite, one placer and one seed"):

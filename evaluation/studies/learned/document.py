@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -19,6 +20,7 @@ from evaluation.studies.document import Plot, across_simulations, save_document
 from evaluation.studies.learned.claims import CLAIMS, COLOCRL, GDP, HDP, PLACETO
 from evaluation.studies.learned.suite import EXPERT, SuiteFindings
 from graphs.op_graph import Floats
+from graphs.problem import FIFO
 from graphs.suites import SUITES
 
 ALONE = ("default", "annealing")  # in addition to the fine-tuned ones, problem by problem
@@ -27,21 +29,28 @@ DRAWN = {
     f"default{FINETUNED}": (GREEN, "-"), "annealing:policy=default": (GREEN, "--"), "annealing": (GREY, "-"),
     "hill_climbing": (GREY, "--"),
 }  # fmt: skip
-PLOT = "learned_curves.png"
 POINTS = 300  # of a curve
 HIGHEST = 2.5  # ratio in the plot; what is slower leaves it
 
 
-def save(suites: Sequence[SuiteFindings], folder: Path, command: str, *, budget: int, groups: int) -> Path:
-    """Write `learned.md` into a folder, and the plot of the curves if anything that is drawn is done."""
+def save(
+    suites: Sequence[SuiteFindings], folder: Path, command: str, *, budget: int, groups: int, order: str = FIFO
+) -> Path:
+    """Write `learned.md` into a folder, and the plot of the curves if anything that is drawn is done.
+
+    Of another order than that of the papers, both have it in their names.
+    """
+    name = "learned" if order == FIFO else f"learned_{re.sub(r'[^A-Za-z0-9_]+', '_', order)}"
+    plot = f"{name}_curves.png"
     drawable = [suite for suite in suites if any(suite.progress(placer, np.ones(1))[1] for placer in DRAWN)]
-    plots: dict[str, Plot] = {PLOT: (partial(_draw_curves, suites=drawable, budget=budget), 5.2)} if drawable else {}
+    plots: dict[str, Plot] = {plot: (partial(_draw_curves, suites=drawable, budget=budget), 5.2)} if drawable else {}
     return save_document(
-        "learned", "learned.md", folder, plots,
-        command=command, suites=suites, budget=budget, groups=groups, seeds=max(suite.seeds for suite in suites),
+        "learned", f"{name}.md", folder, plots,
+        command=command, suites=suites, budget=budget, groups=groups, order=order, fifo=FIFO,
+        seeds=max(suite.seeds for suite in suites),
         about={suite.name: (inspect.getdoc(SUITES[suite.name]) or "").partition("\n")[0] for suite in suites},
         claims=[(claim, suite) for claim in CLAIMS for suite in suites if suite.name == claim.suite],
-        plot=PLOT if drawable else "", expert=EXPERT, alone=_alone, median=np.median, mean_seconds=_mean_seconds,
+        plot=plot if drawable else "", expert=EXPERT, alone=_alone, median=np.median, mean_seconds=_mean_seconds,
         short_name=short_name,
     )  # fmt: skip
 
