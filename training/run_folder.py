@@ -5,15 +5,18 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 
+from msgspec.structs import replace
 from torch import Tensor
 
 from graphs.foundation.errors import InputError
 from graphs.foundation.files import locked, named_if_refused, write_whole
+from graphs.problem import FIFO
 from placers.learned.policy_file import save_policy
 from placers.learned.policy_meta import META, Meta
 from training.checkpoint import TRAINER, updates_in
@@ -33,6 +36,18 @@ def start_run(path: Path, recipe: Recipe, command: str) -> None:
             (path / left).unlink(missing_ok=True)
     write_whole(path / "command.txt", f"{command}\n")
     write_whole(path / CONFIG, recipe.to_toml())
+
+
+def recipe_of(path: Path) -> Recipe:
+    """The recipe of the run in a folder. Raises InputError as `load_recipe` does.
+
+    A run from before recipes named an order was trained first come, first served; every later one names it.
+    """
+    config = path / CONFIG
+    recipe = load_recipe(str(config))
+    if "order" in tomllib.loads(config.read_text()).get("problems", {}):
+        return recipe
+    return replace(recipe, problems=replace(recipe.problems, order=FIFO))
 
 
 def cut_metrics(path: Path, updates: int) -> None:
@@ -77,7 +92,7 @@ def check_resumable(path: Path, recipe: Recipe) -> bool:
     config = path / CONFIG
     if not config.is_file():
         raise InputError(f"{path} holds no run to resume ({CONFIG} is missing); start one without --resume")
-    if load_recipe(str(config)) != recipe:
+    if recipe_of(path) != recipe:
         raise InputError(f"{path} was started from another recipe than this one (see {config})")
     if not (path / TRAINER).is_file() and (path / META).exists():
         raise InputError(f"{path} holds a policy, but no state to resume its training from ({TRAINER} is missing)")

@@ -13,7 +13,7 @@ from evaluation.commands.load_placer import load_placer
 from evaluation.journal import JournalEntry
 from evaluation.record import Failure, Record
 from evaluation.studies.learned import __main__ as learned
-from evaluation.studies.learned.__main__ import PLACERS, load_suite, study
+from evaluation.studies.learned.__main__ import PLACERS, Setting, load_suite, study
 from evaluation.studies.learned.claims import CLAIMS, GDP, HDP, fewer_simulations, less_time, on_problems
 from evaluation.studies.learned.document import DRAWN, save
 from evaluation.studies.learned.suite import EXPERT, SuiteFindings
@@ -279,14 +279,14 @@ def test_under_another_order_a_study_has_a_journal_and_a_document_of_its_own(
     do = partial(study, suites="gdp12", placers="heft", budget=30, seeds=1, out=tmp_path)
     assert "first come, first served, as in the papers" in do().read_text()
     with pytest.raises(KeyboardInterrupt):
-        do(order="longest-path")
-    found = do(order="longest-path")
+        do(setting=Setting(order="longest-path"))
+    found = do(setting=Setting(order="longest-path"))
     placed = [key for key in tiny if key[1] != "stopped"]
     assert (found.name, len(placed)) == ("learned_longest_path.md", 4), "placed again, under the other order"
     assert "in the order `longest_path`; the papers simulated first come, first served" in found.read_text()
     assert "--order longest_path" in found.read_text()
     with pytest.raises(InputError, match="unknown order 'longest'"):
-        do(order="longest")
+        do(setting=Setting(order="longest"))
 
 
 def test_a_study_is_of_known_suites_and_one_policy(tiny: Sequence[object], tmp_path: Path) -> None:

@@ -10,18 +10,19 @@ from typing import Any
 
 import pytest
 import torch
+from msgspec.structs import replace
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from graphs.foundation.errors import InputError
-from graphs.problem import Problem
+from graphs.problem import DEFAULT_ORDER, FIFO, Problem
 from placers.learned.settings import Ppo
 from tests.oracle.toys import random_graph, toy_cluster
 from training import train as module
 from training.checkpoint import TRAINER, read_state, write_state
 from training.metrics_file import appended_metrics
 from training.ppo import PpoMetrics, PpoTrainer
-from training.recipe import Recipe
-from training.run_folder import check_free, held
+from training.recipe import Recipe, load_recipe
+from training.run_folder import check_free, held, recipe_of
 from training.train import train
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -191,3 +192,12 @@ def test_two_processes_do_not_train_into_one_folder(tmp_path: Path) -> None:
         train(RECIPE, problems(), out=tmp_path / "run", seed=1)
     train(RECIPE, problems(), out=tmp_path / "run", seed=1)
     assert not list((tmp_path / "run").glob(".*"))
+
+
+def test_a_run_from_before_recipes_named_an_order_was_trained_first_come_first_served(tmp_path: Path) -> None:
+    recipe = load_recipe("gdp")
+    (tmp_path / "config.toml").write_text(recipe.to_toml())
+    assert recipe_of(tmp_path) == recipe
+    assert recipe.problems.order == DEFAULT_ORDER != FIFO
+    (tmp_path / "config.toml").write_text(recipe.to_toml().replace(f'order = "{DEFAULT_ORDER}"\n', ""))
+    assert recipe_of(tmp_path) == replace(recipe, problems=replace(recipe.problems, order=FIFO))

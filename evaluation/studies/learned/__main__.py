@@ -10,8 +10,10 @@ resumes. The document is written of all that the folder holds of what is asked f
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
+import cyclopts
 import msgspec
 
 from evaluation.journal import records
@@ -34,14 +36,24 @@ PLACERS = (
 )
 
 
+@cyclopts.Parameter(name="*")
+@dataclass(frozen=True)
+class Setting:
+    """How the problems are made."""
+
+    groups: int = 64
+    """Tie the ops into this many groups, each placed as one."""
+    order: str = FIFO
+    """The rule by which devices choose among the ops that are ready."""
+
+
 def study(
     *,
     suites: str = SUITES,
     placers: str = PLACERS,
     budget: int = 1000,
     seeds: int = 3,
-    groups: int = 64,
-    order: str = FIFO,
+    setting: Setting = Setting(),
     out: Path = Path("runs/studies/learned"),
     workers: int = 1,
     document: Path | None = None,
@@ -54,8 +66,7 @@ def study(
         placers: their specs, with commas between them; `X+finetuned` learns on each problem before it answers.
         budget: how many placements each placer may simulate on each problem.
         seeds: how many seeds to run each placer with.
-        groups: tie the ops into this many groups, each placed as one.
-        order: the rule by which devices choose among the ops that are ready.
+        setting: how the problems are made.
         out: the folder that keeps what is done.
         workers: how many processes to share the work among.
         document: a folder for the document and its plot; without it, `out`.
@@ -65,7 +76,7 @@ def study(
     chosen, allowed = [name for name in suites.split(",") if name], dict.fromkeys(by_name.specs(placers), budget)
     if not chosen or not allowed or seeds < 1:
         raise InputError("a study needs at least one suite, one placer and one seed")
-    rule = order_spec(order)
+    groups, rule = setting.groups, order_spec(setting.order)
     if not write_only:
         check_policy(out)
         for suite in chosen:
