@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +14,7 @@ from numpy.typing import NDArray
 from graphs.op_graph import Floats, Ints
 
 IDLE = -1
+IDLE_MARK = "."
 LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
@@ -20,10 +23,17 @@ class Row:
     """What one device or link did."""
 
     label: str
-    op: Ints  # (entries,) op that ran, or whose output was sent
+    op: Ints  # (entries,) what ran, or whose output was sent: an op or, in a chart of passes, a span
     start: Floats  # (entries,) seconds; ascending for a link
     finish: Floats  # (entries,) seconds
     link: bool = False
+
+
+class Mark(NamedTuple):
+    """How an op or a pass is drawn: by its label where that fits, else by its letter in each cell."""
+
+    letter: str
+    label: str = ""
 
 
 def cells(row: Row, seconds: float, columns: int) -> Ints:
@@ -49,25 +59,61 @@ def cells(row: Row, seconds: float, columns: int) -> Ints:
     return np.where(busy > 0.5 - 1e-9, owner, IDLE)
 
 
-def draw(rows: Sequence[Row], seconds: float, names: Sequence[str], width: int) -> str:
-    """One line per row, `width` characters wide, and what the letters stand for.
+class Piece(NamedTuple):
+    """Neighbouring cells of one owner, as text: a label, if it fits, then dashes, and a space if there is room."""
 
-    With more ops than letters, time on ops is drawn as # and on transfers as =.
-    """
-    margin = max(len(row.label) for row in rows)
-    columns = max(width - margin - 3, 1)
-    lettered = len(names) <= len(LETTERS)
-    lines = []
-    for row in rows:
-        mark = "=" if row.link else "#"
-        owners = cells(row, seconds, columns).tolist()
-        bar = ("." if op == IDLE else LETTERS[op] if lettered else mark for op in owners)
-        lines.append(f"{row.label:<{margin}} |{''.join(bar)}|")
-    lines.append(f"{'':<{margin}} 0{f'{seconds:.4g} s':>{columns}}")
-    if lettered:
-        legend = "  ".join(f"{letter} {name}" for letter, name in zip(LETTERS, names, strict=False))
-        lines += textwrap.wrap(legend, max(width, 20))
-    return "\n".join(lines)
+    owner: int
+    label: str
+    fill: str
+    space: str
+
+
+def pieces(owners: Iterable[int], marks: Sequence[Mark]) -> Iterator[Piece]:
+    """A row of cells, (columns,), as text of that length: "F0--- F1---". `marks` are those of the owners, (ops,)."""
+    for owner, run in groupby(owners):
+        length = len(list(run))
+        letter, label = (IDLE_MARK, "") if owner == IDLE else marks[owner]
+        if 0 < len(label) <= length:
+            fill = length - len(label)
+            yield Piece(owner, label, "-" * (fill - 1), " " * (fill > 0))
+        else:
+            yield Piece(owner, "", letter * length, "")
+
+
+@dataclass(frozen=True, eq=False)
+class Chart:
+    """Rows, how what ran in them is drawn, and what that means."""
+
+    rows: list[Row]
+    marks: list[list[Mark]]  # of each row those of its ops, by `Row.op`
+    legend: list[str]
+
+    @classmethod
+    def of_ops(cls, rows: list[Row], names: Sequence[str]) -> Chart:
+        """A letter for each op, and for its transfers. With more ops than letters, # for ops and = for transfers."""
+        if len(names) > len(LETTERS):
+            ops, transfers = ([Mark(letter)] * len(names) for letter in "#=")
+            return cls(rows, [transfers if row.link else ops for row in rows], [])
+        letters = LETTERS[: len(names)]
+        legend = [f"{letter} {name}" for letter, name in zip(letters, names, strict=True)]
+        return cls(rows, [[Mark(letter) for letter in letters]] * len(rows), legend)
+
+    def pieces(self, row: int, seconds: float, columns: int) -> Iterator[Piece]:
+        """What each of the equal slices of a step, (columns,), shows in a row."""
+        return pieces(cells(self.rows[row], seconds, columns).tolist(), self.marks[row])
+
+    def text(self, seconds: float, width: int) -> str:
+        """One line per row, `width` characters wide, an axis, and the legend, whose entries are not broken."""
+        margin = max(len(row.label) for row in self.rows)
+        columns = max(width - margin - 3, 1)
+        lines = [
+            f"{row.label:<{margin}} |{''.join(''.join(piece[1:]) for piece in self.pieces(at, seconds, columns))}|"
+            for at, row in enumerate(self.rows)
+        ]
+        lines.append(f"{'':<{margin}} 0{f'{seconds:.4g} s':>{columns}}")
+        unbroken = (entry.replace(" ", "\0") for entry in self.legend)
+        lines += [line.replace("\0", " ") for line in textwrap.wrap("  ".join(unbroken), max(width, 20))]
+        return "\n".join(lines)
 
 
 def image(rows: Sequence[Row], seconds: float, width: int, row_height: int) -> NDArray[np.uint8]:

@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from envs import gantt
-from envs.expansion.expanded import Expansion
+from envs.expansion.expanded import Expansion, Role
+from envs.pass_spans import PassSpans, SpanKind
 from graphs.foundation.quantities import binary_unit
-from graphs.op_graph import Floats, Ints
+from graphs.op_graph import Bools, Floats, Ints
 from graphs.problem import Problem
+
+SENT = {False: "= outputs", True: "+ sums of gradients"}  # in a chart of passes: by whether it is part of an all-reduce
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,6 +34,25 @@ class Transfers:
 
     def __len__(self) -> int:
         return len(self.producer)
+
+
+class Peak(NamedTuple):
+    """What a device holds when it holds most, in bytes."""
+
+    total: float
+    static: float  # parameters, gradients and optimizer state
+    activations: float  # all other outputs and copies
+    micro_batches: int = 0  # whose outputs those are
+    versions: float = 0.0  # earlier versions of weights
+
+
+class _Held(NamedTuple):
+    """Tensors, (tensors,) each."""
+
+    begin: Floats  # seconds
+    end: Floats  # seconds
+    size: Floats  # bytes
+    producer: Ints  # op
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,40 +80,96 @@ class Timeline:
     def overflow(self) -> str:
         """Where the plan does not fit, by how much, and what the memory goes to; empty if it fits."""
         sentences = []
-        for device, peak, static in zip(self.problem.cluster.devices, self.peak_bytes, self.static_bytes, strict=True):
-            if peak > device.memory_bytes:
+        for index, device in enumerate(self.problem.cluster.devices):
+            peak = self.peak(index)
+            if peak.total > device.memory_bytes:
                 parts = "parameters, gradients and optimizer state" if self.problem.graph.is_training else "parameters"
+                flying = f" of {peak.micro_batches} micro-batches" if peak.micro_batches > 1 else ""
+                versions = f", earlier versions of weights {_bytes(peak.versions)}" if peak.versions else ""
                 sentences.append(
-                    f"{device.name} needs {_bytes(peak)} of its {_bytes(device.memory_bytes)} "
-                    f"({parts} {_bytes(static)}, activations {_bytes(peak - static)} at the peak)"
+                    f"{device.name} needs {_bytes(peak.total)} of its {_bytes(device.memory_bytes)} "
+                    f"({parts} {_bytes(peak.static)}, activations{flying} {_bytes(peak.activations)}{versions} at the "
+                    "peak)"
                 )
         return "; ".join(sentences)
 
+    def peak(self, device: int) -> Peak:
+        """What a device holds at its peak, or at the first of several."""
+        total, static = float(self.peak_bytes[device]), float(self.static_bytes[device])
+        if self.expansion is None:
+            return Peak(total, static, total - static)
+        times, amount = self.memory_curve(device)
+        at = times[amount.argmax()]
+        held = self._held(device)
+        here = (held.begin <= at) & (at < held.end) & (held.size > 0)
+        is_version = self.expansion.role[held.producer] == Role.VERSION
+        versions = float(held.size[here & is_version].sum())
+        number = self.expansion.micro_batch[held.producer[here & ~is_version]]
+        return Peak(total, static, total - static - versions, len(np.unique(number[number >= 0])), versions)
+
     def memory_curve(self, device: int) -> tuple[Floats, Floats]:
         """Times (steps,), from 0, and the bytes held on a device from each time to the next, (steps,)."""
-        begin, end, size = self._held(device)
-        times, at = np.unique(np.concatenate([[0.0], begin, end]), return_inverse=True)
-        change = np.bincount(at, weights=np.concatenate([self.static_bytes[device : device + 1], size, -size]))
+        held = self._held(device)
+        times, at = np.unique(np.concatenate([[0.0], held.begin, held.end]), return_inverse=True)
+        change = np.bincount(at, weights=np.concatenate([[self.static_bytes[device]], held.size, -held.size]))
         return times, np.cumsum(change)
 
+    @cached_property
+    def passes(self) -> PassSpans | None:
+        """The passes of a plan that is no op placement."""
+        return None if self.expansion is None else PassSpans.of(self.expansion, self.start, self.finish)
+
+    @cached_property
+    def is_all_reduce(self) -> Bools:
+        """(transfers,) whether each carries sums of gradients, or parts of them that are to be summed up."""
+        return self._is_sum[self.transfers.producer]
+
+    @cached_property
+    def _is_sum(self) -> Bools:
+        """(ops,) whether the output of each is sent as part of an all-reduce."""
+        if self.expansion is None:
+            return np.zeros(len(self.placement), np.bool_)
+        return np.isin(self.expansion.role, (Role.SUM, Role.SEND))
+
     def draw(self, width: int = 80) -> str:
-        """A Gantt chart in plain text: a row per device, and per channel that was used."""
-        return gantt.draw(self.rows(), self.step_seconds, self.problem.graph.names, width)
+        """A Gantt chart in plain text: a row per device, and per channel that was used.
+
+        Of an op placement it shows ops, of other plans passes (`envs.pass_spans`).
+        """
+        return self.chart().text(self.step_seconds, width)
 
     def image(self, width: int = 640, row_height: int = 24) -> NDArray[np.uint8]:
         """The same chart as an image, (height, width, 3)."""
         return gantt.image(self.rows(), self.step_seconds, width, row_height)
 
     def rows(self) -> list[gantt.Row]:
-        """What each device did and, after those, each channel and each free link that was used."""
+        """What each device did, op by op, and after those each channel and each free link that was used."""
         rows = []
         for index, device in enumerate(self.problem.cluster.devices):
             ops = np.flatnonzero(self.placement == index)
             rows.append(gantt.Row(device.name, ops, self.start[ops], self.finish[ops]))
+        return rows + self.link_rows()
+
+    def link_rows(self) -> list[gantt.Row]:
+        """What each channel and each free link that was used carried, by producer."""
         moved = self.transfers
-        for name, mine in self.by_link():
-            rows.append(gantt.Row(name, moved.producer[mine], moved.start[mine], moved.finish[mine], link=True))
-        return rows
+        return [
+            gantt.Row(name, moved.producer[mine], moved.start[mine], moved.finish[mine], link=True)
+            for name, mine in self.by_link()
+        ]
+
+    def chart(self) -> gantt.Chart:
+        """What each device did, op by op or, of a plan that is no op placement, pass by pass; and each link."""
+        passes = self.passes
+        if passes is None:
+            return gantt.Chart.of_ops(self.rows(), self.problem.graph.names)
+        names, links = [device.name for device in self.problem.cluster.devices], self.link_rows()
+        used = [SpanKind(kind) for kind in np.unique(passes.kind).tolist()]
+        legend = [f"{kind.letter} {kind.words}" for kind in used] + [f"{gantt.IDLE_MARK} idle"]
+        legend += [text for is_sum, text in SENT.items() if (self.is_all_reduce == is_sum).any()]
+        sent = [gantt.Mark(SENT[is_sum][0]) for is_sum in self._is_sum.tolist()]
+        marks = [passes.marks] * len(names) + [sent] * len(links)
+        return gantt.Chart(passes.rows(names) + links, marks, legend)
 
     def by_link(self) -> Iterator[tuple[str, Ints]]:
         """Each link that was used, as in `Cluster.links`, and its transfers by their start, (transfers there,).
@@ -105,8 +184,8 @@ class Timeline:
             name = ">".join(cluster.devices[end[0]].name if len(end) == 1 else "*" for end in ends)
             yield name, mine[np.argsort(moved.start[mine], kind="stable")]
 
-    def _held(self, device: int) -> tuple[Floats, Floats, Floats]:
-        """Start, end and bytes of each tensor that is held on a device, (tensors,) each.
+    def _held(self, device: int) -> _Held:
+        """The tensors that are held on a device at some time of the step, besides parameters and their like.
 
         An output is held from the start of its op, a copy from that of its transfer, until the last op that reads it
         here has ended, and an output until its last transfer has, too.
@@ -124,10 +203,11 @@ class Timeline:
         copies = moved.destination == device
         copied = moved.output[copies]
         end = np.maximum(self.finish[own], np.maximum(read_until[own], sent_until[own]))
-        return (
+        return _Held(
             np.concatenate([self.start[own], moved.start[copies]]),
             np.concatenate([end, read_until[copied]]),
             graph.occupied_bytes[np.concatenate([own, copied])],
+            np.concatenate([own, moved.producer[copies]]),
         )
 
 

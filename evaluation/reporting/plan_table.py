@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 from rich.console import Group, RenderableType
-from rich.table import Column
+from rich.table import Column, Table
 from rich.text import Text
 
 from envs.costs.costs import timing
 from envs.gantt import Row
 from envs.orders import GIVEN
 from envs.robustness import Robustness
-from envs.timeline import Timeline
+from envs.step_shares import SHARES, StepShares
+from envs.timeline import Peak, Timeline
 from evaluation.formatting import memory, numbers, ratio, seconds, share, table
 from evaluation.reporting.step_chart import StepChart
 from graphs.op_graph import Floats
@@ -21,7 +22,10 @@ BAR = 10  # characters
 
 
 def plan_table(timeline: Timeline, lower_bound_seconds: float, program_seconds: float) -> RenderableType:
-    """What a plan asks of each device, what each does when, and what the step takes, also in PyTorch's own order."""
+    """What a plan asks of each device, what each does when, and what the step takes, also in PyTorch's own order.
+
+    Of a plan that is no op placement also on what each device spends the step.
+    """
     problem = timeline.problem
     heads = numbers("used / limit", state(problem), "activations at peak", "busy")
     devices = table(problem.name, "device", Column("memory", no_wrap=True), *heads)
@@ -30,7 +34,8 @@ def plan_table(timeline: Timeline, lower_bound_seconds: float, program_seconds: 
         style = "bold red" if peak > device.memory_bytes else ""
         devices.add_row(name, _bar(peak / max(device.memory_bytes, 1.0)), Text(used, style=style), *others)
     said = plan_sentences(timeline, lower_bound_seconds, program_seconds)
-    return Group(devices, StepChart(timeline), *map(Text, said))
+    spent = [] if timeline.expansion is None else [_shares_table(timeline)]
+    return Group(devices, StepChart(timeline), *spent, *map(Text, said))
 
 
 def device_rows(timeline: Timeline) -> list[tuple[str, ...]]:
@@ -39,8 +44,48 @@ def device_rows(timeline: Timeline) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = []
     for row, device in enumerate(timeline.problem.cluster.devices):
         used = f"{memory(peaks[row])} / {memory(device.memory_bytes)}"
-        rows.append((device.name, used, memory(static[row]), memory(peaks[row] - static[row]), share(busy[row])))
+        rows.append((device.name, used, memory(static[row]), _activations(timeline.peak(row)), share(busy[row])))
     return rows
+
+
+def share_rows(timeline: Timeline) -> tuple[list[str], list[tuple[str, ...]]]:
+    """Heads and, of each device, its name and the shares of the step by what they are spent on, if any device does so.
+
+    The last column is what the device sends.
+    """
+    seconds, step = StepShares.of(timeline).seconds, timeline.step_seconds or 1.0
+    used = np.flatnonzero(seconds.any(axis=0))
+    heads = ["device", *(SHARES[column].replace("_", "-") for column in used.tolist()), "sends"]
+    sent = sent_bytes(timeline)
+    return heads, [
+        (device.name, *(share(value) for value in (seconds[row, used] / step).tolist()), memory(sent[row]))
+        for row, device in enumerate(timeline.problem.cluster.devices)
+    ]
+
+
+def sent_bytes(timeline: Timeline) -> Floats:
+    """(devices,) bytes that each device sends to others; a multicast transfer counts once."""
+    cluster, moved = timeline.problem.cluster, timeline.transfers
+    is_multicast = (moved.channel >= 0) & cluster.multicast[moved.channel]
+    once = np.unique(np.stack([moved.output, np.where(is_multicast, -1, moved.destination)]), axis=1, return_index=True)
+    size = timeline.problem.graph.moved_bytes[moved.output[once[1]]]
+    sent: Floats = np.bincount(moved.source[once[1]], weights=size, minlength=len(cluster)).astype(np.float64)
+    return sent
+
+
+def _activations(peak: Peak) -> str:
+    """What else a device holds at its peak, of how many micro-batches, and earlier versions of weights."""
+    of = f" of {peak.micro_batches} micro-batches" if peak.micro_batches > 1 else ""
+    versions = f" + {memory(peak.versions)} of earlier weights" if peak.versions else ""
+    return f"{memory(peak.activations)}{of}{versions}"
+
+
+def _shares_table(timeline: Timeline) -> Table:
+    heads, rows = share_rows(timeline)
+    shares = table("What the step is spent on", heads[0], *numbers(*heads[1:]))
+    for row in rows:
+        shares.add_row(*row)
+    return shares
 
 
 def plan_sentences(timeline: Timeline, lower_bound_seconds: float, program_seconds: float) -> list[str]:

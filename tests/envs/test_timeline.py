@@ -8,15 +8,14 @@ from envs.timeline import Timeline
 from graphs.cluster import GIB, Cluster, Device
 from graphs.op_graph import OpGraph, Phase
 from graphs.problem import Problem
+from tests.envs.drawings import drawn_rows
 from tests.oracle.toys import random_graph, toy_cluster, toy_graph
 
 
 def chart(graph: OpGraph, cluster: Cluster, placement: list[int], order: str = "fifo") -> tuple[Timeline, list[str]]:
-    """The timeline, and its drawing at one column per second, without the axis and the legend."""
+    """The timeline, and its drawing at one column per second."""
     timeline = Simulator(Problem(graph, cluster), order=order).timeline(placement)
-    margin = max(len(row.label) for row in timeline.rows())
-    lines = timeline.draw(margin + 3 + round(timeline.step_seconds)).split("\n")
-    return timeline, lines[: len(timeline.rows())]
+    return timeline, drawn_rows(timeline)
 
 
 DIAMOND = toy_graph([1, 3, 3, 1], [(0, 1), (0, 2), (1, 3), (2, 3)], output_bytes=[1, 2, 1, 1])
