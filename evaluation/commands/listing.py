@@ -20,7 +20,7 @@ from graphs.suites import SUITES, suite_specs
 
 Kind = Literal[
     "all", "families", "suites", "clusters", "placers", "networks", "cost_models", "objectives", "orders",
-    "rewards", "ppo_rewards", "recipes",
+    "pass_orders", "rewards", "ppo_rewards", "recipes",
 ]  # fmt: skip
 KINDS = [kind for kind in get_args(Kind) if kind != "all"]
 FOLDERS = {folder.rpartition(".")[2]: folder for folder in by_name.FOLDERS}

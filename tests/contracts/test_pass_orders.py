@@ -1,0 +1,192 @@
+"""What every order of passes promises, whichever it is; and what is refused of a user's own."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from envs.pass_orders import Pass, Passes, PassKind, Ranks, load_pass_order
+from graphs.foundation import by_name
+from graphs.foundation.errors import InputError
+from tests.envs.expansion.pipelines import interleaved, v_shaped
+from tests.oracle.plain_pipeline import B, F, I, W, finishes, most_in_flight, step_seconds
+
+NAMES = by_name.built_in("envs.pass_orders")
+ZERO_BUBBLE = ("zb_h1", "interleaved_zero_bubble", "zb_v", "dualpipe_v")
+RANKS = range(1, 9)
+MICRO_BATCHES = range(1, 17)
+
+
+def one_each(ranks: int) -> Ranks:
+    return tuple((rank,) for rank in range(ranks))
+
+
+SHAPES = (one_each, interleaved, v_shaped, lambda ranks: interleaved(ranks, 3))
+
+
+def accepted(name: str, ranks: Ranks, micro_batches: int) -> Passes | None:
+    """The passes by an order, or None if it is not made for these ranks or micro-batches."""
+    try:
+        return load_pass_order(name).passes(ranks, micro_batches)
+    except InputError:
+        return None
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_pass_runs_once_and_none_waits_forever(name: str) -> None:
+    made = 0
+    for count in RANKS:
+        for shape in SHAPES:
+            ranks = shape(count)
+            for micro_batches in MICRO_BATCHES:
+                if (passes := accepted(name, ranks, micro_batches)) is None:
+                    continue
+                made += 1
+                for stages, of_rank in zip(ranks, passes, strict=True):
+                    assert len(set(of_rank)) == len(of_rank)
+                    backward = {each._replace(kind=B) for each in of_rank if each.kind == I}
+                    assert backward == {each._replace(kind=B) for each in of_rank if each.kind == W}
+                    backward |= {each for each in of_rank if each.kind == B}
+                    every = {(stage, m) for stage in stages for m in range(micro_batches)}
+                    assert {(stage, m) for stage, _, m in backward} == every
+                    assert {(stage, m) for stage, kind, m in of_rank if kind == F} == every
+                done = finishes(passes, 1.0, 1.0, 1.0)  # it ends, forward before backward before weights
+                assert len(done) == sum(map(len, passes))
+    assert made >= 36  # 8 ranks with at least 2 P of up to 16 micro-batches are the fewest that an order accepts
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_same_passes_each_time_and_a_name_that_builds_it_again(name: str) -> None:
+    order = load_pass_order(name)
+    assert order == load_pass_order(str(order.name))  # type: ignore[attr-defined]
+    assert next(shape for shape in SHAPES if accepted(name, shape(2), 4) == accepted(name, shape(2), 4) is not None)
+
+
+@pytest.mark.parametrize("in_flight", [0, 1, 3, 20])
+@pytest.mark.parametrize("name", ["early_backward_a", "early_backward_b"])
+def test_early_backward_keeps_its_limit_of_micro_batches_in_flight(name: str, in_flight: int) -> None:
+    order = load_pass_order(f"{name}:in_flight={in_flight}")
+    for count in RANKS:
+        for micro_batches in MICRO_BATCHES:
+            for stage, of_rank in enumerate(order.passes(one_each(count), micro_batches)):
+                limit = count - stage if name.endswith("_a") else 2 * (count - stage) - 1
+                limit = min(limit, micro_batches, in_flight or micro_batches)
+                assert most_in_flight(of_rank, stage) == limit
+
+
+@pytest.mark.parametrize("name", ["gpipe", "early_backward_a", "early_backward_b"])
+def test_equal_stages_give_the_bubble_of_a_pipeline(name: str) -> None:
+    for count in RANKS:
+        for micro_batches in MICRO_BATCHES:
+            passes = load_pass_order(name).passes(one_each(count), micro_batches)
+            assert step_seconds(passes, 2.0, 2.0, 1.0) == (micro_batches + count - 1) * 5.0
+
+
+def test_interleaving_divides_the_bubble_by_the_stages_of_a_device() -> None:
+    """Megatron-LM, section 2.2: (P - 1)(F + B) / v, of F and B of a device's share of the model."""
+    for per_rank in (1, 2, 3):
+        for count in RANKS:
+            for micro_batches in (count, 2 * count, 4 * count):
+                passes = load_pass_order("interleaved").passes(interleaved(count, per_rank), micro_batches)
+                whole = per_rank * micro_batches * 5.0
+                assert step_seconds(passes, 2.0, 2.0, 1.0) == whole + (count - 1) * 5.0
+
+
+def test_one_stage_per_rank_of_an_interleaved_order_is_the_order_that_it_generalises() -> None:
+    for count, micro_batches in ((2, 4), (4, 8), (4, 4), (8, 16)):
+        ranks = one_each(count)
+        for general, special in (("interleaved", "early_backward_b"), ("interleaved_zero_bubble", "zb_h1")):
+            assert accepted(general, ranks, micro_batches) == accepted(special, ranks, micro_batches) is not None
+
+
+def test_zb_h1_has_a_third_of_the_bubble_and_the_memory_of_1f1b() -> None:
+    """Qi et al., table 1: (P - 1)(F + I - W) instead of (P - 1)(F + I + W); activations of P micro-batches."""
+    for count in RANKS:
+        for micro_batches in range(2 * count, 17):
+            passes = load_pass_order("zb_h1").passes(one_each(count), micro_batches)
+            for forward, inputs, weights in ((1.0, 1.0, 1.0), (2.0, 3.0, 1.0), (1.0, 4.0, 1.0), (3.0, 2.0, 2.0)):
+                work = micro_batches * (forward + inputs + weights)
+                bubble = (count - 1) * (forward + inputs - weights)
+                assert step_seconds(passes, forward, inputs, weights) == work + bubble
+            assert [most_in_flight(of_rank, stage) for stage, of_rank in enumerate(passes)] == [count] * count
+
+
+@pytest.mark.parametrize("name", ZERO_BUBBLE)
+def test_zero_bubble_is_no_slower_than_1f1b_of_the_same_devices(name: str) -> None:
+    """F = I = W. A device's share of the model is the same: two of its stages take half as long as one."""
+    compared = 0
+    for count in RANKS:
+        for micro_batches in MICRO_BATCHES:
+            plain = load_pass_order("early_backward_a").passes(one_each(count), micro_batches)
+            for shape in (one_each, v_shaped, interleaved):
+                ranks = shape(count)
+                if (passes := accepted(name, ranks, micro_batches)) is not None:
+                    unit = 1.0 / len(ranks[0])
+                    assert step_seconds(passes, unit, unit, unit) <= step_seconds(plain, 1.0, 1.0, 1.0)
+                    compared += 1
+    assert compared >= 36
+
+
+@pytest.mark.parametrize("name", ["zb_v", "dualpipe_v", "interleaved_zero_bubble"])
+def test_two_stages_per_device_leave_the_way_to_the_last_device(name: str) -> None:
+    """F = I = W: of the bubble of 1F1B, 6 (P - 1) times the unit of half a device's share, a sixth remains."""
+    for count in RANKS:
+        ranks = interleaved(count) if name.startswith("inter") else v_shaped(count)
+        for micro_batches in (2 * count, 4 * count):
+            passes = load_pass_order(name).passes(ranks, micro_batches)
+            assert step_seconds(passes, 1.0, 1.0, 1.0) == 6 * micro_batches + (count - 1)
+
+
+OWN = """
+from envs.pass_orders import Pass, PassKind
+
+
+class Mine:
+    def passes(self, ranks, micro_batches):
+        return {returned}
+
+
+def build():
+    return Mine()
+"""
+
+
+def own(folder: Path, returned: str) -> str:
+    """The spec of an order that returns what an expression says."""
+    (folder / "mine.py").write_text(OWN.format(returned=returned))
+    return f"{folder / 'mine.py'}:build"
+
+
+def test_an_order_of_a_user_is_one_function(tmp_path: Path) -> None:
+    spec = own(tmp_path, "((Pass(0, PassKind.FORWARD, 0), Pass(0, PassKind.BACKWARD, 0)),)")
+    assert load_pass_order(spec).passes(((0,),), 1) == ((Pass(0, F, 0), Pass(0, B, 0)),)
+    with pytest.raises(InputError, match=r"mine\.py.*ZeroDivisionError"):
+        load_pass_order(own(tmp_path, "1 / 0")).passes(((0,),), 1)
+
+
+def test_what_is_no_order_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("def build():\n    return 3\n")
+    with pytest.raises(InputError, match="expected an order of passes, with a method `passes`, got int"):
+        load_pass_order(f"{tmp_path / 'mine.py'}:build")
+
+
+@pytest.mark.parametrize(
+    ("name", "ranks", "micro_batches", "sentence"),
+    [
+        ("early_backward_a", ((0, 1),), 2, "runs one stage on each device, in their order; got stages [(0, 1)]"),
+        ("zb_h1", ((1,), (0,)), 2, "runs one stage on each device, in their order; got stages [(1,), (0,)]"),
+        ("interleaved", ((0, 1), (2, 3)), 2, "every 2th stage on a device, such as [(0, 2), (1, 3)]; got stages"),
+        ("interleaved", ((0, 2), (1, 3)), 5, "5 micro-batches on 2 devices in 2 rounds, which must be equal; use 4 or"),
+        ("zb_v", ((0, 2), (1, 3)), 4, "down and up again, here [(0, 3), (1, 2)]; got stages [(0, 2), (1, 3)]"),
+        ("dualpipe_v", ((0, 3), (1, 2)), 3, "needs at least as many micro-batches as stages, 4 here; got 3"),
+    ],
+)
+def test_what_an_order_is_not_made_for_is_refused_by_one_sentence(
+    name: str, ranks: Ranks, micro_batches: int, sentence: str
+) -> None:
+    with pytest.raises(InputError, match=re.escape(sentence)):
+        load_pass_order(name).passes(ranks, micro_batches)
+
+
+def test_a_pass_is_written_as_drawings_show_it() -> None:
+    assert str(Pass(2, PassKind.INPUT_GRADIENT, 7)) == "I7"
