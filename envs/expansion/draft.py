@@ -33,10 +33,7 @@ class Draft:
         self._edges: list[Ints] = []
         self._control: list[Bools] = []
         self._messages: list[Floats] = []
-        self.add(
-            len(layout.origin), Role.WORK, layout.device, origin=layout.origin, micro_batch=layout.micro_batch,
-            replica=layout.replica, stage=layout.stage[layout.origin], share=layout.share[layout.origin],
-        )  # fmt: skip
+        self.add_like(np.arange(len(layout.origin)), Role.WORK)
 
     def add(
         self,
@@ -58,19 +55,41 @@ class Draft:
         """
         columns = {
             "role": int(role), "device": device, "origin": origin, "micro_batch": micro_batch, "replica": replica,
-            "stage": stage, "share": share, "output_bytes": output_bytes,
+            "stage": stage, "share": share, "output_share": share, "output_bytes": output_bytes,
         }  # fmt: skip
+        return self._add(count, columns)
+
+    def add_like(self, like: Ints, role: Role, *, output_share: Floats | None = None) -> Ints:
+        """Ops that act for the same as copies of the layout, (ops,), where these are; returns their numbers.
+
+        They compute what these do, or take no time and hold a share of the output for the whole batch, (ops,).
+        """
+        layout, origin = self.layout, self.layout.origin[like]
+        share = layout.share[origin] if output_share is None else output_share
+        columns = {
+            "role": int(role), "device": layout.device[like], "origin": origin,
+            "micro_batch": layout.micro_batch[like], "replica": layout.replica[like], "stage": layout.stage[origin],
+            "share": share if output_share is None else FREE, "output_share": share, "output_bytes": np.nan,
+        }  # fmt: skip
+        return self._add(len(like), columns)
+
+    def _add(self, count: int, columns: dict[str, Any]) -> Ints:
         self._blocks.append({key: np.broadcast_to(np.asarray(value), (count,)) for key, value in columns.items()})
         self.ops += count
         return np.arange(self.ops - count, self.ops)
 
     def connect(
-        self, producers: Values, consumers: Values, *, control: bool = False, message_bytes: Floats | float = np.nan
+        self,
+        producers: Values,
+        consumers: Values,
+        *,
+        control: Bools | bool = False,
+        message_bytes: Floats | float = np.nan,
     ) -> None:
-        """Edges from producers to consumers, each one for all or (edges,); a message replaces what is carried."""
+        """Edges from producers to consumers, each value one for all or (edges,); a message replaces what is carried."""
         pairs = np.stack(np.broadcast_arrays(np.atleast_1d(producers), np.atleast_1d(consumers)), axis=1)
         self._edges.append(np.asarray(pairs, np.int64))
-        self._control.append(np.full(len(pairs), control))
+        self._control.append(np.broadcast_to(np.asarray(control, np.bool_), (len(pairs),)))
         self._messages.append(np.broadcast_to(np.asarray(message_bytes, np.float64), (len(pairs),)))
 
     def build(self, shared: Callable[[Problem, float], Problem]) -> Expansion:
@@ -91,13 +110,16 @@ class Draft:
         ops, work = len(origin), np.flatnonzero(share > FREE)
         amounts = {key: np.zeros(ops) for key in _AMOUNTS}
         op_seconds = np.zeros((ops, len(given.cluster)))
-        for value in np.unique(share[work]).tolist():
-            part, these = shared(given, value), work[share[work] == value]
+        size, output_share = columns["output_bytes"], columns["output_share"]
+        for value in np.unique(output_share[output_share > FREE]).tolist():
+            part, these = shared(given, value), np.flatnonzero(share == value)
+            made = np.flatnonzero(output_share == value)
             assert part.op_seconds is not None
-            for key in _AMOUNTS:
+            for key in ("flops", "bytes_accessed"):
                 amounts[key][these] = getattr(part.graph, key)[origin[these]]
+            for key in ("output_bytes", "sent_bytes"):
+                amounts[key][made] = getattr(part.graph, key)[origin[made]]
             op_seconds[these] = part.op_seconds[origin[these]]
-        size = columns["output_bytes"]
         for key in ("output_bytes", "sent_bytes"):
             amounts[key] = np.where(np.isnan(size), amounts[key], size)
         if not len(given.graph.transfer_bytes):
@@ -138,7 +160,7 @@ def _kinds(graph: OpGraph, columns: Columns) -> tuple[str, ...]:
 def _phases(graph: OpGraph, columns: Columns) -> Ints:
     """(ops,) the phase of the op that each acts for; what is computed again is part of the backward pass."""
     of_origin = np.where(columns["origin"] >= 0, graph.phase[columns["origin"]], Phase.FORWARD)
-    return np.where(columns["role"] == Role.RECOMPUTED, Phase.BACKWARD, of_origin)
+    return np.where(np.isin(columns["role"], (Role.RECOMPUTED, Role.ARRIVE)), Phase.BACKWARD, of_origin)
 
 
 def _weight_uses(graph: OpGraph, origin: Ints, work: Ints) -> Ints:

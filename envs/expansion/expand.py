@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import numpy as np
-
+from envs.expansion.copies import connect_copies
 from envs.expansion.draft import Draft
 from envs.expansion.expanded import Expansion
 from envs.expansion.layout import Layout
@@ -20,9 +19,5 @@ def expand(problem: Problem, plan: Plan) -> Expansion:
     plan.check(problem)
     layout = Layout(problem, plan)
     draft = Draft(layout)
-    graph = problem.graph
-    for control in (False, True):
-        these = (graph.control == control) & ~layout.is_summed
-        message = graph.edge_bytes[these] if len(graph.edge_bytes) else np.nan
-        draft.connect(graph.edges[these, 0], graph.edges[these, 1], control=control, message_bytes=message)
+    connect_copies(draft)
     return draft.build(shared)

@@ -7,9 +7,10 @@ from enum import IntEnum
 
 import numpy as np
 
+from envs.orders import priorities_of
 from envs.plan import Plan
 from graphs.op_graph import Floats, Ints
-from graphs.problem import Problem
+from graphs.problem import FIFO, Problem
 
 
 class Role(IntEnum):
@@ -21,7 +22,7 @@ class Role(IntEnum):
     SUM = 3  # adds up what arrives
     SEND = 4  # a step of a collective operation
     GATE = 5  # lets ops wait for others
-    ARRIVE = 6  # the arrival of a gradient, for which recomputation waits
+    ARRIVE = 6  # lets recomputation begin: the arrival of gradients, if it waits for them
     VERSION = 7  # an earlier version of weights, kept for backward passes
 
 
@@ -41,8 +42,13 @@ class Expansion:
 
     @property
     def order(self) -> str | Floats:
-        """The plan's order: a rule, or (expanded ops,) numbers, of each op its origin's and of others the smallest."""
-        if isinstance(self.plan.order, str):
-            return self.plan.order
-        numbers = np.array(self.plan.order)
-        return np.where(self.origin >= 0, numbers[self.origin], numbers.min())
+        """(expanded ops,) priorities by the plan's order, of each op its origin's and of others the smallest.
+
+        A rule orders the ops of the given graph: it may read what copies do not have, as ties between ops. First come,
+        first served is no priorities, and stays the rule that it is.
+        """
+        rule = self.plan.order
+        found = priorities_of(self.given, rule if isinstance(rule, str) else np.array(rule))
+        if len(found) == 0:
+            return FIFO
+        return np.where(self.origin >= 0, found[self.origin], found.min())

@@ -86,6 +86,34 @@ class Layout:
         """(ops,) the number of the first copy of each op."""
         return np.cumsum(self.count) - self.count
 
+    @cached_property
+    def repeats(self) -> Bools:
+        """(ops,) whether each op has copies for several micro-batches."""
+        return self.is_repeated & (self.micro_batches > 1)
+
+    @cached_property
+    def grows(self) -> Bools:
+        """(ops,) whether the output of each op grows with the batch, so that a replica holds a part of it."""
+        return np.asarray(self.problem.graph.phase < Phase.UPDATE)
+
+    @cached_property
+    def reads_all(self) -> Bools:
+        """(ops,) whether each replica of an op reads what all replicas made: it does not divide the batch."""
+        return np.asarray(self.problem.graph.phase >= Phase.UPDATE)
+
+    def nearest(self, producer: int, consumer: int) -> Ints:
+        """(copies of the consumer in a micro-batch,) for each the copy of the producer on its device, or as far along.
+
+        That is the copy to read if they all hold the same.
+        """
+        width, readers = int(self.width[producer]), int(self.width[consumer])
+        as_far = [reader * width // readers for reader in range(readers)]
+        if width == 1 or readers != self.replicas[consumer]:
+            return np.array(as_far, np.int64)
+        devices = self.plan.devices[producer]
+        of_reader = zip(self.plan.devices[consumer], as_far, strict=True)
+        return np.array([devices.index(on) if on in devices else number for on, number in of_reader], np.int64)
+
     # ---- edges of the given graph ----------------------------------------------------------------------------------
 
     @cached_property
@@ -104,12 +132,14 @@ class Layout:
         """(edges,) whether what an edge carries is first summed up over micro-batches and replicas.
 
         That is a gradient of weights on its way to an update, or to another stage, where it is added to that of a
-        weight that the stages share. One micro-batch without replicas leaves nothing to sum up.
+        weight that the stages share. Profiles of layers have backward ops whose output is the gradient of the input,
+        and which updates wait for: these too. One micro-batch without replicas leaves nothing to sum up.
         """
         graph, (producer, consumer) = self.problem.graph, self.problem.graph.edges.T
-        leaves = (graph.phase[consumer] >= Phase.UPDATE) | (self.stage[producer] != self.stage[consumer])
+        is_updated = (graph.phase[producer] == Phase.BACKWARD) & (graph.phase[consumer] >= Phase.UPDATE)
+        is_passed_on = self.is_weight_gradient[producer] & (self.stage[producer] != self.stage[consumer])
         several = (self.micro_batches > 1) | (self.replicas[graph.edges] > 1).any(axis=1)
-        return np.asarray(self.is_weight_gradient[producer] & leaves & several)
+        return np.asarray((is_updated | is_passed_on) & several)
 
     # ---- copies --------------------------------------------------------------------------------------------------
 

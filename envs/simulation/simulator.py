@@ -202,4 +202,4 @@ def simulate(problem: Problem, plan: Plan) -> Timeline:
         return Simulator(problem, order=plan.order).timeline(plan.per_unit(problem))
     expansion = expand(problem, plan)
     timeline = Simulator(expansion.problem, order=expansion.order).timeline(expansion.placement)
-    return replace(timeline, expansion=expansion)
+    return replace(timeline, expansion=expansion, order=order_name(problem, plan.order))
