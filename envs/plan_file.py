@@ -1,32 +1,45 @@
 """A plan on disk, `*.plan.json`: devices by name, so that people can read it and edit it.
 
-    {"schema": "placelab.plan", "version": 3,
+    {"schema": "placelab.plan", "version": 4,
      "plan": {"placement": {"layers.0": "gpu:0", "": "gpu:1"}, "order": "longest_path"}}
 
-`plan` is what is decided, and `found` how it was found. An entry of `placement` is an op's name or a prefix of names
-that ends before a "." or "/", as module paths do; if several cover an op the longest wins, and "" covers all. Ops that
-are tied together go where the first of them goes. `order` is the rule under which the plan was simulated, or a number
-by entry, the smaller first: {"layers.0": 1, "": 2}; tied ops have the number of the first of them, but for one that has
-an entry of its own name. Without an order the plan is run under the rule of its problem.
+    {"schema": "placelab.plan", "version": 4,
+     "plan": {"stages": [{"modules": ["embedding", "layers.0"], "devices": ["gpu:0", "gpu:1"], "recompute": true},
+                         {"modules": [""], "devices": "gpu:2"}],
+              "schedule": {"micro_batches": 8, "order": "early_backward_a"}}}
+
+`plan` is what is decided, and `found` how it was found. `placement` says by entry (`envs.module_entries`) on which
+device ops run, or on which several, as replicas that share the batch. `stages` says the same in its place, and what
+the stages are; by a placement, ops on the same devices are a stage, and stages are numbered by their first op. Ops that
+are tied go where the first of them goes: backward and update ops where their forward op does.
+
+`schedule` has what differs from `envs.schedule.Schedule`; beside a placement, its `recompute` lists numbers of stages.
+`order` is the rule under which the plan was simulated, or a number by entry, the smaller first: {"layers.0": 1, "": 2};
+tied ops have the number of the first of them, but for one that has an entry of its own name. Without an order the plan
+is run under the rule of its problem.
 
 A file written by `save_plan` says more: which graph and cluster it is for, which placer found it, and what it costs.
-Files of versions 1 and 2 have no order: the plan is run as it was predicted then, first come, first served. Those of
-version 1 hold the placement and how it was found at the top.
+
+Files of versions 1 to 3 have one device per entry and no schedule. Their entries, and the graph's fingerprint, are
+those of a number of op groups. Those of versions 1 and 2 have no order: the plan is run as it was predicted then, first
+come, first served. Those of version 1 hold the placement and how it was found at the top.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import inf
 from pathlib import Path
-from types import MappingProxyType
-from typing import Literal, TypeVar
+from typing import Generic, Literal, TypeAlias, TypeVar
 
 import msgspec
-import numpy as np
 
+from envs.module_entries import ModuleEntries
+from envs.pass_orders import load_pass_order
 from envs.placer_result import PlacerResult
 from envs.plan import Plan
+from envs.schedule import AS_READY, WHOLE_BATCH, AllReduce, Recomputing, Schedule, Sharing, Update
 from envs.simulation.simulator import Outcome
 from envs.timeline import Timeline
 from graphs.cluster import Cluster
@@ -36,9 +49,9 @@ from graphs.foundation.errors import InputError, located
 from graphs.op_graph import OpGraph
 from graphs.problem import FIFO, Problem
 
-VERSION = 3
+VERSION = 4
 
-Entry = TypeVar("Entry", str, float)  # what an entry says: a device, or a number
+Devices: TypeAlias = str | tuple[str, ...]  # one, or the replicas'
 
 
 class Identity(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -55,19 +68,6 @@ class Predicted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     peak_bytes: dict[str, float]  # device name -> bytes
 
 
-class PlanSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What is decided."""
-
-    placement: dict[str, str]  # op name or prefix -> device name
-    order: str | dict[str, float] = ""  # a rule, or op name or prefix -> number
-
-
-class SecondPlanSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What is decided in a file of version 2."""
-
-    placement: dict[str, str]
-
-
 class Found(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How the plan was found."""
 
@@ -76,26 +76,72 @@ class Found(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     simulations: int = 0
 
 
-class PlanFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What a plan file holds; only the first two and `plan` are needed."""
+class StageSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A stage: what is in it, and where it runs."""
+
+    modules: tuple[str, ...]  # op names or prefixes
+    devices: Devices
+    recompute: bool = False
+
+
+class ScheduleSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What `Schedule` has, but for the stages: only what differs from its defaults is written."""
+
+    micro_batches: int = WHOLE_BATCH.micro_batches
+    order: str = WHOLE_BATCH.order
+    recompute: tuple[int, ...] = ()  # where the stages are not listed
+    recompute_at: Recomputing = WHOLE_BATCH.recompute_at
+    sharing: Sharing = WHOLE_BATCH.sharing
+    update: Update = WHOLE_BATCH.update
+    all_reduce: AllReduce = WHOLE_BATCH.all_reduce
+    bucket_bytes: float | None = WHOLE_BATCH.bucket_bytes  # null: no limit, as JSON has no infinity
+
+    @classmethod
+    def of(cls, schedule: Schedule) -> ScheduleSection | None:
+        """What is written of a schedule; None if nothing differs from the default."""
+        values = {name: getattr(schedule, name) for name in cls.__struct_fields__}
+        changed = {name: value for name, value in values.items() if value != getattr(WHOLE_BATCH, name)}
+        return cls(**changed) if changed else None
+
+    def schedule(self, stages: tuple[int, ...] = ()) -> Schedule:
+        """The schedule, with (ops,) stages. Raises InputError as `Schedule` does."""
+        values = {name: getattr(self, name) for name in self.__struct_fields__}
+        return Schedule(stages=stages, **values | ({"bucket_bytes": inf} if self.bucket_bytes is None else {}))
+
+
+class PlanSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What is decided: a placement or stages."""
+
+    placement: dict[str, Devices] = {}  # op name or prefix -> devices
+    stages: tuple[StageSection, ...] = ()
+    order: str | dict[str, float] = ""  # a rule, or op name or prefix -> number
+    schedule: ScheduleSection | None = None
+
+
+class ThirdPlanSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What is decided in a file of version 3."""
+
+    placement: dict[str, str]  # op name or prefix -> device
+    order: str | dict[str, float] = ""
+
+
+class SecondPlanSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What is decided in a file of version 2."""
+
+    placement: dict[str, str]
+
+
+Decided = TypeVar("Decided", PlanSection, ThirdPlanSection, SecondPlanSection)
+
+
+class PlanFile(msgspec.Struct, Generic[Decided], frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What a plan file holds since version 2; only the first two and `plan` are needed."""
 
     schema: Literal["placelab.plan"]
     version: int
     graph: Identity = Identity()
     cluster: Identity = Identity()
-    plan: PlanSection
-    found: Found = Found()
-    predicted: Predicted | None = None
-
-
-class SecondPlanFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What a plan file of version 2 holds: no order."""
-
-    schema: Literal["placelab.plan"]
-    version: int
-    graph: Identity = Identity()
-    cluster: Identity = Identity()
-    plan: SecondPlanSection
+    plan: Decided
     found: Found = Found()
     predicted: Predicted | None = None
 
@@ -111,127 +157,187 @@ class FirstPlanFile(Found, frozen=True, forbid_unknown_fields=True, kw_only=True
     placement: dict[str, str]
 
 
+AnyPlanFile: TypeAlias = (
+    PlanFile[PlanSection] | PlanFile[ThirdPlanSection] | PlanFile[SecondPlanSection] | FirstPlanFile
+)
+EARLIER: dict[int, type[AnyPlanFile]] = {
+    1: FirstPlanFile, 2: PlanFile[SecondPlanSection], 3: PlanFile[ThirdPlanSection],
+}  # fmt: skip
+
+
 def save_plan(result: PlacerResult, problem: Problem, predicted: Outcome | Timeline, path: Path) -> None:
     """Write a plan and how it was found, each device once per module wherever all ops of the module share it.
 
     A plan without an order of its own is written with the rule of its problem, under which it was simulated. Raises
-    InputError if it is not a plan for this problem, or places an op on several devices.
+    InputError if it is not a plan for this problem.
     """
-    plan, graph, devices = result.plan, problem.graph, [device.name for device in problem.cluster.devices]
-    plan.check_single(problem, "a plan file holds one per op")
-    placement = _compact({graph.names[op]: devices[plan.devices[op][0]] for op in problem.units.first_op.tolist()})
-    order = (plan.order or problem.order) if isinstance(plan.order, str) else _order_entries(problem, plan.order)
+    plan, names = result.plan, [device.name for device in problem.cluster.devices]
+    plan.check(problem)
+    entries = ModuleEntries.of_untied(problem.graph)
+    order = (plan.order or problem.order) if isinstance(plan.order, str) else entries.written(plan.order, own=True)
+    of_ops = [tuple(names[device] for device in devices) for devices in plan.devices]
+    schedule, stages = plan.schedule, plan.schedule.stages
+    section = PlanSection(
+        placement={} if stages else {entry: _shortly(each) for entry, each in entries.written(of_ops).items()},
+        stages=_stage_sections(schedule, entries, of_ops) if stages else (),
+        order=order,
+        schedule=ScheduleSection.of(replace(schedule, recompute=()) if stages else schedule),
+    )
     content = PlanFile(
         schema="placelab.plan",
         version=VERSION,
-        graph=Identity(graph.name, graph.fingerprint),
+        graph=Identity(problem.graph.name, entries.units.graph.fingerprint),
         cluster=Identity(problem.cluster.name, problem.cluster.fingerprint),
-        plan=PlanSection(placement, order),
+        plan=section,
         found=Found(result.placer, result.seed, result.simulations),
-        predicted=Predicted(predicted.step_seconds, dict(zip(devices, predicted.peak_bytes.tolist(), strict=True))),
+        predicted=Predicted(predicted.step_seconds, dict(zip(names, predicted.peak_bytes.tolist(), strict=True))),
     )
     write_document(content, path)
 
 
 def load_plan(path: Path, problem: Problem) -> PlacerResult:
-    """The plan in a file, for a problem, and how it was found.
+    """The plan in a file, for a problem, and how it was found. Raises InputError as `read_plan` and `SavedPlan.of`."""
+    return read_plan(path).of(problem)
 
-    Raises InputError, naming the file, if it is missing, damaged, or of another version; if it was made for another
-    graph or cluster; if it names an unknown device or op, or leaves an op without a device.
-    """
+
+def read_plan(path: Path) -> SavedPlan:
+    """What a plan file says. Raises InputError, naming it, if it is missing, damaged, or of another version."""
     remedy = f"`placelab place GRAPH --out {path}` writes one"
-    earlier: dict[int, type[PlanFile | SecondPlanFile | FirstPlanFile]] = {1: FirstPlanFile, 2: SecondPlanFile}
-    content = read_document(path, PlanFile, version=VERSION, remedy=remedy, earlier=earlier)
-    if isinstance(content, FirstPlanFile):
-        decided, found = PlanSection(content.placement, FIFO), Found(content.placer, content.seed, content.simulations)
-    elif isinstance(content, SecondPlanFile):
-        decided, found = PlanSection(content.plan.placement, FIFO), content.found
-    else:
-        decided, found = content.plan, content.found
-    graph, cluster = problem.graph, problem.cluster
-    _check_same("graph", content.graph, graph, path)
-    _check_same("cluster", content.cluster, cluster, path)
-    index = {device.name: position for position, device in enumerate(cluster.devices)}
-    for device in decided.placement.values():
-        if device not in index:
-            raise InputError(f"{path}: {unknown('device', device, index)}")
-    leaders = [graph.names[op] for op in problem.units.first_op]
-    _check_entries(decided.placement, leaders, graph, path)
-    per_unit = [index[_covering(decided.placement, name, path)] for name in leaders]
-    order = decided.order if isinstance(decided.order, str) else _order(decided.order, leaders, graph, path)
-    # as the file says: what the graph forbids is refused, not moved
-    plan = Plan.of(np.array(per_unit)[graph.units], order=order)
-    with located(path):
-        plan.check(problem)
-    return PlacerResult(plan, found.placer, found.seed, found.simulations)
+    content = read_document(path, PlanFile[PlanSection], version=VERSION, remedy=remedy, earlier=EARLIER)
+    return SavedPlan(path, content)
 
 
-def _check_same(what: str, theirs: Identity, given: OpGraph | Cluster, path: Path) -> None:
+@dataclass(frozen=True, eq=False)
+class SavedPlan:
+    """A plan file that was read, of any version."""
+
+    path: Path
+    content: AnyPlanFile
+
+    @property
+    def is_of_groups(self) -> bool:
+        """Whether it says where op groups go, as before version 4: only a problem with as many of them can be meant."""
+        return self.content.version < VERSION
+
+    def of(self, problem: Problem) -> PlacerResult:
+        """The plan for a problem, and how it was found.
+
+        The ops of the problem may be tied into any groups, unless the plan sets the ops of one apart. Raises
+        InputError, naming the file, if it was made for another graph or cluster, or, before version 4, for another
+        number of op groups; if it names an unknown device, op or order, or leaves an op without a device or a stage
+        without ops; and if it is no plan for the problem.
+        """
+        content = self.content
+        with located(self.path):
+            entries = (ModuleEntries.of if self.is_of_groups else ModuleEntries.of_untied)(problem.graph)
+            parts = ", costs or --groups" if self.is_of_groups else " or costs"
+            _check_same("graph", content.graph, entries.units.graph, parts)
+            _check_same("cluster", content.cluster, problem.cluster)
+            plan = _plan(_decided(content), entries, problem.cluster)
+            # as the file says: what the graph forbids is refused, not moved
+            plan.check(problem)
+        found = content if isinstance(content, FirstPlanFile) else content.found
+        return PlacerResult(plan, found.placer, found.seed, found.simulations)
+
+
+def _decided(content: AnyPlanFile) -> PlanSection:
+    """What a file of any version decides."""
+    section = content if isinstance(content, FirstPlanFile) else content.plan
+    if isinstance(section, PlanSection):
+        return section
+    return PlanSection({**section.placement}, order=section.order if isinstance(section, ThirdPlanSection) else FIFO)
+
+
+def _check_same(what: str, theirs: Identity, given: OpGraph | Cluster, parts: str = "") -> None:
     if theirs.fingerprint and theirs.fingerprint != given.fingerprint:
-        other = " of the same name, but with other ops, costs or --groups" if theirs.name == given.name else ""
+        other = f" of the same name, but with other ops{parts}" if theirs.name == given.name else ""
         raise InputError(
-            f"{path}: this plan is for {what} {theirs.name!r} ({theirs.fingerprint}), given {given.name!r} "
+            f"this plan is for {what} {theirs.name!r} ({theirs.fingerprint}), given {given.name!r} "
             f"({given.fingerprint}){other}; to apply it all the same, remove the {what}'s fingerprint from the file"
         )
 
 
-def _prefixes(name: str) -> list[str]:
-    """The names that an entry which covers this op may have, from the shortest to the longest."""
-    return ["", *(name[:end] for end, letter in enumerate(name) if letter in "./"), name]
+# ---- from a plan to what is written ------------------------------------------------------------------------------
 
 
-def _compact(
-    values: Mapping[str, Entry], apart: Mapping[str, Entry] = MappingProxyType({}), tied: Iterable[str] = ()
-) -> dict[str, Entry]:
-    """By entry what ops have: of each op, its shortest prefix below which all have the same, or its own name.
-
-    Ops `apart` have an entry of their own name each. No other entry has the name of an op that is `tied` to another:
-    such an entry would be that op's own.
-    """
-    below: dict[str, set[str | float]] = defaultdict(set)
-    for name, value in (*values.items(), *apart.items()):
-        for prefix in _prefixes(name):
-            below[prefix].add(value)
-    taken = set(tied)
-    entries = {
-        next((prefix for prefix in _prefixes(name) if len(below[prefix]) == 1 and prefix not in taken), name): value
-        for name, value in values.items()
-    }
-    return {**entries, **apart}
+def _shortly(devices: tuple[str, ...]) -> Devices:
+    return devices[0] if len(devices) == 1 else devices
 
 
-def _covering(entries: Mapping[str, Entry], name: str, path: Path) -> Entry:
-    for prefix in reversed(_prefixes(name)):
-        if prefix in entries:
-            return entries[prefix]
-    raise InputError(f'{path}: no entry covers op {name!r}; add one for it, its module, or "" for all the rest')
+def _stage_sections(
+    schedule: Schedule, entries: ModuleEntries, of_ops: Sequence[tuple[str, ...]]
+) -> tuple[StageSection, ...]:
+    """The stages with what is in them; `of_ops` are (ops,) names of devices, the same within a stage."""
+    modules: list[list[str]] = [[] for _ in range(max(schedule.stages) + 1)]
+    for entry, stage in entries.written(schedule.stages, own=True).items():
+        modules[stage].append(entry)
+    return tuple(
+        StageSection(tuple(inside), _shortly(of_ops[schedule.stages.index(stage)]), stage in schedule.recompute)
+        for stage, inside in enumerate(modules)
+    )
 
 
-def _order_entries(problem: Problem, order: Sequence[float]) -> dict[str, float]:
-    """Numbers by entry: of the first op of each unit, and of all ops by name that have another than that."""
-    names, leader = problem.graph.names, problem.units.first_op[problem.graph.units].tolist()
-    values = {names[op]: order[op] for op in problem.units.first_op.tolist()}
-    apart = {name: order[op] for op, name in enumerate(names) if order[op] != order[leader[op]]}
-    return _compact(values, apart, (name for op, name in enumerate(names) if op != leader[op]))
+# ---- from what is written to a plan ------------------------------------------------------------------------------
 
 
-def _order(entries: Mapping[str, float], leaders: Sequence[str], graph: OpGraph, path: Path) -> list[float]:
-    """(ops,) numbers: that of the op's own entry, or that of the first op that it is tied to."""
-    useful = {prefix for name in leaders for prefix in _prefixes(name)} | set(graph.names)
-    for entry in entries:
-        if entry not in useful:
-            raise InputError(f"{path}: order: {unknown('op or module', entry, sorted(useful - {''}))}")
-    of_units = [_covering(entries, name, path) for name in leaders]
-    return [entries.get(name, of_units[unit]) for name, unit in zip(graph.names, graph.units.tolist(), strict=True)]
+def _plan(decided: PlanSection, entries: ModuleEntries, cluster: Cluster) -> Plan:
+    """The plan that a file decides. Raises InputError for what names nothing, or says nothing of an op."""
+    number = {device.name: position for position, device in enumerate(cluster.devices)}
+    stages = _stages(decided.stages, entries)
+    if stages:
+        of_stages = [_numbers(f"stage {stage}", each.devices, number) for stage, each in enumerate(decided.stages)]
+        devices = [of_stages[stage] for stage in stages]
+        if decided.placement:
+            raise InputError("the plan has a placement, and stages, which say the same; remove one of them")
+    else:
+        placement = {entry: _numbers(repr(entry), each, number) for entry, each in decided.placement.items()}
+        devices = entries.read(placement)
+    schedule = _schedule(decided, stages)
+    if isinstance(decided.order, str):
+        return Plan(tuple(devices), decided.order, schedule)
+    with located("order"):
+        numbers = entries.read(decided.order, own=True)
+    return Plan(tuple(devices), tuple(each + 0.0 for each in numbers), schedule)  # -0.0 becomes 0.0
 
 
-def _check_entries(placement: Mapping[str, str], leaders: Sequence[str], graph: OpGraph, path: Path) -> None:
-    """Raise InputError for an entry that decides nothing."""
-    useful = {prefix for name in leaders for prefix in _prefixes(name)}
-    for entry in placement:
-        if entry in useful:
-            continue
-        if entry in graph.names:
-            leader = leaders[graph.units[graph.names.index(entry)]]
-            raise InputError(f"{path}: op {entry!r} goes where {leader!r} goes; place that one instead")
-        raise InputError(f"{path}: {unknown('op or module', entry, sorted(useful - {''}))}")
+def _numbers(where: str, devices: Devices, number: Mapping[str, int]) -> tuple[int, ...]:
+    """Devices by their names. Raises InputError for none, and for an unknown one."""
+    names = (devices,) if isinstance(devices, str) else devices
+    if not names:
+        raise InputError(f"{where} has no device; name one, or several for replicas")
+    for name in names:
+        if name not in number:
+            raise InputError(unknown("device", name, number))
+    return tuple(number[name] for name in names)
+
+
+def _stages(sections: Sequence[StageSection], entries: ModuleEntries) -> tuple[int, ...]:
+    """(ops,) the stage of each op; empty if none are listed. Raises InputError for one without ops."""
+    if not sections:
+        return ()
+    stage_of: dict[str, int] = {}
+    for stage, section in enumerate(sections):
+        for module in section.modules:
+            if module in stage_of:
+                raise InputError(f"{module!r} is in stage {stage_of[module]} and again in stage {stage}; keep one")
+            stage_of[module] = stage
+    stages = entries.read(stage_of, own=True)
+    for stage in range(len(sections)):
+        if stage not in stages:
+            raise InputError(f"stage {stage} has no op: other stages name all of its modules more closely; remove it")
+    return tuple(stages)
+
+
+def _schedule(decided: PlanSection, stages: tuple[int, ...]) -> Schedule:
+    """How the step is run. Raises InputError for what no schedule can have, and for an unknown order of passes."""
+    section = decided.schedule or ScheduleSection()
+    with located("schedule"):
+        schedule = section.schedule(stages)
+        if schedule.order != AS_READY:
+            load_pass_order(schedule.order)
+    if stages and section.recompute:
+        raise InputError(
+            "the schedule lists stages to recompute, but stages are listed by themselves; give these `recompute: true`"
+        )
+    again = tuple(stage for stage, each in enumerate(decided.stages) if each.recompute)
+    return replace(schedule, recompute=again) if again else schedule

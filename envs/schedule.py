@@ -58,6 +58,7 @@ class Schedule:
             )
         if not self.bucket_bytes > 0:
             raise InputError(f"a bucket of gradients has {self.bucket_bytes!r} bytes; expected more than 0")
+        object.__setattr__(self, "recompute", tuple(sorted(set(self.recompute))))  # equal if they decide the same
 
 
 WHOLE_BATCH = Schedule()  # of an op placement

@@ -55,6 +55,11 @@ def tie_ops(graph: OpGraph, groups: int) -> OpGraph:
     return tied
 
 
+def untied(graph: OpGraph) -> OpGraph:
+    """The same ops without op groups, those of a graph's own file included."""
+    return replace(graph, group=np.zeros(0, np.int64)) if (graph.group >= 0).any() else graph
+
+
 def tie_levels(graph: OpGraph, counts: Sequence[int], within: Ints | None = None) -> list[OpGraph]:
     """The graph tied into several numbers of op groups, the finest first; groups of a level are unions of the finer's.
 

@@ -112,7 +112,7 @@ def show(
         graph: a graph file, a family spec such as `rnnlm:layers=4`, or `file.py:callable`.
         groups: tie the ops into this many groups, each placed as one.
         draw: a drawing to write, coloured by module: `*.png`, `*.svg` or `*.html`.
-        plan: a plan file, to colour the drawing by device; `groups` must be those that it was made for.
+        plan: a plan file, to colour the drawing by device.
         cluster: the cluster of that plan.
 
     """
@@ -206,7 +206,8 @@ def simulate(
         graph: a graph file, a family spec such as `rnnlm:layers=4`, or `file.py:callable`.
         plan: a plan file, as `place --out` writes it or edited by hand.
         cluster: a cluster file or a preset, as `place` takes it.
-        groups: the number of op groups that the plan was made for.
+        groups: the number of op groups that the plan was made for, which plan files before version 4 need; later ones
+            say where ops go, in whatever groups they were placed.
         optimizer: whose state occupies memory, as `place` takes it.
         cost_model: what ops cost, as `place` takes it.
         order: the rule to simulate the plan under, in place of its own order; without it, the plan's own, and
@@ -216,16 +217,22 @@ def simulate(
         gantt: a chart to write: `*.png`, `*.svg`, or `*.html` with the memory below it.
 
     """
+    from envs.plan_file import read_plan
     from envs.trace import save_trace
     from evaluation.commands.problems import problem_of
     from evaluation.simulated_plan import SimulatedPlan
 
     check_writable(trace, endings=(".json", ".json.gz"), inputs=[graph, plan, cluster])
     check_writable(gantt, endings=CHARTS, inputs=[graph, plan, cluster])
+    saved = None
     if isinstance(plan, str | Path):
         check_readable(Path(plan), "`placelab place GRAPH --out FILE` writes a plan")
+        saved = read_plan(Path(plan))  # refused here if it is damaged, before a model is captured
+    if options["groups"] == AUTO and not (saved and saved.is_of_groups):
+        options["groups"] = None
     problem = problem_of(graph, cluster, **options)
-    placed = SimulatedPlan.of(problem, plan, order="" if options["order"] == AUTO else options["order"])
+    found = plan if saved is None else saved.of(problem)
+    placed = SimulatedPlan.of(problem, found, order="" if options["order"] == AUTO else options["order"])
     if trace is not None:
         save_trace(placed.timeline, Path(trace))
     if gantt is not None:

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from reprlib import repr as shortened
 from types import MappingProxyType
-from typing import Any, TypeVar, get_args
+from typing import Any, TypeVar, get_args, get_origin
 
 import msgspec
 
@@ -66,7 +66,8 @@ def write_document(content: msgspec.Struct, path: Path) -> None:
 
 def _check_schema(content: object, kind: type[Any]) -> None:
     """Raise InputError for a file of another kind of ours."""
-    fields = msgspec.structs.fields(kind) if isinstance(kind, type) and issubclass(kind, msgspec.Struct) else ()
+    plain = get_origin(kind) or kind  # of a generic structure, what its parameters are left open in
+    fields = msgspec.structs.fields(plain) if isinstance(plain, type) and issubclass(plain, msgspec.Struct) else ()
     expected = next((get_args(field.type) for field in fields if field.name == "schema"), ())
     given = content.get("schema") if isinstance(content, dict) else None
     if expected and isinstance(given, str) and given.startswith("placelab.") and given not in expected:

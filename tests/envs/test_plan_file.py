@@ -1,5 +1,6 @@
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -36,9 +37,12 @@ def saved(problem: Problem, per_unit: list[int], path: Path) -> dict[str, Any]:
     return content
 
 
-def written(path: Path, placement: dict[str, str], **more: object) -> Path:
-    content = {"schema": "placelab.plan", "version": 3, "plan": {"placement": placement}}
-    path.write_text(json.dumps(content | more))
+def written(path: Path, placement: dict[str, Any], **decided: object) -> Path:
+    return written_as(path, {"placement": placement, **decided})
+
+
+def written_as(path: Path, plan: dict[str, Any], **more: object) -> Path:
+    path.write_text(json.dumps({"schema": "placelab.plan", "version": 4, "plan": plan} | more))
     return path
 
 
@@ -85,9 +89,7 @@ def test_an_order_may_be_written_by_hand(tmp_path: Path) -> None:
     path = tmp_path / "a.plan.json"
 
     def order(said: object) -> object:
-        content = {"schema": "placelab.plan", "version": 3, "plan": {"placement": {"": "gpu:0"}, "order": said}}
-        path.write_text(json.dumps(content))
-        return load_plan(path, problem).plan.order
+        return load_plan(written(path, {"": "gpu:0"}, order=said), problem).plan.order
 
     assert order({"": 1, "a/y": -2.5}) == (1.0, -2.5, 1.0)
     assert order({"": 1, "b": 3}) == (1.0, 1.0, 3.0)
@@ -159,7 +161,10 @@ def test_a_plan_for_another_graph_or_cluster_is_refused_naming_both(tmp_path: Pa
         ({"": "gpu:9"}, "unknown device 'gpu:9'; did you mean 'gpu:.'"),
         ({"layers.0": "gpu:0"}, "no entry covers op 'head/mm'"),
         ({"": "gpu:0", "layer.0": "gpu:0"}, "unknown op or module 'layer.0'; did you mean 'layers.0'"),
-        ({"": 1}, "expected str, got int"),
+        ({"": 1}, "expected str | array, got int"),
+        ({"": ["gpu:0", "gpu:7"]}, "unknown device 'gpu:7'; did you mean 'gpu:.'"),
+        ({"layers.0": [], "": "gpu:0"}, "'layers.0' has no device; name one, or several for replicas"),
+        ({}, "no entry covers op 'layers.0/mm'"),
     ],
 )
 def test_a_wrong_placement_is_refused(tmp_path: Path, placement: dict[str, str], message: str) -> None:
@@ -175,22 +180,16 @@ def test_what_is_not_a_plan_is_refused(tmp_path: Path) -> None:
         load_plan(path, problem)
     with pytest.raises(InputError, match="unknown field colour"):
         load_plan(written(path, {"": "gpu:0"}, colour="red"), problem)
-    with pytest.raises(InputError, match="version 4, this placelab reads versions 1, 2 and 3"):
-        load_plan(written(path, {"": "gpu:0"}, version=4), problem)
+    with pytest.raises(InputError, match="version 5, this placelab reads versions 1, 2, 3 and 4"):
+        load_plan(written_as(path, {"placement": {"": "gpu:0"}}, version=5), problem)
     with pytest.raises(InputError, match=r"a\.plan\.json: this is a file of 'placelab\.graph'"):
-        load_plan(written(path, {"": "gpu:0"}, schema="placelab.graph"), problem)
+        load_plan(written_as(path, {"placement": {"": "gpu:0"}}, schema="placelab.graph"), problem)
     for text in ("{", "[]", "\xff"):
         path.write_bytes(text.encode("latin-1"))
         with pytest.raises(InputError, match=r"a\.plan\.json"):
             load_plan(path, problem)
     with pytest.raises(InputError, match="cannot be read"):
         load_plan(tmp_path, problem)
-
-
-def test_an_op_on_several_devices_has_no_place_in_the_file(tmp_path: Path) -> None:
-    problem = named("a")
-    with pytest.raises(InputError, match="op 'a' is placed on 2 devices; a plan file holds one per op"):
-        save_plan(PlacerResult(Plan(((0, 1),))), problem, Simulator(problem).run([0]), tmp_path / "a.plan.json")
 
 
 def test_the_file_format_stays_as_it_is(tmp_path: Path) -> None:
@@ -200,7 +199,7 @@ def test_the_file_format_stays_as_it_is(tmp_path: Path) -> None:
         (tmp_path / "a.plan.json").read_text()
         == f"""{{
   "schema": "placelab.plan",
-  "version": 3,
+  "version": 4,
   "graph": {{
     "name": "toy",
     "fingerprint": "{problem.graph.fingerprint}"
@@ -234,12 +233,22 @@ def test_the_file_format_stays_as_it_is(tmp_path: Path) -> None:
 
 
 def test_a_file_of_an_earlier_version_runs_as_it_was_predicted(tmp_path: Path) -> None:
-    """First come, first served: there was no other order."""
+    """Before version 3 first come, first served: there was no other order."""
     path, problem = tmp_path / "a.plan.json", Problem(toy_graph([1, 2], [(0, 1)]), toy_cluster(2))
     saved(problem, [0, 1], path)
     content = json.loads(path.read_text())
     decision, found = content.pop("plan"), content.pop("found")
-    expected = PlacerResult.of_units(problem, [0, 1], "by hand", seed=3, simulations=7, order="fifo")
+    expected = PlacerResult.of_units(problem, [0, 1], "by hand", seed=3, simulations=7, order="longest_path")
+    for several in ({"": ["gpu:0"]}, {"": 1}):
+        path.write_text(json.dumps(content | {"plan": decision | {"placement": several}, "version": 3}))
+        with pytest.raises(InputError, match="expected str, got "):
+            load_plan(path, problem)
+    path.write_text(json.dumps(content | {"plan": decision | {"schedule": {}}, "version": 3}))
+    with pytest.raises(InputError, match="unknown field schedule"):
+        load_plan(path, problem)
+    path.write_text(json.dumps(content | {"plan": decision, "found": found, "version": 3}))
+    assert load_plan(path, problem) == expected
+    expected = replace(expected, plan=replace(expected.plan, order="fifo"))
     path.write_text(json.dumps(content | {"plan": decision, "found": found, "version": 2}))
     with pytest.raises(InputError, match="unknown field order"):
         load_plan(path, problem)

@@ -1,5 +1,6 @@
 """Every verb takes what its command line takes, and objects and paths as well; what it cannot take is refused first."""
 
+import json
 import os
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from envs.plan import Plan
 from evaluation.commands.arguments import as_declared
 from graphs.foundation.errors import InputError
 from graphs.graph_file import load_graph_file, save_graph
-from graphs.load import load_cluster
+from graphs.load import load_cluster, load_graph
 from graphs.op_graph import OpGraph
 from graphs.problem import Problem
 from placers.heft import Heft
@@ -234,3 +235,30 @@ def test_a_placer_that_gives_no_plan_is_named(graph: Path) -> None:
         placelab.place(graph, placer=Five())  # type: ignore[arg-type]
     with pytest.raises(InputError, match=r"Plan\.of\(placement\) makes one"):
         Plan(np.zeros(3, int))  # type: ignore[arg-type]
+
+
+def test_a_plan_is_simulated_in_whatever_groups_it_was_found(graph: Path, tmp_path: Path) -> None:
+    plan = tmp_path / "a.plan.json"
+    placed = placelab.place(graph, cluster="p100x2", placer="round_robin", groups=5, out=plan)
+    choices: list[dict[str, Any]] = [{}, {"groups": None}, {"groups": 5}]
+    for given in choices:
+        again = placelab.simulate(graph, plan, cluster="p100x2", **given)
+        assert again.plan == replace(placed.plan, order="longest_path")
+        assert again.timeline.step_seconds == placed.timeline.step_seconds
+    assert placelab.simulate(graph, placed.result, cluster="p100x2").timeline.step_seconds == again.record.step_seconds
+    with pytest.raises(InputError, match=r"a\.plan\.json: op .* must share a device with"):
+        placelab.simulate(graph, plan, cluster="p100x2", groups=1)
+    placelab.show(graph, draw=tmp_path / "a.svg", plan=plan, cluster="p100x2")
+
+
+def test_a_plan_file_of_groups_is_read_with_as_many(graph: Path, tmp_path: Path) -> None:
+    """As they were written before version 4, by default for 256 groups."""
+    plan, tied = tmp_path / "a.plan.json", load_graph(str(graph), groups=256)
+    content = {
+        "schema": "placelab.plan", "version": 3, "graph": {"name": tied.name, "fingerprint": tied.fingerprint},
+        "plan": {"placement": {"": "gpu:1"}, "order": "fifo"},
+    }  # fmt: skip
+    plan.write_text(json.dumps(content))
+    assert placelab.simulate(graph, plan, cluster="p100x2").plan == Plan.of([1] * len(tied), order="fifo")
+    with pytest.raises(InputError, match="but with other ops, costs or --groups"):
+        placelab.simulate(graph, plan, cluster="p100x2", groups=5)
