@@ -15,6 +15,7 @@ The shares of a device add up to the step.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -57,6 +58,11 @@ class StepShares:
     def __getitem__(self, share: str) -> Floats:
         """(devices,) seconds of one of the `SHARES`."""
         return self.seconds[:, SHARES.index(share)]
+
+    def by_name(self, devices: Sequence[str]) -> dict[str, dict[str, float]]:
+        """Seconds by device, each of which has the name given, and by share."""
+        rows = zip(devices, self.seconds.tolist(), strict=True)
+        return {device: dict(zip(SHARES, seconds, strict=True)) for device, seconds in rows}
 
     @property
     def idle(self) -> Floats:

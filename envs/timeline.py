@@ -122,10 +122,10 @@ class Timeline:
     @cached_property
     def is_all_reduce(self) -> Bools:
         """(transfers,) whether each carries sums of gradients, or parts of them that are to be summed up."""
-        return self._is_sum[self.transfers.producer]
+        return self.is_sum[self.transfers.producer]
 
     @cached_property
-    def _is_sum(self) -> Bools:
+    def is_sum(self) -> Bools:
         """(ops,) whether the output of each is sent as part of an all-reduce."""
         if self.expansion is None:
             return np.zeros(len(self.placement), np.bool_)
@@ -167,7 +167,7 @@ class Timeline:
         used = [SpanKind(kind) for kind in np.unique(passes.kind).tolist()]
         legend = [f"{kind.letter} {kind.words}" for kind in used] + [f"{gantt.IDLE_MARK} idle"]
         legend += [text for is_sum, text in SENT.items() if (self.is_all_reduce == is_sum).any()]
-        sent = [gantt.Mark(SENT[is_sum][0]) for is_sum in self._is_sum.tolist()]
+        sent = [gantt.Mark(SENT[is_sum][0]) for is_sum in self.is_sum.tolist()]
         marks = [passes.marks] * len(names) + [sent] * len(links)
         return gantt.Chart(passes.rows(names) + links, marks, legend)
 

@@ -1,8 +1,10 @@
 """The timeline as a trace in Chrome's JSON format, which Perfetto (ui.perfetto.dev) opens.
 
 Devices and links are tracks, ops and transfers slices on them, memory a counter per device; an arrow leads from an op
-to each transfer of its output, and from there to the first op that reads the copy. Times are in microseconds, as the
-format has it ("Trace Event Format", Google, 2016).
+to each transfer of its output, and from there to the first op that reads the copy. Of a plan that is no op placement
+there are also a track of passes per device; ops have the names that they have in the user's graph, and say of which
+pass, micro-batch and replica they are. Times are in microseconds, as the format has it ("Trace Event Format", Google,
+2016).
 """
 
 from __future__ import annotations
@@ -15,6 +17,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from envs.expansion.expanded import Role
+from envs.pass_spans import SpanKind
 from envs.timeline import Timeline
 from graphs.cluster import FREE
 from graphs.foundation.errors import InputError
@@ -22,7 +26,7 @@ from graphs.foundation.files import write_whole
 from graphs.op_graph import Floats, Ints, Phase
 
 ENDINGS = (".json", ".json.gz")
-DEVICES, LINKS = 1, 2  # the format's processes: groups of tracks
+PASSES, DEVICES, LINKS = 0, 1, 2  # the format's processes: groups of tracks
 
 Event = dict[str, Any]
 
@@ -39,6 +43,7 @@ def trace_events(timeline: Timeline) -> Iterator[Event]:
     """The events of the trace, tracks first."""
     links, track = _links(timeline)
     yield from _tracks(timeline, links)
+    yield from _passes(timeline)
     yield from _ops(timeline)
     yield from _transfers(timeline, track)
     yield from _arrows(timeline, track)
@@ -75,25 +80,69 @@ def _lanes(start: Floats, finish: Floats) -> Ints:
 
 def _tracks(timeline: Timeline, links: Sequence[str]) -> Iterator[Event]:
     names = [device.name for device in timeline.problem.cluster.devices]
-    for process, group, tracks in ((DEVICES, "devices", names), (LINKS, "links", links)):
+    groups = [(DEVICES, "devices", names), (LINKS, "links", links)]
+    for process, group, tracks in groups if timeline.passes is None else [(PASSES, "passes", names), *groups]:
         yield {"ph": "M", "name": "process_name", "pid": process, "args": {"name": group}}
         for index, name in enumerate(tracks):
             yield {"ph": "M", "name": "thread_name", "pid": process, "tid": index, "args": {"name": name}}
 
 
+def _passes(timeline: Timeline) -> Iterator[Event]:
+    passes = timeline.passes
+    if passes is None:
+        return
+    columns = (passes.device, passes.stage, passes.kind, passes.micro_batch, passes.start, passes.finish)
+    rows = zip(passes.labels, *(column.tolist() for column in columns), strict=True)
+    for label, device, stage, kind, micro_batch, start, finish in rows:
+        about = {"kind": SpanKind(kind).words} | _numbers(stage=stage, micro_batch=micro_batch)
+        yield _slice(PASSES, device, label, start, finish) | {"cat": "pass", "args": about}
+
+
 def _ops(timeline: Timeline) -> Iterator[Event]:
     graph = timeline.problem.graph
+    names, copies = _names(timeline), _copies(timeline)
     columns = (timeline.placement, timeline.start, timeline.finish, graph.phase, graph.units, graph.output_bytes)
-    rows = zip(graph.names, graph.kinds, *(column.tolist() for column in columns), strict=True)
-    for name, kind, device, start, finish, phase, unit, size in rows:
-        about = {"kind": kind, "phase": Phase(phase).name.lower(), "unit": unit, "output_bytes": size}
+    rows = zip(names, graph.kinds, copies, *(column.tolist() for column in columns), strict=True)
+    for name, kind, copy, device, start, finish, phase, unit, size in rows:
+        about = {"kind": kind, "phase": Phase(phase).name.lower(), "unit": unit, "output_bytes": size} | copy
         yield _slice(DEVICES, device, name, start, finish) | {"cat": "op", "args": about}
+
+
+def _names(timeline: Timeline) -> Sequence[str]:
+    """(ops,) names in the graph that the plan is for. Copies have that of their op, others say what they do for it."""
+    expansion = timeline.expansion
+    if expansion is None:
+        return timeline.problem.graph.names
+    given, columns = expansion.given.graph.names, (expansion.origin, expansion.role)
+    own = expansion.problem.graph.names
+    return [
+        name if op < 0 else given[op] if role == Role.WORK else f"{given[op]}, {Role(role).name.lower()}"
+        for name, op, role in zip(own, *(column.tolist() for column in columns), strict=True)
+    ]
+
+
+def _copies(timeline: Timeline) -> Sequence[Event]:
+    """(ops,) what each stands for in a plan that is no op placement: its role, and what it is a copy for."""
+    expansion = timeline.expansion
+    if expansion is None:
+        return [{}] * len(timeline.placement)
+    columns = (expansion.role, expansion.stage, expansion.micro_batch, expansion.replica)
+    return [
+        {"role": Role(role).name.lower()} | _numbers(stage=stage, micro_batch=micro_batch, replica=replica)
+        for role, stage, micro_batch, replica in zip(*(column.tolist() for column in columns), strict=True)
+    ]
+
+
+def _numbers(**values: int) -> Event:
+    """Those that there are: -1 is none."""
+    return {key: value for key, value in values.items() if value >= 0}
 
 
 def _transfers(timeline: Timeline, track: Ints) -> Iterator[Event]:
     """A slice each; the copies that one multicast transfer makes are one."""
     graph, moved = timeline.problem.graph, timeline.transfers
     names = [device.name for device in timeline.problem.cluster.devices]
+    made, copied = _names(timeline), _copies(timeline)
     shared: dict[tuple[int, int], list[int]] = {}
     for copy, key in enumerate(zip(track.tolist(), moved.output.tolist(), strict=True)):
         shared.setdefault(key, []).append(copy)
@@ -106,9 +155,9 @@ def _transfers(timeline: Timeline, track: Ints) -> Iterator[Event]:
                 "from": names[moved.source[group[0]]],
                 "to": [names[moved.destination[copy]] for copy in group],
                 "bytes": float(graph.moved_bytes[output]),
-            }
+            } | copied[producer]
             times = float(moved.start[group[0]]), float(moved.finish[group[0]])
-            yield _slice(LINKS, channel, graph.names[producer], *times) | {"cat": "transfer", "args": about}
+            yield _slice(LINKS, channel, made[producer], *times) | {"cat": "transfer", "args": about}
 
 
 def _arrows(timeline: Timeline, track: Ints) -> Iterator[Event]:

@@ -21,6 +21,7 @@ from envs.plan import Plan
 from envs.plan_file import load_plan, save_plan
 from envs.robustness import Robustness, robustness
 from envs.simulation.simulator import Simulator, simulate
+from envs.step_shares import StepShares
 from envs.timeline import Timeline
 from evaluation.formatting import memory, seconds
 from evaluation.record import Record
@@ -129,11 +130,12 @@ class SimulatedPlan:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """The record, and the device of each op by name."""
+        """The record, the device of each op by name, and what each device spends the step on, in seconds."""
         names = [device.name for device in self.problem.cluster.devices]
         devices = [names[device] for device in self.plan.placement]
         record: dict[str, Any] = msgspec.to_builtins(self.record)
-        return record | {"placement": dict(zip(self.problem.graph.names, devices, strict=True))}
+        placement = dict(zip(self.problem.graph.names, devices, strict=True))
+        return record | {"placement": placement, "step_shares": StepShares.of(self.timeline).by_name(names)}
 
     def __rich__(self) -> RenderableType:
         value = self.record.objective_value

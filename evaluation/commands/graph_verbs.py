@@ -214,7 +214,7 @@ def simulate(
             `longest_path` if it has none.
         robust: report noise and contention, as `place` does.
         trace: a file to write for ui.perfetto.dev: ops, transfers and memory over time, `*.json` or `*.json.gz`.
-        gantt: a chart to write: `*.png`, `*.svg`, or `*.html` with the memory below it.
+        gantt: a chart to write: `*.png`, `*.svg`, or `*.html` with shares of the step and memory below it.
 
     """
     from envs.plan_file import read_plan

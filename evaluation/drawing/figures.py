@@ -26,6 +26,7 @@ Paint = Callable[[Figure], None]
 
 TEMPLATE = Path(__file__).resolve().parent / "templates" / "page.html.j2"
 BLUE, ORANGE, GREEN, PURPLE, RED = "#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00"
+SKY, YELLOW = "#56b4e9", "#f0e442"
 GREY = "#8c929b"  # legible on white and on black
 INK = "#1a1c1f"  # becomes the page's text colour
 

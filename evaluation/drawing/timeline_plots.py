@@ -14,24 +14,38 @@ from matplotlib.path import Path
 
 from envs.costs.costs import timing
 from envs.gantt import Row
+from envs.pass_spans import SpanKind
 from envs.timeline import Timeline
 from evaluation import formatting
-from evaluation.drawing.figures import BLUE, GREEN, GREY, INK, ORANGE, PURPLE, RED, save_figure, svg
+from evaluation.drawing.figures import BLUE, GREEN, GREY, INK, ORANGE, PURPLE, RED, SKY, YELLOW, save_figure, svg
+from evaluation.drawing.share_plots import share_bars
 from graphs.foundation.quantities import binary_unit
-from graphs.op_graph import Floats, Phase
+from graphs.op_graph import Floats, Ints, Phase
 
 LINKS = 16  # drawn in a Gantt chart: the busiest
 DETAIL = 6000  # slices of the step in all rows of a chart together: bounds its size
 FAR = 3.0  # times the peak
 
-# In the order of Phase, then what links do.
+# What a row does: kinds, in their order, and their colours. Of an op placement the phases, then what links do.
 COLOURS = {"forward": BLUE, "backward": ORANGE, "update": GREEN, "refresh": PURPLE, "transfer": GREY}
+# Of other plans the kinds of spans, then what links do.
+OF_PASSES = {
+    "forward": BLUE, "backward": ORANGE, "input gradient": ORANGE, "weight gradient": YELLOW, "recomputation": SKY,
+    "update": GREEN, "transfer": GREY, "sums of gradients": PURPLE,
+}  # fmt: skip
+DARK = (BLUE, GREEN)  # white is legible on them
+LABELS = 600  # at most in a chart
+CHARACTER = 0.011  # of the width of the chart: one of a label
+GAP = 0.0008  # of the step, after each pass that is much longer
 
 Spans = tuple[Floats, Floats]  # start, finish: (spans,) seconds
 
 
 def gantt_chart(timeline: Timeline) -> str:
-    """A row per device and, below, for each of the 16 busiest links; coloured by the phase of the training step."""
+    """A row per device and, below, for each of the 16 busiest links; coloured by the phase of the training step.
+
+    Of a plan that is no op placement a device's row shows its passes, with their labels where they fit.
+    """
     paint = partial(_paint_gantt, timeline=timeline)
     return svg(paint, height=_height(timeline), description="What each device and link did during the step")
 
@@ -43,7 +57,7 @@ def memory_curves(timeline: Timeline) -> str:
 
 
 def save_gantt(timeline: Timeline, path: FilePath) -> None:
-    """Write the chart of what ran where: as PNG or SVG, or as a page (HTML) with the memory below it.
+    """Write the chart of what ran where: as PNG or SVG, or as a page (HTML) with shares of the step and memory below.
 
     Raises InputError for another ending.
     """
@@ -53,31 +67,51 @@ def save_gantt(timeline: Timeline, path: FilePath) -> None:
         facts += f" It does not fit in memory: {overflow}."
     save_figure(
         path, partial(_paint_gantt, timeline=timeline), _height(timeline), what="a Gantt chart",
-        name=timeline.problem.name, facts=facts, charts=lambda: [gantt_chart(timeline), memory_curves(timeline)],
+        name=timeline.problem.name, facts=facts,
+        charts=lambda: [chart(timeline) for chart in (gantt_chart, share_bars, memory_curves)],
     )  # fmt: skip
 
 
 def _height(timeline: Timeline) -> float:
-    return 0.9 + 0.26 * len(_shown(timeline.rows()))
+    return 0.9 + 0.26 * len(_shown(timeline))
 
 
 def _paint_gantt(figure: Figure, timeline: Timeline) -> None:
-    rows = _shown(timeline.rows())
+    rows = _shown(timeline)
     axes = figure.subplots()
     scale, unit = _unit(timeline.step_seconds)
+    colours = COLOURS if timeline.passes is None else OF_PASSES
     used: set[str] = set()
     for position, row in enumerate(rows):
         for kind, (start, finish) in _spans(timeline, row, _slices(len(rows))).items():
             boxes = _boxes(start * scale, finish * scale, position)
-            axes.add_patch(PathPatch(boxes, facecolor=COLOURS[kind], linewidth=0))
+            axes.add_patch(PathPatch(boxes, facecolor=colours[kind], linewidth=0))
             used.add(kind)
+    _write_labels(axes, timeline, scale)
     axes.set_yticks(range(len(rows)), [row.label for row in rows])
     axes.tick_params(axis="y", length=0)
     axes.set_xlim(0, timeline.step_seconds * scale or 1.0)
     axes.set_ylim(len(rows) - 0.4, -0.6)  # the first device on top
     axes.set_xlabel(unit)
-    handles = [Patch(color=colour, label=kind) for kind, colour in COLOURS.items() if kind in used]
-    figure.legend(handles=handles, loc="outside upper left", ncols=len(COLOURS), fontsize=8, handlelength=1)
+    handles = [Patch(color=colour, label=kind) for kind, colour in colours.items() if kind in used]
+    figure.legend(handles=handles, loc="outside upper left", ncols=len(colours), fontsize=8, handlelength=1)
+
+
+def _write_labels(axes: Axes, timeline: Timeline, scale: float) -> None:
+    """The label of each pass that is long enough, on the rows of the devices, which are the first ones."""
+    passes = timeline.passes
+    if passes is None:
+        return
+    length = (passes.finish - passes.start) / (timeline.step_seconds or 1.0)
+    fits = np.flatnonzero(length > CHARACTER * (0.8 + np.array([len(label) for label in passes.labels])))
+    colours = list(OF_PASSES.values())
+    for span in fits.tolist() if len(fits) <= LABELS else []:
+        middle = float(passes.start[span] + passes.finish[span]) / 2 * scale
+        ink = "white" if colours[passes.kind[span]] in DARK else "black"
+        axes.text(
+            middle, float(passes.device[span]), passes.labels[span], color=ink, fontsize=7, ha="center",
+            va="center_baseline",
+        )  # fmt: skip
 
 
 def _paint_memory(figure: Figure, timeline: Timeline) -> None:
@@ -88,20 +122,32 @@ def _paint_memory(figure: Figure, timeline: Timeline) -> None:
     panels[-1].set_xlabel(_unit(timeline.step_seconds)[1])
 
 
-def _shown(rows: Sequence[Row]) -> list[Row]:
+def _shown(timeline: Timeline) -> list[Row]:
+    rows = timeline.chart().rows
     links = sorted((row for row in rows if row.link), key=lambda row: -float((row.finish - row.start).sum()))
     return [row for row in rows if not row.link or row in links[:LINKS]]
 
 
 def _spans(timeline: Timeline, row: Row, slices: int) -> dict[str, Spans]:
     """When a row was busy with each kind of work; kinds that it never did are left out."""
-    kinds = np.full(len(row.op), len(Phase)) if row.link else timeline.problem.graph.phase[row.op]
+    kinds, names = _kinds(timeline, row)
     took_time = row.finish > row.start
-    each = [took_time & (kinds == kind) for kind in range(len(COLOURS))]
+    each = [took_time & (kinds == kind) for kind in range(len(names))]
     spans = [(row.start[mine], row.finish[mine]) for mine in each]
     if len(row.op) > slices // 2:  # too many to be drawn one by one
         spans = _merged(spans, timeline.step_seconds, slices)
-    return {name: span for name, span in zip(COLOURS, spans, strict=True) if len(span[0])}
+    elif timeline.passes is not None:  # neighbours of one kind are told apart
+        gap = GAP * timeline.step_seconds
+        spans = [(start, finish - np.where(finish - start > 4 * gap, gap, 0.0)) for start, finish in spans]
+    return {name: span for name, span in zip(names, spans, strict=True) if len(span[0])}
+
+
+def _kinds(timeline: Timeline, row: Row) -> tuple[Ints, list[str]]:
+    """(entries,) the kind of each entry of a row, and the names of all kinds."""
+    passes = timeline.passes
+    if passes is None:
+        return np.full(len(row.op), len(Phase)) if row.link else timeline.problem.graph.phase[row.op], list(COLOURS)
+    return len(SpanKind) + timeline.is_sum[row.op] if row.link else passes.kind[row.op], list(OF_PASSES)
 
 
 def _merged(spans: Sequence[Spans], step_seconds: float, slices: int) -> list[Spans]:

@@ -15,6 +15,7 @@ from envs.robustness import robustness
 from evaluation.comparison import Comparison
 from evaluation.drawing.figures import page
 from evaluation.drawing.result_plots import Curve, Metrics, column, comparison_bars, learning_curve
+from evaluation.drawing.share_plots import share_bars
 from evaluation.drawing.timeline_plots import gantt_chart, memory_curves
 from evaluation.reporting.findings import findings, tuning_findings
 from evaluation.reporting.plan_table import plan_sentences, robustness_sentence, state
@@ -155,7 +156,9 @@ def _best_plan(run: Path) -> Section:
     said.append(robustness_sentence(robust))
     doing = "What each device and, below, each of the busiest links was doing; blank is idle."
     holding = f"Memory held; darker: {state(problem)}; dashed: the limit, if near."
-    figures = ((Markup(gantt_chart(timeline)), doing), (Markup(memory_curves(timeline)), holding))
+    spending = "What each device spends the step on; a bubble is a wait for what another device still computes."
+    charts = ((gantt_chart, doing), (share_bars, spending), (memory_curves, holding))
+    figures = tuple((Markup(chart(timeline)), caption) for chart, caption in charts)
     return Section(title, tuple(said), figures, device_sheet(timeline))
 
 

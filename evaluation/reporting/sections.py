@@ -9,7 +9,7 @@ from markupsafe import Markup
 from envs.timeline import Timeline
 from evaluation import formatting
 from evaluation.comparison import Comparison, step_texts
-from evaluation.reporting.plan_table import device_rows, share_rows, state
+from evaluation.reporting.plan_table import device_rows, state
 
 SUMMARY = (
     "Geometric means of the step time over that of the best placer of each problem, and over the lower bound, "
@@ -81,9 +81,3 @@ def device_sheet(timeline: Timeline) -> Sheet:
     """Memory and load of each device."""
     heads = ("device", "memory used / limit", state(timeline.problem), "activations at peak", "busy")
     return Sheet(heads, tuple(device_rows(timeline)))
-
-
-def share_sheet(timeline: Timeline) -> Sheet:
-    """On what each device spends the step."""
-    heads, rows = share_rows(timeline)
-    return Sheet(tuple(heads), tuple(rows))

@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from envs.simulation.simulator import Simulator
+from envs.simulation.simulator import Simulator, simulate
 from envs.timeline import Timeline
-from envs.trace import DEVICES, LINKS, save_trace, trace_events
+from envs.trace import DEVICES, LINKS, PASSES, save_trace, trace_events
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
+from tests.envs.expansion.pipelines import Pipeline, servers
 from tests.oracle.strategies import Case, cases
 from tests.oracle.toys import toy_cluster, toy_graph
 
@@ -83,3 +84,21 @@ def test_many_short_ops_look_as_busy_as_they_are() -> None:
     graph = toy_graph([0.3] * 20, [], output_bytes=[0] * 20)
     rows = Simulator(Problem(graph, toy_cluster(1))).timeline(np.zeros(20, int)).draw(13).split("\n")
     assert "." not in rows[0].partition("|")[2]
+
+
+def test_ops_of_a_whole_plan_have_the_names_of_the_given_graph_and_say_what_they_are_copies_for() -> None:
+    chain = Pipeline(2, forward=[1, 2], backward=[1, 3], activation=6, update=1)
+    timeline = simulate(chain.problem(servers(2, bandwidth=2)), chain.plan("gpipe"))
+    events = list(trace_events(timeline))
+    passes = [(e["tid"], e["name"], e["ts"], e["dur"]) for e in events if e["ph"] == "X" and e["pid"] == PASSES]
+    assert passes == [
+        (0, "F0", 0, 1e6), (0, "B0", 9e6, 1e6), (0, "U", 10e6, 1e6),
+        (1, "F0", 4e6, 2e6), (1, "B0", 6e6, 3e6), (1, "U", 9e6, 1e6),
+    ]  # fmt: skip
+    (forward,) = (e["args"] for e in events if e.get("cat") == "op" and e["name"] == "s1")
+    assert forward == {
+        "kind": "toy", "phase": "forward", "unit": 1, "output_bytes": 6.0, "role": "work", "stage": 1, "micro_batch": 0,
+        "replica": 0,
+    }  # fmt: skip
+    sent = [(e["name"], e["args"]["micro_batch"]) for e in events if e.get("cat") == "transfer"]
+    assert sent == [("s0", 0), ("s1.grad", 0)]

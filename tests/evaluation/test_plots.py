@@ -4,13 +4,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from envs.simulation.simulator import Simulator
+from envs.simulation.simulator import Simulator, simulate
 from evaluation.comparison import Comparison
 from evaluation.drawing.result_plots import Curve, comparison_bars, learning_curve
+from evaluation.drawing.share_plots import share_bars
 from evaluation.drawing.timeline_plots import _spans, gantt_chart, memory_curves, save_gantt
 from graphs.foundation.errors import InputError
 from graphs.op_graph import OpGraph
 from graphs.problem import Problem
+from tests.envs.expansion.pipelines import Pipeline, servers
 from tests.evaluation.some_records import LEARNED, SOME
 from tests.oracle.toys import Toy, random_graph, toy_cluster, toy_graph
 
@@ -81,6 +83,22 @@ def test_a_gantt_chart_has_a_row_per_device_and_link(four_ops_two_devices: Toy) 
     assert "backward" not in text
 
 
+def test_a_gantt_chart_of_a_whole_plan_shows_passes() -> None:
+    chain = Pipeline(2, forward=[1, 2], backward=[1, 3], activation=6, update=1)
+    timeline = simulate(chain.problem(servers(2, bandwidth=2)), chain.plan("gpipe"))
+    text = words(gantt_chart(timeline)).split(" | ")
+    assert [text.count(label) for label in ("F0", "B0", "U", "transfer", "sums of gradients")] == [2, 2, 2, 1, 0]
+    assert {"forward", "backward", "update", "bubble", "27%"} <= set(words(share_bars(timeline)).split(" | "))
+
+
+def test_passes_too_short_for_their_labels_are_drawn_without() -> None:
+    chain = Pipeline(2, 64)
+    timeline = simulate(chain.problem(), chain.plan("gpipe"))
+    text = words(gantt_chart(timeline)).split(" | ")
+    assert {"F0", "B0"}.isdisjoint(text)
+    assert "forward" in text
+
+
 def test_merging_many_ops_loses_no_time() -> None:
     graph = training_step(2000)
     timeline = Simulator(Problem(graph, toy_cluster(1, memory=1e9))).timeline(np.zeros(graph.num_units, np.int64))
@@ -135,7 +153,7 @@ def test_a_gantt_chart_is_saved_as_its_ending_says(four_ops_two_devices: Toy, tm
         save_gantt(timeline, path)
         assert path.read_bytes().startswith(begin)
     page = (tmp_path / "chart.html").read_text()
-    assert page.count("<svg") == 2
+    assert page.count("<svg") == 3
     assert "One training step takes 6.00 s" in page
     with pytest.raises(InputError, match=r"chart.pdf: a Gantt chart is \*.png, \*.svg or \*.html"):
         save_gantt(timeline, tmp_path / "chart.pdf")

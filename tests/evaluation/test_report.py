@@ -91,7 +91,7 @@ def test_the_report_shows_the_whole_run(run: Path) -> None:
     assert "The busiest link" in said
     assert "With 2% of noise on every op and transfer it takes" in said
     assert "Cost model:" in said
-    assert page.count("<svg ") == 5
+    assert page.count("<svg ") == 6
 
 
 def test_the_report_is_one_small_file(run: Path) -> None:
