@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from envs.plan_checks import check_devices, check_schedule
 from envs.schedule import WHOLE_BATCH, Schedule
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Ints
@@ -89,39 +90,18 @@ class Plan:
     def check(self, problem: Problem) -> None:
         """Raise InputError for what is no plan for a problem.
 
-        That is one with other ops, unknown devices, tied ops apart, ops where the graph forbids them, an unknown rule,
-        or an order that is not one finite number for each op.
+        That is one with other ops, unknown or forbidden devices, tied ops apart, an unknown rule, an order that is not
+        one finite number for each op, or a schedule that is none of this graph (`envs.plan_checks`).
         """
-        graph, cluster = problem.graph, problem.cluster
+        graph = problem.graph
         if len(self.devices) != len(graph):
             raise InputError(
                 f"this plan is for another graph: it places {len(self.devices)} ops, {graph.name!r} has {len(graph)}"
             )
         self._check_order(problem)
-        placement = self.placement
-        unknown = np.flatnonzero((placement < 0) | (placement >= len(cluster)))
-        if len(unknown):
-            raise InputError(
-                f"op {graph.names[unknown[0]]!r} is placed on device {placement[unknown[0]]}; "
-                f"cluster {cluster.name!r} has devices 0 to {len(cluster) - 1}"
-            )
-        first = problem.units.first_op[graph.units]
-        apart = np.flatnonzero(placement != placement[first])
-        if len(apart):
-            op, anchor = apart[0], first[apart[0]]
-            raise InputError(
-                f"op {graph.names[op]!r} must share a device with {graph.names[anchor]!r}, but they are on "
-                f"{cluster.devices[placement[op]].name!r} and {cluster.devices[placement[anchor]].name!r}"
-            )
-        if problem.allowed is not None:
-            forbidden = np.flatnonzero(~problem.allowed[graph.units, placement])
-            if len(forbidden):
-                op = int(forbidden[0])
-                may = np.flatnonzero(problem.allowed[graph.units[op]])
-                raise InputError(
-                    f"op {graph.names[op]!r} is placed on {cluster.devices[placement[op]].name!r}; the graph allows "
-                    f"{', '.join(cluster.devices[device].name for device in may)}"
-                )
+        check_devices(problem, self.devices)
+        if not self.is_placement:
+            check_schedule(problem, self.devices, self.schedule)
 
     def _check_order(self, problem: Problem) -> None:
         if isinstance(self.order, str):

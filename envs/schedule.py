@@ -12,7 +12,7 @@ What a schedule means for each op is written by `envs.expansion`; the orders of 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from graphs.foundation.errors import InputError
 
@@ -29,13 +29,13 @@ AllReduce = Literal["ring", "hierarchical", "direct"]
 class Schedule:
     """How a step is run. The default runs the whole batch at once, as an op placement does.
 
-    Raises InputError for what no graph can have: fewer than one micro-batch, or a bucket without bytes.
+    Raises InputError for what no graph can have: fewer than one micro-batch, an empty bucket, or an unknown value.
     """
 
     micro_batches: int = 1
     """Equal parts of the batch that follow one another; gradients are summed up over them."""
     stages: tuple[int, ...] = ()
-    """(ops,) the stage of each op, from 0; empty: ops on the same devices are a stage, numbered by their first op."""
+    """(ops,) the stage of each op, from 0; empty: ops on the same devices are a stage (`envs.stages`)."""
     order: str = AS_READY
     """The spec of an order of passes (`envs.pass_orders`), or `AS_READY`."""
     recompute: tuple[int, ...] = ()
@@ -56,6 +56,16 @@ class Schedule:
             raise InputError(
                 f"a schedule has {self.micro_batches!r} micro-batches; expected a whole number, at least 1"
             )
+        for key, values in (
+            ("recompute_at", Recomputing),
+            ("sharing", Sharing),
+            ("update", Update),
+            ("all_reduce", AllReduce),
+        ):
+            if getattr(self, key) not in get_args(values):
+                raise InputError(
+                    f"a schedule has {key} {getattr(self, key)!r}; expected {' or '.join(map(repr, get_args(values)))}"
+                )
         if not self.bucket_bytes > 0:
             raise InputError(f"a bucket of gradients has {self.bucket_bytes!r} bytes; expected more than 0")
         object.__setattr__(self, "recompute", tuple(sorted(set(self.recompute))))  # equal if they decide the same

@@ -16,8 +16,8 @@ from functools import cached_property
 import numpy as np
 
 from envs.plan import Plan
+from envs.stages import stages_of
 from graphs.op_graph import Bools, Floats, Ints, Phase
-from graphs.order import numbered_by_first
 from graphs.problem import Problem
 
 
@@ -36,11 +36,7 @@ class Layout:
     @cached_property
     def stage(self) -> Ints:
         """(ops,) the stage of each op."""
-        given = self.plan.schedule.stages
-        if given:
-            return np.array(given, np.int64)
-        numbers: dict[tuple[int, ...], int] = {}
-        return numbered_by_first(np.array([numbers.setdefault(d, len(numbers)) for d in self.plan.devices], np.int64))
+        return stages_of(self.problem.graph, self.plan.devices, self.plan.schedule.stages)
 
     @cached_property
     def stage_devices(self) -> tuple[tuple[int, ...], ...]:

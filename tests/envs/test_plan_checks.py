@@ -1,0 +1,121 @@
+"""What is no plan for a problem is refused in one sentence, which names what is wrong and what to do."""
+
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from envs.plan import Plan
+from envs.schedule import Schedule
+from envs.stages import stages_of
+from graphs.foundation.errors import InputError
+from graphs.problem import Problem
+from tests.envs.expansion.pipelines import Pipeline, servers
+from tests.oracle.toys import toy_cluster, toy_graph
+
+CHAIN = toy_graph([1, 1, 1], [(0, 1), (1, 2)])  # a -> b -> c
+ON = ((0,), (0,), (1,))
+
+
+def refusal(plan: Plan, problem: Problem | None = None) -> str:
+    with pytest.raises(InputError) as caught:
+        plan.check(problem or Problem(CHAIN, toy_cluster(3)))
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("devices", "expected"),
+    [
+        (((0,), (3,), (0,)), "op 'b' is placed on device 3; cluster 'toy3' has devices 0 to 2"),
+        (((0,), (1, -1), (0,)), "op 'b' is placed on device -1; cluster 'toy3' has devices 0 to 2"),
+        (((0,), (), (0,)), "op 'b' is placed on no device; give each op at least one"),
+        (((0,), (2, 1, 2), (0,)), "op 'b' is placed on 'gpu:2' twice; give each of its replicas a device of its own"),
+        (((0,), (0,)), "this plan is for another graph: it places 2 ops, 'toy' has 3"),
+    ],
+)
+def test_devices_are_known_and_distinct(devices: tuple[tuple[int, ...], ...], expected: str) -> None:
+    assert refusal(Plan(devices)) == expected
+
+
+def test_every_replica_is_where_ties_and_the_graph_allow() -> None:
+    tied = replace(CHAIN, group=np.array([0, -1, 0]))
+    sentence = refusal(Plan(((0, 1), (2,), (0, 2))), Problem(tied, toy_cluster(3)))
+    assert sentence == "op 'c' must share a device with 'a', but they are on 'gpu:0', 'gpu:2' and 'gpu:0', 'gpu:1'"
+    bound = replace(CHAIN, devices=((), ("gpu:0", "gpu:1"), ()))
+    sentence = refusal(Plan(((2,), (0, 2), (1,))), Problem(bound, toy_cluster(3)))
+    assert sentence == "op 'b' is placed on 'gpu:2'; the graph allows gpu:0, gpu:1"
+    Plan(((2,), (0, 1), (1,))).check(Problem(bound, toy_cluster(3)))
+
+
+@pytest.mark.parametrize(
+    ("schedule", "expected"),
+    [
+        (Schedule(stages=(0, 0)), "gives 2 ops a stage, 'toy' has 3 ops; give one for each"),
+        (Schedule(stages=(0, 0, 2)), "has stages 0, 2; number them 0, 1, 2, ... without gaps"),
+        (
+            Schedule(stages=(0, 1, 1)),
+            "'b' and 'c' of stage 1 are on 'gpu:0' and 'gpu:1'; a stage is on the same devices",
+        ),
+        (
+            Schedule(stages=(1, 1, 0)),
+            "op 'b' of stage 1 feeds op 'c' of stage 0; number stages in the order in which they run",
+        ),
+        (
+            Schedule(recompute=(2,)),
+            "computes stage 2 again, but the plan has stages 0 to 1; name stages of the plan",
+        ),
+    ],
+)
+def test_stages_are_parts_of_the_graph_in_its_order(schedule: Schedule, expected: str) -> None:
+    assert refusal(Plan(ON, schedule=schedule)).endswith(expected)
+
+
+def test_stages_that_wait_for_each_other_are_named() -> None:
+    graph = toy_graph([1] * 4, [(0, 1), (1, 2), (2, 3)])
+    problem, plan = Problem(graph, toy_cluster(3)), Plan(((0,), (1,), (2,), (0,)))
+    assert refusal(replace(plan, schedule=Schedule(stages=(0, 1, 2, 0))), problem) == (
+        "stages wait for each other, 0 -> 1 -> 2 -> 0: op 'c' of stage 2 feeds op 'd' of stage 0; "
+        "put the ops of such stages into one"
+    )
+    # ops on the same devices are a stage unless stages are given: as an op placement, that is nothing to refuse
+    for schedule in (Schedule(), Schedule(micro_batches=4)):
+        replace(plan, schedule=schedule).check(problem)
+    assert "wait for each other" in refusal(replace(plan, schedule=Schedule(order="gpipe")), problem)
+
+
+def test_tied_ops_are_of_one_stage() -> None:
+    tied = replace(CHAIN, group=np.array([0, -1, 0]))
+    plan = Plan(((0,), (0,), (0,)), schedule=Schedule(stages=(0, 0, 1)))
+    sentence = refusal(plan, Problem(tied, toy_cluster(1)))
+    assert sentence == "ops 'a' and 'c' are tied, but in stages 0 and 1; put them into the same"
+
+
+def test_replicas_that_take_turns_divide_the_micro_batches() -> None:
+    chain = Pipeline(2, 3)
+    plan = chain.plan(replicas=(1, 2), sharing="turns")
+    assert refusal(plan, chain.problem(servers(3))) == (
+        "the 2 replicas of stage 1 take turns, and do not divide 3 micro-batches; take a multiple of 2"
+    )
+    chain.plan(replicas=(1, 3), sharing="turns").check(chain.problem(servers(4)))
+
+
+def test_the_order_of_passes_is_known() -> None:
+    assert re.search("gpype", refusal(Plan(ON, schedule=Schedule(order="gpype"))))
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"sharing": "turn"}, {"update": "now"}, {"recompute_at": "soon"}, {"all_reduce": "star"}]
+)
+def test_a_schedule_has_known_values(wrong: dict[str, str]) -> None:
+    ((key, value),) = wrong.items()
+    with pytest.raises(InputError, match=f"a schedule has {key} '{value}'; expected '"):
+        Schedule(**wrong)  # type: ignore[arg-type]
+
+
+def test_stages_that_are_not_given_are_numbered_as_they_run() -> None:
+    graph = toy_graph([1] * 4, [(3, 1), (1, 2), (2, 0)])  # d -> b -> c -> a
+    assert stages_of(graph, ((2,), (1,), (1,), (0,)), ()).tolist() == [2, 1, 1, 0]
+    circle = ((1,), (1,), (0,), (0,))
+    assert stages_of(graph, circle, ()).tolist() == [0, 0, 1, 1]
+    assert stages_of(graph, circle, (1, 0, 1, 0)).tolist() == [1, 0, 1, 0]
