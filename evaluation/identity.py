@@ -1,9 +1,9 @@
 """What a result depends on, as hex digits: equal ones mean that the same work would be done again.
 
-A problem is its graph, cluster, optimizer, objective, order, and what its ops cost, in bytes; a placer is all that its
-object holds: knobs, the weights of a policy, also of one within it, and the content of files that it names. A class
-from outside of placelab counts with the file that defines it. What has no lasting identity, such as a generator of
-random numbers, never equals anything: the work is then done again.
+A problem is its graph, cluster, optimizer, objective, order, what its ops cost, and how that grows with the batch, if
+the graph knows it, in bytes; a placer is all that its object holds: knobs, the weights of a policy, also of one within
+it, and the content of files that it names. A class from outside of placelab counts with the file that defines it. What
+has no lasting identity, such as a generator of random numbers, never equals anything: the work is then done again.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import numpy as np
 from envs.costs.costs import costs_of
 from envs.simulation.simulator import RULES
 from graphs.foundation import by_name
-from graphs.problem import Problem
+from graphs.problem import STEP_TIME, Problem
 from placers.contract.placer import Placer
 
 SETTING = (bool, int, float, str, tuple)  # of a network
@@ -42,10 +42,13 @@ def problem_digits(problem: Problem) -> str:
 
     Raises InputError as `costs_of` does.
     """
+    law = problem.graph.batch_law
+    if law is not None and not law.knows_ops:  # the samples alone do not change what a step takes
+        law = None if problem.objective == STEP_TIME else law
     files = [own.file if (own := by_name.own(spec)) else "" for spec in (problem.objective, problem.order)]
     return _digest(
         problem.name, problem.graph.fingerprint, problem.cluster.fingerprint, problem.optimizer, problem.objective,
-        problem.order, *files, costs_of(problem).op_seconds,
+        problem.order, *files, costs_of(problem).op_seconds, *(() if law is None else (law,)),
     )[:16]  # fmt: skip
 
 

@@ -13,6 +13,10 @@ A node may hold more: `"measured_seconds": 0.002` on any device, or by name or k
 a transfer of its output moves, if not `output_bytes`, which is what the output occupies; `"call": ["head", "linear",
 0]`, the call in the captured model that the op comes from: module, function, how many calls of it came before there. An
 edge may have a message of its own, `["a", "b", 4096]`, in bytes, in place of its producer's output.
+
+`"batch": {"samples": 32, "fixed": [["a", 0, 48, 16]]}` says how many samples a step has and, of the ops that have such
+parts, how much of their FLOP, of the bytes that they access and of their output does not grow with the samples. Without
+`fixed`, a rule says it (`graphs.batch`).
 """
 
 from __future__ import annotations
@@ -25,6 +29,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 import numpy as np
 
+from graphs.batch_law import COSTS, BatchLaw
 from graphs.foundation.by_name import unknown
 from graphs.foundation.documents import read_document
 from graphs.foundation.errors import InputError, located
@@ -61,6 +66,13 @@ class Node(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
     call: Call | None = None  # of the model's code, that the op comes from
 
 
+class Batch(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
+    """How many samples a step has, and what does not grow with them."""
+
+    samples: Position = 0  # 0 if not known
+    fixed: list[tuple[OpRef, Amount, Amount, Amount]] | None = None  # op, FLOP, bytes accessed, output bytes
+
+
 class GraphFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
     """What a graph file holds."""
 
@@ -72,6 +84,7 @@ class GraphFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
     control: list[Position] = []  # positions in `edges`
     weights: list[Amount] = []  # bytes
     weight_uses: list[tuple[OpRef, Position]] = []  # op, weight
+    batch: Batch | None = None
     members: Any = None  # what earlier versions wrote of merged op groups: refused
     member_of: Any = None
 
@@ -124,7 +137,17 @@ def _content(graph: OpGraph) -> GraphFile:
         control=np.flatnonzero(graph.control).tolist(),
         weights=graph.weights.tolist(),
         weight_uses=graph.weight_uses.tolist(),
+        batch=_batch(graph),
     )
+
+
+def _batch(graph: OpGraph) -> Batch | None:
+    law = graph.batch_law
+    if law is None or not law.knows_ops:
+        return None if law is None else Batch(samples=law.samples)
+    parts = np.column_stack([getattr(law, key) for key in COSTS])
+    fixed = [(graph.names[op], *parts[op].tolist()) for op in np.flatnonzero(parts.any(axis=1))]
+    return Batch(samples=law.samples, fixed=fixed)
 
 
 def _measured(graph: OpGraph) -> list[float | dict[str, float] | None]:
@@ -176,7 +199,17 @@ def _graph(content: GraphFile) -> OpGraph:
         transfer_bytes=_transfer_bytes(nodes),
         edge_bytes=_edge_bytes(content),
         calls=tuple(node.call for node in nodes),
+        batch_law=_batch_law(content, index),
     )
+
+
+def _batch_law(content: GraphFile, index: Mapping[str, int]) -> BatchLaw | None:
+    if content.batch is None or content.batch.fixed is None:
+        return None if content.batch is None else BatchLaw(content.batch.samples)
+    given = content.batch.fixed
+    parts = np.zeros((len(content.nodes), len(COSTS)))
+    parts[_ops("batch.fixed[{}]", [op for op, *_ in given], index)] = [amounts for _, *amounts in given] or 0.0
+    return BatchLaw(content.batch.samples, *parts.T)
 
 
 def _times_in(nodes: Sequence[Node]) -> dict[str, Any]:

@@ -6,8 +6,12 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
+from graphs.batch import check_samples
+from graphs.batch_law import BatchLaw
 from graphs.capture.cache import captured, is_kept, kept
 from graphs.capture.training_step import training_step
 from graphs.cluster import Cluster
@@ -33,10 +37,11 @@ _GRAPHS = (
     "file.py:callable"
 )
 CLUSTER_FILES = (".toml", ".json")
+_OF_BATCH = re.compile(r"(.+\.(?:json|json\.gz|txt)):batch=(\d+)")
 _COUNTED = re.compile(r"(\w+)x(\d+)")
 
 
-def load_graph(what: Graph, *, groups: int | None = None, training: bool = True) -> OpGraph:
+def load_graph(what: Graph, *, groups: int | None = None, training: bool = True, with_law: bool = False) -> OpGraph:
     """The graph that is meant by a graph, a graph file, a family spec, or "file.py:callable".
 
     Graph files are our own, layer profiles of PipeDream or DAPPLE (`*.txt`), workloads of "Efficient Algorithms for
@@ -45,14 +50,16 @@ def load_graph(what: Graph, *, groups: int | None = None, training: bool = True)
     the file is called `graph.txt` or the like.
 
     A model is captured as a whole training step, or with `training=False` as its forward pass, unless that was done
-    before and nothing has changed since (`graphs.capture.cache`); a graph and a graph file are taken as they are. With
+    before and nothing has changed since (`graphs.capture.cache`); a graph and a graph file are taken as they are. A
+    model is captured again, with another batch, for a graph `with_law`: it then knows exactly what does not grow with
+    the batch (`graphs.capture.second_batch`). "graph.txt:batch=32" says how many samples a step of a file has. With
     `groups`, the ops are then tied into that number of op groups, as by `tie_ops`.
 
     Raises InputError as `check_graph` does, and for a model that cannot be captured.
     """
     if groups is not None:
         check_groups(groups)
-    graph = what if isinstance(what, OpGraph) else _named(_text(what), training)
+    graph = what if isinstance(what, OpGraph) else _named(_text(what), training, with_law)
     return graph if groups is None else tie_ops(graph, groups)
 
 
@@ -154,36 +161,56 @@ def _opened(what: Graph) -> OpGraph | str:
     return text
 
 
-def _named(what: str, training: bool) -> OpGraph:
+def _named(what: str, training: bool, with_law: bool) -> OpGraph:
     if _in_file(what):
         return _from_file(what)
-    if (graph := kept(what, training=training)) is not None:
+    if (graph := kept(what, training=training, with_law=with_law)) is not None:
         return graph
-    _check_model(what)
+    if not with_law:
+        _check_model(what)
+        return captured(what, partial(_captured, what, training), training=training)
+    graph = _named(what, training, with_law=False)
+    from graphs.capture.second_batch import with_law as of_two_batches  # likewise
+
+    again = partial(_captured, what, training)
+    return captured(what, lambda: of_two_batches(graph, again), training=training, with_law=True)
+
+
+def _captured(what: str, training: bool, samples: int = 0) -> OpGraph:
+    """A model, captured now, with its own or another number of samples."""
     from graphs.capture.forward import traced_model  # with torch, seconds to import: once the name is known
 
-    def capture() -> OpGraph:
-        forward = traced_model(what).build()
-        return training_step(forward) if training else forward
-
-    return captured(what, capture, training=training)
+    forward = traced_model(what, samples).build() if samples else traced_model(what).build()
+    return training_step(forward) if training else forward
 
 
 def _in_file(what: str) -> bool:
-    return what.endswith(GRAPH_FILES) or ".onnx:" in what
+    return what.endswith(GRAPH_FILES) or ".onnx:" in what or _OF_BATCH.fullmatch(what) is not None
 
 
 def _from_file(what: str) -> OpGraph:
     """Our own files, and those that other systems write."""
     if ".onnx:" in what:
-        name, _, sizes = what.rpartition(":")
-        return load_onnx(Path(name), sizes=_sizes(what, sizes))
+        name, _, text = what.rpartition(":")
+        sizes = _sizes(what, text)
+        return _of_samples(load_onnx(Path(name), sizes=sizes), sizes.get("batch", 0))
+    if named := _OF_BATCH.fullmatch(what):
+        check_samples(samples := int(named[2]))
+        return _of_samples(_from_file(named[1]), samples)
     path = Path(what)
     if path.suffix == ".txt":
         return load_layer_profile(path).graph()
     if path.suffix == ".onnx":
         return load_onnx(path)
     return load_workload(path).graph(name_of(path)) if is_workload(path) else load_graph_file(path)
+
+
+def _of_samples(graph: OpGraph, samples: int) -> OpGraph:
+    """The graph, whose file does not say how many samples it has, with what the user says; 0 for nothing."""
+    law = graph.batch_law or BatchLaw()
+    if law.samples and samples not in (0, law.samples):
+        raise InputError(f"a step of {graph.name!r} has {law.samples} samples, by its file, and not {samples}")
+    return replace(graph, batch_law=replace(law, samples=samples)) if samples else graph
 
 
 def _sizes(what: str, text: str) -> dict[str, int]:

@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from graphs.batch_law import COSTS, BatchLaw
 from graphs.components import connected_components
 from graphs.foundation.errors import InputError
 from graphs.order import compressed_rows, topological_order
@@ -44,7 +45,6 @@ class Call(msgspec.Struct, frozen=True, array_like=True):
 
 
 SPARSE = ".sparse"  # the end of the kind of a look-up whose table has a sparse gradient
-_COSTS = ("flops", "bytes_accessed", "output_bytes")
 
 
 def _no_ints() -> Ints:
@@ -82,12 +82,13 @@ class OpGraph:
     transfer_bytes: Floats = field(default_factory=_no_floats)  # (ops,) what a transfer moves, if not output_bytes
     edge_bytes: Floats = field(default_factory=_no_floats)  # (edges,) bytes of an edge's own message, or NaN
     calls: tuple[Call | None, ...] = ()  # (ops,) what made each op, if known; () if nothing is known; not of mirrors
+    batch_law: BatchLaw | None = None  # how many samples a step has, and what does not grow with them, if known
 
     def __post_init__(self) -> None:
         for key, neutral in (("phase", 0), ("mirror", -1), ("group", -1), ("measured_seconds", np.nan)):
             if len(getattr(self, key)) == 0:
                 object.__setattr__(self, key, np.full(len(self.names), neutral))
-        for key in (*_COSTS, "weights", "measured_seconds", "transfer_bytes", "edge_bytes"):
+        for key in (*COSTS, "weights", "measured_seconds", "transfer_bytes", "edge_bytes"):
             object.__setattr__(self, key, _frozen(getattr(self, key), np.float64))
         if not any(self.devices):
             object.__setattr__(self, "devices", ())
@@ -213,7 +214,7 @@ class OpGraph:
         """Sixteen hex digits that change with any op, cost, edge or weight: plans carry it."""
         digest = hashlib.sha256("\n".join((*self.names, *self.kinds)).encode())
         for key in (
-            *_COSTS, "edges", "control", "weights", "weight_uses", "phase", "mirror", "group", "measured_seconds",
+            *COSTS, "edges", "control", "weights", "weight_uses", "phase", "mirror", "group", "measured_seconds",
         ):  # fmt: skip
             digest.update(getattr(self, key).tobytes())
         for key in ("transfer_bytes", "edge_bytes"):  # where they are empty, fingerprints are as before they existed
@@ -235,7 +236,7 @@ class OpGraph:
             [(twice, _)] = Counter(self.names).most_common(1)
             raise InputError(f"graph {self.name!r}: two ops are called {twice!r}; op names must be unique")
         self._check_lengths()
-        for key in _COSTS:
+        for key in COSTS:
             self._check_costs(key, getattr(self, key), self.names)
         self._check_costs("transfer_bytes", self.transfer_bytes, self.names)
         self._check_costs("bytes", self.weights, tuple(f"weight {i}" for i in range(len(self.weights))))
@@ -252,17 +253,33 @@ class OpGraph:
 
     def _check_lengths(self) -> None:
         ops = len(self.names)
-        per_op = ("kinds", *_COSTS, "phase", "mirror", "group", "measured_seconds")
+        per_op = ("kinds", *COSTS, "phase", "mirror", "group", "measured_seconds")
         given = [key for key in ("devices", "transfer_bytes", "calls") if len(getattr(self, key))]
         lengths = {key: len(getattr(self, key)) for key in (*per_op, *given)}
         lengths |= {f"measured_seconds on {device!r}": len(seconds) for device, seconds in self.measured_on.items()}
         for key, length in lengths.items():
             if length != ops:
                 raise InputError(f"graph {self.name!r}: {key} has {length} entries for {ops} ops")
+        if self.batch_law is not None and self.batch_law.knows_ops:
+            self._check_law(self.batch_law)
         for key in ("control", "edge_bytes"):
             length, edges = len(getattr(self, key)), len(self.edges)
             if length not in (0, edges):
                 raise InputError(f"graph {self.name!r}: {key} has {length} entries for {edges} edges")
+
+    def _check_law(self, law: BatchLaw) -> None:
+        for key in COSTS:
+            fixed, whole = getattr(law, key), getattr(self, key)
+            if len(fixed) != len(self.names):
+                raise InputError(
+                    f"graph {self.name!r}: its batch law has {len(fixed)} fixed parts of {key} for {len(self)} ops"
+                )
+            wrong = np.flatnonzero(~((fixed >= 0) & (fixed <= whole)))
+            if len(wrong):
+                raise InputError(
+                    f"graph {self.name!r}: {fixed[wrong[0]]} of {key} of {self.names[wrong[0]]!r} do not grow with the "
+                    f"batch, by its law; expected at least 0, and at most its {whole[wrong[0]]}"
+                )
 
     def _check_costs(self, key: str, values: Floats, owners: tuple[str, ...], *, missing: bool = False) -> None:
         most = MOST_FLOPS if key == "flops" else MOST

@@ -36,7 +36,11 @@ class Costs:
 
 
 class CostModel(Protocol):
-    """Anything that knows how long ops take."""
+    """Anything that knows how long ops take.
+
+    `follows_costs = True` says that the seconds follow from the FLOPs and bytes of ops. For a part of a batch they are
+    then asked for again, with what the ops cost for the part (`graphs.batch`); other seconds are in proportion to it.
+    """
 
     def costs(self, problem: Problem) -> Costs:
         """Seconds of every op on every device of the problem's cluster."""
@@ -50,7 +54,7 @@ def costs_of(problem: Problem) -> Costs:
     another problem, negative, or not finite.
     """
     if problem.op_seconds is None:
-        return _costs_by(problem, load_cost_model(cost_model_of(problem.graph)))
+        return costs_by(problem, load_cost_model(cost_model_of(problem.graph)))
     return _checked(problem, Costs(problem.op_seconds))
 
 
@@ -65,7 +69,7 @@ def timed(problem: Problem, what: CostModel | str = AUTO) -> Problem:
     `AUTO` is the one that follows from the graph. Raises InputError as `costs_of` does, and if all ops take no time.
     """
     spec = cost_model_of(problem.graph) if what == AUTO else what
-    costs = _costs_by(problem, load_cost_model(spec))
+    costs = costs_by(problem, load_cost_model(spec))
     if not costs.op_seconds.any():
         raise InputError(
             f"all ops of {problem.name} take 0 s by cost model {spec!r}; give them FLOPs and bytes, or measured times: "
@@ -116,7 +120,7 @@ def _checked(problem: Problem, costs: Costs) -> Costs:
     return costs
 
 
-def _costs_by(problem: Problem, cost_model: CostModel) -> Costs:
+def costs_by(problem: Problem, cost_model: CostModel) -> Costs:
     """The costs by a model, but far more than all work together on devices that the graph forbids to an op.
 
     Searches and list schedulers, which compare devices by their seconds, then avoid those.

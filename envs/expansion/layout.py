@@ -17,6 +17,7 @@ import numpy as np
 
 from envs.plan import Plan
 from envs.stages import stages_of
+from graphs.batch import grows, weight_gradients
 from graphs.op_graph import Bools, Floats, Ints, Phase
 from graphs.problem import Problem
 
@@ -90,7 +91,7 @@ class Layout:
     @cached_property
     def grows(self) -> Bools:
         """(ops,) whether the output of each op grows with the batch, so that a replica holds a part of it."""
-        return np.asarray(self.problem.graph.phase < Phase.UPDATE)
+        return grows(self.problem.graph)
 
     @cached_property
     def reads_all(self) -> Bools:
@@ -115,13 +116,7 @@ class Layout:
     @cached_property
     def is_weight_gradient(self) -> Bools:
         """(ops,) whether the output of each op is a gradient of weights, or a sum of such: it does not grow with M."""
-        graph = self.problem.graph
-        feeds_others = np.zeros(len(graph), np.bool_)
-        feeds_others[graph.edges[graph.phase[graph.edges[:, 1]] < Phase.UPDATE, 0]] = True
-        feeds_updates = np.zeros(len(graph), np.bool_)
-        feeds_updates[graph.edges[graph.phase[graph.edges[:, 1]] >= Phase.UPDATE, 0]] = True
-        named = np.array([kind.endswith(".grad_weight") for kind in graph.kinds])
-        return np.asarray((graph.phase == Phase.BACKWARD) & (named | (feeds_updates & ~feeds_others)))
+        return weight_gradients(self.problem.graph)
 
     @cached_property
     def is_summed(self) -> Bools:

@@ -3,26 +3,46 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import lru_cache
 
 import numpy as np
 
-from envs.costs.costs import costs_of
+from envs.costs.costs import CostModel, costs_by, costs_of, load_cost_model, timing
+from graphs.batch import scaled
+from graphs.foundation import by_name
 from graphs.op_graph import Phase
 from graphs.problem import Problem
 
+_KEPT = 8  # problems of shares: a search expands one problem again and again, into few different shares
 
+
+@lru_cache(_KEPT)
 def shared(problem: Problem, share: float) -> Problem:
-    """The problem of computing a share of the batch, with the same ops; op_seconds are given.
+    """The problem of computing a share of the batch, with the same ops; op_seconds are given, and not to be changed.
 
-    Updates of weights do not depend on the batch. The whole batch gives the same numbers, to the bit.
+    What ops cost grows by the law of the graph (`graphs.batch`). Times that follow from FLOPs and bytes are what the
+    cost model says of the smaller costs; seconds that were made from its own, as under noise, keep their ratio to them.
+    Times that were measured, or given, are in proportion to the share, but for updates. The whole batch gives the same
+    numbers, to the bit. Raises InputError as `costs_of` does.
     """
-    graph, seconds = problem.graph, costs_of(problem).op_seconds
-    factor = np.where(graph.phase >= Phase.UPDATE, 1.0, share)
-    part = replace(
-        graph,
-        flops=graph.flops * factor,
-        bytes_accessed=graph.bytes_accessed * factor,
-        output_bytes=graph.output_bytes * factor,
-        transfer_bytes=graph.transfer_bytes * factor if len(graph.transfer_bytes) else graph.transfer_bytes,
+    seconds = costs_of(problem).op_seconds
+    if share == 1.0:
+        return replace(problem, op_seconds=seconds)
+    part = scaled(problem.graph, share)
+    linear = seconds * np.where(problem.graph.phase >= Phase.UPDATE, 1.0, share)[:, None]
+    model = _following(timing(problem))
+    if model is None:
+        return replace(problem, graph=part, op_seconds=linear)
+    whole, of_part = (
+        costs_by(replace(problem, graph=graph, op_seconds=None), model).op_seconds for graph in (problem.graph, part)
     )
-    return replace(problem, graph=part, op_seconds=seconds * factor[:, None])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        changed = np.where(whole > 0, seconds * (of_part / whole), linear)
+    return replace(problem, graph=part, op_seconds=np.where(seconds == whole, of_part, changed))
+
+
+def _following(spec: str) -> CostModel | None:
+    """The cost model that timed a problem, if its seconds follow from FLOPs and bytes."""
+    is_known = by_name.own(spec) or spec.partition(":")[0] in by_name.names("envs.costs.cost_models")
+    model = load_cost_model(spec) if is_known else None
+    return model if getattr(getattr(model, "built", model), "follows_costs", False) else None

@@ -87,19 +87,27 @@ def asked_problems(
     return problems
 
 
-def graph_of(graph: GraphLike, *, groups: int | None = None, training: bool = True) -> OpGraph:
+def graph_of(graph: GraphLike, *, groups: int | None = None, training: bool = True, with_law: bool = False) -> OpGraph:
     """The graph that text, a path, a graph, or a module with its example inputs names.
 
-    Raises InputError as `graphs.load.load_graph` and `graphs.capture.forward.capture` do.
+    A graph `with_law` knows what does not grow with its batch. Raises InputError as `graphs.load.load_graph` and
+    `graphs.capture.forward.capture` do.
     """
     if not isinstance(graph, tuple):
-        return load_graph(graph, groups=groups, training=training)
-    from graphs.capture.forward import traced_example  # with torch, seconds to import
+        return load_graph(graph, groups=groups, training=training, with_law=with_law)
+    from graphs.capture.examples import given_example  # with torch, seconds to import
+    from graphs.capture.forward import traced_example
+    from graphs.capture.second_batch import with_law as of_two_batches
     from graphs.capture.training_step import training_step
 
     name = type(graph[0]).__name__
-    forward = traced_example(graph, name, name=name).build()
-    captured = training_step(forward) if training else forward
+    example = given_example(graph, name, name=name)
+
+    def capture(samples: int = 0) -> OpGraph:
+        forward = traced_example(example.resized(samples) if samples else example).build()
+        return training_step(forward) if training else forward
+
+    captured = of_two_batches(capture(), capture) if with_law else capture()
     return captured if groups is None else tie_ops(captured, groups)
 
 

@@ -63,9 +63,12 @@ def without_cache() -> Iterator[None]:
             os.environ[SWITCH] = before
 
 
-def kept(what: str, *, training: bool) -> OpGraph | None:
-    """The graph of a family spec or of "file.py:callable", if it was captured before and nothing has changed since."""
-    file = _file(what, training)
+def kept(what: str, *, training: bool, with_law: bool = False) -> OpGraph | None:
+    """The graph of a family spec or of "file.py:callable", if it was captured before and nothing has changed since.
+
+    One `with_law` was captured with two batches (`graphs.capture.second_batch`), and is an entry of its own.
+    """
+    file = _file(what, training, with_law)
     if file is None or os.environ.get(SWITCH):
         return None
     try:
@@ -89,9 +92,9 @@ def is_kept(what: str) -> bool:
     return any(file is not None and file.is_file() for file in (_file(what, training) for training in (True, False)))
 
 
-def captured(what: str, capture: Callable[[], OpGraph], *, training: bool) -> OpGraph:
+def captured(what: str, capture: Callable[[], OpGraph], *, training: bool, with_law: bool = False) -> OpGraph:
     """The graph that `capture` makes of what the text names, which is kept if it can be found again."""
-    file = _file(what, training)
+    file = _file(what, training, with_law)
     if file is None:
         return capture()
     with listening() as listener:
@@ -117,7 +120,7 @@ def clear() -> None:
             raise InputError(f"cannot remove {path}: {error.strerror}") from error
 
 
-def _file(what: str, training: bool) -> Path | None:
+def _file(what: str, training: bool, with_law: bool = False) -> Path | None:
     """Where the graph of a model is kept; None for one that cannot be kept."""
     if not _torch_is_as_imported():
         return None
@@ -130,7 +133,7 @@ def _file(what: str, training: bool) -> Path | None:
         folder = cache_folder(KIND)
     except (InputError, OSError):  # a name that is none, or too long; a working folder that was removed; no home
         return None
-    key = repr((named, training, _of_placelab(), _torch(), sys.version_info[:3], around))
+    key = repr((named, training, with_law, _of_placelab(), _torch(), sys.version_info[:3], around))
     return folder / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}{ENDING}"
 
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -27,11 +27,12 @@ from torch.fx import Node
 from torch.utils._pytree import tree_leaves, tree_map_only
 from torch.utils.flop_counter import flop_registry, sdpa_flop_count
 
+from graphs.batch_law import BatchLaw
+from graphs.capture.examples import Example, example_of, first_dimension
 from graphs.capture.program import TracedProgram
 from graphs.capture.tracing import trace
-from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
-from graphs.foundation.user_code import neighbours, user_callable, users_line
+from graphs.foundation.user_code import users_line
 from graphs.graph_draft import GraphDraft
 from graphs.op_graph import SPARSE, OpGraph
 
@@ -60,56 +61,30 @@ def traced(
     module: nn.Module, args: Sequence[object], kwargs: Mapping[str, object] | None = None, *, name: str
 ) -> Builder:
     """The module, traced, ready to become an op graph; raises as `capture` does."""
-    return Builder(trace(module, tuple(args), dict(kwargs or {}), name=name), name)
+    return traced_example(Example(module, tuple(args), dict(kwargs or {}), name, first_dimension((args, kwargs))))
 
 
-def traced_model(what: str) -> Builder:
+def traced_model(what: str, samples: int = 0) -> Builder:
     """The model of a family spec, or of a user's function, "path/to/file.py:callable", traced.
 
-    The callable takes no arguments and returns (module, args), (module, kwargs) or (module, args, kwargs): a tuple of
-    positional inputs, a dict of keyword inputs. A single tensor may stand alone. A model that is too large for memory
-    can be made `with torch.device("meta")` there.
-    Raises InputError for a missing file or callable, or another result; UserCodeError for what the user's code raises.
+    With `samples`, its inputs are that many. Raises as `example_of` and `capture` do.
     """
-    if not by_name.own(what):
-        module, args = by_name.build("graphs.families", what)
-        return traced(module, args, name=what)
-    text, _, function = what.rpartition(":")
-    path = Path(text)
-    made = user_callable(what)()
-    with neighbours(path):
-        return traced_example(made, what, name=f"{path.stem}:{function}")
+    return traced_example(example_of(what, samples))
 
 
-def traced_example(made: object, what: str, *, name: str) -> Builder:
-    """A module and its example inputs, traced: (module, args), (module, kwargs) or (module, args, kwargs).
-
-    Raises InputError for another object, under the name `what`.
-    """
-    if not isinstance(made, tuple) or len(made) not in (2, 3) or not isinstance(made[0], nn.Module):
-        expected = "(module, args), (module, kwargs) or (module, args, kwargs)"
-        raise InputError(f"{what}: expected {expected}, got {_described(made)}")
-    module, inputs = made[0], made[1]
-    kwargs = made[2] if len(made) == 3 else {}
-    if len(made) == 2 and isinstance(inputs, Mapping):  # what tokenizers return
-        inputs, kwargs = (), inputs
-    if not isinstance(kwargs, Mapping) or not all(isinstance(key, str) for key in kwargs):
-        raise InputError(f"{what}: expected keyword inputs as a dict by name, got {_described(kwargs)}")
-    args = inputs if isinstance(inputs, (tuple, list)) else (inputs,)
-    return traced(module, args, kwargs, name=name)
-
-
-def _described(made: object) -> str:
-    if isinstance(made, tuple):
-        return f"a tuple of {', '.join(type(part).__name__ for part in made) or 'nothing'}"
-    return type(made).__name__
+def traced_example(example: Example) -> Builder:
+    """A module and its example inputs, traced; raises as `capture` does."""
+    with example.importing():
+        program = trace(example.module, example.args, example.kwargs, name=example.name)
+    return Builder(program, example.name, example.samples)
 
 
 class Builder:
     """A traced module, whose nodes become ops, in order, and weights."""
 
-    def __init__(self, program: TracedProgram, name: str) -> None:
-        self.program, self.name = program, name
+    def __init__(self, program: TracedProgram, name: str, samples: int = 0) -> None:
+        """`samples` is how many the inputs are, or 0 if that is not known."""
+        self.program, self.name, self.samples = program, name, samples
         self.draft = GraphDraft(self.weight_of)
         self.op = self.draft.op
         self.weight: dict[Node, int] = {}  # the weight that a node is, or looks at
@@ -124,7 +99,7 @@ class Builder:
         if not self.draft.names:
             why = "the module returns no tensor that it computes; return its outputs or its loss"
             raise InputError(f"{self.name}: {why}")
-        return self.draft.built(self.name)
+        return replace(self.draft.built(self.name), batch_law=BatchLaw(self.samples) if self.samples else None)
 
     def _visit(self, node: Node) -> None:
         if not all(isinstance(size, int) for tensor in _tensors(node) for size in tensor.shape):

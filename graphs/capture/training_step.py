@@ -31,8 +31,10 @@ from dataclasses import replace
 
 import numpy as np
 
+from graphs.batch_law import BatchLaw
 from graphs.foundation.errors import InputError
 from graphs.op_graph import SPARSE, OpGraph, Phase
+from graphs.subgraph import subgraph
 
 # Adam reads the weight, its gradient and two moments, and writes all but the gradient.
 UPDATE_TRAFFIC = 7.0  # bytes per byte of weight
@@ -79,8 +81,9 @@ _HAS_NO_GRADIENT = {
 def training_step(forward: OpGraph) -> OpGraph:
     """Forward, backward and update ops of one training step; every op that is added is tied to its forward op.
 
-    Every weight that the loss depends on is trained. Raises InputError for a graph that is a training step already, or
-    has no weight to train.
+    Every weight that the loss depends on is trained. Of the graph's batch law the samples alone are kept: it says
+    nothing of the ops that are added. Raises InputError for a graph that is a training step already, or has no weight
+    to train.
     """
     if (forward.phase != Phase.FORWARD).any():
         raise InputError(f"graph {forward.name!r} is a training step already")
@@ -89,35 +92,13 @@ def training_step(forward: OpGraph) -> OpGraph:
             f"graph {forward.name!r} gives devices, times or transfers of its forward ops alone; give them for its "
             "training step instead"
         )
-    return _Builder(forward).build()
-
-
-_PER_OP = ("flops", "bytes_accessed", "output_bytes", "phase", "group", "measured_seconds")
+    law = forward.batch_law
+    return _Builder(replace(forward, batch_law=None if law is None else BatchLaw(law.samples))).build()
 
 
 def forward_pass(step: OpGraph) -> OpGraph:
     """The forward ops of a training step, its loss among them."""
-    kept = np.flatnonzero(step.phase == Phase.FORWARD)
-    position = np.full(len(step), -1)
-    position[kept] = np.arange(len(kept))
-    inside = (position[step.edges] >= 0).all(axis=1)
-    uses = step.weight_uses[position[step.weight_uses[:, 0]] >= 0]
-    mirror = step.mirror[kept]
-    return replace(
-        step,
-        names=tuple(step.names[op] for op in kept),
-        kinds=tuple(step.kinds[op] for op in kept),
-        **{key: getattr(step, key)[kept] for key in _PER_OP},
-        measured_on={device: seconds[kept] for device, seconds in step.measured_on.items()},
-        devices=tuple(step.devices[op] for op in kept) if step.devices else (),
-        calls=tuple(step.calls[op] for op in kept) if step.calls else (),
-        transfer_bytes=step.transfer_bytes[kept] if len(step.transfer_bytes) else step.transfer_bytes,
-        edge_bytes=step.edge_bytes[inside] if len(step.edge_bytes) else step.edge_bytes,
-        edges=position[step.edges[inside]],
-        control=step.control[inside],
-        weight_uses=np.stack([position[uses[:, 0]], uses[:, 1]], axis=1),
-        mirror=np.where(mirror >= 0, position[mirror], -1),
-    )
+    return subgraph(step, step.phase == Phase.FORWARD)
 
 
 class _Builder:

@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import graphs.capture.forward
+from graphs.batch_law import COSTS, BatchLaw
 from graphs.capture import cache, sources
 from graphs.capture.cache import captured, clear, kept, kept_bytes, without_cache
 from graphs.foundation.cache_folder import VARIABLE, cache_folder
@@ -66,8 +67,16 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 def same(one: OpGraph, other: OpGraph) -> bool:
     """Whether two graphs are equal in every field, bit for bit."""
-    for field in dataclasses.fields(OpGraph):
+    return same_fields(one, other) and one.fingerprint == other.fingerprint
+
+
+def same_fields(one: OpGraph | BatchLaw, other: OpGraph | BatchLaw) -> bool:
+    for field in dataclasses.fields(one):
         ours, theirs = getattr(one, field.name), getattr(other, field.name)
+        if isinstance(ours, BatchLaw):
+            if theirs is None or not same_fields(ours, theirs):
+                return False
+            continue
         pairs = list(zip(ours.values(), theirs.values(), strict=True)) if isinstance(ours, dict) else [(ours, theirs)]
         for a, b in pairs:
             if isinstance(a, np.ndarray):
@@ -76,7 +85,7 @@ def same(one: OpGraph, other: OpGraph) -> bool:
                 return False
         if isinstance(ours, dict) and list(ours) != list(theirs):
             return False
-    return one.fingerprint == other.fingerprint
+    return True
 
 
 @pytest.fixture
@@ -85,9 +94,9 @@ def captures(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     done: list[str] = []
     trace = graphs.capture.forward.traced_model
 
-    def counted(what: str) -> graphs.capture.forward.Builder:
+    def counted(what: str, samples: int = 0) -> graphs.capture.forward.Builder:
         done.append(what)
-        return trace(what)
+        return trace(what, samples)
 
     monkeypatch.setattr(graphs.capture.forward, "traced_model", counted)
     return done
@@ -117,14 +126,30 @@ def test_every_field_of_a_graph_is_kept(graph: OpGraph) -> None:
 def test_optional_fields_are_kept() -> None:
     graph = random_graph(6, 1)
     seconds = np.array([1.0, np.nan, 2.0, 0.0, 5e-324, 1e-3])
+    law = BatchLaw(8, *(getattr(graph, key) / 2 for key in COSTS))
     graph = dataclasses.replace(
-        graph, measured_on={"gpu": seconds, "cpu:0": seconds[::-1]}, devices=((), ("gpu",), (), ("a", "b"), (), ()),
+        graph, batch_law=law, measured_on={"gpu": seconds, "cpu:0": seconds[::-1]},
+        devices=((), ("gpu",), (), ("a", "b"), (), ()),
         transfer_bytes=np.arange(6.0), edge_bytes=np.where(np.arange(len(graph.edges)) % 2, np.nan, 7.0),
     )  # fmt: skip
     captured(SPEC, lambda: graph, training=True)
     found = kept(SPEC, training=True)
     assert found is not None
     assert same(found, graph)
+
+
+def test_a_law_takes_one_capture_more_when_it_is_asked_for(captures: list[str], model: str) -> None:
+    for spec in (SMALL[1], model):
+        captures.clear()
+        graph = load_graph(spec)
+        assert captures == [spec]
+        first, second = (load_graph(spec, with_law=True) for _ in range(2))
+        assert captures == [spec, spec]
+        assert same(first, second)
+        assert first.batch_law is not None
+        assert first.batch_law.knows_ops
+        assert same(dataclasses.replace(first, batch_law=graph.batch_law), graph)
+        assert same(load_graph(spec), graph)
 
 
 def test_a_kept_graph_is_checked_and_loaded_without_torch() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -23,6 +24,8 @@ class Roofline:
     an op is not included: the simulator adds `Device.launch_seconds` after each op. Recorded times
     (`OpGraph.measured_seconds`) are not read.
     """
+
+    follows_costs: ClassVar[bool] = True
 
     efficiencies: Efficiencies | None = None  # without any, all ops run at peak
 

@@ -1,0 +1,117 @@
+"""Examples: a module and the inputs that it is called with, and the same for another number of samples."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves, tree_map_only
+
+from graphs.foundation import by_name
+from graphs.foundation.errors import InputError
+from graphs.foundation.knobs import knobs_of
+from graphs.foundation.user_code import neighbours, user_callable
+
+BATCH = "batch"  # the knob of a family, or the parameter of a user's function, that says how many samples there are
+
+
+@dataclass(frozen=True)
+class Example:
+    """A module with its example inputs."""
+
+    module: nn.Module
+    args: tuple[object, ...]
+    kwargs: dict[str, object]
+    name: str  # of the graph
+    samples: int = 0  # how many samples the inputs are; 0 if they do not say so
+    own: Path | None = field(default=None)  # the user's file, whose neighbours the module may import
+
+    def importing(self) -> AbstractContextManager[None]:
+        """Inside, the module may import what its file may."""
+        return nullcontext() if self.own is None else neighbours(self.own)
+
+    def resized(self, samples: int) -> Example:
+        """The same module with the first samples of its inputs, or with all of them over again."""
+        sized = partial(_sized, samples=samples)
+        args, kwargs = tree_map_only(Tensor, sized, (self.args, self.kwargs))
+        return replace(self, args=args, kwargs=kwargs, samples=samples)
+
+
+def example_of(what: str, samples: int = 0) -> Example:
+    """The example of a family spec, or of a user's function, "path/to/file.py:callable"; of so many samples, if given.
+
+    The callable returns (module, args), (module, kwargs) or (module, args, kwargs): a tuple of positional inputs, a
+    dict of keyword inputs. A single tensor may stand alone. A callable that takes `batch`, with a default, is called
+    with another one; otherwise the samples are the first dimension of all inputs that are tensors, which are cut. A
+    model that is too large for memory can be made `with torch.device("meta")` there.
+    Raises InputError for a missing file or callable, or another result; UserCodeError for what the user's code raises.
+    """
+    if not by_name.own(what):
+        return _of_family(what, samples)
+    text, _, function = what.rpartition(":")
+    path = Path(text)
+    make = user_callable(what)
+    taken = inspect.signature(make).parameters.get(BATCH)
+    knows = taken is not None and isinstance(taken.default, int)
+    made = make(**{BATCH: samples}) if knows and samples else make()
+    example = replace(given_example(made, what, name=f"{path.stem}:{function}"), own=path)
+    if knows and taken is not None:
+        return replace(example, samples=samples or taken.default)
+    return example.resized(samples) if samples else example
+
+
+def given_example(made: object, what: str, *, name: str) -> Example:
+    """A module and its example inputs: (module, args), (module, kwargs) or (module, args, kwargs).
+
+    Raises InputError for another object, under the name `what`.
+    """
+    if not isinstance(made, tuple) or len(made) not in (2, 3) or not isinstance(made[0], nn.Module):
+        expected = "(module, args), (module, kwargs) or (module, args, kwargs)"
+        raise InputError(f"{what}: expected {expected}, got {_described(made)}")
+    module, inputs = made[0], made[1]
+    kwargs = made[2] if len(made) == 3 else {}
+    if len(made) == 2 and isinstance(inputs, Mapping):  # what tokenizers return
+        inputs, kwargs = (), inputs
+    if not isinstance(kwargs, Mapping) or not all(isinstance(key, str) for key in kwargs):
+        raise InputError(f"{what}: expected keyword inputs as a dict by name, got {_described(kwargs)}")
+    args = tuple(inputs) if isinstance(inputs, (tuple, list)) else (inputs,)
+    return Example(module, args, dict(kwargs), name, first_dimension((args, dict(kwargs))))
+
+
+def first_dimension(inputs: object) -> int:
+    """The first dimension of all tensors, if it is the same, or 0; a tensor of a single number has none."""
+    sizes = {len(leaf) for leaf in tree_leaves(inputs) if isinstance(leaf, Tensor) and leaf.dim()}
+    return sizes.pop() if len(sizes) == 1 else 0
+
+
+def _of_family(spec: str, samples: int) -> Example:
+    folder = "graphs.families"
+    name, knobs = by_name.parse(by_name.expanded(folder, spec))
+    taken = knobs_of(by_name.module(folder, name).build).get(BATCH)
+    made = by_name.spec_of(name, knobs | {BATCH: samples}) if samples and taken else spec
+    module, args = by_name.build(folder, made)
+    if taken is not None:
+        own = int(knobs[BATCH]) if BATCH in knobs else taken.default
+        return Example(module, tuple(args), {}, spec, samples or (own if isinstance(own, int) else 0))
+    example = Example(module, tuple(args), {}, spec, first_dimension(args))
+    return example.resized(samples) if samples else example
+
+
+def _sized(tensor: Tensor, *, samples: int) -> Tensor:
+    """The first samples of a tensor, or all of it over again, in memory of its own."""
+    if not tensor.dim():
+        return tensor
+    over = -(-samples // len(tensor))
+    return torch.cat([tensor.detach()] * over)[:samples].clone()
+
+
+def _described(made: object) -> str:
+    if isinstance(made, tuple):
+        return f"a tuple of {', '.join(type(part).__name__ for part in made) or 'nothing'}"
+    return type(made).__name__

@@ -1,0 +1,47 @@
+"""Second batch: a model is captured with another batch, and two captures say what does not grow with it.
+
+Never with a batch of 1, for which PyTorch leaves out operations. A warning names a model that does not give the same
+ops with another batch; a rule (`graphs.batch.law_of`) then takes the place of the exact law.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+
+from graphs.batch import law_between
+from graphs.foundation.errors import InputError
+from graphs.op_graph import OpGraph
+
+_log = logging.getLogger("placelab")
+
+
+def with_law(graph: OpGraph, capture: Callable[[int], OpGraph]) -> OpGraph:
+    """A captured graph with its batch law, if `capture`, which makes it of other samples, gives the same ops.
+
+    A graph that does not know how many samples it has is returned as it is.
+    """
+    samples = 0 if graph.batch_law is None else graph.batch_law.samples
+    if samples < 1:
+        return graph
+    other = other_samples(samples)
+    try:
+        law, why = (
+            law_between(graph, samples, capture(other), other),
+            "its ops differ then, or their costs do not grow as a line does",
+        )
+    except InputError as error:
+        law, why = None, str(error)
+    if law is None:
+        _log.warning(
+            "%s: what grows with the batch is known by a rule alone, as a second capture, of %d samples in place of "
+            "%d, does not say it: %s", graph.name, other, samples, why,
+        )  # fmt: skip
+        return graph
+    return replace(graph, batch_law=law)
+
+
+def other_samples(samples: int) -> int:
+    """How many samples to capture a model with in addition: half as many, but neither 1 nor the same."""
+    return max(samples // 2, 2) if samples != 2 else 4

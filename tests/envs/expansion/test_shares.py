@@ -1,0 +1,78 @@
+"""What a part of the batch costs: by the law, by the cost model, and the same bits for all of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from envs.costs.costs import costs_of, timed
+from envs.expansion.shares import shared
+from graphs.batch import law_of
+from graphs.batch_law import COSTS, BatchLaw
+from graphs.load import load_cluster, load_graph
+from graphs.op_graph import Phase
+from graphs.problem import Problem
+from tests.oracle.strategies import Case, cases
+from tests.oracle.toys import random_graph, toy_cluster
+
+MODELS = ["roofline", "roofline:efficiency=typical"]
+
+
+def captured(batch: int = 32) -> Problem:
+    """A step of a small model that knows its law."""
+    graph = load_graph(f"transformer:layers=2,batch={batch}", with_law=True)
+    return Problem(graph, load_cluster("p100x2"))
+
+
+@given(cases())
+def test_all_of_the_batch_costs_the_same_to_the_bit(case: Case) -> None:
+    part = shared(case.problem, 1.0)
+    assert part.graph is case.problem.graph
+    assert part.op_seconds is not None
+    assert part.op_seconds.tobytes() == case.op_seconds.tobytes()
+
+
+@pytest.mark.parametrize("parts", [2, 3, 16])
+@pytest.mark.parametrize("exact", [True, False])
+def test_parts_add_up_to_the_whole_and_what_each_of_them_repeats(parts: int, exact: bool) -> None:
+    problem = captured()
+    if not exact:
+        problem = replace(problem, graph=replace(problem.graph, batch_law=BatchLaw(32)))
+    part, law = shared(problem, 1 / parts).graph, law_of(problem.graph)
+    for key in COSTS:
+        whole, repeated = getattr(problem.graph, key), (parts - 1) * getattr(law, key)
+        assert parts * getattr(part, key) == pytest.approx(whole + repeated, rel=1e-12)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_a_part_takes_as_long_as_the_model_captured_with_so_few_samples(model: str) -> None:
+    of_part, small = shared(timed(captured(32), model), 1 / 16), timed(captured(2), model)
+    assert of_part.op_seconds is not None
+    assert small.op_seconds is not None
+    assert of_part.op_seconds.tolist() == small.op_seconds.tolist()
+    untimed = shared(captured(32), 1 / 16)
+    assert np.array_equal(costs_of(untimed).op_seconds, costs_of(captured(2)).op_seconds)
+
+
+def test_noise_of_the_whole_is_that_of_a_part() -> None:
+    problem = timed(captured())
+    assert problem.op_seconds is not None
+    noisy = shared(replace(problem, op_seconds=problem.op_seconds * 1.25), 1 / 4).op_seconds
+    assert noisy == pytest.approx(1.25 * np.asarray(shared(problem, 1 / 4).op_seconds), rel=1e-12)
+
+
+@given(seed=st.integers(0, 99), parts=st.integers(2, 9))
+def test_other_times_are_in_proportion_but_for_updates(seed: int, parts: int) -> None:
+    phase = np.where(np.arange(9) < 6, Phase.FORWARD, Phase.UPDATE)
+    graph = replace(random_graph(9, seed), phase=phase)
+    given_times = Problem(graph, toy_cluster(2), op_seconds=np.random.default_rng(seed).random((9, 2)))
+    measured = replace(graph, flops=np.zeros(9), measured_seconds=np.arange(9.0))
+    for problem in (given_times, timed(Problem(measured, toy_cluster(2)))):
+        found, whole = shared(problem, 1 / parts).op_seconds, costs_of(problem).op_seconds
+        assert found is not None
+        assert found[:6] == pytest.approx(whole[:6] / parts)
+        assert found[6:].tolist() == whole[6:].tolist()
