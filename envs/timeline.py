@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -42,8 +42,15 @@ class Peak(NamedTuple):
     total: float
     static: float  # parameters, gradients and optimizer state
     activations: float  # all other outputs and copies
-    micro_batches: int = 0  # whose outputs those are
+    micro_batches: int = 0  # of how many these are, if there are several
     versions: float = 0.0  # earlier versions of weights
+    sums: float = 0.0  # parts of gradients that are being summed up over replicas
+
+    def parts(self, written: Callable[[float], str]) -> str:
+        """All but what is held for the whole step, as text: "5.1 GiB of 4 micro-batches"."""
+        of = f" of {self.micro_batches} micro-batch{'es' * (self.micro_batches > 1)}" if self.micro_batches else ""
+        others = [(self.versions, "earlier versions of weights"), (self.sums, "sums of gradients")]
+        return written(self.activations) + of + "".join(f", {written(size)} {what}" for size, what in others if size)
 
 
 class _Held(NamedTuple):
@@ -84,12 +91,9 @@ class Timeline:
             peak = self.peak(index)
             if peak.total > device.memory_bytes:
                 parts = "parameters, gradients and optimizer state" if self.problem.graph.is_training else "parameters"
-                flying = f" of {peak.micro_batches} micro-batches" if peak.micro_batches > 1 else ""
-                versions = f", earlier versions of weights {_bytes(peak.versions)}" if peak.versions else ""
                 sentences.append(
                     f"{device.name} needs {_bytes(peak.total)} of its {_bytes(device.memory_bytes)} "
-                    f"({parts} {_bytes(peak.static)}, activations{flying} {_bytes(peak.activations)}{versions} at the "
-                    "peak)"
+                    f"({parts} {_bytes(peak.static)}, activations {peak.parts(_bytes)} at the peak)"
                 )
         return "; ".join(sentences)
 
@@ -102,10 +106,12 @@ class Timeline:
         at = times[amount.argmax()]
         held = self._held(device)
         here = (held.begin <= at) & (at < held.end) & (held.size > 0)
-        is_version = self.expansion.role[held.producer] == Role.VERSION
-        versions = float(held.size[here & is_version].sum())
-        number = self.expansion.micro_batch[held.producer[here & ~is_version]]
-        return Peak(total, static, total - static - versions, len(np.unique(number[number >= 0])), versions)
+        producer, size = held.producer[here], held.size[here]
+        is_version, is_sum = self.expansion.role[producer] == Role.VERSION, self.is_sum[producer]
+        versions, sums = float(size[is_version].sum()), float(size[is_sum].sum())
+        number = self.expansion.micro_batch[producer[~is_version & ~is_sum]]
+        flying = len(np.unique(number[number >= 0])) if self.expansion.plan.schedule.micro_batches > 1 else 0
+        return Peak(total, static, total - static - versions - sums, flying, versions, sums)
 
     def memory_curve(self, device: int) -> tuple[Floats, Floats]:
         """Times (steps,), from 0, and the bytes held on a device from each time to the next, (steps,)."""

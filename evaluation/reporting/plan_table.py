@@ -12,7 +12,7 @@ from envs.gantt import Row
 from envs.orders import GIVEN
 from envs.robustness import Robustness
 from envs.step_shares import SHARES, StepShares
-from envs.timeline import Peak, Timeline
+from envs.timeline import Timeline
 from evaluation.formatting import memory, numbers, ratio, seconds, share, table
 from evaluation.reporting.step_chart import StepChart
 from graphs.op_graph import Floats
@@ -44,7 +44,7 @@ def device_rows(timeline: Timeline) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = []
     for row, device in enumerate(timeline.problem.cluster.devices):
         used = f"{memory(peaks[row])} / {memory(device.memory_bytes)}"
-        rows.append((device.name, used, memory(static[row]), _activations(timeline.peak(row)), share(busy[row])))
+        rows.append((device.name, used, memory(static[row]), timeline.peak(row).parts(memory), share(busy[row])))
     return rows
 
 
@@ -71,13 +71,6 @@ def sent_bytes(timeline: Timeline) -> Floats:
     size = timeline.problem.graph.moved_bytes[moved.output[once[1]]]
     sent: Floats = np.bincount(moved.source[once[1]], weights=size, minlength=len(cluster)).astype(np.float64)
     return sent
-
-
-def _activations(peak: Peak) -> str:
-    """What else a device holds at its peak, of how many micro-batches, and earlier versions of weights."""
-    of = f" of {peak.micro_batches} micro-batches" if peak.micro_batches > 1 else ""
-    versions = f" + {memory(peak.versions)} of earlier weights" if peak.versions else ""
-    return f"{memory(peak.activations)}{of}{versions}"
 
 
 def _shares_table(timeline: Timeline) -> Table:
