@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import groupby
 from typing import NamedTuple
 
@@ -15,6 +16,7 @@ from graphs.op_graph import Floats, Ints
 
 IDLE = -1
 IDLE_MARK = "."
+FEW = 0.2  # of the labels of a chart: they may be left out
 LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
@@ -30,7 +32,7 @@ class Row:
 
 
 class Mark(NamedTuple):
-    """How an op or a pass is drawn: by its label where that fits, else by its letter in each cell."""
+    """How an op or a pass is drawn: by its label if those of the chart fit, else by its letter in each cell."""
 
     letter: str
     label: str = ""
@@ -68,12 +70,12 @@ class Piece(NamedTuple):
     space: str
 
 
-def pieces(owners: Iterable[int], marks: Sequence[Mark]) -> Iterator[Piece]:
+def pieces(owners: Iterable[int], marks: Sequence[Mark], *, labels: bool = True) -> Iterator[Piece]:
     """A row of cells, (columns,), as text of that length: "F0--- F1---". `marks` are those of the owners, (ops,)."""
     for owner, run in groupby(owners):
         length = len(list(run))
         letter, label = (IDLE_MARK, "") if owner == IDLE else marks[owner]
-        if 0 < len(label) <= length:
+        if labels and 0 < len(label) <= length:
             fill = length - len(label)
             yield Piece(owner, label, "-" * (fill - 1), " " * (fill > 0))
         else:
@@ -99,8 +101,18 @@ class Chart:
         return cls(rows, [[Mark(letter) for letter in letters]] * len(rows), legend)
 
     def pieces(self, row: int, seconds: float, columns: int) -> Iterator[Piece]:
-        """What each of the equal slices of a step, (columns,), shows in a row."""
-        return pieces(cells(self.rows[row], seconds, columns).tolist(), self.marks[row])
+        """What each of the equal slices of a step, (columns,), shows in a row: labels if most of the chart's fit."""
+        owners = cells(self.rows[row], seconds, columns).tolist()
+        return pieces(owners, self.marks[row], labels=self._shortest_room * columns >= seconds)
+
+    @cached_property
+    def _shortest_room(self) -> float:
+        """Seconds that a character of a label has at least, but for the few that have the least."""
+        room = [0.0]
+        for row, marks in zip(self.rows, self.marks, strict=True):
+            taken = zip(row.op.tolist(), (row.finish - row.start).tolist(), strict=True)
+            room += [seconds / len(marks[op].label) for op, seconds in taken if marks[op].label]
+        return float(np.quantile(room[1:] or room, FEW, method="lower")) * (1 + 1e-9)
 
     def text(self, seconds: float, width: int) -> str:
         """One line per row, `width` characters wide, an axis, and the legend, whose entries are not broken."""

@@ -169,7 +169,8 @@ class Timeline:
         passes = self.passes
         if passes is None:
             return gantt.Chart.of_ops(self.rows(), self.problem.graph.names)
-        names, links = [device.name for device in self.problem.cluster.devices], self.link_rows()
+        names = [device.name for device in self.problem.cluster.devices]
+        links = [row for row in self.link_rows() if (row.finish > row.start).any()]
         used = [SpanKind(kind) for kind in np.unique(passes.kind).tolist()]
         legend = [f"{kind.letter} {kind.words}" for kind in used] + [f"{gantt.IDLE_MARK} idle"]
         legend += [text for is_sum, text in SENT.items() if (self.is_all_reduce == is_sum).any()]
