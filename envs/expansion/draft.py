@@ -92,6 +92,11 @@ class Draft:
         self._control.append(np.broadcast_to(np.asarray(control, np.bool_), (len(pairs),)))
         self._messages.append(np.broadcast_to(np.asarray(message_bytes, np.float64), (len(pairs),)))
 
+    @property
+    def edges(self) -> Ints:
+        """(edges, 2) those so far."""
+        return np.concatenate([np.zeros((0, 2), np.int64), *self._edges])
+
     def build(self, shared: Callable[[Problem, float], Problem]) -> Expansion:
         """The expansion; `shared` is the problem of computing a share of the batch (`envs.expansion.shares`)."""
         plan, given = self.layout.plan, self.layout.problem
@@ -125,12 +130,12 @@ class Draft:
         if not len(given.graph.transfer_bytes):
             amounts["sent_bytes"] = np.zeros(0)
         names, kinds = _names(given.graph, columns), _kinds(given.graph, columns)
-        edges = np.concatenate(self._edges) if self._edges else np.zeros((0, 2), np.int64)
         control = np.concatenate(self._control) if self._control else np.zeros(0, np.bool_)
         messages = np.concatenate(self._messages) if self._messages else np.zeros(0)
         graph = OpGraph(
-            given.graph.name, names, kinds, amounts["flops"], amounts["bytes_accessed"], amounts["output_bytes"], edges,
-            control, given.graph.weights, _weight_uses(given.graph, origin, work), _phases(given.graph, columns),
+            given.graph.name, names, kinds, amounts["flops"], amounts["bytes_accessed"], amounts["output_bytes"],
+            self.edges, control, given.graph.weights, _weight_uses(given.graph, origin, work),
+            _phases(given.graph, columns),
             transfer_bytes=amounts["sent_bytes"], edge_bytes=messages,
         )  # fmt: skip
         return graph, op_seconds

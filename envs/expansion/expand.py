@@ -5,6 +5,7 @@ from __future__ import annotations
 from envs.expansion.copies import connect_copies
 from envs.expansion.draft import Draft
 from envs.expansion.expanded import Expansion
+from envs.expansion.gradients import sum_gradients
 from envs.expansion.layout import Layout
 from envs.expansion.shares import shared
 from envs.plan import Plan
@@ -20,4 +21,5 @@ def expand(problem: Problem, plan: Plan) -> Expansion:
     layout = Layout(problem, plan)
     draft = Draft(layout)
     connect_copies(draft)
+    sum_gradients(draft)
     return draft.build(shared)

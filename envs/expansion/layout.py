@@ -19,6 +19,7 @@ from envs.plan import Plan
 from envs.stages import stages_of
 from graphs.batch import grows, weight_gradients
 from graphs.op_graph import Bools, Floats, Ints, Phase
+from graphs.pairs import ranges
 from graphs.problem import Problem
 
 
@@ -44,6 +45,13 @@ class Layout:
         """Of each stage the devices of its replicas."""
         first = np.unique(self.stage, return_index=True)[1]
         return tuple(self.plan.devices[op] for op in first.tolist())
+
+    @cached_property
+    def device_of(self) -> Ints:
+        """(stages, most replicas) the device of each replica of each stage, or -1."""
+        widest = max(len(devices) for devices in self.stage_devices)
+        rows = [[*devices, *[-1] * (widest - len(devices))] for devices in self.stage_devices]
+        return np.array(rows, np.int64)
 
     @cached_property
     def replicas(self) -> Ints:
@@ -91,7 +99,7 @@ class Layout:
     @cached_property
     def grows(self) -> Bools:
         """(ops,) whether the output of each op grows with the batch, so that a replica holds a part of it."""
-        return grows(self.problem.graph)
+        return np.asarray(grows(self.problem.graph) | self.is_sparse_gradient)
 
     @cached_property
     def reads_all(self) -> Bools:
@@ -119,6 +127,19 @@ class Layout:
         return weight_gradients(self.problem.graph)
 
     @cached_property
+    def is_sparse_gradient(self) -> Bools:
+        """(ops,) whether each computes a gradient that holds only the rows of tables that were read.
+
+        No room is set aside for it (`Problem.weight_state_bytes`), so that it is not summed up in place.
+        """
+        graph = self.problem.graph
+        op, weight = graph.weight_uses.T
+        is_sparse = graph.has_sparse_gradient[weight]
+        reads = (np.bincount(op[these], minlength=len(graph)) > 0 for these in (is_sparse, ~is_sparse))
+        sparse, dense = (of_op[graph.mirror] & (graph.mirror >= 0) for of_op in reads)
+        return np.asarray((graph.phase == Phase.BACKWARD) & sparse & ~dense)
+
+    @cached_property
     def is_summed(self) -> Bools:
         """(edges,) whether what an edge carries is first summed up over micro-batches and replicas.
 
@@ -129,8 +150,9 @@ class Layout:
         graph, (producer, consumer) = self.problem.graph, self.problem.graph.edges.T
         is_updated = (graph.phase[producer] == Phase.BACKWARD) & (graph.phase[consumer] >= Phase.UPDATE)
         is_passed_on = self.is_weight_gradient[producer] & (self.stage[producer] != self.stage[consumer])
-        several = (self.micro_batches > 1) | (self.replicas[graph.edges] > 1).any(axis=1)
-        return np.asarray((is_updated | is_passed_on) & several)
+        is_passed_on &= ~self.is_sparse_gradient[producer]
+        several = self.micro_batches > 1 or int(self.replicas.max()) > 1
+        return np.asarray((is_updated | is_passed_on) & several & ~graph.control)
 
     # ---- copies --------------------------------------------------------------------------------------------------
 
@@ -138,6 +160,10 @@ class Layout:
     def origin(self) -> Ints:
         """(copies,) the op that each is a copy of."""
         return np.repeat(np.arange(len(self.count)), self.count)
+
+    def copies_of(self, ops: Ints) -> tuple[Ints, Ints]:
+        """(copies,) positions in `ops`, and (copies,) the copies of these: those of the first, of the second, ..."""
+        return np.repeat(np.arange(len(ops)), self.count[ops]), ranges(self.first[ops], self.count[ops])
 
     @cached_property
     def micro_batch(self) -> Ints:
@@ -154,6 +180,4 @@ class Layout:
     @cached_property
     def device(self) -> Ints:
         """(copies,) the device that each is on."""
-        widest = max(len(devices) for devices in self.stage_devices)
-        table = np.array([[*devices, *[-1] * (widest - len(devices))] for devices in self.stage_devices], np.int64)
-        return np.asarray(table[self.stage[self.origin], self.replica])
+        return np.asarray(self.device_of[self.stage[self.origin], self.replica])

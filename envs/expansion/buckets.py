@@ -1,0 +1,89 @@
+"""Buckets: how large the gradients of weights are, and which of them are summed up together over replicas.
+
+Gradients are put into buckets in the order in which the backward pass makes them, as in PyTorch's
+DistributedDataParallel (Li et al. 2020, "PyTorch distributed").
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from envs.expansion.layout import Layout
+from graphs.op_graph import Floats, Ints, OpGraph
+from graphs.pairs import equal_pairs
+
+
+@dataclass(frozen=True, eq=False)
+class Buckets:
+    """Gradients that are summed up together. Each bucket is of one stage."""
+
+    of: Ints  # (gradients,) the bucket of each
+    origin: Ints  # (buckets,) the gradient that is made last
+    stage: Ints  # (buckets,)
+    bytes: Floats  # (buckets,)
+
+    @classmethod
+    def fill(cls, layout: Layout, gradients: Ints) -> Buckets:
+        """Buckets of gradients, (gradients,) ops that are in the order in which the backward pass makes them.
+
+        A bucket is closed as soon as it holds the schedule's bytes.
+        """
+        sizes, stages = gradient_bytes(layout, gradients), layout.stage[gradients]
+        of, origin, held = np.empty(len(gradients), np.int64), list[int](), list[float]()
+        is_open: dict[int, int] = {}  # stage -> its bucket
+        for index, (op, stage, size) in enumerate(
+            zip(gradients.tolist(), stages.tolist(), sizes.tolist(), strict=True)
+        ):
+            bucket = is_open.setdefault(stage, len(held))
+            if bucket == len(held):
+                origin.append(op)
+                held.append(0.0)
+            of[index], origin[bucket] = bucket, op
+            held[bucket] += size
+            if held[bucket] >= layout.plan.schedule.bucket_bytes:
+                del is_open[stage]
+        last = np.array(origin, np.int64)
+        return cls(of, last, layout.stage[last], np.array(held))
+
+
+def as_made(graph: OpGraph, gradients: Ints) -> Ints:
+    """(gradients,) distinct ops, in the order in which the backward pass makes them."""
+    position = np.empty(len(graph), np.int64)
+    position[graph.topological_order] = np.arange(len(graph))
+    distinct = np.unique(gradients)
+    return distinct[np.argsort(position[distinct])]
+
+
+def gradient_bytes(layout: Layout, gradients: Ints) -> Floats:
+    """(gradients,) bytes that are to be summed up for each; `gradients`, (gradients,) ops, are `as_made`.
+
+    They are those of the weights that its forward op reads. Where several ops of a stage share a weight, the one that
+    is made last has the whole gradient. A gradient of unknown weights is as large as its op's output.
+    """
+    graph, stage = layout.problem.graph, layout.stage[gradients]
+    position, weight = _weights_of(graph, gradients)
+    # the last of each stage and weight, in the order of the gradients
+    key = stage[position] * (len(graph.weights) + 1) + weight
+    last = len(key) - 1 - np.unique(key[::-1], return_index=True)[1]
+    size = np.bincount(position[last], graph.weights[weight[last]], minlength=len(gradients))
+    is_known = np.bincount(position, minlength=len(gradients)) > 0
+    return np.where(is_known, size, graph.output_bytes[gradients])
+
+
+def shared_bytes(layout: Layout, producer: Ints, consumer: Ints) -> Floats:
+    """(edges,) bytes of the weights that the forward ops of two gradients share; as `gradient_bytes` where unknown."""
+    graph = layout.problem.graph
+    edge, weight = _weights_of(graph, producer)
+    other_edge, other_weight = _weights_of(graph, consumer)
+    stride = len(graph.weights) + 1
+    both = np.intersect1d(edge * stride + weight, other_edge * stride + other_weight)
+    size = np.bincount(both // stride, graph.weights[both % stride], minlength=len(producer))
+    return np.where(size > 0, size, graph.output_bytes[producer])
+
+
+def _weights_of(graph: OpGraph, ops: Ints) -> tuple[Ints, Ints]:
+    """(pairs,) positions in `ops` and (pairs,) weights that the forward ops of these read; each pair once."""
+    position, use = equal_pairs(graph.mirror[ops], graph.weight_uses[:, 0])
+    return position, graph.weight_uses[use, 1]

@@ -1,0 +1,126 @@
+"""Collectives: sums that several devices need, written as sends of parts, which run beside what the devices compute.
+
+    ring            with R members, 2 (R - 1) steps; in each of them every member passes an R-th part on to the next
+    direct          every member sends to each other one its part, and later on the sum of its own part
+    hierarchical    rings within each server until each member has a part; a ring between servers for each part; then
+                    rings within each server again
+
+Each moves 2 (R - 1) times the bytes that are summed up, which is the least. A ring goes from server to server once.
+See Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations" (2009).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from envs.expansion.draft import Draft
+from envs.expansion.expanded import Role
+from envs.schedule import AllReduce
+from graphs.op_graph import Floats, Ints
+
+Number = TypeVar("Number", np.int64, np.float64)
+
+
+@dataclass(frozen=True, eq=False)
+class Sums:
+    """What is summed up, over as many members each."""
+
+    device: Ints  # (sums, members) in the order of the ring
+    replica: Ints  # (sums, members) of the stage
+    micro_batch: Ints  # (sums, members) or -1
+    origin: Ints  # (sums,) a gradient, for which the ops of the sum act
+    stage: Ints  # (sums,)
+    bytes: Floats  # (sums,)
+
+    @property
+    def members(self) -> int:
+        """How many devices have a summand, and need the sum."""
+        return int(self.device.shape[1])
+
+    def add(self, draft: Draft, role: Role, *, steps: int = 1, output_bytes: Floats | float = 0.0) -> Ints:
+        """(sums, steps, members) new ops, which take no time; `output_bytes` are one for all or (sums,)."""
+        shape = (len(self.bytes), steps, self.members)
+
+        def of_sum(values: NDArray[Number]) -> NDArray[Number]:
+            return np.broadcast_to(values[:, None, None], shape).ravel()
+
+        def of_member(values: Ints) -> Ints:
+            return np.broadcast_to(values[:, None, :], shape).ravel()
+
+        size = np.broadcast_to(np.asarray(output_bytes, np.float64), len(self.bytes))
+        return draft.add(
+            math.prod(shape), role, of_member(self.device), origin=of_sum(self.origin), stage=of_sum(self.stage),
+            micro_batch=of_member(self.micro_batch), replica=of_member(self.replica), output_bytes=of_sum(size),
+        ).reshape(shape)  # fmt: skip
+
+    def grouped(self, order: Ints, parts: int) -> Sums:
+        """Sums over fewer members: `order`, (groups, fewer), are positions of the members of each; all take a part."""
+        groups = len(order)
+
+        def of_members(values: Ints) -> Ints:
+            return values[:, order].reshape(-1, order.shape[1])
+
+        return Sums(
+            of_members(self.device), of_members(self.replica), of_members(self.micro_batch),
+            self.origin.repeat(groups), self.stage.repeat(groups), (self.bytes / parts).repeat(groups),
+        )  # fmt: skip
+
+
+def all_reduce(draft: Draft, kind: AllReduce, sums: Sums, ready: Ints, servers: int = 1) -> Ints:
+    """(sums, members) ops that end when the whole sum is on the device of each member.
+
+    `ready`, (sums, members), end when the summand of each is there. The members of each server follow one another;
+    there are as many on each of the `servers`.
+    """
+    if kind == "direct":
+        return _direct(draft, sums, ready)
+    if kind == "hierarchical" and 1 < servers < sums.members:
+        return _hierarchical(draft, sums, ready, servers)
+    return _ring(draft, sums, ready, 2 * (sums.members - 1))
+
+
+def _ring(draft: Draft, sums: Sums, ready: Ints, steps: int) -> Ints:
+    """(sums, members) ops that end after the last step; a member sends once it has what the one before has sent.
+
+    After members - 1 steps each has a part of the sum, and after as many again, or of a gathering, all parts.
+    """
+    sends = sums.add(draft, Role.SEND, steps=steps, output_bytes=sums.bytes / sums.members)
+    done = sums.add(draft, Role.SUM)
+    turns = np.concatenate([ready[:, None], sends, done], axis=1)  # (sums, steps + 2, members)
+    draft.connect(turns[:, :-1].ravel(), turns[:, 1:].ravel(), control=True)
+    draft.connect(sends.ravel(), np.roll(turns[:, 2:], -1, axis=2).ravel())
+    return done[:, 0]
+
+
+def _direct(draft: Draft, sums: Sums, ready: Ints) -> Ints:
+    """As `all_reduce`. A member sends to the next one first, then to the one after that, and so on."""
+    others = np.arange(1, sums.members)[:, None]
+    target = (np.arange(sums.members) + others) % sums.members  # (members - 1, members)
+    part = sums.bytes / sums.members
+    scattered = sums.add(draft, Role.SEND, steps=sums.members - 1, output_bytes=part)
+    gathered = sums.add(draft, Role.SEND, output_bytes=part)
+    done = sums.add(draft, Role.SUM)
+    ready = ready[:, None]
+    for free in (scattered, gathered):
+        draft.connect(np.broadcast_to(ready, free.shape).ravel(), free.ravel(), control=True)
+    draft.connect(scattered.ravel(), gathered[:, 0][:, target].ravel())
+    draft.connect(np.broadcast_to(gathered, scattered.shape).ravel(), done[:, 0][:, target].ravel())
+    draft.connect(gathered.ravel(), done.ravel(), control=True)
+    return done[:, 0]
+
+
+def _hierarchical(draft: Draft, sums: Sums, ready: Ints, servers: int) -> Ints:
+    """As `all_reduce`."""
+    position = np.arange(sums.members).reshape(servers, -1)  # (servers, members of each)
+    within, across = sums.grouped(position, 1), sums.grouped(position.T, position.shape[1])
+    steps = position.shape[1] - 1
+    scattered = _ring(draft, within, ready[:, position].reshape(within.device.shape), steps)
+    parts = scattered.reshape(len(ready), sums.members)[:, position.T].reshape(across.device.shape)
+    summed = _ring(draft, across, parts, 2 * (servers - 1))
+    back = summed.reshape(len(ready), sums.members)[:, np.argsort(position.T.ravel())]
+    return _ring(draft, within, back.reshape(within.device.shape), steps).reshape(ready.shape)

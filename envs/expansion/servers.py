@@ -1,0 +1,48 @@
+"""Servers: which of several devices are near each other. A cluster does not say so; its links do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from graphs.cluster import Cluster
+from graphs.components import connected_components
+from graphs.op_graph import Floats, Ints
+from graphs.order import numbered_by_first
+
+_EQUAL = 1 - 1e-9  # links whose seconds differ by less are equally fast
+
+
+def by_server(cluster: Cluster, devices: Sequence[int], sent_bytes: float) -> tuple[Ints, Ints]:
+    """(devices,) positions in the order of a ring that visits one server after another, and (devices,) their servers.
+
+    A ring goes on to the nearest device, ties by position; near are devices that exchange `sent_bytes` soon. Servers
+    are what only the slowest links join; devices with equal links are in one. They are numbered in the ring's order.
+    """
+    seconds = _seconds(cluster, devices, sent_bytes)
+    near = np.argwhere(seconds < seconds[~np.eye(len(devices), dtype=np.bool_)].max(initial=0.0) * _EQUAL)
+    server = connected_components(near, len(devices)) if len(near) else np.zeros(len(devices), np.int64)
+    ring = _ring_order(seconds)
+    server = numbered_by_first(server[ring])
+    order = np.argsort(server, kind="stable")
+    return ring[order], server[order]
+
+
+def _ring_order(seconds: Floats) -> Ints:
+    """(devices,) each one followed by the nearest that has not been visited."""
+    left, order = seconds.copy(), [0]
+    left[:, 0] = np.inf
+    while len(order) < len(left):
+        order.append(int(left[order[-1]].argmin()))
+        left[:, order[-1]] = np.inf
+    return np.array(order, np.int64)
+
+
+def _seconds(cluster: Cluster, devices: Sequence[int], sent_bytes: float) -> Floats:
+    """(devices, devices) seconds of an exchange; of a device with itself infinite."""
+    pairs = np.ix_(devices, devices)
+    seconds = cluster.latency[pairs] + sent_bytes / cluster.bandwidth[pairs]
+    seconds = np.maximum(seconds, seconds.T)
+    np.fill_diagonal(seconds, np.inf)
+    return seconds
