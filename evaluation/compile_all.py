@@ -15,7 +15,7 @@ from graphs.op_graph import OpGraph
 from graphs.problem import Problem
 
 # they call all compiled functions of placers
-PLACERS = ("default", "annealing:policy=default", "genetic", "heft", "max_load_dp")
+PLACERS = ("default", "annealing:policy=default", "genetic", "heft", "max_load_dp", "dapple")
 
 
 def compile_all() -> None:

@@ -1,0 +1,137 @@
+"""Layers: a problem as a chain, which pipelines cut into stages."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from envs.costs.costs import costs_of
+from envs.expansion.shares import shared
+from envs.held_memory import HeldMemory
+from graphs.op_graph import Bools, Floats, Ints, Phase
+from graphs.problem import Problem
+
+
+@dataclass(frozen=True, eq=False)
+class Layers:
+    """What consecutive layers cost one device for the whole batch; on unequal devices the mean over them.
+
+    Layers are units in topological order, several together where there are many. Each (layers,) unless said otherwise.
+    """
+
+    of_unit: Ints  # (units,) the layer of each unit
+    forward: Floats  # seconds that are shared out over micro-batches and replicas
+    backward: Floats  # seconds
+    forward_fixed: Floats  # seconds of each micro-batch on each replica, however small: launches, weights that are read
+    backward_fixed: Floats  # seconds
+    update: Floats  # seconds of a step, whatever the batch
+    sent: Floats  # bytes that pass from each layer and those before it to later ones
+    returned: Floats  # bytes that pass back there
+    weights: Floats  # bytes of gradients that replicas sum up
+    held: Floats  # bytes of weights with their gradients and optimizer state
+    kept: Floats  # bytes of outputs that wait for the backward pass
+
+    def __len__(self) -> int:
+        return len(self.forward)
+
+    @classmethod
+    def of(cls, problem: Problem, most: int) -> Layers:
+        """The units of a problem, joined until there are at most so many layers."""
+        graph, units = problem.graph, problem.units
+        position = np.empty(len(units), np.int64)
+        position[units.order] = np.arange(len(units))
+        seconds, fixed = _seconds(problem)
+        sent, returned = _across(problem, position)
+        crossing = np.where(_may_cut(problem, position), sent + returned, np.inf)
+        layer = _joined(units.summed(seconds + fixed)[units.order], crossing, most)  # of each position
+        of_op, count = layer[position[graph.units]], int(layer[-1]) + 1
+
+        def per_layer(values: Floats, *phases: Phase) -> Floats:
+            return np.bincount(of_op, np.where(np.isin(graph.phase, phases), values, 0.0), count).astype(np.float64)
+
+        def of_units(values: Floats) -> Floats:
+            return np.bincount(layer[position], values, count).astype(np.float64)
+
+        held = units.weight_bytes(problem.weight_state_bytes)
+        return cls(
+            layer[position],
+            per_layer(seconds, Phase.FORWARD),
+            per_layer(seconds, Phase.BACKWARD),
+            per_layer(fixed, Phase.FORWARD),
+            per_layer(fixed, Phase.BACKWARD),
+            per_layer(seconds + fixed, Phase.UPDATE, Phase.REFRESH),
+            sent[_last_of(layer)],
+            returned[_last_of(layer)],
+            of_units(units.weight_bytes(graph.weights)) if graph.is_training else np.zeros(count),
+            of_units(held),
+            of_units(np.maximum(HeldMemory.of(problem).per_unit - held, 0.0)),
+        )
+
+
+def _seconds(problem: Problem) -> tuple[Floats, Floats]:
+    """(ops,) what of the seconds of each op is shared out, and what is not; half the batch tells the two apart."""
+    whole = costs_of(problem).op_seconds
+    half = shared(problem, 0.5).op_seconds
+    assert half is not None
+    fixed = np.clip(2 * half - whole, 0.0, whole)
+    launches = np.where(whole > 0, problem.cluster.launch_seconds, 0.0)
+    return (whole - fixed).mean(axis=1), (fixed + launches).mean(axis=1)
+
+
+def _last_of(layer: Ints) -> Ints:
+    """(layers,) the last position of each layer."""
+    return np.flatnonzero(np.diff(layer, append=layer[-1] + 1))
+
+
+def _across(problem: Problem, position: Ints) -> tuple[Floats, Floats]:
+    """(units,) bytes that pass from each position and those before it to later ones, and back.
+
+    An output that several later units read passes once.
+    """
+    graph = problem.graph
+    producer, consumer = position[graph.units[graph.edges]].T
+    directions = []
+    for first, last in ((producer, consumer), (consumer, producer)):
+        crossing = np.flatnonzero((first < last) & ~graph.control)
+        outputs, which = np.unique(graph.edge_output[crossing], return_inverse=True)
+        begin, end = np.full(len(outputs), len(position)), np.zeros(len(outputs), np.int64)
+        np.minimum.at(begin, which, first[crossing])
+        np.maximum.at(end, which, last[crossing])
+        change = np.zeros(len(position) + 1)
+        np.add.at(change, begin, graph.moved_bytes[outputs])
+        np.add.at(change, end, -graph.moved_bytes[outputs])
+        directions.append(np.maximum(np.cumsum(change)[:-1], 0.0))
+    return directions[0], directions[1]
+
+
+def _may_cut(problem: Problem, position: Ints) -> Bools:
+    """(units,) whether stages may be cut after each position: no pass would wait for a later stage of its own kind."""
+    graph = problem.graph
+    producer, consumer = position[graph.units[graph.edges]].T
+    phases = graph.phase[graph.edges]
+    returns = (phases == Phase.FORWARD).all(axis=1) & (producer > consumer)
+    advances = (phases == Phase.BACKWARD).all(axis=1) & (producer < consumer)
+    between = np.sort(np.stack([producer, consumer])[:, returns | advances], axis=0)
+    change = np.zeros(len(position) + 1)
+    np.add.at(change, between[0], 1.0)
+    np.add.at(change, between[1], -1.0)
+    return np.asarray(np.cumsum(change)[:-1] < 0.5)
+
+
+def _joined(seconds: Floats, crossing: Floats, most: int) -> Ints:
+    """(positions,) the layer of each, of at most so many that take about equal time, cut where least crosses.
+
+    `crossing` are bytes that cross after each position, infinite where there may be no cut.
+    """
+    count = len(seconds)
+    is_last = np.isfinite(crossing)
+    if is_last.sum() > most:
+        done = np.cumsum(seconds + (seconds.sum() / count or 1.0) * 1e-3)  # what takes no time is divided too
+        window = np.minimum((done / done[-1] * most).astype(np.int64), most - 1)  # a cut after one position of each
+        is_last[:] = False
+        for number in np.unique(window)[:-1]:
+            inside = np.flatnonzero(window == number)
+            is_last[inside[crossing[inside].argmin()]] = np.isfinite(crossing[inside].min())
+    is_last[-1] = False
+    return np.concatenate([[0], np.cumsum(is_last)[:-1]]).astype(np.int64)

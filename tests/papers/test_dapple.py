@@ -1,0 +1,160 @@
+"""DAPPLE's planner meets the rows of the paper's tables that its released form, or its equations, lead to."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from graphs.cluster import Cluster, Device
+from graphs.formats.pipedream import LayerProfile, ProfiledLayer
+from graphs.problem import Problem
+from placers.dapple import Dapple
+from placers.pipelining.device_policies import Moves
+from placers.pipelining.layers import Layers
+from placers.pipelining.pipeline import Chain, Pipeline, Stage, estimate
+from placers.pipelining.planner import Equations, planned
+from placers.pipelining.released import Released, sum_seconds
+from placers.pipelining.servers import Servers
+from tests.papers.dapple_profiles import PROFILED, problem_of, profile, without_input
+
+SIZES = {"A": (8, 8), "B": (1,) * 16}
+
+
+def released(model: str, batch: int, testbed: str) -> tuple[Pipeline, float]:
+    """What the released form plans where samples are the smallest micro-batches, and the speedup that it states."""
+    problem = problem_of(without_input(profile(model)), batch / PROFILED[model], testbed)
+    program = Released(Layers.of(problem, 100), SIZES[testbed], 0, batch)
+    pipeline = program.planned()
+    return pipeline, program.total / pipeline.seconds
+
+
+@pytest.mark.parametrize(
+    ("model", "batch", "testbed", "layers", "replicas"),
+    [
+        ("vgg-19", 1024, "A", (16, 9), (14, 2)),  # table VII
+        ("bert-48", 64, "A", (28, 25), (8, 8)),  # table V; four layers before the encoder, and one after it: 24:24
+    ],
+)
+def test_rows_of_two_stages_that_the_released_form_leads_to(
+    model: str, batch: int, testbed: str, layers: tuple[int, ...], replicas: tuple[int, ...]
+) -> None:
+    pipeline, _ = released(model, batch, testbed)
+    assert tuple(stage.end - stage.first for stage in pipeline.stages) == layers
+    assert tuple(stage.replicas for stage in pipeline.stages) == replicas
+
+
+def test_bert_48_is_straight_on_testbed_b() -> None:
+    pipeline, _ = released("bert-48", 64, "B")
+    assert [stage.replicas for stage in pipeline.stages] == [1] * 16
+
+
+@pytest.mark.parametrize(("testbed", "speedup"), [("A", 14.695), ("B", 11.99)])
+def test_speedups_that_the_program_states_of_vgg_19(testbed: str, speedup: float) -> None:
+    """Of a batch of 2,048, where it finds no pipeline better than data parallelism whose all-reduce overlaps."""
+    assert released("vgg-19", 2048, testbed)[1] == pytest.approx(speedup, abs=6e-3)
+
+
+def test_data_parallelism_of_vgg_19_as_the_program_states_it() -> None:
+    layers = Layers.of(problem_of(without_input(profile("vgg-19")), 64, "A"), 100)
+    seconds = float((layers.forward + layers.backward).sum())
+    summing = sum_seconds((8, 8), float(layers.weights.sum()))
+    assert seconds / (seconds / 16 + summing) == pytest.approx(10.04, abs=5e-3)
+
+
+def by_equations(problem: Problem, by: Equations, layers: Layers | None = None) -> tuple[Pipeline, int]:
+    servers = Servers.of(problem.cluster)
+    chain = Chain.of(layers or Layers.of(problem, 100), np.inf)
+    return planned(chain, servers.links, Moves.of(tuple(servers.sizes.tolist())), by)
+
+
+def test_vgg_19_by_the_equations() -> None:
+    """Table VII: 14:2, cut after 17 of the 26 layers, the input being one; the profile's batch at each replica."""
+    pipeline, _ = by_equations(problem_of(profile("vgg-19"), 32, "A"), Equations(0, 32))
+    assert [(stage.end, stage.replicas) for stage in pipeline.stages] == [(17, 14), (26, 2)]
+
+
+def test_bert_48_by_the_equations() -> None:
+    """Table V: 8:8, if only what a layer puts out is sent, and no mask beside it; the cut is half-way to a layer."""
+    given = profile("bert-48")
+    problem = problem_of(given, 32, "A")
+    sent = 32 * np.array([sum(layer.activation_bytes) for layer in given.layers])
+    layers = replace(Layers.of(problem, 100), sent=sent, returned=sent)
+    pipeline, _ = by_equations(problem, Equations(0, 32), layers)
+    assert [(stage.end, stage.replicas) for stage in pipeline.stages] == [(29, 8), (53, 8)]
+
+
+@pytest.mark.parametrize(("testbed", "most"), [("B", 150_000), ("A", 1_000_000)])
+def test_how_many_pipelines_are_estimated(testbed: str, most: int) -> None:
+    """Of 53 layers on 16 GPUs, in a row and in two servers."""
+    _, estimated = by_equations(problem_of(chain_of([1] * 53), 1, testbed), Equations(8))
+    assert estimated <= most
+
+
+def chain_of(
+    seconds: list[float], sizes: list[float] | None = None, weights: list[float] | None = None
+) -> LayerProfile:
+    """A chain of layers: a third of the time forward, outputs and weights in bytes."""
+    count = len(seconds)
+    layers = tuple(
+        ProfiledLayer(f"n{i}", "layer", each / 3, 2 * each / 3, (size,), False, held)
+        for i, (each, size, held) in enumerate(
+            zip(seconds, sizes or [0.0] * count, weights or [0.0] * count, strict=True)
+        )
+    )
+    return LayerProfile("chain", layers, tuple((f"n{i}", f"n{i + 1}") for i in range(count - 1)))
+
+
+def every_pipeline(layers: int, devices: int) -> list[tuple[Stage, ...]]:
+    """All ways to cut a chain and to give every stage some of the devices, which are in a row."""
+    found = []
+    for count in range(1, min(layers, devices) + 1):
+        for cuts in itertools.combinations(range(1, layers), count - 1):
+            for marks in itertools.combinations(range(1, devices), count - 1):
+                bounds = itertools.pairwise((0, *cuts, layers))
+                replicas = itertools.pairwise((0, *marks, devices))
+                found.append(
+                    tuple(Stage(b, e, (last - first,)) for (b, e), (first, last) in zip(bounds, replicas, strict=True))
+                )
+    return found
+
+
+def row(devices: int, bandwidth: float) -> Cluster:
+    device = Device("toy", "gpu", 1.0, 1.0, 1e18)
+    return Cluster.uniform("row", device, devices, latency=0.0, bandwidth=bandwidth, shared_out=True)
+
+
+@pytest.mark.parametrize("corrected", [False, True])
+def test_the_planner_finds_the_best_of_all_pipelines(corrected: bool) -> None:
+    """Here it does; what a state keeps need not be what the best begins with, so that on others it may not."""
+    rng, gaps = np.random.default_rng(0), []
+    for _ in range(20):
+        seconds, sizes, weights = (rng.uniform(low, high, 8).tolist() for low, high in ((1, 9), (0, 9), (0, 5)))
+        problem = Problem(chain_of(seconds, sizes, weights).graph(), row(4, 2.0))
+        chain, links = Chain.of(Layers.of(problem, 8), np.inf), Servers.of(problem.cluster).links
+        pipelines = every_pipeline(8, 4)
+        assert len(pipelines) == 120
+        best = min(estimate(chain, links, each, 4, corrected=corrected).seconds for each in pipelines)
+        found, _ = by_equations(problem, Equations(4, corrected=corrected))
+        assert found == estimate(chain, links, found.stages, 4, corrected=corrected)
+        gaps.append(found.seconds / best - 1)
+    assert gaps == pytest.approx([0.0] * len(gaps), abs=1e-12)
+
+
+def test_layers_that_take_unequal_time_may_be_best_in_stages_that_do_too() -> None:
+    """Figure 7: an uneven split may be faster; here the cut that halves the work has the large output before it."""
+    problem = Problem(chain_of([3, 3, 3, 3], [0, 60, 0, 0]).graph(), row(2, 10.0))
+    found, _ = by_equations(problem, Equations(4, stages=2, corrected=True))
+    assert found.stages[0].end != 2
+
+
+def test_the_plan_of_a_profile() -> None:
+    problem = problem_of(profile("vgg-19"), 32, "A")
+    result = Dapple(parts=32).place(problem)
+    result.plan.check(problem)
+    widths = dict(zip(result.plan.schedule.stages, map(len, result.plan.devices), strict=True))
+    assert widths == {0: 14, 1: 2}
+    assert result.plan.schedule.micro_batches == 4
+    assert "17:9 layers on 14:2 devices, 4 micro-batches" in result.notes[0]
