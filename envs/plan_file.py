@@ -219,6 +219,13 @@ class SavedPlan:
         """Whether it says where op groups go, as before version 4: only a problem with as many of them can be meant."""
         return self.content.version < VERSION
 
+    def is_for(self, problem: Problem) -> bool:
+        """Whether it was made for the problem's graph, with the same batch, or does not say for which."""
+        return self.content.graph.fingerprint in ("", self._entries(problem).units.graph.fingerprint)
+
+    def _entries(self, problem: Problem) -> ModuleEntries:
+        return (ModuleEntries.of if self.is_of_groups else ModuleEntries.of_untied)(problem.graph)
+
     def of(self, problem: Problem) -> PlacerResult:
         """The plan for a problem, and how it was found.
 
@@ -229,7 +236,7 @@ class SavedPlan:
         """
         content = self.content
         with located(self.path):
-            entries = (ModuleEntries.of if self.is_of_groups else ModuleEntries.of_untied)(problem.graph)
+            entries = self._entries(problem)
             parts = ", costs or --groups" if self.is_of_groups else " or costs"
             _check_same("graph", content.graph, entries.units.graph, parts)
             _check_same("cluster", content.cluster, problem.cluster)

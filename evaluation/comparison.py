@@ -15,6 +15,7 @@ from rich.markup import escape
 from rich.table import Column, Table
 from rich.text import Text
 
+from envs.objectives import rate_of
 from evaluation import formatting
 from evaluation.record import Failure, Record
 from evaluation.statistics import Estimate, estimate, geometric_mean
@@ -262,7 +263,7 @@ def placer_table(comparison: Comparison) -> Table:
         peak = max(max(record.peak_bytes) for record in comparison.records if record.placer == row.placer)
         table.add_row(
             comparison.labels[row.placer],
-            *(formatting.seconds(comparison.objective_seconds[0, column]) for _ in own),
+            *(formatting.worth(name, comparison.objective_seconds[0, column]) for name in own),
             formatting.seconds(comparison.step_seconds[0, column]),
             formatting.seconds(comparison.program_seconds[0, column]),
             *(formatting.seconds(comparison.mean_seconds(field)[0, column]) for field in robust.values()),
@@ -330,6 +331,8 @@ def _estimate(ratio: Floats) -> Estimate:
 def _ranked_by(comparison: Comparison) -> str:
     if comparison.is_robust:
         return "median step time under noise"
+    if rate := rate_of(comparison.objective):
+        return f"time per {rate.removesuffix('/s').removesuffix('s')}"  # in tables of seconds
     return "step time" if comparison.objective == STEP_TIME else comparison.objective
 
 

@@ -8,6 +8,7 @@ from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Column, Table
 
+from envs.objectives import rate_of
 from evaluation.statistics import Estimate
 from graphs.foundation.quantities import binary_unit
 
@@ -24,6 +25,12 @@ def seconds(value: float) -> str:
     unit, size = next((each for each in UNITS if value >= each[1]), UNITS[-1])
     value /= size
     return f"{value:.{max(0, 2 - int(math.log10(max(value, 1))))}f} {unit}"
+
+
+def worth(objective: str, value: float) -> str:
+    """What an objective says of a plan, given as seconds: "12.3 ms", or "1,234.5 samples/s" if it is a rate."""
+    rate = rate_of(objective)
+    return f"{1 / value:,.1f} {rate}" if rate and value > 0 else seconds(value)
 
 
 def memory(value: float) -> str:

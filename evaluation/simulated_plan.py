@@ -23,7 +23,7 @@ from envs.robustness import Robustness, robustness
 from envs.simulation.simulator import Simulator, simulate
 from envs.step_shares import StepShares
 from envs.timeline import Timeline
-from evaluation.formatting import memory, seconds
+from evaluation.formatting import memory, worth
 from evaluation.record import Record
 from evaluation.reporting.plan_table import plan_table, robustness_sentence
 from graphs.foundation.errors import DoesNotFitError, InputError
@@ -139,7 +139,7 @@ class SimulatedPlan:
 
     def __rich__(self) -> RenderableType:
         value = self.record.objective_value
-        said = [] if value is None else [f"Its {self.record.objective} is {seconds(value)}."]
+        said = [] if value is None else [f"Its {self.record.objective} is {worth(self.record.objective, value)}."]
         said += [] if self.robustness is None else [robustness_sentence(self.robustness)]
         said += self.record.notes
         table = plan_table(self.timeline, self.record.lower_bound_seconds, self.program_seconds)

@@ -114,13 +114,18 @@ def problem_in_file(what: str | os.PathLike[str]) -> Problem | None:
     return load_workload(path).problem(name_of(path)) if is_workload(path) else None
 
 
-def load_suite(names: str, *, groups: int | None = 128, optimizer: str = "adam") -> list[Problem]:
-    """The problems of a suite or several, their ops tied into op groups. Raises InputError for an unknown suite."""
+def load_suite(
+    names: str, *, groups: int | None = 128, optimizer: str = "adam", with_law: bool = False
+) -> list[Problem]:
+    """The problems of a suite or several, their ops tied into op groups, and `with_law` as `load_graph` has it.
+
+    Raises InputError for an unknown suite.
+    """
     pairs = suite_specs(names)
     check_optimizer(optimizer)
     clusters = {spec: load_cluster(spec) for spec in dict.fromkeys(cluster for _, cluster in pairs)}
     wanted = progress(dict(pairs), "capturing models", unit="model", leave=False)
-    graphs = {spec: load_graph(spec, groups=groups) for spec in wanted}
+    graphs = {spec: load_graph(spec, groups=groups, with_law=with_law) for spec in wanted}
     return [Problem(graphs[graph], clusters[cluster], optimizer) for graph, cluster in pairs]
 
 

@@ -1,7 +1,9 @@
 """Objectives: what a placer minimises. An extension folder: one file, one objective.
 
 Placers that choose among placements ask the evaluator of the problem's objective. That of the step time is the
-simulator; another objective, or a simulator of one's own, is another evaluator.
+simulator; another objective, or a simulator of one's own, is another evaluator. Whole plans, with an order of their
+own, stages and micro-batches, are judged by `evaluate_objective`. What is minimised is in seconds; an objective that
+people read as a rate says so in its file, `RATE = "samples/s"`, and is shown as one over the seconds.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from envs.expansion.expand import expand
 from envs.plan import Plan
 from envs.simulation.simulator import Outcomes, Placements
 from graphs.foundation import by_name
@@ -36,7 +39,12 @@ class Evaluator(Protocol):
 
 
 class Objective(Protocol):
-    """What a placer minimises. `pipelined = True` says that samples follow one another, as through a pipeline."""
+    """What a placer minimises. `pipelined = True` says that samples follow one another, as through a pipeline.
+
+    An objective may have a second method, `of_plan(problem, plan) -> float`, the seconds that a whole plan is worth.
+    Without it, a plan is worth what the evaluator says of its placement, under its rule but not its own numbers; and
+    of a plan that is none, what the evaluator of the expanded problem says of the expanded placement.
+    """
 
     def evaluator(self, problem: Problem) -> Evaluator:
         """What evaluates placements of a problem. Raises InputError for a problem that has no such objective."""
@@ -67,17 +75,36 @@ def is_pipelined(problem: Problem) -> bool:
     return bool(getattr(built, "pipelined", False))
 
 
+def rate_of(spec: str) -> str:
+    """The unit of an objective that is shown as one over its seconds, such as "samples/s"; "" for any other."""
+    name = spec.partition(":")[0].replace("-", "_")
+    if by_name.own(spec) or name not in by_name.built_in("envs.objectives"):
+        return ""
+    return str(by_name.constants("envs.objectives", name).get("RATE", ""))
+
+
 def evaluate_objective(problem: Problem, plan: Plan) -> float | None:
     """What a problem's objective says of a plan, in seconds; None where that is the step time.
 
-    An objective knows the rule under which a plan is run, but no numbers of its ops. Raises InputError if the plan is
-    not one for this problem.
+    Raises InputError if the plan is not one for this problem, or the problem has no such objective.
     """
     if problem.objective == STEP_TIME:
         return None
     plan.check(problem)
+    objective = load_objective(problem.objective)
+    if of_plan := getattr(objective, "of_plan", None):
+        return float(of_plan(problem, plan))
+    return _of_evaluator(objective, problem, plan)
+
+
+def _of_evaluator(objective: Objective, problem: Problem, plan: Plan) -> float:
+    """What the evaluator says of a plan's placement, or of the expanded one."""
     order = plan.order if plan.order and isinstance(plan.order, str) else problem.order
-    return float(evaluator_of(replace(problem, order=order)).seconds(plan.per_unit(problem)[None])[0])
+    placement = plan.per_unit(problem) if plan.is_placement else None
+    if placement is None:
+        expansion = expand(problem, plan)
+        problem, placement = expansion.problem, expansion.placement
+    return float(objective.evaluator(replace(problem, order=order)).seconds(placement[None])[0])
 
 
 @dataclass(frozen=True)
@@ -90,6 +117,17 @@ class OwnObjective(by_name.OwnExtension[Objective]):
         """What the user's evaluator says. Raises UserCodeError for what its code raises."""
         with user_code(self.file):
             return OwnEvaluator(self, problem, self.built.evaluator(problem))
+
+    def of_plan(self, problem: Problem, plan: Plan) -> float:
+        """What the user's objective says of a whole plan. Raises InputError for what is no number, or UserCodeError."""
+        of_plan = getattr(self.built, "of_plan", None)
+        if of_plan is None:
+            return _of_evaluator(self, problem, plan)
+        with user_code(self.file):
+            found = of_plan(problem, plan)
+        if not isinstance(found, int | float | np.floating) or np.isnan(found):
+            raise InputError(f"{self.name!r}: expected the seconds of a plan from `of_plan`, got {found!r}")
+        return float(found)
 
 
 class OwnEvaluator:

@@ -50,6 +50,7 @@ class ProblemOptions(TimingOptions, total=False):
     """What a problem is made with, in addition to a graph and a cluster."""
 
     optimizer: str
+    batch: int | None
 
 
 class CompareOptions(ProblemOptions, total=False):
@@ -73,11 +74,11 @@ AUTO: Literal["auto"] = "auto"
 CACHE_HELP = "    cache: use what was captured before, where nothing has changed since; `--no-cache` captures again.\n"
 GROUPS = 256  # op groups, unless a number is given; a search ends with as many, but begins with 16
 # The least that makes sense, of each whole number.
-LEAST = {"budget": 0, "seed": 0, "simulations": 0, "seeds": 1, "workers": 1, "groups": 1, "repeats": 1}
+LEAST = {"budget": 0, "seed": 0, "simulations": 0, "seeds": 1, "workers": 1, "groups": 1, "repeats": 1, "batch": 1}
 OPTIONS = {f"Unpack[{each.__name__}]": each for each in (TimingOptions, ProblemOptions, CompareOptions)}
 DEFAULTS: CompareOptions = {
-    "groups": AUTO, "optimizer": AUTO, "cost_model": AUTO, "order": AUTO, "objective": "step-time", "seeds": 1,
-    "workers": 1, "robust": False, "journal": None, "plans": None,
+    "groups": AUTO, "optimizer": AUTO, "batch": None, "cost_model": AUTO, "order": AUTO, "objective": "step-time",
+    "seeds": 1, "workers": 1, "robust": False, "journal": None, "plans": None,
 }  # fmt: skip
 
 

@@ -16,6 +16,7 @@ from graphs.foundation.files import check_readable, check_writable
 if TYPE_CHECKING:
     from typing import Unpack
 
+    from envs.plan_file import SavedPlan
     from evaluation.commands.arguments import (
         ClusterLike,
         GraphLike,
@@ -162,12 +163,15 @@ def place(
         groups: tie the ops into this many groups, each placed as one; `none` places every op by itself. 256 unless
             given, and none for a workload on the devices of its own file.
         optimizer: whose state occupies memory: sgd, momentum or adam; none if weights say what all of it takes.
+        batch: samples of a step, the whole batch, in place of the model's own; measured times are taken to be in
+            proportion. Of a file that does not say what its own batch is, give it as `FILE:batch=32`.
         cost_model: what ops cost: `roofline`, `roofline:efficiency=typical`, `profiled:file=FILE`, `recorded`; unless
             given, measured times where the graph has them and no FLOPs, and `roofline` otherwise.
         order: which of the ops that are ready a device runs first, where the placer does not say it for each op:
             `longest_path`, `program`, which is PyTorch's own order, `fifo`, or `file.py:build`; `longest_path` unless
             given.
-        objective: what to minimise: `step-time`, or `max-load`, the load of the busiest device when samples
+        objective: what to minimise: `step-time`; `throughput`, the time of a step per sample, shown in samples per
+            second; `latency`, that of one forward pass; or `max-load`, the load of the busiest device when samples
             are pipelined.
         robust: report also what the plan takes under small noise of op and transfer times, and without contention.
         seed: of everything random.
@@ -195,6 +199,7 @@ def simulate(
     plan: PlanLike,
     *,
     cluster: ClusterLike = "",
+    objective: str = "step-time",
     robust: bool = False,
     trace: PathLike | None = None,
     gantt: PathLike | None = None,
@@ -209,9 +214,12 @@ def simulate(
         groups: the number of op groups that the plan was made for, which plan files before version 4 need; later ones
             say where ops go, in whatever groups they were placed.
         optimizer: whose state occupies memory, as `place` takes it.
+        batch: samples of a step, as `place` takes it; the plan may be one for another batch of the same model.
         cost_model: what ops cost, as `place` takes it.
         order: the rule to simulate the plan under, in place of its own order; without it, the plan's own, and
             `longest_path` if it has none.
+        objective: what to report in addition to the step time, as `place` takes it: of plans in stages and
+            micro-batches, too.
         robust: report noise and contention, as `place` does.
         trace: a file to write for ui.perfetto.dev: ops, transfers and memory over time, `*.json` or `*.json.gz`.
         gantt: a chart to write: `*.png`, `*.svg`, or `*.html` with shares of the step and memory below it.
@@ -219,8 +227,6 @@ def simulate(
     """
     from envs.plan_file import read_plan
     from envs.trace import save_trace
-    from evaluation.commands.problems import problem_of
-    from evaluation.simulated_plan import SimulatedPlan
 
     check_writable(trace, endings=(".json", ".json.gz"), inputs=[graph, plan, cluster])
     check_writable(gantt, endings=CHARTS, inputs=[graph, plan, cluster])
@@ -230,9 +236,7 @@ def simulate(
         saved = read_plan(Path(plan))  # refused here if it is damaged, before a model is captured
     if options["groups"] == AUTO and not (saved and saved.is_of_groups):
         options["groups"] = None
-    problem = problem_of(graph, cluster, **options)
-    found = plan if saved is None else saved.of(problem)
-    placed = SimulatedPlan.of(problem, found, order="" if options["order"] == AUTO else options["order"])
+    placed = _simulated(graph, plan if saved is None else saved, cluster, objective, options)
     if trace is not None:
         save_trace(placed.timeline, Path(trace))
     if gantt is not None:
@@ -240,3 +244,29 @@ def simulate(
 
         save_gantt(placed.timeline, Path(gantt))
     return placed.with_robustness() if robust else placed
+
+
+def _simulated(
+    graph: GraphLike, plan: PlanLike | SavedPlan, cluster: ClusterLike, objective: str, options: ProblemOptions
+) -> SimulatedPlan:
+    """A plan, or one that was read, for the graph with the batch that is asked for, or else with its own."""
+    from envs.plan_file import SavedPlan
+    from evaluation.commands.problems import problem_of
+    from evaluation.simulated_plan import SimulatedPlan
+
+    problem = problem_of(graph, cluster, objective=objective, **options)
+    if not isinstance(plan, SavedPlan):
+        found = plan
+    elif options["batch"] is None or plan.is_for(problem):
+        found = plan.of(problem)
+    else:
+        own = options.copy()
+        own["batch"] = None
+        found = plan.of(problem_of(graph, cluster, **own))
+    rule = "" if options["order"] == AUTO else options["order"]
+    placed = SimulatedPlan.of(problem, found, order=rule)
+    if placed.plan.is_placement:
+        return placed
+    # parts of the batch, of whose costs the exact law is asked for here
+    problem = problem_of(graph, cluster, objective=objective, with_law=True, **options)
+    return SimulatedPlan.of(problem, found, order=rule)

@@ -12,6 +12,7 @@ from envs.costs.costs import load_cost_model, timed
 from envs.objectives import load_objective
 from envs.orders import load_order
 from evaluation.commands.arguments import AUTO, tied_into
+from graphs.batch import check_samples, with_batch
 from graphs.cluster import Cluster
 from graphs.formats.msr import BYTES_PER_SECOND, is_workload
 from graphs.foundation.errors import InputError
@@ -35,6 +36,7 @@ def problem_of(
     cluster: ClusterLike = "",
     *,
     objective: str = STEP_TIME,
+    with_law: bool = False,
     **options: Unpack[ProblemOptions],
 ) -> Problem:
     """The problem of placing a graph on a cluster.
@@ -43,7 +45,8 @@ def problem_of(
     and gives itself what its ops hold and how long they take. Raises InputError, before anything is captured, for
     arguments that no problem can be made of.
     """
-    (problem,) = asked_problems([graph], [cluster] if cluster else [], objective=objective, **options)()
+    clusters = [cluster] if cluster else []
+    (problem,) = asked_problems([graph], clusters, objective=objective, with_law=with_law, **options)()
     return problem
 
 
@@ -52,39 +55,57 @@ def asked_problems(
     clusters: Sequence[ClusterLike] = (),
     *,
     suite: str = "",
-    groups: Groups = AUTO,
-    optimizer: str = AUTO,
-    cost_model: CostModelLike = AUTO,
-    order: str = AUTO,
     objective: str = STEP_TIME,
+    with_law: bool = False,
+    **options: Unpack[ProblemOptions],
 ) -> Callable[[], list[Problem]]:
     """What makes the problems of a suite, or every graph on every cluster, as `problem_of` does.
+
+    With a `batch`, steps have that many samples. Models are then captured twice, as they are `with_law` for plans in
+    micro-batches, so that what grows with the batch is known.
 
     All that can be refused is refused here. What takes long comes when the result is called, so that a verb can refuse
     other arguments first, such as a placer, and refuses these before it loads a policy, with seconds of imports.
     """
+    groups, optimizer, batch = options.get("groups", AUTO), options.get("optimizer", AUTO), options.get("batch")
+    cost_model = options.get("cost_model", AUTO)
     if optimizer != AUTO:
         check_optimizer(optimizer)
+    if batch is not None:
+        check_samples(batch)
     load_objective(objective)  # refused here if there is no such objective
     check_cost_model(cost_model)
-    rule = order_of(order)
+    rule = order_of(options.get("order", AUTO))
     found = load_clusters(clusters)
     suite_specs(suite)
     opened = iter(opened_graphs([graph for graph in graphs if not isinstance(graph, tuple)]))
     loaded = [graph if isinstance(graph, tuple) else next(opened) for graph in graphs]
-    tied = tied_into(groups)
+    tied, twice = tied_into(groups), with_law or batch is not None
 
     def problems() -> list[Problem]:
         if suite:
-            made = load_suite(suite, groups=tied, optimizer=OPTIMIZER if optimizer == AUTO else optimizer)
+            named = OPTIMIZER if optimizer == AUTO else optimizer
+            made = load_suite(suite, groups=tied, optimizer=named, with_law=twice)
         else:
-            pairs = zip(graphs, loaded, strict=True)
-            made = [each for graph, known in pairs for each in _on_clusters(graph, known, found, groups, optimizer)]
+            made = [
+                each
+                for graph, known in zip(graphs, loaded, strict=True)
+                for each in _on_clusters(graph, known, found, groups, optimizer, with_law=twice)
+            ]
+        if batch is not None:
+            made = [_of_batch(problem, batch) for problem in made]
         # A workload on its own devices has its times already.
         done = [p if cost_model == AUTO and p.op_seconds is not None else timed(p, cost_model) for p in made]
         return [replace(problem, objective=objective, order=rule) for problem in done]
 
     return problems
+
+
+def _of_batch(problem: Problem, samples: int) -> Problem:
+    """The problem with another batch. Raises InputError for a workload whose times are given."""
+    if problem.op_seconds is not None:
+        raise InputError(f"{problem.name}: a workload says how long its ops take, not with which batch; omit --batch")
+    return replace(problem, graph=with_batch(problem.graph, samples))
 
 
 def graph_of(graph: GraphLike, *, groups: int | None = None, training: bool = True, with_law: bool = False) -> OpGraph:
@@ -126,7 +147,7 @@ def order_of(what: str, otherwise: str = DEFAULT_ORDER) -> str:
 
 
 def _on_clusters(
-    graph: GraphLike, opened: GraphLike, clusters: Sequence[Cluster], groups: Groups, optimizer: str
+    graph: GraphLike, opened: GraphLike, clusters: Sequence[Cluster], groups: Groups, optimizer: str, *, with_law: bool
 ) -> list[Problem]:
     """A graph, as it was given and as it was opened, on each cluster, or on the devices of its own file."""
     own = None if clusters or isinstance(graph, OpGraph | tuple) else problem_in_file(graph)
@@ -137,7 +158,7 @@ def _on_clusters(
                 f"--optimizer {optimizer}, or give none"
             )
         return [replace(own, graph=tie_ops(own.graph, groups)) if isinstance(groups, int) else own]
-    loaded = graph_of(opened, groups=tied_into(groups))
+    loaded = graph_of(opened, groups=tied_into(groups), with_law=with_law)
     if clusters and isinstance(graph, str | Path) and is_workload(Path(graph)):
         _log.warning(
             "%s gives times of transfers, not bytes: on another cluster than its own they count as bytes at %g GB/s",

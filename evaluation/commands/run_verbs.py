@@ -89,10 +89,10 @@ def compare(
         budget: how many placements each placer may simulate on each problem.
         groups: tie the ops into this many groups, as `place` takes it.
         optimizer: whose state occupies memory, as `place` takes it.
+        batch: samples of a step, as `place` takes it.
         cost_model: what ops cost, as `place` takes it.
         order: in which order devices run what is ready, as `place` takes it.
-        objective: what to minimise, `step-time`, or `max-load`: the load of the busiest device when samples
-            are pipelined, in milliseconds.
+        objective: what to minimise, as `place` takes it; in JSON the `max-load` is in milliseconds, too.
         seeds: how many seeds to run each placer with.
         workers: how many processes to share the work among.
         robust: rank plans by their median step time when ops and transfers take a little longer or shorter at random.
@@ -115,6 +115,7 @@ def compare(
     asked = asked_problems(
         graphs, clusters, suite=suite, groups=options["groups"], optimizer=options["optimizer"],
         cost_model=options["cost_model"], order=options["order"], objective=options["objective"],
+        batch=options["batch"],
     )  # fmt: skip
     chosen = chosen_placers(placers, classical_placers())
     return run(

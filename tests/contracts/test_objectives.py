@@ -1,5 +1,7 @@
 """What every objective promises, whichever it is."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -7,6 +9,7 @@ from envs.objectives import evaluate_objective, evaluator_of
 from envs.plan import Plan
 from envs.simulation.simulator import Simulator, simulate
 from evaluation.commands.problems import problem_of
+from graphs.batch_law import BatchLaw
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Ints
@@ -18,7 +21,8 @@ NAMES = [file.replace("_", "-") for file in by_name.names("envs.objectives")]
 
 def problem(objective: str, memory: float = 60.0) -> Problem:
     """Thirty ops on three devices with memory for some placements."""
-    return Problem(random_graph(30, seed=1), toy_cluster(3, memory=memory), objective=objective)
+    graph = replace(random_graph(30, seed=1), batch_law=BatchLaw(4))
+    return Problem(graph, toy_cluster(3, memory=memory), objective=objective)
 
 
 def drawn(count: int) -> Ints:

@@ -8,6 +8,7 @@ import pytest
 
 from envs.objectives import evaluate_objective, evaluator_of
 from envs.plan import Plan
+from envs.schedule import Schedule
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
 from tests.oracle.toys import random_graph, toy_cluster
@@ -65,6 +66,27 @@ def problem(tmp_path: Path, *, code: str = OWN, function: str = "build") -> Prob
 def test_it_evaluates_plans(tmp_path: Path) -> None:
     assert evaluate_objective(problem(tmp_path), Plan.of([1, 1, 0, 0, 0, 1])) == 3.0
     assert evaluate_objective(problem(tmp_path, function="build:worst=10"), Plan.of([1, 1, 0, 0, 0, 1])) == 7.0
+
+
+OF_PLAN = """
+class Whole(Mine):
+    def of_plan(self, problem, plan):
+        return RESULT
+
+
+def whole():
+    return Whole(0.0)
+"""
+
+
+def test_it_judges_whole_plans_if_it_can(tmp_path: Path) -> None:
+    plan = Plan(((0, 1),) * 6, schedule=Schedule(micro_batches=2))
+    assert evaluate_objective(problem(tmp_path), plan) == 12.0, "two of four copies of six ops are on the second device"
+    assert evaluate_objective(problem(tmp_path, code=OWN + OF_PLAN + "RESULT = 7", function="whole"), plan) == 7.0
+    for wrong, sentence in (("nan", "got nan"), ("1 / 0", "ZeroDivisionError"), ("'a'", "got 'a'")):
+        code = OWN + OF_PLAN.replace("RESULT", wrong) + "nan = float('nan')"
+        with pytest.raises(InputError, match=sentence):
+            evaluate_objective(problem(tmp_path, code=code, function="whole"), plan)
 
 
 @pytest.mark.parametrize(
