@@ -115,13 +115,17 @@ class Chart:
         return float(np.quantile(room[1:] or room, FEW, method="lower")) * (1 + 1e-9)
 
     def text(self, seconds: float, width: int) -> str:
-        """One line per row, `width` characters wide, an axis, and the legend, whose entries are not broken."""
+        """One line per row, `width` characters wide, an axis, and the legend, whose entries are not broken.
+
+        Links that carry too little to be seen are left out.
+        """
         margin = max(len(row.label) for row in self.rows)
         columns = max(width - margin - 3, 1)
-        lines = [
-            f"{row.label:<{margin}} |{''.join(''.join(piece[1:]) for piece in self.pieces(at, seconds, columns))}|"
-            for at, row in enumerate(self.rows)
-        ]
+        lines = []
+        for at, row in enumerate(self.rows):
+            found = list(self.pieces(at, seconds, columns))
+            if not row.link or any(piece.owner != IDLE for piece in found):
+                lines.append(f"{row.label:<{margin}} |{''.join(''.join(piece[1:]) for piece in found)}|")
         lines.append(f"{'':<{margin}} 0{f'{seconds:.4g} s':>{columns}}")
         unbroken = (entry.replace(" ", "\0") for entry in self.legend)
         lines += [line.replace("\0", " ") for line in textwrap.wrap("  ".join(unbroken), max(width, 20))]

@@ -20,10 +20,11 @@ import numpy as np
 from envs.expansion.expanded import Expansion, Role
 from envs.gantt import Mark, Row
 from graphs.op_graph import Floats, Ints
+from graphs.pairs import distinct_pairs
 
 
 class SpanKind(IntEnum):
-    """What a device computes in a span; the letter of each is `LETTERS[kind]`."""
+    """What a device computes in a span; drawings show its letter."""
 
     FORWARD = 0
     BACKWARD = 1
@@ -85,17 +86,27 @@ class PassSpans:
         return cls(device, stage, kind, micro_batch, start[ran][first], finish[ran][last])
 
     @cached_property
+    def _hosted(self) -> tuple[Ints, Ints]:
+        """(spans,) which of the stages of its device each span's is, from 0, and how many these are."""
+        pairs, which = distinct_pairs(np.stack([self.device, self.stage + 1], axis=1))  # -1 is none
+        count = np.bincount(pairs[:, 0])
+        first = np.cumsum(count) - count  # pairs are sorted
+        return which - first[self.device], count[self.device]
+
+    @property
+    def later(self) -> Floats:
+        """(spans,) 0 for the first stage of a device to 1 for its last; 0 where it has one."""
+        which, count = self._hosted
+        return np.asarray(which / np.maximum(count - 1, 1))
+
+    @cached_property
     def labels(self) -> list[str]:
         """(spans,) such as F0, or 2F0 on a device with several stages; U for an update of the step."""
-        pairs = np.unique(np.stack([self.device, self.stage]), axis=1)[0]
-        hosted = np.bincount(pairs, minlength=int(self.device.max(initial=0)) + 1)
-        rows = zip(
-            self.device.tolist(), self.stage.tolist(), self.kind.tolist(), self.micro_batch.tolist(), strict=True
-        )
+        columns = (self._hosted[1], self.stage, self.kind, self.micro_batch)
         return [
-            f"{stage if hosted[device] > 1 and stage >= 0 else ''}{SpanKind(kind).letter}"
+            f"{stage if hosted > 1 and stage >= 0 else ''}{SpanKind(kind).letter}"
             f"{micro_batch if micro_batch >= 0 else ''}"
-            for device, stage, kind, micro_batch in rows
+            for hosted, stage, kind, micro_batch in zip(*(column.tolist() for column in columns), strict=True)
         ]
 
     @property

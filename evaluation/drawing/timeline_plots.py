@@ -17,7 +17,8 @@ from envs.gantt import Row
 from envs.pass_spans import SpanKind
 from envs.timeline import Timeline
 from evaluation import formatting
-from evaluation.drawing.figures import BLUE, GREEN, GREY, INK, ORANGE, PURPLE, RED, SKY, YELLOW, save_figure, svg
+from evaluation.drawing.figures import BLUE, GREEN, GREY, INK, ORANGE, PURPLE, RED, save_figure, svg
+from evaluation.drawing.pass_plots import OF_PASSES, label_passes
 from evaluation.drawing.share_plots import share_bars
 from graphs.foundation.quantities import binary_unit
 from graphs.op_graph import Floats, Ints, Phase
@@ -28,15 +29,7 @@ FAR = 3.0  # times the peak
 
 # What a row does: kinds, in their order, and their colours. Of an op placement the phases, then what links do.
 COLOURS = {"forward": BLUE, "backward": ORANGE, "update": GREEN, "refresh": PURPLE, "transfer": GREY}
-# Of other plans the kinds of spans, then what links do.
-OF_PASSES = {
-    "forward": BLUE, "backward": ORANGE, "input gradient": ORANGE, "weight gradient": YELLOW, "recomputation": SKY,
-    "update": GREEN, "transfer": GREY, "sums of gradients": PURPLE,
-}  # fmt: skip
-DARK = (BLUE, GREEN)  # white is legible on them
-LABELS = 600  # at most in a chart
-CHARACTER = 0.011  # of the width of the chart: one of a label
-GAP = 0.0008  # of the step, after each pass that is much longer
+GAP = 0.0016  # of the step, after each pass that is much longer
 
 Spans = tuple[Floats, Floats]  # start, finish: (spans,) seconds
 
@@ -87,31 +80,15 @@ def _paint_gantt(figure: Figure, timeline: Timeline) -> None:
             boxes = _boxes(start * scale, finish * scale, position)
             axes.add_patch(PathPatch(boxes, facecolor=colours[kind], linewidth=0))
             used.add(kind)
-    _write_labels(axes, timeline, scale)
+    passes = timeline.passes
+    beside = [] if passes is None else label_passes(axes, passes, timeline.step_seconds, scale)
     axes.set_yticks(range(len(rows)), [row.label for row in rows])
     axes.tick_params(axis="y", length=0)
     axes.set_xlim(0, timeline.step_seconds * scale or 1.0)
     axes.set_ylim(len(rows) - 0.4, -0.6)  # the first device on top
     axes.set_xlabel(unit)
     handles = [Patch(color=colour, label=kind) for kind, colour in colours.items() if kind in used]
-    figure.legend(handles=handles, loc="outside upper left", ncols=len(colours), fontsize=8, handlelength=1)
-
-
-def _write_labels(axes: Axes, timeline: Timeline, scale: float) -> None:
-    """The label of each pass that is long enough, on the rows of the devices, which are the first ones."""
-    passes = timeline.passes
-    if passes is None:
-        return
-    length = (passes.finish - passes.start) / (timeline.step_seconds or 1.0)
-    fits = np.flatnonzero(length > CHARACTER * (0.8 + np.array([len(label) for label in passes.labels])))
-    colours = list(OF_PASSES.values())
-    for span in fits.tolist() if len(fits) <= LABELS else []:
-        middle = float(passes.start[span] + passes.finish[span]) / 2 * scale
-        ink = "white" if colours[passes.kind[span]] in DARK else "black"
-        axes.text(
-            middle, float(passes.device[span]), passes.labels[span], color=ink, fontsize=7, ha="center",
-            va="center_baseline",
-        )  # fmt: skip
+    figure.legend(handles=handles + beside, loc="outside upper left", ncols=5, fontsize=8, handlelength=1)
 
 
 def _paint_memory(figure: Figure, timeline: Timeline) -> None:
