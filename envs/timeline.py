@@ -173,7 +173,8 @@ class Timeline:
         links = [row for row in self.link_rows() if (row.finish > row.start).any()]
         used = [SpanKind(kind) for kind in np.unique(passes.kind).tolist()]
         legend = [f"{kind.letter} {kind.words}" for kind in used] + [f"{gantt.IDLE_MARK} idle"]
-        legend += [text for is_sum, text in SENT.items() if (self.is_all_reduce == is_sum).any()]
+        carried = self.is_all_reduce[self.transfers.finish > self.transfers.start]
+        legend += [text for is_sum, text in SENT.items() if (carried == is_sum).any()]
         sent = [gantt.Mark(SENT[is_sum][0]) for is_sum in self.is_sum.tolist()]
         marks = [passes.marks] * len(names) + [sent] * len(links)
         return gantt.Chart(passes.rows(names) + links, marks, legend)

@@ -8,9 +8,12 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from envs.costs.costs import timing
+from envs.expansion.expanded import Expansion
+from envs.expansion.layout import Layout
 from envs.gantt import Row
 from envs.orders import GIVEN
 from envs.robustness import Robustness
+from envs.schedule import AS_READY
 from envs.step_shares import SHARES, StepShares
 from envs.timeline import Timeline
 from evaluation.formatting import memory, numbers, ratio, seconds, share, table
@@ -88,6 +91,7 @@ def plan_sentences(timeline: Timeline, lower_bound_seconds: float, program_secon
     return [
         f"One step takes {seconds(timeline.step_seconds)}, {ratio(over_bound)} times the lower bound of "
         f"{seconds(lower_bound_seconds)}.",
+        *([] if timeline.expansion is None else [schedule_sentence(timeline.expansion)]),
         order_sentence(timeline, program_seconds),
         f"The busiest link, {busiest}, carries data {share(carries)} of the time."
         if busiest
@@ -97,14 +101,31 @@ def plan_sentences(timeline: Timeline, lower_bound_seconds: float, program_secon
     ]
 
 
+def schedule_sentence(expansion: Expansion) -> str:
+    """What a plan has that is no op placement: stages and their devices, micro-batches, and how these are run."""
+    schedule, stages = expansion.plan.schedule, Layout(expansion.given, expansion.plan).stage_devices
+    devices = ", ".join(str(len(each)) for each in stages)
+    said = [
+        f"Schedule: {schedule.micro_batches} micro-batch{'es' * (schedule.micro_batches > 1)} through {len(stages)} "
+        f"stage{'s' * (len(stages) > 1)} on {devices} device{'s' * (devices != '1')}",
+        "ops as they are ready" if schedule.order == AS_READY else f"passes in the order {schedule.order}",
+    ]
+    if schedule.recompute:
+        said.append(f"stage{'s' * (len(schedule.recompute) > 1)} {', '.join(map(str, schedule.recompute))} recomputed")
+    if schedule.update == "micro_batch":
+        said.append("updates after every micro-batch")
+    return "; ".join(said) + "."
+
+
 def order_sentence(timeline: Timeline, program_seconds: float) -> str:
-    """The order under which a step time holds, and what the same placement takes in PyTorch's own."""
+    """The order of ops under which a step time holds, and what the same plan takes in PyTorch's own."""
     if timeline.order == PROGRAM:
         return "Order: program, PyTorch's own."
     named = "a number for each op" if timeline.order == GIVEN else timeline.order
     over = program_seconds / timeline.step_seconds if timeline.step_seconds else np.nan
     own = f"{seconds(program_seconds)} ({ratio(over)} times)"
-    return f"Order: {named}. In PyTorch's own order, program, the same placement takes {own}."
+    same = "placement" if timeline.expansion is None else "plan"
+    return f"Order: {named}. In PyTorch's own order, program, the same {same} takes {own}."
 
 
 def robustness_sentence(found: Robustness) -> str:
