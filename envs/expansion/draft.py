@@ -92,6 +92,10 @@ class Draft:
         self._control.append(np.broadcast_to(np.asarray(control, np.bool_), (len(pairs),)))
         self._messages.append(np.broadcast_to(np.asarray(message_bytes, np.float64), (len(pairs),)))
 
+    def column(self, key: str) -> NDArray[Any]:
+        """(ops,) what was said of all ops so far: "role", "device", "origin", "micro_batch", "replica", "stage"."""
+        return np.concatenate([block[key] for block in self._blocks])
+
     @property
     def edges(self) -> Ints:
         """(edges, 2) those so far."""
@@ -100,7 +104,7 @@ class Draft:
     def build(self, shared: Callable[[Problem, float], Problem]) -> Expansion:
         """The expansion; `shared` is the problem of computing a share of the batch (`envs.expansion.shares`)."""
         plan, given = self.layout.plan, self.layout.problem
-        columns = {key: np.concatenate([block[key] for block in self._blocks]) for key in self._blocks[0]}
+        columns = {key: self.column(key) for key in self._blocks[0]}
         graph, op_seconds = self._graph(columns, shared)
         expanded = replace(given, graph=graph, op_seconds=op_seconds)
         of_op = (

@@ -7,6 +7,7 @@ from envs.expansion.draft import Draft
 from envs.expansion.expanded import Expansion
 from envs.expansion.gradients import sum_gradients
 from envs.expansion.layout import Layout
+from envs.expansion.passes import order_passes
 from envs.expansion.shares import shared
 from envs.plan import Plan
 from graphs.problem import Problem
@@ -22,4 +23,5 @@ def expand(problem: Problem, plan: Plan) -> Expansion:
     draft = Draft(layout)
     connect_copies(draft)
     sum_gradients(draft)
+    order_passes(draft)
     return draft.build(shared)

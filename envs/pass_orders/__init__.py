@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache
 from typing import Any, NamedTuple, Protocol
 
 from graphs.foundation import by_name
@@ -60,8 +61,16 @@ def load_pass_order(spec: str) -> PassOrder:
 
     Raises InputError for an unknown name or knob, and for what is no order of passes.
     """
+    is_known = isinstance(spec, str) and not by_name.own(spec)
+    return _remembered(spec) if is_known else _built(spec)
+
+
+def _built(spec: str) -> PassOrder:
     order: PassOrder = by_name.build("envs.pass_orders", spec)
     return order
+
+
+_remembered = lru_cache(maxsize=64)(_built)  # a search asks for every candidate; a user's file may have changed
 
 
 @dataclass(frozen=True)

@@ -111,7 +111,8 @@ def check_interleaved(ranks: Ranks, who: str) -> None:
     if any(stages != tuple(range(rank, count * len(ranks[0]), count)) for rank, stages in enumerate(ranks)):
         expected = [tuple(range(rank, 2 * count, count)) for rank in range(count)]
         raise InputError(
-            f"the order {who!r} takes every {count}th stage on a device, such as {expected}; got stages {list(ranks)}"
+            f"the order {who!r} takes stages on a device that are {count} apart, such as {expected}; "
+            f"got stages {list(ranks)}"
         )
 
 

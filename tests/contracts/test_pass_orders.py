@@ -175,7 +175,12 @@ def test_what_is_no_order_is_refused(tmp_path: Path) -> None:
     [
         ("early_backward_a", ((0, 1),), 2, "runs one stage on each device, in their order; got stages [(0, 1)]"),
         ("zb_h1", ((1,), (0,)), 2, "runs one stage on each device, in their order; got stages [(1,), (0,)]"),
-        ("interleaved", ((0, 1), (2, 3)), 2, "every 2th stage on a device, such as [(0, 2), (1, 3)]; got stages"),
+        (
+            "interleaved",
+            ((0, 1), (2, 3)),
+            2,
+            "takes stages on a device that are 2 apart, such as [(0, 2), (1, 3)]; got stages",
+        ),
         ("interleaved", ((0, 2), (1, 3)), 5, "5 micro-batches on 2 devices in 2 rounds, which must be equal; use 4 or"),
         ("zb_v", ((0, 2), (1, 3)), 4, "down and up again, here [(0, 3), (1, 2)]; got stages [(0, 2), (1, 3)]"),
         ("dualpipe_v", ((0, 3), (1, 2)), 3, "needs at least as many micro-batches as stages, 4 here; got 3"),
