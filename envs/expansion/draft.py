@@ -17,6 +17,7 @@ from graphs.problem import Problem
 
 FREE = 0.0  # the share of the batch that an op computes which takes no time
 
+_ROLES = tuple(role.name.lower() for role in Role)
 _AMOUNTS = ("flops", "bytes_accessed", "output_bytes", "sent_bytes")
 
 Values = Ints | int
@@ -133,7 +134,7 @@ class Draft:
             amounts[key] = np.where(np.isnan(size), amounts[key], size)
         if not len(given.graph.transfer_bytes):
             amounts["sent_bytes"] = np.zeros(0)
-        names, kinds = _names(given.graph, columns), _kinds(given.graph, columns)
+        names, kinds = _names(self.layout, columns), _kinds(given.graph, columns)
         control = np.concatenate(self._control) if self._control else np.zeros(0, np.bool_)
         messages = np.concatenate(self._messages) if self._messages else np.zeros(0)
         graph = OpGraph(
@@ -145,25 +146,30 @@ class Draft:
         return graph, op_seconds
 
 
-def _names(graph: OpGraph, columns: Columns) -> tuple[str, ...]:
+def _names(layout: Layout, columns: Columns) -> tuple[str, ...]:
     """(ops,) unique names: of a copy its op's, with micro-batch and replica if there are several copies."""
-    origin = columns["origin"]
-    several = np.bincount(origin[origin >= 0].astype(np.int64), minlength=len(graph)) > 1
-    rows = zip(*(columns[key].tolist() for key in ("role", "origin", "micro_batch", "replica")), strict=True)
-    names, is_copied = graph.names, several.tolist()
-    return tuple(
-        (names[op] if not is_copied[op] else f"{names[op]}#{micro_batch}.{replica}")
-        if role == Role.WORK
-        else f"{names[op] if op >= 0 else ''}#{Role(role).name.lower()}.{number}"
-        for number, (role, op, micro_batch, replica) in enumerate(rows)
-    )
+    names, copies, most = layout.problem.graph.names, len(layout.origin), int(layout.replicas.max())
+    suffixes = [
+        f"#{micro_batch}.{replica}" for micro_batch in range(-1, layout.micro_batches) for replica in range(most)
+    ]
+    suffix = np.where(
+        layout.count[layout.origin] > 1, (layout.micro_batch + 1) * most + layout.replica, len(suffixes)
+    )  # fmt: skip
+    suffixes.append("")
+    of_copies = [names[op] + suffixes[which] for op, which in zip(layout.origin.tolist(), suffix.tolist(), strict=True)]
+    further = zip(columns["origin"][copies:].tolist(), columns["role"][copies:].tolist(), strict=True)
+    of_others = [
+        f"{names[op] if op >= 0 else ''}#{_ROLES[role]}.{number}" for number, (op, role) in enumerate(further, copies)
+    ]
+    return (*of_copies, *of_others)
 
 
 def _kinds(graph: OpGraph, columns: Columns) -> tuple[str, ...]:
     """(ops,) what each computes: as its op, or its role."""
-    rows = zip(columns["role"].tolist(), columns["origin"].tolist(), strict=True)
-    roles = [role.name.lower() for role in Role]
-    return tuple(graph.kinds[op] if role <= Role.RECOMPUTED else roles[role] for role, op in rows)
+    kinds = (*graph.kinds, *_ROLES)
+    role = columns["role"]
+    which = np.where(role <= Role.RECOMPUTED, columns["origin"], len(graph.kinds) + role)
+    return tuple([kinds[each] for each in which.tolist()])
 
 
 def _phases(graph: OpGraph, columns: Columns) -> Ints:

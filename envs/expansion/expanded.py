@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import lru_cache
 
 import numpy as np
 
@@ -11,6 +12,8 @@ from envs.orders import priorities_of
 from envs.plan import Plan
 from graphs.op_graph import Floats, Ints
 from graphs.problem import FIFO, Problem
+
+_KEPT = 8  # problems and orders: a search expands one problem again and again
 
 
 class Role(IntEnum):
@@ -47,8 +50,13 @@ class Expansion:
         A rule orders the ops of the given graph: it may read what copies do not have, as ties between ops. First come,
         first served is no priorities, and stays the rule that it is.
         """
-        rule = self.plan.order
-        found = priorities_of(self.given, rule if isinstance(rule, str) else np.array(rule))
+        found = _priorities(self.given, self.plan.order)
         if len(found) == 0:
             return FIFO
         return np.where(self.origin >= 0, found[self.origin], found.min())
+
+
+@lru_cache(_KEPT)
+def _priorities(problem: Problem, order: str | tuple[float, ...]) -> Floats:
+    """(ops,) as `priorities_of`, or none."""
+    return priorities_of(problem, order)
