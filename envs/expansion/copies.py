@@ -50,7 +50,7 @@ class Pattern(NamedTuple):
     reader: Ints  # (pairs,)
     begin: Ints  # (pairs,) of the interval of a micro-batch that is read, in some unit
     end: Ints  # (pairs,)
-    share: Floats  # (pairs,) of the batch that is read
+    share: Floats  # (pairs,) of the batch that is read, of what grows with it
     micro_batches: Ints  # those that are read
     steps: tuple[int, int]  # copies of each end from one micro-batch to the next
 
@@ -111,7 +111,7 @@ def _pattern(layout: Layout, reads: Reads, unit: int) -> Pattern:
         begin = np.unique([*range(0, unit, unit // width), *range(0, unit, unit // readers)])
         end = np.append(begin[1:], unit)
         read, reader = begin * width // unit, begin * readers // unit
-    share = (end - begin) / (unit * (layout.micro_batches if layout.grows[producer] else 1))
+    share = (end - begin) / (unit * layout.micro_batches)
     return Pattern(read, reader, begin, end, share, micro_batches, (steps[0], steps[1]))
 
 
@@ -120,7 +120,8 @@ def _connect(draft: Draft, reads: Reads, pattern: Pattern) -> None:
     read, reader = pattern.copies(reads)
     message: Floats | float = np.nan
     if not np.isnan(reads.message_bytes).all():
-        message = np.broadcast_to(reads.message_bytes[:, None, None] * pattern.share, read.shape).ravel()
+        share = np.where(draft.layout.grows[reads.producer][:, None, None], pattern.share, 1.0)
+        message = np.broadcast_to(reads.message_bytes[:, None, None] * share, read.shape).ravel()
     control = np.broadcast_to(reads.control[:, None, None], read.shape).ravel()
     draft.connect(read.ravel(), reader.ravel(), control=control, message_bytes=message)
 
