@@ -75,7 +75,7 @@ class Draft:
         return self._add(len(like), columns)
 
     def _add(self, count: int, columns: dict[str, Any]) -> Ints:
-        self._blocks.append({key: np.broadcast_to(np.asarray(value), (count,)) for key, value in columns.items()})
+        self._blocks.append({key: _filled(value, count) for key, value in columns.items()})
         self.ops += count
         return np.arange(self.ops - count, self.ops)
 
@@ -88,10 +88,12 @@ class Draft:
         message_bytes: Floats | float = np.nan,
     ) -> None:
         """Edges from producers to consumers, each value one for all or (edges,); a message replaces what is carried."""
-        pairs = np.stack(np.broadcast_arrays(np.atleast_1d(producers), np.atleast_1d(consumers)), axis=1)
-        self._edges.append(np.asarray(pairs, np.int64))
-        self._control.append(np.broadcast_to(np.asarray(control, np.bool_), (len(pairs),)))
-        self._messages.append(np.broadcast_to(np.asarray(message_bytes, np.float64), (len(pairs),)))
+        one, other = np.size(producers), np.size(consumers)
+        pairs = np.empty((max(one, other) if one and other else 0, 2), np.int64)
+        pairs[:, 0], pairs[:, 1] = producers, consumers
+        self._edges.append(pairs)
+        self._control.append(_filled(control, len(pairs)))
+        self._messages.append(_filled(message_bytes, len(pairs)))
 
     def column(self, key: str) -> NDArray[Any]:
         """(ops,) what was said of all ops so far: "role", "device", "origin", "micro_batch", "replica", "stage"."""
@@ -144,6 +146,12 @@ class Draft:
             transfer_bytes=amounts["sent_bytes"], edge_bytes=messages,
         )  # fmt: skip
         return graph, op_seconds
+
+
+def _filled(value: NDArray[Any] | float, count: int) -> NDArray[Any]:
+    """(count,) the values, or one for all."""
+    values = np.asarray(value)
+    return np.full(count, values) if values.size == 1 else values
 
 
 def _names(layout: Layout, columns: Columns) -> tuple[str, ...]:

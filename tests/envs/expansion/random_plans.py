@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from envs.plan import Plan
-from envs.schedule import AS_READY, Recomputing, Schedule, Sharing
+from envs.schedule import Recomputing, Schedule, Sharing
 from graphs.batch_law import BatchLaw
 from graphs.op_graph import OpGraph, Phase
 from graphs.problem import Problem
@@ -17,7 +17,6 @@ from tests.oracle.strategies import SECONDS, clusters
 BYTES = st.integers(0, 3).map(
     lambda size: 72.0 * size
 )  # a share of them is whole: of 3 micro-batches, on 2 or 3 replicas
-ORDERS = (AS_READY, AS_READY, "gpipe", "early_backward_a", "early_backward_b")
 
 
 @dataclass
@@ -68,7 +67,7 @@ def step_graphs(draw: st.DrawFn, most_ops: int = 4, most_stages: int = 3) -> tup
     graph = OpGraph(
         "random", tuple(f"op{op}" for op in range(total)), tuple(ops.kind), flops, np.zeros(total), size, edges,
         control=np.array([draw(st.integers(0, 6)) == 0 for _ in edges], np.bool_),
-        weights=np.array([2.0, 3.0]), weight_uses=np.reshape(np.array(ops.uses, np.int64), (-1, 2)),
+        weights=np.array([72.0, 144.0]), weight_uses=np.reshape(np.array(ops.uses, np.int64), (-1, 2)),
         phase=np.array(ops.phase), mirror=np.array(ops.mirror), transfer_bytes=np.array(sent),
         edge_bytes=np.array(draw(st.just([]) | st.lists(message, min_size=len(edges), max_size=len(edges)))),
         batch_law=BatchLaw(0, fixed * flops, np.zeros(total), fixed * size),

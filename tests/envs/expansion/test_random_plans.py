@@ -20,10 +20,11 @@ from graphs.problem import Problem
 from tests.envs.expansion.random_plans import planned
 from tests.oracle import oracle, simpy_oracle
 
-brief = settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+thorough = settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+brief = settings(thorough, max_examples=150)
 
 
-@brief
+@thorough
 @given(planned())
 def test_both_oracles_agree_with_the_engine(case: tuple[Problem, Plan]) -> None:
     expansion = expand(*case)
