@@ -1,19 +1,30 @@
-"""Lower bounds: seconds that no placement of a problem can beat, whichever the order."""
+"""Lower bounds: seconds that no placement of a problem, or no plan of a kind, can beat, whichever the order."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from envs.costs.costs import Costs, costs_of
+from envs.expansion.layout import Layout
+from envs.plan import Plan
 from envs.simulation.compiled import compiled
 from graphs.op_graph import Bools, Floats, Ints
+from graphs.paths import longest_remaining
 from graphs.problem import Problem
 
 
-def lower_bound(problem: Problem) -> float:
-    """The larger of the path bound and the work bound, in seconds."""
+def lower_bound(problem: Problem, plan: Plan | None = None) -> float:
+    """The larger of the path bound and the work bound, in seconds, of all op placements.
+
+    With a plan that is none, a bound of the plans with the same micro-batches, and the same number of replicas of each
+    op. They may beat all placements: what divides the batch divides the critical path, too.
+    """
     seconds = costs_of(problem).op_seconds
-    return max(path_bound(problem, seconds), work_bound(problem, seconds))
+    if plan is None or plan.is_placement:
+        path = path_bound(problem, seconds)
+    else:
+        path = divided_path_bound(problem, plan, seconds)
+    return max(path, work_bound(problem, seconds))
 
 
 def path_bound(problem: Problem, op_seconds: Floats) -> float:
@@ -36,6 +47,17 @@ def path_bound(problem: Problem, op_seconds: Floats) -> float:
         np.array(op_seconds, order="C"), cluster.launch_seconds, latency, bandwidth, rested, earliest,
     )  # fmt: skip
     return float(earliest.min(axis=1).max())
+
+
+def divided_path_bound(problem: Problem, plan: Plan, op_seconds: Floats) -> float:
+    """The critical path of one micro-batch through one replica of each op, each op where it takes least time.
+
+    In a plan that is expanded, each copy of an op follows a copy of each of the op's producers, and takes at least its
+    share of the seconds of the whole batch. No transfers are counted, since these may be cut in slices of any size, and
+    may go by other devices. Work that is repeated, sums of gradients and orders of passes only add to the path.
+    """
+    share = Layout(problem, plan).share
+    return float(longest_remaining(problem.graph, op_seconds.min(axis=1) * share).max())
 
 
 @compiled
@@ -64,6 +86,9 @@ def _fill_earliest(
 
 def work_bound(problem: Problem, op_seconds: Floats) -> float:
     """All the work, spread perfectly: weak duality of the linear program that balances the devices' loads.
+
+    A plan that divides the batch among replicas of an op does the shares of the op where its cheapest device would have
+    done all of it at no more cost, and updates its weights on each: the bound is one of such plans, too.
 
     With launches, a device that is assigned ops V takes at least sum of (op_seconds + launch) over V, less the last
     launch. The step is the longest of these, hence no shorter than their mean under any weights, and in that mean each

@@ -72,20 +72,16 @@ class Plan:
         """(ops,) the device of each op, the first of those of an op on several."""
         return np.array([devices[0] for devices in self.devices], np.int64)
 
-    def per_unit(self, problem: Problem) -> Ints:
-        """(units,) the device of each unit of the problem's graph."""
+    def per_unit(self, problem: Problem, who: str = "what is done here") -> Ints:
+        """(units,) the device of each unit of the problem's graph.
+
+        Raises InputError, saying `who` takes op placements only, for a plan that is none.
+        """
+        if not self.is_placement:
+            raise InputError(f"{who} takes op placements only, and this plan {self._beyond()}; give it another plan")
         devices = np.zeros(problem.graph.num_units, np.int64)
         devices[problem.graph.units] = self.placement
         return devices
-
-    def order_per_unit(self, problem: Problem) -> str | tuple[float, ...]:
-        """The rule, or (units,) numbers if the ops of each unit have the same, else (ops,)."""
-        if isinstance(self.order, str):
-            return self.order
-        per_op = np.array(self.order)
-        per_unit = per_op[problem.units.first_op]
-        same = np.array_equal(per_unit[problem.graph.units], per_op)
-        return tuple(per_unit.tolist()) if same else self.order
 
     def check(self, problem: Problem) -> None:
         """Raise InputError for what is no plan for a problem.
@@ -120,9 +116,11 @@ class Plan:
                 "expected a finite one"
             )
 
-    def check_single(self, problem: Problem, why: str) -> None:
-        """Raise InputError as `check` does, and for an op on several devices, which the error says `why` to refuse."""
-        self.check(problem)
-        for name, devices in zip(problem.graph.names, self.devices, strict=True):
-            if len(devices) > 1:
-                raise InputError(f"op {name!r} is placed on {len(devices)} devices; {why}")
+    def _beyond(self) -> str:
+        """What makes it more than an op placement."""
+        several = max(map(len, self.devices), default=1)
+        if several > 1:
+            return f"places ops on {several} devices each"
+        if self.schedule.micro_batches > 1:
+            return f"runs {self.schedule.micro_batches} micro-batches"
+        return "has stages" if self.schedule.stages else "has a schedule"

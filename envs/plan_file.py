@@ -10,7 +10,7 @@
 
 `plan` is what is decided, and `found` how it was found. `placement` says by entry (`envs.module_entries`) on which
 device ops run, or on which several, as replicas that share the batch. `stages` says the same in its place, and what
-the stages are; by a placement, ops on the same devices are a stage, and stages are numbered by their first op. Ops that
+the stages are; by a placement, ops on the same devices are a stage, numbered in the order of the forward pass. Ops that
 are tied go where the first of them goes: backward and update ops where their forward op does.
 
 `schedule` has what differs from `envs.schedule.Schedule`; beside a placement, its `recompute` lists numbers of stages.
@@ -36,10 +36,9 @@ from typing import Generic, Literal, TypeAlias, TypeVar
 import msgspec
 
 from envs.module_entries import ModuleEntries
-from envs.pass_orders import load_pass_order
 from envs.placer_result import PlacerResult
 from envs.plan import Plan
-from envs.schedule import AS_READY, WHOLE_BATCH, AllReduce, Recomputing, Schedule, Sharing, Update
+from envs.schedule import WHOLE_BATCH, AllReduce, Recomputing, Schedule, Sharing, Update
 from envs.simulation.simulator import Outcome
 from envs.timeline import Timeline
 from graphs.cluster import Cluster
@@ -276,7 +275,7 @@ def _stage_sections(
 ) -> tuple[StageSection, ...]:
     """The stages with what is in them; `of_ops` are (ops,) names of devices, the same within a stage."""
     modules: list[list[str]] = [[] for _ in range(max(schedule.stages) + 1)]
-    for entry, stage in entries.written(schedule.stages, own=True).items():
+    for entry, stage in entries.written(schedule.stages).items():
         modules[stage].append(entry)
     return tuple(
         StageSection(tuple(inside), _shortly(of_ops[schedule.stages.index(stage)]), stage in schedule.recompute)
@@ -328,7 +327,7 @@ def _stages(sections: Sequence[StageSection], entries: ModuleEntries) -> tuple[i
             if module in stage_of:
                 raise InputError(f"{module!r} is in stage {stage_of[module]} and again in stage {stage}; keep one")
             stage_of[module] = stage
-    stages = entries.read(stage_of, own=True)
+    stages = entries.read(stage_of)
     for stage in range(len(sections)):
         if stage not in stages:
             raise InputError(f"stage {stage} has no op: other stages name all of its modules more closely; remove it")
@@ -336,12 +335,10 @@ def _stages(sections: Sequence[StageSection], entries: ModuleEntries) -> tuple[i
 
 
 def _schedule(decided: PlanSection, stages: tuple[int, ...]) -> Schedule:
-    """How the step is run. Raises InputError for what no schedule can have, and for an unknown order of passes."""
+    """How the step is run. Raises InputError for what no schedule can have."""
     section = decided.schedule or ScheduleSection()
     with located("schedule"):
         schedule = section.schedule(stages)
-        if schedule.order != AS_READY:
-            load_pass_order(schedule.order)
     if stages and section.recompute:
         raise InputError(
             "the schedule lists stages to recompute, but stages are listed by themselves; give these `recompute: true`"

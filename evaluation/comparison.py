@@ -150,9 +150,11 @@ class Comparison:
 
     @cached_property
     def lower_bound_seconds(self) -> Floats:
-        """(problems,) seconds."""
-        bound = {record.problem: record.lower_bound_seconds for record in self.records}
-        return np.array([bound[problem] for problem in self.problems])
+        """(problems,) seconds that none of the plans can beat, whichever of them divide the batch."""
+        bound = dict.fromkeys(self.problems, np.inf)
+        for record in self.records:
+            bound[record.problem] = min(bound[record.problem], record.lower_bound_seconds)
+        return np.array(list(bound.values()))
 
     @cached_property
     def over_best(self) -> Floats:

@@ -15,21 +15,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from io import FileIO
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 import msgspec
 import numpy as np
 
 from envs.placer_result import PlacerResult
 from envs.plan import Plan
-from envs.plan_file import save_plan
+from envs.plan_file import ScheduleSection, save_plan
 from envs.simulation.simulator import RULES, Outcome
 from evaluation.record import Record
-from graphs.foundation.errors import InputError
+from graphs.foundation.errors import InputError, located
 from graphs.foundation.files import check_writable, locked
 from graphs.problem import Problem
 
 VERSION = 2
+Number = TypeVar("Number", int, float)
 LONGEST = 80  # characters of a problem or placer in the name of a file
 
 
@@ -44,14 +45,31 @@ HEADER = msgspec.json.encode(Header(schema="placelab.comparison", version=VERSIO
 
 
 class JournalEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """A record, and where the units of its problem's graph are: by units and not by ops, so that it stays small."""
+    """A record, and its plan: by units of its problem's graph and not by ops, so that it stays small."""
 
     record: Record
     rules: int = RULES  # of the simulator that timed it
     graph: str  # fingerprint
     cluster: str  # fingerprint
-    devices: tuple[int, ...]  # (units,) indices of the cluster's devices
+    devices: tuple[int | tuple[int, ...], ...]  # (units,) indices of the cluster's devices, of replicas several
     order: str | tuple[float, ...] = ""  # a rule, or numbers: (units,), or (ops,) where those of a unit differ
+    stages: tuple[int, ...] | msgspec.UnsetType = msgspec.UNSET  # likewise, where the schedule says them
+    schedule: ScheduleSection | msgspec.UnsetType = msgspec.UNSET  # where it has more than stages
+
+    @classmethod
+    def of(cls, record: Record, problem: Problem, plan: Plan) -> JournalEntry:
+        """The record of a plan for a problem, and the plan."""
+        by_unit = [plan.devices[op] for op in problem.units.first_op.tolist()]
+        stages = plan.schedule.stages
+        return cls(
+            record=record,
+            graph=problem.graph.fingerprint,
+            cluster=problem.cluster.fingerprint,
+            devices=tuple(each[0] if len(each) == 1 else each for each in by_unit),
+            order=(plan.order or problem.order) if isinstance(plan.order, str) else _by_unit(plan.order, problem),
+            stages=_by_unit(stages, problem) if stages else msgspec.UNSET,
+            schedule=ScheduleSection.of(plan.schedule) or msgspec.UNSET,
+        )
 
     def plan(self, problem: Problem) -> Plan:
         """The plan, for its problem. Raises InputError for a problem with another graph or cluster."""
@@ -62,12 +80,17 @@ class JournalEntry(msgspec.Struct, frozen=True, kw_only=True):
                 f"{what} (graph {self.graph}, cluster {self.cluster}) is none for {problem.name!r} (graph {given[0]}, "
                 f"cluster {given[1]})"
             )
-        units = problem.graph.num_units
-        if len(self.devices) != units or not set(self.devices) <= set(range(len(problem.cluster))):
+        unit_of = problem.graph.units.tolist()
+        if len(self.devices) != problem.graph.num_units:
             raise InputError(f"{what} is damaged: it is for other devices")
-        if not isinstance(self.order, str) and len(self.order) not in (units, len(problem.graph)):
-            raise InputError(f"{what} is damaged: its order is for other ops")
-        return Plan.of_units(problem, self.devices, order=self.order)
+        devices = [(each,) if isinstance(each, int) else each for each in self.devices]
+        schedule = ScheduleSection() if self.schedule is msgspec.UNSET else self.schedule
+        with located(f"{what} is damaged"):
+            order = self.order if isinstance(self.order, str) else _by_op(self.order, problem, "its order is")
+            stages = () if self.stages is msgspec.UNSET else _by_op(self.stages, problem, "its stages are")
+            plan = Plan(tuple(devices[unit] for unit in unit_of), order, schedule.schedule(stages))
+            plan.check(problem)
+        return plan
 
     def save(self, problem: Problem, folder: Path) -> None:
         """Write the plan for its problem as a plan file, whose name is its own. Raises InputError as `plan`."""
@@ -78,6 +101,21 @@ class JournalEntry(msgspec.Struct, frozen=True, kw_only=True):
         path = folder / f"{problem_name}.{placer_name}.seed{record.seed}.{record.key[:8]}.plan.json"
         result = PlacerResult(self.plan(problem), record.placer, record.seed, record.simulations)
         save_plan(result, problem, outcome, path)
+
+
+def _by_unit(values: tuple[Number, ...], problem: Problem) -> tuple[Number, ...]:
+    """(units,) of (ops,) values if the ops of each unit have the same, else the values."""
+    of_units = tuple(values[op] for op in problem.units.first_op.tolist())
+    return of_units if _by_op(of_units, problem, "") == values else values
+
+
+def _by_op(values: tuple[Number, ...], problem: Problem, what: str) -> tuple[Number, ...]:
+    """(ops,) of what is given by unit or by op. Raises InputError for what is neither."""
+    if len(values) == problem.graph.num_units:
+        return tuple(values[unit] for unit in problem.graph.units.tolist())
+    if len(values) != len(problem.graph):
+        raise InputError(f"{what} for other ops")
+    return values
 
 
 def plans(path: Path) -> list[JournalEntry]:

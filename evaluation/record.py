@@ -18,14 +18,17 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     peak_bytes: tuple[float, ...]  # (devices,)
     simulations: int  # placements that the placer simulated
     search_seconds: float  # wall clock of the placer alone
-    lower_bound_seconds: float  # no plan's step is shorter
+    lower_bound_seconds: float  # of all op placements, or of whole plans with the same copies (`envs.bounds`)
     curve: tuple[tuple[int, float], ...] = ()  # of a search: (simulations, step seconds) whenever it got better
     max_load: float | None = None  # milliseconds, as published; if that is the objective (`envs.device_loads`)
     key: str = ""  # hex digits that change with all that the result depends on (`evaluation.identity`)
     budget: int | None = None  # placements that the placer might simulate
     cost_model: str = ""  # what timed the ops (`envs.costs.cost_models.timing`)
     order: str = FIFO  # under which the plan is run: a rule, or "given"; what is read without one was run so
-    program_seconds: float | None = None  # step time of the same placement in PyTorch's own order
+    program_seconds: float | None = None  # step time of the same plan with ops in PyTorch's own order
+    micro_batches: int = 1
+    replicas: tuple[int, ...] = ()  # (stages,) devices of each stage, of a plan that is no op placement
+    pass_order: str = ""  # of the passes of these stages, if they are not run as they are ready
     objective: str = STEP_TIME
     objective_value: float | None = None  # seconds, of an objective other than the step time
     robust_seconds: float | None = None  # of the step, median over noise (`envs.robustness`), if computed

@@ -14,13 +14,15 @@ from rich.text import Text
 
 from envs.bounds import lower_bound
 from envs.costs.costs import timing
+from envs.expansion.layout import Layout
 from envs.objectives import evaluate_objective
 from envs.orders import order_name
 from envs.placer_result import PlacerResult
 from envs.plan import Plan
-from envs.plan_file import load_plan, save_plan
+from envs.plan_file import ScheduleSection, load_plan, save_plan
 from envs.robustness import Robustness, robustness
-from envs.simulation.simulator import Simulator, simulate
+from envs.schedule import AS_READY
+from envs.simulation.simulator import LaidOut, simulate
 from envs.step_shares import StepShares
 from envs.timeline import Timeline
 from evaluation.formatting import memory, worth
@@ -73,10 +75,11 @@ class SimulatedPlan:
 
     @cached_property
     def program_seconds(self) -> float:
-        """The step time of the same placement in PyTorch's own order."""
+        """The step time of the same plan with ops in PyTorch's own order; passes keep theirs."""
         if self.timeline.order == PROGRAM:
             return self.timeline.step_seconds
-        return float(Simulator(self.problem, order=PROGRAM).seconds(self.plan.per_unit(self.problem)[None])[0])
+        laid = LaidOut.of(self.problem, replace(self.plan, order=PROGRAM))
+        return float(laid.simulator().seconds(laid.placement[None])[0])
 
     def with_robustness(self) -> SimulatedPlan:
         """The same, with how the plan fares under small noise of op and transfer times, and without contention."""
@@ -100,12 +103,15 @@ class SimulatedPlan:
             peak_bytes=tuple(self.timeline.peak_bytes.tolist()),
             simulations=self.result.simulations,
             search_seconds=self.search_seconds,
-            lower_bound_seconds=lower_bound(problem),
+            lower_bound_seconds=lower_bound(problem, self.plan),
             curve=self.result.curve,
             max_load=1e3 * value if value is not None and problem.objective == "max-load" else None,
             cost_model=timing(problem),
             order=self.timeline.order,
             program_seconds=self.program_seconds,
+            micro_batches=self.plan.schedule.micro_batches,
+            replicas=self._replicas,
+            pass_order="" if self.plan.schedule.order == AS_READY else self.plan.schedule.order,
             objective=problem.objective,
             objective_value=value,
             robust_seconds=None if found is None else found.median_seconds,
@@ -114,28 +120,44 @@ class SimulatedPlan:
             notes=self.result.notes,
         )
 
+    @property
+    def _replicas(self) -> tuple[int, ...]:
+        """(stages,) how many devices each has; empty for an op placement."""
+        if self.plan.is_placement:
+            return ()
+        return tuple(map(len, Layout(self.problem, self.plan).stage_devices))
+
     def require_fit(self) -> None:
         """Raise DoesNotFitError, with what is needed, what there is, and what to try, if the plan does not fit."""
         if self.timeline.fits:
             return
-        graph, cluster = self.problem.graph, self.problem.cluster
+        graph, cluster, timed = self.problem.graph, self.problem.cluster, self.timeline.problem.graph
         state = memory(float(self.problem.weight_state_bytes.sum()))
         capacity = memory(float(cluster.memory_bytes.sum()))
-        largest = int(graph.output_bytes.argmax())
+        largest = int(timed.output_bytes.argmax())
+        whole = "" if self.plan.is_placement else ", more micro-batches, recomputation of more stages"
         raise DoesNotFitError(
             f"no plan was found that fits {graph.name!r} on {cluster.name!r}: {self.timeline.overflow()}; parameters "
             f"and their state need {state}, all devices together hold {capacity}, and the largest output is "
-            f"{memory(graph.output_bytes[largest])} ({graph.names[largest]}). Try more or larger devices, a smaller "
-            "batch, a larger --budget, or --optimizer sgd"
+            f"{memory(timed.output_bytes[largest])} ({timed.names[largest]}). Try more or larger devices, a smaller "
+            f"batch{whole}, a larger --budget, or --optimizer sgd"
         )
 
     def to_json(self) -> dict[str, Any]:
-        """The record, the device of each op by name, and what each device spends the step on, in seconds."""
-        names = [device.name for device in self.problem.cluster.devices]
-        devices = [names[device] for device in self.plan.placement]
+        """The record, the device of each op by name or those of its replicas, and what each device spends the step on.
+
+        Of a plan that is no op placement also the schedule, and the stage of each op if the schedule says it.
+        """
+        names, plan = [device.name for device in self.problem.cluster.devices], self.plan
+        of_ops, schedule = self.problem.graph.names, ScheduleSection.of(plan.schedule)
+        devices = [_one_or_all([names[device] for device in of_op]) for of_op in plan.devices]
         record: dict[str, Any] = msgspec.to_builtins(self.record)
-        placement = dict(zip(self.problem.graph.names, devices, strict=True))
-        return record | {"placement": placement, "step_shares": StepShares.of(self.timeline).by_name(names)}
+        record |= {"placement": dict(zip(of_ops, devices, strict=True))}
+        record |= {"step_shares": StepShares.of(self.timeline).by_name(names)}
+        record |= {"schedule": msgspec.to_builtins(schedule)} if schedule else {}
+        return record | (
+            {"stages": dict(zip(of_ops, plan.schedule.stages, strict=True))} if plan.schedule.stages else {}
+        )
 
     def __rich__(self) -> RenderableType:
         value = self.record.objective_value
@@ -144,6 +166,10 @@ class SimulatedPlan:
         said += self.record.notes
         table = plan_table(self.timeline, self.record.lower_bound_seconds, self.program_seconds)
         return Group(table, *map(Text, said))
+
+
+def _one_or_all(names: list[str]) -> str | list[str]:
+    return names[0] if len(names) == 1 else names
 
 
 def _reordered(problem: Problem, result: PlacerResult, order: str) -> PlacerResult:

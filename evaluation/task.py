@@ -60,10 +60,5 @@ class Task:
                 f"{self.problem.name!r}, but its budget is {self.budget}"
             )
         record = (placed.with_robustness() if self.robust else placed).record
-        return JournalEntry(
-            record=replace(record, placer=self.placer.name, seed=self.seed, key=self.key, budget=self.budget),
-            graph=self.problem.graph.fingerprint,
-            cluster=self.problem.cluster.fingerprint,
-            devices=tuple(placed.plan.per_unit(self.problem).tolist()),
-            order=placed.plan.order_per_unit(self.problem) or self.problem.order,
-        )
+        record = replace(record, placer=self.placer.name, seed=self.seed, key=self.key, budget=self.budget)
+        return JournalEntry.of(record, self.problem, placed.plan)

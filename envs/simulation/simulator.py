@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from envs.costs.costs import Costs, costs_of
 from envs.expansion.expand import expand
+from envs.expansion.expanded import Expansion
 from envs.orders import order_name, priorities_of
 from envs.plan import Plan
 from envs.simulation.blueprint import Blueprint, Indices, static_bytes
@@ -25,7 +26,6 @@ from graphs.problem import Problem
 
 Placements = NDArray[np.integer] | Sequence[int] | Sequence[Sequence[int]]
 
-SINGLE = "the simulator times one per op"
 RULES = 2
 """Version of the simulator's rules: raise it whenever a rule changes what a placement takes, in time or memory."""
 
@@ -192,14 +192,34 @@ class Simulator:
         return np.ascontiguousarray(array, np.uint32)
 
 
+@dataclass(frozen=True, eq=False)
+class LaidOut:
+    """What the engine times of a plan: the problem and a placement, or those that the plan is expanded to."""
+
+    problem: Problem
+    placement: Ints  # (units,) device
+    order: str | tuple[float, ...] | Floats  # a rule, or (ops,) numbers
+    expansion: Expansion | None = None  # of a plan that is no op placement
+
+    @classmethod
+    def of(cls, problem: Problem, plan: Plan) -> LaidOut:
+        """Raises InputError if it is not a plan for this problem."""
+        if plan.is_placement:
+            plan.check(problem)
+            return cls(problem, plan.per_unit(problem), plan.order)
+        expansion = expand(problem, plan)
+        return cls(expansion.problem, expansion.placement, expansion.order, expansion)
+
+    def simulator(self) -> Simulator:
+        """What times it."""
+        return Simulator(self.problem, order=self.order)
+
+
 def simulate(problem: Problem, plan: Plan) -> Timeline:
     """Time a plan under its own order, or else the problem's rule; what is no op placement is expanded first.
 
     The timeline is then one of the expanded graph. Raises InputError if it is not a plan for this problem.
     """
-    if plan.is_placement:
-        plan.check(problem)
-        return Simulator(problem, order=plan.order).timeline(plan.per_unit(problem))
-    expansion = expand(problem, plan)
-    timeline = Simulator(expansion.problem, order=expansion.order).timeline(expansion.placement)
-    return replace(timeline, expansion=expansion, order=order_name(problem, plan.order))
+    laid = LaidOut.of(problem, plan)
+    timeline = laid.simulator().timeline(laid.placement)
+    return replace(timeline, expansion=laid.expansion, order=order_name(problem, plan.order))

@@ -131,8 +131,10 @@ def show(
             save_drawing(loaded, Path(draw))
         else:
             placed = simulate(loaded, plan, cluster=cluster, groups=None)
-            devices = [device.name for device in placed.problem.cluster.devices]
-            save_drawing(loaded, Path(draw), placed.plan.placement, devices)
+            names = [device.name for device in placed.problem.cluster.devices]
+            save_drawing(
+                loaded, Path(draw), ["+".join(names[one] for one in several) for several in placed.plan.devices]
+            )
     return GraphSummary.of(loaded)
 
 

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from evaluation.drawing.figures import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, save_figure, svg
-from graphs.op_graph import Floats, Ints, OpGraph, Phase
+from graphs.op_graph import Floats, OpGraph, Phase
 from graphs.order import levels
 
 PALETTE = (BLUE, ORANGE, GREEN, PURPLE, RED, "#56b4e9", "#f0e442", "#7a5195")  # the rest is grey
@@ -20,12 +20,12 @@ MOST_EDGES = 20_000  # drawn: more would only blacken the page
 HEIGHT = 4.0  # inches
 
 
-def save_drawing(graph: OpGraph, path: Path, placement: Ints | None = None, devices: Sequence[str] = ()) -> None:
-    """Write a drawing as PNG, SVG or a page (HTML): by module, or by device if a placement, (ops,), is given.
+def save_drawing(graph: OpGraph, path: Path, devices: Sequence[str] = ()) -> None:
+    """Write a drawing as PNG, SVG or a page (HTML): by module, or by device if (ops,) names of devices are given.
 
     Raises InputError for another ending.
     """
-    labels = _modules(graph) if placement is None else [devices[device] for device in placement.tolist()]
+    labels = devices or _modules(graph)
 
     def paint(figure: Figure) -> None:
         _paint(figure, graph, labels)

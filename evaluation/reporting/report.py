@@ -150,7 +150,7 @@ def _best_plan(run: Path) -> Section:
         plan = load_plan(plan_file, problem).plan
         found = SimulatedPlan.of(problem, plan)
         timeline, robust = found.timeline, robustness(problem, plan)
-        said = [f"{problem.name}.", *plan_sentences(timeline, lower_bound(problem), found.program_seconds)]
+        said = [f"{problem.name}.", *plan_sentences(timeline, lower_bound(problem, plan), found.program_seconds)]
     except InputError as error:
         return Section(title, (f"The plan cannot be drawn: {error}.",))
     said.append(robustness_sentence(robust))

@@ -123,6 +123,7 @@ def starts_of(placers: Iterable[Asked], levels: Levels, budget: int, seed: int) 
     for placer, allowed, level in placers:
         try:
             result = as_result(placer.place(levels[level], seed=seed, budget=allowed), placer.name, seed)
+            placement = result.plan.per_unit(levels[level], "a search")
         except Exception as error:  # whatever it is, the others may do
             said = str(error) if isinstance(error, InputError | DoesNotFitError) else reason(error)
             notes.append(f"start {placer.name} was left out: {said}")
@@ -131,7 +132,7 @@ def starts_of(placers: Iterable[Asked], levels: Levels, budget: int, seed: int) 
         priorities = priorities_of(levels[level], result.plan.order) if result.plan.order else np.zeros(0)
         if len(priorities):
             orders[len(found)] = priorities
-        found.append(at_finest(levels, level, result.plan.per_unit(levels[level])))
+        found.append(at_finest(levels, level, placement))
         if len(found) >= budget:
             break
     if not found:

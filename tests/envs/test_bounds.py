@@ -1,14 +1,25 @@
 """Lower bounds that are worth something; that they hold for random problems is tested beside the oracle."""
 
 from dataclasses import replace
+from typing import get_args
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from envs.bounds import lower_bound, path_bound, work_bound
-from envs.simulation.simulator import Simulator
+from envs.costs.costs import costs_of
+from envs.plan import Plan
+from envs.schedule import Schedule, Sharing
+from envs.simulation.simulator import Simulator, simulate
 from graphs.problem import Problem
+from tests.envs.expansion.pipelines import Pipeline, servers
+from tests.oracle.strategies import Case, cases
 from tests.oracle.toys import Toy, toy_cluster, toy_graph
+from tests.oracle.whole_plans import whole_plans
+
+brief = settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 def test_a_chain_takes_its_length_and_its_launches() -> None:
@@ -37,6 +48,36 @@ def test_units_stay_together() -> None:
     seconds = np.array([[1.0, 5.0], [5.0, 1.0]])
     assert work_bound(tied, seconds) == 3
     assert work_bound(Problem(toy_graph([2, 2], []), toy_cluster(2)), seconds) == 1
+
+
+@brief
+@given(cases(), st.data())
+def test_no_plan_that_divides_the_batch_beats_the_bound_of_such_plans(case: Case, data: st.DataObject) -> None:
+    plan = data.draw(whole_plans(case))
+    step_seconds = simulate(case.problem, plan).step_seconds
+    assert lower_bound(case.problem, plan) <= step_seconds * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("order", ["as_ready", "gpipe", "early_backward_a"])
+@pytest.mark.parametrize("replicas", [1, 2])
+@pytest.mark.parametrize("sharing", get_args(Sharing))
+def test_no_pipeline_beats_it(order: str, replicas: int, sharing: Sharing) -> None:
+    pipeline = Pipeline(3, 4, forward=[1, 2, 3], backward=2, activation=3, weights=5, update=1)
+    plan = pipeline.plan(order, replicas=replicas, sharing=sharing, recompute=[1])
+    problem = pipeline.problem(servers(3 * replicas, latency=0.1, bandwidth=10))
+    bound = lower_bound(problem, plan)
+    assert 0 < bound <= simulate(problem, plan).step_seconds
+    assert bound >= work_bound(problem, costs_of(problem).op_seconds) > 0
+
+
+def test_data_parallelism_may_beat_the_critical_path() -> None:
+    problem = Problem(toy_graph([3, 3], [(0, 1)]), toy_cluster(3))
+    plan = Plan(((0, 1, 2), (0, 1, 2)))
+    assert lower_bound(problem) == 6
+    assert lower_bound(problem, plan) == pytest.approx(2)
+    assert simulate(problem, plan).step_seconds == pytest.approx(2)
+    assert lower_bound(problem, Plan.of([0, 0])) == lower_bound(problem)
+    assert lower_bound(problem, Plan(((0,), (0,)), schedule=Schedule(stages=(0, 1)))) == 6
 
 
 def test_the_toy_is_bounded_by_its_critical_path(four_ops_two_devices: Toy) -> None:

@@ -7,17 +7,20 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from envs.plan import Plan
 from envs.robustness import robustness
+from envs.schedule import Schedule
 from envs.simulation.simulator import Simulator, simulate
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
 from tests.oracle.strategies import Case, cases
 from tests.oracle.toys import random_graph, toy_cluster, toy_graph
+from tests.oracle.whole_plans import whole_plans
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(cases())
 def test_without_noise_every_draw_is_the_simulated_step(case: Case) -> None:
     problem = Problem(case.problem.graph, case.problem.cluster, op_seconds=case.op_seconds)
@@ -29,6 +32,35 @@ def test_without_noise_every_draw_is_the_simulated_step(case: Case) -> None:
     by_fifo = robustness(problem, replace(plan, order="fifo"), noise=0.0, draws=2)
     assert by_fifo.by_fifo is None
     assert found.by_fifo == (None if plan.order == "fifo" else by_fifo)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(cases(), st.data())
+def test_without_noise_every_draw_is_the_simulated_step_of_a_whole_plan(case: Case, data: st.DataObject) -> None:
+    plan = data.draw(whole_plans(case))
+    found = robustness(case.problem, plan, noise=0.0, draws=2)
+    assert found.step_seconds == found.median_seconds == found.worst_seconds
+    assert found.step_seconds == simulate(case.problem, plan).step_seconds
+    by_fifo = robustness(case.problem, replace(plan, order="fifo"), noise=0.0, draws=2)
+    assert found.by_fifo == (None if plan.order == "fifo" else by_fifo)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(cases())
+def test_a_whole_plan_meets_the_factors_of_the_placement(case: Case) -> None:
+    """In one micro-batch without replicas, all is the same to the bit."""
+    placement = Plan.of(case.per_op(0), order=case.order)
+    expanded = replace(placement, schedule=Schedule(all_reduce="direct"))
+    assert simulate(case.problem, expanded).expansion is not None
+    assert robustness(case.problem, expanded, draws=3) == robustness(case.problem, placement, draws=3)
+
+
+def test_all_copies_of_an_op_have_its_factor() -> None:
+    problem = Problem(toy_graph([3, 5], [(0, 1)]), toy_cluster(2))
+    plan = Plan(((0, 1), (0, 1)), schedule=Schedule(micro_batches=4))
+    whole, copies = robustness(problem, Plan.of([0, 0])), robustness(problem, plan)
+    for field in ("step_seconds", "median_seconds", "worst_seconds", "free_seconds"):
+        assert getattr(copies, field) == pytest.approx(getattr(whole, field) / 2)
 
 
 def test_each_op_and_each_transfer_has_a_factor_of_its_own() -> None:

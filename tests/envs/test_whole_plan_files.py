@@ -41,7 +41,7 @@ def whole_plans(draw: st.DrawFn) -> tuple[Problem, Plan]:
     listed = draw(st.booleans())
     count = int(stage.max()) + 1 if listed else len(set(devices))
     schedule = Schedule(
-        micro_batches=draw(st.integers(1, 9)),
+        micro_batches=6 * draw(st.integers(1, 9)),
         stages=tuple(stage.tolist()) if listed else (),
         order=draw(st.sampled_from(("as_ready", "gpipe"))),
         recompute=tuple(draw(st.sets(st.integers(0, count - 1)))),
@@ -157,10 +157,14 @@ def test_stages_may_be_written_by_hand(tmp_path: Path) -> None:
         return load_plan(written_as(path, {"stages": stages, **more}), problem).plan
 
     assert plan(A, B) == Plan(((0,), (0,), (1, 2)), schedule=Schedule(stages=(0, 0, 1)))
+    with pytest.raises(InputError, match=r"a\.plan\.json: op 'c' goes where 'b' goes; place that one instead"):
+        load_plan(
+            written_as(path, {"stages": [A, B | {"modules": ["b", "c"]}]}), named("a", "b", "c", mirror=(-1, -1, 1))
+        )
     closer, rest = {"modules": ["a/y"], "devices": "gpu:2"}, {"modules": [""], "devices": "gpu:1"}
     assert plan(rest, closer).schedule.stages == (0, 1, 0)
-    assert plan(A, B | {"recompute": True}, schedule={"sharing": "turns"}).schedule == Schedule(
-        stages=(0, 0, 1), recompute=(1,), sharing="turns"
+    assert plan(A, B | {"recompute": True}, schedule={"micro_batches": 2, "sharing": "turns"}).schedule == Schedule(
+        2, (0, 0, 1), recompute=(1,), sharing="turns"
     )
 
 
@@ -180,7 +184,7 @@ def test_stages_may_be_written_by_hand(tmp_path: Path) -> None:
         ({"placement": {"": "gpu:0"}, "schedule": {"microbatches": 2}}, "schedule: object contains unknown field m"),
         ({"placement": {"": "gpu:0"}, "schedule": {"micro_batches": 0}}, "schedule: a schedule has 0 micro-batches"),
         ({"placement": {"": "gpu:0"}, "schedule": {"bucket_bytes": -1}}, "schedule: a bucket of gradients has -1.0"),
-        ({"placement": {"": "gpu:0"}, "schedule": {"order": "gpip"}}, "schedule: unknown pass order 'gpip'"),
+        ({"placement": {"": "gpu:0"}, "schedule": {"order": "gpip"}}, "a.plan.json: unknown pass order 'gpip'"),
         ({"placement": {"": "gpu:0"}, "schedule": {"order": 1}}, "plan.schedule.order: expected str, got int"),
         ({"placement": {"": "gpu:0"}, "schedule": {"sharing": "turn"}}, "schedule.sharing: invalid enum value 'turn'"),
         ({}, "no entry covers op 'a'"),

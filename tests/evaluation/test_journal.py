@@ -16,7 +16,9 @@ import pytest
 
 from envs.costs.costs import timed
 from envs.placer_result import PlacerResult
-from envs.plan_file import load_plan
+from envs.plan import Plan
+from envs.plan_file import ScheduleSection, load_plan
+from envs.schedule import Schedule
 from envs.simulation.simulator import RULES, simulate
 from evaluation.commands.load_placer import load_placer
 from evaluation.compare import compare
@@ -187,6 +189,50 @@ def test_the_order_of_a_plan_is_kept(tmp_path: Path) -> None:
     }
     with pytest.raises(InputError, match="is damaged: its order is for other ops"):
         msgspec.structs.replace(by_unit, order=(1.0,)).plan(problem)
+    assert by_op.plan(problem) == Plan.of_units(problem, [0, 0], order=[1.0, 2.0, 3.0])
+
+
+class Whole:
+    """A pipeline of two stages, of which the first has two replicas."""
+
+    name = "whole"
+
+    def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> PlacerResult:
+        half = np.arange(len(problem.graph)) * 2 // len(problem.graph)
+        schedule = Schedule(micro_batches=2, stages=tuple(half.tolist()), order="gpipe", recompute=(0,))
+        devices = tuple(((0, 1), (1,))[stage] for stage in half.tolist())
+        return PlacerResult(Plan(devices, "program", schedule), self.name, seed)
+
+
+def test_whole_plans_are_kept_and_said_in_the_records(tmp_path: Path) -> None:
+    journal, folder = tmp_path / "j.jsonl", tmp_path / "plans"
+    whole, alternating = compare([Whole(), Alternating()], [PROBLEM], journal=journal, plans=folder, quiet=True).records
+    assert (whole.micro_batches, whole.replicas, whole.pass_order, whole.order) == (2, (2, 1), "gpipe", "program")
+    assert (alternating.micro_batches, alternating.replicas, alternating.pass_order) == (1, (), "")
+    assert whole.program_seconds == whole.step_seconds
+    entry, plain = plans(journal)
+    assert entry.devices == ((0, 1), (0, 1), 1, 1)
+    assert entry.plan(PROBLEM) == Whole().place(PROBLEM).plan
+    assert simulate(PROBLEM, entry.plan(PROBLEM)).step_seconds == whole.step_seconds
+    assert plans(journal) == [entry, plain]
+    assert {load_plan(path, PROBLEM).plan for path in folder.iterdir()} == {entry.plan(PROBLEM), plain.plan(PROBLEM)}
+    words = [set(msgspec.json.decode(line)) for line in journal.read_bytes().splitlines()[1:]]
+    assert words[0] - words[1] == {"schedule", "stages"}, "a placement says no more than it did"
+    for damage, what in (
+        ({"devices": ((0, 7), (0, 7), 1, 1)}, "device"), ({"stages": (0,)}, "its stages are for other ops"),
+        ({"schedule": ScheduleSection(micro_batches=0)}, "0 micro-batches"),
+    ):  # fmt: skip
+        with pytest.raises(InputError, match=f"the plan of 'whole' for 'toy@toy2' is damaged: .*{what}"):
+            msgspec.structs.replace(entry, **damage).plan(PROBLEM)
+
+
+def test_a_whole_plan_of_groups_is_kept_by_group(tmp_path: Path) -> None:
+    graph = replace(toy_graph([1] * 26, [(i, i + 1) for i in range(25)]), group=np.arange(26) // 13)
+    problem = replace(PROBLEM, graph=graph)
+    new_records(tmp_path / "j.jsonl", [Whole()], problems=[problem])
+    [entry] = plans(tmp_path / "j.jsonl")
+    assert (entry.devices, entry.stages) == (((0, 1), 1), (0, 1))
+    assert entry.plan(problem) == Whole().place(problem).plan
 
 
 def test_a_journal_of_many_ops_in_few_groups_is_small(tmp_path: Path) -> None:
