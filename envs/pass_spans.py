@@ -18,7 +18,10 @@ from functools import cached_property
 import numpy as np
 
 from envs.expansion.expanded import Expansion, Role
+from envs.expansion.layout import Layout
+from envs.expansion.pass_lists import INPUT_GRADIENT, WEIGHT_GRADIENT, PassLists
 from envs.gantt import Mark, Row
+from envs.schedule import AS_READY
 from graphs.op_graph import Floats, Ints
 from graphs.pairs import distinct_pairs
 
@@ -45,11 +48,17 @@ class SpanKind(IntEnum):
 
 
 OF_PHASE = np.array([SpanKind.FORWARD, SpanKind.BACKWARD, SpanKind.UPDATE, SpanKind.UPDATE])  # (phases,)
+OF_PART = {INPUT_GRADIENT: SpanKind.INPUT_GRADIENT, WEIGHT_GRADIENT: SpanKind.WEIGHT_GRADIENT}
 
 
 def kinds_of_ops(expansion: Expansion) -> Ints:
     """(expanded ops,) the kind of span that each belongs to."""
     kinds = OF_PHASE[expansion.problem.graph.phase]
+    if expansion.plan.schedule.order != AS_READY:
+        lists = PassLists.of(Layout(expansion.given, expansion.plan))
+        of_pass = lists.kind_of_copies(expansion.role, expansion.origin, expansion.stage, expansion.micro_batch)
+        for part, kind in OF_PART.items():
+            kinds[(kinds == SpanKind.BACKWARD) & (of_pass == part)] = kind
     return np.where(expansion.role == Role.RECOMPUTED, SpanKind.RECOMPUTATION, kinds)
 
 

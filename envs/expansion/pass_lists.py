@@ -14,6 +14,7 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 
+from envs.expansion.expanded import Role
 from envs.expansion.layout import Layout
 from envs.pass_orders import Passes, PassKind, Ranks, load_pass_order
 from graphs.foundation import by_name
@@ -68,13 +69,21 @@ class PassLists:
         apart[self.stage[parts], self.micro_batch[parts]] = True
         return apart
 
-    def number_of(self, device: Ints, stage: Ints, kind: Ints, micro_batch: Ints) -> Ints:
-        """(n,) the number of each pass, (n,) each, on its device, or -1 where the device has no such pass.
+    def kind_of_copies(self, role: Ints, origin: Ints, stage: Ints, micro_batch: Ints) -> Ints:
+        """(copies,) the kind of the pass that runs each op of an expanded graph, (copies,) each; -1 for none.
 
-        The kinds are those of `kind_of_ops`: gradients belong to the backward pass where it is run as a whole.
+        What is computed again belongs to the backward pass, or to its first part; transfers and sums to none.
         """
-        is_whole = (kind >= INPUT_GRADIENT) & ~self.is_apart[stage, micro_batch]
-        keys = self._key(device, stage, np.where(is_whole, BACKWARD, kind), micro_batch)
+        found = np.full(len(role), -1)
+        these = np.flatnonzero((role <= Role.RECOMPUTED) & (micro_batch >= 0))
+        kind = np.where(role[these] == Role.RECOMPUTED, INPUT_GRADIENT, self.kind_of_ops[origin[these]])
+        is_whole = (kind >= INPUT_GRADIENT) & ~self.is_apart[stage[these], micro_batch[these]]
+        found[these] = np.where(is_whole, BACKWARD, kind)
+        return found
+
+    def number_of(self, device: Ints, stage: Ints, kind: Ints, micro_batch: Ints) -> Ints:
+        """(n,) the number of each pass, (n,) each, on its device, or -1 where the device has no such pass."""
+        keys = self._key(device, stage, kind, micro_batch)
         table = np.full(int(max(keys.max(initial=0), self._keys.max(initial=0))) + 1, -1)
         table[self._keys] = np.arange(len(self))
         return np.asarray(table[keys])

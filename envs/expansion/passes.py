@@ -16,7 +16,7 @@ from envs.expansion.deadlock import check_ends
 from envs.expansion.draft import Draft
 from envs.expansion.expanded import Role
 from envs.expansion.layout import Layout
-from envs.expansion.pass_lists import INPUT_GRADIENT, PassLists
+from envs.expansion.pass_lists import PassLists
 from envs.schedule import AS_READY
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Bools, Ints, Phase
@@ -55,14 +55,11 @@ def _check_weight_gradients(layout: Layout, lists: PassLists) -> None:
 
 def _pass_of_ops(draft: Draft, lists: PassLists) -> Ints:
     """(ops,) the number of the pass that each op of the draft belongs to, or -1: steps of transfers belong to none."""
-    role, micro_batch = draft.column("role"), draft.column("micro_batch")
-    these = np.flatnonzero((role <= Role.RECOMPUTED) & (micro_batch >= 0))
-    kind = lists.kind_of_ops[draft.column("origin")[these]]
-    kind = np.where(role[these] == Role.RECOMPUTED, INPUT_GRADIENT, kind)
+    role, origin, device, stage, micro_batch = map(draft.column, ("role", "origin", "device", "stage", "micro_batch"))
+    kind = lists.kind_of_copies(role, origin, stage, micro_batch)
+    these = np.flatnonzero(kind >= 0)
     number = np.full(draft.ops, -1)
-    number[these] = lists.number_of(
-        draft.column("device")[these], draft.column("stage")[these], kind, micro_batch[these]
-    )
+    number[these] = lists.number_of(device[these], stage[these], kind[these], micro_batch[these])
     return number
 
 

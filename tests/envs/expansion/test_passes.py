@@ -16,6 +16,7 @@ from envs.timeline import Timeline
 from graphs.foundation.errors import InputError
 from graphs.op_graph import OpGraph
 from graphs.problem import Problem
+from tests.envs.drawings import drawn_rows
 from tests.envs.expansion.pipelines import Pipeline, drawn, interleaved, servers, v_shaped
 
 OWN = """
@@ -104,6 +105,18 @@ def test_zb_h1_fills_the_bubble_with_weight_gradients() -> None:
         "F0 F1 F2       I0 W0 F3 I1 W1 I2 W2 I3 W3",
         "   F0 F1    I0 F2 I1 W0 F3 I2 W1 I3 W2 W3",
         "      F0 I0 F1 I1 F2 I2 W0 F3 I3 W1 W2 W3",
+    ]
+
+
+def test_charts_tell_the_two_parts_of_a_backward_pass_apart_where_they_are_run_apart() -> None:
+    chain = Pipeline(2, 2, weight_gradient=1)
+    assert drawn_rows(run(chain, "zb_h1"), columns=3) == [
+        "gpu:0 |F0 F1 ...I0 W0 I1 W1 |",
+        "gpu:1 |...F0 I0 F1 I1 W0 W1 |",
+    ]
+    assert drawn_rows(run(chain, "early_backward_a"), columns=3) == [
+        "gpu:0 |F0 F1 ...B0--- ...B1--- |",
+        "gpu:1 |...F0 B0--- F1 B1--- ...|",
     ]
 
 
