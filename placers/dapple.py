@@ -8,7 +8,7 @@ said in the notes.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -34,6 +34,8 @@ BOUND = "the graph binds ops to devices, so each is on one, and the whole batch 
 @dataclass(frozen=True)
 class Dapple(Named):
     """Pipelines with replicated stages."""
+
+    divides_batch: ClassVar[bool] = True
 
     form: Literal["printed", "corrected", "released"] = "printed"
     """The paper's equations as printed, or with the last backward pass of the pivot; or the released program's."""

@@ -36,7 +36,12 @@ PLANS, CHARTS = (".plan.json",), (".png", ".svg", ".html")  # what the names of 
 @captures
 @checked
 def capture(
-    model: GraphLike, *, out: PathLike | None = None, training: bool = True, groups: Groups = None
+    model: GraphLike,
+    *,
+    out: PathLike | None = None,
+    training: bool = True,
+    batch: int | None = None,
+    groups: Groups = None,
 ) -> GraphSummary:
     """Capture a PyTorch model as an op graph, and save it.
 
@@ -45,15 +50,19 @@ def capture(
             inputs as a dict, or (module, inputs, keyword inputs).
         out: the graph file to write, `*.graph.json` or `*.graph.json.gz`; without it only the summary is shown.
         training: capture a whole training step: forward, backward and update.
+        batch: samples of a step, in place of the model's own. The file then says what of each op does not grow with
+            them, for which the model is captured a second time.
         groups: tie the ops into this many groups, each placed as one.
 
     """
     from evaluation.commands.problems import graph_of
     from evaluation.reporting.graph_summary import GraphSummary
+    from graphs.batch import with_batch
     from graphs.graph_file import ENDINGS, save_graph
 
     check_writable(out, endings=ENDINGS, inputs=[model])
-    graph = graph_of(model, groups=tied_into(groups), training=training)
+    graph = graph_of(model, groups=tied_into(groups), training=training, with_law=batch is not None)
+    graph = graph if batch is None else with_batch(graph, batch)
     if out is not None:
         save_graph(graph, Path(out))
     return GraphSummary.of(graph)
@@ -180,14 +189,14 @@ def place(
         out: the plan file to write, `*.plan.json`.
 
     """
-    from evaluation.commands.load_placer import load_placer
+    from evaluation.commands.load_placer import divides_batch, load_placer
     from evaluation.commands.problems import asked_problems
     from evaluation.simulated_plan import SimulatedPlan
 
     check_writable(out, endings=PLANS, inputs=[graph, cluster])
     asked = asked_problems([graph], [cluster] if cluster else [], objective=objective, **options)
     chosen = load_placer(placer)
-    (problem,) = asked()
+    (problem,) = asked(divides_batch([chosen]))
     placed = SimulatedPlan.by(chosen, problem, seed=seed, budget=budget)
     if out is not None:
         placed.save(Path(out))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -49,6 +49,14 @@ def load_placer(what: str | Path | Placer) -> Placer:
     start: Any = by_name.build("placers", f"{spec}{',' if ':' in spec else ':'}untrained=yes")
     named = replace(start, name=start.name.removesuffix("untrained=yes").rstrip(":,"))
     return replace(finetuned(named), from_scratch=True)
+
+
+def divides_batch(placers: Iterable[Placer]) -> bool:
+    """Whether plans of one of them may divide the batch, into micro-batches or among replicas.
+
+    A placer of such plans says so, `divides_batch = True`: what grows with the batch is then found out for it.
+    """
+    return any(getattr(getattr(placer, "built", placer), "divides_batch", False) for placer in placers)
 
 
 def finetuned(start: Placer, on_tuned: Callable[[FineTuned], None] | None = None) -> FineTuner:

@@ -42,11 +42,12 @@ def problem_of(
     """The problem of placing a graph on a cluster.
 
     Without a cluster it is the devices that the graph's file lists, if it does; such a workload is not tied into groups
-    and gives itself what its ops hold and how long they take. Raises InputError, before anything is captured, for
+    and gives itself what its ops hold and how long they take. A model is captured twice if its graph is to be
+    `with_law` (`graphs.capture.second_batch`). Raises InputError, before anything is captured, for
     arguments that no problem can be made of.
     """
-    clusters = [cluster] if cluster else []
-    (problem,) = asked_problems([graph], clusters, objective=objective, with_law=with_law, **options)()
+    asked = asked_problems([graph], [cluster] if cluster else [], objective=objective, **options)
+    (problem,) = asked(with_law)
     return problem
 
 
@@ -56,13 +57,12 @@ def asked_problems(
     *,
     suite: str = "",
     objective: str = STEP_TIME,
-    with_law: bool = False,
     **options: Unpack[ProblemOptions],
-) -> Callable[[], list[Problem]]:
+) -> Callable[[bool], list[Problem]]:
     """What makes the problems of a suite, or every graph on every cluster, as `problem_of` does.
 
-    With a `batch`, steps have that many samples. Models are then captured twice, as they are `with_law` for plans in
-    micro-batches, so that what grows with the batch is known.
+    With a `batch`, steps have that many samples. Models are then captured twice, as they are for plans that divide the
+    batch if the result is called with True, so that what grows with the batch is known exactly.
 
     All that can be refused is refused here. What takes long comes when the result is called, so that a verb can refuse
     other arguments first, such as a placer, and refuses these before it loads a policy, with seconds of imports.
@@ -80,9 +80,10 @@ def asked_problems(
     suite_specs(suite)
     opened = iter(opened_graphs([graph for graph in graphs if not isinstance(graph, tuple)]))
     loaded = [graph if isinstance(graph, tuple) else next(opened) for graph in graphs]
-    tied, twice = tied_into(groups), with_law or batch is not None
+    tied = tied_into(groups)
 
-    def problems() -> list[Problem]:
+    def problems(with_law: bool) -> list[Problem]:
+        twice = with_law or batch is not None
         if suite:
             named = OPTIMIZER if optimizer == AUTO else optimizer
             made = load_suite(suite, groups=tied, optimizer=named, with_law=twice)

@@ -100,7 +100,7 @@ def compare(
         plans: a folder for the plans, a plan file each.
 
     """
-    from evaluation.commands.load_placer import chosen_placers, classical_placers
+    from evaluation.commands.load_placer import chosen_placers, classical_placers, divides_batch
     from evaluation.commands.problems import asked_problems
     from evaluation.compare import check_settings
     from evaluation.compare import compare as run
@@ -119,8 +119,8 @@ def compare(
     )  # fmt: skip
     chosen = chosen_placers(placers, classical_placers())
     return run(
-        chosen, asked(), budget=budget, seeds=seeds, workers=workers, robust=options["robust"], journal=journal,
-        plans=plans,
+        chosen, asked(divides_batch(chosen)), budget=budget, seeds=seeds, workers=workers, robust=options["robust"],
+        journal=journal, plans=plans,
     )  # fmt: skip
 
 

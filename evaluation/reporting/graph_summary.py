@@ -11,6 +11,7 @@ from rich.filesize import decimal
 from rich.table import Table
 
 from envs.costs.costs import cost_model_of
+from graphs.batch import law_of
 from graphs.foundation.errors import InputError
 from graphs.op_graph import OpGraph, Phase
 from graphs.order import levels
@@ -33,6 +34,8 @@ class GraphSummary:
     bytes_accessed: float
     weight_bytes: float  # each parameter tensor once
     output_bytes: float
+    samples: int  # of a step; 0 if not known
+    fixed_bytes_accessed: float  # of bytes_accessed, what does not grow with the samples
     measured_ops: int  # with measured times
     cost_model: str  # that times the ops unless another is named; empty if that does not follow from the graph
     critical_path_ops: int  # ops on the longest chain
@@ -45,7 +48,7 @@ class GraphSummary:
             cost_model = cost_model_of(graph)
         except InputError:  # both times and FLOPs, or neither: said when the graph is placed
             cost_model = ""
-        largest = np.argsort(-graph.output_bytes, kind="stable")[:LARGEST]
+        law, largest = law_of(graph), np.argsort(-graph.output_bytes, kind="stable")[:LARGEST]
         return cls(
             name=graph.name,
             fingerprint=graph.fingerprint,
@@ -58,6 +61,8 @@ class GraphSummary:
             bytes_accessed=float(graph.bytes_accessed.sum()),
             weight_bytes=float(graph.weights.sum()),
             output_bytes=float(graph.output_bytes.sum()),
+            samples=law.samples,
+            fixed_bytes_accessed=float(law.bytes_accessed.sum()),
             measured_ops=int((~np.isnan([graph.measured_seconds, *graph.measured_on.values()]).all(axis=0)).sum()),
             cost_model=cost_model,
             critical_path_ops=int(levels(graph.edges, len(graph)).max()) + 1,
@@ -82,6 +87,9 @@ class GraphSummary:
         totals.add_row("memory traffic", decimal(int(self.bytes_accessed)))
         totals.add_row("parameters", decimal(int(self.weight_bytes)))
         totals.add_row("outputs of all ops", decimal(int(self.output_bytes)))
+        if self.samples:
+            fixed = self.fixed_bytes_accessed / self.bytes_accessed if self.bytes_accessed else 0.0
+            totals.add_row("samples of a step", f"{self.samples:,}; {fixed:.0%} of the traffic does not grow with them")
         if self.measured_ops:
             totals.add_row("measured times", f"of {self.measured_ops:,} ops")
         totals.add_row("timed by", self.cost_model or "what --cost-model names: some ops have times, others FLOPs")

@@ -14,7 +14,10 @@ from graphs.problem import Problem
 
 
 class Placer(Protocol):
-    """Anything that decides where the ops of a problem go."""
+    """Anything that decides where the ops of a problem go.
+
+    `divides_batch = True` says that plans may divide the batch: how costs grow with it is then found out exactly.
+    """
 
     @property
     def name(self) -> str:

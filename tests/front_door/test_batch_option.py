@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 import placelab
+from graphs.batch import with_batch
 from graphs.foundation.errors import InputError
 from graphs.graph_file import save_graph
 from graphs.load import load_graph
@@ -74,3 +75,26 @@ def test_what_has_no_batch_is_refused(tmp_path: Path) -> None:
     assert placed.problem.graph.flops.tolist() == (load_graph(file).flops / 2).tolist()
     with pytest.raises(InputError, match="batch is 0; expected a whole number >= 1"):
         placelab.place(MODEL, batch=0)
+
+
+@pytest.mark.parametrize(("placer", "knows"), [("dapple:micro_batches=2", True), ("heft", False)])
+def test_a_placer_that_divides_the_batch_knows_what_grows_with_it(placer: str, knows: bool) -> None:
+    placed = placelab.place(MODEL, cluster="p100x2", placer=placer, objective="throughput")
+    law = placed.problem.graph.batch_law
+    assert law is not None
+    assert law.knows_ops == knows
+    assert law.samples == 16
+
+
+def test_a_captured_file_knows_its_batch_and_if_asked_what_grows_with_it(tmp_path: Path) -> None:
+    placelab.capture(MODEL, out=tmp_path / "bare.graph.json")
+    summary = placelab.capture(MODEL, out=tmp_path / "known.graph.json", batch=8)
+    assert summary.samples == 8
+    assert 0 < summary.fixed_bytes_accessed < summary.bytes_accessed
+    assert "8; " in to_text(summary)
+    bare, known = (load_graph(tmp_path / f"{name}.graph.json") for name in ("bare", "known"))
+    assert bare.batch_law is not None
+    assert known.batch_law is not None
+    assert (bare.batch_law.samples, bare.batch_law.knows_ops) == (16, False)
+    assert (known.batch_law.samples, known.batch_law.knows_ops) == (8, True)
+    assert with_batch(known, 16).fingerprint == bare.fingerprint
