@@ -7,11 +7,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from envs.expansion.servers import by_server
 from envs.simulation.compiled import subroutine
 from graphs.cluster import FREE, Cluster
-from graphs.components import connected_components
 from graphs.op_graph import Bools, Ints
 
+MESSAGE = 2.0**20  # bytes; ours: of what links are compared by
 PAIR, DEVICE, SERVER = range(3)  # what has a channel of its own: a pair of devices, a sending device, a sending server
 
 
@@ -35,13 +36,11 @@ class Servers:
 
     @classmethod
     def of(cls, cluster: Cluster) -> Servers:
-        """Devices are of one server if a link faster than the slowest of the cluster joins them."""
-        count = len(cluster)
-        apart = ~np.eye(count, dtype=np.bool_)
-        slowest = cluster.bandwidth[apart].min(initial=np.inf)
-        joined = apart & (cluster.bandwidth > slowest * (1 + 1e-9))
-        joined = joined if joined.any() else apart
-        server = connected_components(np.argwhere(joined), count)
+        """Servers are what only the slowest links join."""
+        order, server_of = by_server(cluster, range(len(cluster)), MESSAGE)
+        server = np.empty(len(cluster), np.int64)
+        server[order] = server_of
+        apart = ~np.eye(len(cluster), dtype=np.bool_)
         inside = server[:, None] == server[None, :]
         groups = tuple(tuple(np.flatnonzero(server == number).tolist()) for number in range(int(server.max()) + 1))
         return cls(groups, Links(*_links(cluster, apart & inside), *_links(cluster, apart & ~inside)))
