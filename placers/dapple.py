@@ -10,25 +10,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-import numpy as np
-
 from envs.pass_orders import load_pass_order
 from envs.placer_result import PlacerResult
-from envs.plan import Plan
-from envs.schedule import Schedule
 from graphs.foundation.by_name import Named
 from graphs.foundation.errors import InputError
-from graphs.op_graph import Ints
 from graphs.problem import Problem
+from placers.pipelining.as_plan import as_plan, stage_of_unit
 from placers.pipelining.device_policies import Moves
-from placers.pipelining.layers import Layers
+from placers.pipelining.layers import BOUND, Layers
 from placers.pipelining.pipeline import Chain, Pipeline
 from placers.pipelining.planner import Equations, planned
 from placers.pipelining.released import Released, machines_of
 from placers.pipelining.servers import Servers
 
 BY_REQUEST = True  # it goes by what a paper knows, for batches that the user divides
-BOUND = "the graph binds ops to devices, so each is on one, and the whole batch is run at once"
 
 
 @dataclass(frozen=True)
@@ -74,32 +69,17 @@ class Dapple(Named):
             chain = Chain.of(layers, float(problem.cluster.memory_bytes.min()))
             by = Equations(fixed, self.parts, self.stages, self.recompute, self.form == "corrected")
             pipeline, _ = planned(chain, servers.links, Moves.of(tuple(servers.sizes.tolist())), by)
-        stage_of_unit = _stages(pipeline)[layers.of_unit]
+        stage = stage_of_unit(layers, pipeline.stages)
         if problem.allowed is not None:
-            return PlacerResult.of_units(problem, stage_of_unit, self.name, seed, notes=(BOUND,))
-        plan = _plan(stage_of_unit[problem.graph.units], servers, pipeline, self)
+            return PlacerResult.of_units(problem, stage, self.name, seed, notes=(BOUND,))
+        plan = as_plan(
+            problem, stage, pipeline.stages, servers.devices, micro_batches=pipeline.micro_batches, order=self.order,
+            recompute=self.recompute and problem.graph.is_training,
+        )  # fmt: skip
         return PlacerResult(plan, self.name, seed, notes=(_said(pipeline, self.form),))
 
 
 build = Dapple
-
-
-def _stages(pipeline: Pipeline) -> Ints:
-    """(layers,) the stage of each."""
-    return np.repeat(np.arange(len(pipeline.stages)), [stage.end - stage.first for stage in pipeline.stages])
-
-
-def _plan(stage_of_op: Ints, servers: Servers, pipeline: Pipeline, knobs: Dapple) -> Plan:
-    """The pipeline on devices of the cluster."""
-    left, devices = [list(several) for several in servers.devices], list[tuple[int, ...]]()
-    for stage in pipeline.stages:
-        taken = [[free.pop(0) for _ in range(count)] for free, count in zip(left, stage.counts, strict=True)]
-        devices.append(tuple(device for several in taken for device in several))
-    schedule = Schedule(
-        micro_batches=pipeline.micro_batches, stages=tuple(stage_of_op.tolist()), order=knobs.order,
-        recompute=tuple(range(len(devices))) if knobs.recompute else (),
-    )  # fmt: skip
-    return Plan(tuple(devices[stage] for stage in stage_of_op.tolist()), schedule=schedule)
 
 
 def _said(pipeline: Pipeline, form: str) -> str:

@@ -12,6 +12,8 @@ from envs.held_memory import HeldMemory
 from graphs.op_graph import Bools, Floats, Ints, Phase
 from graphs.problem import Problem
 
+BOUND = "the graph binds ops to devices, so each is on one, and the whole batch is run at once"
+
 
 @dataclass(frozen=True, eq=False)
 class Layers:

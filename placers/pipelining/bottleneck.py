@@ -1,0 +1,87 @@
+"""Bottleneck: Black GPipe's partition of a chain of layers into stages with replicas, within a limit of memory.
+
+PipeDream's dynamic program without the exchange of gradients, which GPipe does once per step: a stage takes the time of
+its layers over the number of its replicas, or twice that of the transfer into it. A stage must need strictly less
+memory than the limit, replicas or not. All machines are used.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from graphs.foundation.errors import InputError
+from graphs.op_graph import Floats
+from placers.pipelining.pipeline import Stage
+
+
+@dataclass(frozen=True)
+class Partition:
+    """Stages in order, and the time of the slowest stage or transfer."""
+
+    stages: tuple[Stage, ...]
+    seconds: float
+    fits: bool = True  # whether every stage needs less than the limit
+
+
+@dataclass(frozen=True, eq=False)
+class LayerChain:
+    """Layers one after the other, for one micro-batch. Raises InputError unless all are of as many layers."""
+
+    seconds: Floats  # (layers,) forward and backward
+    send_seconds: Floats  # (layers,) to send the output of each on, one way
+    held_bytes: Floats  # (layers,) weights and activations
+
+    def __post_init__(self) -> None:
+        lengths = {len(self.seconds), len(self.send_seconds), len(self.held_bytes)}
+        if len(lengths) > 1 or 0 in lengths:
+            raise InputError(f"expected as many seconds, send_seconds and held_bytes as layers, got {sorted(lengths)}")
+
+    def stage_seconds(self, found: Partition) -> list[float]:
+        """What each stage takes: computing on its replicas, or twice the transfer into it if that is longer."""
+        return [
+            max(
+                float(self.seconds[stage.first : stage.end].sum()) / stage.replicas,
+                2 * float(self.send_seconds[stage.first - 1]) if stage.first else 0.0,
+            )
+            for stage in found.stages
+        ]
+
+
+def partition(chain: LayerChain, machines: int, memory_bytes: float) -> Partition:
+    """The pipeline on all machines with the least bottleneck; data parallelism if no pipeline fits.
+
+    Where several are equally good, stages begin as early as they may, the last one first. Raises InputError without a
+    machine.
+    """
+    if machines < 1:
+        raise InputError(f"there are {machines} machines; expected at least 1")
+    layers = len(chain.seconds)
+    seconds, held = (np.concatenate([[0.0], np.cumsum(values)]) for values in (chain.seconds, chain.held_bytes))
+    # best[e, m]: the least bottleneck of the layers before e on m machines; the last stage begins there, with replicas
+    best = np.full((layers + 1, machines + 1), np.inf)
+    begins, replicas = np.zeros(best.shape, np.int64), np.zeros(best.shape, np.int64)
+    counts = np.arange(1, machines + 1)
+    for end in range(1, layers + 1):
+        fits = held[end] - held[:end] < memory_bytes
+        own = (seconds[end] - seconds[:end, None]) / counts  # (begin, replicas)
+        sent = np.concatenate([[0.0], 2 * chain.send_seconds[: end - 1]])
+        slowest = np.where(fits[:, None], np.maximum(own, sent[:, None]), np.inf)
+        for count in range(1, machines + 1):
+            best[end, count], begins[end, count], replicas[end, count] = slowest[0, count - 1], 0, count
+            if end == 1 or count == 1:
+                continue
+            both = np.maximum(slowest[1:, : count - 1], best[1:end, count - 1 : 0 : -1])
+            least = int(both.argmin())
+            if both.flat[least] < best[end, count]:
+                begin, fewer = divmod(least, count - 1)
+                best[end, count], begins[end, count], replicas[end, count] = both.flat[least], begin + 1, fewer + 1
+    if not np.isfinite(best[layers, machines]):
+        return Partition((Stage(0, layers, (machines,)),), float(seconds[-1]) / machines, fits=False)
+    stages, end, left = list[Stage](), layers, machines
+    while end:
+        begin, taken = int(begins[end, left]), int(replicas[end, left])
+        stages.append(Stage(begin, end, (taken,)))
+        end, left = begin, left - taken
+    return Partition(tuple(stages[::-1]), float(best[layers, machines]))
