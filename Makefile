@@ -6,7 +6,7 @@ NEW := xlnet
 UNSEEN := rnnlm:layers=5,steps=14,hidden=2560,batch=256
 
 RIVALS := annealing,genetic,hill_climbing,random,metis,metis:default=true,kahip,heft,peft,m_etf,m_sct,m_topo,$\
-	human_expert,single_device,round_robin,gpipe,pipedream,max_load_dp
+	human_expert,single_device,round_robin,gpipe:micro_batches=1,pipedream,max_load_dp
 
 DATA ?=  # a folder of measured profiles, for studies
 PROFILES = $(if $(strip $(DATA)),--data $(DATA))
@@ -62,6 +62,7 @@ study: setup  ## the released policy and all others, what decides, order, genera
 	$(BIN)/python -m evaluation.studies.starts --out runs/studies/starts $(PROFILES)
 	$(BIN)/python -m evaluation.studies.grain --out runs/studies/grain
 	$(BIN)/python -m evaluation.studies.trainings --out runs/studies/trainings --seeds 3 --workers 2 $(PROFILES)
+	$(BIN)/python -m evaluation.studies.plan_kinds --out runs/studies/plan_kinds
 
 clean:
 	rm -rf .venv runs .mypy_cache .ruff_cache .pytest_cache .hypothesis

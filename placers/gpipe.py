@@ -1,8 +1,13 @@
-"""GPipe's partition (Huang et al. 2019): units in topological order, in as many blocks as devices, of balanced time.
+"""GPipe (Huang et al. 2019): a pipeline of balanced stages, through which the micro-batches of a step go.
 
-It is the classic linear partition of section 2.1, as torchgpipe balances by time. Forward and backward ops of a unit
-share its device, so a block is a stage. Neither memory nor transfers count, as published. On unequal devices, time is
-the mean over them.
+Stages are the classic linear partition of section 2.1, as torchgpipe balances by time: units in the order of the
+forward pass, layer by layer where names show layers, in as many blocks as there are places in the pipeline. Forward
+and backward ops of a unit share its device. Neither memory nor transfers count, as published. On unequal devices, time
+is the mean over them. A step has four micro-batches for each stage: with these, the paper found, devices hardly wait.
+
+Each stage may have several replicas, which divide every micro-batch. They are neighbours in the numbering of devices,
+so that on servers the sum of the gradients stays inside a server, and only what passes between stages crosses: as in
+DAPPLE's plans of eight and eight devices on two servers (Fan et al. 2021, table V).
 """
 
 from __future__ import annotations
@@ -12,24 +17,115 @@ from dataclasses import dataclass
 import numpy as np
 
 from envs.costs.costs import unit_seconds
+from envs.pass_orders import Ranks, load_pass_order
 from envs.placer_result import PlacerResult
+from envs.plan import Plan
+from envs.schedule import WHOLE_BATCH, Schedule
+from graphs.coarsening import summed
 from graphs.foundation.by_name import Named
+from graphs.foundation.errors import InputError
+from graphs.op_graph import Floats, Ints
 from graphs.problem import Problem
+from placers.contract.whole_plans import accelerators, check_divides, most_that_divide, why_placements_only
+from placers.human_expert import unit_layers
 from placers.stages.chain import least_bottleneck
+from placers.stages.pipeline_order import pipeline_positions
+
+PER_STAGE = 4  # micro-batches; section 2.3: bubbles are negligible if there are at least as many
 
 
 @dataclass(frozen=True)
 class GPipe(Named):
-    """Stages one after the other, with the least time of the largest."""
+    """A pipeline of micro-batches through stages of balanced time."""
+
+    micro_batches: int = 0
+    """Micro-batches of a step; 0 for four per stage, or fewer where those do not divide the batch."""
+    replicas: int = 1
+    """How many neighbouring devices divide the micro-batches of a stage."""
+    order: str = "gpipe"
+    """The order of passes (`envs.pass_orders`), such as early_backward_a for 1F1B."""
+    stages_per_device: int = 1
+    """Stages of each device: interleaved or, for orders that take only that, two in the shape of a V."""
+    recompute: bool = False
+    """Whether stages run their forward ops again before the backward pass, instead of keeping what they made."""
+
+    def __post_init__(self) -> None:
+        for knob in ("replicas", "stages_per_device"):
+            if getattr(self, knob) < 1:
+                raise InputError(f"gpipe: {knob} is {getattr(self, knob)}; expected at least 1")
+        load_pass_order(self.order)
 
     def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> PlacerResult:  # noqa: ARG002 - nothing to search
-        """Without any simulation."""
-        order = problem.units.order
-        blocks, nothing = min(len(problem.cluster), len(order)), np.zeros(len(order))
-        seconds = np.repeat(unit_seconds(problem).mean(axis=1)[order, None], blocks, axis=1)
-        stages = least_bottleneck(seconds, nothing, nothing, np.zeros(blocks), may_be_empty=False)
-        assert stages is not None  # nothing is held, so all partitions keep to the limits
-        return PlacerResult.of_units(problem, stages[np.argsort(order)], self.name, seed)
+        """Without any simulation. With one micro-batch and no replicas, the result is an op placement.
+
+        That it is, too, with a note, where only placements make sense. Raises InputError for replicas that do not
+        divide the devices, samples that cannot be divided, and as the order of passes does.
+        """
+        is_placement = self.micro_batches == self.replicas == self.stages_per_device == 1 and not self.recompute
+        reason = "" if is_placement else why_placements_only(problem)
+        if is_placement or reason:
+            notes = [f"gpipe: stages without micro-batches or replicas, since {reason}."] if reason else []
+            seconds = unit_seconds(problem).mean(axis=1)
+            stages = _blocks(seconds, np.argsort(problem.units.order), len(problem.cluster))
+            return PlacerResult.of_units(problem, stages, self.name, seed, notes=notes)
+        return PlacerResult(self._pipeline(problem), self.name, seed)
+
+    def _pipeline(self, problem: Problem) -> Plan:
+        devices, graph = accelerators(problem.cluster), problem.graph
+        if len(devices) % self.replicas:
+            raise InputError(
+                f"gpipe: {len(devices)} devices of {problem.cluster.name!r} cannot be divided among stages of "
+                f"{self.replicas} replicas; choose a number that divides them"
+            )
+        layers = unit_layers(graph)
+        position = pipeline_positions(problem, layers if len(layers) else problem.units.first_op)
+        most, seconds = len(devices) // self.replicas * self.stages_per_device, unit_seconds(problem)[:, devices]
+        stages = _blocks(seconds.mean(axis=1), position, most)[graph.units].tolist()
+        count = max(stages) + 1
+        if count % self.stages_per_device:
+            raise InputError(
+                f"gpipe: {graph.name!r} can be cut into {count} stages, and not into {self.stages_per_device} for each "
+                "device; choose fewer stages_per_device"
+            )
+        places = count // self.stages_per_device
+        wanted = PER_STAGE * places if count > 1 else 1
+        micro_batches = self.micro_batches or most_that_divide(graph, wanted, self.replicas)
+        check_divides(graph, "gpipe", micro_batches, self.replicas)
+        place_of = {stage: place for place, some in enumerate(self._ranks(count, micro_batches)) for stage in some}
+        several = [devices[place * self.replicas : (place + 1) * self.replicas] for place in range(places)]
+        recompute = tuple(range(count)) if self.recompute else ()
+        schedule = Schedule(micro_batches, tuple(stages), self.order, recompute)
+        if count == micro_batches == 1 and not recompute:
+            schedule = WHOLE_BATCH  # there is nothing to put in order
+        return Plan(tuple(several[place_of[stage]] for stage in stages), schedule=schedule)
+
+    def _ranks(self, stages: int, micro_batches: int) -> Ranks:
+        """The stages of each place in the pipeline, as the order of passes takes them."""
+        order, places = load_pass_order(self.order), stages // self.stages_per_device
+        interleaved = tuple(tuple(range(place, stages, places)) for place in range(places))
+        try:
+            order.passes(interleaved, micro_batches)
+        except InputError:
+            if self.stages_per_device == 1:
+                raise
+            folded = tuple((place, stages - 1 - place) for place in range(places))
+            order.passes(folded, micro_batches)
+            return folded
+        return interleaved
 
 
 build = GPipe
+
+
+def _blocks(seconds: Floats, position: Ints, most: int) -> Ints:
+    """(units,) the block of each unit, of consecutive positions, (units,), with the least seconds of the largest.
+
+    `seconds` are those of each unit, (units,). There are `most` blocks, or as many as positions if those are fewer.
+    """
+    count = int(position.max()) + 1
+    blocks, nothing = min(most, count), np.zeros(count)
+    total = summed(position, seconds, count)
+    each = np.repeat(total[:, None], blocks, axis=1)
+    found = least_bottleneck(each, nothing, nothing, np.zeros(blocks), may_be_empty=False)
+    assert found is not None  # nothing is held, so all partitions keep to the limits
+    return found[position]

@@ -1,7 +1,7 @@
 """The cheap placers that studies compare with: without training or search, in seconds on any graph."""
 
 CHEAP = (
-    "heft", "human_expert", "metis", "metis:default=true", "kahip", "peft", "m_etf", "m_sct", "m_topo", "gpipe",
-    "pipedream", "single_device", "round_robin",
+    "heft", "human_expert", "metis", "metis:default=true", "kahip", "peft", "m_etf", "m_sct", "m_topo",
+    "gpipe:micro_batches=1", "pipedream", "single_device", "round_robin",
 )  # fmt: skip
 FEW_CHEAP = ("heft", "human_expert", "metis")  # where the best of few has to do

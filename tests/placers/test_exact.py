@@ -74,7 +74,12 @@ def test_constraint_programming_meets_brute_force_and_no_placer_beats_it(problem
     free = Exact(work=0.1).solve(problem, budget=50)
     assert free.bound_seconds <= min(best, free.step_seconds) * (1 + 1e-9) or not free.fits
     for name in (*classical_placers(), "kahip", "max_load_dp"):
-        plan = by_name.build("placers", name).place(problem, budget=50).plan
+        try:
+            plan = by_name.build("placers", name).place(problem, budget=50).plan
+        except InputError:  # of data_parallel, where ops are bound to devices
+            continue
+        if not plan.is_placement:
+            continue
         assert not (timeline := simulate(problem, plan)).fits or timeline.step_seconds >= free.bound_seconds * (
             1 - 1e-9
         )

@@ -26,9 +26,9 @@ from placers.contract.placer import Placer, as_result
 from placers.search.starts import own_simulations
 
 CANDIDATES = (
-    "heft", "peft", "m_etf", "m_sct", "m_topo", "human_expert", "single_device", "round_robin", "gpipe", "pipedream",
-    "max_load_dp:ideals=0", "max_load_dp:ideals=1000", "metis", "metis:seeds=24", "metis:seeds=8",
-    "metis:default=true", "kahip", "kahip:seeds=4", "kahip:seeds=1",
+    "heft", "peft", "m_etf", "m_sct", "m_topo", "human_expert", "single_device", "round_robin",
+    "gpipe:micro_batches=1", "pipedream", "max_load_dp:ideals=0", "max_load_dp:ideals=1000", "metis", "metis:seeds=24",
+    "metis:seeds=8", "metis:default=true", "kahip", "kahip:seeds=4", "kahip:seeds=1",
 )  # fmt: skip
 LOADS = "max-load"  # problems of that objective; those of all other kinds are of step times
 PROFILES = "profiles"

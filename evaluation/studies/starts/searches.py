@@ -23,7 +23,7 @@ from placers.search.starts import Asked, Starts, own_simulations, starts, starts
 
 ALL = (  # the starts of earlier versions: every search had them all, in this order
     "heft", "human_expert", "single_device", "max_load_dp:ideals=0", "peft", "m_etf", "m_sct", "pipedream", "metis",
-    "gpipe", "m_topo", "round_robin",
+    "gpipe:micro_batches=1", "m_topo", "round_robin",
 )  # fmt: skip
 BUDGETS = (100, 1000)
 

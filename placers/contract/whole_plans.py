@@ -1,0 +1,52 @@
+"""Whole plans: what placers have in common that decide more than a device for each op."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from envs.objectives import is_pipelined
+from graphs.cluster import Cluster
+from graphs.foundation.errors import InputError
+from graphs.op_graph import OpGraph
+from graphs.problem import Problem
+
+
+def why_placements_only(problem: Problem) -> str:
+    """The reason why only op placements make sense for a problem; empty if there is none."""
+    if is_pipelined(problem):
+        return f"the objective {problem.objective!r} is about samples that follow one another anyway"
+    if problem.allowed is not None:
+        bound = next(op for op, names in enumerate(problem.graph.devices) if names)
+        names = ", ".join(problem.graph.devices[bound])
+        return f"op {problem.graph.names[bound]!r} may only run on {names}"
+    return ""
+
+
+def accelerators(cluster: Cluster) -> tuple[int, ...]:
+    """The devices that are no CPUs, or all if there are only CPUs: a CPU would hold up all others."""
+    return tuple(np.flatnonzero(cluster.is_cpu if cluster.is_cpu.all() else ~cluster.is_cpu).tolist())
+
+
+def most_that_divide(graph: OpGraph, most: int, others: int = 1) -> int:
+    """At most so many equal parts, each of `others` parts, that a step's samples can be divided into; at least 1.
+
+    That is `most` where it is not known how many samples a step has.
+    """
+    samples = _samples(graph)
+    if not samples:
+        return most
+    return next((parts for parts in range(most, 1, -1) if samples % (parts * others) == 0), 1)
+
+
+def check_divides(graph: OpGraph, placer: str, micro_batches: int, replicas: int) -> None:
+    """Raise InputError if it is known that a step's samples cannot be divided so."""
+    if (samples := _samples(graph)) and samples % (micro_batches * replicas):
+        raise InputError(
+            f"{placer}: a step of {graph.name!r} has {samples} samples, which cannot be divided into {micro_batches} "
+            f"micro-batches on {replicas} replicas; choose numbers whose product divides {samples}"
+        )
+
+
+def _samples(graph: OpGraph) -> int:
+    """Of a step, or 0."""
+    return 0 if graph.batch_law is None else graph.batch_law.samples

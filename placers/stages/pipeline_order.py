@@ -1,0 +1,33 @@
+"""Pipelines: an order of the units of a graph whose blocks can be stages, none of which waits for a later one."""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+
+from graphs.op_graph import Ints, Phase
+from graphs.order import ready_first
+from graphs.pairs import distinct_pairs
+from graphs.problem import Problem
+
+
+def pipeline_positions(problem: Problem, rank: Ints) -> Ints:
+    """(units,) where each unit stands in an order whose consecutive blocks can be the stages of a pipeline.
+
+    Forward edges lead to later units, edges between backward ops to earlier ones. Units on a cycle of such edges, as op
+    groups may be, stand at one place. Of the units that may come next, the one of least rank, (units,), does.
+    """
+    graph = problem.graph
+    phase, between = graph.phase[graph.edges], graph.units[graph.edges]
+    forward, backward = ((phase == each).all(axis=1) for each in (Phase.FORWARD, Phase.BACKWARD))
+    edges = np.concatenate([between[forward], between[backward, ::-1]])
+    units = graph.num_units
+    adjacency = coo_array((np.ones(len(edges)), (edges[:, 0], edges[:, 1])), shape=(units, units))
+    count, label = connected_components(adjacency, connection="strong")
+    first = np.full(count, np.iinfo(np.int64).max)
+    np.minimum.at(first, label, rank)
+    pairs = distinct_pairs(label[edges].astype(np.int64))[0]
+    order = ready_first(pairs[pairs[:, 0] != pairs[:, 1]], first)
+    positions: Ints = np.argsort(order)[label]
+    return positions

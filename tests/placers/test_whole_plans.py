@@ -1,0 +1,195 @@
+"""Placers of whole plans: data parallelism and pipelines of micro-batches."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from envs.objectives import evaluate_objective
+from envs.schedule import WHOLE_BATCH
+from envs.simulation.simulator import simulate
+from graphs.batch_law import BatchLaw
+from graphs.foundation import by_name
+from graphs.foundation.errors import InputError
+from graphs.grouping import tie_ops
+from graphs.load import load_cluster, load_graph
+from graphs.op_graph import OpGraph, Phase
+from graphs.problem import Problem
+from placers.data_parallel import DataParallel
+from placers.gpipe import GPipe
+from placers.stages.pipeline_order import pipeline_positions
+from tests.contracts.test_placers import training_graph, unequal_cluster
+from tests.envs.expansion.pipelines import Pipeline, servers
+from tests.oracle.toys import random_graph, toy_cluster, toy_graph
+
+
+def never_backwards(graph: OpGraph, stages: tuple[int, ...]) -> bool:
+    """Whether forward edges lead to later stages only, and edges between backward ops to earlier ones."""
+    stage, phase = np.array(stages), graph.phase[graph.edges]
+    change = stage[graph.edges[:, 1]] - stage[graph.edges[:, 0]]
+    forward, backward = ((phase == each).all(axis=1) for each in (Phase.FORWARD, Phase.BACKWARD))
+    return bool((change[forward] >= 0).all() and (change[backward] <= 0).all())
+
+
+# ---- data parallelism ------------------------------------------------------------------------------------------------
+
+
+def test_data_parallelism_has_every_op_on_every_device() -> None:
+    problem = Problem(training_graph(), toy_cluster(3))
+    assert DataParallel().place(problem, budget=0).plan.devices == ((0, 1, 2),) * 36
+    assert DataParallel(devices=2).place(problem, budget=0).plan.devices == ((0, 1),) * 36
+    assert DataParallel(devices=1).place(problem, budget=0).plan.is_placement
+
+
+def test_data_parallelism_leaves_out_a_cpu_that_all_others_would_wait_for() -> None:
+    problem = Problem(training_graph(), unequal_cluster())
+    assert DataParallel().place(problem, budget=0).plan.devices[0] == (1, 2)
+
+
+def test_data_parallelism_refuses_what_it_cannot_do() -> None:
+    with pytest.raises(InputError, match="asked for 4 devices, cluster 'toy3' has 3"):
+        DataParallel(devices=4).place(Problem(training_graph(), toy_cluster(3)))
+    with pytest.raises(InputError, match="unknown all_reduce 'tree'"):
+        DataParallel(all_reduce="tree")
+    with pytest.raises(InputError, match="a bucket of gradients has 0"):
+        DataParallel(bucket_bytes=0.0)
+    bound = replace(random_graph(3, seed=0), devices=(("gpu:0",), (), ()))
+    with pytest.raises(InputError, match="'op0' may only run on gpu:0; use another placer"):
+        DataParallel().place(Problem(bound, toy_cluster(2)))
+
+
+def test_without_weights_as_many_devices_are_as_many_times_as_fast() -> None:
+    chain = Pipeline(stages=3, forward=4.0, backward=8.0, is_training=False)
+    problem = chain.problem(servers(4))
+    assert simulate(problem, DataParallel().place(problem).plan).step_seconds == pytest.approx(3.0)
+
+
+def test_gradients_are_accumulated_over_as_many_micro_batches_as_memory_asks_for() -> None:
+    chain = Pipeline(stages=4, activation=64.0, weights=1.0)  # 256 bytes are kept for the backward pass
+    for memory, expected in ((500.0, 1), (150.0, 1), (80.0, 2), (50.0, 4)):
+        problem = chain.problem(servers(2, memory=memory))
+        result = DataParallel().place(problem, budget=9)
+        assert simulate(problem, result.plan).fits
+        assert result.plan.schedule.micro_batches == expected
+        assert DataParallel(micro_batches=8).place(problem).plan.schedule.micro_batches == 8
+
+
+def test_weights_that_fit_on_no_device_are_not_divided() -> None:
+    problem = Pipeline(stages=2, weights=99.0).problem(servers(2, memory=50.0))
+    result = DataParallel().place(problem, budget=9)
+    assert result.plan.schedule == WHOLE_BATCH
+    assert not simulate(problem, result.plan).fits
+
+
+def test_samples_are_divided_evenly() -> None:
+    graph = replace(Pipeline(stages=3).graph(), batch_law=BatchLaw(samples=6))
+    problem = Problem(graph, servers(4))
+    result = DataParallel().place(problem)
+    assert result.plan.devices[0] == (0, 1, 2)
+    assert result.notes == ("data_parallel: 3 of 4 devices, the most that a step's samples divide among.",)
+    assert GPipe().place(problem).plan.schedule.micro_batches == 6
+    assert GPipe(replicas=2).place(problem).plan.schedule.micro_batches == 3
+    for placer in (DataParallel(devices=4), DataParallel(micro_batches=4), GPipe(micro_batches=4), GPipe(replicas=4)):
+        with pytest.raises(InputError, match="has 6 samples, which cannot be divided into"):
+            placer.place(problem)
+
+
+# ---- pipelines -------------------------------------------------------------------------------------------------------
+
+
+def test_gpipe_puts_four_micro_batches_per_stage_through_balanced_stages() -> None:
+    chain = Pipeline(stages=4, micro_batches=8, forward=1.0, backward=2.0)
+    problem = chain.problem(servers(2))
+    plan = GPipe().place(problem).plan
+    assert plan.schedule.micro_batches == 8
+    assert plan.schedule.order == "gpipe"
+    assert plan.placement.tolist() == list(plan.schedule.stages)
+    assert [plan.schedule.stages[op] for op in range(4)] == [0, 0, 1, 1]
+    assert simulate(problem, plan).step_seconds == pytest.approx((8 + 2 - 1) * 2 * (1 + 2))
+
+
+def test_one_micro_batch_without_replicas_is_an_op_placement() -> None:
+    problem = Problem(training_graph(), toy_cluster(3))
+    assert GPipe(micro_batches=1).place(problem).plan.is_placement
+    assert not GPipe(micro_batches=1, recompute=True).place(problem).plan.is_placement
+
+
+def test_replicas_of_a_stage_are_neighbours() -> None:
+    problem = Pipeline(stages=4).problem(servers(4))
+    plan = GPipe(replicas=2, micro_batches=4).place(problem).plan
+    assert [plan.devices[op] for op in range(4)] == [(0, 1), (0, 1), (2, 3), (2, 3)]
+    with pytest.raises(InputError, match="4 devices of 'servers4' cannot be divided among stages of 3 replicas"):
+        GPipe(replicas=3).place(problem)
+
+
+def test_one_stage_of_replicas_is_data_parallelism() -> None:
+    problem = Pipeline(stages=3, weights=8.0).problem(servers(4, bandwidth=4.0))
+    assert GPipe(replicas=4).place(problem).plan == DataParallel().place(problem).plan
+
+
+def test_a_problem_of_placements_gets_one_with_a_note() -> None:
+    problem = Problem(random_graph(12, seed=1), toy_cluster(2), objective="max-load")
+    result = GPipe().place(problem)
+    assert result.plan.is_placement
+    assert result.notes == (
+        "gpipe: stages without micro-batches or replicas, since the objective 'max-load' is about samples that follow "
+        "one another anyway.",
+    )
+    assert evaluate_objective(problem, result.plan)
+    assert GPipe(micro_batches=1).place(problem).notes == ()
+    assert not GPipe().place(replace(problem, objective="latency")).plan.is_placement
+
+
+def test_devices_may_have_several_stages() -> None:
+    problem = Pipeline(stages=8).problem(servers(4))
+    plan = GPipe(stages_per_device=2, micro_batches=4).place(problem).plan
+    assert [(plan.schedule.stages[op], plan.devices[op]) for op in range(8)] == [(i, (i % 4,)) for i in range(8)]
+    folded = GPipe(stages_per_device=2, order="zb_v").place(problem).plan
+    assert [folded.devices[op] for op in range(8)] == [(0,), (1,), (2,), (3,), (3,), (2,), (1,), (0,)]
+    assert folded.schedule.micro_batches == 16
+    with pytest.raises(InputError, match="can be cut into 8 stages, and not into 3 for each device"):
+        GPipe(stages_per_device=3).place(problem)
+
+
+def test_there_are_no_more_stages_than_units() -> None:
+    problem = Problem(toy_graph([1, 1], [(0, 1)]), toy_cluster(5))
+    assert set(GPipe().place(problem).plan.schedule.stages) == {0, 1}
+
+
+@given(st.integers(0, 10**6), st.integers(1, 12))
+def test_blocks_of_the_order_never_run_backwards(seed: int, groups: int) -> None:
+    graph = training_graph() if seed % 2 else random_graph(30, seed=seed)
+    drawn = np.random.default_rng(seed).integers(-1, groups, len(graph))  # ops that are tied, at random
+    tied = replace(graph, group=drawn)
+    position = pipeline_positions(Problem(tied, toy_cluster(2)), np.arange(tied.num_units))
+    assert never_backwards(tied, tuple(position[tied.units].tolist()))
+    assert np.array_equal(np.unique(position), np.arange(position.max() + 1))
+
+
+@pytest.mark.parametrize("groups", [None, 20])
+@pytest.mark.parametrize("model", ["transformer:layers=1", "nmt:layers=2,steps=3"])
+def test_stages_of_captured_models_never_run_backwards(model: str, groups: int | None) -> None:
+    graph = load_graph(model) if groups is None else tie_ops(load_graph(model), groups)
+    plan = GPipe().place(Problem(graph, load_cluster("p100:devices=4"))).plan
+    assert set(plan.schedule.stages) == {0, 1, 2, 3}
+    assert never_backwards(graph, plan.schedule.stages)
+
+
+def test_layers_of_a_recurrent_net_stay_together() -> None:
+    graph = load_graph("nmt:layers=2,steps=3")
+    stages = np.array(GPipe().place(Problem(graph, load_cluster("p100:devices=2"))).plan.schedule.stages)
+    forward = graph.phase[graph.weight_uses[:, 0]] == Phase.FORWARD
+    used = np.unique(np.stack([stages[graph.weight_uses[:, 0]], graph.weight_uses[:, 1]], 1)[forward], axis=0)
+    assert (np.bincount(used[:, 1]) > 1).mean() < 1 / 3, "one layer is cut, and no other"
+
+
+@pytest.mark.parametrize("spec", ["gpipe:micro_batches=8,order=early_backward_a", "data_parallel:devices=2"])
+def test_knobs_are_part_of_the_name(spec: str) -> None:
+    assert by_name.build("placers", spec).name == spec
+
+
+def test_an_unknown_order_of_passes_is_refused_at_once() -> None:
+    with pytest.raises(InputError, match="no_such_order"):
+        GPipe(order="no_such_order")
