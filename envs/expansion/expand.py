@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from envs.expansion.copies import connect_copies
 from envs.expansion.draft import Draft
 from envs.expansion.expanded import Expansion
@@ -13,9 +15,10 @@ from envs.plan import Plan
 from graphs.problem import Problem
 
 
-def expand(problem: Problem, plan: Plan) -> Expansion:
+def expand(problem: Problem, plan: Plan, part_of: Callable[[Problem, float], Problem] = shared) -> Expansion:
     """Write out what a plan means. An op placement gives the problem's own graph, op by op.
 
+    `part_of` says what a share of the batch costs, if that is not what follows from the graph and its cost model.
     Raises InputError if the plan is not one for this problem.
     """
     plan.check(problem)
@@ -24,4 +27,4 @@ def expand(problem: Problem, plan: Plan) -> Expansion:
     connect_copies(draft)
     sum_gradients(draft)
     order_passes(draft)
-    return draft.build(shared)
+    return draft.build(part_of)

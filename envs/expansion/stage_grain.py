@@ -1,0 +1,222 @@
+"""Stage grain: a plan's stages as one op for each phase, for planners that judge thousands of candidates.
+
+Of each stage there are at most these ops, with the seconds of all ops that they stand for, launches included:
+
+    forward     its output is what the stage keeps for its backward pass
+    backward    the part of its backward pass that earlier stages wait for
+    gradient    the rest, for the gradients of its weights
+    sum         a free op whose output is all of these gradients
+    update      the updates of its weights
+    refresh     where further users of updated weights receive their new values
+
+Of the gradients inside a backward pass the two largest that follow each other take memory, and no others: those take
+the place of what they are made from.
+What passes from an op to another stage is a parcel: a free op whose output is all that the same ops there read. So
+every output is sent to a stage once, and kept there as long as somebody reads it. The problem and the plan at this
+grain are expanded as any other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from envs.costs.costs import Costs
+from envs.expansion.expand import expand
+from envs.expansion.expanded import Expansion
+from envs.expansion.layout import Layout
+from envs.expansion.shares import shared
+from envs.plan import Plan
+from graphs.op_graph import Bools, Floats, Ints, OpGraph, Phase
+from graphs.pairs import distinct_pairs
+from graphs.problem import Problem
+
+FORWARD, BACKWARD, GRADIENT, SUM, UPDATE, REFRESH = range(6)
+PARTS = ("forward", "backward", "gradient", "sum", "update", "refresh")
+PHASES = (Phase.FORWARD, Phase.BACKWARD, Phase.BACKWARD, Phase.BACKWARD, Phase.UPDATE, Phase.REFRESH)
+KINDS = (
+    "stage.forward", "stage.backward", "stage.grad_weight", "sum.grad_weight", "stage.update", "stage.refresh",
+)  # fmt: skip
+
+
+def expand_stages(problem: Problem, plan: Plan) -> Expansion:
+    """The expansion of a plan at the grain of stages. Raises InputError if the plan is not one for the problem."""
+    plan.check(problem)
+    stages = StageGrain(problem, plan)
+    return expand(stages.coarse, stages.coarse_plan, stages.shared)
+
+
+@dataclass(frozen=True, eq=False)
+class StageGrain:
+    """A problem and a plan, which has been checked, at the grain of stages."""
+
+    problem: Problem
+    plan: Plan
+
+    @cached_property
+    def coarse_plan(self) -> Plan:
+        """The plan of the coarse problem."""
+        stages = self._stage.tolist()
+        devices = self._layout.stage_devices
+        schedule = replace(self.plan.schedule, stages=tuple(stages))
+        order = self.plan.order if isinstance(self.plan.order, str) else ""
+        return Plan(tuple(devices[stage] for stage in stages), order, schedule)
+
+    @cached_property
+    def coarse(self) -> Problem:
+        """The problem of the stage ops and, after those, the parcels."""
+        keys, parcels = self._keys, self._parcels
+        stage, part = np.divmod(keys, len(PARTS))
+        names = [f"{PARTS[each]}.{number}" for number, each in zip(stage.tolist(), part.tolist(), strict=True)]
+        names += [f"{names[source]} to {to}, number {i}" for i, (source, to) in enumerate(parcels.tolist())]
+        source = np.concatenate([np.arange(len(keys)), parcels[:, 0]])
+        kinds = [KINDS[each] for each in part[source].tolist()]
+        edges, control = self._edges
+        weights, uses = self._weights
+        nothing = np.zeros(len(source))
+        graph = OpGraph(
+            self.problem.graph.name, tuple(names), tuple(kinds), nothing, nothing,
+            nothing, edges, control, weights, uses, np.array(PHASES)[part[source]],
+        )  # fmt: skip
+        return self.shared(replace(self.problem, graph=graph, op_seconds=None), 1.0)
+
+    def shared(self, coarse: Problem, share: float) -> Problem:
+        """The coarse problem of a share of the batch."""
+        given = shared(self.problem, share)
+        launch, ops = given.cluster.launch_seconds, len(coarse.graph)
+        assert given.op_seconds is not None
+        busy = Costs(given.op_seconds).busy_seconds(given.cluster)
+        seconds = np.zeros((ops, len(launch)))
+        for device, column in enumerate(busy.T):
+            seconds[:, device] = np.bincount(self._op, column, minlength=ops)
+        seconds = np.where(seconds > 0, np.maximum(seconds - launch, 0.0), 0.0)  # the last is held after the stage op
+        (op, output), occupied = self._kept.T, given.graph.occupied_bytes
+        kept = np.bincount(op, occupied[output], minlength=len(self._keys))
+        kept[self._keys % len(PARTS) == BACKWARD] = 0.0
+        op, read, made = self._passed_on.T
+        np.maximum.at(kept, op, occupied[read] + occupied[made])
+        sent = np.bincount(
+            self._packed[:, 0], given.graph.moved_bytes[self._packed[:, 1]], minlength=len(self._parcels)
+        )
+        return replace(
+            coarse, graph=replace(coarse.graph, output_bytes=np.concatenate([kept, sent])), op_seconds=seconds
+        )
+
+    # ---- of which op of a stage each op is a part --------------------------------------------------------------------
+
+    @cached_property
+    def _layout(self) -> Layout:
+        return Layout(self.problem, self.plan)
+
+    @cached_property
+    def _key(self) -> Ints:
+        """(ops,) stage and part of each op, as one number."""
+        phase = np.array([FORWARD, BACKWARD, UPDATE, REFRESH])[self.problem.graph.phase]
+        part = np.where(self._layout.is_weight_gradient, GRADIENT, phase)
+        return self._layout.stage * len(PARTS) + part
+
+    @cached_property
+    def _keys(self) -> Ints:
+        """(stage ops,) stage and part of each, in ascending order."""
+        keys = np.unique(self._key)
+        return np.unique(np.concatenate([keys, keys[keys % len(PARTS) == GRADIENT] + SUM - GRADIENT]))
+
+    @cached_property
+    def _op(self) -> Ints:
+        """(ops,) the stage op that stands for each op."""
+        return np.searchsorted(self._keys, self._key)
+
+    @cached_property
+    def _stage(self) -> Ints:
+        """(stage ops + parcels,) the stage of each."""
+        stage = self._keys // len(PARTS)
+        return np.concatenate([stage, stage[self._parcels[:, 0]]])
+
+    # ---- what passes between them ------------------------------------------------------------------------------------
+
+    @cached_property
+    def _ends(self) -> tuple[Ints, Ints]:
+        """(edges,) the stage ops that each edge of the graph leads from and to; within a stage nothing reads sums."""
+        producer, consumer = self._op[self.problem.graph.edges].T
+        is_sum = (self._keys[producer] % len(PARTS) == GRADIENT) & (producer != consumer)
+        return producer + is_sum, consumer
+
+    @cached_property
+    def _reads(self) -> tuple[Ints, Ints]:
+        """(reads, 3) of each output that another op reads: stage op, output, reader; at its stage, and at others."""
+        producer, consumer = self._ends
+        stage = self._keys // len(PARTS)
+        reads = np.column_stack([producer, self.problem.graph.edge_output, consumer])
+        reads = reads[~self.problem.graph.control & (producer != consumer)]
+        here = stage[reads[:, 0]] == stage[reads[:, 2]]
+        return reads[here], reads[~here]
+
+    @cached_property
+    def _kept(self) -> Ints:
+        """(kept, 2) stage op, and an output that others of its stage read."""
+        return distinct_pairs(self._reads[0][:, :2])[0]
+
+    @cached_property
+    def _passed_on(self) -> Ints:
+        """(edges, 3) of those inside a backward pass: stage op, output that is read, op that reads it."""
+        producer, consumer = self._ends
+        inside = ~self.problem.graph.control & (producer == consumer) & (self._keys[producer] % len(PARTS) == BACKWARD)
+        columns = producer, self.problem.graph.edge_output, self.problem.graph.edges[:, 1]
+        return np.asarray(np.column_stack(columns)[inside])
+
+    @cached_property
+    def _sent(self) -> Ints:
+        """(reads, 4) of what is sent to another stage: stage op that made it, output, number of the parcel, reader."""
+        source, output, reader = self._reads[1].T
+        made_by = np.zeros(len(self.problem.graph.moved_bytes), np.int64)
+        made_by[output] = source
+        output, reader = distinct_pairs(np.column_stack([output, reader]))[0].T
+        stage, part = np.divmod(self._keys[reader], len(PARTS))
+        which = distinct_pairs(np.column_stack([output, stage]))[1]
+        readers = np.bincount(which, 1 << part).astype(np.int64)[which] if len(which) else which
+        alike = (made_by[output] * (stage.max(initial=0) + 1) + stage) * (1 << len(PARTS)) + readers
+        return np.column_stack([made_by[output], output, np.unique(alike, return_inverse=True)[1], reader])
+
+    @cached_property
+    def _parcels(self) -> Ints:
+        """(parcels, 2) the stage op that makes each, and the stage where it is read."""
+        source, _, _, reader = self._sent[np.unique(self._sent[:, 2], return_index=True)[1]].T
+        return np.column_stack([source, self._keys[reader] // len(PARTS)])
+
+    @cached_property
+    def _packed(self) -> Ints:
+        """(packed, 2) parcel, and an output in it."""
+        return distinct_pairs(self._sent[:, [2, 1]])[0]
+
+    @cached_property
+    def _edges(self) -> tuple[Ints, Bools]:
+        """(edges, 2) between stage ops and parcels, and which of them only order these."""
+        count = len(self._keys)
+        data = [self._reads[0][:, [0, 2]], self._sent[:, [2, 3]] + np.array([count, 0])]
+        producer, consumer = self._ends
+        orders = (producer != consumer) & self.problem.graph.control
+        sums = np.flatnonzero(self._keys % len(PARTS) == SUM)
+        control = [
+            np.column_stack([producer, consumer])[orders],
+            self._sent[:, [0, 2]] + np.array([0, count]),
+            np.column_stack([sums - 1, sums]),
+        ]
+        found, which = distinct_pairs(np.concatenate([*data, *control]))
+        carries = np.bincount(which[: sum(map(len, data))], minlength=len(found)) > 0
+        return found, ~carries
+
+    @cached_property
+    def _weights(self) -> tuple[Floats, Ints]:
+        """(weights,) bytes of those that the same stages use, together, and (uses, 2) stage op, weight.
+
+        They are as large as what is set aside for them says, so that sparse gradients need no weights of their own.
+        """
+        graph, stage = self.problem.graph, self._layout.stage
+        ops, weights = graph.weight_uses.T
+        users = np.zeros((len(graph.weights), int(stage.max()) + 1), np.bool_)
+        users[weights, stage[ops]] = True
+        together = np.unique(users, axis=0, return_inverse=True)[1].reshape(-1)
+        size = np.bincount(together, self.problem.weight_state_bytes) / self.problem.bytes_per_weight_byte
+        return size, distinct_pairs(np.column_stack([self._op[ops], together[weights]]))[0]
