@@ -14,6 +14,7 @@ from envs.simulation.simulator import simulate
 from graphs.op_graph import Phase
 from graphs.problem import Problem
 from tests.envs.expansion.pipelines import Pipeline, interleaved, servers, v_shaped
+from tests.oracle import oracle, simpy_oracle
 
 SHAPES: dict[str, Callable[[int], Ranks]] = {
     **dict.fromkeys(("gpipe", "early_backward_a", "early_backward_b", "early_backward_b:in_flight=2", "zb_h1"),
@@ -91,3 +92,18 @@ def test_each_device_runs_its_passes_one_after_the_other(case: Case) -> None:
                 until = max((until, *(finish for _, finish in times)))
     assert not spans  # every op that runs for each micro-batch belongs to a pass
     assert ran > 0
+
+
+@settings(max_examples=60)
+@given(cases())
+def test_both_oracles_agree_with_the_engine(case: Case) -> None:
+    timeline = simulate(case.problem, case.plan)
+    expansion = timeline.expansion
+    assert expansion is not None
+    problem = expansion.problem
+    assert problem.op_seconds is not None
+    given = problem, problem.op_seconds.tolist(), expansion.placement.tolist(), expansion.order
+    expected, other = oracle.simulate(*given), simpy_oracle.simulate(*given)
+    assert timeline.start.tolist() == expected.start == other.start
+    assert timeline.finish.tolist() == expected.finish == other.finish
+    assert timeline.peak_bytes.tolist() == expected.peak_bytes

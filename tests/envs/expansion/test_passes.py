@@ -182,6 +182,20 @@ def test_an_order_of_a_user_is_run(tmp_path: Path) -> None:
     assert drawn(run(Pipeline(2, 2), order)) == ["F0 F1             B0 B1", "      F1 B1 F0 B0"]
 
 
+def test_a_pass_may_wait_for_another_device_in_its_midst() -> None:
+    """A backward op of the second stage reads one of the first: as a whole, each pass would wait for the other."""
+    stage = (0, 1, 1, 0, 1)
+    graph = OpGraph(
+        "there and back", ("f0", "f1", "b1", "b0", "x"), ("toy",) * 5, np.full(5, 2.0), np.zeros(5), np.ones(5),
+        np.array([(0, 1), (1, 2), (2, 3), (3, 4)]), phase=np.array([0, 0, 1, 1, 1]),
+    )  # fmt: skip
+    plan = Plan(tuple((each,) for each in stage), schedule=Schedule(2, stage, "gpipe"))
+    assert drawn(simulate(Problem(graph, servers(2)), plan)) == [
+        "F0 F1       B0       B1",
+        "   F0 F1 B0------ B1------",
+    ]
+
+
 # ---- edges -----------------------------------------------------------------------------------------------------------
 
 
