@@ -8,12 +8,13 @@ import numpy as np
 from hypothesis import strategies as st
 
 from envs.plan import Plan
-from envs.schedule import Recomputing, Schedule, Sharing
+from envs.schedule import AS_READY, Recomputing, Schedule, Sharing
 from graphs.batch_law import BatchLaw
 from graphs.op_graph import OpGraph, Phase
 from graphs.problem import Problem
 from tests.oracle.strategies import SECONDS, clusters
 
+ORDERS = (AS_READY, "gpipe", "early_backward_a", "early_backward_b")
 BYTES = st.integers(0, 3).map(
     lambda size: 72.0 * size
 )  # a share of them is whole: of 3 micro-batches, on 2 or 3 replicas
@@ -113,8 +114,9 @@ def planned(draw: st.DrawFn, most_devices: int = 4) -> tuple[Problem, Plan]:
     divides = all(micro_batches % len(several) == 0 for several in on)
     sharing: Sharing = draw(st.sampled_from(("split", "turns"))) if divides else "split"
     late: Recomputing = draw(st.sampled_from(("late", "early")))
+    apart = len({device for several in on for device in several}) == sum(map(len, on))
     schedule = Schedule(
-        micro_batches=micro_batches, stages=stages, sharing=sharing, recompute_at=late,
+        micro_batches=micro_batches, order=draw(st.sampled_from(ORDERS if apart else ORDERS[:1])), stages=stages, sharing=sharing, recompute_at=late,
         recompute=tuple(sorted(draw(st.sets(st.integers(0, max(stages)), max_size=2)))),
     )  # fmt: skip
     return problem, Plan(tuple(on[stage] for stage in stages), schedule=schedule)
