@@ -20,8 +20,8 @@ from tests.benchmarks.figures import Figure
 
 # each has `measure() -> Iterator[Figure]`
 BENCHMARKS = (
-    "simulator_speed", "environment_speed", "environment_share", "search_speed", "command_seconds", "train_start",
-    "first_call", "capture_speed",
+    "simulator_speed", "expansion_speed", "environment_speed", "environment_share", "search_speed", "command_seconds",
+    "train_start", "first_call", "capture_speed",
 )  # fmt: skip
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from envs.simulation.simulator import Simulator
-from tests.benchmarks import capture_speed, environment_share, run, search_speed, simulator_speed
+from tests.benchmarks import capture_speed, environment_share, expansion_speed, run, search_speed, simulator_speed
 from tests.benchmarks.figures import Figure, at_least, at_most, reported
 from tests.benchmarks.given_up import early_stop, retiming
 from tests.benchmarks.given_up.given_order import GivenOrder
@@ -85,6 +85,13 @@ def test_a_search_is_timed_and_compared_with_itself_in_plain_python() -> None:
     assert speed.value > 0 < rate.value
     assert same.value == 1
     assert same.holds
+
+
+def test_expansions_are_timed_for_a_captured_step_and_for_a_pipeline_of_whole_stages() -> None:
+    figures = list(expansion_speed.measure("transformer:layers=2", 2, [(2, 3, 2)]))
+    assert [figure.bound for figure in figures] == ["", "<= 150", "<= 15"] * 2 + ["<= 5"]
+    assert all(figure.value > 0 for figure in figures)
+    assert figures[3].value > figures[0].value
 
 
 def test_a_capture_is_held_against_the_exporters() -> None:

@@ -116,7 +116,8 @@ def planned(draw: st.DrawFn, most_devices: int = 4) -> tuple[Problem, Plan]:
     late: Recomputing = draw(st.sampled_from(("late", "early")))
     apart = len({device for several in on for device in several}) == sum(map(len, on))
     schedule = Schedule(
-        micro_batches=micro_batches, order=draw(st.sampled_from(ORDERS if apart else ORDERS[:1])), stages=stages, sharing=sharing, recompute_at=late,
-        recompute=tuple(sorted(draw(st.sets(st.integers(0, max(stages)), max_size=2)))),
+        micro_batches=micro_batches, stages=stages, order=draw(st.sampled_from(ORDERS if apart else ORDERS[:1])),
+        recompute=tuple(sorted(draw(st.sets(st.integers(0, max(stages)), max_size=2)))), recompute_at=late,
+        sharing=sharing,
     )  # fmt: skip
     return problem, Plan(tuple(on[stage] for stage in stages), schedule=schedule)
