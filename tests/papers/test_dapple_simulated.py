@@ -62,8 +62,9 @@ def test_the_equations_are_a_lower_bound_if_the_pivot_computes_or_links_are_half
     for _ in range(60):
         stages, micro_batches = int(rng.integers(2, 5)), int(rng.integers(1, 10))
         pipeline = Pipeline(
-            stages, micro_batches, forward=rng.uniform(0.2, 2, stages).tolist(), backward=rng.uniform(0.2, 4, stages).tolist(),
-            activation=float(rng.uniform(0, 4)), gradient=float(rng.uniform(0, 4)),
+            stages, micro_batches, forward=rng.uniform(0.2, 2, stages).tolist(),
+            backward=rng.uniform(0.2, 4, stages).tolist(), activation=float(rng.uniform(0, 4)),
+            gradient=float(rng.uniform(0, 4)),
         )  # fmt: skip
         forward, backward = alternating(pipeline, 1.0)
         count, nothing = len(forward), np.zeros(len(forward))
