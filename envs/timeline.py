@@ -50,7 +50,7 @@ class Peak(NamedTuple):
         """All but what is held for the whole step, as text: "5.1 GiB of 4 micro-batches"."""
         of = f" of {self.micro_batches} micro-batch{'es' * (self.micro_batches > 1)}" if self.micro_batches else ""
         others = [(self.versions, "earlier versions of weights"), (self.sums, "sums of gradients")]
-        return written(self.activations) + of + "".join(f", {written(size)} {what}" for size, what in others if size)
+        return written(self.activations) + of + "".join(f", {written(size)} of {what}" for size, what in others if size)
 
 
 class _Held(NamedTuple):

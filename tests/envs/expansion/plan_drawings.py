@@ -1,0 +1,95 @@
+"""The drawings of docs/plans.md, each under the comment that names it; `python -m tests.envs.expansion.plan_drawings`
+writes them into the document.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+from envs.simulation.simulator import simulate
+from envs.step_shares import StepShares
+from envs.timeline import Timeline
+from graphs.cluster import Cluster
+from tests.envs.drawings import drawn_rows
+from tests.envs.expansion.pipelines import Pipeline, interleaved, servers, v_shaped
+
+DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "plans.md"
+BLOCK = re.compile(r"<!-- drawn: (?P<name>[^\n]*) -->\n```text\n(?P<drawing>.*?)```\n", re.DOTALL)
+
+ORDERS = {  # by the stages of a device
+    "one stage each": ("gpipe", "early_backward_a", "early_backward_b", "zb_h1"),
+    "two, interleaved": ("looped_bfs", "interleaved", "interleaved_zero_bubble"),
+    "two, as a V": ("zb_v", "dualpipe_v"),
+}
+ONE_EACH = Pipeline(4, 6, forward=1, backward=2)
+APART = Pipeline(4, 6, forward=1, backward=1, weight_gradient=1)
+LOOPED = Pipeline(4, 4)
+V_SHAPED = Pipeline(4, 4, weight_gradient=1)
+SENDING = Pipeline(2, 5, activation=1, gradient=1)
+RECOMPUTED = Pipeline(2, 4, backward=2)
+SHARED = Pipeline(2, 4, forward=[2, 1], backward=[2, 1], activation=2 / 3, gradient=2 / 3)
+SUMMED = Pipeline(1, 2, forward=4, backward=4, weights=2, update=1)
+FLUSHLESS = Pipeline(2, 5, update=1)
+
+
+def of(pipeline: Pipeline, order: str, columns: int, cluster: Cluster | None = None, **settings: object) -> str:
+    """A pipeline under an order, at so many columns per second."""
+    plan = pipeline.plan(order, **settings)  # type: ignore[arg-type]
+    devices = 1 + max(max(several) for several in plan.devices)
+    return drawing(simulate(pipeline.problem(cluster or servers(devices)), plan), columns)
+
+
+def orders() -> str:
+    """What each order makes of the same work: 4 devices, and a second each for F, I and W of a micro-batch."""
+    whole = Pipeline(4, 8, weight_gradient=1, activation=1)
+    halves = Pipeline(8, 8, forward=0.5, backward=0.5, weight_gradient=0.5, activation=0.5)
+    ranks = {"one stage each": ((0,), (1,), (2,), (3,)), "two, interleaved": interleaved(4), "two, as a V": v_shaped(4)}
+    rows = [f"{'order':<25}{'stages of a device':<20}{'step':<8}{'bubble':<9}peak, in activations of a micro-batch\n"]
+    for hosted, names in ORDERS.items():
+        pipeline = whole if hosted == "one stage each" else halves
+        for name in names:
+            timeline = simulate(pipeline.problem(servers(4)), pipeline.plan(name, ranks=ranks[hosted]))
+            bubble = StepShares.of(timeline)["bubble"].mean() / timeline.step_seconds
+            peaks = "  ".join(f"{peak:g}" for peak in timeline.peak_bytes.tolist())
+            rows.append(f"{name:<25}{hosted:<20}{f'{timeline.step_seconds:g} s':<8}{f'{bubble:.0%}':<9}{peaks}\n")
+    return "".join(rows)
+
+
+def drawing(timeline: Timeline, columns: int) -> str:
+    """The rows of a timeline at so many columns per second."""
+    return "".join(f"{row}\n" for row in drawn_rows(timeline, columns))
+
+
+DRAWINGS: dict[str, Callable[[], str]] = {
+    "gpipe": lambda: of(ONE_EACH, "gpipe", 3),
+    "early_backward_a": lambda: of(ONE_EACH, "early_backward_a", 3),
+    "zb_h1": lambda: of(APART, "zb_h1", 3),
+    "interleaved": lambda: of(LOOPED, "interleaved", 4, ranks=interleaved(2)),
+    "looped_bfs": lambda: of(LOOPED, "looped_bfs", 4, ranks=interleaved(2)),
+    "interleaved_zero_bubble": lambda: of(V_SHAPED, "interleaved_zero_bubble", 4, ranks=interleaved(2)),
+    "zb_v": lambda: of(V_SHAPED, "zb_v", 4, ranks=v_shaped(2)),
+    "dualpipe_v": lambda: of(V_SHAPED, "dualpipe_v", 4, ranks=v_shaped(2)),
+    "transfers, early_backward_a": lambda: of(SENDING, "early_backward_a", 3, servers(2, bandwidth=1)),
+    "transfers, early_backward_b": lambda: of(SENDING, "early_backward_b", 3, servers(2, bandwidth=1)),
+    "recomputation": lambda: of(RECOMPUTED, "early_backward_a", 3, recompute=(0, 1)),
+    "replicas split": lambda: of(SHARED, "gpipe", 6, servers(3, bandwidth=1), replicas=(2, 1)),
+    "replicas in turns": lambda: of(SHARED, "gpipe", 6, servers(3, bandwidth=1), replicas=(2, 1), sharing="turns"),
+    "all-reduce": lambda: of(SUMMED, "as_ready", 6, servers(4, bandwidth=1), replicas=4),
+    "orders": orders,
+    "every micro-batch updates": lambda: of(FLUSHLESS, "early_backward_a", 3, update="micro_batch"),
+}
+
+
+def document() -> str:
+    """The document with its drawings as the code draws them."""
+
+    def drawn(block: re.Match[str]) -> str:
+        return f"<!-- drawn: {block['name']} -->\n```text\n{DRAWINGS[block['name']]()}```\n"
+
+    return BLOCK.sub(drawn, DOCUMENT.read_text())
+
+
+if __name__ == "__main__":
+    DOCUMENT.write_text(document())
