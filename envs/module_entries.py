@@ -88,7 +88,7 @@ class ModuleEntries:
                 first = self.first_names[self.units.graph.units[self._number[entry]]]
                 raise InputError(f"op {entry!r} goes where {first!r} goes; place that one instead")
             known = useful | (self._number.keys() if own else set())
-            raise InputError(unknown("op or module", entry, sorted(known - {""})))
+            raise InputError(unknown("op or module", entry, sorted(known - {""}, key=_depth_and_name)))
 
     @cached_property
     def _number(self) -> dict[str, int]:
@@ -99,6 +99,10 @@ class ModuleEntries:
 def _prefixes(name: str) -> list[str]:
     """The names that an entry which covers this op may have, from the shortest to the longest."""
     return ["", *(name[:end] for end, letter in enumerate(name) if letter in "./"), name]
+
+
+def _depth_and_name(entry: str) -> tuple[int, str]:
+    return sum(map(entry.count, "./")), entry
 
 
 def _covering(entries: Mapping[str, Value], name: str) -> Value | None:

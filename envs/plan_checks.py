@@ -11,6 +11,8 @@ from graphs.foundation.errors import InputError
 from graphs.op_graph import Ints, OpGraph
 from graphs.problem import Problem
 
+MOST_COPIES = 5_000_000  # of ops, in micro-batches and replicas: a few GB of an expanded graph
+
 
 def check_devices(problem: Problem, devices: Devices) -> None:
     """Raise InputError for unknown devices, two of the same op, tied ops apart, and ops where the graph forbids them.
@@ -46,8 +48,14 @@ def check_schedule(problem: Problem, devices: Devices, schedule: Schedule) -> No
     """Raise InputError for stages that are none, or run backwards, and for what the schedule says of unknown ones.
 
     `devices` are those of each op, (ops,), and have been checked. Also for replicas that do not divide what they share,
-    and for an unknown order of passes.
+    for an unknown order of passes, and for more copies of ops than can be timed.
     """
+    copies = schedule.micro_batches * sum(map(len, devices))
+    if copies > MOST_COPIES:
+        raise InputError(
+            f"the plan has {copies:,} copies of ops, {schedule.micro_batches:,} micro-batches of each; at most "
+            f"{MOST_COPIES:,} are timed: take fewer micro-batches"
+        )
     if schedule.stages:
         _check_given_stages(problem, devices, schedule.stages)
     stage = stages_of(problem.graph, devices, schedule.stages)

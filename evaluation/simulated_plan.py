@@ -45,17 +45,21 @@ class SimulatedPlan:
 
     @classmethod
     def of(
-        cls, problem: Problem, plan: PlacerResult | Plan | Path | str, search_seconds: float = 0.0, *, order: str = ""
-    ) -> SimulatedPlan:
-        """Simulate a plan, or that in a file; `order` is a rule in place of the plan's own order, and a note says so.
+        cls, problem: Problem, plan: PlacerResult | Plan | Path | str, search_seconds: float = 0.0, *,
+        order: str = "", micro_batches: int | None = None,
+    ) -> SimulatedPlan:  # fmt: skip
+        """Simulate a plan, or that in a file.
 
-        Raises InputError if it is not a plan for this problem.
+        `order` is a rule in place of the plan's own order, and `micro_batches` are in place of the plan's own: notes
+        say so. Raises InputError if it is not a plan for this problem.
         """
         if isinstance(plan, Path | str):
             plan = load_plan(Path(plan), problem)
         result = PlacerResult(plan) if isinstance(plan, Plan) else plan
         if order:
             result = _reordered(problem, result, order)
+        if micro_batches is not None:
+            result = _in_micro_batches(result, micro_batches)
         return cls(problem, result, simulate(problem, result.plan), search_seconds)
 
     @classmethod
@@ -170,6 +174,16 @@ class SimulatedPlan:
 
 def _one_or_all(names: list[str]) -> str | list[str]:
     return names[0] if len(names) == 1 else names
+
+
+def _in_micro_batches(result: PlacerResult, count: int) -> PlacerResult:
+    """A plan that runs the batch in another number of parts, with a note if that is another."""
+    schedule = result.plan.schedule
+    if schedule.micro_batches == count:
+        return result
+    note = f"Simulated in {count} micro-batches, not in the plan's own, {schedule.micro_batches}."
+    changed = replace(result.plan, schedule=replace(schedule, micro_batches=count))
+    return replace(result, plan=changed, notes=(*result.notes, note))
 
 
 def _reordered(problem: Problem, result: PlacerResult, order: str) -> PlacerResult:

@@ -12,7 +12,7 @@ import inspect
 import operator
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeAlias, TypedDict, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeAlias, TypedDict, TypeVar, cast, get_args
 
 from evaluation.commands.listing import KINDS, Kind
 from graphs.foundation import by_name
@@ -53,7 +53,13 @@ class ProblemOptions(TimingOptions, total=False):
     batch: int | None
 
 
-class CompareOptions(ProblemOptions, total=False):
+class PlanOptions(ProblemOptions, total=False):
+    """What a problem is made with, and how its plans run the batch."""
+
+    micro_batches: int | None
+
+
+class CompareOptions(PlanOptions, total=False):
     """What `compare` takes in addition to problems, placers and a budget."""
 
     objective: str
@@ -74,11 +80,12 @@ AUTO: Literal["auto"] = "auto"
 CACHE_HELP = "    cache: use what was captured before, where nothing has changed since; `--no-cache` captures again.\n"
 GROUPS = 256  # op groups, unless a number is given; a search ends with as many, but begins with 16
 # The least that makes sense, of each whole number.
-LEAST = {"budget": 0, "seed": 0, "simulations": 0, "seeds": 1, "workers": 1, "groups": 1, "repeats": 1, "batch": 1}
-OPTIONS = {f"Unpack[{each.__name__}]": each for each in (TimingOptions, ProblemOptions, CompareOptions)}
+LEAST = {"budget": 0, "seed": 0, "simulations": 0, "seeds": 1, "workers": 1, "groups": 1, "repeats": 1, "batch": 1,
+         "micro_batches": 1}  # fmt: skip
+OPTIONS = {f"Unpack[{each.__name__}]": each for each in (TimingOptions, ProblemOptions, PlanOptions, CompareOptions)}
 DEFAULTS: CompareOptions = {
     "groups": AUTO, "optimizer": AUTO, "batch": None, "cost_model": AUTO, "order": AUTO, "objective": "step-time",
-    "seeds": 1, "workers": 1, "robust": False, "journal": None, "plans": None,
+    "micro_batches": None, "seeds": 1, "workers": 1, "robust": False, "journal": None, "plans": None,
 }  # fmt: skip
 
 
@@ -132,6 +139,11 @@ def _flat_signature(verb: Callable[..., object]) -> inspect.Signature:
             keyword = inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=kind.__forward_arg__)
             parameters.append(keyword.replace(default=DEFAULTS[name]))  # type: ignore[literal-required]
     return signature.replace(parameters=sorted(parameters, key=lambda p: (p.kind, text.index(f"    {p.name}: "))))
+
+
+def of_problem(options: PlanOptions) -> ProblemOptions:
+    """Those options that a problem is made with."""
+    return cast("ProblemOptions", {key: value for key, value in options.items() if key != "micro_batches"})
 
 
 def tied_into(groups: Groups) -> int | None:

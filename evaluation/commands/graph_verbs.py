@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from evaluation.commands.arguments import AUTO, captures, checked, tied_into
+from evaluation.commands.arguments import AUTO, captures, checked, of_problem, tied_into
 from graphs.foundation.errors import InputError
 from graphs.foundation.files import check_readable, check_writable
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
         PathLike,
         PlacerLike,
         PlanLike,
-        ProblemOptions,
+        PlanOptions,
     )
     from evaluation.reporting.graph_summary import GraphSummary
     from evaluation.reporting.profile_report import ProfileReport
@@ -159,7 +159,7 @@ def place(
     robust: bool = False,
     seed: int = 0,
     out: PathLike | None = None,
-    **options: Unpack[ProblemOptions],
+    **options: Unpack[PlanOptions],
 ) -> SimulatedPlan:
     """Find a device for every op of a graph.
 
@@ -176,6 +176,8 @@ def place(
         optimizer: whose state occupies memory: sgd, momentum or adam; none if weights say what all of it takes.
         batch: samples of a step, the whole batch, in place of the model's own; measured times are taken to be in
             proportion. Of a file that does not say what its own batch is, give it as `FILE:batch=32`.
+        micro_batches: equal parts of the batch that follow one another, for a placer that plans such, in place of its
+            own choice: the same as `--placer gpipe:micro_batches=8`.
         cost_model: what ops cost: `roofline`, `roofline:efficiency=typical`, `profiled:file=FILE`, `recorded`; unless
             given, measured times where the graph has them and no FLOPs, and `roofline` otherwise.
         order: which of the ops that are ready a device runs first, where the placer does not say it for each op:
@@ -189,13 +191,13 @@ def place(
         out: the plan file to write, `*.plan.json`.
 
     """
-    from evaluation.commands.load_placer import divides_batch, load_placer
+    from evaluation.commands.load_placer import divides_batch, load_placer, with_micro_batches
     from evaluation.commands.problems import asked_problems
     from evaluation.simulated_plan import SimulatedPlan
 
     check_writable(out, endings=PLANS, inputs=[graph, cluster])
-    asked = asked_problems([graph], [cluster] if cluster else [], objective=objective, **options)
-    chosen = load_placer(placer)
+    asked = asked_problems([graph], [cluster] if cluster else [], objective=objective, **of_problem(options))
+    chosen = load_placer(*with_micro_batches([placer], options["micro_batches"]))
     (problem,) = asked(divides_batch([chosen]))
     placed = SimulatedPlan.by(chosen, problem, seed=seed, budget=budget)
     if out is not None:
@@ -214,7 +216,7 @@ def simulate(
     robust: bool = False,
     trace: PathLike | None = None,
     gantt: PathLike | None = None,
-    **options: Unpack[ProblemOptions],
+    **options: Unpack[PlanOptions],
 ) -> SimulatedPlan:
     """Simulate one training step of a graph under a plan.
 
@@ -226,6 +228,7 @@ def simulate(
             say where ops go, in whatever groups they were placed.
         optimizer: whose state occupies memory, as `place` takes it.
         batch: samples of a step, as `place` takes it; the plan may be one for another batch of the same model.
+        micro_batches: equal parts of the batch that follow one another, in place of those of the plan.
         cost_model: what ops cost, as `place` takes it.
         order: the rule to simulate the plan under, in place of its own order; without it, the plan's own, and
             `longest_path` if it has none.
@@ -258,14 +261,14 @@ def simulate(
 
 
 def _simulated(
-    graph: GraphLike, plan: PlanLike | SavedPlan, cluster: ClusterLike, objective: str, options: ProblemOptions
+    graph: GraphLike, plan: PlanLike | SavedPlan, cluster: ClusterLike, objective: str, options: PlanOptions
 ) -> SimulatedPlan:
     """A plan, or one that was read, for the graph with the batch that is asked for, or else with its own."""
     from envs.plan_file import SavedPlan
     from evaluation.commands.problems import problem_of
     from evaluation.simulated_plan import SimulatedPlan
 
-    problem = problem_of(graph, cluster, objective=objective, **options)
+    problem = problem_of(graph, cluster, objective=objective, **of_problem(options))
     if not isinstance(plan, SavedPlan):
         found = plan
     elif options["batch"] is None or plan.is_for(problem):
@@ -273,11 +276,11 @@ def _simulated(
     else:
         own = options.copy()
         own["batch"] = None
-        found = plan.of(problem_of(graph, cluster, **own))
+        found = plan.of(problem_of(graph, cluster, **of_problem(own)))
     rule = "" if options["order"] == AUTO else options["order"]
-    placed = SimulatedPlan.of(problem, found, order=rule)
+    placed = SimulatedPlan.of(problem, found, order=rule, micro_batches=options["micro_batches"])
     if placed.plan.is_placement:
         return placed
     # parts of the batch, of whose costs the exact law is asked for here
-    problem = problem_of(graph, cluster, objective=objective, with_law=True, **options)
-    return SimulatedPlan.of(problem, found, order=rule)
+    problem = problem_of(graph, cluster, objective=objective, with_law=True, **of_problem(options))
+    return SimulatedPlan.of(problem, found, order=rule, micro_batches=options["micro_batches"])

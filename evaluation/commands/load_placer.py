@@ -23,13 +23,15 @@ def classical_placers() -> list[str]:
     return [name for name in by_name.built_in("placers") if not left_out & set(by_name.constants("placers", name))]
 
 
-def chosen_placers(given: Sequence[str | Path | Placer], otherwise: Sequence[str]) -> list[Placer]:
+def chosen_placers(
+    given: Sequence[str | Path | Placer], otherwise: Sequence[str], *, micro_batches: int | None = None
+) -> list[Placer]:
     """Placers as they are, by spec, or several specs with commas between them; without any, others.
 
-    Raises InputError for a spec that names none.
+    Raises InputError for a spec that names none, and as `with_micro_batches`.
     """
     named = [spec for one in given for spec in (by_name.specs(one) if isinstance(one, str) else [one])]
-    return [load_placer(one) for one in named or otherwise]
+    return [load_placer(one) for one in with_micro_batches(named or otherwise, micro_batches)]
 
 
 def load_placer(what: str | Path | Placer) -> Placer:
@@ -57,6 +59,33 @@ def divides_batch(placers: Iterable[Placer]) -> bool:
     A placer of such plans says so, `divides_batch = True`: what grows with the batch is then found out for it.
     """
     return any(getattr(getattr(placer, "built", placer), "divides_batch", False) for placer in placers)
+
+
+def with_micro_batches(given: Sequence[str | Path | Placer], count: int | None) -> list[str | Path | Placer]:
+    """Placers' specs with as many micro-batches, of those that plan them and do not say how many; the others as is.
+
+    Raises InputError if none plans them.
+    """
+    if count is None:
+        return list(given)
+    found = [_divided(what, count) for what in given]
+    if not any(found):
+        names = ", ".join(str(getattr(what, "name", what)) for what in given)
+        raise InputError(
+            f"{names}: plans no micro-batches; leave out --micro-batches {count}, or take a placer that has such a "
+            "knob, as gpipe does"
+        )
+    return [what if spec is None else spec for what, spec in zip(given, found, strict=True)]
+
+
+def _divided(what: str | Path | Placer, count: int) -> str | None:
+    """The spec with as many micro-batches, unless it says how many; None for what plans none."""
+    if not isinstance(what, str) or what.endswith(FINETUNED) or Path(what).is_dir():
+        return None
+    knobs = by_name.knobs("placers", what)
+    if "micro_batches" not in knobs:
+        return None
+    return what if "micro_batches=" in what else f"{what}{',' if ':' in what else ':'}micro_batches={count}"
 
 
 def finetuned(start: Placer, on_tuned: Callable[[FineTuned], None] | None = None) -> FineTuner:

@@ -89,6 +89,8 @@ def compare(
         budget: how many placements each placer may simulate on each problem.
         groups: tie the ops into this many groups, as `place` takes it.
         optimizer: whose state occupies memory, as `place` takes it.
+        micro_batches: equal parts of the batch, for all placers that plan such and do not say how many; others are
+            compared as they are.
         batch: samples of a step, as `place` takes it.
         cost_model: what ops cost, as `place` takes it.
         order: in which order devices run what is ready, as `place` takes it.
@@ -117,7 +119,7 @@ def compare(
         cost_model=options["cost_model"], order=options["order"], objective=options["objective"],
         batch=options["batch"],
     )  # fmt: skip
-    chosen = chosen_placers(placers, classical_placers())
+    chosen = chosen_placers(placers, classical_placers(), micro_batches=options["micro_batches"])
     return run(
         chosen, asked(divides_batch(chosen)), budget=budget, seeds=seeds, workers=workers, robust=options["robust"],
         journal=journal, plans=plans,

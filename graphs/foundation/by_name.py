@@ -24,7 +24,7 @@ from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from graphs.foundation.errors import DoesNotFitError, InputError, reason
 from graphs.foundation.errors import unknown as unknown
-from graphs.foundation.knobs import Builder, needed, texts, typed, written
+from graphs.foundation.knobs import Builder, knobs_of, needed, texts, typed, written
 from graphs.foundation.plugins import plugins
 from graphs.foundation.user_code import user_callable
 
@@ -145,6 +145,13 @@ def check(folder: str, spec: str) -> None:
     or too small.
     """
     _found(folder, spec)
+
+
+def knobs(folder: str, spec: str) -> tuple[str, ...]:
+    """The knobs that what a spec names has. Raises InputError as `check` does."""
+    _found(folder, spec)
+    file = own(spec)
+    return tuple(knobs_of(user_callable(file.function) if file else module(folder, spec.partition(":")[0]).build))
 
 
 def own(spec: str) -> Own | None:

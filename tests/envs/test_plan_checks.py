@@ -100,6 +100,11 @@ def test_replicas_that_take_turns_divide_the_micro_batches() -> None:
     chain.plan(replicas=(1, 3), sharing="turns").check(chain.problem(servers(4)))
 
 
+def test_more_copies_than_memory_holds_are_refused() -> None:
+    plan = Plan(ON, schedule=Schedule(micro_batches=10**30))
+    assert re.search("micro-batches of each; at most 5,000,000 are timed: take fewer micro-batches", refusal(plan))
+
+
 def test_the_order_of_passes_is_known() -> None:
     assert re.search("gpype", refusal(Plan(ON, schedule=Schedule(order="gpype"))))
 

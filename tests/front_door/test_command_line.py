@@ -117,6 +117,12 @@ def test_show_and_list(capsys: pytest.CaptureFixture[str]) -> None:
         (["place", GRAPH, "--budget", "-1"], "budget is -1; expected a whole number >= 0"),
         (["place", GRAPH, "--out", "nowhere/a.plan.json"], "nowhere"),
         (["simulate", GRAPH, "missing.plan.json"], "missing.plan.json"),
+        (
+            ["place", GRAPH, "--placer", "heft", "--micro-batches", "4"],
+            "heft: plans no micro-batches; leave out",
+        ),
+        (["compare", GRAPH, "--placers", "heft,metis", "--micro-batches", "4"], "heft, metis: plans no micro-batches;"),
+        (["place", GRAPH, "--micro-batches", "0"], "micro_batches is 0; expected a whole number >= 1"),
         (["train", "gpd"], "unknown recipe 'gpd'; did you mean 'gdp'"),
         (["evaluate", "nowhere"], "nowhere holds no policy"),
         (["evaluate", "--suite", "heldou"], "unknown suite 'heldou'; did you mean 'heldout'"),

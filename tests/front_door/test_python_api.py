@@ -15,12 +15,15 @@ from torch import nn
 
 import placelab
 from envs.plan import Plan
+from envs.schedule import Schedule
 from evaluation.commands.arguments import as_declared
+from evaluation.commands.load_placer import with_micro_batches
 from graphs.foundation.errors import InputError
 from graphs.graph_file import load_graph_file, save_graph
 from graphs.load import load_cluster, load_graph
 from graphs.op_graph import OpGraph
 from graphs.problem import Problem
+from placers.contract.placer import Placer
 from placers.heft import Heft
 from tests.evaluation.some_records import to_text
 from tests.oracle.toys import random_graph
@@ -249,6 +252,73 @@ def test_a_plan_is_simulated_in_whatever_groups_it_was_found(graph: Path, tmp_pa
     with pytest.raises(InputError, match=r"a\.plan\.json: op .* must share a device with"):
         placelab.simulate(graph, plan, cluster="p100x2", groups=1)
     placelab.show(graph, draw=tmp_path / "a.svg", plan=plan, cluster="p100x2")
+
+
+WHOLE = {
+    "schema": "placelab.plan", "version": 4,
+    "plan": {
+        "placement": {"": ["gpu:0", "gpu:1"]}, "order": "longest_path",
+        "schedule": {"micro_batches": 2, "order": "gpipe"},
+    },
+}  # fmt: skip
+
+
+def test_a_whole_plan_is_simulated_charted_and_traced(graph: Path, tmp_path: Path) -> None:
+    plan, trace, gantt, drawing = (tmp_path / name for name in ("a.plan.json", "t.json", "g.svg", "d.html"))
+    plan.write_text(json.dumps(WHOLE))
+    placed = placelab.simulate(graph, plan, cluster="p100x2", robust=True, trace=trace, gantt=gantt)
+    assert placed.timeline.expansion is not None
+    assert (placed.record.micro_batches, placed.record.replicas, placed.record.pass_order) == (2, (2,), "gpipe")
+    assert placed.robustness is not None
+    assert placed.robustness.median_seconds == placed.record.robust_seconds
+    assert placed.record.lower_bound_seconds <= placed.record.step_seconds
+    assert placed.record.program_seconds is not None
+    said = placed.to_json()
+    assert said["schedule"] == {"micro_batches": 2, "order": "gpipe"}
+    assert set(map(tuple, said["placement"].values())) == {("gpu:0", "gpu:1")}
+    assert "stages" not in said
+    assert json.loads(trace.read_text())
+    assert gantt.exists()
+    placelab.show(graph, draw=drawing, plan=plan, cluster="p100x2")
+    assert "gpu:0+gpu:1" in drawing.read_text()
+    again = tmp_path / "b.plan.json"
+    placed.save(again)
+    assert json.loads(again.read_text())["plan"] == WHOLE["plan"]
+    assert placelab.simulate(graph, placed.plan, cluster="p100x2").plan == placed.plan
+
+
+def test_micro_batches_may_be_asked_for_in_place_of_the_plans_own(graph: Path, tmp_path: Path) -> None:
+    plan = tmp_path / "a.plan.json"
+    plan.write_text(json.dumps(WHOLE))
+    four = placelab.simulate(graph, plan, cluster="p100x2", micro_batches=4)
+    assert four.plan.schedule == Schedule(4, order="gpipe")
+    assert "Simulated in 4 micro-batches, not in the plan's own, 2." in to_text(four)
+    assert "not in the plan's own" not in to_text(placelab.simulate(graph, plan, cluster="p100x2", micro_batches=2))
+    placed = placelab.place(graph, cluster="p100x2", placer="round_robin")
+    parts = placelab.simulate(graph, placed.plan, cluster="p100x2", micro_batches=2)
+    assert (parts.record.micro_batches, parts.timeline.expansion is None) == (2, False)
+    given: list[str | Path | Placer] = ["dapple", "heft", "dapple:micro_batches=4", Heft(), "dapple:layers=9"]
+    assert with_micro_batches(given, 2) == [
+        "dapple:micro_batches=2", "heft", "dapple:micro_batches=4", given[3], "dapple:layers=9,micro_batches=2",
+    ]  # fmt: skip
+    assert with_micro_batches(given, None) == given
+
+
+def test_what_takes_placements_refuses_whole_plans(graph: Path) -> None:
+    problem = Problem(load_graph(str(graph)), load_cluster("p100x2"))
+    ops = len(problem.graph)
+    for plan, what in (
+        (Plan(((0, 1),) * ops), "places ops on 2 devices each"),
+        (Plan.of([0] * ops), ""),
+        (Plan(((0,),) * ops, schedule=Schedule(3)), "runs 3 micro-batches"),
+        (Plan(((0,),) * ops, schedule=Schedule(stages=(0,) * ops)), "has stages"),
+        (Plan(((0,),) * ops, schedule=Schedule(recompute=(0,))), "has a schedule"),
+    ):
+        if not what:
+            assert plan.per_unit(problem).tolist() == [0] * ops
+            continue
+        with pytest.raises(InputError, match=f"a search takes op placements only, and this plan {what}; give it"):
+            plan.per_unit(problem, "a search")
 
 
 def test_a_plan_file_of_groups_is_read_with_as_many(graph: Path, tmp_path: Path) -> None:

@@ -13,8 +13,10 @@ from envs.costs.costs import timed
 from envs.costs.efficiency_file import Efficiencies, KindClass, save_efficiencies
 from envs.costs.profile_file import MeasuredOp, Profile, ProfiledMachine, save_profile
 from envs.placer_result import PlacerResult
+from envs.plan import Plan
 from envs.plan_file import save_plan
-from envs.simulation.simulator import Simulator
+from envs.schedule import Schedule
+from envs.simulation.simulator import Simulator, simulate
 from evaluation.journal import Journal, JournalEntry
 from evaluation.record import Record
 from evaluation.run_files import EvaluationFile, ProblemFile, load_problem
@@ -51,6 +53,11 @@ from tests.fuzz.uses import (
 )
 from training.recipe import RECIPES
 
+_FIRST = [unit < 2 for unit in step().units.tolist()]  # in the first stage
+WHOLE_PLAN = Plan(
+    tuple((0, 1) if first else (1,) for first in _FIRST), "longest_path",
+    Schedule(2, tuple(int(not first) for first in _FIRST), "gpipe", recompute=(0,)),
+)  # fmt: skip
 NETWORK = "graphsage_transformer:width=8,sage_layers=1,transformer_layers=1,heads=2"
 PIPEDREAM = """\
 node1 -- Input0 -- forward_compute_time=0.000, backward_compute_time=0.000, activation_size=8.0, parameter_size=0.000
@@ -85,6 +92,11 @@ def make_plan(path: Path) -> None:
     """A plan on two cards."""
     result = PlacerResult.of_units(problem(), [0, 1, 1], "by hand", seed=0)
     save_plan(result, problem(), Simulator(problem()).run(result.plan.per_unit(problem())), path)
+
+
+def make_whole_plan(path: Path) -> None:
+    """Two stages in two micro-batches, the first of them on both cards."""
+    save_plan(PlacerResult(WHOLE_PLAN), problem(), simulate(problem(), WHOLE_PLAN), path)
 
 
 def make_policy(path: Path) -> None:
@@ -137,12 +149,13 @@ RECORD = Record(
 
 
 def make_journal(path: Path) -> None:
-    """Three plans."""
+    """Three placements and a whole plan."""
     with Journal.open(path) as journal:
         for seed in range(3):
             record = msgspec.structs.replace(RECORD, seed=seed, key=f"{seed:08x}")
             graph, cluster = step().fingerprint, problem().cluster.fingerprint
             journal.add(JournalEntry(record=record, graph=graph, cluster=cluster, devices=(0, 1, 1)))
+        journal.add(JournalEntry.of(msgspec.structs.replace(RECORD, seed=3, key="3" * 8), problem(), WHOLE_PLAN))
 
 
 def make_efficiencies(path: Path) -> None:
@@ -186,6 +199,7 @@ SPECIMENS = {
         "x.cluster.json", lambda path: save_cluster(load_cluster("v100x2"), path), use_cluster, JSON
     ),
     "plan": Specimen("x.plan.json", make_plan, use_plan, JSON),
+    "whole plan": Specimen("x.plan.json", make_whole_plan, use_plan, JSON),
     "pipedream": Specimen("x.txt", text(PIPEDREAM), use_graph, TEXT),
     "dapple": Specimen("x.txt", text(DAPPLE), use_graph, TEXT),
     "msr": Specimen("x.json", text(WORKLOAD), use_workload, JSON),

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from envs.placer_result import PlacerResult
+from envs.plan import Plan
 from envs.simulation.simulator import simulate
 from graphs.cluster import Cluster, Device
 from graphs.foundation.errors import InputError
@@ -102,6 +103,24 @@ def test_there_are_as_many_starts_as_simulations_though_some_are_left_out(monkey
     give(monkeypatch, Failing(InputError("no")), *cheap_placers())
     assert (starts(levels, 2, seed=0).placements == others).all()
     assert starts(levels, 2, seed=0).notes == ("start failing was left out: no",)
+
+
+@dataclass(frozen=True)
+class Whole:
+    """A placer whose plans are no op placements."""
+
+    name: str = "whole"
+
+    def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> PlacerResult:
+        return PlacerResult(Plan(((0, 1),) * len(problem.graph)), self.name, seed)
+
+
+def test_a_search_does_not_begin_at_a_whole_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    give(monkeypatch, Whole(), *cheap_placers()[:1])
+    found = starts((Problem(random_graph(6, seed=0), toy_cluster(2)),), 2, seed=0)
+    why = "a search takes op placements only, and this plan places ops on 2 devices each; give it another plan"
+    assert found.notes == (f"start whole was left out: {why}",)
+    assert len(found.placements) == 1
 
 
 @pytest.mark.parametrize("search", SEARCHES, ids=lambda search: search.name)
