@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 
 from envs.objectives import evaluate_objective, evaluator_of, rate_of
 from envs.plan import Plan
-from envs.schedule import Schedule
+from envs.schedule import AS_READY, Schedule
 from envs.simulation.simulator import Simulator, simulate
 from graphs.batch_law import BatchLaw
 from graphs.foundation.errors import InputError
+from graphs.op_graph import Phase
 from graphs.problem import Problem
 from tests.envs.expansion.pipelines import Pipeline, servers
 from tests.oracle.toys import random_graph, toy_cluster, toy_graph
@@ -66,13 +67,15 @@ def test_of_a_pipeline_of_equal_stages(stages: int, micro_batches: int, order: s
 
 
 def test_what_the_order_of_passes_puts_before_counts_as_latency() -> None:
-    chain = Pipeline(4, 2)  # two stages on each of two devices, the first of which runs F0 F1 of its first stage first
+    chain = Pipeline(4, 2, forward=(2.0, 1.0, 2.0, 1.0))  # stages 0 and 2 on one device, 1 and 3 on the other
+    problem = of_samples(chain.problem(servers(2)), 4, "latency")
     plan = chain.plan("interleaved", ranks=((0, 2), (1, 3)))
-    latency = evaluate_objective(of_samples(chain.problem(servers(2)), 4, "latency"), plan)
-    timeline = simulate(chain.problem(servers(2)), plan)
+    timeline = simulate(problem, plan)
     assert timeline.expansion is not None
-    first = (timeline.expansion.micro_batch == 0) & (timeline.expansion.problem.graph.phase == 0)
-    assert latency == timeline.finish[first].max()
+    first = (timeline.expansion.micro_batch == 0) & (timeline.expansion.problem.graph.phase == Phase.FORWARD)
+    # stage 2 begins at 4 seconds, after the second micro-batch has passed stage 0, though its input is there at 3
+    assert evaluate_objective(problem, plan) == timeline.finish[first].max() == 7.0
+    assert evaluate_objective(problem, replace(plan, schedule=replace(plan.schedule, order=AS_READY))) == 6.0
 
 
 @given(seed=st.integers(0, 50))
