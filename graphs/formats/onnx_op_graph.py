@@ -6,11 +6,14 @@ The nodes belong to a domain of our own, "placelab". Viewers of ONNX models show
     <kind of an op>   position, flops, bytes_accessed, output_bytes,    -> "op.0"
                       phase, mirror, group, measured_seconds,
                       measured_on, measured_devices, devices,
-                      transfer_bytes, edges, control, edge_bytes, weight_uses
+                      transfer_bytes, edges, control, edge_bytes, weight_uses,
+                      samples, fixed
 
 A node's inputs are the producers of its incoming edges, whose positions among the graph's edges are `edges`, and then
 the weights that it reads, whose positions among the uses are `weight_uses`; `control` says of each edge whether it
 orders only, and `edge_bytes` of its own message, or NaN. `measured_on` are the seconds on each of `measured_devices`.
+`samples` are those of a step, the same at each op, and `fixed` what of its FLOP, the bytes that it accesses and its
+output does not grow with them, if it is known.
 What is neutral is left out.
 """
 
@@ -23,6 +26,7 @@ from typing import Any
 import numpy as np
 from onnx import AttributeProto, ModelProto, NodeProto, TensorProto, helper
 
+from graphs.batch_law import COSTS, BatchLaw
 from graphs.foundation.errors import InputError
 from graphs.grouping import MERGED
 from graphs.op_graph import OpGraph
@@ -31,7 +35,6 @@ VERSION = 1
 DOMAIN = "placelab"
 WEIGHTS = "placelab.weights"  # the domain of the nodes that are no ops
 MEMBERS = "placelab.grouped"  # the domain of what earlier versions wrote of merged op groups: refused
-_COSTS = ("flops", "bytes_accessed", "output_bytes")
 _NUMBERS = {"phase": 0, "mirror": -1, "group": -1}  # with what is neutral
 
 
@@ -75,7 +78,7 @@ def read_op_graph(model: ModelProto) -> OpGraph:
     _check_positions("position", [node.integer("position", -1) for node in ops])
     _check_positions("edges", [edge[0] for edge in edges])
     _check_positions("weight_uses", [use[0] for use in uses])
-    columns: dict[str, Any] = {key: np.array([node.number(key) for node in ops]) for key in _COSTS}
+    columns: dict[str, Any] = {key: np.array([node.number(key) for node in ops]) for key in COSTS}
     columns |= {key: np.array([node.integer(key, neutral) for node in ops]) for key, neutral in _NUMBERS.items()}
     return OpGraph(
         graph.name,
@@ -89,6 +92,7 @@ def read_op_graph(model: ModelProto) -> OpGraph:
         **_optional_columns(ops),
         weights=np.array([node.number("bytes") for node in nodes[WEIGHTS]]),
         weight_uses=np.array([use[1:] for use in uses], np.int64).reshape(-1, 2),
+        batch_law=_batch_law(ops),
     )
 
 
@@ -103,7 +107,7 @@ def _written_op(graph: OpGraph, op: int, edges: list[int], uses: list[int]) -> N
     seconds = float(graph.measured_seconds[op])
     attributes: dict[str, Any] = {
         "position": op,
-        **{key: _double(key, float(getattr(graph, key)[op])) for key in _COSTS},
+        **{key: _double(key, float(getattr(graph, key)[op])) for key in COSTS},
         **{key: value for key, value in numbers.items() if value != _NUMBERS[key]},
         "measured_seconds": None if math.isnan(seconds) else _double("measured_seconds", seconds),
         "measured_on": _doubles("measured_on", [float(values[op]) for values in graph.measured_on.values()]),
@@ -114,9 +118,18 @@ def _written_op(graph: OpGraph, op: int, edges: list[int], uses: list[int]) -> N
         "control": control.astype(int).tolist() if control.any() else None,
         "edge_bytes": _doubles("edge_bytes", graph.edge_bytes[edges].tolist() if len(graph.edge_bytes) else []),
         "weight_uses": uses or None,
+        **_written_law(graph, op),
     }
     inputs, outputs = [*producers, *weights], [f"op.{op}"]
     return helper.make_node(graph.kinds[op], inputs, outputs, graph.names[op], domain=DOMAIN, **attributes)
+
+
+def _written_law(graph: OpGraph, op: int) -> dict[str, Any]:
+    law = graph.batch_law
+    if law is None:
+        return {}
+    fixed = [float(getattr(law, key)[op]) for key in COSTS] if law.knows_ops else []
+    return {"samples": law.samples, "fixed": _doubles("fixed", fixed)}
 
 
 def _double(name: str, value: float) -> TensorProto:
@@ -182,6 +195,17 @@ def _optional_columns(ops: Sequence[_Node]) -> dict[str, Any]:
             for device in sorted({device for found in measured for device in found})
         },
     }
+
+
+def _batch_law(ops: Sequence[_Node]) -> BatchLaw | None:
+    samples, fixed = [node.integer("samples", -1) for node in ops], [node.numbers("fixed") for node in ops]
+    for node, count, parts in zip(ops, samples, fixed, strict=True):
+        node.check(count == samples[0], "samples", f"those of the first op, {samples[0]}")
+        known = 0 if not fixed[0] else len(COSTS)
+        node.check(len(parts) == known, "fixed", f"a tensor of {known} doubles, as many as of the first op")
+    if not ops or samples[0] < 0:
+        return None
+    return BatchLaw(samples[0], *np.array(fixed).T) if fixed[0] else BatchLaw(samples[0])
 
 
 def _check_positions(what: str, found: list[int]) -> None:

@@ -16,9 +16,10 @@ from envs.costs.costs import costs_of
 from graphs.batch import grows, law_between, law_of, samples_of, weight_gradients, with_batch
 from graphs.batch_law import COSTS, BatchLaw
 from graphs.capture.second_batch import other_samples
+from graphs.formats.onnx import save_onnx
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
-from graphs.graph_file import load_graph_file, save_graph
+from graphs.graph_file import save_graph
 from graphs.load import load_cluster, load_graph
 from graphs.op_graph import OpGraph, Phase
 from graphs.problem import Problem
@@ -201,16 +202,17 @@ def test_a_law_of_other_ops_is_refused() -> None:
         replace(graph, batch_law=BatchLaw(8, parts, parts, parts + 9.0))
 
 
+@pytest.mark.parametrize("ending", [".graph.json", ".onnx"])
 @given(ops=st.integers(1, 6), seed=st.integers(0, 99), samples=st.integers(0, 9), share=st.none() | st.floats(0, 1))
 def test_a_law_is_saved_and_loaded(
-    tmp_path_factory: pytest.TempPathFactory, ops: int, seed: int, samples: int, share: float | None
+    tmp_path_factory: pytest.TempPathFactory, ops: int, seed: int, samples: int, share: float | None, ending: str
 ) -> None:
     graph = random_graph(ops, seed)
     parts = {} if share is None else {key: share * getattr(graph, key) for key in COSTS}
     graph = replace(graph, batch_law=BatchLaw(samples, **parts))
-    file = tmp_path_factory.mktemp("law") / "one.graph.json"
-    save_graph(graph, file)
-    law = load_graph_file(file).batch_law
+    file = tmp_path_factory.mktemp("law") / f"one{ending}"
+    (save_graph if ending == ".graph.json" else save_onnx)(graph, file)
+    law = load_graph(file).batch_law
     assert law is not None
     assert law.samples == samples
     assert law.knows_ops == (share is not None)
