@@ -8,6 +8,7 @@ the published system everything is sent through the host; here it takes the link
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -26,6 +27,8 @@ BY_REQUEST = True  # it goes by what a paper knows, for batches that the user di
 @dataclass(frozen=True)
 class BlackGPipe(Named):
     """A pipeline on all devices."""
+
+    divides_batch: ClassVar[bool] = True
 
     micro_batches: int = 8
     """Equal parts of the batch that follow one another; ours, as the number is the user's in the paper."""

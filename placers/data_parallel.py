@@ -8,6 +8,7 @@ gradients are accumulated.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -29,6 +30,8 @@ ONE_BY_ONE = "early_backward_a"  # with one stage: each micro-batch forward and 
 @dataclass(frozen=True)
 class DataParallel(Named):
     """Replicas of everything, each for its part of the batch."""
+
+    divides_batch: ClassVar[bool] = True
 
     devices: int = 0
     """How many devices, the first ones; 0 for all, or as many as the samples of a step can be divided among. CPUs are

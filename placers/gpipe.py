@@ -13,6 +13,7 @@ DAPPLE's plans of eight and eight devices on two servers (Fan et al. 2021, table
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -37,6 +38,8 @@ PER_STAGE = 4  # micro-batches; section 2.3: bubbles are negligible if there are
 @dataclass(frozen=True)
 class GPipe(Named):
     """A pipeline of micro-batches through stages of balanced time."""
+
+    divides_batch: ClassVar[bool] = True
 
     micro_batches: int = 0
     """Micro-batches of a step; 0 for four per stage, or fewer where those do not divide the batch."""

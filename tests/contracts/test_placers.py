@@ -8,6 +8,7 @@ import pytest
 
 from envs.bounds import lower_bound
 from envs.simulation.simulator import simulate
+from evaluation.commands.load_placer import divides_batch
 from graphs.cluster import Cluster, Device
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
@@ -107,6 +108,7 @@ def test_a_plan_is_one_for_the_problem(placer: Placer, problem: Problem, budget:
     result = placer.place(problem, budget=budget)
     result.plan.check(problem)
     assert result.placer == placer.name
+    assert result.plan.is_placement or divides_batch([placer])
 
 
 @pytest.mark.parametrize("budget", BUDGETS)
