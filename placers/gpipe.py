@@ -1,9 +1,10 @@
 """GPipe (Huang et al. 2019): a pipeline of balanced stages, through which the micro-batches of a step go.
 
 Stages are the classic linear partition of section 2.1, as torchgpipe balances by time: units in the order of the
-forward pass, layer by layer where names show layers, in as many blocks as there are places in the pipeline. Forward
-and backward ops of a unit share its device. Neither memory nor transfers count, as published. On unequal devices, time
-is the mean over them. A step has four micro-batches for each stage: with these, the paper found, devices hardly wait.
+forward pass, layer by layer where names show layers, in as many blocks as there are places in the pipeline. The loss
+is with the last layer, and forward and backward ops of a unit share its device. Neither memory nor transfers count, as
+published. On unequal devices, time is the mean over them. A step has four micro-batches for each stage: with these,
+the paper found, devices hardly wait.
 
 Each stage may have several replicas, which divide every micro-batch. They are neighbours in the numbering of devices,
 so that on servers the sum of the gradients stays inside a server, and only what passes between stages crosses: as in
@@ -82,6 +83,8 @@ class GPipe(Named):
             )
         layers = unit_layers(graph)
         position = pipeline_positions(problem, layers if len(layers) else problem.units.first_op)
+        if len(users := problem.units.weight_uses[:, 0]):
+            position = np.minimum(position, position[users].max())  # what follows the last layer, such as the loss
         most, seconds = len(devices) // self.replicas * self.stages_per_device, unit_seconds(problem)[:, devices]
         stages = _blocks(seconds.mean(axis=1), position, most)[graph.units].tolist()
         count = max(stages) + 1

@@ -153,6 +153,13 @@ def test_devices_may_have_several_stages() -> None:
         GPipe(stages_per_device=3).place(problem)
 
 
+def test_the_loss_is_with_the_last_layer() -> None:
+    weights = Pipeline(stages=4, forward=(1, 1, 1, 8)).graph()
+    graph = replace(weights, weight_uses=weights.weight_uses[weights.weight_uses[:, 1] < 3])
+    plan = GPipe(micro_batches=4).place(Problem(graph, servers(2))).plan
+    assert [plan.devices[op] for op in range(4)] == [(0,), (0,), (1,), (1,)]
+
+
 def test_there_are_no_more_stages_than_units() -> None:
     problem = Problem(toy_graph([1, 1], [(0, 1)]), toy_cluster(5))
     assert set(GPipe().place(problem).plan.schedule.stages) == {0, 1}
