@@ -101,11 +101,19 @@ def _passes(timeline: Timeline) -> Iterator[Event]:
 def _ops(timeline: Timeline) -> Iterator[Event]:
     graph = timeline.problem.graph
     names, copies = _names(timeline), _copies(timeline)
-    columns = (timeline.placement, timeline.start, timeline.finish, graph.phase, graph.units, graph.output_bytes)
+    columns = (timeline.placement, timeline.start, timeline.finish, graph.phase, _units(timeline), graph.output_bytes)
     rows = zip(names, graph.kinds, copies, *(column.tolist() for column in columns), strict=True)
     for name, kind, copy, device, start, finish, phase, unit, size in rows:
         about = {"kind": kind, "phase": Phase(phase).name.lower(), "unit": unit, "output_bytes": size} | copy
         yield _slice(DEVICES, device, name, start, finish) | {"cat": "op", "args": about}
+
+
+def _units(timeline: Timeline) -> Ints:
+    """(ops,) the unit of the graph that the plan is for, or -1."""
+    expansion = timeline.expansion
+    if expansion is None:
+        return timeline.problem.graph.units
+    return np.where(expansion.origin >= 0, expansion.given.graph.units[expansion.origin], -1)
 
 
 def _names(timeline: Timeline) -> Sequence[str]:

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
 
+from envs.plan import Plan
 from envs.plan_file import load_plan
 from envs.schedule import Schedule
 from envs.simulation.simulator import simulate
@@ -17,6 +19,7 @@ from graphs.problem import Problem
 from tests.envs.drawings import drawn_rows
 from tests.envs.expansion.pipelines import Pipeline, interleaved, servers
 from tests.envs.expansion.plan_drawings import BLOCK, DOCUMENT, DRAWINGS, document
+from tests.envs.expansion.random_plans import planned
 from tests.evaluation.some_records import to_text
 from tests.oracle.toys import toy_cluster, toy_graph
 
@@ -173,3 +176,25 @@ def test_what_holds_memory_at_the_peak() -> None:
     text = " ".join(to_text(plan_table(timeline, 1.0, 1.0)).split())
     assert "40 B of 4 micro-batches" in text
     assert "Schedule: 6 micro-batches through 4 stages on 1, 1, 1, 1 devices; passes in the order early" in text
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@given(planned())
+def test_shares_and_passes_of_any_plan_hold_all_that_its_devices_do(case: tuple[Problem, Plan]) -> None:
+    problem, plan = case
+    timeline = simulate(problem, plan)
+    found, passes = StepShares.of(timeline), timeline.passes
+    assert (found.seconds >= -1e-9).all()
+    np.testing.assert_allclose(found.seconds.sum(axis=1), timeline.step_seconds, atol=1e-9)
+    if passes is None:
+        return
+    spent = np.bincount(passes.device, weights=passes.finish - passes.start, minlength=len(problem.cluster))
+    assert (spent >= timeline.busy_seconds - 1e-9).all()
+    assert (spent <= timeline.busy_seconds + found["launch"] + 1e-9).all()
+    same_device = passes.device[1:] == passes.device[:-1]
+    assert (passes.start[1:] >= passes.finish[:-1] - 1e-9)[same_device].all()
+    for device in range(len(problem.cluster)):
+        peak = timeline.peak(device)
+        assert peak.static + peak.activations + peak.versions + peak.sums == pytest.approx(peak.total)
+        assert peak.activations >= -1e-9
+    assert {len(line) for line in timeline.draw(80).split("\n") if line.endswith("|")} == {80}
