@@ -9,7 +9,15 @@ import numpy as np
 import pytest
 
 from envs.simulation.simulator import Simulator
-from tests.benchmarks import capture_speed, environment_share, expansion_speed, run, search_speed, simulator_speed
+from tests.benchmarks import (
+    capture_speed,
+    environment_share,
+    expansion_speed,
+    planner_speed,
+    run,
+    search_speed,
+    simulator_speed,
+)
 from tests.benchmarks.figures import Figure, at_least, at_most, reported
 from tests.benchmarks.given_up import early_stop, retiming
 from tests.benchmarks.given_up.given_order import GivenOrder
@@ -39,6 +47,10 @@ def test_every_size_is_held_against_both_peers_and_every_graph_timed_under_every
     assert [figure.value > 0 for figure in figures] == [True] * 12
     assert sum("Placeto" in figure.name or "SimPy" in figure.name for figure in figures) == 2
     assert sum("longest path" in figure.name or "given order" in figure.name for figure in figures) == 3
+
+
+def test_every_planner_is_timed_on_both_clusters() -> None:
+    assert [figure.value >= 0 for figure in planner_speed.measure(layers=6)] == [True] * 6
 
 
 def test_the_share_that_a_move_can_change_is_no_smaller_than_what_it_does() -> None:
