@@ -7,6 +7,7 @@ the published system everything is sent through the host; here it takes the link
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -14,12 +15,15 @@ import numpy as np
 
 from envs.pass_orders import load_pass_order
 from envs.placer_result import PlacerResult
+from graphs.cluster import Cluster
 from graphs.foundation.by_name import Named
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
-from placers.pipelining.as_plan import as_plan, stage_of_unit
+from placers.contract.whole_plans import accelerators, why_placements_only
+from placers.human_expert import unit_layers
+from placers.pipelining.as_plan import as_plan, micro_batches_of, stage_of_unit
 from placers.pipelining.bottleneck import LayerChain, Partition, partition
-from placers.pipelining.layers import BOUND, Layers
+from placers.pipelining.layers import Layers
 
 BY_REQUEST = True  # it goes by what a paper knows, for batches that the user divides
 
@@ -30,8 +34,8 @@ class BlackGPipe(Named):
 
     divides_batch: ClassVar[bool] = True
 
-    micro_batches: int = 8
-    """Equal parts of the batch that follow one another; ours, as the number is the user's in the paper."""
+    micro_batches: int = 0
+    """Equal parts of the batch that follow one another; 0 for eight, or fewer where those do not divide it."""
     order: str = "gpipe"
     """Of the passes."""
     recompute: bool = True
@@ -40,48 +44,53 @@ class BlackGPipe(Named):
     """The most layers to cut; where there are more units, several together are one."""
 
     def __post_init__(self) -> None:
-        if self.micro_batches < 1 or self.layers < 1:
-            raise InputError(
-                f"black_gpipe: {self.micro_batches} micro-batches and {self.layers} layers; expected at least 1 of each"
-            )
+        if self.layers < 1:
+            raise InputError(f"black_gpipe: layers is {self.layers}; expected at least 1")
         load_pass_order(self.order)
 
     def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> PlacerResult:  # noqa: ARG002 - nothing to search
-        """Without any simulation. Data parallelism if no pipeline fits the memory, which a note says."""
-        layers, machines = Layers.of(problem, self.layers), len(problem.cluster)
-        chain = _chain(problem, layers, self.micro_batches)
-        found = partition(chain, machines, float(problem.cluster.memory_bytes.min()))
+        """Without any simulation. Data parallelism if no pipeline fits the memory, which a note says.
+
+        Raises InputError for samples that cannot be divided into the micro-batches.
+        """
+        devices = accelerators(problem.cluster)
+        layers = Layers.of(problem, self.layers, devices, unit_layers(problem.graph))
+        micro_batches = micro_batches_of(problem, "black_gpipe", self.micro_batches)
+        chain = _chain(problem.cluster, devices, layers, micro_batches)
+        found = partition(chain, len(devices), float(problem.cluster.memory_bytes[list(devices)].min()))
         stage = stage_of_unit(layers, found.stages)
-        if problem.allowed is not None:
-            return PlacerResult.of_units(problem, stage, self.name, seed, notes=(BOUND,))
+        if reason := why_placements_only(problem):
+            note = f"black_gpipe: stages without micro-batches or replicas, since {reason}."
+            return PlacerResult.of_units(problem, np.array(devices)[stage], self.name, seed, notes=(note,))
         plan = as_plan(
-            problem, stage, found.stages, (range(machines),), micro_batches=self.micro_batches, order=self.order,
+            problem, stage, found.stages, (devices,), micro_batches=micro_batches, order=self.order,
             recompute=self.recompute and problem.graph.is_training,
         )  # fmt: skip
-        return PlacerResult(plan, self.name, seed, notes=(self._said(layers, found),))
-
-    def _said(self, layers: Layers, found: Partition) -> str:
-        """A sentence on the pipeline; its step is the number of micro-batches and later stages, times the slowest."""
-        replicas = ":".join(str(stage.replicas) for stage in found.stages)
-        cut = ":".join(str(stage.end - stage.first) for stage in found.stages)
-        step = (self.micro_batches + len(found.stages) - 1) * found.seconds + float(layers.update.max())
-        lacking = "" if found.fits else "; no pipeline fits the memory"
-        return (
-            f"stages of {cut} layers on {replicas} devices, {self.micro_batches} micro-batches: a micro-batch takes "
-            f"{found.seconds:.6g} s at the slowest stage, a step about {step:.6g} s{lacking}"
-        )
+        return PlacerResult(plan, self.name, seed, notes=(_said(layers, found, micro_batches),))
 
 
 build = BlackGPipe
 
 
-def _chain(problem: Problem, layers: Layers, micro_batches: int) -> LayerChain:
+def _chain(cluster: Cluster, devices: Sequence[int], layers: Layers, micro_batches: int) -> LayerChain:
     """The layers for a micro-batch."""
-    apart = ~np.eye(len(problem.cluster), dtype=np.bool_)
-    bandwidth = float(problem.cluster.bandwidth[apart].mean()) if apart.any() else np.inf
-    latency = float(problem.cluster.latency[apart].mean()) if apart.any() else 0.0
+    pairs, apart = np.ix_(devices, devices), ~np.eye(len(devices), dtype=np.bool_)
+    bandwidth = float(cluster.bandwidth[pairs][apart].mean()) if apart.any() else np.inf
+    latency = float(cluster.latency[pairs][apart].mean()) if apart.any() else 0.0
     sent = np.maximum(layers.sent, layers.returned) / micro_batches
     seconds = (layers.forward + layers.backward) / micro_batches + layers.forward_fixed + layers.backward_fixed
     return LayerChain(
         seconds, np.where(sent > 0, latency + sent / bandwidth, 0.0), layers.held + layers.kept / micro_batches
+    )
+
+
+def _said(layers: Layers, found: Partition, micro_batches: int) -> str:
+    """A sentence on the pipeline; its step is the number of micro-batches and later stages, times the slowest."""
+    replicas = ":".join(str(stage.replicas) for stage in found.stages)
+    cut = ":".join(str(stage.end - stage.first) for stage in found.stages)
+    step = (micro_batches + len(found.stages) - 1) * found.seconds + float(layers.update.max())
+    lacking = "" if found.fits else "; no pipeline fits the memory"
+    return (
+        f"stages of {cut} layers on {replicas} devices, {micro_batches} micro-batches: a micro-batch takes "
+        f"{found.seconds:.6g} s at the slowest stage, a step about {step:.6g} s{lacking}"
     )

@@ -1,8 +1,8 @@
 """DAPPLE's planner (Fan et al. 2021): stages of layers, each on several devices, with early backward passes.
 
-Layers are units in topological order, and devices are taken as alike but for the servers that they are in. The plan has
-the least step by the paper's equations, or by the formulas of the program that was released with it; the estimate is
-said in the notes.
+Layers are units in the order of the forward pass, and devices are taken as alike but for the servers that they are in.
+The plan has the least step by the paper's equations, or by the formulas of the program that was released with it; the
+estimate is said in the notes. Replicas need not divide a micro-batch evenly, as in the paper's plans.
 """
 
 from __future__ import annotations
@@ -10,14 +10,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+import numpy as np
+
 from envs.pass_orders import load_pass_order
 from envs.placer_result import PlacerResult
 from graphs.foundation.by_name import Named
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
-from placers.pipelining.as_plan import as_plan, stage_of_unit
+from placers.contract.whole_plans import accelerators, why_placements_only
+from placers.human_expert import unit_layers
+from placers.pipelining.as_plan import as_plan, micro_batches_of, stage_of_unit
 from placers.pipelining.device_policies import Moves
-from placers.pipelining.layers import BOUND, Layers
+from placers.pipelining.layers import Layers
 from placers.pipelining.pipeline import Chain, Pipeline
 from placers.pipelining.planner import Equations, planned
 from placers.pipelining.released import Released, machines_of
@@ -34,8 +38,8 @@ class Dapple(Named):
 
     form: Literal["printed", "corrected", "released"] = "printed"
     """The paper's equations as printed, or with the last backward pass of the pivot; or the released program's."""
-    micro_batches: int = 8
-    """Equal parts of the batch that follow one another; ours, as the paper gives none."""
+    micro_batches: int = 0
+    """Equal parts of the batch that follow one another; 0 for eight, or fewer where those do not divide it."""
     parts: int = 0
     """Parts of the batch, if a replica computes one at a time; they decide the micro-batches instead."""
     stages: int = 0
@@ -48,30 +52,31 @@ class Dapple(Named):
     """The most layers to cut; where there are more units, several together are one."""
 
     def __post_init__(self) -> None:
-        if self.micro_batches < 1 or self.layers < 1:
-            raise InputError(
-                f"dapple: {self.micro_batches} micro-batches and {self.layers} layers; expected at least 1 of each"
-            )
+        if self.layers < 1:
+            raise InputError(f"dapple: layers is {self.layers}; expected at least 1")
         load_pass_order(self.order)
 
     def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> PlacerResult:  # noqa: ARG002 - nothing to search
-        """Without any simulation.
+        """Without any simulation. Raises InputError for samples that cannot be divided into the micro-batches.
 
         A pipeline that fits the devices' memory is better than one that does not, but for the released form. On more
-        than 16 devices they are given out several at a time. Ops that the graph binds to devices are on one each.
+        than 16 devices they are given out several at a time. Where only placements make sense, a stage is on a device.
         """
-        layers, servers = Layers.of(problem, self.layers), Servers.of(problem.cluster)
-        fixed = 0 if self.parts else self.micro_batches
+        devices = accelerators(problem.cluster)
+        layers = Layers.of(problem, self.layers, devices, unit_layers(problem.graph))
+        servers = Servers.of(problem.cluster, devices)
+        fixed = 0 if self.parts else micro_batches_of(problem, "dapple", self.micro_batches)
         if self.form == "released":
-            servers = machines_of(problem.cluster, servers)
+            servers = machines_of(servers)
             pipeline = Released(layers, tuple(servers.sizes.tolist()), fixed, self.parts).planned()
         else:
-            chain = Chain.of(layers, float(problem.cluster.memory_bytes.min()))
+            chain = Chain.of(layers, float(problem.cluster.memory_bytes[list(devices)].min()))
             by = Equations(fixed, self.parts, self.stages, self.recompute, self.form == "corrected")
             pipeline, _ = planned(chain, servers.links, Moves.of(tuple(servers.sizes.tolist())), by)
         stage = stage_of_unit(layers, pipeline.stages)
-        if problem.allowed is not None:
-            return PlacerResult.of_units(problem, stage, self.name, seed, notes=(BOUND,))
+        if reason := why_placements_only(problem):
+            note = f"dapple: stages without micro-batches or replicas, since {reason}."
+            return PlacerResult.of_units(problem, np.array(devices)[stage], self.name, seed, notes=(note,))
         plan = as_plan(
             problem, stage, pipeline.stages, servers.devices, micro_batches=pipeline.micro_batches, order=self.order,
             recompute=self.recompute and problem.graph.is_training,

@@ -10,8 +10,21 @@ from envs.plan import Plan
 from envs.schedule import Schedule
 from graphs.op_graph import Ints
 from graphs.problem import Problem
+from placers.contract.whole_plans import check_divides, most_that_divide
 from placers.pipelining.layers import Layers
 from placers.pipelining.pipeline import Stage
+
+MICRO_BATCHES = 8  # unless they are given; ours
+
+
+def micro_batches_of(problem: Problem, placer: str, given: int) -> int:
+    """How many a step has: as given or, if that is 0, `MICRO_BATCHES` or fewer that divide its samples.
+
+    Raises InputError if the given ones do not.
+    """
+    if given:
+        check_divides(problem.graph, placer, given, 1)
+    return given or most_that_divide(problem.graph, MICRO_BATCHES)
 
 
 def stage_of_unit(layers: Layers, stages: Sequence[Stage]) -> Ints:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,17 +10,17 @@ import numpy as np
 from envs.costs.costs import costs_of
 from envs.expansion.shares import shared
 from envs.held_memory import HeldMemory
-from graphs.op_graph import Bools, Floats, Ints, Phase
+from graphs.op_graph import Floats, Ints, Phase
 from graphs.problem import Problem
-
-BOUND = "the graph binds ops to devices, so each is on one, and the whole batch is run at once"
+from placers.stages.pipeline_order import pipeline_positions
 
 
 @dataclass(frozen=True, eq=False)
 class Layers:
     """What consecutive layers cost one device for the whole batch; on unequal devices the mean over them.
 
-    Layers are units in topological order, several together where there are many. Each (layers,) unless said otherwise.
+    Layers are units in an order of the forward pass, several together where there are many or where stages could not
+    be cut between them. Each (layers,) unless said otherwise.
     """
 
     of_unit: Ints  # (units,) the layer of each unit
@@ -38,15 +39,17 @@ class Layers:
         return len(self.forward)
 
     @classmethod
-    def of(cls, problem: Problem, most: int) -> Layers:
-        """The units of a problem, joined until there are at most so many layers."""
+    def of(cls, problem: Problem, most: int, devices: Sequence[int] = (), rank: Ints | None = None) -> Layers:
+        """The units of a problem, joined until there are at most so many layers; `devices` are all unless given.
+
+        Of units that may come next, those of least rank, (units,), do: the first in the graph unless it is given.
+        """
         graph, units = problem.graph, problem.units
-        position = np.empty(len(units), np.int64)
-        position[units.order] = np.arange(len(units))
-        seconds, fixed = _seconds(problem)
+        position = pipeline_positions(problem, units.first_op if rank is None or not len(rank) else rank)
+        seconds, fixed = _seconds(problem, list(devices or range(len(problem.cluster))))
         sent, returned = _across(problem, position)
-        crossing = np.where(_may_cut(problem, position), sent + returned, np.inf)
-        layer = _joined(units.summed(seconds + fixed)[units.order], crossing, most)  # of each position
+        work = np.bincount(position, units.summed(seconds + fixed)).astype(np.float64)
+        layer = _joined(work, sent + returned, most)  # of each position
         of_op, count = layer[position[graph.units]], int(layer[-1]) + 1
 
         def per_layer(values: Floats, *phases: Phase) -> Floats:
@@ -71,13 +74,13 @@ class Layers:
         )
 
 
-def _seconds(problem: Problem) -> tuple[Floats, Floats]:
+def _seconds(problem: Problem, devices: list[int]) -> tuple[Floats, Floats]:
     """(ops,) what of the seconds of each op is shared out, and what is not; half the batch tells the two apart."""
-    whole = costs_of(problem).op_seconds
     half = shared(problem, 0.5).op_seconds
     assert half is not None
-    fixed = np.clip(2 * half - whole, 0.0, whole)
-    launches = np.where(whole > 0, problem.cluster.launch_seconds, 0.0)
+    whole = costs_of(problem).op_seconds[:, devices]
+    fixed = np.clip(2 * half[:, devices] - whole, 0.0, whole)
+    launches = np.where(whole > 0, problem.cluster.launch_seconds[devices], 0.0)
     return (whole - fixed).mean(axis=1), (fixed + launches).mean(axis=1)
 
 
@@ -87,53 +90,39 @@ def _last_of(layer: Ints) -> Ints:
 
 
 def _across(problem: Problem, position: Ints) -> tuple[Floats, Floats]:
-    """(units,) bytes that pass from each position and those before it to later ones, and back.
+    """(positions,) bytes that pass from each position and those before it to later ones, and back.
 
-    An output that several later units read passes once.
+    An output that several later units read passes once. `position` is that of each unit, (units,).
     """
-    graph = problem.graph
+    graph, count = problem.graph, int(position.max()) + 1
     producer, consumer = position[graph.units[graph.edges]].T
     directions = []
     for first, last in ((producer, consumer), (consumer, producer)):
         crossing = np.flatnonzero((first < last) & ~graph.control)
         outputs, which = np.unique(graph.edge_output[crossing], return_inverse=True)
-        begin, end = np.full(len(outputs), len(position)), np.zeros(len(outputs), np.int64)
+        begin, end = np.full(len(outputs), count), np.zeros(len(outputs), np.int64)
         np.minimum.at(begin, which, first[crossing])
         np.maximum.at(end, which, last[crossing])
-        change = np.zeros(len(position) + 1)
+        change = np.zeros(count + 1)
         np.add.at(change, begin, graph.moved_bytes[outputs])
         np.add.at(change, end, -graph.moved_bytes[outputs])
         directions.append(np.maximum(np.cumsum(change)[:-1], 0.0))
     return directions[0], directions[1]
 
 
-def _may_cut(problem: Problem, position: Ints) -> Bools:
-    """(units,) whether stages may be cut after each position: no pass would wait for a later stage of its own kind."""
-    graph = problem.graph
-    producer, consumer = position[graph.units[graph.edges]].T
-    phases = graph.phase[graph.edges]
-    returns = (phases == Phase.FORWARD).all(axis=1) & (producer > consumer)
-    advances = (phases == Phase.BACKWARD).all(axis=1) & (producer < consumer)
-    between = np.sort(np.stack([producer, consumer])[:, returns | advances], axis=0)
-    change = np.zeros(len(position) + 1)
-    np.add.at(change, between[0], 1.0)
-    np.add.at(change, between[1], -1.0)
-    return np.asarray(np.cumsum(change)[:-1] < 0.5)
-
-
 def _joined(seconds: Floats, crossing: Floats, most: int) -> Ints:
     """(positions,) the layer of each, of at most so many that take about equal time, cut where least crosses.
 
-    `crossing` are bytes that cross after each position, infinite where there may be no cut.
+    `crossing` are bytes that cross after each position.
     """
     count = len(seconds)
-    is_last = np.isfinite(crossing)
-    if is_last.sum() > most:
+    is_last = np.ones(count, np.bool_)
+    if count > most:
         done = np.cumsum(seconds + (seconds.sum() / count or 1.0) * 1e-3)  # what takes no time is divided too
         window = np.minimum((done / done[-1] * most).astype(np.int64), most - 1)  # a cut after one position of each
         is_last[:] = False
         for number in np.unique(window)[:-1]:
             inside = np.flatnonzero(window == number)
-            is_last[inside[crossing[inside].argmin()]] = np.isfinite(crossing[inside].min())
+            is_last[inside[crossing[inside].argmin()]] = True
     is_last[-1] = False
     return np.concatenate([[0], np.cumsum(is_last)[:-1]]).astype(np.int64)

@@ -19,7 +19,6 @@ from functools import cached_property
 
 import numpy as np
 
-from graphs.cluster import Cluster
 from graphs.op_graph import Floats, Ints
 from placers.pipelining.device_policies import Counts
 from placers.pipelining.layers import Layers
@@ -153,10 +152,10 @@ class Released:
         return longer
 
 
-def machines_of(cluster: Cluster, servers: Servers) -> Servers:
+def machines_of(servers: Servers) -> Servers:
     """The servers as the program would be told of them: where all links are of a network, each device is one."""
     if len(servers.devices) == 1 and servers.links.within_bandwidth < ETHERNET:
-        return replace(servers, devices=tuple((device,) for device in range(len(cluster))))
+        return replace(servers, devices=tuple((device,) for device in servers.devices[0]))
     return servers
 
 

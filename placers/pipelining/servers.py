@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -35,12 +36,13 @@ class Servers:
     links: Links
 
     @classmethod
-    def of(cls, cluster: Cluster) -> Servers:
-        """Servers are what only the slowest links join."""
-        order, server_of = by_server(cluster, range(len(cluster)), MESSAGE)
-        server = np.empty(len(cluster), np.int64)
-        server[order] = server_of
-        apart = ~np.eye(len(cluster), dtype=np.bool_)
+    def of(cls, cluster: Cluster, devices: Sequence[int] = ()) -> Servers:
+        """Servers are what only the slowest links join; of all devices, unless they are given."""
+        chosen = np.array(devices or range(len(cluster)), np.int64)
+        order, server_of = by_server(cluster, chosen.tolist(), MESSAGE)
+        server = np.full(len(cluster), -1)
+        server[chosen[order]] = server_of
+        apart = ~np.eye(len(cluster), dtype=np.bool_) & (server[:, None] >= 0) & (server >= 0)
         inside = server[:, None] == server[None, :]
         groups = tuple(tuple(np.flatnonzero(server == number).tolist()) for number in range(int(server.max()) + 1))
         return cls(groups, Links(*_links(cluster, apart & inside), *_links(cluster, apart & ~inside)))
