@@ -48,7 +48,8 @@ def check_schedule(problem: Problem, devices: Devices, schedule: Schedule) -> No
     """Raise InputError for stages that are none, or run backwards, and for what the schedule says of unknown ones.
 
     `devices` are those of each op, (ops,), and have been checked. Also for replicas that do not divide what they share,
-    for an unknown order of passes, and for more copies of ops than can be timed.
+    for an unknown order of passes or, where it says which weights are read, none, and for more copies of ops than can
+    be timed.
     """
     copies = schedule.micro_batches * sum(map(len, devices))
     if copies > MOST_COPIES:
@@ -67,6 +68,11 @@ def check_schedule(problem: Problem, devices: Devices, schedule: Schedule) -> No
         )
     if schedule.order != AS_READY:
         load_pass_order(schedule.order)
+    elif schedule.update == "micro_batch" and schedule.micro_batches > 1:
+        raise InputError(
+            "each micro-batch updates the weights, but devices run what is ready; name an order of passes, such as "
+            "early_backward_a, so that it is known which passes read which version"
+        )
     if schedule.stages or schedule.order != AS_READY or schedule.recompute:
         check_forward(problem.graph, stage)
     if schedule.sharing == "turns":

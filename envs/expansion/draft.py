@@ -13,6 +13,7 @@ from envs.expansion.expanded import Expansion, Role
 from envs.expansion.layout import Layout
 from graphs.op_graph import Bools, Floats, Ints, OpGraph, Phase
 from graphs.order import compressed_rows
+from graphs.pairs import ranges
 from graphs.problem import Problem
 
 FREE = 0.0  # the share of the batch that an op computes which takes no time
@@ -190,6 +191,5 @@ def _weight_uses(graph: OpGraph, origin: Ints, work: Ints) -> Ints:
     """(uses, 2) expanded op, weight: every copy of an op uses its weights."""
     starts, uses = compressed_rows(graph.weight_uses[:, 0], graph.weight_uses[:, 1], len(graph))
     count = np.diff(starts)[origin[work]]
-    within = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
-    weight = graph.weight_uses[uses[np.repeat(starts[origin[work]], count) + within], 1]
+    weight = graph.weight_uses[uses[ranges(starts[origin[work]], count)], 1]
     return np.stack([np.repeat(work, count), weight], axis=1)

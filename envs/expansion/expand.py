@@ -11,6 +11,7 @@ from envs.expansion.gradients import sum_gradients
 from envs.expansion.layout import Layout
 from envs.expansion.passes import order_passes
 from envs.expansion.shares import shared
+from envs.expansion.weight_versions import keep_versions
 from envs.plan import Plan
 from graphs.problem import Problem
 
@@ -26,5 +27,6 @@ def expand(problem: Problem, plan: Plan, part_of: Callable[[Problem, float], Pro
     draft = Draft(layout)
     connect_copies(draft)
     sum_gradients(draft)
+    keep_versions(draft)
     order_passes(draft)
     return draft.build(part_of)

@@ -5,7 +5,7 @@
     ... sink  ---  gate  ---- source ...     a gate, which takes no time, where it saves edges
 
 An op that is computed again belongs to the backward pass, or to its first part. The updates of a micro-batch belong to
-its backward pass, or to the second part.
+its backward pass, or to the second part, unless they wait for other devices.
 """
 
 from __future__ import annotations
@@ -54,10 +54,16 @@ def _check_weight_gradients(layout: Layout, lists: PassLists) -> None:
 
 
 def _pass_of_ops(draft: Draft, lists: PassLists) -> Ints:
-    """(ops,) the number of the pass that each op of the draft belongs to, or -1: steps of transfers belong to none."""
+    """(ops,) the number of the pass that each op of the draft belongs to, or -1: steps of transfers belong to none.
+
+    Nor do updates that wait for the gradients of other replicas, which take turns, and new values of weights that come
+    from other stages: passes would stop for those of other devices.
+    """
     role, origin, device, stage, micro_batch = map(draft.column, ("role", "origin", "device", "stage", "micro_batch"))
+    phase = draft.layout.problem.graph.phase
+    waits = (phase == Phase.REFRESH) | (draft.layout.takes_turns & (phase == Phase.UPDATE))
     kind = lists.kind_of_copies(role, origin, stage, micro_batch)
-    these = np.flatnonzero(kind >= 0)
+    these = np.flatnonzero((kind >= 0) & ~waits[origin])
     number = np.full(draft.ops, -1)
     number[these] = lists.number_of(device[these], stage[these], kind[these], micro_batch[these])
     return number

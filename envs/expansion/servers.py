@@ -21,8 +21,11 @@ def by_server(cluster: Cluster, devices: Sequence[int], sent_bytes: float) -> tu
     are what only the slowest links join; devices with equal links are in one. They are numbered in the ring's order.
     """
     seconds = _seconds(cluster, devices, sent_bytes)
-    near = np.argwhere(seconds < seconds[~np.eye(len(devices), dtype=np.bool_)].max(initial=0.0) * _EQUAL)
-    server = connected_components(near, len(devices)) if len(near) else np.zeros(len(devices), np.int64)
+    slowest = seconds.max(initial=0.0, where=seconds < np.inf)
+    near = seconds < slowest * _EQUAL
+    if not near.any():
+        return np.arange(len(devices)), np.zeros(len(devices), np.int64)
+    server = connected_components(np.argwhere(near), len(devices))
     ring = _ring_order(seconds)
     server = numbered_by_first(server[ring])
     order = np.argsort(server, kind="stable")

@@ -40,14 +40,15 @@ def whole_plans(draw: st.DrawFn) -> tuple[Problem, Plan]:
     devices = tuple(of_stage[each] for each in stage.tolist())
     listed = draw(st.booleans())
     count = int(stage.max()) + 1 if listed else len(set(devices))
+    update = draw(st.sampled_from(get_args(Update)))
     schedule = Schedule(
         micro_batches=6 * draw(st.integers(1, 9)),
         stages=tuple(stage.tolist()) if listed else (),
-        order=draw(st.sampled_from(("as_ready", "gpipe"))),
+        order=draw(st.sampled_from(("as_ready", "gpipe"))) if update == "step" else "gpipe",
         recompute=tuple(draw(st.sets(st.integers(0, count - 1)))),
         recompute_at=draw(st.sampled_from(get_args(Recomputing))),
         sharing=draw(st.sampled_from(get_args(Sharing))),
-        update=draw(st.sampled_from(get_args(Update))),
+        update=update,
         all_reduce=draw(st.sampled_from(get_args(AllReduce))),
         bucket_bytes=draw(st.sampled_from((1.5, np.inf)) | st.just(Schedule().bucket_bytes)),
     )

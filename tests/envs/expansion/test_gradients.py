@@ -13,7 +13,7 @@ from envs.expansion.expand import expand
 from envs.expansion.expanded import Expansion, Role
 from envs.expansion.layout import Layout
 from envs.plan import Plan
-from envs.schedule import AllReduce, Sharing, Update
+from envs.schedule import AS_READY, AllReduce, Schedule, Sharing, Update
 from envs.simulation.simulator import simulate
 from envs.timeline import Timeline
 from graphs.load import load_graph
@@ -133,6 +133,24 @@ def test_it_is_sent_after_the_last_micro_batch_and_held_by_its_reader_alone() ->
     assert timeline.peak_bytes.tolist() == [TIED + TIED, TIED + 7]
 
 
+@pytest.mark.parametrize("sharing", ["split", "turns"])
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_the_tied_embedding_of_a_captured_model_crosses_twice(replicas: int, sharing: Sharing) -> None:
+    """Its gradient, without that of the bias beside it, to the first stage, and its new value back; on each replica."""
+    graph = load_graph("bert:layers=2")
+    problem = Problem(graph, servers(2 * replicas))
+    stage = Plan.of_units(problem, np.arange(graph.num_units) * 2 // graph.num_units).placement
+    devices = tuple(tuple(range(replicas * number, replicas * (number + 1))) for number in stage.tolist())
+    schedule = Schedule(micro_batches=4, order="gpipe", sharing=sharing)
+    timeline = simulate(problem, Plan(devices, schedule=schedule))
+    assert timeline.expansion is not None
+    table = graph.weights[graph.weight_uses[graph.names.index("tokens/embedding") == graph.weight_uses[:, 0], 1]]
+    moved = timeline.expansion.problem.graph.moved_bytes[timeline.transfers.output]
+    pairs = np.stack([timeline.transfers.source, timeline.transfers.destination], axis=1)
+    there_and_back = [[n, replicas + n] for n in range(replicas)] + [[replicas + n, n] for n in range(replicas)]
+    assert sorted(pairs[moved == table].tolist()) == sorted(there_and_back)
+
+
 def test_the_gradients_of_a_captured_model_add_up_to_its_weights() -> None:
     """Biases beside a weight that is tied, and steps of a recurrent net: each weight is summed up once per stage."""
     for name in ("rnnlm:layers=2", "bert:layers=2"):
@@ -185,7 +203,8 @@ def test_every_update_waits_for_every_gradient_of_its_weights(
         micro_batches *= math.lcm(*replicas)
     chain = Pipeline(len(replicas), micro_batches, weights=20.0)
     graph = tied(chain.graph()) if is_tied and len(replicas) > 1 and update == "step" else chain.graph()
-    plan = chain.plan(replicas=replicas, sharing=sharing, update=update)
+    order = AS_READY if update == "step" else "early_backward_b"
+    plan = chain.plan(order, replicas=replicas, sharing=sharing, update=update)
     schedule = replace(plan.schedule, all_reduce=all_reduce, bucket_bytes=bucket_bytes)
     problem = Problem(sparse(graph) if is_sparse else graph, servers(sum(replicas)), "adam")
     check_that_updates_wait(expand(problem, replace(plan, schedule=schedule)))
