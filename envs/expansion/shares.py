@@ -8,9 +8,9 @@ from functools import lru_cache
 import numpy as np
 
 from envs.costs.costs import CostModel, costs_by, costs_of, load_cost_model, timing
-from graphs.batch import scaled
+from graphs.batch import samples_of, scaled, with_batch
 from graphs.foundation import by_name
-from graphs.op_graph import Phase
+from graphs.op_graph import OpGraph, Phase
 from graphs.problem import Problem
 
 _KEPT = 8  # problems of shares: a search expands one problem again and again, into few different shares
@@ -28,7 +28,21 @@ def shared(problem: Problem, share: float) -> Problem:
     seconds = costs_of(problem).op_seconds
     if share == 1.0:
         return replace(problem, op_seconds=seconds)
-    part = scaled(problem.graph, share)
+    return _costing(problem, scaled(problem.graph, share), share)
+
+
+def of_batch(problem: Problem, samples: int) -> Problem:
+    """The problem of a step with that many samples; op_seconds are given, and grow as those of `shared` do.
+
+    Raises InputError as `graphs.batch.with_batch` and `costs_of` do.
+    """
+    graph = with_batch(problem.graph, samples)
+    return problem if graph is problem.graph else _costing(problem, graph, samples / samples_of(problem.graph))
+
+
+def _costing(problem: Problem, part: OpGraph, share: float) -> Problem:
+    """The problem with the graph of a share of its batch, which may be more than one."""
+    seconds = costs_of(problem).op_seconds
     linear = seconds * np.where(problem.graph.phase >= Phase.UPDATE, 1.0, share)[:, None]
     model = _following(timing(problem))
     if model is None:

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
 from envs.costs.costs import load_cost_model, timed
+from envs.expansion.shares import of_batch
 from envs.objectives import load_objective
 from envs.orders import load_order
 from evaluation.commands.arguments import AUTO, tied_into
-from graphs.batch import check_samples, with_batch
+from graphs.batch import check_samples
 from graphs.cluster import Cluster
 from graphs.formats.msr import BYTES_PER_SECOND, is_workload
 from graphs.foundation.errors import InputError
@@ -93,20 +94,13 @@ def asked_problems(
                 for graph, known in zip(graphs, loaded, strict=True)
                 for each in _on_clusters(graph, known, found, groups, optimizer, with_law=twice)
             ]
-        if batch is not None:
-            made = [_of_batch(problem, batch) for problem in made]
         # A workload on its own devices has its times already.
         done = [p if cost_model == AUTO and p.op_seconds is not None else timed(p, cost_model) for p in made]
+        if batch is not None:  # once timed: measured times are of the model's own batch
+            done = [of_batch(problem, batch) for problem in done]
         return [replace(problem, objective=objective, order=rule) for problem in done]
 
     return problems
-
-
-def _of_batch(problem: Problem, samples: int) -> Problem:
-    """The problem with another batch. Raises InputError for a workload whose times are given."""
-    if problem.op_seconds is not None:
-        raise InputError(f"{problem.name}: a workload says how long its ops take, not with which batch; omit --batch")
-    return replace(problem, graph=with_batch(problem.graph, samples))
 
 
 def graph_of(graph: GraphLike, *, groups: int | None = None, training: bool = True, with_law: bool = False) -> OpGraph:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -13,6 +15,7 @@ from graphs.batch import with_batch
 from graphs.foundation.errors import InputError
 from graphs.graph_file import save_graph
 from graphs.load import load_graph
+from graphs.op_graph import Phase
 from tests.evaluation.some_records import to_text
 from tests.oracle.toys import random_graph
 
@@ -98,3 +101,19 @@ def test_a_captured_file_knows_its_batch_and_if_asked_what_grows_with_it(tmp_pat
     assert (bare.batch_law.samples, bare.batch_law.knows_ops) == (16, False)
     assert (known.batch_law.samples, known.batch_law.knows_ops) == (8, True)
     assert with_batch(known, 16).fingerprint == bare.fingerprint
+
+
+def test_recorded_times_are_of_the_models_own_batch(tmp_path: Path) -> None:
+    ops = [{"kind": kind, "seconds": {"gpu": 0.004}} for kind in sorted(set(load_graph(MODEL).kinds))]
+    times = {"schema": "placelab.times", "version": 1, "ops": ops}
+    (tmp_path / "times.json").write_text(json.dumps(times))
+    own, half = (
+        placelab.place(
+            MODEL, cluster="p100x2", placer="heft", cost_model=f"recorded:file={tmp_path / 'times.json'}", batch=batch
+        ).problem
+        for batch in (None, 8)
+    )
+    assert own.op_seconds is not None
+    assert half.op_seconds is not None
+    factor = np.where(own.graph.phase >= Phase.UPDATE, 1.0, 0.5)[:, None]
+    assert half.op_seconds.tolist() == (own.op_seconds * factor).tolist()

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from envs.costs.costs import costs_of, timed
-from envs.expansion.shares import shared
+from envs.expansion.shares import of_batch, shared
 from graphs.batch import law_of
 from graphs.batch_law import COSTS, BatchLaw
 from graphs.load import load_cluster, load_graph
@@ -76,3 +76,20 @@ def test_other_times_are_in_proportion_but_for_updates(seed: int, parts: int) ->
         assert found is not None
         assert found[:6] == pytest.approx(whole[:6] / parts)
         assert found[6:].tolist() == whole[6:].tolist()
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_a_step_of_another_batch_takes_as_long_as_the_model_captured_with_it(model: str) -> None:
+    for samples in (2, 8, 64):
+        found, expected = of_batch(timed(captured(), model), samples), timed(captured(samples), model)
+        assert found.graph.fingerprint == expected.graph.fingerprint
+        assert np.array_equal(costs_of(found).op_seconds, costs_of(expected).op_seconds)
+
+
+def test_measured_times_of_another_batch_are_in_proportion_but_for_updates() -> None:
+    phase = np.where(np.arange(9) < 6, Phase.FORWARD, Phase.UPDATE)
+    graph = replace(random_graph(9, 1), phase=phase, flops=np.zeros(9), measured_seconds=np.arange(9.0))
+    problem = timed(Problem(replace(graph, batch_law=BatchLaw(8)), toy_cluster(2)))
+    found = costs_of(of_batch(problem, 24)).op_seconds[:, 0]
+    assert found.tolist() == [0, 3, 6, 9, 12, 15, 6, 7, 8]
+    assert of_batch(problem, 8) is problem
