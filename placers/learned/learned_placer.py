@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from envs.objectives import evaluator_of
@@ -55,7 +56,7 @@ class LearnedPlacer:
             return cls(load_policy(Path(checkpoint), policy)[0], name, samples)
         if policy.any_cluster:
             return cls(policy.new(network, 0), name, samples)
-        return cls(None, name, samples, lambda problem: policy.new(f"{network},devices={len(problem.cluster)}", 0))
+        return cls(None, name, samples, partial(_new_for, policy, network))
 
     @classmethod
     def with_network(
@@ -88,3 +89,8 @@ class LearnedPlacer:
         evaluator = evaluator_of(problem)
         best = evaluator.run_batch(placements).best() if len(placements) > 1 else 0
         return PlacerResult.of_units(problem, placements[best], self.name, seed, simulations=evaluator.simulations)
+
+
+def _new_for(policy: type[LearnedPolicy], network: str, problem: Problem) -> LearnedPolicy:
+    """An untrained policy for as many devices as a problem has; by its name, as other processes are given it."""
+    return policy.new(f"{network},devices={len(problem.cluster)}", 0)

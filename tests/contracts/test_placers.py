@@ -1,5 +1,6 @@
 """What every placer promises, whichever it is."""
 
+import pickle
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import pytest
 
 from envs.bounds import lower_bound
 from envs.simulation.simulator import simulate
-from evaluation.commands.load_placer import divides_batch
+from evaluation.commands.load_placer import chosen_placers, divides_batch
 from graphs.cluster import Cluster, Device
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
@@ -132,6 +133,16 @@ def test_no_plan_is_faster_than_the_lower_bound(placer: Placer, problem: Problem
 def test_its_name_builds_it_again(placer: Placer) -> None:
     again: Placer = by_name.build("placers", placer.name)
     assert again.name == placer.name
+
+
+def test_it_travels_to_another_process(placer: Placer) -> None:
+    assert pickle.loads(pickle.dumps(placer)).name == placer.name
+
+
+@pytest.mark.parametrize("name", learned_placers())
+def test_one_that_learns_on_each_problem_travels_to_another_process(name: str) -> None:
+    [placer] = chosen_placers([f"{name}+finetuned"], ())
+    assert pickle.loads(pickle.dumps(placer)).name == placer.name
 
 
 @pytest.mark.parametrize("name", NAMES)
