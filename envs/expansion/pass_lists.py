@@ -40,23 +40,21 @@ class PassLists:
     def of(cls, layout: Layout) -> PassLists:
         """What the plan's order says.
 
-        Raises InputError for an order that misses or repeats a pass, refuses the plan's ranks or micro-batches, or has
-        weight gradients apart where the graph has none.
+        Raises InputError for an order that misses or repeats a pass, or refuses the plan's ranks or micro-batches.
         """
         hosted: dict[int, list[int]] = {}
-        for stage, devices in enumerate(layout.stage_devices):
-            for device in devices:
-                hosted.setdefault(device, []).append(stage)
+        for number, replicas in enumerate(layout.stage_devices):
+            for each in replicas:
+                hosted.setdefault(each, []).append(number)
         ranks = tuple(sorted({tuple(stages) for stages in hosted.values()}))
         of_rank = dict(zip(ranks, _ordered(layout.plan.schedule.order, ranks, layout.micro_batches), strict=True))
+        devices = sorted(hosted)
+        rows = [of_rank[tuple(hosted[each])] for each in devices]
+        device = np.repeat(devices, [len(passes) for passes in rows])
+        stage, kind, micro_batch = np.concatenate(rows).T
         kind_of_ops = _kind_of_ops(layout)
-        has_ops = _has_ops(layout, kind_of_ops)
-        columns = []
-        for device in sorted(hosted):
-            stage, kind, micro_batch = of_rank[tuple(hosted[device])].T
-            runs = has_ops[stage, kind] & _has_turn(layout, device, stage, micro_batch)
-            columns.append(np.stack([np.full(len(stage), device), stage, kind, micro_batch])[:, runs])
-        return cls(layout, kind_of_ops, *np.concatenate(columns, axis=1))
+        runs = _has_ops(layout, kind_of_ops)[stage, kind] & _has_turn(layout, device, stage, micro_batch)
+        return cls(layout, kind_of_ops, device[runs], stage[runs], kind[runs], micro_batch[runs])
 
     def __len__(self) -> int:
         return len(self.device)
@@ -128,13 +126,12 @@ def _has_ops(layout: Layout, kind: Ints) -> Bools:
     return has_ops
 
 
-def _has_turn(layout: Layout, device: int, stage: Ints, micro_batch: Ints) -> Bools:
-    """(passes,) whether the replica of each pass's stage that is on a device runs its micro-batch."""
+def _has_turn(layout: Layout, device: Ints, stage: Ints, micro_batch: Ints) -> Bools:
+    """(passes,) whether the replica of each pass's stage that is on a device, (passes,), runs its micro-batch."""
     if layout.plan.schedule.sharing == "split":
         return np.ones(len(stage), np.bool_)
     replicas = np.array([len(devices) for devices in layout.stage_devices])
-    mine = np.array([devices.index(device) if device in devices else -1 for devices in layout.stage_devices])
-    return np.asarray(micro_batch % replicas[stage] == mine[stage])
+    return np.asarray(layout.device_of[stage, micro_batch % replicas[stage]] == device)
 
 
 # ---- what an order says ----------------------------------------------------------------------------------------------
