@@ -11,13 +11,12 @@ from hypothesis import strategies as st
 from envs.bounds import lower_bound, path_bound, work_bound
 from envs.costs.costs import costs_of
 from envs.plan import Plan
-from envs.schedule import Schedule, Sharing
+from envs.schedule import AllReduce, Schedule, Sharing, Update
 from envs.simulation.simulator import Simulator, simulate
 from graphs.problem import Problem
 from tests.envs.expansion.pipelines import Pipeline, servers
-from tests.oracle.strategies import Case, cases
+from tests.envs.expansion.random_plans import planned
 from tests.oracle.toys import Toy, toy_cluster, toy_graph
-from tests.oracle.whole_plans import whole_plans
 
 brief = settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 
@@ -51,11 +50,13 @@ def test_units_stay_together() -> None:
 
 
 @brief
-@given(cases(), st.data())
-def test_no_plan_that_divides_the_batch_beats_the_bound_of_such_plans(case: Case, data: st.DataObject) -> None:
-    plan = data.draw(whole_plans(case))
-    step_seconds = simulate(case.problem, plan).step_seconds
-    assert lower_bound(case.problem, plan) <= step_seconds * (1 + 1e-9)
+@given(planned(), st.sampled_from(get_args(Update)), st.sampled_from(get_args(AllReduce)))
+def test_no_plan_that_divides_the_batch_beats_the_bound_of_such_plans(
+    case: tuple[Problem, Plan], update: Update, all_reduce: AllReduce
+) -> None:
+    problem, plan = case
+    plan = replace(plan, schedule=replace(plan.schedule, update=update, all_reduce=all_reduce))
+    assert lower_bound(problem, plan) <= simulate(problem, plan).step_seconds * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("order", ["as_ready", "gpipe", "early_backward_a"])

@@ -7,7 +7,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from envs.plan import Plan
 from envs.robustness import robustness
@@ -15,9 +14,9 @@ from envs.schedule import Schedule
 from envs.simulation.simulator import Simulator, simulate
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
+from tests.envs.expansion.random_plans import planned
 from tests.oracle.strategies import Case, cases
 from tests.oracle.toys import random_graph, toy_cluster, toy_graph
-from tests.oracle.whole_plans import whole_plans
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
@@ -35,13 +34,13 @@ def test_without_noise_every_draw_is_the_simulated_step(case: Case) -> None:
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
-@given(cases(), st.data())
-def test_without_noise_every_draw_is_the_simulated_step_of_a_whole_plan(case: Case, data: st.DataObject) -> None:
-    plan = data.draw(whole_plans(case))
-    found = robustness(case.problem, plan, noise=0.0, draws=2)
+@given(planned())
+def test_without_noise_every_draw_is_the_simulated_step_of_a_whole_plan(case: tuple[Problem, Plan]) -> None:
+    problem, plan = case
+    found = robustness(problem, plan, noise=0.0, draws=2)
     assert found.step_seconds == found.median_seconds == found.worst_seconds
-    assert found.step_seconds == simulate(case.problem, plan).step_seconds
-    by_fifo = robustness(case.problem, replace(plan, order="fifo"), noise=0.0, draws=2)
+    assert found.step_seconds == simulate(problem, plan).step_seconds
+    by_fifo = robustness(problem, replace(plan, order="fifo"), noise=0.0, draws=2)
     assert found.by_fifo == (None if plan.order == "fifo" else by_fifo)
 
 

@@ -18,7 +18,7 @@ from envs.plan import Plan
 from envs.schedule import Schedule
 from evaluation.commands.arguments import as_declared
 from evaluation.commands.load_placer import with_micro_batches
-from graphs.foundation.errors import InputError
+from graphs.foundation.errors import DoesNotFitError, InputError
 from graphs.graph_file import load_graph_file, save_graph
 from graphs.load import load_cluster, load_graph
 from graphs.op_graph import OpGraph
@@ -285,6 +285,14 @@ def test_a_whole_plan_is_simulated_charted_and_traced(graph: Path, tmp_path: Pat
     placed.save(again)
     assert json.loads(again.read_text())["plan"] == WHOLE["plan"]
     assert placelab.simulate(graph, placed.plan, cluster="p100x2").plan == placed.plan
+
+
+def test_a_whole_plan_that_does_not_fit_says_what_holds_the_memory(graph: Path) -> None:
+    roomy = load_cluster("p100x2")
+    tight = replace(roomy, devices=tuple(replace(device, memory_bytes=1.0) for device in roomy.devices))
+    plan = Plan(((0,),) * 20, schedule=Schedule(2))
+    with pytest.raises(DoesNotFitError, match=r"gpu:0 needs .* activations .*more micro-batches, recomputation"):
+        placelab.simulate(graph, plan, cluster=tight).require_fit()
 
 
 def test_micro_batches_may_be_asked_for_in_place_of_the_plans_own(graph: Path, tmp_path: Path) -> None:
