@@ -16,7 +16,7 @@ from typing import Literal, get_args
 
 from graphs.foundation.errors import InputError
 
-AS_READY = "as_ready"  # devices run what is ready by the plan's order of ops, whatever pass it belongs to
+AS_READY = "as_ready"  # of what is ready, devices run earlier micro-batches first, and those by the plan's order of ops
 BUCKET_BYTES = float(25 * 2**20)  # of gradients that are summed up together, as in PyTorch's DistributedDataParallel
 
 Sharing = Literal["split", "turns"]

@@ -45,15 +45,21 @@ class Expansion:
 
     @property
     def order(self) -> str | Floats:
-        """(expanded ops,) priorities by the plan's order, of each op its origin's and of others the smallest.
+        """(expanded ops,) priorities: earlier micro-batches first, and the ops of each by the plan's order.
 
-        A rule orders the ops of the given graph: it may read what copies do not have, as ties between ops. First come,
-        first served is no priorities, and stays the rule that it is.
+        By that alone, devices would run an op for all micro-batches before the next op, and later stages would wait. A
+        rule orders the ops of the given graph: it may read what copies do not have, as ties between ops. What acts for
+        no op is the most urgent of its micro-batch, what belongs to none comes last. First come, first served is no
+        priorities, and stays the rule that it is.
         """
-        found = _priorities(self.given, self.plan.order)
+        found, micro_batches = _priorities(self.given, self.plan.order), self.plan.schedule.micro_batches
         if len(found) == 0:
             return FIFO
-        return np.where(self.origin >= 0, found[self.origin], found.min())
+        if micro_batches == 1:
+            return np.where(self.origin >= 0, found[self.origin], found.min())
+        numbers, place = np.unique(found, return_inverse=True)
+        turn = np.where(self.micro_batch >= 0, self.micro_batch, micro_batches)
+        return (turn * len(numbers) + np.where(self.origin >= 0, place[self.origin], 0)).astype(np.float64)
 
 
 @lru_cache(_KEPT)

@@ -7,13 +7,13 @@ from hypothesis import HealthCheck, given, settings
 from envs.expansion.expand import expand
 from envs.expansion.expanded import Role
 from envs.plan import Plan
-from envs.schedule import Sharing
+from envs.schedule import Schedule, Sharing
 from envs.simulation.simulator import Simulator, simulate
 from graphs.load import load_graph
 from graphs.problem import Problem
 from tests.envs.expansion.pipelines import Pipeline, servers
 from tests.oracle.strategies import Case, cases
-from tests.oracle.toys import random_graph, toy_cluster
+from tests.oracle.toys import random_graph, toy_cluster, toy_graph
 
 RULES = ("longest_path", "fifo", "program")
 brief = settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
@@ -85,3 +85,18 @@ def test_replicas_that_split_micro_batches_beat_those_that_take_turns_as_in_dapp
     plan = chain.plan("gpipe", replicas=(2, 1), sharing=sharing)
     timeline = simulate(chain.problem(servers(3)), plan)
     assert timeline.step_seconds == pytest.approx(3 * (micro_batches + ahead), abs=1e-9)
+
+
+def test_without_an_order_of_passes_earlier_micro_batches_go_first() -> None:
+    """By the order of ops alone, the first stage would run a for all micro-batches before b."""
+    names = ("a", "b", "c", "d")
+    graph = toy_graph([3] * 4, [(0, 1), (1, 2), (2, 3)], output_bytes=[0] * 4)
+    plan = Plan(((0,), (0,), (1,), (1,)), schedule=Schedule(3))
+    timeline = simulate(Problem(graph, toy_cluster(2)), plan)
+    expansion = timeline.expansion
+    assert expansion is not None
+    on_first = np.flatnonzero(expansion.placement == 0)
+    in_turn = on_first[np.argsort(timeline.start[on_first])]
+    ran = [f"{names[expansion.origin[op]]}{expansion.micro_batch[op]}" for op in in_turn.tolist()]
+    assert ran == ["a0", "b0", "a1", "b1", "a2", "b2"]
+    assert timeline.step_seconds == 8  # 4 ops of a second each, and 2 seconds for each further micro-batch

@@ -99,8 +99,8 @@ def test_replicas_sum_up_their_gradients_before_they_update() -> None:
     pipeline = Pipeline(1, 2, forward=2, backward=2, weights=4, update=1)
     timeline = simulate(pipeline.problem(servers(2, bandwidth=2)), pipeline.plan(replicas=2))
     assert drawn_rows(timeline, 3) == [
-        "gpu:0       |F0 F1 B0 B1 ......U- |",
-        "gpu:1       |F0 F1 B0 B1 ......U- |",
+        "gpu:0       |F0 B0 F1 B1 ......U- |",
+        "gpu:1       |F0 B0 F1 B1 ......U- |",
         "gpu:0>gpu:1 |............++++++...|",
         "gpu:1>gpu:0 |............++++++...|",
     ]
