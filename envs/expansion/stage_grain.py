@@ -217,6 +217,7 @@ class StageGrain:
         ops, weights = graph.weight_uses.T
         users = np.zeros((len(graph.weights), int(stage.max()) + 1), np.bool_)
         users[weights, stage[ops]] = True
-        together = np.unique(users, axis=0, return_inverse=True)[1].reshape(-1)
+        numbers: dict[bytes, int] = {}  # np.unique of rows would take most of the time that the coarse problem takes
+        together = np.array([numbers.setdefault(row.tobytes(), len(numbers)) for row in users], np.int64)
         size = np.bincount(together, self.problem.weight_state_bytes) / self.problem.bytes_per_weight_byte
         return size, distinct_pairs(np.column_stack([self._op[ops], together[weights]]))[0]

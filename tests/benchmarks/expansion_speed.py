@@ -8,11 +8,14 @@ import numpy as np
 
 from envs.costs.costs import timed
 from envs.expansion.expand import expand
+from envs.expansion.expanded import Expansion
+from envs.expansion.stage_grain import StageGrain, expand_stages
 from envs.plan import Plan
 from envs.schedule import Schedule
 from envs.simulation.simulator import Simulator
 from graphs.load import load_cluster, load_graph
 from graphs.problem import Problem
+from placers.gpipe import GPipe
 from tests.benchmarks.figures import Figure, at_most, least_seconds, reported
 from tests.envs.expansion.pipelines import Pipeline, servers
 
@@ -26,6 +29,7 @@ def measure(
 ) -> Iterator[Figure]:
     """Figures for a captured graph in stages, and for each pipeline."""
     yield from _captured(graph, micro_batches)
+    yield from _stage_grain(graph, micro_batches)
     for stages, count, replicas in pipelines:
         yield _candidate(stages, count, replicas)
 
@@ -48,6 +52,26 @@ def _captured(graph: str, micro_batches: int) -> Iterator[Figure]:
         yield reported(f"expanded ops, {what}", len(expansion.problem.graph), "")
         yield at_most(150, f"expand, {what}", written * 1e3, "ms")
         yield at_most(15, f"simulate, {what}", run * 1e3, "ms")
+
+
+def _stage_grain(graph: str, micro_batches: int) -> Iterator[Figure]:
+    """Milliseconds to evaluate a plan of a captured graph at the grain of stages, and to get there from ops, too."""
+    problem = timed(Problem(load_graph(graph), load_cluster(f"p100:devices={2 * STAGES}")))
+    plan = GPipe(micro_batches=micro_batches, order="early_backward_a").place(problem).plan
+    grain = StageGrain(problem, plan)
+
+    def evaluate(expansion: Expansion) -> int:
+        Simulator(expansion.problem, order=expansion.order).run(expansion.placement)
+        return len(expansion.problem.graph)
+
+    def candidate() -> int:
+        return evaluate(expand(grain.coarse, grain.coarse_plan, grain.shared))
+
+    ops = candidate()
+    alone, whole = least_seconds(candidate, lambda: evaluate(expand_stages(problem, plan)), rounds=20)
+    what = f"at stage grain, {2 * STAGES} stages x {micro_batches} micro-batches, {ops:,} ops"
+    yield at_most(5, f"expand and simulate {what}", alone * 1e3, "ms")
+    yield reported(f"... with the way there from {len(problem.graph):,} ops", whole * 1e3, "ms")
 
 
 def _candidate(stages: int, micro_batches: int, replicas: int) -> Figure:
