@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from envs.plan import Plan
-from envs.schedule import AS_READY, Recomputing, Schedule, Sharing
+from envs.schedule import AS_READY, Recomputing, Schedule, Sharing, Update
 from graphs.batch_law import BatchLaw
 from graphs.op_graph import OpGraph, Phase
 from graphs.problem import Problem
@@ -115,8 +115,10 @@ def planned(draw: st.DrawFn, most_devices: int = 4) -> tuple[Problem, Plan]:
     sharing: Sharing = draw(st.sampled_from(("split", "turns"))) if divides else "split"
     late: Recomputing = draw(st.sampled_from(("late", "early")))
     apart = len({device for several in on for device in several}) == sum(map(len, on))
+    order = draw(st.sampled_from(ORDERS if apart else ORDERS[:1]))
+    update: Update = draw(st.sampled_from(("step", "micro_batch"))) if order != AS_READY else "step"
     schedule = Schedule(
-        micro_batches=micro_batches, stages=stages, order=draw(st.sampled_from(ORDERS if apart else ORDERS[:1])),
+        micro_batches=micro_batches, stages=stages, order=order, update=update,
         recompute=tuple(sorted(draw(st.sets(st.integers(0, max(stages)), max_size=2)))), recompute_at=late,
         sharing=sharing,
     )  # fmt: skip

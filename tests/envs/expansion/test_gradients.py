@@ -20,6 +20,7 @@ from graphs.load import load_graph
 from graphs.op_graph import SPARSE, OpGraph, Phase
 from graphs.problem import Problem
 from tests.envs.expansion.pipelines import Pipeline, servers
+from tests.envs.expansion.random_plans import planned
 
 TIED = 10.0  # bytes of the weight that the first and the last stage share
 
@@ -175,7 +176,8 @@ def check_that_updates_wait(expansion: Expansion) -> None:
         feeds[:, op] |= feeds[:, graph.edges[graph.edges[:, 1] == op, 0]].any(axis=1)
     is_work = expansion.role == Role.WORK
     for update in np.flatnonzero(given.phase == Phase.UPDATE):
-        wanted, found = {int(update)}, set[int]()
+        into = given.edges[given.edges[:, 1] == update, 0]
+        wanted, found = {int(update), *into[given.phase[into] == Phase.BACKWARD].tolist()}, set[int]()
         while wanted != found:  # gradients on their way to the update, through those of the same weights
             found = set(wanted)
             before = np.isin(given.edges[:, 1], list(wanted))
@@ -208,3 +210,11 @@ def test_every_update_waits_for_every_gradient_of_its_weights(
     schedule = replace(plan.schedule, all_reduce=all_reduce, bucket_bytes=bucket_bytes)
     problem = Problem(sparse(graph) if is_sparse else graph, servers(sum(replicas)), "adam")
     check_that_updates_wait(expand(problem, replace(plan, schedule=schedule)))
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@given(planned())
+def test_it_is_so_in_random_plans(case: tuple[Problem, Plan]) -> None:
+    expansion = expand(*case)
+    if case[0].graph.is_training:
+        check_that_updates_wait(expansion)
