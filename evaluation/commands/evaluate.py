@@ -29,7 +29,6 @@ from placers.contract.placer import Placer
 from placers.learned.lookup import placer_of
 from placers.learned.policy_meta import load_meta
 from training.problem_sets import load_problems
-from training.run_folder import recipe_of
 
 if TYPE_CHECKING:
     from evaluation.commands.arguments import Groups, TimingOptions
@@ -76,6 +75,8 @@ def evaluate(
 
 def _problems(folder: Path, suite: str, groups: Groups, order: str) -> list[Problem]:
     """Those of a suite, or of the test split that the recipe in a policy's folder names, under its order or another."""
+    from training.run_folder import recipe_of  # imported late: with torch, which a refusal does not wait for
+
     settings = recipe_of(folder).problems
     load_clusters(settings.test_clusters)  # refused here, not after models were captured
     count = (None if groups == AUTO else tied_into(groups)) or settings.test_groups
