@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from envs.bounds import lower_bound, path_bound, work_bound
 from envs.costs.costs import costs_of
 from envs.plan import Plan
-from envs.schedule import AllReduce, Schedule, Sharing, Update
+from envs.schedule import AS_READY, AllReduce, Schedule, Sharing, Update
 from envs.simulation.simulator import Simulator, simulate
 from graphs.problem import Problem
 from tests.envs.expansion.pipelines import Pipeline, servers
@@ -55,6 +55,7 @@ def test_no_plan_that_divides_the_batch_beats_the_bound_of_such_plans(
     case: tuple[Problem, Plan], update: Update, all_reduce: AllReduce
 ) -> None:
     problem, plan = case
+    update = "step" if plan.schedule.order == AS_READY else update  # versions of weights are those of passes in order
     plan = replace(plan, schedule=replace(plan.schedule, update=update, all_reduce=all_reduce))
     assert lower_bound(problem, plan) <= simulate(problem, plan).step_seconds * (1 + 1e-9)
 
