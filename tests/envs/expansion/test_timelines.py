@@ -198,3 +198,14 @@ def test_shares_and_passes_of_any_plan_hold_all_that_its_devices_do(case: tuple[
         assert peak.static + peak.activations + peak.versions + peak.sums == pytest.approx(peak.total)
         assert peak.activations >= -1e-9
     assert {len(line) for line in timeline.draw(80).split("\n") if line.endswith("|")} == {80}
+
+
+def test_versions_of_weights_are_apart() -> None:
+    pipeline = Pipeline(3, 6, activation=10, weights=100, update=1)
+    timeline = simulate(pipeline.problem(), pipeline.plan("early_backward_a", update="micro_batch"))
+    assert [timeline.peak(device).versions for device in range(3)] == [200, 100, 0]
+    small = replace(timeline.problem, cluster=servers(3, memory=300))
+    assert (
+        "200 bytes of earlier versions of weights at the peak"
+        in replace(timeline, problem=small, fits=False).overflow()
+    )
