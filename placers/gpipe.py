@@ -14,7 +14,7 @@ DAPPLE's plans of eight and eight devices on two servers (Fan et al. 2021, table
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -30,6 +30,7 @@ from graphs.op_graph import Floats, Ints
 from graphs.problem import Problem
 from placers.contract.whole_plans import accelerators, check_divides, most_that_divide, why_placements_only
 from placers.human_expert import unit_layers
+from placers.stages.balance import block_partition, histogram_partition
 from placers.stages.chain import least_bottleneck
 from placers.stages.pipeline_order import pipeline_positions
 
@@ -52,6 +53,9 @@ class GPipe(Named):
     """Stages of each device: interleaved or, for orders that take only that, two in the shape of a V."""
     recompute: bool = False
     """Whether stages run their forward ops again before the backward pass, instead of keeping what they made."""
+    partition: Literal["least", "block", "histogram"] = "least"
+    """How time is balanced: the least of the largest stage, torchgpipe's block partition, or lingvo's histogram, which
+    may leave some stages out (`placers.stages.balance`)."""
 
     def __post_init__(self) -> None:
         for knob in ("replicas", "stages_per_device"):
@@ -70,7 +74,7 @@ class GPipe(Named):
         if is_placement or reason:
             notes = [f"gpipe: stages without micro-batches or replicas, since {reason}."] if reason else []
             seconds = unit_seconds(problem).mean(axis=1)
-            stages = _blocks(seconds, np.argsort(problem.units.order), len(problem.cluster))
+            stages = self._blocks(seconds, np.argsort(problem.units.order), len(problem.cluster))
             return PlacerResult.of_units(problem, stages, self.name, seed, notes=notes)
         return PlacerResult(self._pipeline(problem), self.name, seed)
 
@@ -86,7 +90,7 @@ class GPipe(Named):
         if len(users := problem.units.weight_uses[:, 0]):
             position = np.minimum(position, position[users].max())  # what follows the last layer, such as the loss
         most, seconds = len(devices) // self.replicas * self.stages_per_device, unit_seconds(problem)[:, devices]
-        stages = _blocks(seconds.mean(axis=1), position, most)[graph.units].tolist()
+        stages = self._blocks(seconds.mean(axis=1), position, most)[graph.units].tolist()
         count = max(stages) + 1
         if count % self.stages_per_device:
             raise InputError(
@@ -119,19 +123,24 @@ class GPipe(Named):
             return folded
         return interleaved
 
+    def _blocks(self, seconds: Floats, position: Ints, most: int) -> Ints:
+        """(units,) the block of each unit, of consecutive positions, (units,), with balanced seconds.
+
+        `seconds` are those of each unit, (units,). There are `most` blocks, or as many as positions if those are fewer.
+        """
+        count = int(position.max()) + 1
+        blocks, nothing = min(most, count), np.zeros(count)
+        total = summed(position, seconds, count)
+        if self.partition == "block":
+            found = block_partition(total, blocks)
+        elif self.partition == "histogram":
+            found = histogram_partition(total, blocks)
+        else:
+            each = np.repeat(total[:, None], blocks, axis=1)
+            least = least_bottleneck(each, nothing, nothing, np.zeros(blocks), may_be_empty=False)
+            assert least is not None  # nothing is held, so all partitions keep to the limits
+            found = least
+        return np.unique(found, return_inverse=True)[1][position]  # without empty blocks
+
 
 build = GPipe
-
-
-def _blocks(seconds: Floats, position: Ints, most: int) -> Ints:
-    """(units,) the block of each unit, of consecutive positions, (units,), with the least seconds of the largest.
-
-    `seconds` are those of each unit, (units,). There are `most` blocks, or as many as positions if those are fewer.
-    """
-    count = int(position.max()) + 1
-    blocks, nothing = min(most, count), np.zeros(count)
-    total = summed(position, seconds, count)
-    each = np.repeat(total[:, None], blocks, axis=1)
-    found = least_bottleneck(each, nothing, nothing, np.zeros(blocks), may_be_empty=False)
-    assert found is not None  # nothing is held, so all partitions keep to the limits
-    return found[position]
