@@ -54,4 +54,5 @@ def histogram_partition(costs: Floats, blocks: int) -> Ints:
     blocks may have no layers. Where nothing costs anything, layers count.
     """
     done = np.cumsum(costs if costs.any() else np.ones(len(costs)))
-    return np.minimum((done / done[-1] * blocks).astype(np.int64), blocks - 1)
+    block: Ints = np.minimum((done / done[-1] * blocks).astype(np.int64), blocks - 1)
+    return block
