@@ -75,6 +75,7 @@ def check_schedule(problem: Problem, devices: Devices, schedule: Schedule) -> No
         )
     if schedule.stages or schedule.order != AS_READY or schedule.recompute:
         check_forward(problem.graph, stage)
+    _check_samples(problem, devices, schedule, stage)
     if schedule.sharing == "turns":
         for op, several in enumerate(devices):
             if schedule.micro_batches % len(several):
@@ -82,6 +83,25 @@ def check_schedule(problem: Problem, devices: Devices, schedule: Schedule) -> No
                     f"the {len(several)} replicas of stage {stage[op]} take turns, and do not divide "
                     f"{schedule.micro_batches} micro-batches; take a multiple of {len(several)}"
                 )
+
+
+def _check_samples(problem: Problem, devices: Devices, schedule: Schedule, stage: Ints) -> None:
+    """Raise InputError unless micro-batches, and replicas that split them, divide the samples, if they are known."""
+    law = problem.graph.batch_law
+    samples = 0 if law is None else law.samples
+    if samples % schedule.micro_batches:
+        raise InputError(
+            f"{schedule.micro_batches} micro-batches do not divide the {samples} samples of {problem.graph.name!r}; "
+            "take a number that does, or another --batch"
+        )
+    each = samples // schedule.micro_batches
+    replicas = {int(number): len(several) for number, several in zip(stage, devices, strict=True)}
+    for number, count in sorted(replicas.items()):
+        if schedule.sharing == "split" and each % count:
+            raise InputError(
+                f"the {count} replicas of stage {number} do not divide the {each} samples of a micro-batch; take fewer "
+                "micro-batches, another number of replicas, or another --batch"
+            )
 
 
 def check_forward(graph: OpGraph, stage: Ints) -> None:

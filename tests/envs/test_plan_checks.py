@@ -9,6 +9,7 @@ import pytest
 from envs.plan import Plan
 from envs.schedule import Schedule
 from envs.stages import stages_of
+from graphs.batch_law import BatchLaw
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
 from tests.envs.expansion.pipelines import Pipeline, servers
@@ -124,3 +125,29 @@ def test_stages_that_are_not_given_are_numbered_as_they_run() -> None:
     circle = ((1,), (1,), (0,), (0,))
     assert stages_of(graph, circle, ()).tolist() == [0, 0, 1, 1]
     assert stages_of(graph, circle, (1, 0, 1, 0)).tolist() == [1, 0, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("micro_batches", "replicas", "expected"),
+    [
+        (5, 1, "5 micro-batches do not divide the 12 samples of 'toy'; take a number that does, or another --batch"),
+        (3, 3, "the 3 replicas of stage 1 do not divide the 4 samples of a micro-batch; take fewer micro-batches"),
+        (3, 2, ""),
+        (12, 1, ""),
+    ],
+)
+def test_micro_batches_and_replicas_divide_the_samples_if_they_are_known(
+    micro_batches: int, replicas: int, expected: str
+) -> None:
+    known = Problem(replace(CHAIN, batch_law=BatchLaw(12)), toy_cluster(4))
+    plan = Plan(((0,), (0,), tuple(range(1, 1 + replicas))), schedule=Schedule(micro_batches=micro_batches))
+    if expected:
+        assert refusal(plan, known).startswith(expected)
+    else:
+        plan.check(known)
+    plan.check(Problem(CHAIN, toy_cluster(4)))
+
+
+def test_replicas_that_take_turns_need_not_divide_a_micro_batch() -> None:
+    known = Problem(replace(CHAIN, batch_law=BatchLaw(12)), toy_cluster(4))
+    Plan(((0,), (0,), (1, 2, 3)), schedule=Schedule(micro_batches=3, sharing="turns")).check(known)
