@@ -15,7 +15,7 @@ from evaluation.studies.frame import Frame, family_of
 from evaluation.studies.grain.measure import OPS, Measured, Size
 from graphs.op_graph import Floats
 
-LIMITS = (0.3, 1.0, 3.0)  # seconds of the processor at which grains are compared
+LIMITS = (0.03, 0.1, 0.3, 1.0)  # seconds of the processor at which grains are compared
 
 
 @dataclass(frozen=True)
