@@ -175,13 +175,16 @@ def check_that_updates_wait(expansion: Expansion) -> None:
     for op in graph.topological_order:
         feeds[:, op] |= feeds[:, graph.edges[graph.edges[:, 1] == op, 0]].any(axis=1)
     is_work = expansion.role == Role.WORK
+    carrying = given.edges[~given.control]  # a control edge brings no gradient, and orders copies one to one
     for update in np.flatnonzero(given.phase == Phase.UPDATE):
-        into = given.edges[given.edges[:, 1] == update, 0]
+        into = carrying[carrying[:, 1] == update, 0]
         wanted, found = {int(update), *into[given.phase[into] == Phase.BACKWARD].tolist()}, set[int]()
         while wanted != found:  # gradients on their way to the update, through those of the same weights
             found = set(wanted)
-            before = np.isin(given.edges[:, 1], list(wanted))
-            wanted |= {op for op in given.edges[before, 0].tolist() if layout.is_weight_gradient[op]}
+            before = np.isin(carrying[:, 1], list(wanted))
+            wanted |= {op for op in carrying[before, 0].tolist() if layout.is_weight_gradient[op]}
+        if wanted == {int(update)}:
+            continue
         for copy in np.flatnonzero(is_work & (expansion.origin == update)):
             made = is_work & np.isin(expansion.origin, list(wanted - {int(update)}))
             if schedule.update == "micro_batch":

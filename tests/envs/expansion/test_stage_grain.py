@@ -68,7 +68,7 @@ def test_inference_has_forward_stages_only() -> None:
 @pytest.fixture(scope="module")
 def transformer() -> Problem:
     """A captured step of a Transformer on four devices."""
-    graph = load_graph("transformer:layers=24,width=512,heads=8,sequence=256,batch=64")
+    graph = load_graph("transformer:layers=24,width=512,heads=8,sequence=256,batch=48")
     return timed(Problem(graph, load_cluster("p100:devices=4")), AUTO)
 
 
