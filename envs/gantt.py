@@ -61,7 +61,7 @@ def cells(row: Row, seconds: float, columns: int) -> Ints:
     return np.where(busy > 0.5 - 1e-9, owner, IDLE)
 
 
-class Piece(NamedTuple):
+class Segment(NamedTuple):
     """Neighbouring cells of one owner, as text: a label, if it fits, then dashes, and a space if there is room."""
 
     owner: int
@@ -70,16 +70,16 @@ class Piece(NamedTuple):
     space: str
 
 
-def pieces(owners: Iterable[int], marks: Sequence[Mark], *, labels: bool = True) -> Iterator[Piece]:
+def segments(owners: Iterable[int], marks: Sequence[Mark], *, labels: bool = True) -> Iterator[Segment]:
     """A row of cells, (columns,), as text of that length: "F0--- F1---". `marks` are those of the owners, (ops,)."""
     for owner, run in groupby(owners):
         length = len(list(run))
         letter, label = (IDLE_MARK, "") if owner == IDLE else marks[owner]
         if labels and 0 < len(label) <= length:
             fill = length - len(label)
-            yield Piece(owner, label, "-" * (fill - 1), " " * (fill > 0))
+            yield Segment(owner, label, "-" * (fill - 1), " " * (fill > 0))
         else:
-            yield Piece(owner, "", letter * length, "")
+            yield Segment(owner, "", letter * length, "")
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,10 +100,10 @@ class Chart:
         legend = [f"{letter} {name}" for letter, name in zip(letters, names, strict=True)]
         return cls(rows, [[Mark(letter) for letter in letters]] * len(rows), legend)
 
-    def pieces(self, row: int, seconds: float, columns: int) -> Iterator[Piece]:
+    def segments(self, row: int, seconds: float, columns: int) -> Iterator[Segment]:
         """What each of the equal slices of a step, (columns,), shows in a row: labels if most of the chart's fit."""
         owners = cells(self.rows[row], seconds, columns).tolist()
-        return pieces(owners, self.marks[row], labels=self._shortest_room * columns >= seconds)
+        return segments(owners, self.marks[row], labels=self._shortest_room * columns >= seconds)
 
     @cached_property
     def _shortest_room(self) -> float:
@@ -123,7 +123,7 @@ class Chart:
         columns = max(width - margin - 3, 1)
         lines = []
         for at, row in enumerate(self.rows):
-            found = list(self.pieces(at, seconds, columns))
+            found = list(self.segments(at, seconds, columns))
             if not row.link or any(piece.owner != IDLE for piece in found):
                 lines.append(f"{row.label:<{margin}} |{''.join(''.join(piece[1:]) for piece in found)}|")
         lines.append(f"{'':<{margin}} 0{f'{seconds:.4g} s':>{columns}}")

@@ -13,7 +13,7 @@ device ops run, or on which several, as replicas that share the batch. `stages` 
 the stages are; by a placement, ops on the same devices are a stage, numbered in the order of the forward pass. Ops that
 are tied go where the first of them goes: backward and update ops where their forward op does.
 
-`schedule` has what differs from `envs.schedule.Schedule`; beside a placement, its `recompute` lists numbers of stages.
+`schedule` has what differs from `envs.schedule.Schedule`; with a placement, its `recompute` lists numbers of stages.
 `order` is the rule under which the plan was simulated, or a number by entry, the smaller first: {"layers.0": 1, "": 2};
 tied ops have the number of the first of them, but for one that has an entry of its own name. Without an order the plan
 is run under the rule of its problem.

@@ -1,4 +1,4 @@
-"""Collectives: sums that several devices need, written as sends of parts, which run beside what the devices compute.
+"""Collectives: sums that several devices need, written as sends of parts, which run while the devices compute.
 
     ring            with R members, 2 (R - 1) steps; in each of them every member passes an R-th part on to the next
     direct          every member sends to each other one its part, and later on the sum of its own part

@@ -13,7 +13,7 @@ from graphs.foundation.errors import InputError
 from graphs.op_graph import Ints
 from graphs.order import topological_order
 
-_STARTS = 16  # of the passes on a cycle, from so many a shorter one is sought
+_STARTS = 16  # passes of the cycle from which a shorter cycle is sought
 
 
 def check_ends(draft: Draft, lists: PassLists, number: Ints) -> None:

@@ -79,7 +79,7 @@ class StepChart:
         kinds = [SpanKind(kind) for kind in timeline.passes.kind.tolist()]
         for device in range(len(timeline.problem.cluster)):
             row: list[tuple[str, str]] = []
-            for owner, label, fill, space in chart.pieces(device, timeline.step_seconds, columns):
+            for owner, label, fill, space in chart.segments(device, timeline.step_seconds, columns):
                 if owner == gantt.IDLE:
                     row.append((IDLE[0] * len(fill), IDLE[1]))
                 else:
