@@ -87,8 +87,7 @@ def check_schedule(problem: Problem, devices: Devices, schedule: Schedule) -> No
 
 def _check_samples(problem: Problem, devices: Devices, schedule: Schedule, stage: Ints) -> None:
     """Raise InputError unless micro-batches, and replicas that split them, divide the samples, if they are known."""
-    law = problem.graph.batch_law
-    samples = 0 if law is None else law.samples
+    samples = problem.graph.samples
     if samples % schedule.micro_batches:
         raise InputError(
             f"{schedule.micro_batches} micro-batches do not divide the {samples} samples of {problem.graph.name!r}; "

@@ -30,13 +30,12 @@ def law_of(graph: OpGraph) -> BatchLaw:
 
 def samples_of(graph: OpGraph) -> int:
     """How many samples a step of the graph has. Raises InputError, with the remedy, if it does not say so."""
-    samples = 0 if graph.batch_law is None else graph.batch_law.samples
-    if samples < 1:
+    if graph.samples < 1:
         raise InputError(
             f"graph {graph.name!r} does not say how many samples its step has; name its file as FILE:batch=N, or let "
             "the function that makes the model take `batch`, with a default"
         )
-    return samples
+    return graph.samples
 
 
 def check_samples(samples: int) -> None:

@@ -175,6 +175,11 @@ class OpGraph:
         mirrors = zip(own, self.mirror.tolist(), strict=True)
         return tuple([call or (own[mirror] if mirror >= 0 else None) for call, mirror in mirrors])
 
+    @property
+    def samples(self) -> int:
+        """How many samples a step has; 0 if that is not known."""
+        return 0 if self.batch_law is None else self.batch_law.samples
+
     @cached_property
     def is_training(self) -> bool:
         """Whether the graph holds a whole training step, so that gradients and optimizer state take memory."""

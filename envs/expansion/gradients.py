@@ -2,7 +2,7 @@
 
 Over micro-batches they are added in place, in the room that is set aside for them, so that an update waits for each
 backward pass and receives nothing. Replicas sum them up bucket by bucket: on each replica the backward passes of the
-last micro-batch open a gate, and from there on the sends of an all-reduce follow each other beside other work.
+last micro-batch open a gate, and the sends of an all-reduce then follow each other while devices do other work.
 
     backward 0.0  1.0  ...  ->  gate 0  ->  send 0  ->  ...  ->  sum 0  ->  update 0
                                               send 1  ->  ...

@@ -4,7 +4,7 @@
                              | slice 0   | slice 1   |     on the producer's device
     consumer on 2 replicas   |     0     |     1     |
 
-What is cut takes no time, but its output is memory beside the whole one. All readers of a part read the same slice.
+Cutting takes no time, but a slice is memory in addition to the whole output. All readers of a part read the same slice.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Slices:
     read: Ints  # (slices,) op of the draft
     reader: Ints  # (slices,) op of the draft
     like: Ints  # (slices,) the copy of the layout that computes the same as what is read
-    begin: Ints  # (slices,) of the interval, in a unit of which a micro-batch has a whole number
+    begin: Ints  # (slices,) of the interval, in equal parts of a micro-batch
     end: Ints  # (slices,)
     share: Floats  # (slices,) of the batch
 
@@ -38,7 +38,7 @@ class Slices:
 
 
 def cut(draft: Draft, slices: Slices, unit: int) -> None:
-    """Cut each part once, on the device of what it is cut from; a micro-batch has so many units."""
+    """Cut each part once, on the device of what it is cut from; a micro-batch has `unit` equal parts."""
     interval = slices.begin * (unit + 1) + slices.end
     distinct, which = distinct_pairs(np.stack([slices.read, interval], axis=1))
     first = np.empty(len(distinct), np.int64)

@@ -22,7 +22,7 @@ def with_law(graph: OpGraph, capture: Callable[[int], OpGraph]) -> OpGraph:
 
     A graph that does not know how many samples it has is returned as it is.
     """
-    samples = 0 if graph.batch_law is None else graph.batch_law.samples
+    samples = graph.samples
     if samples < 1:
         return graph
     other = other_samples(samples)

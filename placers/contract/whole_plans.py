@@ -32,21 +32,16 @@ def most_that_divide(graph: OpGraph, most: int, others: int = 1) -> int:
 
     That is `most` where it is not known how many samples a step has.
     """
-    samples = _samples(graph)
-    if not samples:
+    if not graph.samples:
         return most
-    return next((parts for parts in range(most, 1, -1) if samples % (parts * others) == 0), 1)
+    return next((parts for parts in range(most, 1, -1) if graph.samples % (parts * others) == 0), 1)
 
 
 def check_divides(graph: OpGraph, placer: str, micro_batches: int, replicas: int) -> None:
     """Raise InputError if it is known that a step's samples cannot be divided so."""
-    if (samples := _samples(graph)) and samples % (micro_batches * replicas):
+    if graph.samples % (micro_batches * replicas):
         raise InputError(
-            f"{placer}: a step of {graph.name!r} has {samples} samples, which cannot be divided into {micro_batches} "
-            f"micro-batches on {replicas} replicas; choose numbers whose product divides {samples}"
+            f"{placer}: a step of {graph.name!r} has {graph.samples} samples, which cannot be divided into "
+            f"{micro_batches} micro-batches on {replicas} replicas; choose numbers whose product divides "
+            f"{graph.samples}"
         )
-
-
-def _samples(graph: OpGraph) -> int:
-    """Of a step, or 0."""
-    return 0 if graph.batch_law is None else graph.batch_law.samples

@@ -8,7 +8,7 @@ import pytest
 from envs.pass_orders import Pass, Passes, PassKind, Ranks, load_pass_order
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
-from tests.envs.expansion.pipelines import interleaved, v_shaped
+from tests.envs.expansion.pipelines import interleaved, own_order, v_shaped
 from tests.oracle.plain_pipeline import B, F, I, W, finishes, most_in_flight, step_seconds
 
 NAMES = by_name.built_in("envs.pass_orders")
@@ -137,31 +137,11 @@ def test_two_stages_per_device_leave_the_way_to_the_last_device(name: str) -> No
             assert step_seconds(passes, 1.0, 1.0, 1.0) == 6 * micro_batches + (count - 1)
 
 
-OWN = """
-from envs.pass_orders import Pass, PassKind
-
-
-class Mine:
-    def passes(self, ranks, micro_batches):
-        return {returned}
-
-
-def build():
-    return Mine()
-"""
-
-
-def own(folder: Path, returned: str) -> str:
-    """The spec of an order that returns what an expression says."""
-    (folder / "mine.py").write_text(OWN.format(returned=returned))
-    return f"{folder / 'mine.py'}:build"
-
-
 def test_an_order_of_a_user_is_one_function(tmp_path: Path) -> None:
-    spec = own(tmp_path, "((Pass(0, PassKind.FORWARD, 0), Pass(0, PassKind.BACKWARD, 0)),)")
+    spec = own_order(tmp_path, "((Pass(0, PassKind.FORWARD, 0), Pass(0, PassKind.BACKWARD, 0)),)")
     assert load_pass_order(spec).passes(((0,),), 1) == ((Pass(0, F, 0), Pass(0, B, 0)),)
     with pytest.raises(InputError, match=r"mine\.py.*ZeroDivisionError"):
-        load_pass_order(own(tmp_path, "1 / 0")).passes(((0,),), 1)
+        load_pass_order(own_order(tmp_path, "1 / 0")).passes(((0,),), 1)
 
 
 def test_what_is_no_order_is_refused(tmp_path: Path) -> None:

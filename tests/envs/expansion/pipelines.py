@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
@@ -174,3 +175,23 @@ def _row(spans: dict[str, tuple[float, float]], width: int, second: float) -> st
 
 def _of(value: Each, stage: int) -> float:
     return float(value if isinstance(value, int | float) else value[stage])
+
+
+OWN = """
+from envs.pass_orders import Pass, PassKind
+
+
+class Mine:
+    def passes(self, ranks, micro_batches):
+        return {returned}
+
+
+def build():
+    return Mine()
+"""
+
+
+def own_order(folder: Path, returned: str) -> str:
+    """The spec of an order that returns what an expression says."""
+    (folder / "mine.py").write_text(OWN.format(returned=returned))
+    return f"{folder / 'mine.py'}:build"

@@ -17,20 +17,7 @@ from graphs.foundation.errors import InputError
 from graphs.op_graph import OpGraph
 from graphs.problem import Problem
 from tests.envs.drawings import drawn_rows
-from tests.envs.expansion.pipelines import Pipeline, drawn, interleaved, servers, v_shaped
-
-OWN = """
-from envs.pass_orders import Pass, PassKind
-
-
-class Mine:
-    def passes(self, ranks, micro_batches):
-        return {returned}
-
-
-def build():
-    return Mine()
-"""
+from tests.envs.expansion.pipelines import Pipeline, drawn, interleaved, own_order, servers, v_shaped
 
 
 def run(chain: Pipeline, order: str, ranks: Ranks = ()) -> Timeline:
@@ -40,8 +27,7 @@ def run(chain: Pipeline, order: str, ranks: Ranks = ()) -> Timeline:
 def own(folder: Path, *ranks: str) -> str:
     """The spec of an order with the passes that rows such as "0F0 0B0" write, one for each rank."""
     rows = ("".join(f"Pass({each[0]}, PassKind({each[1]!r}), {each[2:]})," for each in rank.split()) for rank in ranks)
-    (folder / "mine.py").write_text(OWN.format(returned="(" + "".join(f"({row})," for row in rows) + ")"))
-    return f"{folder / 'mine.py'}:build"
+    return own_order(folder, "(" + "".join(f"({row})," for row in rows) + ")")
 
 
 # ---- drawings --------------------------------------------------------------------------------------------------------
@@ -258,9 +244,8 @@ def test_an_order_that_cannot_be_run_is_refused_by_one_sentence(
 
 
 def test_what_gives_no_passes_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text(OWN.format(returned="[[3], [4]]"))
     with pytest.raises(InputError, match="must give a tuple of Pass"):
-        run(Pipeline(2, 2), f"{tmp_path / 'mine.py'}:build")
+        run(Pipeline(2, 2), own_order(tmp_path, "[[3], [4]]"))
 
 
 def test_a_long_wait_is_told_by_its_shortest_cycle(tmp_path: Path) -> None:
