@@ -14,16 +14,17 @@ from typing import ClassVar
 import numpy as np
 
 from envs.pass_orders import load_pass_order
+from envs.pipelines.layers import Layers
+from envs.pipelines.pipeline import LayerPipeline
 from envs.placer_result import PlacerResult
 from graphs.cluster import Cluster
 from graphs.foundation.by_name import Named
 from graphs.foundation.errors import InputError
+from graphs.layer_names import unit_layers
 from graphs.problem import Problem
 from placers.contract.whole_plans import accelerators, why_placements_only
-from placers.human_expert import unit_layers
-from placers.pipelining.as_plan import as_plan, micro_batches_of, stage_of_unit
 from placers.pipelining.bottleneck import LayerChain, Partition, partition
-from placers.pipelining.layers import Layers
+from placers.pipelining.on_devices import layer_stages, micro_batches_of
 
 BY_REQUEST = True  # it goes by what a paper knows, for batches that the user divides
 
@@ -58,14 +59,15 @@ class BlackGPipe(Named):
         micro_batches = micro_batches_of(problem, "black_gpipe", self.micro_batches)
         chain = _chain(problem.cluster, devices, layers, micro_batches)
         found = partition(chain, len(devices), float(problem.cluster.memory_bytes[list(devices)].min()))
-        stage = stage_of_unit(layers, found.stages)
+        pipelined = LayerPipeline(
+            layer_stages(found.stages, (devices,)), micro_batches, self.order,
+            tuple(range(len(found.stages))) if self.recompute and problem.graph.is_training else (),
+        )  # fmt: skip
         if reason := why_placements_only(problem):
             note = f"black_gpipe: stages without micro-batches or replicas, since {reason}."
-            return PlacerResult.of_units(problem, np.array(devices)[stage], self.name, seed, notes=(note,))
-        plan = as_plan(
-            problem, stage, found.stages, (devices,), micro_batches=micro_batches, order=self.order,
-            recompute=self.recompute and problem.graph.is_training,
-        )  # fmt: skip
+            placement = np.array(devices)[pipelined.stage_of_unit(layers)]
+            return PlacerResult.of_units(problem, placement, self.name, seed, notes=(note,))
+        plan = pipelined.plan(problem, layers)
         return PlacerResult(plan, self.name, seed, notes=(_said(layers, found, micro_batches),))
 
 

@@ -13,15 +13,16 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from envs.pass_orders import load_pass_order
+from envs.pipelines.layers import Layers
+from envs.pipelines.pipeline import LayerPipeline
 from envs.placer_result import PlacerResult
 from graphs.foundation.by_name import Named
 from graphs.foundation.errors import InputError
+from graphs.layer_names import unit_layers
 from graphs.problem import Problem
 from placers.contract.whole_plans import accelerators, why_placements_only
-from placers.human_expert import unit_layers
-from placers.pipelining.as_plan import as_plan, micro_batches_of, stage_of_unit
 from placers.pipelining.device_policies import Moves
-from placers.pipelining.layers import Layers
+from placers.pipelining.on_devices import layer_stages, micro_batches_of
 from placers.pipelining.pipeline import Chain, Pipeline
 from placers.pipelining.planner import Equations, planned
 from placers.pipelining.released import Released, machines_of
@@ -73,14 +74,15 @@ class Dapple(Named):
             chain = Chain.of(layers, float(problem.cluster.memory_bytes[list(devices)].min()))
             by = Equations(fixed, self.parts, self.stages, self.recompute, self.form == "corrected")
             pipeline, _ = planned(chain, servers.links, Moves.of(tuple(servers.sizes.tolist())), by)
-        stage = stage_of_unit(layers, pipeline.stages)
+        pipelined = LayerPipeline(
+            layer_stages(pipeline.stages, servers.devices), pipeline.micro_batches, self.order,
+            tuple(range(len(pipeline.stages))) if self.recompute and problem.graph.is_training else (),
+        )  # fmt: skip
         if reason := why_placements_only(problem):
             note = f"dapple: stages without micro-batches or replicas, since {reason}."
-            return PlacerResult.of_units(problem, np.array(devices)[stage], self.name, seed, notes=(note,))
-        plan = as_plan(
-            problem, stage, pipeline.stages, servers.devices, micro_batches=pipeline.micro_batches, order=self.order,
-            recompute=self.recompute and problem.graph.is_training,
-        )  # fmt: skip
+            placement = np.array(devices)[pipelined.stage_of_unit(layers)]
+            return PlacerResult.of_units(problem, placement, self.name, seed, notes=(note,))
+        plan = pipelined.plan(problem, layers)
         return PlacerResult(plan, self.name, seed, notes=(_said(pipeline, self.form),))
 
 

@@ -20,19 +20,19 @@ import numpy as np
 
 from envs.costs.costs import unit_seconds
 from envs.pass_orders import Ranks, load_pass_order
+from envs.pipelines.unit_order import pipeline_positions
 from envs.placer_result import PlacerResult
 from envs.plan import Plan
 from envs.schedule import WHOLE_BATCH, Schedule
 from graphs.coarsening import summed
 from graphs.foundation.by_name import Named
 from graphs.foundation.errors import InputError
+from graphs.layer_names import unit_layers
 from graphs.op_graph import Floats, Ints
 from graphs.problem import Problem
 from placers.contract.whole_plans import accelerators, check_divides, most_that_divide, why_placements_only
-from placers.human_expert import unit_layers
 from placers.stages.balance import block_partition, histogram_partition
 from placers.stages.chain import least_bottleneck
-from placers.stages.pipeline_order import pipeline_positions
 
 PER_STAGE = 4  # micro-batches; section 2.3: bubbles are negligible if there are at least as many
 

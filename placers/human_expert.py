@@ -9,7 +9,6 @@ name: `blocks.2` in "blocks.2.branches.1/conv", a number in a container with sev
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,7 +18,8 @@ from envs.held_memory import HeldMemory
 from envs.placer_result import PlacerResult
 from envs.simulation.simulator import Simulator
 from graphs.foundation.by_name import Named
-from graphs.op_graph import Floats, Ints, OpGraph, Phase
+from graphs.layer_names import path, unit_layers
+from graphs.op_graph import Floats, Ints, OpGraph
 from graphs.problem import Problem
 
 
@@ -54,47 +54,6 @@ def has_branches(graph: OpGraph) -> bool:
     return any("branches" in path(name) for name in graph.names) or 2 * graph.flops[convolves].sum() > graph.flops.sum()
 
 
-def unit_layers(graph: OpGraph) -> Ints:
-    """(units,) the layer of each unit, from 0; empty if the names show no layers.
-
-    A unit's layer is that of its costliest forward op.
-    """
-    layers = op_layers(graph)
-    if len(layers) == 0:
-        return layers
-    cost = np.where(graph.phase == Phase.FORWARD, graph.flops + graph.bytes_accessed, -1.0)
-    by_cost = np.lexsort((-np.arange(len(graph)), cost))
-    chosen = np.zeros(graph.num_units, np.int64)
-    chosen[graph.units[by_cost]] = layers[by_cost]
-    return chosen
-
-
-def op_layers(graph: OpGraph) -> Ints:
-    """(ops,) the layer of each op, numbered in the order of the graph's ops; empty if the names show no layers.
-
-    A forward op outside of the layers belongs to the latest layer that it depends on, else to the earliest that needs
-    it; ops of later phases, which follow their forward ops, are left in layer 0 if their names do not show theirs.
-    """
-    number: dict[tuple[str, ...], int] = {}
-    layers = np.array(
-        [number.setdefault(key, len(number)) if key else -1 for key in _layer_keys(graph.names)], np.int64
-    )
-    if not number:
-        return layers[:0]
-    inputs: list[list[int]] = [[] for _ in range(len(graph))]
-    outputs: list[list[int]] = [[] for _ in range(len(graph))]
-    for producer, consumer in graph.edges[(graph.phase[graph.edges] == Phase.FORWARD).all(axis=1)].tolist():
-        inputs[consumer].append(producer)
-        outputs[producer].append(consumer)
-    for op in graph.topological_order.tolist():
-        if layers[op] < 0:
-            layers[op] = max(layers[inputs[op]], default=-1)
-    for op in graph.topological_order[::-1].tolist():
-        if layers[op] < 0:
-            layers[op] = min((layer for layer in layers[outputs[op]] if layer >= 0), default=-1)
-    return np.maximum(layers, 0)
-
-
 def in_order(order: Ints, weights: Floats, shares: Floats) -> Ints:
     """(units,) contiguous pieces of an order (units,) whose weights are proportional to the shares (pieces,)."""
     weight = weights[order] if weights.any() else np.ones(len(order))
@@ -102,11 +61,6 @@ def in_order(order: Ints, weights: Floats, shares: Floats) -> Ints:
     pieces = np.empty(len(order), np.int64)
     pieces[order] = np.minimum(np.searchsorted(np.cumsum(shares) / shares.sum(), middle), len(shares) - 1)
     return pieces
-
-
-def path(name: str) -> list[str]:
-    """The modules in an op's name: "blocks.2.branches.1/conv" -> blocks, 2, branches, 1."""
-    return name.rpartition("/")[0].split(".")
 
 
 def _together_or_cut(simulator: Simulator, devices: Ints, budget: int) -> Ints:
@@ -119,19 +73,3 @@ def _together_or_cut(simulator: Simulator, devices: Ints, budget: int) -> Ints:
     if fits:
         return together
     return devices[in_order(problem.units.order, held.per_unit, held.shares[devices])]
-
-
-def _layer_keys(names: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    """For each op, the path down to its outermost number in a container that has several; empty without one."""
-    paths = [path(name) for name in names]
-    children: dict[tuple[str, ...], set[str]] = {}
-    for parts in paths:
-        for depth in _numbers(parts):
-            children.setdefault(tuple(parts[:depth]), set()).add(parts[depth])
-    for parts in paths:
-        depths = (depth for depth in _numbers(parts) if len(children[tuple(parts[:depth])]) > 1)
-        yield tuple(parts[: next(depths, -1) + 1])
-
-
-def _numbers(parts: list[str]) -> list[int]:
-    return [depth for depth, part in enumerate(parts) if part.isdecimal()]

@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from envs.pipelines.layers import Layers
 from envs.simulation.compiled import compiled, subroutine
 from graphs.op_graph import Floats, Ints
 from placers.pipelining.latency import latency
-from placers.pipelining.layers import Layers
 from placers.pipelining.servers import Links, send_seconds, sum_seconds
 
 

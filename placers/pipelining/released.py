@@ -19,9 +19,9 @@ from functools import cached_property
 
 import numpy as np
 
+from envs.pipelines.layers import Layers
 from graphs.op_graph import Floats, Ints
 from placers.pipelining.device_policies import Counts
-from placers.pipelining.layers import Layers
 from placers.pipelining.pipeline import Pipeline, Stage
 from placers.pipelining.servers import Servers
 

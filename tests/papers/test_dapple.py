@@ -8,12 +8,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from envs.pipelines.layers import Layers
 from graphs.cluster import Cluster, Device
 from graphs.formats.pipedream import LayerProfile, ProfiledLayer
 from graphs.problem import Problem
 from placers.dapple import Dapple
 from placers.pipelining.device_policies import Moves
-from placers.pipelining.layers import Layers
 from placers.pipelining.pipeline import Chain, Pipeline, Stage, estimate
 from placers.pipelining.planner import Equations, planned
 from placers.pipelining.released import Released, sum_seconds

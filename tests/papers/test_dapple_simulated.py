@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from envs.pipelines.layers import Layers
 from envs.plan import Plan
 from envs.schedule import Schedule
 from envs.simulation.simulator import simulate
@@ -14,7 +15,6 @@ from graphs.cluster import Cluster
 from graphs.op_graph import Floats
 from graphs.problem import Problem
 from placers.pipelining.latency import latency, pivot
-from placers.pipelining.layers import Layers
 from placers.pipelining.pipeline import Chain, Stage, estimate
 from placers.pipelining.servers import Servers
 from tests.envs.expansion.pipelines import Pipeline, servers

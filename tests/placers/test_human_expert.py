@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 from graphs.cluster import Cluster, Device
+from graphs.layer_names import op_layers
 from graphs.op_graph import OpGraph
 from graphs.problem import Problem
-from placers.human_expert import HumanExpert, has_branches, in_order, op_layers
+from placers.human_expert import HumanExpert, has_branches, in_order
 from tests.oracle.toys import toy_cluster
 
 

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from envs.objectives import evaluate_objective
+from envs.pipelines.unit_order import pipeline_positions
 from envs.schedule import WHOLE_BATCH
 from envs.simulation.simulator import simulate
 from graphs.batch_law import BatchLaw
@@ -19,7 +20,6 @@ from graphs.op_graph import OpGraph, Phase
 from graphs.problem import Problem
 from placers.data_parallel import DataParallel
 from placers.gpipe import GPipe
-from placers.stages.pipeline_order import pipeline_positions
 from tests.contracts.test_placers import training_graph, unequal_cluster
 from tests.envs.expansion.pipelines import Pipeline, servers
 from tests.oracle.toys import random_graph, toy_cluster, toy_graph

@@ -8,9 +8,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from envs.pipelines.layers import Layers
 from graphs.op_graph import Phase
 from graphs.problem import Problem
-from placers.pipelining.layers import Layers
 from tests.envs.expansion.pipelines import Pipeline
 from tests.oracle.toys import random_graph, toy_cluster
 

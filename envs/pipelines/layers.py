@@ -10,9 +10,9 @@ import numpy as np
 from envs.costs.costs import costs_of
 from envs.expansion.shares import shared
 from envs.held_memory import HeldMemory
+from envs.pipelines.unit_order import pipeline_positions
 from graphs.op_graph import Floats, Ints, Phase
 from graphs.problem import Problem
-from placers.stages.pipeline_order import pipeline_positions
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,0 +1,71 @@
+"""Layers by name: `blocks.2` in "blocks.2.branches.1/conv", a number in a container that has several."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from graphs.op_graph import Ints, OpGraph, Phase
+
+
+def unit_layers(graph: OpGraph) -> Ints:
+    """(units,) the layer of each unit, from 0; empty if the names show no layers.
+
+    A unit's layer is that of its costliest forward op.
+    """
+    layers = op_layers(graph)
+    if len(layers) == 0:
+        return layers
+    cost = np.where(graph.phase == Phase.FORWARD, graph.flops + graph.bytes_accessed, -1.0)
+    by_cost = np.lexsort((-np.arange(len(graph)), cost))
+    chosen = np.zeros(graph.num_units, np.int64)
+    chosen[graph.units[by_cost]] = layers[by_cost]
+    return chosen
+
+
+def op_layers(graph: OpGraph) -> Ints:
+    """(ops,) the layer of each op, numbered in the order of the graph's ops; empty if the names show no layers.
+
+    A forward op outside of the layers belongs to the latest layer that it depends on, else to the earliest that needs
+    it; ops of later phases, which follow their forward ops, are left in layer 0 if their names do not show theirs.
+    """
+    number: dict[tuple[str, ...], int] = {}
+    layers = np.array(
+        [number.setdefault(key, len(number)) if key else -1 for key in _layer_keys(graph.names)], np.int64
+    )
+    if not number:
+        return layers[:0]
+    inputs: list[list[int]] = [[] for _ in range(len(graph))]
+    outputs: list[list[int]] = [[] for _ in range(len(graph))]
+    for producer, consumer in graph.edges[(graph.phase[graph.edges] == Phase.FORWARD).all(axis=1)].tolist():
+        inputs[consumer].append(producer)
+        outputs[producer].append(consumer)
+    for op in graph.topological_order.tolist():
+        if layers[op] < 0:
+            layers[op] = max(layers[inputs[op]], default=-1)
+    for op in graph.topological_order[::-1].tolist():
+        if layers[op] < 0:
+            layers[op] = min((layer for layer in layers[outputs[op]] if layer >= 0), default=-1)
+    return np.maximum(layers, 0)
+
+
+def path(name: str) -> list[str]:
+    """The modules in an op's name: "blocks.2.branches.1/conv" -> blocks, 2, branches, 1."""
+    return name.rpartition("/")[0].split(".")
+
+
+def _layer_keys(names: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    """For each op, the path down to its outermost number in a container that has several; empty without one."""
+    paths = [path(name) for name in names]
+    children: dict[tuple[str, ...], set[str]] = {}
+    for parts in paths:
+        for depth in _numbers(parts):
+            children.setdefault(tuple(parts[:depth]), set()).add(parts[depth])
+    for parts in paths:
+        depths = (depth for depth in _numbers(parts) if len(children[tuple(parts[:depth])]) > 1)
+        yield tuple(parts[: next(depths, -1) + 1])
+
+
+def _numbers(parts: list[str]) -> list[int]:
+    return [depth for depth, part in enumerate(parts) if part.isdecimal()]

@@ -1,0 +1,31 @@
+"""From stages of layers on so many devices of each server to stages on devices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from envs.pipelines.pipeline import LayerStage
+from graphs.problem import Problem
+from placers.contract.whole_plans import check_divides, most_that_divide
+from placers.pipelining.pipeline import Stage
+
+MICRO_BATCHES = 8  # unless they are given; ours
+
+
+def micro_batches_of(problem: Problem, placer: str, given: int) -> int:
+    """How many a step has: as given or, if that is 0, `MICRO_BATCHES` or fewer that divide its samples.
+
+    Raises InputError if the given ones do not.
+    """
+    if given:
+        check_divides(problem.graph, placer, given, 1)
+    return given or most_that_divide(problem.graph, MICRO_BATCHES)
+
+
+def layer_stages(stages: Sequence[Stage], servers: Sequence[Sequence[int]]) -> tuple[LayerStage, ...]:
+    """The stages on devices; `servers` are the devices of each, taken in their order."""
+    left, found = [list(several) for several in servers], list[LayerStage]()
+    for stage in stages:
+        taken = [free.pop(0) for free, count in zip(left, stage.counts, strict=True) for _ in range(count)]
+        found.append(LayerStage(stage.first, stage.end, tuple(taken)))
+    return tuple(found)
