@@ -1,5 +1,23 @@
 """A cluster on disk, `*.cluster.toml` (or `*.cluster.json`, with the same fields), as people write it.
 
+Servers with devices and links of the catalogue (`graphs.catalogue`, which also says how a file adds its own), joined
+by a network (`graphs.servers`):
+
+    [[servers]]
+    devices = ["rtx3090@pcie4x16", "rtx3060"] # on 16 lanes of their own; on what the server says
+    link = "pcie3x4"
+
+    [[servers]]
+    devices = ["a100-80gbx2"]                 # two of them
+    link = "nvlink3"
+    count = 2                                 # two such servers
+
+    [network]
+    link = "10gbe"                            # a server may have a slower or faster one: network = "1gbe"
+    cards = "server"                          # one network card for each server, the default, or for each "device"
+
+Or every number, as all clusters are written:
+
     schema = "placelab.cluster"
     version = 1
     name = "two cards"
@@ -43,42 +61,28 @@ from typing import Annotated, Literal
 import msgspec
 import numpy as np
 
+from graphs.catalogue import QUANTITIES, Catalogue, catalogue, device_of
 from graphs.cluster import FREE, Cluster, Device, check_count
 from graphs.foundation.by_name import unknown
 from graphs.foundation.documents import read_document, write_document
 from graphs.foundation.errors import InputError, located
 from graphs.foundation.files import write_whole
-from graphs.foundation.quantities import parse, written
+from graphs.foundation.quantities import INFINITE, Flops, Size, Speed, Time, quantity, said, written
 from graphs.op_graph import Bools, Floats, Ints
+from graphs.servers import Cards, Server, cluster_of_servers
 from graphs.topology import Level, Shared, joined
 
 VERSION = 1
 ENDINGS = (".toml", ".json")
 
-INFINITE = "inf"
-_QUANTITIES = (  # of a device: the file's key, the field of `Device`, the unit
-    ("flops_per_second", "flops_per_second", "FLOP/s"), ("bytes_per_second", "bytes_per_second", "bytes/s"),
-    ("memory", "memory_bytes", "bytes"), ("launch", "launch_seconds", "seconds"),
-)  # fmt: skip
-
 Rule = Literal["per_source", "per_pair", "free"]
-
-
-def _said(description: str, *examples: float | str) -> msgspec.Meta:
-    return msgspec.Meta(description=description, examples=list(examples))
-
-
-Flops = Annotated[float | str, _said("FLOP/s > 0", "9.3TFLOP/s", 9.3e12)]
-Speed = Annotated[float | str, _said("bytes/s > 0", "732GB/s", "25Gbit/s", 7.32e11, INFINITE)]
-Size = Annotated[float | str, _said("bytes >= 0", "16GiB", "16GB", 1.6e10, INFINITE)]
-Time = Annotated[float | str, _said("seconds >= 0", "10us", 1e-5)]
 
 
 class DeviceEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
     """One device."""
 
     name: str
-    kind: Annotated[str, _said("what sort of device it is", "gpu", "cpu")]
+    kind: Annotated[str, said("what sort of device it is", "gpu", "cpu")]
     flops_per_second: Flops
     bytes_per_second: Speed
     memory: Size
@@ -114,16 +118,35 @@ class LevelEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     shared: Shared
 
 
+class ServerEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
+    """A server, or several alike."""
+
+    devices: Annotated[list[str], said("names of the catalogue", "rtx3090", "rtx3090x2", "rtx3060@pcie3x4")]
+    link: str = ""
+    network: str = ""
+    count: Annotated[int, msgspec.Meta(ge=1)] = 1
+
+
+class Network(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
+    """What joins servers."""
+
+    link: str
+    cards: Cards = "server"
+
+
 class ClusterFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
     """What a cluster file holds."""
 
-    schema: Literal["placelab.cluster"]
-    version: int
-    name: str
+    schema: Literal["placelab.cluster", None] = None  # these two may be left out of a file that people write
+    version: int | None = None
+    name: str | None = None  # the file's name without its ending
     links: Links = Links()
-    devices: list[DeviceEntry]
+    devices: list[DeviceEntry] = []
     pairs: list[Pair] = []
     levels: list[LevelEntry] = []
+    servers: list[ServerEntry] = []
+    network: Network | None = None
+    catalogue: Catalogue = Catalogue()
 
 
 def save_cluster(cluster: Cluster, path: Path) -> None:
@@ -149,36 +172,53 @@ def load_cluster_file(path: Path) -> Cluster:
     remedy = "write one, or use a preset such as p100:devices=2"
     content = read_document(path, ClusterFile, version=VERSION, remedy=remedy)
     with located(path):
-        return _cluster(content)
+        name = path.stem.removesuffix(".cluster") if content.name is None else content.name
+        return _of_servers(content, name) if content.servers else _cluster(content, name)
 
 
 # ---- reading -----------------------------------------------------------------------------------------------
 
 
-def _cluster(content: ClusterFile) -> Cluster:
-    cluster = _group(content)
+def _of_servers(content: ClusterFile, name: str) -> Cluster:
+    for key in ("links", "devices", "pairs", "levels"):
+        if getattr(content, key) != getattr(ClusterFile(), key):
+            raise InputError(f"{key}: this file lists servers, whose devices and links are named there; keep one")
+    known, network = catalogue().extended(content.catalogue), content.network
+    servers = list[Server]()
+    for i, entry in enumerate(content.servers):
+        with located(f"servers[{i}]"):
+            joined = entry.network or (network.link if network else "")
+            servers += [Server.of(known, entry.devices, entry.link, joined)] * entry.count
+    return cluster_of_servers(name, servers, network.cards if network else "server")
+
+
+def _cluster(content: ClusterFile, name: str) -> Cluster:
+    for key in ("network", "catalogue"):
+        if getattr(content, key) != getattr(ClusterFile(), key):
+            raise InputError(f"{key}: only servers use it, and this file lists none; add [[servers]], or remove it")
+    cluster = _group(content, name)
     for i, entry in reversed(list(enumerate(content.levels))):
-        bandwidth = _quantity(entry.bandwidth, "bytes/s", f"levels[{i}].bandwidth")
-        latency = _quantity(entry.latency, "seconds", f"levels[{i}].latency")
-        cluster = joined(content.name, cluster, Level(entry.count, bandwidth, latency, entry.shared))
+        bandwidth = quantity(entry.bandwidth, "bytes/s", f"levels[{i}].bandwidth")
+        latency = quantity(entry.latency, "seconds", f"levels[{i}].latency")
+        cluster = joined(name, cluster, Level(entry.count, bandwidth, latency, entry.shared))
     return cluster
 
 
-def _group(content: ClusterFile) -> Cluster:
+def _group(content: ClusterFile, name: str) -> Cluster:
     """The devices that are listed, without the levels."""
-    check_count(content.name, len(content.devices))
-    devices = tuple(_device(entry, f"devices[{i}]") for i, entry in enumerate(content.devices))
+    check_count(name, len(content.devices))
+    devices = tuple(device_of(entry, entry.name, f"devices[{i}]") for i, entry in enumerate(content.devices))
     links, pairs = content.links, (len(devices), len(devices))
-    bandwidth = np.nan if links.bandwidth is None else _quantity(links.bandwidth, "bytes/s", "links.bandwidth")
+    bandwidth = np.nan if links.bandwidth is None else quantity(links.bandwidth, "bytes/s", "links.bandwidth")
     bandwidths = np.full(pairs, bandwidth)
-    latencies = np.full(pairs, _quantity(links.latency, "seconds", "links.latency"))
+    latencies = np.full(pairs, quantity(links.latency, "seconds", "links.latency"))
     channel = _channels(links.channels, len(devices))
     most = max(len(devices) ** 2, *(len(given) for given in (links.gap, links.multicast) if isinstance(given, list)), 1)
     for i, (at, pair) in enumerate(_by_index(content.pairs, devices).items()):
         if pair.latency is not None:
-            latencies[at] = _quantity(pair.latency, "seconds", f"pairs[{i}].latency")
+            latencies[at] = quantity(pair.latency, "seconds", f"pairs[{i}].latency")
         if pair.bandwidth is not None:
-            bandwidths[at] = _quantity(pair.bandwidth, "bytes/s", f"pairs[{i}].bandwidth")
+            bandwidths[at] = quantity(pair.bandwidth, "bytes/s", f"pairs[{i}].bandwidth")
         if pair.channel == "free":
             channel[at] = FREE
         elif pair.channel is not None:
@@ -190,7 +230,7 @@ def _group(content: ClusterFile) -> Cluster:
         source, target = (devices[index].name for index in missing[0])
         raise InputError(f"links.bandwidth is missing, and no pair gives the bandwidth from {source!r} to {target!r}")
     gap, multicast = _of_channels(links, int(channel.max(initial=FREE)) + 1)
-    return Cluster(content.name, devices, latencies, bandwidths, channel, gap, multicast)
+    return Cluster(name, devices, latencies, bandwidths, channel, gap, multicast)
 
 
 def _by_index(pairs: list[Pair], devices: tuple[Device, ...]) -> dict[tuple[int, int], Pair]:
@@ -210,21 +250,6 @@ def _by_index(pairs: list[Pair], devices: tuple[Device, ...]) -> dict[tuple[int,
     return found
 
 
-def _device(entry: DeviceEntry, place: str) -> Device:
-    quantities = {name: _quantity(getattr(entry, key), unit, f"{place}.{key}") for key, name, unit in _QUANTITIES}
-    return Device(entry.name, entry.kind, **quantities)
-
-
-def _quantity(given: float | str, unit: str, place: str) -> float:
-    """The number of a unit: rates are positive, sizes and times are not negative."""
-    with located(place):
-        value = math.inf if given == INFINITE else parse(given, unit)
-    rate = unit in ("bytes/s", "FLOP/s")
-    if not (value > 0 if rate else value >= 0):
-        raise InputError(f"{place}: expected a number of {unit} {'> 0' if rate else '>= 0'}, got {given}")
-    return value
-
-
 def _channels(rule: Rule, count: int) -> Ints:
     """(devices, devices) channels as a rule numbers them."""
     if rule == "free":
@@ -239,9 +264,9 @@ def _of_channels(links: Links, count: int) -> tuple[Floats, Bools]:
         if given and not count:
             raise InputError(f"links.{key}: free links have none; remove it, or give pairs a channel")
     if isinstance(links.gap, list):
-        gap = np.array([_quantity(value, "seconds", f"links.gap[{i}]") for i, value in enumerate(links.gap)])
+        gap = np.array([quantity(value, "seconds", f"links.gap[{i}]") for i, value in enumerate(links.gap)])
     else:
-        gap = np.full(count, _quantity(links.gap, "seconds", "links.gap"))
+        gap = np.full(count, quantity(links.gap, "seconds", "links.gap"))
     given = links.multicast
     return gap, np.array(given, np.bool_) if isinstance(given, list) else np.full(count, given)
 
@@ -268,7 +293,7 @@ def _content(cluster: Cluster) -> ClusterFile:
 
 
 def _entry(device: Device) -> DeviceEntry:
-    quantities = {key: _text(getattr(device, name), unit) for key, name, unit in _QUANTITIES}
+    quantities = {key: _text(getattr(device, name), unit) for key, name, unit in QUANTITIES}
     return DeviceEntry(name=device.name, kind=device.kind, **quantities)
 
 

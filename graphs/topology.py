@@ -64,7 +64,7 @@ def joined(name: str, group: Cluster, level: Level) -> Cluster:
     channel[serial] = numbered
     return Cluster(
         name,
-        _named_by_kind([group.devices[i] for i in position]),
+        named_by_kind([group.devices[i] for i in position]),
         latency=np.where(together, group.latency[inside], level.latency),
         bandwidth=np.where(together, group.bandwidth[inside], level.bandwidth),
         channel=channel,
@@ -79,13 +79,14 @@ def hierarchical(name: str, device: Device, levels: Sequence[Level]) -> Cluster:
     Raises InputError for a level of less than one group.
     """
     alone = np.ones((1, 1))
-    cluster = Cluster(name, _named_by_kind([device]), latency=alone, bandwidth=alone, channel=np.zeros((1, 1), int))
+    cluster = Cluster(name, named_by_kind([device]), latency=alone, bandwidth=alone, channel=np.zeros((1, 1), int))
     for level in reversed(levels):
         cluster = joined(name, cluster, level)
     return cluster
 
 
-def _named_by_kind(devices: Sequence[Device]) -> tuple[Device, ...]:
+def named_by_kind(devices: Sequence[Device]) -> tuple[Device, ...]:
+    """The same devices, each with a name of its own: "cpu:0", "gpu:0", "gpu:1", ... by kind."""
     seen: Counter[str] = Counter()
     named = []
     for device in devices:

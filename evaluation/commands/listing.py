@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import shutil
+import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -19,18 +20,21 @@ from graphs.foundation.plugins import plugins
 from graphs.suites import SUITES, suite_specs
 
 Kind = Literal[
-    "all", "families", "suites", "clusters", "placers", "networks", "cost_models", "objectives", "orders",
-    "pass_orders", "rewards", "ppo_rewards", "recipes",
+    "all", "families", "suites", "clusters", "devices", "links", "placers", "networks", "cost_models", "objectives",
+    "orders", "pass_orders", "rewards", "ppo_rewards", "recipes",
 ]  # fmt: skip
 KINDS = [kind for kind in get_args(Kind) if kind != "all"]
 FOLDERS = {folder.rpartition(".")[2]: folder for folder in by_name.FOLDERS}
 RECIPES = Path(__file__).resolve().parents[2] / "training" / "recipes"
+CATALOGUE = Path(__file__).resolve().parents[2] / "graphs" / "catalogue.toml"
 OWN = "file.py:build:knob=3, a function of your own"
 ELSEWHERE = {  # what may be given instead of a name
     **dict.fromkeys(KINDS, f"or {OWN}"),
     "families": "or a graph file (*.graph.json, *.txt, *.json, *.onnx), or file.py:callable, a model of your own",
     "suites": "or several with commas between them",
     "clusters": f"or a cluster file (*.toml, *.json), or {OWN}",
+    "devices": "that clusters and cluster files name; a cluster file may add its own",
+    "links": "that clusters and cluster files name; a cluster file may add its own",
     "placers": f"or the run folder of a trained one, or {OWN}",
     "cost_models": f"or auto, which follows from what the graph knows, or {OWN}",
     "recipes": "or a recipe file (*.toml)",
@@ -64,6 +68,8 @@ def _entries(kind: str) -> list[dict[str, object]]:
         return [{"name": file.stem, "about": file.read_text().partition("\n")[0].lstrip("# ")} for file in files]
     if kind == "suites":
         return [_suite(name) for name in SUITES]
+    if kind in ("devices", "links"):
+        return [_catalogued(name, entry) for name, entry in tomllib.loads(CATALOGUE.read_text())[kind].items()]
     folder, installed = FOLDERS[kind], plugins(kind)
     entries = []
     for name in by_name.names(folder):
@@ -84,6 +90,13 @@ def _suite(name: str) -> dict[str, object]:
     problems = [f"{graph}@{cluster}" for graph, cluster in suite_specs(name)]
     about = f"{(inspect.getdoc(SUITES[name]) or '').removesuffix('.')}: {len(problems)} problems"
     return {"name": name, "about": about, "problems": problems}
+
+
+def _catalogued(name: str, entry: dict[str, str]) -> dict[str, object]:
+    """A device or a link: its numbers as they are written in the catalogue, and what they are from."""
+    figures = {key: value for key, value in entry.items() if key not in ("about", "kind", "source")}
+    about = f"{entry['about']}: {', '.join(figures.values())}"
+    return {"name": name, "about": about, **figures, "source": entry.get("source", "")}
 
 
 def _entry(name: str, constants: dict[str, Any]) -> dict[str, object]:

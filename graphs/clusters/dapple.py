@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from graphs.catalogue import device, link
 from graphs.cluster import Cluster
-from graphs.clusters.v100 import LINK_LATENCY, V100
-from graphs.clusters.v100_servers import NETWORK_LATENCY
 from graphs.foundation.by_name import unknown
 from graphs.foundation.errors import InputError
 from graphs.topology import Level, hierarchical
@@ -24,6 +23,6 @@ def build(*, testbed: str = "A") -> Cluster:
     if testbed not in TESTBEDS:
         raise InputError(unknown("testbed of DAPPLE", testbed, TESTBEDS))
     per_server, network = TESTBEDS[testbed]
-    between = Level(GPUS // per_server, network, NETWORK_LATENCY, "group")
-    within = Level(per_server, NVLINK_BANDWIDTH, LINK_LATENCY, "device")
-    return hierarchical(f"dapple:testbed={testbed}", V100, (between, within))
+    between = Level(GPUS // per_server, network, link("25gbe").latency_seconds, "group")
+    within = Level(per_server, NVLINK_BANDWIDTH, link("nvlink2").latency_seconds, "device")
+    return hierarchical(f"dapple:testbed={testbed}", device("v100"), (between, within))

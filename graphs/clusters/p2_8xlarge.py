@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from graphs.cluster import GIB, Cluster, Device
+from graphs.catalogue import device
+from graphs.cluster import Cluster
 from graphs.foundation.by_name import unknown
 from graphs.foundation.errors import InputError
 
@@ -12,14 +13,6 @@ CONFIGURATIONS = (
     "links=placeto,devices=8", "links=tofu,devices=8", "links=placeto,devices=2", "links=placeto,devices=4",
 )  # fmt: skip
 
-K80 = Device(
-    "gpu",
-    "gpu",
-    flops_per_second=4.37e12,  # half a board: 8.74 TFLOP/s in single precision with boost, "Tesla K80" (NVIDIA 2015)
-    bytes_per_second=240e9,  # half a board, same data sheet
-    memory_bytes=12 * GIB,  # half a board, same data sheet; also Tofu (Wang et al. 2019, section 7.1)
-    launch_seconds=5e-6,  # what a kernel launch takes on CUDA devices; ours
-)
 # Placeto's simulator: what its authors tuned to this machine (github.com/aravic/generalizable-device-placement).
 PLACETO_BANDWIDTH, PLACETO_GAP, PLACETO_LAUNCH = 7600e6, 25e-6, 5.7e-6
 TOFU_BANDWIDTH = 21e9  # bytes/s from GPU to GPU, section 7.1
@@ -36,10 +29,11 @@ def build(*, devices: int = 8, links: str = "placeto") -> Cluster:
         raise InputError(unknown("description of p2_8xlarge's links", links, ("placeto", "tofu")))
     if not 1 <= devices <= 8:
         raise InputError(f"p2_8xlarge: devices is {devices}; the machine has 8 GPUs; expected 1 to 8")
+    gpu = device("k80")  # 12 GB for each of a board's two GPUs: also Tofu (Wang et al. 2019, section 7.1)
     name = f"p2_8xlarge:links={links},devices={devices}"
     if links == "tofu":
-        return Cluster.uniform(name, K80, devices, latency=TOFU_LATENCY, bandwidth=TOFU_BANDWIDTH, shared_out=True)
+        return Cluster.uniform(name, gpu, devices, latency=TOFU_LATENCY, bandwidth=TOFU_BANDWIDTH, shared_out=True)
     return Cluster.uniform(
-        name, replace(K80, launch_seconds=PLACETO_LAUNCH), devices, latency=0.0, bandwidth=PLACETO_BANDWIDTH,
+        name, replace(gpu, launch_seconds=PLACETO_LAUNCH), devices, latency=0.0, bandwidth=PLACETO_BANDWIDTH,
         shared_out=True, gap=PLACETO_GAP, multicast=True,
     )  # fmt: skip

@@ -1,10 +1,28 @@
-"""Quantities with units, as people write them: "16GiB", "732GB/s", "9.3TFLOP/s", "10us"."""
+"""Quantities with units, as people write them: "16GiB", "732GB/s", "9.3TFLOP/s", "10us"; and as fields of files."""
 
 from __future__ import annotations
 
+import math
 import re
+from typing import Annotated
 
-from graphs.foundation.errors import InputError
+import msgspec
+
+from graphs.foundation.errors import InputError, located
+
+INFINITE = "inf"  # a bandwidth or a memory that does not matter
+
+
+def said(description: str, *examples: float | str) -> msgspec.Meta:
+    """What a field of a file means, for its JSON schema."""
+    return msgspec.Meta(description=description, examples=list(examples))
+
+
+# Fields of files, to be read by `quantity`.
+Flops = Annotated[float | str, said("FLOP/s > 0", "9.3TFLOP/s", 9.3e12)]
+Speed = Annotated[float | str, said("bytes/s > 0", "732GB/s", "25Gbit/s", 7.32e11, INFINITE)]
+Size = Annotated[float | str, said("bytes >= 0", "16GiB", "16GB", 1.6e10, INFINITE)]
+Time = Annotated[float | str, said("seconds >= 0", "10us", 1e-5)]
 
 Scale = tuple[int, float]  # a power of ten, and a factor
 
@@ -41,6 +59,19 @@ def parse(given: float | str, unit: str) -> float:
         raise InputError(f"expected a number of {unit} without quotes, or text such as {example!r}, got {given!r}")
     exponent, factor = scale
     return float(f"{match[1]}e{exponent}") * factor
+
+
+def quantity(given: float | str, unit: str, place: str) -> float:
+    """The number of a unit in a file: rates are positive, sizes and times are not negative.
+
+    Raises InputError, naming the place, for anything else.
+    """
+    with located(place):
+        value = math.inf if given == INFINITE else parse(given, unit)
+    rate = unit in ("bytes/s", "FLOP/s")
+    if not (value > 0 if rate else value >= 0):
+        raise InputError(f"{place}: expected a number of {unit} {'> 0' if rate else '>= 0'}, got {given}")
+    return value
 
 
 def binary_unit(count: float) -> tuple[float, str]:

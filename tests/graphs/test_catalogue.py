@@ -1,0 +1,81 @@
+"""The catalogue holds what data sheets say, and clusters are made of it."""
+
+import pytest
+
+from graphs.catalogue import Catalogue, CatalogueDevice, CatalogueLink, catalogue, device, link
+from graphs.cluster import GIB
+from graphs.foundation.errors import InputError
+from graphs.load import load_cluster
+
+# TFLOP/s in single precision without tensor cores, GB/s and GiB of memory, as the makers' data sheets have them
+DATA_SHEETS = {
+    "k80": (4.37, 240, 12), "p100": (9.3, 732, 16), "v100": (15.7, 900, 16), "v100-32gb": (15.7, 900, 32),
+    "t4": (8.1, 320, 16), "rtx5000": (11.2, 448, 16), "a100-40gb": (19.5, 1555, 40), "a100-80gb": (19.5, 2039, 80),
+    "h100": (67, 3350, 80), "l4": (30.3, 300, 24), "rtx3060": (12.7, 360, 12), "rtx3090": (35.6, 936, 24),
+    "rtx4070": (29.1, 504, 12), "rtx4090": (82.6, 1008, 24), "rtx5090": (104.8, 1792, 32),
+    "m2": (3.6, 100, 16), "m1-max": (10.4, 400, 48), "m1-ultra": (21, 800, 96),
+    "laptop-cpu": (0.82, 51.2, 16), "server-cpu": (1, 77, 128),
+}  # fmt: skip
+LANE_GBPS = {3: 0.985, 4: 1.97, 5: 3.94}  # PCIe, GB/s in one direction, by generation (PCI-SIG)
+
+
+def test_every_device_has_the_numbers_of_its_data_sheet_and_says_which() -> None:
+    assert catalogue().devices.keys() == DATA_SHEETS.keys()
+    for name, (flops, bandwidth, memory) in DATA_SHEETS.items():
+        found = device(name)
+        assert found.flops_per_second == pytest.approx(flops * 1e12)
+        assert found.bytes_per_second == pytest.approx(bandwidth * 1e9)
+        assert found.memory_bytes == memory * GIB
+        assert found.launch_seconds == (1e-6 if found.kind == "cpu" else 5e-6)
+        assert catalogue().devices[name].source
+
+
+def test_three_quarters_of_a_lane_count() -> None:
+    for generation, lane in LANE_GBPS.items():
+        for lanes in (4, 8, 16):
+            assert link(f"pcie{generation}x{lanes}").bandwidth == pytest.approx(0.76 * lane * lanes * 1e9, rel=0.01)
+
+
+def test_networks_carry_what_their_names_say() -> None:
+    for name, entry in catalogue().links.items():
+        if name.endswith("gbe") or name.startswith("infiniband"):
+            digits = int("".join(filter(str.isdigit, name)))
+            assert link(name).bandwidth == digits * 1e9 / 8
+        assert link(name).latency_seconds > 0
+        assert entry.source
+
+
+def test_newer_nvlinks_are_faster() -> None:
+    bandwidths = [link(f"nvlink{generation}").bandwidth / 1e9 for generation in (1, 2, 3, 4, 5)]
+    assert bandwidths == [80, 150, 300, 450, 900]
+
+
+def test_presets_are_made_of_it() -> None:
+    assert load_cluster("p100x2").devices[0].flops_per_second == device("p100").flops_per_second
+    assert load_cluster("p100x2").bandwidth[0, 1] == link("pcie3x16").bandwidth == 12e9
+    assert load_cluster("v100x4").bandwidth[0, 3] == 2 * 25e9
+    assert load_cluster("dgx_h100:servers=2").bandwidth[0, 8] == link("infiniband400").bandwidth
+
+
+def test_an_unknown_name_is_refused_with_the_nearest() -> None:
+    with pytest.raises(InputError, match=r"unknown device 'rtx3091'; did you mean 'rtx3090'\? there are: k80, "):
+        device("rtx3091")
+    with pytest.raises(InputError, match=r"unknown link 'pcie4x1'; did you mean 'pcie4x16'\?"):
+        link("pcie4x1")
+
+
+def test_own_names_are_added_and_may_not_mean_something_else() -> None:
+    card = CatalogueDevice(kind="gpu", flops_per_second=1e12, bytes_per_second="1GB/s", memory="1GiB")
+    own = Catalogue(devices={"card": card}, links={"cable": CatalogueLink(bandwidth="1GB/s")})
+    both = catalogue().extended(own)
+    assert both.device("card").memory_bytes == GIB
+    assert both.link("cable").bandwidth == 1e9
+    assert both.device("t4") == device("t4")
+    with pytest.raises(InputError, match=r"catalogue\.devices\.t4: this name is in placelab's catalogue"):
+        catalogue().extended(Catalogue(devices={"t4": card}))
+
+
+def test_a_wrong_quantity_is_refused_by_its_place() -> None:
+    wrong = Catalogue(devices={"card": CatalogueDevice(kind="gpu", flops_per_second=0, bytes_per_second=1, memory=1)})
+    with pytest.raises(InputError, match=r"devices\.card\.flops_per_second: expected a number of FLOP/s > 0, got 0"):
+        wrong.device("card")
