@@ -1,8 +1,9 @@
 """Floor 1, what a placement costs: plans, simulation, cost models, bounds, rewards and Gymnasium environments.
 
-Importing this package registers the environments by two ids: "envs:Placeto-v0" moves one op after another
-(`envs.gym.iterative`), "envs:GDP-v0" places all of them at once (`envs.gym.one_shot`). `gymnasium.make("envs:GDP-v0",
-graph=..., cluster=...)` makes one, `gymnasium.make_vec("envs:Placeto-v0", num_envs=16, ...)` many episodes in parallel.
+Importing this package registers the environments by three ids: "envs:Placeto-v0" moves one op after another
+(`envs.gym.iterative`), "envs:GDP-v0" places all of them at once (`envs.gym.one_shot`), "envs:PipelinePlan-v0" makes
+plans that are pipelines (`envs.gym.pipeline_plans`). `gymnasium.make("envs:GDP-v0", graph=..., cluster=...)` makes one,
+`gymnasium.make_vec("envs:Placeto-v0", num_envs=16, ...)` many episodes in parallel.
 """
 
 from gymnasium.envs.registration import register
@@ -11,3 +12,4 @@ register(
     "Placeto-v0", entry_point="envs.gym.iterative:PlacetoEnv", vector_entry_point="envs.gym.vector:PlacetoVectorEnv"
 )
 register("GDP-v0", entry_point="envs.gym.one_shot:GdpEnv")
+register("PipelinePlan-v0", entry_point="envs.gym.pipeline_plans:PipelinePlanEnv")

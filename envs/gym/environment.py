@@ -8,7 +8,7 @@ from typing import Any
 import gymnasium as gym
 
 from envs.gym.observations import Progress, find_observer
-from envs.gym.problem_sampler import EnvironmentSettings, ProblemSampler
+from envs.gym.problem_sampler import EnvironmentSettings, UnitSampler
 from envs.simulation.simulator import Outcome
 from graphs.op_graph import Ints
 from graphs.problem import Problem
@@ -23,7 +23,7 @@ class PlacementEnv(gym.Env[Any, Any]):
     progress: Progress  # where the episode stands; steps change it
 
     def __init__(self, problems: Problem | Sequence[Problem] | None, settings: EnvironmentSettings) -> None:
-        self._sampler = ProblemSampler(problems, settings)
+        self._sampler = UnitSampler(problems, settings)
         self._observer = find_observer(self._sampler, settings)
         self.problems = self._sampler.problems  # by the id that observations show
         self.max_units = self._sampler.max_units

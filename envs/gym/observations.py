@@ -20,7 +20,7 @@ import numpy as np
 from gymnasium import Space, spaces
 from numpy.typing import NDArray
 
-from envs.gym.problem_sampler import EnvironmentSettings, ProblemSampler
+from envs.gym.problem_sampler import EnvironmentSettings, UnitSampler
 from envs.prepared_problem import PreparedProblem
 from graphs.foundation.by_name import unknown
 from graphs.foundation.errors import InputError
@@ -47,7 +47,7 @@ class Progress:
 class Ids:
     """Numbers alone, placements padded with -1; graphs that are not the environment's own cannot be shown."""
 
-    def __init__(self, sampler: ProblemSampler, _features: Features) -> None:
+    def __init__(self, sampler: UnitSampler, _features: Features) -> None:
         self._units = max_units = sampler.max_units
         self._names = [each.problem.graph.name for each in sampler.problems]
         self.space: Space[Any] = spaces.Dict(
@@ -80,7 +80,7 @@ class Padded:
     Of several copies of the graph (features="device_free") each is padded; edges are those of one.
     """
 
-    def __init__(self, sampler: ProblemSampler, features: Features) -> None:
+    def __init__(self, sampler: UnitSampler, features: Features) -> None:
         self._units = max_units = sampler.max_units
         self._edges, self._features = max(sampler.edges, 1), features
         size = features.copies(sampler.devices) * max_units * features.columns(sampler.devices)
@@ -118,7 +118,7 @@ class Graph:
     With features="device_free" it holds a copy of the graph for each device, one after the other.
     """
 
-    def __init__(self, sampler: ProblemSampler, features: Features) -> None:
+    def __init__(self, sampler: UnitSampler, features: Features) -> None:
         self._features = features
         self.space: Space[Any] = spaces.Graph(
             spaces.Box(0, 1, (features.columns(sampler.devices),), np.float32), spaces.Box(0, 1, (1,), np.float32)
@@ -146,7 +146,7 @@ class Features:
     of: Callable[[Progress], Rows]  # (copies, units, columns) float32
 
 
-def find_observer(sampler: ProblemSampler, settings: EnvironmentSettings) -> Observer:
+def find_observer(sampler: UnitSampler, settings: EnvironmentSettings) -> Observer:
     """The observer that the settings name. Raises InputError for an unknown one, or for too small a `max_units`."""
     if settings.obs not in _OBSERVERS:
         raise InputError(unknown("observation", settings.obs, _OBSERVERS))

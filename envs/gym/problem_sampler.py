@@ -21,59 +21,58 @@ from graphs.problem import Problem
 Graphs = OpGraph | str | Path | Sequence[OpGraph | str | Path]
 
 
-class Keywords(TypedDict, total=False):
-    """The keywords that all environments take; `EnvironmentSettings` describes them."""
+class ProblemKeywords(TypedDict, total=False):
+    """The keywords that all environments take; `ProblemSettings` describes them."""
 
     graph: Graphs | None
     cluster: Cluster | str | Path | None
     cost_model: CostModel | str | None
     order: str
-    obs: str
-    features: str
-    max_units: int | None
     render_mode: str | None
 
 
+class Keywords(ProblemKeywords, total=False):
+    """The keywords that environments take in which each unit is placed; `EnvironmentSettings` describes them."""
+
+    obs: str
+    features: str
+    max_units: int | None
+
+
 @dataclass(frozen=True, kw_only=True)
-class EnvironmentSettings:
+class ProblemSettings:
     """What every environment can be given, in addition to its problems."""
 
     graph: Graphs | None = None  # instead of problems: a graph or several, each an object or a name
     cluster: Cluster | str | Path | None = None  # of these graphs, an object or a name
     cost_model: CostModel | str | None = None  # unless given, as the problems say, or as follows from their graphs
     order: str = ""  # the rule by which ops run (`envs.orders`), unless the problems' own
+    render_mode: str | None = None  # "ansi" for a Gantt chart in text, "rgb_array" for one in pixels
+
+
+@dataclass(frozen=True, kw_only=True)
+class EnvironmentSettings(ProblemSettings):
+    """What an environment can be given in which each unit is placed."""
+
     obs: str = "ids"  # what an observation is: "ids", "dict" or "graph" (`envs.gym.observations`)
     features: str = "by_device"  # what "dict" and "graph" show of a unit; also "published" or "device_free"
     max_units: int | None = None  # pad observations to this number of units; to the largest graph's unless given
-    render_mode: str | None = None  # "ansi" for a Gantt chart in text, "rgb_array" for one in pixels
 
 
 class ProblemSampler:
     """The problems that an environment chooses from.
 
     Given as problems, or as a graph (or several) on one cluster, by object or by name. Raises InputError for
-    neither or both, for problems that differ in their number of devices, as an action is a device, for another
-    objective than the step time, on which rewards depend, or if the largest problem has more than `max_units`.
+    neither or both, or for another objective than the step time, on which rewards depend.
     """
 
-    def __init__(self, problems: Problem | Sequence[Problem] | None, settings: EnvironmentSettings) -> None:
+    def __init__(self, problems: Problem | Sequence[Problem] | None, settings: ProblemSettings) -> None:
         self._settings = settings
         found = _problems(problems, settings)
         for each in found:
             each.check_step_time("an environment", "a problem with the objective step-time")
-        counts = {len(each.cluster) for each in found}
-        if len(counts) > 1:
-            raise InputError(
-                f"an environment's problems must have equally many devices, got {sorted(counts)}; "
-                "make one environment for each number of devices"
-            )
-        units = max(len(each.units) for each in found)
-        if settings.max_units is not None and settings.max_units < units:
-            raise InputError(f"max_units is {settings.max_units}, but the largest graph has {units} units")
         self.problems = [PreparedProblem(each) for each in found]
-        self.devices = counts.pop()
-        self.max_units = settings.max_units or units  # to which observations are padded
-        self.edges = max(len(each.units.edges) for each in found)
+        self.devices = max(len(each.cluster) for each in found)
         limit_torch_threads()  # for the policies that decide in this environment
 
     def choose(
@@ -110,7 +109,29 @@ class ProblemSampler:
         return -1, PreparedProblem(problem if model is None else timed(problem, model))
 
 
-def _problems(problems: Problem | Sequence[Problem] | None, settings: EnvironmentSettings) -> list[Problem]:
+class UnitSampler(ProblemSampler):
+    """The problems of an environment in which each unit is placed.
+
+    Raises InputError, too, for problems that differ in their number of devices, as an action is a device, or if the
+    largest problem has more than `max_units`.
+    """
+
+    def __init__(self, problems: Problem | Sequence[Problem] | None, settings: EnvironmentSettings) -> None:
+        super().__init__(problems, settings)
+        counts = {len(each.problem.cluster) for each in self.problems}
+        if len(counts) > 1:
+            raise InputError(
+                f"an environment's problems must have equally many devices, got {sorted(counts)}; "
+                "make one environment for each number of devices"
+            )
+        units = max(len(each.problem.units) for each in self.problems)
+        if settings.max_units is not None and settings.max_units < units:
+            raise InputError(f"max_units is {settings.max_units}, but the largest graph has {units} units")
+        self.max_units = settings.max_units or units  # to which observations are padded
+        self.edges = max(len(each.problem.units.edges) for each in self.problems)
+
+
+def _problems(problems: Problem | Sequence[Problem] | None, settings: ProblemSettings) -> list[Problem]:
     graph, cluster, model = settings.graph, settings.cluster, settings.cost_model
     if problems is not None and graph is None and cluster is None:
         found = [problems] if isinstance(problems, Problem) else list(problems)

@@ -44,6 +44,19 @@ def test_gdp_takes_the_root_and_refuses_what_does_not_fit() -> None:
     assert reward(outcome(9.0), outcome(4.0), False, PENALTY) == 0.0
 
 
+def test_speedups_add_up_to_that_of_the_episode_whatever_the_scale() -> None:
+    reward = load_reward("speedup")
+    trail = [8.0, 16.0, 2.0]
+    for scale in (1.0, 1e-6):
+        steps = [reward(outcome(a * scale), outcome(b * scale), False, PENALTY) for a, b in pairwise(trail)]
+        assert steps == pytest.approx([-np.log(2), np.log(8)])
+    assert reward(outcome(9.0), outcome(3.0), True, PENALTY) == pytest.approx(np.log(3))
+    assert reward(outcome(9.0), outcome(3.0, fits=False), True, PENALTY) == -10.0
+    assert reward(outcome(0.0), outcome(0.0), True, PENALTY) == 0.0
+
+
 def test_an_unknown_reward_gets_the_list() -> None:
-    with pytest.raises(InputError, match=r"did you mean 'terminal'.*there are: improvement, square_root, terminal"):
+    with pytest.raises(
+        InputError, match=r"did you mean 'terminal'.*there are: improvement, speedup, square_root, terminal"
+    ):
         load_reward("terminals")
