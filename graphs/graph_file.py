@@ -16,7 +16,7 @@ edge may have a message of its own, `["a", "b", 4096]`, in bytes, in place of it
 
 `"batch": {"samples": 32, "fixed": [["a", 0, 48, 16]]}` says how many samples a step has and, of the ops that have such
 parts, how much of their FLOP, of the bytes that they access and of their output does not grow with the samples. Without
-`fixed`, a rule says it (`graphs.batch`).
+`fixed`, a rule says it (`graphs.batch`). `"frozen": [0]` are the positions in `weights` of those that are not trained.
 """
 
 from __future__ import annotations
@@ -84,6 +84,7 @@ class GraphFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
     control: list[Position] = []  # positions in `edges`
     weights: list[Amount] = []  # bytes
     weight_uses: list[tuple[OpRef, Position]] = []  # op, weight
+    frozen: list[Position] = []  # positions in `weights`
     batch: Batch | None = None
     members: Any = None  # what earlier versions wrote of merged op groups: refused
     member_of: Any = None
@@ -137,6 +138,7 @@ def _content(graph: OpGraph) -> GraphFile:
         control=np.flatnonzero(graph.control).tolist(),
         weights=graph.weights.tolist(),
         weight_uses=graph.weight_uses.tolist(),
+        frozen=np.flatnonzero(graph.frozen).tolist(),
         batch=_batch(graph),
     )
 
@@ -188,7 +190,7 @@ def _graph(content: GraphFile) -> OpGraph:
         bytes_accessed=np.array([node.bytes_accessed for node in nodes]),
         output_bytes=np.array([node.output_bytes for node in nodes]),
         edges=np.column_stack([producers, consumers]),
-        control=_control(content),
+        control=_marked("control", content.control, "edge", len(content.edges)),
         weights=np.array(content.weights),
         weight_uses=np.column_stack([users, used]),
         phase=np.array([PHASES.index(node.phase) for node in nodes], np.int64),
@@ -199,6 +201,7 @@ def _graph(content: GraphFile) -> OpGraph:
         transfer_bytes=_transfer_bytes(nodes),
         edge_bytes=_edge_bytes(content),
         calls=tuple(node.call for node in nodes),
+        frozen=_marked("frozen", content.frozen, "weight", len(content.weights)),
         batch_law=_batch_law(content, index),
     )
 
@@ -247,13 +250,14 @@ def _edge_bytes(content: GraphFile) -> Floats:
     return np.zeros(0) if np.isnan(own).all() else own
 
 
-def _control(content: GraphFile) -> Bools:
-    control = np.zeros(len(content.edges), np.bool_)
-    for position in content.control:
-        if position >= len(control):
-            raise InputError(f"control: there is no edge {position}; there are {len(control)} edges")
-        control[position] = True
-    return control
+def _marked(key: str, positions: Sequence[int], what: str, count: int) -> Bools:
+    """(count,) whether each edge or weight is in the list that is called `key`."""
+    marked = np.zeros(count, np.bool_)
+    for position in positions:
+        if position >= count:
+            raise InputError(f"{key}: there is no {what} {position}; there are {count} {what}s")
+        marked[position] = True
+    return marked
 
 
 def _ops(place: str, named: Sequence[float | str | None], index: Mapping[str, int]) -> Ints:

@@ -30,11 +30,8 @@ def op_layers(graph: OpGraph) -> Ints:
     A forward op outside of the layers belongs to the latest layer that it depends on, else to the earliest that needs
     it; ops of later phases, which follow their forward ops, are left in layer 0 if their names do not show theirs.
     """
-    number: dict[tuple[str, ...], int] = {}
-    layers = np.array(
-        [number.setdefault(key, len(number)) if key else -1 for key in _layer_keys(graph.names)], np.int64
-    )
-    if not number:
+    layers = named_layers(graph)
+    if layers.max() < 0:
         return layers[:0]
     inputs: list[list[int]] = [[] for _ in range(len(graph))]
     outputs: list[list[int]] = [[] for _ in range(len(graph))]
@@ -48,6 +45,13 @@ def op_layers(graph: OpGraph) -> Ints:
         if layers[op] < 0:
             layers[op] = min((layer for layer in layers[outputs[op]] if layer >= 0), default=-1)
     return np.maximum(layers, 0)
+
+
+def named_layers(graph: OpGraph) -> Ints:
+    """(ops,) the layer that each op's name shows, numbered in the order of the graph's ops; -1 where it shows none."""
+    number: dict[tuple[str, ...], int] = {}
+    keys = _layer_keys(graph.names)
+    return np.array([number.setdefault(key, len(number)) if key else -1 for key in keys], np.int64)
 
 
 def path(name: str) -> list[str]:

@@ -82,6 +82,7 @@ class OpGraph:
     transfer_bytes: Floats = field(default_factory=_no_floats)  # (ops,) what a transfer moves, if not output_bytes
     edge_bytes: Floats = field(default_factory=_no_floats)  # (edges,) bytes of an edge's own message, or NaN
     calls: tuple[Call | None, ...] = ()  # (ops,) what made each op, if known; () if nothing is known; not of mirrors
+    frozen: Bools = field(default_factory=lambda: np.zeros(0, np.bool_))  # (weights,) not trained; empty if all are
     batch_law: BatchLaw | None = None  # how many samples a step has, and what does not grow with them, if known
 
     def __post_init__(self) -> None:
@@ -96,6 +97,8 @@ class OpGraph:
             object.__setattr__(self, "calls", ())
         if np.isnan(self.edge_bytes).all():
             object.__setattr__(self, "edge_bytes", _frozen([], np.float64))
+        frozen = self.frozen if np.any(self.frozen) else np.zeros(0)
+        object.__setattr__(self, "frozen", _frozen(frozen, np.bool_))
         measured_on = {key: _frozen(seconds, np.float64) for key, seconds in sorted(self.measured_on.items())}
         object.__setattr__(self, "measured_on", measured_on)
         for key in ("edges", "weight_uses"):
@@ -125,6 +128,11 @@ class OpGraph:
         total = np.zeros(len(self))
         np.add.at(total, self.weight_uses[:, 0], self.weights[self.weight_uses[:, 1]])
         return _frozen(total, np.float64)
+
+    @cached_property
+    def trained_weights(self) -> Floats:
+        """(weights,) bytes of each weight that is trained; 0 of one that is frozen."""
+        return self.weights if not len(self.frozen) else _frozen(np.where(self.frozen, 0.0, self.weights), np.float64)
 
     @cached_property
     def has_sparse_gradient(self) -> Bools:
@@ -222,7 +230,11 @@ class OpGraph:
             *COSTS, "edges", "control", "weights", "weight_uses", "phase", "mirror", "group", "measured_seconds",
         ):  # fmt: skip
             digest.update(getattr(self, key).tobytes())
-        for key in ("transfer_bytes", "edge_bytes"):  # where they are empty, fingerprints are as before they existed
+        for key in (
+            "transfer_bytes",
+            "edge_bytes",
+            "frozen",
+        ):  # where they are empty, fingerprints are as before they existed
             if len(getattr(self, key)):
                 digest.update(f"{key} ".encode() + getattr(self, key).tobytes())
         for device, seconds in self.measured_on.items():
@@ -267,10 +279,15 @@ class OpGraph:
                 raise InputError(f"graph {self.name!r}: {key} has {length} entries for {ops} ops")
         if self.batch_law is not None and self.batch_law.knows_ops:
             self._check_law(self.batch_law)
-        for key in ("control", "edge_bytes"):
-            length, edges = len(getattr(self, key)), len(self.edges)
-            if length not in (0, edges):
-                raise InputError(f"graph {self.name!r}: {key} has {length} entries for {edges} edges")
+        for key, owners, count in (
+            ("control", "edges", len(self.edges)),
+            ("edge_bytes", "edges", len(self.edges)),
+            ("frozen", "weights", len(self.weights)),
+        ):
+            if len(getattr(self, key)) not in (0, count):
+                raise InputError(
+                    f"graph {self.name!r}: {key} has {len(getattr(self, key))} entries for {count} {owners}"
+                )
 
     def _check_law(self, law: BatchLaw) -> None:
         for key in COSTS:

@@ -73,11 +73,15 @@ class Problem:
     def weight_state_bytes(self) -> Floats:
         """(weights,) what each weight occupies: itself and, in training, its gradient and optimizer state.
 
-        A gradient that holds only the rows that were read is the output of its op instead: no room is set aside for it.
+        A frozen weight is only itself. A gradient that holds only the rows that were read is the output of its op
+        instead: no room is set aside for it.
         """
-        state = self.graph.weights * self.bytes_per_weight_byte
-        if self.bytes_per_weight_byte > 1 and self.graph.has_sparse_gradient.any():
-            state -= np.where(self.graph.has_sparse_gradient, self.graph.weights, 0.0)
+        graph, trained = self.graph, self.graph.trained_weights
+        state = graph.weights * self.bytes_per_weight_byte
+        if len(graph.frozen):
+            state = np.where(graph.frozen, graph.weights, state)
+        if self.bytes_per_weight_byte > 1 and graph.has_sparse_gradient.any():
+            state -= np.where(graph.has_sparse_gradient, trained, 0.0)
         return state
 
     @cached_property

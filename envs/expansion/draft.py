@@ -144,7 +144,7 @@ class Draft:
             given.graph.name, names, kinds, amounts["flops"], amounts["bytes_accessed"], amounts["output_bytes"],
             self.edges, control, given.graph.weights, _weight_uses(given.graph, origin, work),
             _phases(given.graph, columns),
-            transfer_bytes=amounts["sent_bytes"], edge_bytes=messages,
+            transfer_bytes=amounts["sent_bytes"], edge_bytes=messages, frozen=given.graph.frozen,
         )  # fmt: skip
         return graph, op_seconds
 

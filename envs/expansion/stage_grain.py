@@ -74,11 +74,11 @@ class StageGrain:
         source = np.concatenate([np.arange(len(keys)), parcels[:, 0]])
         kinds = [KINDS[each] for each in part[source].tolist()]
         edges, control = self._edges
-        weights, uses = self._weights
+        weights, frozen, uses = self._weights
         nothing = np.zeros(len(source))
         graph = OpGraph(
             self.problem.graph.name, tuple(names), tuple(kinds), nothing, nothing,
-            nothing, edges, control, weights, uses, np.array(PHASES)[part[source]],
+            nothing, edges, control, weights, uses, np.array(PHASES)[part[source]], frozen=frozen,
         )  # fmt: skip
         return self.shared(replace(self.problem, graph=graph, op_seconds=None), 1.0)
 
@@ -208,16 +208,23 @@ class StageGrain:
         return found, ~carries
 
     @cached_property
-    def _weights(self) -> tuple[Floats, Ints]:
-        """(weights,) bytes of those that the same stages use, together, and (uses, 2) stage op, weight.
+    def _weights(self) -> tuple[Floats, Bools, Ints]:
+        """(weights,) bytes of those that the same stages use, together, which are frozen, and (uses, 2) op, weight.
 
-        They are as large as what is set aside for them says, so that sparse gradients need no weights of their own.
+        Trained ones are as large as what is set aside for them says: sparse gradients need no weights of their own.
         """
         graph, stage = self.problem.graph, self._layout.stage
         ops, weights = graph.weight_uses.T
-        users = np.zeros((len(graph.weights), int(stage.max()) + 1), np.bool_)
+        is_frozen = graph.frozen if len(graph.frozen) else np.zeros(len(graph.weights), np.bool_)
+        users = np.zeros((len(graph.weights), int(stage.max()) + 2), np.bool_)
         users[weights, stage[ops]] = True
+        users[:, -1] = is_frozen
         numbers: dict[bytes, int] = {}  # np.unique of rows would take most of the time that the coarse problem takes
         together = np.array([numbers.setdefault(row.tobytes(), len(numbers)) for row in users], np.int64)
-        size = np.bincount(together, self.problem.weight_state_bytes) / self.problem.bytes_per_weight_byte
-        return size, distinct_pairs(np.column_stack([self._op[ops], together[weights]]))[0]
+        size = self.problem.weight_state_bytes / np.where(is_frozen, 1.0, self.problem.bytes_per_weight_byte)
+        frozen = np.bincount(together, is_frozen) > 0
+        return (
+            np.bincount(together, size).astype(np.float64),
+            frozen,
+            distinct_pairs(np.column_stack([self._op[ops], together[weights]]))[0],
+        )

@@ -114,4 +114,6 @@ def _weight_bytes(layout: Layout) -> Floats:
     graph = layout.problem.graph
     op, weight = graph.weight_uses.T
     stage, weight = distinct_pairs(np.stack([layout.stage[op], weight], axis=1))[0].T
-    return np.asarray(np.bincount(stage, graph.weights[weight], minlength=len(layout.stage_devices)), np.float64)
+    return np.asarray(
+        np.bincount(stage, graph.trained_weights[weight], minlength=len(layout.stage_devices)), np.float64
+    )

@@ -68,7 +68,7 @@ class Layers:
             per_layer(seconds + fixed, Phase.UPDATE, Phase.REFRESH),
             sent[_last_of(layer)],
             returned[_last_of(layer)],
-            of_units(units.weight_bytes(graph.weights)) if graph.is_training else np.zeros(count),
+            of_units(units.weight_bytes(graph.trained_weights)) if graph.is_training else np.zeros(count),
             of_units(held),
             of_units(np.maximum(HeldMemory.of(problem).per_unit - held, 0.0)),
         )

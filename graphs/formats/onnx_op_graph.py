@@ -47,9 +47,10 @@ def written_op_graph(graph: OpGraph) -> ModelProto:
     """The model of a graph."""
     incoming = _by_owner(graph.edges[:, 1].tolist(), len(graph))
     uses = _by_owner(graph.weight_uses[:, 0].tolist(), len(graph))
+    frozen = [int(each) or None for each in graph.frozen.tolist()] or [None] * len(graph.weights)
     nodes = [
-        helper.make_node("Weight", [], [f"weight.{i}"], domain=WEIGHTS, bytes=_double("bytes", size))
-        for i, size in enumerate(graph.weights.tolist())
+        helper.make_node("Weight", [], [f"weight.{i}"], domain=WEIGHTS, bytes=_double("bytes", size), frozen=frozen)
+        for i, (size, frozen) in enumerate(zip(graph.weights.tolist(), frozen, strict=True))
     ]
     for op in graph.topological_order.tolist():  # the order that ONNX asks for
         nodes.append(_written_op(graph, op, incoming[op], uses[op]))
@@ -92,6 +93,7 @@ def read_op_graph(model: ModelProto) -> OpGraph:
         **_optional_columns(ops),
         weights=np.array([node.number("bytes") for node in nodes[WEIGHTS]]),
         weight_uses=np.array([use[1:] for use in uses], np.int64).reshape(-1, 2),
+        frozen=np.array([node.integer("frozen", 0) != 0 for node in nodes[WEIGHTS]], np.bool_),
         batch_law=_batch_law(ops),
     )
 

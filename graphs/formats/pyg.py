@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 COLUMNS = (
     "flops", "bytes_accessed", "output_bytes", "phase", "mirror", "group", "measured_seconds", "control", "weights",
-    "transfer_bytes", "edge_bytes",
+    "transfer_bytes", "edge_bytes", "frozen",
 )  # fmt: skip
 
 

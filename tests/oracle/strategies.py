@@ -62,6 +62,7 @@ def graphs(draw: st.DrawFn, ops: int) -> OpGraph:
     weights = draw(st.lists(BYTES, max_size=3))
     use = st.tuples(st.integers(0, ops - 1), st.integers(0, max(len(weights) - 1, 0)))
     uses = draw(st.lists(use, max_size=5)) if weights else []
+    frozen = draw(st.just([]) | st.lists(st.booleans(), min_size=len(weights), max_size=len(weights)))
     sent = draw(st.just([]) | st.lists(BYTES, min_size=ops, max_size=ops))
     message = st.just(np.nan) | st.integers(0, 4)
     messages = draw(st.just([]) | st.lists(message, min_size=len(edges), max_size=len(edges)))
@@ -78,6 +79,7 @@ def graphs(draw: st.DrawFn, ops: int) -> OpGraph:
         group=np.array([max(draw(st.integers(-3, 1)), -1) for _ in range(ops)]),
         transfer_bytes=np.array(sent, np.float64),
         edge_bytes=np.array(messages, np.float64),
+        frozen=np.array(frozen, np.bool_),
     )  # fmt: skip
 
 

@@ -268,7 +268,7 @@ def full_graphs(draw: st.DrawFn) -> OpGraph:
         phase=np.array(column(st.integers(0, 3)), np.int64), group=bare.group,
         mirror=np.array(column(st.integers(-1, ops - 1)), np.int64),
         measured_seconds=np.array(column(AMOUNT | st.just(np.nan))), measured_on=bare.measured_on,
-        devices=bare.devices, transfer_bytes=bare.transfer_bytes, edge_bytes=bare.edge_bytes,
+        devices=bare.devices, transfer_bytes=bare.transfer_bytes, edge_bytes=bare.edge_bytes, frozen=bare.frozen,
     )  # fmt: skip
 
 

@@ -1,0 +1,106 @@
+"""PipeTransformer's plan (He et al. 2021): several short pipelines for the layers of a model that are not frozen yet.
+
+Frozen layers (`graphs.freezing`) run on the first device of each pipeline, and only forward. The rest is balanced by
+parameters, and a pipeline has as few devices as keep its largest stage no larger than it was before layers froze. All
+devices have pipelines, which are replicas and sum up their gradients. How plans follow one another in a training run
+is in `placers.elastic.intervals`; with no frozen layers, this is the first one.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from envs.pass_orders import load_pass_order
+from envs.placer_result import PlacerResult
+from envs.plan import Plan
+from envs.schedule import WHOLE_BATCH, Schedule
+from graphs.foundation.by_name import Named
+from graphs.foundation.errors import InputError
+from graphs.op_graph import Ints
+from graphs.problem import Problem
+from placers.contract.whole_plans import accelerators, check_divides, most_that_divide, why_placements_only
+from placers.elastic.auto_dp import groups
+from placers.elastic.auto_pipe import balance, micro_batches, shortened, stage_sizes
+from placers.elastic.sub_layers import SubLayers
+from placers.pipelining.servers import Servers
+
+BY_REQUEST = True  # it goes by what a paper knows: sizes of sub-layers, and pipelines inside servers
+
+
+@dataclass(frozen=True)
+class PipeTransformer(Named):
+    """Pipelines of the layers that are still trained, as short as they may be, and as many as there are devices for."""
+
+    divides_batch: ClassVar[bool] = True
+
+    first: int = 0
+    """Devices of a pipeline while all layers are trained; 0 for those of a server."""
+    devices: int = 0
+    """Devices of a pipeline now; 0 for as few as AutoPipe takes."""
+    pipelines: int = 0
+    """How many pipelines there are; 0 for as many as there are devices for (AutoDP)."""
+    micro_batches: int = 0
+    """Micro-batches of a step; 0 for the number that the paper takes, or fewer where that does not divide the batch."""
+    order: str = "gpipe"
+    """The order of passes (`envs.pass_orders`)."""
+
+    def __post_init__(self) -> None:
+        for knob in ("first", "devices", "pipelines", "micro_batches"):
+            if getattr(self, knob) < 0:
+                raise InputError(f"pipetransformer: {knob} is {getattr(self, knob)}; expected at least 0")
+        load_pass_order(self.order)
+
+    def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> PlacerResult:  # noqa: ARG002 - nothing to search
+        """Without any simulation. Where only placements make sense, one pipeline without micro-batches.
+
+        Raises InputError for pipelines that the devices, and micro-batches that the samples, cannot be divided into.
+        """
+        layers, usable = SubLayers.of(problem), accelerators(problem.cluster)
+        first = self.first or math.gcd(*Servers.of(problem.cluster, usable).sizes.tolist())
+        length = self.devices or self._length(layers, first)
+        stage = self._stages(layers, length)
+        if reason := why_placements_only(problem):
+            note = f"pipetransformer: stages without micro-batches or replicas, since {reason}."
+            return PlacerResult.of_units(problem, np.array(usable)[stage], self.name, seed, notes=(note,))
+        of_pipelines = groups(len(usable), first, length).devices
+        pipelines = self.pipelines or len(of_pipelines)
+        if pipelines > len(of_pipelines):
+            raise InputError(
+                f"pipetransformer: {pipelines} pipelines of {length} devices need more than the {len(usable)} of "
+                f"{problem.cluster.name!r}; choose at most {len(of_pipelines)}"
+            )
+        spread = [of_pipelines[number * len(of_pipelines) // pipelines] for number in range(pipelines)]
+        wanted = micro_batches(length)
+        count = self.micro_batches or most_that_divide(problem.graph, wanted, pipelines)
+        check_divides(problem.graph, "pipetransformer", count, pipelines)
+        several = [tuple(usable[each[place]] for each in spread) for place in range(length)]
+        of_op = stage[problem.graph.units].tolist()
+        schedule = Schedule(count, tuple(of_op), self.order)
+        if length == count == 1:
+            schedule = WHOLE_BATCH
+        note = f"{pipelines} pipelines of {length} devices, {count} micro-batches"
+        return PlacerResult(
+            Plan(tuple(several[each] for each in of_op), schedule=schedule), self.name, seed, notes=(note,)
+        )
+
+    def _length(self, layers: SubLayers, first: int) -> int:
+        """Devices of a pipeline, by AutoPipe."""
+        sizes, trained = layers.sizes.tolist(), layers.trained[layers.first_trained :].tolist()
+        if not layers.first_trained:
+            return first
+        return shortened(trained, first, max(stage_sizes(sizes, first)))
+
+    def _stages(self, layers: SubLayers, length: int) -> Ints:
+        """(units,) the stage of each unit, numbered without empty ones. What is frozen is in the first."""
+        start = layers.first_trained
+        counts = [count for count in balance(layers.trained[start:].tolist(), length) if count]
+        counts[0] += start
+        stage: Ints = np.repeat(np.arange(len(counts)), counts)[layers.of_unit]
+        return stage
+
+
+build = PipeTransformer

@@ -1,0 +1,168 @@
+"""PipeTransformer: its schedule of frozen layers, its balance, and its plans against the published ones."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from envs.simulation.simulator import simulate
+from graphs.batch import with_batch
+from graphs.foundation.errors import InputError
+from graphs.freezing import freeze_layers, frozen_ops
+from graphs.load import load_cluster, load_graph
+from graphs.problem import Problem
+from placers.elastic.auto_dp import groups
+from placers.elastic.auto_freeze import closed_form, frozen_by_gradients, frozen_layers, recurrence
+from placers.elastic.auto_pipe import balance, shortened, stage_sizes
+from placers.elastic.intervals import Parts, Run, intervals
+from placers.elastic.sub_layers import SubLayers
+from placers.pipetransformer import PipeTransformer
+
+EMBEDDING, ATTENTION, MLP, NORM, HEAD = 0.742656, 2.363904, 4.723968, 0.001536, 0.769  # ViT-B/16, millions
+VIT = [EMBEDDING, *[ATTENTION, MLP] * 12, NORM, HEAD]
+PUBLISHED = {  # alpha -> frozen layers, and devices of a pipeline, by epoch
+    1 / 5: ((0, 3, 5, 6, 8, 9, 9, 10, 10, 11), (8, 8, 4, 4, 4, 2, 2, 2, 2, 1)),
+    1 / 4: ((0, 3, 6, 7, 9, 10, 10, 11, 11, 12), (8, 8, 4, 4, 2, 2, 2, 1, 1, 1)),
+    1 / 3: ((0, 4, 7, 9, 10, 11, 11, 12, 12, 12), (8, 8, 4, 2, 2, 1, 1, 1, 1, 1)),
+    2 / 5: ((0, 5, 8, 10, 11, 12, 12, 12, 12, 12), (8, 4, 4, 2, 1, 1, 1, 1, 1, 1)),
+    1 / 2: ((0, 6, 9, 11, 12, 12, 12, 12, 12, 12), (8, 4, 2, 1, 1, 1, 1, 1, 1, 1)),
+}
+
+
+def active(frozen: int) -> Sequence[float]:
+    """Sizes of the sub-layers that are still trained: the embedding freezes with the first layer."""
+    return VIT[1 + 2 * frozen :] if frozen else VIT
+
+
+def test_the_logged_balance_of_vit() -> None:
+    """As the released program logs it for ViT-B/16 on four GPUs."""
+    assert len(VIT) == 27
+    assert sum(VIT) == pytest.approx(86.567656, abs=1e-9)
+    assert balance(VIT, 4) == (7, 6, 6, 8)
+    assert stage_sizes(VIT, 4) == pytest.approx((22.006272, 21.263616, 21.263616, 22.034152), abs=1e-9)
+
+
+@pytest.mark.parametrize("alpha", PUBLISHED)
+def test_the_sequences_of_each_alpha(alpha: float) -> None:
+    frozen, devices = PUBLISHED[alpha]
+    assert frozen_layers(12, alpha, 10) == frozen
+    setups = Run(16, 8).setups(frozen, active)
+    assert tuple(setup.devices for setup in setups) == devices
+    assert tuple(setup.pipelines for setup in setups) == tuple(16 // count for count in devices)
+    assert tuple(setup.micro_batches for setup in setups) == tuple(4 if count == 1 else 16 for count in devices)
+    assert tuple(setup.cached for setup in setups) == tuple(
+        before if before >= 3 else 0 for before in (0, *frozen[:-1])
+    )  # what was frozen in the epoch before can be read
+
+
+@given(st.integers(1, 200), st.floats(0.01, 0.99), st.integers(0, 60))
+def test_the_closed_form_is_the_recurrence(layers: int, alpha: float, epoch: int) -> None:
+    assert closed_form(layers, alpha, epoch) == pytest.approx(recurrence(layers, alpha, epoch), rel=1e-12, abs=1e-12)
+
+
+@given(st.integers(1, 48), st.floats(0.01, 0.99), st.integers(1, 30))
+def test_layers_freeze_and_stay_frozen(layers: int, alpha: float, epochs: int) -> None:
+    frozen = frozen_layers(layers, alpha, epochs)
+    assert frozen[0] == 0
+    assert list(frozen) == sorted(frozen)
+    assert frozen[-1] <= layers
+
+
+@pytest.mark.parametrize("alpha", [0, 1, -0.5, float("nan")])
+def test_an_alpha_that_is_no_share_is_refused(alpha: float) -> None:
+    with pytest.raises(InputError, match="alpha is"):
+        frozen_layers(12, alpha, 2)
+
+
+def test_gradients_hold_freezing_up() -> None:
+    """The least gradient is that of the second layer, then of the fourth; alpha alone would freeze 4, 6, 7 of 8."""
+    norms = [[5, 1, 6, 7, 8, 9, 9, 9], [0, 0, 7, 2, 8, 9, 9, 9], [0, 0, 0, 0, 5, 4, 3, 2]]
+    assert frozen_by_gradients(norms, 0.5) == (0, 2, 4, 6)
+    falling = np.tile(np.arange(8.0, 0.0, -1.0), (3, 1))  # the last layer has the least: alpha decides
+    assert frozen_by_gradients(falling, 0.5) == frozen_layers(8, 0.5, 4)
+
+
+@given(st.lists(st.floats(0.001, 10), min_size=1, max_size=30), st.integers(1, 12))
+def test_a_balance_has_every_sub_layer_once(sizes: list[float], devices: int) -> None:
+    counts = balance(sizes, devices)
+    assert len(counts) == devices
+    assert sum(counts) == len(sizes)
+    assert sum(stage_sizes(sizes, devices)) == pytest.approx(sum(sizes))
+
+
+def test_a_pipeline_is_halved_while_no_stage_becomes_larger() -> None:
+    most = max(stage_sizes([1.0] * 8, 8))
+    assert shortened([1.0] * 8, 8, most) == 8
+    assert shortened([1.0] * 4, 8, most) == 4
+    assert shortened([1.0], 8, most) == 1
+    assert shortened([1.0], 6, most) == 3  # only even numbers are halved
+
+
+def test_active_ranks_and_groups() -> None:
+    assert groups(16, 8, 8).training == (0, 8)
+    assert groups(16, 8, 4).training == (0, 1, 8, 9)
+    assert groups(16, 8, 2).training == (0, 1, 2, 3, 8, 9, 10, 11)
+    assert groups(16, 8, 1).training == groups(16, 8, 1).message == tuple(range(16))
+    assert groups(16, 8, 4).devices[1] == (4, 5, 6, 7)
+    with pytest.raises(InputError, match="cannot all be used"):
+        groups(12, 8, 4)
+
+
+def test_parts_that_are_left_out() -> None:
+    frozen = PUBLISHED[1 / 3][0]
+    run = Run(16, 8)
+    frozen_only = run.setups(frozen, active, Parts(pipe=False, replicas=False, cache=False))
+    assert {(setup.devices, setup.pipelines, setup.cached) for setup in frozen_only} == {(8, 2, 0)}
+    without_replicas = run.setups(frozen, active, Parts(replicas=False))
+    assert {setup.pipelines for setup in without_replicas} == {2}
+    assert [setup.devices for setup in without_replicas] == list(PUBLISHED[1 / 3][1])
+    found = intervals(run.setups(frozen, active))
+    assert [(each.first, each.end) for each in found] == [
+        (0, 1),
+        (1, 2),
+        (2, 3),
+        (3, 4),
+        (4, 5),
+        (5, 6),
+        (6, 7),
+        (7, 8),
+        (8, 10),
+    ]
+
+
+def test_sub_layers_of_a_captured_model_are_attention_and_mlp() -> None:
+    problem = Problem(load_graph("vit:layers=3,width=32,heads=2,image=32,batch=4"), load_cluster("pipetransformer"))
+    layers = SubLayers.of(problem)
+    attention, mlp = (3 + 1) * 32 * 33 + 64, 2 * 32 * 4 * 32 + 5 * 32 + 64
+    sizes = [*[attention, mlp] * 3, 64, 33000]
+    assert layers.sizes[1:].tolist() == pytest.approx(np.array(sizes) / 1e6)
+    assert len(layers.sizes) == 9
+    units = problem.units
+    assert {len(set(layers.of_unit[problem.graph.units[[op]]])) for op in range(len(problem.graph))} == {1}
+    assert layers.of_unit[units.order].tolist() == sorted(layers.of_unit[units.order].tolist())
+
+
+def test_the_plan_of_vit_by_frozen_layers() -> None:
+    """The plans of alpha 1/3: pipelines of 8, 8, 4, 2, 1 devices, all devices busy, frozen layers on the first."""
+    cluster = load_cluster("pipetransformer")
+    whole = with_batch(load_graph("vit:layers=12,width=768,heads=12,image=32,batch=16", with_law=True), 256)
+    for frozen, devices in zip(*PUBLISHED[1 / 3], strict=True):
+        problem = Problem(freeze_layers(whole, frozen), cluster)
+        plan = PipeTransformer().place(problem).plan
+        assert {len(several) for several in plan.devices} == {16 // devices}
+        assert sorted({device for several in plan.devices for device in several}) == list(range(16))
+        of_frozen = {plan.devices[op] for op in np.flatnonzero(frozen_ops(problem.graph)).tolist()}
+        assert of_frozen <= {tuple(range(0, 16, devices))}
+        assert simulate(problem, plan).fits
+
+
+def test_the_placer_says_what_it_cannot_do() -> None:
+    problem = Problem(load_graph("vit:layers=3,width=32,heads=2,image=32,batch=4"), load_cluster("pipetransformer"))
+    with pytest.raises(InputError, match="cannot be divided into"):
+        PipeTransformer(micro_batches=3).place(problem)
+    with pytest.raises(InputError, match="need more than the 16"):
+        PipeTransformer(devices=8, pipelines=3).place(problem)
+    with pytest.raises(InputError, match="expected at least 0"):
+        PipeTransformer(first=-1)
