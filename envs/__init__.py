@@ -12,4 +12,7 @@ register(
     "Placeto-v0", entry_point="envs.gym.iterative:PlacetoEnv", vector_entry_point="envs.gym.vector:PlacetoVectorEnv"
 )
 register("GDP-v0", entry_point="envs.gym.one_shot:GdpEnv")
-register("PipelinePlan-v0", entry_point="envs.gym.pipeline_plans:PipelinePlanEnv")
+register(
+    "PipelinePlan-v0", entry_point="envs.gym.pipeline_plans:PipelinePlanEnv",
+    vector_entry_point="envs.gym.vector:PipelinePlanVectorEnv",
+)  # fmt: skip

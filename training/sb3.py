@@ -8,6 +8,10 @@ part of the parameters: a trained policy moves to graphs of other sizes, on as m
 
     moved = PPO("MultiInputPolicy", other_env, policy_kwargs=policy_kwargs(other_env, network="placeto"))
     moved.policy.load_state_dict(model.policy.state_dict())
+
+A policy that draws only what an observation's mask allows, as pipelines need it:
+
+    model = PPO(MaskedPolicy, gymnasium.make("envs:PipelinePlan-v0", problems=problems))
 """
 
 from __future__ import annotations
@@ -20,7 +24,10 @@ import gymnasium as gym
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from stable_baselines3.common.distributions import CategoricalDistribution, Distribution
+from stable_baselines3.common.policies import MultiInputActorCriticPolicy
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
+from stable_baselines3.common.type_aliases import PyTorchObs
 from torch import Tensor, nn
 
 from envs.gym.iterative import PlacetoEnv
@@ -220,3 +227,36 @@ def _mean_of_neighbours(embedding: Tensor, source: Tensor, target: Tensor) -> Te
     total = torch.zeros_like(padded).scatter_add_(1, index, messages)
     degree = padded.new_zeros(batch, units + 1).scatter_add_(1, target, torch.ones_like(target, dtype=padded.dtype))
     return (total / degree.clamp_min(1)[..., None])[:, :units]
+
+
+class MaskedPolicy(MultiInputActorCriticPolicy):
+    """The stock policy for observations by parts, one of which is the `mask` of the actions that are possible.
+
+    Actions that the mask leaves out have no chance to be drawn, neither while experience is collected nor in updates.
+    """
+
+    _mask: Tensor  # (batch, actions) of the observations that the next distribution is for
+
+    def forward(self, obs: PyTorchObs, deterministic: bool = False) -> tuple[Tensor, Tensor, Tensor]:
+        """Actions, values and log-probabilities of a batch of observations."""
+        self._note(obs)
+        return super().forward(obs, deterministic)  # type: ignore[arg-type]  # it takes dictionaries, too
+
+    def evaluate_actions(self, obs: PyTorchObs, actions: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Values, log-probabilities of actions, and entropies."""
+        self._note(obs)
+        return super().evaluate_actions(obs, actions)
+
+    def get_distribution(self, obs: PyTorchObs) -> Distribution:
+        """Of the actions that the masks allow."""
+        self._note(obs)
+        return super().get_distribution(obs)
+
+    def _note(self, obs: PyTorchObs) -> None:
+        assert isinstance(obs, dict)
+        self._mask = obs["mask"].bool()
+
+    def _get_action_dist_from_latent(self, latent_pi: Tensor) -> Distribution:
+        assert isinstance(self.action_dist, CategoricalDistribution)
+        logits = self.action_net(latent_pi).masked_fill(~self._mask, float("-inf"))
+        return self.action_dist.proba_distribution(action_logits=logits)

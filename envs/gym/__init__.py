@@ -1,1 +1,1 @@
-"""Gymnasium environments over problems: Placeto's MDP, GDP's one-shot, and many episodes at once."""
+"""Gymnasium environments over problems: Placeto's MDP, GDP's one-shot, pipelines, and many episodes at once."""

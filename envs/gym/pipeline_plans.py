@@ -46,6 +46,7 @@ class PipelineEpisode:
     reward: RewardFunction
     outcome: Outcome  # of the plan as it stands
     refused: str = ""  # why no plan came of it
+    paid: float = 0.0  # the reward of the latest step
 
     @property
     def ended(self) -> bool:
@@ -59,8 +60,8 @@ class PipelineEpisode:
             return self.construction.pipeline.plan(self.problem.problem, self.problem.layers)
         return self.problem.alone
 
-    def take(self, action: int) -> float:
-        """Decide one thing; returns the reward. Raises InputError if the episode has ended.
+    def take(self, action: int) -> None:
+        """Decide one thing; `paid` is then its reward. Raises InputError if the episode has ended.
 
         An action that is not possible, or a pipeline that is no plan, ends the episode: it takes infinitely long and
         does not fit.
@@ -78,7 +79,12 @@ class PipelineEpisode:
             self.refused = str(error)
             self.outcome = Outcome(np.inf, np.full(len(before.peak_bytes), np.inf), fits=False)
         smallest = float(self.problem.problem.cluster.memory_bytes.min())
-        return self.reward(before, self.outcome, True, Penalty(smallest)) if self.ended else 0.0
+        self.paid = self.reward(before, self.outcome, True, Penalty(smallest)) if self.ended else 0.0
+
+    def render(self, mode: str) -> Any:
+        """The Gantt chart of the plan as it stands, at the grain of ops, as text ("ansi") or pixels."""
+        timeline = simulate(self.problem.problem, self.plan)
+        return timeline.draw() if mode == "ansi" else timeline.image()
 
 
 class PipelinePlanEnv(gym.Env[Any, Any]):
@@ -149,9 +155,9 @@ class PipelinePlanEnv(gym.Env[Any, Any]):
         """Decide one thing."""
         if not self.action_space.contains(action):
             raise InputError(f"the action is {action!r}; expected a number from 0 to {len(self.actions) - 1}")
-        reward = self.episode.take(int(action))
+        self.episode.take(int(action))
         observation, info = self.shown(self.episode)
-        return observation, reward, self.episode.ended, False, info
+        return observation, self.episode.paid, self.episode.ended, False, info
 
     def begin(self, rng: np.random.Generator, options: Mapping[str, Any] | None) -> PipelineEpisode:
         """An episode that the caller steps; the options are those of a reset."""
@@ -192,10 +198,7 @@ class PipelinePlanEnv(gym.Env[Any, Any]):
 
     def render(self) -> Any:
         """The Gantt chart of the plan as it stands, in the form of the render mode."""
-        if self.render_mode is None:
-            return None
-        timeline = simulate(self.episode.problem.problem, self.plan)
-        return timeline.draw() if self.render_mode == "ansi" else timeline.image()
+        return None if self.render_mode is None else self.episode.render(self.render_mode)
 
     def _prepared(self, prepared: PreparedProblem) -> PipelineProblem:
         return PipelineProblem(prepared, self.actions.layers, self._grain)

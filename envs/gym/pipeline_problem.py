@@ -120,12 +120,14 @@ class PipelineProblem:
     def with_room(self, construction: Construction) -> Bools:
         """(actions,) what is possible, and leaves room for the weights of the stage under way.
 
-        Where nothing does, what is possible.
+        Where nothing does, what is possible; all actions once nothing is left to decide, as the next one is void.
         """
+        if construction.ended:
+            return np.ones(len(construction.actions), np.bool_)
         legal, actions = construction.legal(), construction.actions
         has_room, begin = legal.copy(), construction.begin
         memory = self.problem.cluster.memory_bytes
-        if construction.decision == Decision.DEVICES and not construction.ended:
+        if construction.decision == Decision.DEVICES:
             devices = slice(actions.first_device, actions.first_device + len(memory))
             has_room[devices] &= self.weight_bytes[begin, begin + 1] <= memory
         elif construction.decision == Decision.END:

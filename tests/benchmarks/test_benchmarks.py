@@ -12,6 +12,7 @@ from envs.simulation.simulator import Simulator
 from tests.benchmarks import (
     capture_speed,
     environment_share,
+    environment_speed,
     expansion_speed,
     planner_speed,
     run,
@@ -89,6 +90,12 @@ def test_the_environment_is_a_part_of_a_training_step() -> None:
     (figure,) = environment_share.measure(sizes=(6,), graphs=[problem(12).graph])
     assert figure.bound == "<= 20"
     assert 0 < figure.value < 100
+
+
+def test_steps_of_both_environments_are_counted() -> None:
+    figures = list(environment_speed.measure(6, "layered:depth=4,breadth=2", steps=20, episodes=3))
+    assert [figure.unit for figure in figures] == ["steps/s"] * 3 + ["plans/s"]
+    assert 6 * figures[3].value < figures[2].value, "a plan takes more than six decisions on average"
 
 
 def test_a_search_is_timed_and_compared_with_itself_in_plain_python() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from math import log
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -117,6 +119,7 @@ def test_an_episode_by_hand() -> None:
     plain = env.actions_of(LayerPipeline((LayerStage(0, 1, (1,)), LayerStage(1, 2, (0,))), 2, "gpipe"))
     assert [env.step(action)[1] for action in plain][-1] == pytest.approx(log(8 / 6))
     assert env.plan == Plan(((1,), (0,), (0,), (0,), (1,), (1,), (1,), (0,)), schedule=env.plan.schedule)
+    assert env.action_masks().all(), "the next action is void"
     with pytest.raises(InputError, match="call reset"):
         env.step(0)
 
@@ -334,3 +337,12 @@ def test_orders_that_run_weight_gradients_apart_need_a_graph_that_keeps_them_apa
         env.step(2)
         offered.append([env.actions.name(action) for action in np.flatnonzero(env.action_masks()).tolist()])
     assert [order for order in offered[0] if order not in offered[1]] == ["order zb_h1", "order zb_v"]
+
+
+def test_the_example_of_the_documents_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    text = (Path(__file__).resolve().parents[2] / "docs" / "plans.md").read_text()
+    [example] = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    exec(compile(example, "plans.md", "exec"), {})
+    said = capsys.readouterr().out.splitlines()
+    assert f"# {', '.join(said[:4])}, ..." in example
+    assert re.fullmatch(r"0\.\d{4} s a step", said[-1])

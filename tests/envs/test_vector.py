@@ -1,4 +1,4 @@
-"""The vector form of Placeto's environment: many single ones, simulated together."""
+"""The vector forms of environments: many single ones, over one set of prepared problems."""
 
 from typing import Any
 
@@ -9,7 +9,8 @@ from gymnasium.utils.env_checker import data_equivalence
 from gymnasium.vector import SyncVectorEnv
 
 from envs.gym.iterative import PlacetoEnv
-from envs.gym.vector import PlacetoVectorEnv
+from envs.gym.pipeline_plans import PipelinePlanEnv
+from envs.gym.vector import PipelinePlanVectorEnv, PlacetoVectorEnv
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
 from tests.oracle.toys import Toy, random_graph, toy_cluster
@@ -35,6 +36,34 @@ def test_the_vector_form_is_many_single_ones(knobs: dict[str, Any], problems: li
         told = ours.step(actions)
         assert data_equivalence(told, theirs.step(actions))
         assert ours.observation_space.contains(told[0])
+
+
+def test_many_pipelines_at_once_are_many_single_ones(problems: list[Problem]) -> None:
+    problems = [*problems, Problem(random_graph(7, 1), toy_cluster(2))]  # on fewer devices
+    kwargs: dict[str, Any] = {"problems": problems, "layers": 6, "render_mode": "ansi"}
+    ours = gym.make_vec("envs:PipelinePlan-v0", num_envs=3, **kwargs)
+    theirs = SyncVectorEnv([lambda: PipelinePlanEnv(**kwargs)] * 3)
+    assert isinstance(ours, PipelinePlanVectorEnv)
+    assert ours.observation_space == theirs.observation_space
+    rng = np.random.default_rng(0)
+    observations, infos = ours.reset(seed=7)
+    assert data_equivalence((observations, infos), theirs.reset(seed=7))
+    ended = 0
+    for number in range(60):
+        masks = ours.action_masks()
+        assert np.array_equal(masks, observations["mask"])
+        actions = np.array([rng.choice(np.flatnonzero(mask)) for mask in masks])
+        if number == 40:
+            actions[:] = 0  # is refused but for first decisions
+        told = ours.step(actions)
+        assert data_equivalence(told, theirs.step(actions))
+        observations, ended = told[0], ended + int(told[2].sum())
+    assert ended > 6
+    charts = ours.render()
+    assert charts is not None
+    assert len(charts) == 3
+    assert all(chart.startswith("gpu:0") for chart in charts)
+    assert PipelinePlanVectorEnv(2, problems=problems).render() is None
 
 
 def test_the_vector_form_simulates_once_per_problem_and_step(problems: list[Problem]) -> None:

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import gymnasium as gym
 import numpy as np
@@ -11,12 +12,13 @@ from stable_baselines3 import A2C, PPO
 from stable_baselines3.common.callbacks import CheckpointCallback
 
 from envs.gym.iterative import PlacetoEnv
+from envs.gym.pipeline_plans import PipelineEpisode
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
 from placers.learned.placeto.policy import PlacetoPolicy
 from placers.learned.placeto.states import Relatives
 from tests.oracle.toys import random_graph, toy_cluster
-from training.sb3 import GraphFeatures, policy_kwargs
+from training.sb3 import GraphFeatures, MaskedPolicy, policy_kwargs
 
 
 def problems(*sizes: int) -> list[Problem]:
@@ -130,3 +132,27 @@ def test_other_observations_and_networks_are_refused() -> None:
         policy_kwargs(gym.make("envs:GDP-v0", problems=problems(4)), network="placeto")
     with pytest.raises(InputError, match="obs='ids'"):
         policy_kwargs(gym.make("envs:Placeto-v0", problems=problems(4), obs="dict"))
+
+
+def test_a_masked_policy_draws_possible_actions_alone_and_learns(tmp_path: Path) -> None:
+    env = gym.make("envs:PipelinePlan-v0", problems=problems(5, 9), layers=4, micro_batches=(1, 2), max_devices=4)
+    model = PPO(MaskedPolicy, env, n_steps=64, batch_size=32, n_epochs=2, seed=0, device="cpu")
+    before = {name: value.clone() for name, value in model.policy.state_dict().items()}
+    with patch.object(PipelineEpisode, "take", autospec=True, side_effect=PipelineEpisode.take) as take:
+        model.learn(192)
+    assert take.call_count == 192
+    assert not any(call.args[0].refused for call in take.call_args_list)
+    changed = {name for name, value in model.policy.state_dict().items() if not torch.equal(before[name], value)}
+    assert {"action_net.weight", "value_net.weight", "mlp_extractor.policy_net.0.weight"} <= changed
+    model.save(tmp_path / "model")
+    loaded = PPO.load(tmp_path / "model", device="cpu")
+    observation, _ = env.reset(seed=3)
+    ended = False
+    while not ended:
+        action, _ = model.predict(observation, deterministic=True)
+        assert action == loaded.predict(observation, deterministic=True)[0]
+        tensors, _ = model.policy.obs_to_tensor(observation)
+        shares: Any = model.policy.get_distribution(tensors).distribution
+        assert (shares.probs[0] > 0).tolist() == observation["mask"].astype(bool).tolist()
+        observation, _, ended, _, info = env.step(action)
+    assert "refused" not in info
