@@ -45,6 +45,7 @@ class Peak(NamedTuple):
     micro_batches: int = 0  # of how many these are, if there are several
     versions: float = 0.0  # earlier versions of weights
     sums: float = 0.0  # parts of gradients that are being summed up over replicas
+    received: float = 0.0  # of the activations, copies of what other devices made
 
     def parts(self, written: Callable[[float], str]) -> str:
         """All but what is held for the whole step, as text: "5.1 GiB of 4 micro-batches"."""
@@ -100,18 +101,29 @@ class Timeline:
     def peak(self, device: int) -> Peak:
         """What a device holds at its peak, or at the first of several."""
         total, static = float(self.peak_bytes[device]), float(self.static_bytes[device])
-        if self.expansion is None:
-            return Peak(total, static, total - static)
         times, amount = self.memory_curve(device)
         at = times[amount.argmax()]
         held = self._held(device)
         here = (held.begin <= at) & (at < held.end) & (held.size > 0)
         producer, size = held.producer[here], held.size[here]
+        is_copy = self.placement[producer] != device
+        if self.expansion is None:
+            return Peak(total, static, total - static, received=float(size[is_copy].sum()))
         is_version, is_sum = self.expansion.role[producer] == Role.VERSION, self.is_sum[producer]
         versions, sums = float(size[is_version].sum()), float(size[is_sum].sum())
-        number = self.expansion.micro_batch[producer[~is_version & ~is_sum]]
+        is_activation = ~is_version & ~is_sum
+        number = self.expansion.micro_batch[producer[is_activation]]
         flying = len(np.unique(number[number >= 0])) if self.expansion.plan.schedule.micro_batches > 1 else 0
-        return Peak(total, static, total - static - versions - sums, flying, versions, sums)
+        received = float(size[is_activation & is_copy].sum())
+        return Peak(total, static, total - static - versions - sums, flying, versions, sums, received)
+
+    @cached_property
+    def weight_bytes(self) -> Floats:
+        """(devices,) of what is held for the whole step, the parameters alone: no gradients, no optimizer state."""
+        graph, devices = self.problem.graph, len(self.problem.cluster)
+        user, weight = graph.weight_uses.T
+        device, held = np.divmod(np.unique(self.placement[user] * len(graph.weights) + weight), len(graph.weights) or 1)
+        return np.bincount(device, weights=graph.weights[held], minlength=devices).astype(np.float64)
 
     def memory_curve(self, device: int) -> tuple[Floats, Floats]:
         """Times (steps,), from 0, and the bytes held on a device from each time to the next, (steps,)."""

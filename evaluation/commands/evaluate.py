@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import replace as with_order
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
@@ -13,7 +14,7 @@ from msgspec.structs import replace
 
 from envs.costs.costs import timed
 from evaluation.commands.arguments import AUTO, tied_into
-from evaluation.commands.load_placer import chosen_placers, classical_placers, finetuned
+from evaluation.commands.load_placer import chosen_placers, classical_placers, divides_batch, finetuned
 from evaluation.commands.problems import check_cost_model, order_of, problem_of
 from evaluation.compare import check_settings, compare
 from evaluation.comparison import Comparison, short_name
@@ -22,7 +23,7 @@ from evaluation.simulated_plan import SimulatedPlan
 from graphs.foundation.documents import write_document
 from graphs.foundation.errors import InputError
 from graphs.foundation.files import check_writable, write_whole
-from graphs.load import load_clusters, load_suite
+from graphs.load import load_clusters, load_graph, load_suite
 from graphs.problem import Problem
 from placers import default
 from placers.contract.placer import Placer
@@ -58,7 +59,8 @@ def evaluate(
     check_settings(seeds=range(seeds), workers=workers, journal=journal)
     check_writable(kept)
     check_cost_model(cost_model)
-    problems = _problems(folder, suite, options.get("groups", AUTO), options.get("order", AUTO))
+    exact = divides_batch(placers)  # what does not grow with the batch is then asked for
+    problems = _problems(folder, suite, options.get("groups", AUTO), options.get("order", AUTO), with_law=exact)
     if cost_model != AUTO:
         problems = [timed(problem, cost_model) for problem in problems]
     comparison = compare(placers, problems, budget=budget, seeds=range(seeds), workers=workers, journal=journal)
@@ -73,7 +75,7 @@ def evaluate(
     return comparison
 
 
-def _problems(folder: Path, suite: str, groups: Groups, order: str) -> list[Problem]:
+def _problems(folder: Path, suite: str, groups: Groups, order: str, *, with_law: bool) -> list[Problem]:
     """Those of a suite, or of the test split that the recipe in a policy's folder names, under its order or another."""
     from training.run_folder import recipe_of  # imported late: with torch, which a refusal does not wait for
 
@@ -81,9 +83,10 @@ def _problems(folder: Path, suite: str, groups: Groups, order: str) -> list[Prob
     load_clusters(settings.test_clusters)  # refused here, not after models were captured
     count = (None if groups == AUTO else tied_into(groups)) or settings.test_groups
     if suite:
-        rule, made = order_of(order), load_suite(suite, groups=count, optimizer=settings.optimizer)
+        rule, made = order_of(order), load_suite(suite, groups=count, optimizer=settings.optimizer, with_law=with_law)
         return [with_order(problem, order=rule) for problem in made]
-    return load_problems(replace(settings, test_groups=count, order=order_of(order, settings.order)), "test")
+    asked = replace(settings, test_groups=count, order=order_of(order, settings.order))
+    return load_problems(asked, "test", capture=partial(load_graph, with_law=with_law))
 
 
 def finetune(
@@ -101,8 +104,12 @@ def finetune(
     check_settings(seeds=(seed,), workers=1)
     folder = run / "finetune"
     check_writable(run / PLAN, run / PROBLEM, folder / "evaluation.json" if folder.is_dir() else None)
-    problem = problem_of(graph, cluster, groups=groups, optimizer=optimizer, cost_model=cost_model, order=order)
-    comparison = compare([tuner, start, greedy, *classical_placers()], [problem], budget=simulations, seeds=(seed,))
+    placers = [tuner, start, greedy, *chosen_placers((), classical_placers())]
+    problem = problem_of(
+        graph, cluster, with_law=divides_batch(placers), groups=groups, optimizer=optimizer, cost_model=cost_model,
+        order=order,
+    )  # fmt: skip
+    comparison = compare(placers, [problem], budget=simulations, seeds=(seed,))
     if not results:  # such as a policy that diverged; what the others found is no answer to the question
         raise InputError(next(failure.reason for failure in comparison.failures if failure.placer == tuner.name))
     notes = Notes(learned=tuner.name, before=greedy.name)

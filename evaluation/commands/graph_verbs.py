@@ -1,10 +1,11 @@
-"""The verbs about one graph: capture, profile, show, place and simulate.
+"""The verbs about one graph: capture, profile, show, place, fits and simulate.
 
 They import what they run when they are called, so that `placelab --help` need not wait for it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
         PlanLike,
         PlanOptions,
     )
+    from evaluation.memory_needs import MemoryNeeds
     from evaluation.reporting.graph_summary import GraphSummary
     from evaluation.reporting.profile_report import ProfileReport
     from evaluation.simulated_plan import SimulatedPlan
@@ -203,6 +205,49 @@ def place(
     if out is not None:
         placed.save(Path(out))
     return placed.with_robustness() if robust else placed
+
+
+@captures
+@checked
+def fits(
+    graph: GraphLike,
+    *,
+    cluster: ClusterLike = "",
+    placers: Sequence[PlacerLike] = (),
+    budget: int = 16,
+    seed: int = 0,
+    **options: Unpack[PlanOptions],
+) -> MemoryNeeds:
+    """Show what memory each kind of plan takes on each device, what for, and whether it fits.
+
+    The plans are those that engineers choose from: one device, data parallelism with and without accumulated
+    gradients, GPipe and 1F1B with and without recomputation, and the human expert's placement. Each is simulated.
+
+    Args:
+        graph: a graph file, a family spec such as `rnnlm:layers=4`, or `file.py:callable`.
+        cluster: a cluster file or a preset, as `place` takes it.
+        placers: placers' specs, with commas between them, whose plans are shown in addition.
+        budget: how many plans each placer may simulate.
+        seed: of everything random.
+        groups: tie the ops into this many groups, as `place` takes it.
+        optimizer: whose state occupies memory, as `place` takes it.
+        batch: samples of a step, as `place` takes it.
+        micro_batches: equal parts of the batch, for all plans that have such.
+        cost_model: what ops cost, as `place` takes it.
+        order: in which order devices run what is ready, as `place` takes it.
+
+    """
+    from evaluation.commands.load_placer import load_placer, with_micro_batches
+    from evaluation.commands.problems import asked_problems
+    from evaluation.memory_needs import MemoryNeeds
+    from evaluation.plan_memory import usual_plans
+
+    asked = asked_problems([graph], [cluster] if cluster else [], **of_problem(options))
+    own = [(str(getattr(placer, "name", placer)), load_placer(placer)) for placer in placers]
+    (problem,) = asked(True)
+    kinds, specs = zip(*usual_plans(problem.cluster), strict=True)
+    built = map(load_placer, with_micro_batches(specs, options["micro_batches"]))
+    return MemoryNeeds.of(problem, [*zip(kinds, built, strict=True), *own], budget=budget, seed=seed)
 
 
 @captures

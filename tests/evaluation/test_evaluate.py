@@ -14,6 +14,7 @@ from graphs.foundation.documents import write_document
 from graphs.foundation.errors import InputError
 from graphs.graph_file import save_graph
 from graphs.load import load_cluster, load_graph
+from graphs.op_graph import OpGraph
 from graphs.problem import Problem
 from tests.oracle.toys import random_graph
 from tests.placers.stand_in import stand_in
@@ -77,6 +78,32 @@ def test_finetuning_and_its_problem_file_are_timed_by_the_cost_model_that_was_na
     assert kept.op_seconds is not None
     assert expected.op_seconds is not None
     assert (kept.op_seconds == expected.op_seconds).all()
+
+
+@pytest.mark.parametrize(("rival", "exact"), [("data_parallel", True), ("heft", False)])
+def test_what_grows_with_the_batch_is_found_out_exactly_for_plans_that_divide_it(
+    rival: str, exact: bool, run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def asked(*_: object, capture: Callable[[str], OpGraph]) -> list[Problem]:
+        law = capture(MODEL).batch_law
+        assert law is not None
+        assert law.knows_ops == exact
+        raise InputError("seen")
+
+    monkeypatch.setattr("evaluation.commands.evaluate.load_problems", asked)
+    with pytest.raises(InputError, match="seen"):
+        evaluate(run, [rival])
+
+
+def test_finetuning_asks_for_it_too(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def compared(placers: object, problems: list[Problem], **_: object) -> None:
+        assert (law := problems[0].graph.batch_law) is not None
+        assert law.knows_ops
+        raise InputError("seen")
+
+    monkeypatch.setattr("evaluation.commands.evaluate.compare", compared)
+    with pytest.raises(InputError, match="seen"):
+        tune(run, MODEL)
 
 
 def test_a_problem_file_without_a_cost_model_is_of_the_one_that_follows_from_its_graph(
