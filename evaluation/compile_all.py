@@ -15,7 +15,9 @@ from graphs.op_graph import OpGraph
 from graphs.problem import Problem
 
 # they call all compiled functions of placers
-PLACERS = ("default", "annealing:policy=default", "genetic", "heft", "max_load_dp", "dapple")
+PLACERS = (
+    "default", "annealing:policy=default", "genetic", "heft", "max_load_dp", "dapple", "pipedream:form=printed",
+)  # fmt: skip
 
 
 def compile_all() -> None:

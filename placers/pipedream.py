@@ -1,17 +1,23 @@
-"""PipeDream's partition (Narayanan et al. 2019) without replicas: contiguous stages with the least bottleneck.
+"""PipeDream's partition (Narayanan et al. 2019): contiguous stages with the least bottleneck.
 
-Units are taken in topological order. A stage takes the time of its units on its device, or twice that of the bytes
-that enter it if they take longer to send; it must hold no more than its device can, if there is such a partition.
-Stages are on the devices in their order; some devices may stay empty.
+Without replicas, it is an op placement. Units are taken in topological order. A stage takes the time of its units on
+its device, or twice that of the bytes that enter it if they take longer to send; it must hold no more than its device
+can, if there is such a partition. Stages are on the devices in their order; some devices may stay empty.
 
 Where the objective is of samples that follow one another, as max-load is, it is the baseline of that name in "Efficient
 Algorithms for Device Placement of DNN Graph Operators" (Tarnawski et al., NeurIPS 2020): the nodes of each biconnected
 component become one until the graph is nearly a path, and the path is split with the least largest load.
+
+With `form`, stages have replicas, and mini-batches follow one another without a flush, as PipeDream trains
+(`placers.pipelining.asynchronous`). Such a plan computes something else than others: it updates the weights after each
+mini-batch, with gradients of earlier weights. Its step is the same samples as that of any plan, begins and ends with an
+empty pipeline, and can be compared by time alone; a note says so.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Literal
 
 import networkx as nx
 import numpy as np
@@ -21,10 +27,14 @@ from envs.held_memory import HeldMemory
 from envs.objectives import is_pipelined
 from envs.placer_result import PlacerResult
 from graphs.foundation.by_name import Named
+from graphs.foundation.errors import InputError
 from graphs.op_graph import Bools, Floats, Ints, Phase
 from graphs.pairs import distinct_pairs
 from graphs.problem import Problem
 from graphs.units import Units
+from placers.contract.whole_plans import why_placements_only
+from placers.pipelining.asynchronous import Asynchronous
+from placers.pipelining.replicated import Form
 from placers.stages.chain import least_bottleneck
 from placers.stages.contracted_graph import ContractedGraph
 from placers.stages.split import best_within_memory
@@ -34,10 +44,49 @@ STACK = 4  # more readers than a block has branches: an op with more feeds every
 
 @dataclass(frozen=True)
 class PipeDream(Named):
-    """A pipeline without copies of its stages."""
+    """Contiguous stages with the least bottleneck; with a form also replicas of them, without a flush."""
+
+    form: Literal["placement", "printed", "released"] = "placement"
+    """An op placement; or stages with replicas by the paper's recurrence, or by that of the released program."""
+    mini_batches: int = 0
+    """Of a step, each of which updates the weights; 0 for about four for each device, as suits the replicas."""
+    straight: bool = False
+    """Whether no stage has replicas."""
+    transfers: bool = True
+    """Whether transfers between stages count."""
+    within_memory: bool = True
+    """Whether a stage must fit its device with what it keeps for mini-batches in flight, if any pipeline does."""
+    layers: int = 64
+    """The most layers to cut, several units together; a graph of up to 400 units branches in the released form."""
+
+    def __post_init__(self) -> None:
+        if self.layers < 1:
+            raise InputError(f"pipedream: layers is {self.layers}; expected at least 1")
+        if self.form == "placement" and self.name != "pipedream":
+            raise InputError(
+                f"{self.name!r} is an op placement, which has no other knobs; add form=printed or form=released"
+            )
+
+    @property
+    def divides_batch(self) -> bool:
+        """Whether there are mini-batches."""
+        return self.form != "placement"
 
     def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> PlacerResult:  # noqa: ARG002 - nothing to search
-        """Without any simulation."""
+        """Without any simulation. An op placement with a note where only those make sense.
+
+        Raises InputError for samples that cannot be divided into the mini-batches.
+        """
+        if self.form == "placement":
+            return self._placement(problem, seed)
+        if reason := why_placements_only(problem):
+            note = f"pipedream: stages without mini-batches or replicas, since {reason}."
+            return replace(self._placement(problem, seed), notes=(note,))
+        by = Form(self.form == "printed", self.transfers, self.straight)
+        plan, said = Asynchronous("pipedream", by, self.mini_batches, self.within_memory, self.layers).planned(problem)
+        return PlacerResult(plan, self.name, seed, notes=(said,))
+
+    def _placement(self, problem: Problem, seed: int) -> PlacerResult:
         if is_pipelined(problem):
             costs = costs_of(problem)
             path = ContractedGraph.of(problem, costs, _without_branches(problem, costs))

@@ -5,6 +5,14 @@
     stages 1 and 3       2         1F0 1F1 3F0 3F1 ...   of replicas that take turns, each runs its micro-batches
 
 Devices with the same stages form a rank. Ranks are in the order of their stages.
+
+Replicas that take turns are places of a longer pipeline: where each rank has one stage, the order is asked for as many
+ranks as there are devices, and a stage runs what its first place is given. So early_backward_a, which admits as many
+micro-batches as there are places from a stage on, admits n / R at each of its R replicas, rounded up, of n devices from
+that stage on: PipeDream's number of active mini-batches (Narayanan et al. 2019, section 3.2).
+
+    devices    0 1 2 | 3 | 4     stage 0 of three replicas, and two stages more: of 5 places, those of 0, 3 and 4
+    in flight  2 2 2   2   1     ceil(5 / 3) = 2
 """
 
 from __future__ import annotations
@@ -46,8 +54,7 @@ class PassLists:
         for number, replicas in enumerate(layout.stage_devices):
             for each in replicas:
                 hosted.setdefault(each, []).append(number)
-        ranks = tuple(sorted({tuple(stages) for stages in hosted.values()}))
-        of_rank = dict(zip(ranks, _ordered(layout.plan.schedule.order, ranks, layout.micro_batches), strict=True))
+        of_rank = _of_ranks(layout, tuple(sorted({tuple(stages) for stages in hosted.values()})))
         devices = sorted(hosted)
         rows = [of_rank[tuple(hosted[each])] for each in devices]
         device = np.repeat(devices, [len(passes) for passes in rows])
@@ -135,6 +142,21 @@ def _has_turn(layout: Layout, device: Ints, stage: Ints, micro_batch: Ints) -> B
 
 
 # ---- what an order says ----------------------------------------------------------------------------------------------
+
+
+def _of_ranks(layout: Layout, ranks: Ranks) -> dict[tuple[int, ...], Ints]:
+    """Of the stages of each rank, (passes, 3) the stage, kind and micro-batch of each pass."""
+    order, micro_batches = layout.plan.schedule.order, layout.micro_batches
+    if layout.plan.schedule.sharing == "split" or any(len(stages) > 1 for stages in ranks):
+        return dict(zip(ranks, _ordered(order, ranks, micro_batches), strict=True))
+    replicas = [len(layout.stage_devices[stage]) for (stage,) in ranks]
+    places = tuple((place,) for place in range(sum(replicas)))
+    given = _ordered(order, places, micro_batches)
+    first = np.cumsum([0, *replicas[:-1]]).tolist()
+    return {
+        (stage,): np.column_stack([np.full(len(given[place]), stage), given[place][:, 1:]])
+        for (stage,), place in zip(ranks, first, strict=True)
+    }
 
 
 def _ordered(spec: str, ranks: Ranks, micro_batches: int) -> tuple[Ints, ...]:

@@ -6,6 +6,9 @@ stage or more, and each replica of it is a device. The stages of rank r, of P ra
     r                    one stage per rank
     r, P + r, 2 P + r    several, interleaved
     r, 2 P - 1 - r       two, down and up again in the shape of a V
+
+Where replicas of a stage take micro-batches in turns, and ranks have one stage each, every replica is a rank to the
+order, and the passes of the first one are dealt out to all of them (`envs.expansion.pass_lists`).
 """
 
 from __future__ import annotations

@@ -1,121 +1,195 @@
 """PipeDream's optimizer meets the bottlenecks of the released one, and brute force on chains."""
 
+from __future__ import annotations
+
 import csv
 import itertools
 import math
-from pathlib import Path
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from graphs.formats.pipedream import LayerProfile, ProfiledLayer, load_layer_profile
+from envs.pipelines.layers import Layers
+from graphs.cluster import Cluster, Device
+from graphs.formats.pipedream import LayerProfile, ProfiledLayer
 from graphs.foundation.errors import InputError
-from tests.papers.pipedream_optimizer import LinkLevel, bottleneck
-from tests.papers.pipedream_states import States, states_of
+from graphs.problem import Problem
+from placers.pipelining.cuts import Cuts
+from placers.pipelining.replicated import Form, LinkLevel, ReplicatedStage, partition
+from tests.papers.pipedream_profiles import DATA, chain_profile, profile
 
-DATA = Path(__file__).parents[3] / "shared" / "data" / "pipedream"
 MEMORY = 16e9  # bytes, where the released optimizer minds it
+Chain = list[tuple[float, float, float]]  # seconds, output bytes and weight bytes of each layer
 
 
-def references() -> list[dict[str, str]]:
-    path = DATA / "reference.csv"
-    rows = csv.DictReader(path.read_text().splitlines()) if path.is_file() else []
-    return [row for row in rows if row["bottleneck_s"]]
+def row(devices: int, bandwidth: float, memory: float = 1e18) -> Cluster:
+    device = Device("toy", "gpu", 1.0, 1.0, memory)
+    return Cluster.uniform("row", device, devices, latency=0.0, bandwidth=bandwidth, shared_out=True)
+
+
+def branching(of: LayerProfile, most: int = 3000) -> Cuts:
+    problem = Problem(of.graph(), row(2, 1.0))
+    found = Cuts.of_branches(problem, Layers.of(problem, 10**6), 1, most)
+    assert found is not None
+    return found
 
 
 def test_every_bottleneck_of_the_released_optimizer_is_met() -> None:
-    rows = references()
-    if not rows:
+    path = DATA / "reference.csv"
+    if not path.is_file():
         pytest.skip("the profiles of PipeDream are not at hand")
-    states = {model: states_of(load_layer_profile(DATA / f"{model}.txt")) for model in {row["model"] for row in rows}}
-    for row in rows:
-        machines, bandwidths = row["machines"].split("x"), row["bandwidth_GBs"].split("/")
+    rows = [each for each in csv.DictReader(path.read_text().splitlines()) if each["bottleneck_s"]]
+    cuts = {model: branching(profile(model)) for model in {each["model"] for each in rows}}
+    for each in rows:
+        machines, bandwidths = each["machines"].split("x"), each["bandwidth_GBs"].split("/")
         levels = [LinkLevel(int(m), float(b) * 1e9) for m, b in zip(machines, bandwidths, strict=True)]
-        found = bottleneck(
-            states[row["model"]],
-            levels,
-            transfers=bool(row["activation_compression_ratio"]),
-            straight=row["straight"] == "True",
-            memory_bytes=MEMORY if row["memory_constraint"] == "True" else math.inf,
+        form = Form(
+            printed=False,
+            transfers=bool(each["activation_compression_ratio"]),
+            straight=each["straight"] == "True",
+            memory_bytes=MEMORY if each["memory_constraint"] == "True" else math.inf,
         )
-        assert len(states[row["model"]]) == int(row["states"])
-        assert found == pytest.approx(float(row["bottleneck_s"]), rel=1e-9)
+        found = partition(cuts[each["model"]], levels, form)
+        assert len(cuts[each["model"]]) == int(each["states"])
+        assert found.seconds == pytest.approx(float(each["bottleneck_s"]), rel=1e-9)
+        assert sum(stage.count for stage in found.stages) == math.prod(level.machines for level in levels)
 
 
-def chain(drawn: list[tuple[int, int, int]]) -> LayerProfile:
-    layers = tuple(
-        ProfiledLayer(f"node{i}", "Conv2d", seconds / 3, 2 * seconds / 3, (float(size),), False, float(parameters))
-        for i, (seconds, size, parameters) in enumerate(drawn)
-    )
-    return LayerProfile("chain", layers, tuple((f"node{i}", f"node{i + 1}") for i in range(len(layers) - 1)))
+# ---- all pipelines of a chain ----------------------------------------------------------------------------------------
 
 
-def brute_force(states: States, machines: int, bandwidth: float, as_in_paper: bool) -> float:
-    """Every way to cut a chain, and every number of replicas of each stage; as the paper counts transfers."""
-    layers, best = len(states), math.inf
-    totals = [np.concatenate([[0.0], values]) for values in (states.seconds, states.parameter_bytes)]
-    for stages in range(1, machines + 1):
-        for cuts in itertools.combinations(range(1, layers), stages - 1):
-            bounds = [0, *cuts, layers]
-            for replicas in itertools.product(range(1, machines + 1), repeat=stages):
-                if sum(replicas) != machines:
+def stage_seconds(
+    seconds: float, weights: float, sent: Sequence[float], replicas: int, bandwidth: float, printed: bool,
+    beside: int = 1,
+) -> float:  # fmt: skip
+    """A stage of so many replicas; `sent` are bytes that enter it and, in the released form, that leave it."""
+    exchange = 4 * (replicas - 1) * weights / (bandwidth * replicas) / beside
+    together = max(seconds, exchange) if printed else seconds + exchange
+    links = 1 if printed else replicas
+    return max(together / replicas, *(2 * each / (bandwidth * links) for each in sent), 0.0)
+
+
+def best_of_all(drawn: Chain, levels: Sequence[LinkLevel], form: Form, first: int = 0, end: int = -1) -> float:
+    """The least bottleneck of layers from `first` to `end`, by trying all cuts and replicas, level by level."""
+    end, level = len(drawn) if end < 0 else end, levels[-1]
+    best = math.inf
+    for stages in range(1, min(level.machines, end - first) + 1):
+        for cuts in itertools.combinations(range(first + 1, end), stages - 1):
+            bounds = [first, *cuts, end]
+            for replicas in itertools.product(range(1, level.machines + 1), repeat=stages):
+                if sum(replicas) != level.machines or any(form.shared % count for count in replicas):
                     continue
                 slowest = 0.0
-                for begin, end, count in zip(bounds, bounds[1:], replicas, strict=False):
-                    seconds, parameters = (total[end] - total[begin] for total in totals)
-                    exchange = 4 * (count - 1) * parameters / (bandwidth * count)
-                    together = max(seconds, exchange) if as_in_paper else seconds + exchange
-                    slowest = max(slowest, together / count)
-                    if as_in_paper and begin:
-                        slowest = max(slowest, 2 * states.output_bytes[begin - 1] / bandwidth)
+                for number, count in enumerate(replicas):
+                    begin, stop = bounds[number], bounds[number + 1]
+                    seconds = (
+                        best_of_all(drawn, levels[:-1], form, begin, stop)
+                        if len(levels) > 1
+                        else sum(layer[0] for layer in drawn[begin:stop])
+                    )
+                    weights = sum(layer[2] for layer in drawn[begin:stop])
+                    entering = [drawn[begin - 1][1]] if number else []
+                    leaving = [drawn[stop - 1][1]] if number and stop < len(drawn) and not form.printed else []
+                    beside = levels[-2].machines if len(levels) > 1 and stages == 1 and not form.printed else 1
+                    sent = [*entering, *leaving] if form.transfers else []
+                    slowest = max(
+                        slowest, stage_seconds(seconds, weights, sent, count, level.bandwidth, form.printed, beside)
+                    )
                 best = min(best, slowest)
     return best
 
 
-@settings(max_examples=60, deadline=None)
-@given(
-    st.lists(st.tuples(st.integers(1, 9), st.integers(0, 9), st.integers(0, 9)), min_size=4, max_size=6),
-    st.integers(1, 4),
-    st.booleans(),
-)
+LAYERS = st.lists(st.tuples(st.integers(1, 9), st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=6)
+
+
+@settings(max_examples=100, deadline=None)
+@given(LAYERS, st.integers(1, 4), st.booleans(), st.booleans(), st.sampled_from((0, 2, 3)))
 def test_on_a_chain_it_is_the_best_of_all_pipelines(
-    drawn: list[tuple[int, int, int]], machines: int, as_in_paper: bool
+    drawn: Chain, machines: int, printed: bool, transfers: bool, shared: int
 ) -> None:
-    states = states_of(chain(drawn))
-    assert len(states) == len(drawn)
-    level = [LinkLevel(machines, 2.0)]
-    found = bottleneck(states, level, transfers=as_in_paper, as_in_paper=as_in_paper)
-    assert found == pytest.approx(brute_force(states, machines, 2.0, as_in_paper))
+    cuts, form = branching(chain_profile(drawn)), Form(printed, transfers, shared=shared)
+    assert len(cuts) == len(drawn)
+    found = partition(cuts, [LinkLevel(machines, 2.0)], form)
+    assert found.seconds == pytest.approx(best_of_all(drawn, [LinkLevel(machines, 2.0)], form))
+    assert bool(found.stages) == np.isfinite(found.seconds)
 
 
-def test_a_branch_that_is_read_later_stays_in_the_state() -> None:
+@settings(max_examples=60, deadline=None)
+@given(LAYERS, st.integers(1, 3), st.integers(1, 3), st.booleans())
+def test_on_servers_it_is_the_best_of_all_pipelines_of_pipelines(
+    drawn: Chain, within: int, between: int, transfers: bool
+) -> None:
+    levels, form = [LinkLevel(within, 4.0), LinkLevel(between, 1.0)], Form(transfers=transfers)
+    found = partition(branching(chain_profile(drawn)), levels, form)
+    assert found.seconds == pytest.approx(best_of_all(drawn, levels, form))
+    if found.stages:
+        assert sum(stage.count for stage in found.stages) == within * between
+        assert [stage.end for stage in found.stages] == sorted({stage.end for stage in found.stages})
+        assert found.stages[-1].end == len(drawn) - 1
+
+
+@settings(max_examples=60, deadline=None)
+@given(LAYERS, st.integers(1, 4), st.booleans(), st.booleans())
+def test_the_stages_are_those_of_the_bottleneck(drawn: Chain, machines: int, printed: bool, transfers: bool) -> None:
+    found = partition(branching(chain_profile(drawn)), [LinkLevel(machines, 2.0)], Form(printed, transfers))
+    slowest, first = 0.0, 0
+    for stage in found.stages:
+        own = drawn[first : stage.end + 1]
+        sent = [drawn[first - 1][1]] if first else []
+        sent += [drawn[stage.end][1]] if first and stage.end < len(drawn) - 1 and not printed else []
+        seconds, weights = sum(layer[0] for layer in own), sum(layer[2] for layer in own)
+        took = stage_seconds(seconds, weights, sent if transfers else [], stage.count, 2.0, printed)
+        slowest, first = max(slowest, took), stage.end + 1
+    assert slowest == pytest.approx(found.seconds if found.stages else 0.0)
+
+
+def test_a_chain_is_cut_alike_whether_it_might_branch_or_not() -> None:
+    problem = Problem(chain_profile([(3, 2, 1), (1, 5, 2), (2, 1, 4), (2, 7, 0)]).graph(), row(2, 1.0))
+    layers = Layers.of(problem, 10)
+    chain, branches = Cuts.of_chain(layers, 2), Cuts.of_branches(problem, layers, 2)
+    assert branches is not None
+    for name in ("before", "seconds", "weight_bytes", "held_bytes", "kept_bytes", "comes_before"):
+        assert np.array_equal(getattr(chain, name), getattr(branches, name))
+    assert chain.sent_bytes[:-1].tolist() == branches.sent_bytes[:-1].tolist() == [1.0, 2.5, 0.5]
+
+
+def test_memory_counts_for_every_mini_batch_in_flight() -> None:
+    """Two layers of a second, with 4 bytes of weights and outputs of 1 byte; a replica of the last one has one
+    mini-batch in flight, the first layer two if it is alone."""
+    cuts = branching(chain_profile([(1, 1, 4), (1, 1, 4)]))
+    alone, both = (ReplicatedStage(0, (1,)), ReplicatedStage(1, (1,))), (ReplicatedStage(1, (2,)),)
+    held = 4 * 4.0  # weights, gradients and the state of Adam
+    for memory, stages in ((2 * held + 2, both), (held + 1 + 4 + 1, alone), (held + 1 + 4, ())):
+        found = partition(cuts, [LinkLevel(2, 1e9)], Form(transfers=False, memory_bytes=memory))
+        assert found.stages == stages, memory
+    released = Form(printed=False, transfers=False, memory_bytes=4.0 + 1)  # one beyond the first
+    assert partition(cuts, [LinkLevel(2, 1.0)], released).stages == alone
+
+
+def test_a_branch_that_is_read_later_stays_in_the_cut() -> None:
     """a feeds b and d, b feeds c, c and d end: while d is open, a's output is still to be handed on."""
     layers = tuple(ProfiledLayer(i, "ReLU", 1.0, 0.0, (10.0**power,), False, 0.0) for power, i in enumerate("abcd"))
-    states = states_of(LayerProfile("branch", layers, (("a", "b"), ("b", "c"), ("a", "d"))))
-    assert states.antichains[0] == ("a",)
-    assert set(states.antichains) == {("a",), ("a", "b"), ("a", "c"), ("a", "d"), ("a", "b", "d"), ("a", "c", "d")}
-    of = {antichain: position for position, antichain in enumerate(states.antichains)}
-    assert states.output_bytes[of["a", "b"]] == 11
-    assert states.seconds[of["a", "c"]] == 3
-    assert states.seconds[of["a", "c", "d"]] == 4
-    assert states.comes_before[of["a", "b"], of["a", "c", "d"]]
-    assert not states.comes_before[of["a", "c"], of["a", "b", "d"]]
+    cuts = branching(LayerProfile("branch", layers, (("a", "b"), ("b", "c"), ("a", "d"))))
+    of = {"".join("abcd"[layer] for layer in np.flatnonzero(each)): number for number, each in enumerate(cuts.before)}
+    assert set(of) == {"a", "ab", "abc", "ad", "abd", "abcd"}
+    assert cuts.sent_bytes[of["ab"]] == 11
+    assert cuts.seconds[of["abc"]] == 3
+    assert cuts.comes_before[of["ab"], of["abcd"]]
+    assert not cuts.comes_before[of["abc"], of["abd"]]
 
 
 def test_what_makes_no_sense_is_refused() -> None:
-    states = states_of(chain([(1, 1, 1)] * 3))
     with pytest.raises(InputError, match="levels of at least one machine"):
-        bottleneck(states, [])
-    loop = LayerProfile("loop", chain([(1, 1, 1)] * 2).layers, (("node0", "node1"), ("node1", "node0")))
-    with pytest.raises(InputError, match="'loop' is cyclic"):
-        states_of(loop)
-    inputs = LayerProfile("inputs", (ProfiledLayer("node1", "Input0", 0.0, 0.0, (1.0,), False, 0.0),), ())
-    with pytest.raises(InputError, match="nothing but inputs"):
-        states_of(inputs)
-    wide = chain([(1, 1, 1)] * 2).layers[:1] + tuple(
+        partition(branching(chain_profile([(1, 1, 1)] * 3)), [], Form())
+
+
+def test_a_graph_that_branches_too_much_has_no_cuts() -> None:
+    wide = chain_profile([(1, 1, 1)]).layers + tuple(
         ProfiledLayer(f"n{i}", "ReLU", 1.0, 0.0, (1.0,), False, 0.0) for i in range(14)
     )
-    with pytest.raises(InputError, match="more than 3,000 states"):
-        states_of(LayerProfile("wide", wide, tuple(("node0", f"n{i}") for i in range(14))))
+    fan = LayerProfile("wide", wide, tuple(("node0", f"n{i}") for i in range(14)))
+    problem = Problem(fan.graph(), row(2, 1.0))
+    assert Cuts.of_branches(problem, Layers.of(problem, 100), 1, 3000) is None

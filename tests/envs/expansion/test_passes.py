@@ -5,9 +5,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from envs.expansion.expand import expand
 from envs.expansion.expanded import Role
+from envs.expansion.layout import Layout
+from envs.expansion.pass_lists import FORWARD, PassLists
 from envs.pass_orders import Ranks
 from envs.plan import Plan
 from envs.schedule import AS_READY, Schedule
@@ -146,6 +150,31 @@ def test_replicas_that_take_turns_run_their_micro_batches() -> None:
         "F1--- F3---       B1---       B3---",
         "      F0 B0 F1 B1 F2 B2 F3 B3",
     ]
+
+
+def test_replicas_that_take_turns_have_as_many_in_flight_as_pipedream_says() -> None:
+    """ceil(n / R) micro-batches at each of the R replicas of a stage, of n devices from that stage on."""
+    chain = Pipeline(3, 6, forward=[3, 1, 1], backward=[3, 1, 1])
+    plan = chain.plan("early_backward_a", replicas=[3, 1, 1], sharing="turns", update="micro_batch")
+    assert drawn(simulate(chain.problem(servers(5)), plan)) == [
+        "F0------ F3------    B0------          B3------",
+        "F1------ F4------          B1------          B4------",
+        "F2------ F5------                B2------          B5------",
+        "         F0 F1    B0 F2 B1 F3 B2 F4 B3 F5 B4    B5",
+        "            F0 B0 F1 B1 F2 B2 F3 B3 F4 B4 F5 B5",
+    ]
+
+
+@given(st.lists(st.integers(1, 4), min_size=1, max_size=4), st.integers(1, 3))
+def test_how_many_are_in_flight_where_replicas_take_turns(replicas: list[int], rounds: int) -> None:
+    chain = Pipeline(len(replicas), rounds * int(np.lcm.reduce(replicas)))
+    plan = chain.plan("early_backward_a", replicas=replicas, sharing="turns")
+    lists = PassLists.of(Layout(chain.problem(servers(sum(replicas))), plan))
+    for stage, count in enumerate(replicas):
+        for device in range(sum(replicas[:stage]), sum(replicas[: stage + 1])):
+            is_forward = lists.kind[lists.device == device] == FORWARD
+            admitted = -(-sum(replicas[stage:]) // count)
+            assert np.cumsum(np.where(is_forward, 1, -1)).max() == min(admitted, chain.micro_batches // count)
 
 
 def test_recomputation_is_part_of_the_backward_pass() -> None:

@@ -60,6 +60,8 @@ def test_versions_are_kept_for_input_gradients_only() -> None:
         ([1.0, 1.0], [2.0, 2.0], [2, 1], B),
         ([4.0, 1.0], [4.0, 2.0], [2, 1], B),
         ([2.0, 1.0, 2.0], [4.0, 2.0, 4.0], [2, 1, 2], B),
+        ([4.0, 1.0], [4.0, 2.0], [2, 1], A),
+        ([3.0, 1.0, 1.0], [6.0, 2.0, 2.0], [3, 1, 1], A),
     ],
 )
 def test_without_a_flush_the_slowest_stage_sets_the_period(

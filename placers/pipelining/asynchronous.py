@@ -1,0 +1,145 @@
+"""Asynchronous pipelines: PipeDream's stages with replicas, without a flush, as plans (Narayanan et al. 2019).
+
+A mini-batch is a micro-batch of the plan that updates the weights by itself. Replicas of a stage take mini-batches in
+turns. Passes are in the order 1F1B, with as many mini-batches in flight as keep all devices busy, and every one is
+computed with one version of the weights, forward and backward (weight stashing).
+
+On servers the hierarchy has two levels: a pipeline on the devices of a server, of which there may be several copies.
+
+    stage 0      devices 0 1 | 4 5      2 replicas in each of 2 servers: mini-batches go to 0, 4, 1, 5, 0, ...
+    stage 1              2 3 | 6 7      what is computed in a server goes on there: to 2, 6, 3, 7, ...
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from math import lcm
+
+import numpy as np
+
+from envs.pipelines.layers import Layers
+from envs.pipelines.pipeline import ONE_F_ONE_B
+from envs.plan import Plan
+from envs.schedule import Schedule
+from graphs.layer_names import unit_layers
+from graphs.op_graph import OpGraph
+from graphs.problem import Problem
+from placers.contract.whole_plans import accelerators, check_divides, most_that_divide
+from placers.pipelining.cuts import MOST_CUTS, Cuts
+from placers.pipelining.replicated import Form, LinkLevel, Replicated, partition
+from placers.pipelining.servers import Servers
+
+PER_DEVICE = 4  # mini-batches of a step, unless they are given; ours, as many as GPipe has micro-batches for each stage
+
+Groups = tuple[tuple[int, ...], ...]  # (servers,) the devices of each
+
+
+@dataclass(frozen=True)
+class Asynchronous:
+    """What decides a plan, beside the problem."""
+
+    placer: str  # whose name errors carry
+    form: Form  # but for the memory of devices, and the mini-batches that replicas divide
+    mini_batches: int  # of a step; 0: as many as the replicas divide, about `PER_DEVICE` for each device
+    within_memory: bool  # whether stages must fit
+    layers: int  # the most of a chain
+
+    def planned(self, problem: Problem) -> tuple[Plan, str]:
+        """The plan, and a sentence on it. Raises InputError for samples that mini-batches do not divide."""
+        graph, devices = problem.graph, accelerators(problem.cluster)
+        if self.mini_batches:
+            check_divides(graph, self.placer, self.mini_batches, 1)
+        layers, servers = self._layers(problem, devices), Servers.of(problem.cluster, devices)
+        count = self.mini_batches
+        if not count:  # those of the step decide what a layer costs, and the replicas how many they are
+            few = most_that_divide(graph, PER_DEVICE * len(devices))
+            found, _, _ = self._found(problem, self._cuts(problem, layers, few), servers, graph.samples)
+            count = _multiple(graph, lcm(*(stage.count for stage in found.stages)), few)
+        cuts = self._cuts(problem, layers, count)
+        found, groups, fits = self._found(problem, cuts, servers, count)
+        ends = [stage.end for stage in found.stages]
+        of_layer = cuts.before[ends].argmax(axis=0)  # the first stage before whose end it is
+        used, of_layer = np.unique(of_layer, return_inverse=True)
+        replicas = [on_groups([stage.replicas for stage in found.stages], groups)[number] for number in used]
+        stage = of_layer[layers.of_unit][graph.units].tolist()
+        schedule = Schedule(
+            count, tuple(stage), ONE_F_ONE_B, sharing="turns", update="micro_batch" if graph.is_training else "step"
+        )
+        note = self._said(np.bincount(of_layer).tolist(), list(map(len, replicas)), found, count, graph.is_training)
+        return Plan(tuple(replicas[number] for number in stage), schedule=schedule), note + ("" if fits else LACKING)
+
+    def _layers(self, problem: Problem, devices: tuple[int, ...]) -> Layers:
+        """Single units where the form cuts graphs that branch, and there are not too many."""
+        few = not self.form.printed and problem.graph.num_units <= MOST_CUTS
+        return Layers.of(problem, MOST_CUTS if few else self.layers, devices, unit_layers(problem.graph))
+
+    def _cuts(self, problem: Problem, layers: Layers, mini_batches: int) -> Cuts:
+        branches = None if self.form.printed else Cuts.of_branches(problem, layers, mini_batches)
+        return branches or Cuts.of_chain(layers, mini_batches)
+
+    def _found(self, problem: Problem, cuts: Cuts, servers: Servers, shared: int) -> tuple[Replicated, Groups, bool]:
+        """The pipeline, of what devices, and whether it fits: on as many devices as can be."""
+        limit = float(problem.cluster.memory_bytes[list(accelerators(problem.cluster))].min())
+        for memory in (limit, np.inf) if self.within_memory else (np.inf,):
+            form = replace(self.form, memory_bytes=memory, shared=shared)
+            for levels, groups in _hierarchies(servers):
+                found = partition(cuts, levels, form)
+                if found.stages and not any(shared % stage.count for stage in found.stages):
+                    return found, groups, memory == limit or not self.within_memory
+        raise AssertionError("without a limit, a single device has a pipeline")
+
+    def _said(self, layers: list[int], replicas: list[int], found: Replicated, count: int, is_training: bool) -> str:
+        """A sentence on the pipeline."""
+        said = (
+            f"stages of {':'.join(map(str, layers))} layers on {':'.join(map(str, replicas))} devices that take turns: "
+            f"{'printed' if self.form.printed else 'released'} form estimates {found.seconds:.6g} s for each of "
+            f"{count} mini-batches once all stages have one, {count * found.seconds:.6g} s for the step beside filling "
+            "and emptying"
+        )
+        if not is_training:
+            return said
+        versions = max(-(-sum(replicas[stage:]) // own) for stage, own in enumerate(replicas))
+        return (
+            f"{said}; weights are updated after each turn, without a flush, by gradients of weights that are "
+            f"{versions - 1} updates older at most: not what a step with a flush computes"
+        )
+
+
+LACKING = "; no such pipeline fits the memory"
+
+
+def _hierarchies(servers: Servers) -> Iterator[tuple[list[LinkLevel], Groups]]:
+    """Levels of links and the devices that they join: equal servers of several devices, or fewer and fewer in a row."""
+    links, sizes = servers.links, servers.sizes
+    if len(sizes) > 1 and sizes[0] > 1 and (sizes == sizes[0]).all():
+        levels = [LinkLevel(int(sizes[0]), links.within_bandwidth), LinkLevel(len(sizes), links.between_bandwidth)]
+        yield levels, servers.devices
+    row = tuple(device for devices in servers.devices for device in devices)
+    for count in range(len(row), 0, -1):
+        bandwidth = links.between_bandwidth if count > sizes[0] else links.within_bandwidth
+        yield [LinkLevel(count, bandwidth)], (row[:count],)
+
+
+def on_groups(stages: Sequence[tuple[int, ...]], groups: Groups) -> Groups:
+    """(stages,) the devices of each, given replicas within a server and, with several servers, how many of these.
+
+    Neighbours are on different servers, so that what takes a turn on one goes on there.
+    """
+    found, first, taken = [], 0, 0
+    for within, *outside in stages:
+        several = outside[0] if outside else 1
+        servers = groups[first : first + several]
+        found.append(tuple(server[taken + number] for number in range(within) for server in servers))
+        taken += within
+        if taken == len(groups[0]):
+            first, taken = first + several, 0
+    return tuple(found)
+
+
+def _multiple(graph: OpGraph, shared: int, least: int) -> int:
+    """A number of mini-batches that replicas share: the smallest, at least so many if samples can be divided so."""
+    if not graph.samples:
+        return -(-least // shared) * shared
+    divide = [count for count in range(shared, graph.samples + 1, shared) if graph.samples % count == 0]
+    return next((count for count in divide if count >= least), divide[-1])
