@@ -23,6 +23,7 @@ from graphs.problem import Problem
 from placers.contract.whole_plans import accelerators, why_placements_only
 from placers.pipelining.device_policies import Moves
 from placers.pipelining.on_devices import layer_stages, micro_batches_of
+from placers.pipelining.overlapped import data_parallel_seconds
 from placers.pipelining.pipeline import Chain, Pipeline
 from placers.pipelining.planner import Equations, planned
 from placers.pipelining.released import Released, machines_of
@@ -63,13 +64,15 @@ class Dapple(Named):
         A pipeline that fits the devices' memory is better than one that does not, but for the released form. On more
         than 16 devices they are given out several at a time. Where only placements make sense, a stage is on a device.
         """
-        devices = accelerators(problem.cluster)
+        devices, rival = accelerators(problem.cluster), ""
         layers = Layers.of(problem, self.layers, devices, unit_layers(problem.graph))
         servers = Servers.of(problem.cluster, devices)
         fixed = 0 if self.parts else micro_batches_of(problem, "dapple", self.micro_batches)
         if self.form == "released":
             servers = machines_of(servers)
-            pipeline = Released(layers, tuple(servers.sizes.tolist()), fixed, self.parts).planned()
+            sizes = tuple(servers.sizes.tolist())
+            pipeline = Released(layers, sizes, fixed, self.parts).planned()
+            rival = f"; data parallelism, whose sums overlap: {data_parallel_seconds(layers, sizes):.6g} s"
         else:
             chain = Chain.of(layers, float(problem.cluster.memory_bytes[list(devices)].min()))
             by = Equations(fixed, self.parts, self.stages, self.recompute, self.form == "corrected")
@@ -83,7 +86,7 @@ class Dapple(Named):
             placement = np.array(devices)[pipelined.stage_of_unit(layers)]
             return PlacerResult.of_units(problem, placement, self.name, seed, notes=(note,))
         plan = pipelined.plan(problem, layers)
-        return PlacerResult(plan, self.name, seed, notes=(_said(pipeline, self.form),))
+        return PlacerResult(plan, self.name, seed, notes=(_said(pipeline, self.form) + rival,))
 
 
 build = Dapple

@@ -26,10 +26,18 @@ from placers.pipelining.pipeline import Pipeline, Stage
 from placers.pipelining.servers import Servers
 
 ETHERNET = 5e9  # bytes/s; ours: where all links are alike and slower than this, each device is a server
-POINT_TO_POINT = 1e9  # bytes/s between servers
-COLLECTIVE = 3e9  # bytes/s of collective operations between servers
-NVLINK = 25e9  # bytes/s within a server
 
+
+@dataclass(frozen=True)
+class Rates:
+    """Speeds of the links that the program knows, in bytes/s."""
+
+    point_to_point: float = 1e9  # between servers
+    collective: float = 3e9  # of collective operations between servers
+    within: float = 25e9  # NVLink
+
+
+RATES = Rates()
 
 _Key = tuple[Counts, Counts]  # devices that stages use, and those of the last of them
 
@@ -51,6 +59,7 @@ class Released:
     sizes: Counts  # (servers,) devices of each
     fixed: int  # micro-batches of every pipeline, or 0
     parts: int  # of the batch, one of which is a micro-batch of a copy; read if `fixed` is 0
+    rates: Rates = RATES
 
     def planned(self) -> Pipeline:
         """The pipeline with the least step by its formula, the first of several."""
@@ -91,9 +100,9 @@ class Released:
         for number, stage in enumerate(stages):
             if number:
                 sent = float(self.layers.sent[stage.first - 1]) / shares
-                step += send_seconds(stages[number - 1].counts, stage.counts, sent)
+                step += send_seconds(stages[number - 1].counts, stage.counts, sent, self.rates)
             summed = float(weights[min(stage.end + 1, last)] - weights[stage.first])
-            late = max(late, sum_seconds(stage.counts, summed) - number * block)
+            late = max(late, sum_seconds(stage.counts, summed, self.rates) - number * block)
         return Pipeline(stages, micro_batches, step + late, 0.0)
 
     def _of_two_stages(self) -> Iterator[Pipeline]:
@@ -105,7 +114,7 @@ class Released:
                         slowest = max(
                             self.seconds[cut] / sum(first),
                             (self.total - self.seconds[cut]) / sum(second),
-                            send_seconds(first, second, float(self.layers.sent[cut - 1])),
+                            send_seconds(first, second, float(self.layers.sent[cut - 1]), self.rates),
                         )
                         stages = (Stage(0, cut, first), Stage(cut, len(self.layers), second))
                         yield self._judged(stages, 1, float(slowest))
@@ -138,7 +147,7 @@ class Released:
         for key, reached in level.items():
             used, last = key
             for given in _one_by_one(self.sizes, used, copies):
-                sending = send_seconds(last, given, 1.0) * cuts
+                sending = send_seconds(last, given, 1.0, self.rates) * cuts
                 slowest = np.maximum(apart, np.maximum(reached.slowest, sending)[:, None])
                 begin = slowest.argmin(axis=0)
                 least = slowest[begin, np.arange(len(begin))]
@@ -159,21 +168,21 @@ def machines_of(servers: Servers) -> Servers:
     return servers
 
 
-def sum_seconds(counts: Counts, summed: float) -> float:
+def sum_seconds(counts: Counts, summed: float, rates: Rates = RATES) -> float:
     """Seconds of an all-reduce of so many bytes, among so many devices of each server."""
     devices, used = sum(counts), sum(count > 0 for count in counts)
     if devices == 1:
         return 0.0
     exchanged = 2 * summed * (devices - 1) / devices
-    return exchanged / COLLECTIVE if used > 1 else exchanged / NVLINK / (devices // 2)
+    return exchanged / rates.collective if used > 1 else exchanged / rates.within / (devices // 2)
 
 
-def send_seconds(senders: Counts, receivers: Counts, sent: float) -> float:
+def send_seconds(senders: Counts, receivers: Counts, sent: float, rates: Rates = RATES) -> float:
     """Seconds to send so many bytes on, between so many devices of each server."""
     if sum(count > 0 for count in receivers) > 1:
-        return sent / COLLECTIVE
+        return sent / rates.collective
     remote = sum(here for here, there in zip(senders, receivers, strict=True) if not there)
-    return sent * remote / sum(senders) / POINT_TO_POINT if remote else sent / NVLINK
+    return sent * remote / sum(senders) / rates.point_to_point if remote else sent / rates.within
 
 
 def _fresh(sizes: Counts, used: Counts, wanted: int) -> Counts:

@@ -11,6 +11,7 @@ from envs.pipelines.layers import Layers
 from envs.plan import Plan
 from envs.schedule import Schedule
 from envs.simulation.simulator import simulate
+from envs.timeline import Timeline
 from graphs.cluster import Cluster
 from graphs.op_graph import Floats
 from graphs.problem import Problem
@@ -87,27 +88,42 @@ def test_with_links_of_two_directions_the_equations_may_be_far_above() -> None:
     assert latency(forward, backward, np.zeros(3), 3, 32, False) > 1.2 * step
 
 
-def bert_seconds(order: str, micro_batches: int) -> float:
+def bert(order: str, micro_batches: int, recompute: tuple[int, ...] = ()) -> Timeline:
     """BERT-48 in two stages on testbed B, in micro-batches of two samples, as the profile has them."""
     problem = problem_of(profile("bert-48"), micro_batches, "B")
     layers = Layers.of(problem, 100)
     stage = (np.cumsum(layers.forward) > layers.forward.sum() / 2)[layers.of_unit][problem.graph.units].astype(int)
-    schedule = Schedule(micro_batches=micro_batches, stages=tuple(stage.tolist()), order=order)
-    return simulate(problem, Plan(tuple((int(s),) for s in stage), schedule=schedule)).step_seconds
+    schedule = Schedule(micro_batches=micro_batches, stages=tuple(stage.tolist()), order=order, recompute=recompute)
+    return simulate(problem, Plan(tuple((int(s),) for s in stage), schedule=schedule))
 
 
 def test_table_vi() -> None:
     """Samples per second of BERT-48; the scale of the profile and the time of updates are fitted to two rows."""
-    few, eight, many = (bert_seconds("early_backward_a", count) for count in (2, 8, 16))
+    few, eight, many = (bert("early_backward_a", count).step_seconds for count in (2, 8, 16))
     fitted = np.linalg.solve([[few, 1.0], [many, 1.0]], [4 / 5.10, 32 / 8.18])
 
     def throughput(seconds: float, micro_batches: int) -> float:
         return float(2 * micro_batches / (fitted @ [seconds, 1.0]))
 
     assert throughput(eight, 8) == pytest.approx(7.60, rel=0.015)
-    gpipe = throughput(bert_seconds("gpipe", 2), 2)
+    gpipe = throughput(bert("gpipe", 2).step_seconds, 2)
     assert throughput(many, 16) / gpipe == pytest.approx(1.60, abs=0.05)
     assert (many - eight) / 8 == pytest.approx((eight - few) / 6, rel=1e-9)
+
+
+def test_memory_in_table_vi() -> None:
+    """What DAPPLE holds does not grow with the micro-batches, what GPipe holds does, and recomputation saves some.
+
+    The profile has less of the activations than the model, so that the table's bytes do not follow from it.
+    """
+    dapple = [bert("early_backward_a", count).peak_bytes[:2] for count in (2, 8, 16)]
+    recomputed = [bert("early_backward_a", count, (0, 1)).peak_bytes[:2] for count in (2, 8, 16)]
+    gpipe = [bert("gpipe", count).peak_bytes[:2] for count in (2, 4, 6)]
+    for peaks in (dapple, recomputed):
+        assert np.allclose(peaks, peaks[0], rtol=1e-12)
+    assert np.allclose(gpipe[2] - gpipe[1], gpipe[1] - gpipe[0])
+    assert gpipe[0].max() > dapple[0].max() > recomputed[0].max()
+    assert (gpipe[1] > gpipe[0]).all()
 
 
 def planned(problem: Problem, stages: tuple[Stage, ...], micro_batches: int, order: str) -> Plan:
