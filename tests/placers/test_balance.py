@@ -9,12 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from graphs.formats.pipedream import load_layer_profile
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Floats, Ints
 from placers.gpipe import GPipe
 from placers.stages.balance import block_partition, histogram_partition
 from placers.stages.chain import least_bottleneck
 from tests.envs.expansion.pipelines import Pipeline, servers
+from tests.papers.pipedream_profiles import DATA
 
 COSTS = st.lists(st.floats(0, 100), min_size=1, max_size=30)
 
@@ -74,3 +76,29 @@ def test_gpipe_cuts_as_either(partition: Literal["block", "histogram"], on_two: 
     for devices, expected in ((2, on_two), (3, on_three)):
         plan = GPipe(partition=partition).place(pipeline.problem(servers(devices))).plan
         assert list(plan.schedule.stages[:6]) == expected
+
+
+@pytest.mark.parametrize(
+    ("model", "ratios"),  # in 4 blocks, then in 8: torchgpipe's and lingvo's
+    [
+        ("vgg16", (1.1429, 1.0753, 1.1200, 1.1200)),
+        ("resnet50", (1.0928, 1.0141, 1.1327, 1.0582)),
+        ("gnmt", (1.0817, 1.0940, 1.0133, 1.3592)),
+        ("inception_v3", (1.0881, 1.0455, 1.2882, 1.1506)),
+    ],
+)
+def test_how_far_profiles_in_their_order_are_from_the_least_bottleneck(model: str, ratios: tuple[float, ...]) -> None:
+    if not (DATA / f"{model}.txt").is_file():
+        pytest.skip("the profiles of PipeDream are not at hand")
+    layers = sorted(load_layer_profile(DATA / f"{model}.txt").layers, key=lambda layer: int(layer.id[len("node") :]))
+    costs = np.array([layer.forward_seconds + layer.backward_seconds for layer in layers])
+    found = []
+    for blocks in (4, 8):
+        nothing = np.zeros(len(costs))
+        best = least_bottleneck(np.repeat(costs[:, None], blocks, axis=1), nothing, nothing, np.zeros(blocks))
+        assert best is not None
+        least = sums(costs, best, blocks).max()
+        found += [
+            sums(costs, cut(costs, blocks), blocks).max() / least for cut in (block_partition, histogram_partition)
+        ]
+    assert found == pytest.approx(ratios, abs=5e-5)
