@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from envs.pipelines.layers import Layers
+from envs.pipelines.pipeline import LayerPipeline, LayerStage
 from envs.plan import Plan
 from envs.schedule import Schedule
 from envs.simulation.simulator import simulate
@@ -124,6 +125,37 @@ def test_memory_in_table_vi() -> None:
     assert np.allclose(gpipe[2] - gpipe[1], gpipe[1] - gpipe[0])
     assert gpipe[0].max() > dapple[0].max() > recomputed[0].max()
     assert (gpipe[1] > gpipe[0]).all()
+
+
+PARAMETERS, EMBEDDINGS = 12_596_224, 31.8e6  # of a layer of BERT, and before the first one
+GIGABYTE, RESERVE = 1e9, 5.05  # memory of a device, in these, less what is calibrated: activations and work space
+
+
+def fits(layers: int, devices: int) -> bool:
+    """Whether BERT of so many layers does, with 16 bytes for each parameter, where stages hold about as much.
+
+    The first stage has the embeddings, and so fewer layers.
+    """
+    each = (layers * PARAMETERS + EMBEDDINGS) / devices
+    first = layers if devices == 1 else int((each - EMBEDDINGS) / PARAMETERS)
+    ends = (1 + first + np.round(np.linspace(0, layers - first, devices))).astype(int).tolist()
+    weights = [4.0 * EMBEDDINGS, *[4.0 * PARAMETERS] * layers]
+    cluster = servers(devices, memory=(16 - RESERVE) * GIGABYTE)
+    problem = Problem(chain_of([1.0] * len(weights), weights=weights).graph(), cluster)
+    bounds = zip([0, *ends], ends, strict=False)
+    stages = tuple(LayerStage(begin, end, (device,)) for device, (begin, end) in enumerate(bounds))
+    pipeline = LayerPipeline(stages, 2 * devices, recompute=tuple(range(devices)))
+    return simulate(problem, pipeline.plan(problem, Layers.of(problem, len(weights)))).fits
+
+
+@pytest.mark.parametrize(("devices", "published", "most"), [(2, 106, 105), (4, 215, 213), (8, 428, 429)])
+def test_table_viii(devices: int, published: int, most: int) -> None:
+    """The most layers of BERT that fit, within 2% of what is published; one device holds 51, by the same constant."""
+    assert fits(most, devices)
+    assert not fits(most + 1, devices)
+    assert most == pytest.approx(published, rel=0.02)
+    assert fits(51, 1)
+    assert not fits(52, 1)
 
 
 def planned(problem: Problem, stages: tuple[Stage, ...], micro_batches: int, order: str) -> Plan:
