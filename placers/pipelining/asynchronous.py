@@ -4,6 +4,9 @@ A mini-batch is a micro-batch of the plan that updates the weights by itself. Re
 turns. Passes are in the order 1F1B, with as many mini-batches in flight as keep all devices busy, and every one is
 computed with one version of the weights, forward and backward (weight stashing).
 
+The published costs know no weights that several stages use, such as a tied embedding, which the engine sends to all of
+them after each update.
+
 On servers the hierarchy has two levels: a pipeline on the devices of a server, of which there may be several copies.
 
     stage 0      devices 0 1 | 4 5      2 replicas in each of 2 servers: mini-batches go to 0, 4, 1, 5, 0, ...
@@ -99,10 +102,10 @@ class Asynchronous:
         )
         if not is_training:
             return said
-        versions = max(-(-sum(replicas[stage:]) // own) for stage, own in enumerate(replicas))
+        older = max(-(-sum(replicas[stage:]) // own) for stage, own in enumerate(replicas)) - 1
         return (
             f"{said}; weights are updated after each turn, without a flush, by gradients of weights that are "
-            f"{versions - 1} updates older at most: not what a step with a flush computes"
+            f"{older} update{'s' * (older != 1)} older at most: not what a step with a flush computes"
         )
 
 
