@@ -10,25 +10,22 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from graphs.foundation.errors import InputError
 from graphs.op_graph import Floats
-from placers.splitting.elimination_order import EliminationOrder, min_fill_order
+from placers.splitting.elimination_order import MOST_BYTES, EliminationOrder, min_fill_order
 from placers.splitting.pairwise_costs import Assignment, PairwiseCosts, assigned
-
-MOST_BYTES = 2**30  # of tables at one time
-MOST_CHOICES = 2**15  # of a variable: decisions are kept in two bytes each
 
 Table = tuple[tuple[int, ...], Floats]  # variables in ascending order, costs with an axis for each
 
 
-def least(costs: PairwiseCosts, order: EliminationOrder | None = None, *, most_bytes: int = MOST_BYTES) -> Assignment:
+def least(costs: PairwiseCosts, order: EliminationOrder | None = None, *, most_bytes: float = MOST_BYTES) -> Assignment:
     """An assignment of least cost; the order is that of least fill unless one is given.
 
     Raises InputError if the tables would take more bytes than allowed, before any is allocated, and if every assignment
     is forbidden.
     """
-    order = min_fill_order(costs) if order is None else order
-    check_size(costs, order, most_bytes)
+    if order is None:
+        order = min_fill_order(costs.choices, costs.pairs, most_bytes)
+    order.check(most_bytes)
     tables: list[list[Table]] = [[] for _ in range(len(costs))]  # each with one of its variables: the first to go
     position = np.argsort(np.array(order.order, np.int64)) if len(costs) else np.zeros(0, np.int64)
     for u, v, together in costs.terms():
@@ -45,19 +42,6 @@ def least(costs: PairwiseCosts, order: EliminationOrder | None = None, *, most_b
     for variable, scope, decision in zip(order.order[::-1], order.scopes[::-1], decisions[::-1], strict=True):
         chosen[variable] = decision[tuple(chosen[list(scope)])]
     return assigned(costs, chosen)
-
-
-def check_size(costs: PairwiseCosts, order: EliminationOrder, most_bytes: int) -> None:
-    """Raise InputError if elimination in this order would need more bytes than allowed."""
-    if order.held_bytes > most_bytes:
-        raise InputError(
-            f"the exact search would need {order.held_bytes:.3g} bytes of tables, more than {most_bytes:.3g}: up to "
-            f"{order.width + 1} choices depend on each other; tie ops that are alike, such as the time steps of a "
-            "recurrent network, or offer fewer choices"
-        )
-    most = int(costs.choices.max(initial=0))
-    if most > MOST_CHOICES:
-        raise InputError(f"a variable has {most} choices; at most {MOST_CHOICES} can be told apart")
 
 
 def _added(variable: int, scope: tuple[int, ...], alone: Floats, tables: list[Table]) -> Floats:

@@ -18,11 +18,13 @@ from tests.benchmarks import (
     run,
     search_speed,
     simulator_speed,
+    splitting_speed,
 )
 from tests.benchmarks.figures import Figure, at_least, at_most, reported
 from tests.benchmarks.given_up import early_stop, retiming
 from tests.benchmarks.given_up.given_order import GivenOrder
 from tests.benchmarks.workloads import placements, problem
+from tests.placers.splitting.networks import mlp
 
 
 def test_a_figure_knows_whether_it_holds() -> None:
@@ -52,6 +54,12 @@ def test_every_size_is_held_against_both_peers_and_every_graph_timed_under_every
 
 def test_every_planner_is_timed_on_both_clusters() -> None:
     assert [figure.value >= 0 for figure in planner_speed.measure(layers=6)] == [True] * 6
+
+
+def test_cuts_are_timed_and_compared_with_the_optimum() -> None:
+    figures = list(splitting_speed.measure({"MLP": mlp(2, 64, 32)}))
+    assert [figure.bound for figure in figures] == ["<= 2", "", "", ""]
+    assert figures[2].value >= figures[3].value >= 0
 
 
 def test_the_share_that_a_move_can_change_is_no_smaller_than_what_it_does() -> None:

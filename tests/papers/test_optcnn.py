@@ -24,7 +24,7 @@ def test_every_profile_is_solved_exactly_with_eight_configurations_each() -> Non
     solved: list[Path] = []
     for path in profiles():
         costs = layered(path).costs()
-        order = min_fill_order(costs)
+        order = min_fill_order(costs.choices, costs.pairs)
         left = reduced(costs)
         assert (len(left.nodes), order.width) == LEFT[path.stem], path.name
         found = least(costs, order)
