@@ -18,6 +18,7 @@ from rich.text import Text
 from envs.objectives import rate_of
 from evaluation import formatting
 from evaluation.record import Failure, Record
+from evaluation.reporting.objectives_table import MeanWorth, Worth, mean_objectives_table, objectives_table
 from evaluation.statistics import Estimate, estimate, geometric_mean
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
@@ -78,8 +79,10 @@ class Comparison:
         return self.mean_seconds("step_seconds")
 
     def mean_seconds(self, field: str) -> Floats:
-        """(problems, placers) the same of another field of the records that is in seconds."""
-        return self._by_pair(lambda some: float(geometric_mean(np.array([getattr(record, field) for record in some]))))
+        """(problems, placers) the same of another field of the records that is in seconds; NaN where one has none."""
+        return self._by_pair(
+            lambda some: float(geometric_mean(np.array([getattr(record, field) for record in some], np.float64)))
+        )
 
     @cached_property
     def objective_seconds(self) -> Floats:
@@ -167,6 +170,12 @@ class Comparison:
         """(problems, placers) ratio of step time to its lower bound; NaN where the plan does not fit."""
         return _ratio(np.where(self.fits, self.step_seconds, np.nan), self.lower_bound_seconds[:, None])
 
+    @cached_property
+    def latency_over_alone(self) -> Floats:
+        """(problems, placers) ratio of latencies to that of one device alone; NaN where the plan does not fit."""
+        latency = np.where(self.fits, self.mean_seconds("latency_seconds"), np.nan)
+        return _ratio(latency, self.mean_seconds("alone_seconds"))
+
     def relative(self, placer: str, to: str) -> Estimate:
         """Geometric mean of a placer's objective over another's, where both fit; below 1 it is the faster.
 
@@ -227,11 +236,40 @@ def comparison_tables(comparison: Comparison) -> RenderableType:
     failed: list[RenderableType] = [failure_table(comparison)] if comparison.failures else []
     said = (*comparison.notes, *comparison.ordering, *comparison.timing)
     failed += [Text(sentence) for sentence in said]
+    failed = [*_by_each_objective(comparison), *failed]
     if len(comparison.problems) == 1:
         return Group(placer_table(comparison), *failed)
     if len(comparison.placers) > MANY:
         return Group(summary_table(comparison), *failed)
     return Group(problem_table(comparison), "", summary_table(comparison), *failed)
+
+
+def _by_each_objective(comparison: Comparison) -> list[RenderableType]:
+    """What plans are worth by each objective, where that is known of every problem."""
+    latency, rows = comparison.mean_seconds("latency_seconds"), comparison.summary()
+    if not np.isfinite(latency).any(axis=1).all():
+        return []
+    if len(comparison.problems) > 1:
+        columns = [(row, comparison.placers.index(row.placer)) for row in rows]
+        return [
+            mean_objectives_table([
+                MeanWorth(
+                    comparison.labels[row.placer], row.over_best, _estimate(comparison.latency_over_alone[:, column])
+                )
+                for row, column in columns
+            ])
+        ]  # fmt: skip
+    worth = []
+    for row in rows:
+        column = comparison.placers.index(row.placer)
+        record = next(record for record in comparison.records if record.placer == row.placer)
+        worth.append(
+            Worth(
+                comparison.labels[row.placer], bool(row.fits), comparison.step_seconds[0, column], record.samples,
+                latency[0, column], record.micro_batch_samples, comparison.latency_over_alone[0, column],
+            )
+        )  # fmt: skip
+    return [objectives_table(worth)]
 
 
 def failure_table(comparison: Comparison) -> Table:

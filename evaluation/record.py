@@ -31,6 +31,9 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     pass_order: str = ""  # of the passes of these stages, if they are not run as they are ready
     objective: str = STEP_TIME
     objective_value: float | None = None  # seconds, of an objective other than the step time
+    samples: int = 0  # of a step; 0 if not known
+    latency_seconds: float | None = None  # of the forward pass of a micro-batch (`evaluation.plan_latency`)
+    alone_seconds: float | None = None  # ... on the fastest device alone, if one holds it
     robust_seconds: float | None = None  # of the step, median over noise (`envs.robustness`), if computed
     worst_seconds: float | None = None  # ... the slowest
     free_seconds: float | None = None  # ... without noise, where every transfer has a link of its own
@@ -44,6 +47,11 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     def case(self) -> tuple[str, str, int]:
         """Problem, placer and seed."""
         return self.problem, self.placer, self.seed
+
+    @property
+    def micro_batch_samples(self) -> float:
+        """Samples of a micro-batch, which the latency is of; 0 if not known."""
+        return self.samples / self.micro_batches
 
     @property
     def objective_seconds(self) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -26,6 +27,7 @@ from envs.simulation.simulator import LaidOut, simulate
 from envs.step_shares import StepShares
 from envs.timeline import Timeline
 from evaluation.formatting import memory, worth
+from evaluation.plan_latency import PlanLatency
 from evaluation.record import Record
 from evaluation.reporting.plan_table import plan_table, robustness_sentence
 from graphs.foundation.errors import DoesNotFitError, InputError
@@ -97,7 +99,7 @@ class SimulatedPlan:
     def record(self) -> Record:
         """The plan in numbers, as comparisons keep it. Raises InputError as the problem's objective does."""
         problem, found = self.problem, self.robustness
-        value = evaluate_objective(problem, self.plan)
+        value, latency = evaluate_objective(problem, self.plan), PlanLatency.of(problem, self.plan)
         return Record(
             problem=problem.name,
             placer=self.result.placer,
@@ -118,6 +120,9 @@ class SimulatedPlan:
             pass_order="" if self.plan.schedule.order == AS_READY else self.plan.schedule.order,
             objective=problem.objective,
             objective_value=value,
+            samples=problem.graph.samples,
+            latency_seconds=None if latency is None else latency.seconds,
+            alone_seconds=None if latency is None or math.isinf(latency.alone_seconds) else latency.alone_seconds,
             robust_seconds=None if found is None else found.median_seconds,
             worst_seconds=None if found is None else found.worst_seconds,
             free_seconds=None if found is None else found.free_seconds,

@@ -30,7 +30,7 @@ from envs.simulation.simulator import Simulator
 from graphs.foundation.by_name import Named, unknown
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Floats, Ints
-from graphs.problem import Problem
+from graphs.problem import STEP_TIME, Problem
 from placers.heft import Heft
 from placers.solvers.placement_bounds import placement_bounds
 
@@ -103,8 +103,11 @@ class Exact(Named):
     def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> PlacerResult:
         """The best plan found in at most `budget` simulations; with none, HEFT's.
 
-        Raises InputError for a graph that is too large, for another objective than the step time, or without OR-tools.
+        Raises InputError for a graph that is too large, for an objective that is not proportional to the step time, or
+        without OR-tools.
         """
+        if problem.objective == "throughput":  # the time of a step per sample: the same plan is best
+            problem = replace(problem, objective=STEP_TIME)
         problem.check_step_time("exact", "annealing, or max_load_dp for the max-load")
         if len(problem.graph) > self.ops:
             raise InputError(

@@ -178,3 +178,13 @@ def test_what_fits_nowhere_is_proven_to() -> None:
     solution = Exact().solve(problem, budget=3)
     assert not solution.fits
     assert solution.bound_seconds == np.inf
+
+
+def test_for_throughput_it_finds_the_plan_with_the_fastest_step(four_ops_two_devices: Toy) -> None:
+    problem = four_ops_two_devices.problem
+    of_rate = replace(problem, objective="throughput")
+    found = Exact().place(of_rate, budget=100)
+    assert found.plan == Exact().place(problem, budget=100).plan
+    assert simulate(problem, found.plan).step_seconds == four_ops_two_devices.best_seconds
+    with pytest.raises(InputError, match="exact knows step times only, and the objective is 'latency'"):
+        Exact().place(replace(problem, objective="latency"), budget=100)
