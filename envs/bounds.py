@@ -6,6 +6,7 @@ import numpy as np
 
 from envs.costs.costs import Costs, costs_of
 from envs.expansion.layout import Layout
+from envs.expansion.shards import Partition, least_shares
 from envs.plan import Plan
 from envs.simulation.compiled import compiled
 from graphs.op_graph import Bools, Floats, Ints
@@ -56,7 +57,8 @@ def divided_path_bound(problem: Problem, plan: Plan, op_seconds: Floats) -> floa
     share of the seconds of the whole batch. No transfers are counted, since these may be cut in slices of any size, and
     may go by other devices. Work that is repeated, sums of gradients and orders of passes only add to the path.
     """
-    share = Layout(problem, plan).share
+    layout = Layout(problem, plan)
+    share = least_shares(Partition(layout)) if plan.split else layout.share
     return float(longest_remaining(problem.graph, op_seconds.min(axis=1) * share).max())
 
 

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from envs.mesh import Mesh, Split
 from envs.plan_checks import check_devices, check_schedule
 from envs.schedule import WHOLE_BATCH, Schedule
+from envs.split_checks import check_split
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Ints
 from graphs.problem import Problem, order_spec
@@ -22,13 +24,20 @@ class Plan:
     """The devices of every op, in which order they run what is ready, and how the step is scheduled.
 
     Plans are equal if they decide the same. An op placement gives each op one device, and runs the whole batch at once.
-    The devices of an op on several are replicas, which divide the batch. The order is "" for the problem's rule, the
-    spec of a rule (`envs.orders`), or a number for each op, the smaller first.
+    The devices of an op on several are replicas, which divide the batch, or shards, which are laid out over a mesh, the
+    last axis running fastest, and divide the indices that `split` names (`envs.mesh`). The order is "" for the
+    problem's rule, the spec of a rule (`envs.orders`), or a number for each op, the smaller first.
     """
 
     devices: tuple[tuple[int, ...], ...]  # (ops,) device indices of each op
     order: str | tuple[float, ...] = ""  # if not a rule: (ops,)
     schedule: Schedule = WHOLE_BATCH
+    split: tuple[Split, ...] = ()
+    """(ops,) by axis of the op's mesh the index that is divided, "" if every shard does the same; () by the batch.
+
+    Empty: replicas divide the batch, and no op anything else."""
+    mesh: Mesh = ()
+    """The axes of ops on several devices; empty: one axis, of equal parts."""
 
     def __post_init__(self) -> None:
         """Raise InputError for an array, or other devices that are not a tuple for each op, and for another order."""
@@ -87,7 +96,8 @@ class Plan:
         """Raise InputError for what is no plan for a problem.
 
         That is one with other ops, unknown or forbidden devices, tied ops apart, an unknown rule, an order that is not
-        one finite number for each op, or a schedule that is none of this graph (`envs.plan_checks`).
+        one finite number for each op, a schedule that is none of this graph (`envs.plan_checks`), or indices that its
+        ops do not have or cannot divide (`envs.split_checks`).
         """
         graph = problem.graph
         if len(self.devices) != len(graph):
@@ -97,7 +107,9 @@ class Plan:
         self._check_order(problem)
         check_devices(problem, self.devices)
         if not self.is_placement:
-            check_schedule(problem, self.devices, self.schedule)
+            check_schedule(problem, self.devices, self.schedule, of_replicas=not self.split)
+        if self.split or self.mesh:
+            check_split(problem.graph, self.devices, self.schedule, self.split, self.mesh)
 
     def _check_order(self, problem: Problem) -> None:
         if isinstance(self.order, str):

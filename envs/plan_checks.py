@@ -44,12 +44,12 @@ def check_devices(problem: Problem, devices: Devices) -> None:
             )
 
 
-def check_schedule(problem: Problem, devices: Devices, schedule: Schedule) -> None:
+def check_schedule(problem: Problem, devices: Devices, schedule: Schedule, *, of_replicas: bool = True) -> None:
     """Raise InputError for stages that are none, or run backwards, and for what the schedule says of unknown ones.
 
-    `devices` are those of each op, (ops,), and have been checked. Also for replicas that do not divide what they share,
-    for an unknown order of passes or, where it says which weights are read, none, and for more copies of ops than can
-    be timed.
+    `devices` are those of each op, (ops,), and have been checked; they are replicas, or
+    shards. Also for replicas that do not divide what they share, for an unknown order of passes or, where it says which
+    weights are read, none, and for more copies of ops than can be timed.
     """
     copies = schedule.micro_batches * sum(map(len, devices))
     if copies > MOST_COPIES:
@@ -75,7 +75,7 @@ def check_schedule(problem: Problem, devices: Devices, schedule: Schedule) -> No
         )
     if schedule.stages or schedule.order != AS_READY or schedule.recompute:
         check_forward(problem.graph, stage)
-    _check_samples(problem, devices, schedule, stage)
+    _check_samples(problem, devices if of_replicas else (), schedule, stage)
     if schedule.sharing == "turns":
         for op, several in enumerate(devices):
             if schedule.micro_batches % len(several):
@@ -94,7 +94,7 @@ def _check_samples(problem: Problem, devices: Devices, schedule: Schedule, stage
             "take a number that does, or another --batch"
         )
     each = samples // schedule.micro_batches
-    replicas = {int(number): len(several) for number, several in zip(stage, devices, strict=True)}
+    replicas = {int(number): len(several) for number, several in zip(stage, devices, strict=False)}
     for number, count in sorted(replicas.items()):
         if schedule.sharing == "split" and each % count:
             raise InputError(

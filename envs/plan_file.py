@@ -13,6 +13,14 @@ device ops run, or on which several, as replicas that share the batch. `stages` 
 the stages are; by a placement, ops on the same devices are a stage, numbered in the order of the forward pass. Ops that
 are tied go where the first of them goes: backward and update ops where their forward op does.
 
+    {"schema": "placelab.plan", "version": 5,
+     "plan": {"placement": {"": ["gpu:0", "gpu:1", "gpu:2", "gpu:3"]}, "mesh": [2, 2],
+              "split": {"": [], "layers.0/mm": ["n", "o"], "layers.1/mm": ["n", "i"]}}}
+
+`split` says by entry which index each axis of the `mesh` divides, "" for none, or [] for the batch (`envs.mesh`); tied
+ops have that of the first of them, but for one that has an entry of its own name. An axis of the mesh is a number of
+equal parts, or a list of their shares. A plan without a split is written as version 4.
+
 `schedule` has what differs from `envs.schedule.Schedule`; with a placement, its `recompute` lists numbers of stages.
 `order` is the rule under which the plan was simulated, or a number by entry, the smaller first: {"layers.0": 1, "": 2};
 tied ops have the number of the first of them, but for one that has an entry of its own name. Without an order the plan
@@ -48,7 +56,9 @@ from graphs.foundation.errors import InputError, located
 from graphs.op_graph import OpGraph
 from graphs.problem import FIFO, Problem
 
-VERSION = 4
+VERSION = 5
+WITHOUT_SPLIT = 4  # the version of plans that divide nothing but the batch
+UNTIED = 4  # the first version whose entries are not about op groups
 
 Devices: TypeAlias = str | tuple[str, ...]  # one, or the replicas'
 
@@ -108,13 +118,20 @@ class ScheduleSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True, o
         return Schedule(stages=stages, **values | ({"bucket_bytes": inf} if self.bucket_bytes is None else {}))
 
 
-class PlanSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What is decided: a placement or stages."""
+class FourthPlanSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What is decided in a file of version 4: a placement or stages."""
 
     placement: dict[str, Devices] = {}  # op name or prefix -> devices
     stages: tuple[StageSection, ...] = ()
     order: str | dict[str, float] = ""  # a rule, or op name or prefix -> number
     schedule: ScheduleSection | None = None
+
+
+class PlanSection(FourthPlanSection, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What is decided: a placement or stages, and what ops are divided by."""
+
+    mesh: tuple[int | tuple[float, ...], ...] = ()  # of each axis equal parts, or shares
+    split: dict[str, tuple[str, ...]] = {}  # op name or prefix -> by axis the index
 
 
 class ThirdPlanSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -130,7 +147,7 @@ class SecondPlanSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     placement: dict[str, str]
 
 
-Decided = TypeVar("Decided", PlanSection, ThirdPlanSection, SecondPlanSection)
+Decided = TypeVar("Decided", PlanSection, FourthPlanSection, ThirdPlanSection, SecondPlanSection)
 
 
 class PlanFile(msgspec.Struct, Generic[Decided], frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -157,10 +174,14 @@ class FirstPlanFile(Found, frozen=True, forbid_unknown_fields=True, kw_only=True
 
 
 AnyPlanFile: TypeAlias = (
-    PlanFile[PlanSection] | PlanFile[ThirdPlanSection] | PlanFile[SecondPlanSection] | FirstPlanFile
+    PlanFile[PlanSection]
+    | PlanFile[FourthPlanSection]
+    | PlanFile[ThirdPlanSection]
+    | PlanFile[SecondPlanSection]
+    | FirstPlanFile
 )
 EARLIER: dict[int, type[AnyPlanFile]] = {
-    1: FirstPlanFile, 2: PlanFile[SecondPlanSection], 3: PlanFile[ThirdPlanSection],
+    1: FirstPlanFile, 2: PlanFile[SecondPlanSection], 3: PlanFile[ThirdPlanSection], 4: PlanFile[FourthPlanSection],
 }  # fmt: skip
 
 
@@ -181,10 +202,12 @@ def save_plan(result: PlacerResult, problem: Problem, predicted: Outcome | Timel
         stages=_stage_sections(schedule, entries, of_ops) if stages else (),
         order=order,
         schedule=ScheduleSection.of(replace(schedule, recompute=()) if stages else schedule),
+        mesh=plan.mesh,
+        split=entries.written(plan.split, own=True) if plan.split else {},
     )
     content = PlanFile(
         schema="placelab.plan",
-        version=VERSION,
+        version=VERSION if plan.split else WITHOUT_SPLIT,
         graph=Identity(problem.graph.name, entries.units.graph.fingerprint),
         cluster=Identity(problem.cluster.name, problem.cluster.fingerprint),
         plan=section,
@@ -216,7 +239,7 @@ class SavedPlan:
     @property
     def is_of_groups(self) -> bool:
         """Whether it says where op groups go, as before version 4: only a problem with as many of them can be meant."""
-        return self.content.version < VERSION
+        return self.content.version < UNTIED
 
     def is_for(self, problem: Problem) -> bool:
         """Whether it was made for the problem's graph, with the same batch, or does not say for which."""
@@ -251,6 +274,8 @@ def _decided(content: AnyPlanFile) -> PlanSection:
     section = content if isinstance(content, FirstPlanFile) else content.plan
     if isinstance(section, PlanSection):
         return section
+    if isinstance(section, FourthPlanSection):
+        return PlanSection(**{name: getattr(section, name) for name in section.__struct_fields__})
     return PlanSection({**section.placement}, order=section.order if isinstance(section, ThirdPlanSection) else FIFO)
 
 
@@ -298,12 +323,15 @@ def _plan(decided: PlanSection, entries: ModuleEntries, cluster: Cluster) -> Pla
     else:
         placement = {entry: _numbers(repr(entry), each, number) for entry, each in decided.placement.items()}
         devices = entries.read(placement)
+    with located("split"):
+        split = tuple(entries.read(decided.split, own=True)) if decided.split else ()
     schedule = _schedule(decided, stages)
     if isinstance(decided.order, str):
-        return Plan(tuple(devices), decided.order, schedule)
+        return Plan(tuple(devices), decided.order, schedule, split, decided.mesh)
     with located("order"):
         numbers = entries.read(decided.order, own=True)
-    return Plan(tuple(devices), tuple(each + 0.0 for each in numbers), schedule)  # -0.0 becomes 0.0
+    order = tuple(each + 0.0 for each in numbers)  # -0.0 becomes 0.0
+    return Plan(tuple(devices), order, schedule, split, decided.mesh)
 
 
 def _numbers(where: str, devices: Devices, number: Mapping[str, int]) -> tuple[int, ...]:

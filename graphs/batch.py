@@ -53,14 +53,17 @@ def with_batch(graph: OpGraph, samples: int) -> OpGraph:
     own = samples_of(graph)
     if samples == own:
         return graph
-    return replace(scaled(graph, samples, own), batch_law=replace(law_of(graph), samples=samples))
+    described = tuple(None if each is None else each.of_part(samples, own) for each in graph.described)
+    law = replace(law_of(graph), samples=samples)
+    return replace(scaled(graph, samples, own), batch_law=law, described=described)
 
 
 def scaled(graph: OpGraph, part: float, of: float = 1.0) -> OpGraph:
-    """The same graph, with what it costs for `part` samples in place of `of`; the samples are no longer known.
+    """The same graph, with what it costs for `part` samples in place of `of`.
 
-    A message of an edge, which has no law, is in proportion to the batch where its producer's output grows at all, and
-    a transfer of an output is the same share of it as before.
+    The samples are no longer known, nor are descriptions of ops. A message of an edge, which has no law, is in
+    proportion to the batch where its producer's output grows at all, and a transfer of an output is the same share of
+    it as before.
     """
     law, grown = law_of(graph), grows(graph)
     amounts = {}
@@ -79,6 +82,7 @@ def scaled(graph: OpGraph, part: float, of: float = 1.0) -> OpGraph:
         measured_seconds=graph.measured_seconds * timed,
         measured_on={device: seconds * timed for device, seconds in graph.measured_on.items()},
         batch_law=replace(law, samples=0),
+        described=(),
     )
 
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from graphs.batch_law import COSTS, BatchLaw
 from graphs.components import connected_components
+from graphs.described import Described
 from graphs.foundation.errors import InputError
 from graphs.order import compressed_rows, topological_order
 
@@ -83,6 +84,7 @@ class OpGraph:
     edge_bytes: Floats = field(default_factory=_no_floats)  # (edges,) bytes of an edge's own message, or NaN
     calls: tuple[Call | None, ...] = ()  # (ops,) what made each op, if known; () if nothing is known; not of mirrors
     frozen: Bools = field(default_factory=lambda: np.zeros(0, np.bool_))  # (weights,) not trained; empty if all are
+    described: tuple[Described | None, ...] = ()  # (ops,) each in index notation, if known; () if none is
     batch_law: BatchLaw | None = None  # how many samples a step has, and what does not grow with them, if known
 
     def __post_init__(self) -> None:
@@ -95,6 +97,8 @@ class OpGraph:
             object.__setattr__(self, "devices", ())
         if not any(self.calls):
             object.__setattr__(self, "calls", ())
+        if not any(self.described):
+            object.__setattr__(self, "described", ())
         if np.isnan(self.edge_bytes).all():
             object.__setattr__(self, "edge_bytes", _frozen([], np.float64))
         frozen = self.frozen if np.any(self.frozen) else np.zeros(0)
@@ -271,7 +275,7 @@ class OpGraph:
     def _check_lengths(self) -> None:
         ops = len(self.names)
         per_op = ("kinds", *COSTS, "phase", "mirror", "group", "measured_seconds")
-        given = [key for key in ("devices", "transfer_bytes", "calls") if len(getattr(self, key))]
+        given = [key for key in ("devices", "transfer_bytes", "calls", "described") if len(getattr(self, key))]
         lengths = {key: len(getattr(self, key)) for key in (*per_op, *given)}
         lengths |= {f"measured_seconds on {device!r}": len(seconds) for device, seconds in self.measured_on.items()}
         for key, length in lengths.items():

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from graphs.batch_law import COSTS, BatchLaw
+from graphs.described import Described
 from graphs.op_graph import Bools, OpGraph
 
 _PER_OP = (*COSTS, "phase", "group", "measured_seconds")
@@ -33,6 +34,7 @@ def subgraph(graph: OpGraph, kept: Bools) -> OpGraph:
         measured_on={device: seconds[ops] for device, seconds in graph.measured_on.items()},
         devices=tuple(graph.devices[op] for op in ops) if graph.devices else (),
         calls=tuple(graph.calls[op] for op in ops) if graph.calls else (),
+        described=_described(graph, ops.tolist()),
         transfer_bytes=graph.transfer_bytes[ops] if len(graph.transfer_bytes) else graph.transfer_bytes,
         edge_bytes=graph.edge_bytes[inside] if len(graph.edge_bytes) else graph.edge_bytes,
         edges=position[graph.edges[inside]],
@@ -41,3 +43,11 @@ def subgraph(graph: OpGraph, kept: Bools) -> OpGraph:
         mirror=np.where(mirror >= 0, position[mirror], -1),
         batch_law=law,
     )
+
+
+def _described(graph: OpGraph, ops: list[int]) -> tuple[Described | None, ...]:
+    """What is known of the ops that are kept."""
+    if not graph.described:
+        return ()
+    position = {op: number for number, op in enumerate(ops)}
+    return tuple(None if (each := graph.described[op]) is None else each.moved(position) for op in ops)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.expansion.expanded import Expansion, Role
+from envs.expansion.expanded import Expansion, Piece, Role
 from envs.expansion.layout import Layout
 from graphs.op_graph import Bools, Floats, Ints, OpGraph, Phase
 from graphs.order import compressed_rows
@@ -25,6 +25,18 @@ Values = Ints | int
 Columns = dict[str, NDArray[Any]]  # by what they say of the ops, (ops,) each
 
 
+class Divided(Protocol):
+    """What ops cost that are divided by their indices."""
+
+    def fill(self, origin: Ints, shard: Ints, work: Ints, amounts: Columns, op_seconds: Floats) -> None:
+        """Write what ops cost: at the positions `work`, (work,), those of shards of ops, (work,) each."""
+        ...
+
+    def weights(self, origin: Ints, device: Ints, work: Ints) -> tuple[Floats, Ints, Ints]:
+        """(pieces,) bytes of what devices hold of weights, (uses, 2) op, piece, and (pieces,) the weight of each."""
+        ...
+
+
 class Draft:
     """Ops and edges of an expanded graph. Ops are numbered as they are added; the first are the layout's copies."""
 
@@ -35,12 +47,14 @@ class Draft:
         self._edges: list[Ints] = []
         self._control: list[Bools] = []
         self._messages: list[Floats] = []
+        self.pieces: dict[int, Piece] = {}
+        """By op the part of a tensor that it holds; of those that were added for shards."""
         self.add_like(np.arange(len(layout.origin)), Role.WORK)
 
     def add(
         self,
         count: int,
-        role: Role,
+        role: Role | Ints,
         device: Values,
         *,
         origin: Values = -1,
@@ -56,7 +70,7 @@ class Draft:
         origin's, unless `output_bytes` are given; that of a free op must be, or is nothing.
         """
         columns = {
-            "role": int(role), "device": device, "origin": origin, "micro_batch": micro_batch, "replica": replica,
+            "role": role, "device": device, "origin": origin, "micro_batch": micro_batch, "replica": replica,
             "stage": stage, "share": share, "output_share": share, "output_bytes": output_bytes,
         }  # fmt: skip
         return self._add(count, columns)
@@ -105,19 +119,24 @@ class Draft:
         """(edges, 2) those so far."""
         return np.concatenate([np.zeros((0, 2), np.int64), *self._edges])
 
-    def build(self, shared: Callable[[Problem, float], Problem]) -> Expansion:
-        """The expansion; `shared` is the problem of computing a share of the batch (`envs.expansion.shares`)."""
+    def build(self, shared: Callable[[Problem, float], Problem], divided: Divided | None = None) -> Expansion:
+        """The expansion; `shared` is the problem of computing a share of the batch (`envs.expansion.shares`).
+
+        `divided` says what shards cost, and which parts of weights they use, if the plan divides ops by their indices.
+        """
         plan, given = self.layout.plan, self.layout.problem
         columns = {key: self.column(key) for key in self._blocks[0]}
-        graph, op_seconds = self._graph(columns, shared)
+        graph, op_seconds = self._graph(columns, shared, divided)
         expanded = replace(given, graph=graph, op_seconds=op_seconds)
         of_op = (
             columns[key].astype(np.int64) for key in ("device", "origin", "micro_batch", "replica", "stage", "role")
         )
         placement, origin, micro_batch, replica, stage, role = of_op
-        return Expansion(given, plan, expanded, placement, origin, micro_batch, replica, stage, role)
+        return Expansion(given, plan, expanded, placement, origin, micro_batch, replica, stage, role, self.pieces)
 
-    def _graph(self, columns: Columns, shared: Callable[[Problem, float], Problem]) -> tuple[OpGraph, Floats]:
+    def _graph(
+        self, columns: Columns, shared: Callable[[Problem, float], Problem], divided: Divided | None
+    ) -> tuple[OpGraph, Floats]:
         """The graph, and (ops, devices) seconds."""
         given, origin, share = self.layout.problem, columns["origin"].astype(np.int64), columns["share"]
         ops, work = len(origin), np.flatnonzero(share > FREE)
@@ -133,6 +152,11 @@ class Draft:
             for key in ("output_bytes", "sent_bytes"):
                 amounts[key][made] = getattr(part.graph, key)[origin[made]]
             op_seconds[these] = part.op_seconds[origin[these]]
+        weights, uses, frozen = given.graph.weights, _weight_uses(given.graph, origin, work), given.graph.frozen
+        if divided is not None:
+            divided.fill(origin[work], columns["replica"][work], work, amounts, op_seconds)
+            weights, uses, parts = divided.weights(origin, columns["device"], work)
+            frozen = frozen[parts] if len(frozen) else frozen
         for key in ("output_bytes", "sent_bytes"):
             amounts[key] = np.where(np.isnan(size), amounts[key], size)
         if not len(given.graph.transfer_bytes):
@@ -142,9 +166,8 @@ class Draft:
         messages = np.concatenate(self._messages) if self._messages else np.zeros(0)
         graph = OpGraph(
             given.graph.name, names, kinds, amounts["flops"], amounts["bytes_accessed"], amounts["output_bytes"],
-            self.edges, control, given.graph.weights, _weight_uses(given.graph, origin, work),
-            _phases(given.graph, columns),
-            transfer_bytes=amounts["sent_bytes"], edge_bytes=messages, frozen=given.graph.frozen,
+            self.edges, control, weights, uses, _phases(given.graph, columns),
+            transfer_bytes=amounts["sent_bytes"], edge_bytes=messages, frozen=frozen,
         )  # fmt: skip
         return graph, op_seconds
 

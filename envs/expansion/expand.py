@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from envs.expansion.copies import connect_copies
+from envs.expansion.divided import connect_shards
 from envs.expansion.draft import Draft
 from envs.expansion.expanded import Expansion
 from envs.expansion.gradients import sum_gradients
 from envs.expansion.layout import Layout
 from envs.expansion.passes import order_passes
+from envs.expansion.shard_costs import ShardCosts
+from envs.expansion.shards import Partition
 from envs.expansion.shares import shared
 from envs.expansion.weight_versions import keep_versions
 from envs.plan import Plan
@@ -25,8 +28,14 @@ def expand(problem: Problem, plan: Plan, part_of: Callable[[Problem, float], Pro
     plan.check(problem)
     layout = Layout(problem, plan)
     draft = Draft(layout)
-    connect_copies(draft)
-    sum_gradients(draft)
-    keep_versions(draft)
+    divided = None
+    if plan.split:
+        partition = Partition(layout)
+        connect_shards(draft, partition)
+        divided = ShardCosts(partition)
+    else:
+        connect_copies(draft)
+        sum_gradients(draft)
+        keep_versions(draft)
     order_passes(draft)
-    return draft.build(part_of)
+    return draft.build(part_of, divided)

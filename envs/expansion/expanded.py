@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
 from envs.orders import priorities_of
 from envs.plan import Plan
+from graphs.described import Source
+from graphs.notation.ranges import Box
 from graphs.op_graph import Floats, Ints
 from graphs.problem import FIFO, Problem
 
@@ -29,6 +33,13 @@ class Role(IntEnum):
     VERSION = 7  # an earlier version of weights, kept for backward passes
 
 
+class Piece(NamedTuple):
+    """The part of a tensor that an op holds: of a result of an op of the given graph, or of a weight."""
+
+    source: Source
+    box: Box
+
+
 @dataclass(frozen=True, eq=False)
 class Expansion:
     """A plan for a problem, written out. Each op of the expanded graph is a unit by itself."""
@@ -42,6 +53,7 @@ class Expansion:
     replica: Ints  # (expanded ops,) of the op's stage, or -1
     stage: Ints  # (expanded ops,) or -1
     role: Ints  # (expanded ops,) a Role
+    pieces: Mapping[int, Piece] = field(default_factory=dict)  # by expanded op, of those that shards send and add up
 
     @property
     def order(self) -> str | Floats:

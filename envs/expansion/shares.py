@@ -10,7 +10,7 @@ import numpy as np
 from envs.costs.costs import CostModel, costs_by, costs_of, load_cost_model, timing
 from graphs.batch import samples_of, scaled, with_batch
 from graphs.foundation import by_name
-from graphs.op_graph import OpGraph, Phase
+from graphs.op_graph import Floats, OpGraph, Phase
 from graphs.problem import Problem
 
 _KEPT = 8  # problems of shares: a search expands one problem again and again, into few different shares
@@ -28,7 +28,7 @@ def shared(problem: Problem, share: float) -> Problem:
     seconds = costs_of(problem).op_seconds
     if share == 1.0:
         return replace(problem, op_seconds=seconds)
-    return _costing(problem, scaled(problem.graph, share), share)
+    return costing(problem, scaled(problem.graph, share), _but_updates(problem, share))
 
 
 def of_batch(problem: Problem, samples: int) -> Problem:
@@ -37,13 +37,15 @@ def of_batch(problem: Problem, samples: int) -> Problem:
     Raises InputError as `graphs.batch.with_batch` and `costs_of` do.
     """
     graph = with_batch(problem.graph, samples)
-    return problem if graph is problem.graph else _costing(problem, graph, samples / samples_of(problem.graph))
+    if graph is problem.graph:
+        return problem
+    return costing(problem, graph, _but_updates(problem, samples / samples_of(problem.graph)))
 
 
-def _costing(problem: Problem, part: OpGraph, share: float) -> Problem:
-    """The problem with the graph of a share of its batch, which may be more than one."""
+def costing(problem: Problem, part: OpGraph, share: Floats) -> Problem:
+    """The problem with the graph of a part of its work; `share`, (ops,), is that of what times are in proportion to."""
     seconds = costs_of(problem).op_seconds
-    linear = seconds * np.where(problem.graph.phase >= Phase.UPDATE, 1.0, share)[:, None]
+    linear = seconds * share[:, None]
     model = _following(timing(problem))
     if model is None:
         return replace(problem, graph=part, op_seconds=linear)
@@ -53,6 +55,11 @@ def _costing(problem: Problem, part: OpGraph, share: float) -> Problem:
     with np.errstate(divide="ignore", invalid="ignore"):
         changed = np.where(whole > 0, seconds * (of_part / whole), linear)
     return replace(problem, graph=part, op_seconds=np.where(seconds == whole, of_part, changed))
+
+
+def _but_updates(problem: Problem, share: float) -> Floats:
+    """(ops,) the share of the batch, which may be more than one; updates do not depend on it."""
+    return np.where(problem.graph.phase >= Phase.UPDATE, 1.0, share)
 
 
 def _following(spec: str) -> CostModel | None:

@@ -259,6 +259,7 @@ def _appended(graph: OpGraph, added: list[Added], edges: list[tuple[int, int]]) 
         group=np.append(graph.group, np.full(len(names), -1)),
         measured_seconds=np.append(graph.measured_seconds, np.full(len(names), np.nan)),
         calls=(*graph.calls, *[None] * len(names)) if graph.calls else (),
+        described=(*graph.described, *[None] * len(names)) if graph.described else (),
     )
 
 

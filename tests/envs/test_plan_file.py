@@ -180,8 +180,10 @@ def test_what_is_not_a_plan_is_refused(tmp_path: Path) -> None:
         load_plan(path, problem)
     with pytest.raises(InputError, match="unknown field colour"):
         load_plan(written(path, {"": "gpu:0"}, colour="red"), problem)
-    with pytest.raises(InputError, match="version 5, this placelab reads versions 1, 2, 3 and 4"):
-        load_plan(written_as(path, {"placement": {"": "gpu:0"}}, version=5), problem)
+    with pytest.raises(InputError, match="version 6, this placelab reads versions 1, 2, 3, 4 and 5"):
+        load_plan(written_as(path, {"placement": {"": "gpu:0"}}, version=6), problem)
+    with pytest.raises(InputError, match="unknown field mesh"):
+        load_plan(written_as(path, {"placement": {"": "gpu:0"}, "mesh": [2]}), problem)
     with pytest.raises(InputError, match=r"a\.plan\.json: this is a file of 'placelab\.graph'"):
         load_plan(written_as(path, {"placement": {"": "gpu:0"}}, schema="placelab.graph"), problem)
     for text in ("{", "[]", "\xff"):

@@ -1,0 +1,87 @@
+"""Divided: connects the copies of ops where the plan divides ops by their indices."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from envs.expansion.draft import Draft
+from envs.expansion.exchange import Exchange, Reader
+from envs.expansion.expanded import Role
+from envs.expansion.moves import Moves
+from envs.expansion.reads import Reads
+from envs.expansion.recompute import recomputed
+from envs.expansion.shards import Partition
+from envs.expansion.stored_weights import StoredWeights
+from graphs.notation.ranges import Box, whole
+from graphs.op_graph import Phase
+
+Tensor = tuple[int, int, int]  # first copy of an op in the draft, the op, which of its results
+
+
+def connect_shards(draft: Draft, partition: Partition) -> None:
+    """All edges between copies, of gradients and of what is computed again too, and pieces of weights."""
+    layout, moves = draft.layout, Moves(draft)
+    exchange = Exchange(partition, moves)
+    reads = recomputed(draft, Reads.of(layout))
+    is_order = reads.control | (draft.column("role")[reads.reader] == Role.ARRIVE)
+    _order(exchange, reads[is_order])
+    rows = (column.tolist() for column in (reads.read, reads.reader, reads.producer, reads.consumer))
+    tensors: defaultdict[Tensor, list[Reader]] = defaultdict(list)
+    for first, reader, producer, consumer, orders in zip(*rows, is_order.tolist(), strict=True):
+        if not orders:
+            for result, boxes in needs(partition, producer, consumer):
+                tensors[first, producer, result] += _readers(exchange, consumer, reader, boxes)
+    graph, first_copy = layout.problem.graph, layout.first.tolist()
+    gradients: defaultdict[tuple[int, int], list[Reader]] = defaultdict(list)
+    for producer, consumer in graph.edges[layout.is_summed].tolist():
+        for result, boxes in needs(partition, producer, consumer):
+            readers = _readers(exchange, consumer, first_copy[consumer], boxes)
+            if graph.phase[consumer] >= Phase.UPDATE:
+                gradients[producer, result] += readers
+            else:  # a weight that stages share
+                tensors[first_copy[producer], producer, result] += readers
+    for (first, producer, result), several in tensors.items():
+        exchange.read(first, producer, result, several)
+    for (producer, result), several in gradients.items():
+        exchange.update(producer, result, several)
+    StoredWeights(partition).fetch(exchange, reads)
+    draft.pieces = moves.write()
+
+
+def needs(partition: Partition, producer: int, consumer: int) -> Iterator[tuple[int, tuple[Box, ...]]]:
+    """Results of an op that another one reads, and (shards,) the box of it that each shard reads.
+
+    It is all of every result if the reader has no description, or does not say so.
+    """
+    made, reader = partition.shards[producer], partition.shards[consumer]
+    named = False
+    if reader.described is not None:
+        for number, source in enumerate(reader.described.sources):
+            if source is not None and source.op == producer:
+                named = True
+                fits = made.described is not None and (
+                    whole(reader.described.operator.reads[number].shape) == made.whole[source.result]
+                )
+                yield source.result, reader.read[number] if fits else (made.whole[source.result],) * len(reader)
+    if not named:
+        for result, box in enumerate(made.whole):
+            yield result, (box,) * len(reader)
+
+
+def _readers(exchange: Exchange, op: int, first: int, boxes: tuple[Box, ...]) -> Iterator[Reader]:
+    """The shards of an op, the first of which is a given copy."""
+    layout = exchange.layout
+    step = int(layout.repeats[op] * layout.width[op])
+    for shard, (device, box) in enumerate(zip(layout.plan.devices[op], boxes, strict=True)):
+        yield Reader(exchange.moves.copy(first + shard, step), device, shard, box)
+
+
+def _order(exchange: Exchange, reads: Reads) -> None:
+    """What only waits for another op does so for its shard on the same device, or as far along."""
+    layout, moves = exchange.layout, exchange.moves
+    rows = (column.tolist() for column in (reads.read, reads.reader, reads.producer, reads.consumer))
+    for first, reader, producer, consumer in zip(*rows, strict=True):
+        steps = [int(layout.repeats[op] * layout.width[op]) for op in (producer, consumer)]
+        for shard, other in enumerate(layout.nearest(producer, consumer).tolist()):
+            moves.connect(moves.copy(first + other, steps[0]), moves.copy(reader + shard, steps[1]), control=True)

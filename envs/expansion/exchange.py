@@ -1,0 +1,205 @@
+"""Exchange: what shards that divide ops by their indices send each other.
+
+A shard reads a box of each input (`envs.expansion.shards`). What its device holds of that is read where it is. Pieces
+that others hold are cut out there and sent, from the nearest devices that hold them:
+
+    work 0 -> slice -> reader 1       a piece of what work 0 made; all of it is sent without being cut
+
+Partial sums are added up first, each shard taking the box for which least has to be moved (`envs.expansion.boxes`):
+
+    work 0 -> send -> sum 1           a reduce-scatter, if readers want what their device has added up,
+    work 1 ---------> sum 1           and an all-reduce once the sums are sent on to all
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from functools import lru_cache
+
+from envs.expansion.boxes import Wanted, adding, cover
+from envs.expansion.expanded import Piece, Role
+from envs.expansion.moves import Moves, Place
+from envs.expansion.shards import Partition
+from graphs.cluster import Cluster
+from graphs.described import Source
+from graphs.notation.ranges import Box, contains, elements, hull, intersection
+
+_TYPICAL_BYTES = float(2**20)  # of a piece: which of several devices is nearest for it
+
+
+@dataclass(frozen=True)
+class Reader:
+    """A shard that reads a box."""
+
+    copy: int  # by its number in `Moves`
+    device: int
+    shard: int
+    box: Box
+
+
+@dataclass
+class Holding:
+    """A box that is on a device, once an op has ended."""
+
+    op: int  # by its number in `Moves`
+    device: int
+    box: Box
+    repeated: bool  # for every micro-batch, and not once for all
+    in_place: bool = False  # in room that is set aside: the output of the op is not it
+    is_sum: bool = False
+    made_by: int = -1  # of a gradient of weights, the copies that add to it, which a reader there waits for
+
+
+class Exchange:
+    """Connects the shards of a layout."""
+
+    def __init__(self, partition: Partition, moves: Moves) -> None:
+        self.partition, self.moves = partition, moves
+        self.layout = partition.layout
+        self._cut: dict[tuple[int, Box], int] = {}
+
+    def read(self, first: int, producer: int, result: int, readers: list[Reader]) -> None:
+        """Bring a result of an op to its readers; `first` is the first copy of the op, in the draft."""
+        shards = self.partition.shards[producer]
+        step = int(self.layout.repeats[producer] * self.layout.width[producer])
+        made = shards.made[result]
+        holdings = [
+            Holding(self.moves.copy(first + shard, step), device, box, repeated=step > 0)
+            for shard, (device, box) in enumerate(zip(self.layout.plan.devices[producer], made, strict=True))
+        ]
+        self._distribute(Source(producer, result), holdings, readers)
+
+    def update(self, producer: int, result: int, readers: list[Reader]) -> None:
+        """Bring gradients of weights, summed up over micro-batches, to the updates that read them.
+
+        On its own device a gradient is added up in the room that is set aside for it, if that is for all of it.
+        """
+        layout, moves, source = self.layout, self.moves, Source(producer, result)
+        first, step = int(layout.first[producer]), int(layout.repeats[producer] * layout.width[producer])
+        size = self.partition.element_bytes[producer]
+        made = self.partition.shards[producer].made[result]
+        own = dict(zip(layout.plan.devices[producer], enumerate(made), strict=True))
+        if all(len(group) == 1 for group in self.partition.shards[producer].groups[result]) and all(
+            reader.device in own and contains(own[reader.device][1], reader.box) for reader in readers
+        ):
+            for reader in readers:
+                copy = moves.copy(first + own[reader.device][0], step)
+                moves.connect_all(copy, reader.copy, control=True)
+            return
+        room = _wanted_on(readers)
+        holdings = []
+        for shard, device in enumerate(layout.plan.devices[producer]):
+            box, made_by = made[shard], moves.copy(first + shard, step)
+            place = Place(device, producer, int(layout.stage[producer]), shard)
+            in_place = device in room and contains(room[device], box)
+            op = made_by
+            if in_place:
+                op = moves.add(Role.GATE, place, Piece(source, box), 0.0, repeated=False)
+                moves.connect_all(made_by, op, control=True)
+            elif layout.micro_batches > 1:
+                op = moves.add(Role.SUM, place, Piece(source, box), elements(box) * size, repeated=True)
+                moves.connect(made_by, op)
+                moves.connect_next(op, op)
+            holdings.append(Holding(op, device, box, repeated=False, in_place=in_place, made_by=made_by))
+        self._distribute(source, holdings, readers, room)
+
+    def bring(self, source: Source, holdings: list[Holding], readers: list[Reader]) -> None:
+        """Pieces of what is held to those who read them; what is added up has been."""
+        held = tuple(holding.box for holding in holdings)
+        devices = tuple(holding.device for holding in holdings)
+        for reader in readers:
+            order = nearest(self.layout.problem.cluster, devices, reader.device, reader.shard)
+            for number, box in cover(reader.box, held, order):
+                self._send(source, holdings[number], box, reader.copy, reader.device)
+
+    def _distribute(
+        self, source: Source, holdings: list[Holding], readers: list[Reader], room: dict[int, Box] | None = None
+    ) -> None:
+        """As `bring`, after what are partial sums has been added up."""
+        groups = self.partition.shards[source.op].groups[source.result]
+        if all(len(group) == 1 for group in groups):
+            self.bring(source, holdings, readers)
+            return
+        sums: list[Holding] = []
+        for group in groups:
+            sums += self._add_up(source, [holdings[shard] for shard in group], readers, room or {})
+        self.bring(source, sums, readers)
+
+    def _add_up(
+        self, source: Source, parts: list[Holding], readers: list[Reader], room: dict[int, Box]
+    ) -> list[Holding]:
+        """The sums of parts; each holder of a part adds up some of it."""
+        wanted = _wanted(parts, readers)
+        if not wanted:
+            return []
+        sums, size = [], self.partition.element_bytes[source.op]
+        own = adding(tuple(part.box for part in parts), wanted)
+        for part, box in zip(parts, own, strict=True):
+            if not elements(box):
+                continue
+            in_place = part.device in room and contains(room[part.device], box)
+            place = Place(part.device, source.op, int(self.layout.stage[source.op]), -1)
+            output_bytes = 0.0 if in_place else elements(box) * size
+            op = self.moves.add(Role.SUM, place, Piece(source, box), output_bytes, repeated=part.repeated)
+            for other in parts:
+                piece = intersection(box, other.box)
+                if elements(piece):
+                    self._send(source, other, piece, op, part.device, is_summand=True)
+            sums.append(Holding(op, part.device, box, part.repeated, in_place, is_sum=True))
+        return sums
+
+    def _send(
+        self, source: Source, holding: Holding, box: Box, reader: int, device: int, *, is_summand: bool = False
+    ) -> None:
+        """A piece of what is held to an op on a device."""
+        moves = self.moves
+        if holding.device == device:
+            if holding.made_by >= 0 and not is_summand:
+                moves.connect_all(holding.made_by, reader, control=True)
+            else:
+                moves.connect(holding.op, reader, control=holding.in_place)
+            return
+        if box == holding.box and not holding.in_place and holding.made_by < 0:
+            moves.connect(holding.op, reader)
+            return
+        piece = self._cut.get((holding.op, box))
+        if piece is None:
+            role = Role.SEND if is_summand or holding.is_sum else Role.SLICE
+            stage = int(self.layout.stage[source.op])
+            size = elements(box) * self.partition.element_bytes[source.op]
+            place = Place(holding.device, source.op, stage, -1)
+            piece = moves.add(role, place, Piece(source, box), size, repeated=holding.repeated)
+            self._cut[holding.op, box] = piece
+            moves.connect(holding.op, piece, control=holding.in_place)
+        moves.connect(piece, reader)
+
+
+def _wanted(parts: list[Holding], readers: list[Reader]) -> Wanted:
+    """What readers want of the sums of parts, by the part on their device."""
+    whole = hull(part.box for part in parts)
+    place = {part.device: number for number, part in enumerate(parts)}
+    boxes = ((place.get(reader.device, -1), intersection(whole, reader.box)) for reader in readers)
+    return tuple(dict.fromkeys((where, box) for where, box in boxes if elements(box)))
+
+
+def _wanted_on(readers: list[Reader]) -> dict[int, Box]:
+    """By device the box that its readers want."""
+    boxes: defaultdict[int, list[Box]] = defaultdict(list)
+    for reader in readers:
+        boxes[reader.device].append(reader.box)
+    return {device: hull(several) for device, several in boxes.items()}
+
+
+@lru_cache(1 << 14)
+def nearest(cluster: Cluster, devices: tuple[int, ...], device: int, shard: int) -> tuple[int, ...]:
+    """Positions in `devices`, those from which a piece arrives first; of equal ones those after `shard` come first."""
+
+    def distance(position: int) -> tuple[float, int]:
+        other = devices[position]
+        if other == device:
+            return 0.0, 0
+        seconds = cluster.latency[other, device] + _TYPICAL_BYTES / cluster.bandwidth[other, device]
+        return float(seconds), (position - shard) % len(devices)
+
+    return tuple(sorted(range(len(devices)), key=distance))

@@ -1,0 +1,152 @@
+"""Shards: what each part of an op that is divided over a mesh reads and makes, for one micro-batch.
+
+An op without a description is done as a whole by every shard. Of its output it is not known what is where: it is one
+piece, `UNKNOWN`, that is read as a whole.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from envs.expansion.boxes import summands
+from envs.expansion.layout import Layout
+from envs.expansion.shares import shared
+from envs.mesh import Mesh, Split, coordinates, mesh_of, spaces, split_of
+from graphs.described import Described
+from graphs.descriptions import descriptions_of
+from graphs.notation.operator import Access
+from graphs.notation.ranges import Box, Range, elements, whole
+from graphs.op_graph import Floats
+from graphs.problem import Problem
+
+UNKNOWN: Box = (Range(0, 0),)
+
+
+@dataclass(frozen=True, eq=False)
+class Shards:
+    """The shards of an op in index notation; `described` is what it computes of one micro-batch."""
+
+    described: Described | None
+    axes: Mesh
+    split: Split
+
+    def __len__(self) -> int:
+        return len(coordinates(self.axes))
+
+    @cached_property
+    def spaces(self) -> list[dict[str, Range]]:
+        """(shards,) the part of the iteration space that each computes."""
+        return spaces({} if self.described is None else self.described.operator.space, self.split, self.axes)
+
+    @cached_property
+    def made(self) -> tuple[tuple[Box, ...], ...]:
+        """(results, shards) the box of each result that each shard makes, or adds to."""
+        if self.described is None:
+            return ((UNKNOWN,) * len(self),)
+        return tuple(self._boxes(access) for access in self.described.operator.writes)
+
+    @cached_property
+    def read(self) -> tuple[tuple[Box, ...], ...]:
+        """(reads, shards) the box of each input that each shard reads."""
+        return () if self.described is None else tuple(map(self._boxes, self.described.operator.reads))
+
+    @cached_property
+    def whole(self) -> tuple[Box, ...]:
+        """(results,) all of each."""
+        return (
+            (UNKNOWN,)
+            if self.described is None
+            else tuple(whole(each.shape) for each in self.described.operator.writes)
+        )
+
+    @cached_property
+    def part(self) -> list[float]:
+        """(shards,) the share of the points of the iteration space."""
+        if self.described is None:
+            return [1.0] * len(self)
+        sizes, found = self.described.operator.sizes, []
+        for space in self.spaces:
+            share = 1.0
+            for index in dict.fromkeys(self.split):
+                share *= space[index].size / sizes[index] if index else 1.0
+            found.append(share)
+        return found
+
+    @cached_property
+    def groups(self) -> tuple[tuple[tuple[int, ...], ...], ...]:
+        """(results,) the groups of shards whose boxes have to be added up; groups of one have nothing to add."""
+        if self.described is None:
+            return (tuple((shard,) for shard in range(len(self))),)
+        found = []
+        for access, boxes in zip(self.described.operator.writes, self.made, strict=True):
+            same = [not index or index in access.apart for index in self.split]
+            alike: dict[tuple[int, ...], int] = {}
+            numbers = tuple(
+                alike.setdefault(tuple(at for at, is_same in zip(each, same, strict=True) if is_same), len(alike))
+                for each in coordinates(self.axes)
+            )
+            found.append(summands(boxes, numbers))
+        return tuple(found)
+
+    def _boxes(self, access: Access) -> tuple[Box, ...]:
+        return tuple(map(access.region, self.spaces))
+
+
+@dataclass(frozen=True, eq=False)
+class Partition:
+    """The shards of all ops of a layout whose plan divides ops by their indices."""
+
+    layout: Layout
+
+    @cached_property
+    def described(self) -> tuple[Described | None, ...]:
+        """(ops,) each op in index notation, for the whole batch."""
+        return descriptions_of(self.layout.problem.graph)
+
+    @cached_property
+    def shards(self) -> list[Shards]:
+        """(ops,) the shards of each op; ops that are described alike have the same ones."""
+        plan = self.layout.plan
+        found: dict[tuple[int, int, int, Split], Shards] = {}
+        of_ops = []
+        for op, (each, split, devices) in enumerate(zip(self.described, plan.split, plan.devices, strict=True)):
+            batches = self.layout.micro_batches if self.layout.is_repeated[op] else 1
+            key = (0 if each is None else id(each.operator), batches, len(devices), split)
+            if key not in found:
+                part = None if each is None else each.of_part(1, batches)
+                axes = mesh_of(plan.mesh, len(devices))
+                found[key] = Shards(part, axes, split_of(part, split, axes))
+            of_ops.append(found[key])
+        return of_ops
+
+    @cached_property
+    def whole_ops(self) -> Problem:
+        """The problem of a micro-batch, whose ops are not divided."""
+        return shared(self.layout.problem, 1.0 / self.layout.micro_batches)
+
+    @cached_property
+    def element_bytes(self) -> list[float]:
+        """(ops,) bytes of an element of each result, or all of what is `UNKNOWN`.
+
+        A gradient of several tensors has one output in the graph, as large as they are on average or, if they are
+        weights, together (`graphs.capture.training_step`).
+        """
+        layout, graph = self.layout, self.layout.problem.graph
+        together = layout.is_weight_gradient | layout.reads_all
+        found: list[float] = self.whole_ops.graph.output_bytes.tolist()
+        for op, each in enumerate(self.described):
+            if each is not None:
+                counts = [elements(whole(access.shape)) for access in each.operator.writes]
+                total = sum(counts) if together[op] else sum(counts) / len(counts)
+                found[op] = float(graph.output_bytes[op]) / total if total else 0.0
+        return found
+
+
+def least_shares(partition: Partition) -> Floats:
+    """(ops,) the least part of each op that a shard computes for a micro-batch, as a share of the whole op."""
+    layout = partition.layout
+    batches = np.where(layout.is_repeated, layout.micro_batches, 1)
+    return np.array([min(shards.part) for shards in partition.shards]) / batches

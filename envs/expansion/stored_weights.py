@@ -1,0 +1,180 @@
+"""Stored weights: which part of each weight a device holds, and the parts that it has to fetch.
+
+A device stores the box of a weight that its shard of the update writes: the split of an update is the layout of its
+weights. What others read of a weight that their device does not store is sent there each time, once the op before them
+has what it waits for. Of weights that are not updated, a device stores what is read there.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from envs.expansion.boxes import cover, volume
+from envs.expansion.exchange import Exchange, nearest
+from envs.expansion.expanded import Piece, Role
+from envs.expansion.moves import Place
+from envs.expansion.reads import Reads
+from envs.expansion.shards import UNKNOWN, Partition
+from graphs.described import Source
+from graphs.notation.ranges import Box, contains, elements, whole
+from graphs.op_graph import Floats, Ints, Phase
+from graphs.pairs import equal_pairs
+
+Stored = dict[int, tuple[Box, ...]]  # by device the boxes of a weight
+Before = dict[int, tuple[int, int]]  # by the first copy of an op the first of another one, and which op that is
+
+
+@dataclass(frozen=True, eq=False)
+class StoredWeights:
+    """The weights of a layout whose plan divides ops by their indices."""
+
+    partition: Partition
+
+    @cached_property
+    def read_by(self) -> list[list[tuple[int, tuple[Box, ...]]]]:
+        """(weights,) the ops that read each, and (shards,) the box that each shard reads."""
+        graph = self.partition.layout.problem.graph
+        found: list[list[tuple[int, tuple[Box, ...]]]] = [[] for _ in graph.weights]
+        named: set[tuple[int, int]] = set()
+        for op, shards in enumerate(self.partition.shards):
+            for number, source in enumerate(() if shards.described is None else shards.described.sources):
+                if source is not None and source.weight >= 0:
+                    named.add((op, source.weight))
+                    found[source.weight].append((op, shards.read[number]))
+        for op, weight in graph.weight_uses.tolist():
+            if (op, weight) not in named:
+                found[weight].append((op, (self.shape[weight],) * len(self.partition.shards[op])))
+        return found
+
+    @cached_property
+    def shape(self) -> list[Box]:
+        """(weights,) all of each, or `UNKNOWN`."""
+        found = [UNKNOWN] * len(self.partition.layout.problem.graph.weights)
+        for shards in self.partition.shards:
+            if shards.described is not None:
+                for source, access in zip(shards.described.sources, shards.described.operator.reads, strict=True):
+                    if source is not None and source.weight >= 0:
+                        found[source.weight] = whole(access.shape)
+        return found
+
+    @cached_property
+    def by_device(self) -> list[Stored]:
+        """(weights,) what each device stores of each."""
+        layout = self.partition.layout
+        graph = layout.problem.graph
+        is_update = graph.phase >= Phase.UPDATE
+        boxes: list[defaultdict[int, list[Box]]] = [defaultdict(list) for _ in graph.weights]
+        # what updates do not name is a weight of their forward op, all of which each of them stores
+        which, use = equal_pairs(np.where(is_update, graph.mirror, -1), graph.weight_uses[:, 0])
+        mirrored = set(zip(which.tolist(), graph.weight_uses[use, 1].tolist(), strict=True))
+        for weight, readers in enumerate(self.read_by):
+            updated = [(op, of_shards) for op, of_shards in readers if is_update[op]]
+            named = {op for op, _ in updated}
+            updated += [
+                (op, (self.shape[weight],) * len(self.partition.shards[op]))
+                for op, other in mirrored
+                if other == weight and op not in named
+            ]
+            for op, of_shards in updated or readers:
+                for device, box in zip(layout.plan.devices[op], of_shards, strict=True):
+                    boxes[weight][device].append(box)
+        return [{device: _largest(several) for device, several in of.items()} for of in boxes]
+
+    def pieces(self, origin: Ints, device: Ints, work: Ints) -> tuple[Floats, Ints, Ints]:
+        """(pieces,) bytes of what devices store of weights, (uses, 2) op, piece, and (pieces,) the weight of each.
+
+        `work` are the ops of the draft that compute, (work,); of all ops are given the op that each is a copy of and
+        its device, (ops,).
+        """
+        graph = self.partition.layout.problem.graph
+        numbers: dict[tuple[int, tuple[Box, ...]], int] = {}
+        sizes, uses = list[float](), list[tuple[int, int]]()
+        which, use = equal_pairs(origin[work], graph.weight_uses[:, 0])
+        for op, weight in zip(work[which].tolist(), graph.weight_uses[use, 1].tolist(), strict=True):
+            boxes = self.by_device[weight].get(int(device[op]), ())
+            if not boxes:
+                continue
+            number = numbers.setdefault((weight, boxes), len(numbers))
+            if number == len(sizes):
+                share = volume(boxes) / max(elements(self.shape[weight]), 1)
+                sizes.append(float(graph.weights[weight]) * share)
+            uses.append((op, number))
+        parts = np.array([weight for weight, _ in numbers], np.int64)
+        return np.array(sizes, np.float64), np.array(uses, np.int64).reshape(-1, 2), parts
+
+    def fetch(self, exchange: Exchange, reads: Reads) -> None:
+        """Pieces of weights to the shards that read them and do not store them."""
+        layout = self.partition.layout
+        before = _first_producers(reads)
+        is_update = (layout.problem.graph.phase >= Phase.UPDATE).tolist()
+        copies: defaultdict[int, set[int]] = defaultdict(set)
+        for op, first in zip(reads.consumer.tolist(), reads.reader.tolist(), strict=True):
+            copies[op].add(first)
+        for weight, readers in enumerate(self.read_by):
+            stored = self.by_device[weight]
+            for op, boxes in readers:
+                here = zip(layout.plan.devices[op], boxes, strict=True)
+                if is_update[op] or all(_holds(stored.get(device, ()), box) for device, box in here):
+                    continue
+                for first in sorted(copies[op] or {int(layout.first[op])}):
+                    self._fetch(exchange, weight, op, first, boxes, before)
+
+    def _fetch(
+        self, exchange: Exchange, weight: int, op: int, first: int, boxes: tuple[Box, ...], before: Before
+    ) -> None:
+        """Pieces of a weight to the copies of an op, of which the first is given."""
+        layout, moves, source = exchange.layout, exchange.moves, Source(-1 - weight)
+        held = [(device, box) for device, several in self.by_device[weight].items() for box in several]
+        devices, held_boxes = tuple(device for device, _ in held), tuple(box for _, box in held)
+        size = float(layout.problem.graph.weights[weight]) / max(elements(self.shape[weight]), 1)
+        step = int(layout.repeats[op] * layout.width[op])
+        trigger = before.get(before[first][0]) if first in before else None
+        sent: dict[tuple[int, Box], int] = {}
+        for shard, (device, needed) in enumerate(zip(layout.plan.devices[op], boxes, strict=True)):
+            reader = moves.copy(first + shard, step)
+            order = nearest(layout.problem.cluster, devices, device, shard)
+            for number, box in cover(needed, held_boxes, order):
+                if devices[number] == device:
+                    continue
+                piece = sent.get((number, box))
+                if piece is None:
+                    place = Place(devices[number], op, int(layout.stage[op]), -1)
+                    piece = moves.add(Role.SLICE, place, Piece(source, box), elements(box) * size, repeated=step > 0)
+                    sent[number, box] = piece
+                    if trigger is not None:
+                        self._wait(exchange, *trigger, shard, piece)
+                moves.connect(piece, reader)
+
+    def _wait(self, exchange: Exchange, first: int, op: int, shard: int, piece: int) -> None:
+        """A piece waits for a copy of an op, of which the first is given."""
+        layout = exchange.layout
+        step = int(layout.repeats[op] * layout.width[op])
+        exchange.moves.connect(
+            exchange.moves.copy(first + min(shard, int(layout.width[op]) - 1), step), piece, control=True
+        )
+
+
+def _first_producers(reads: Reads) -> Before:
+    """By the first copy of an op that of the op whose output it reads first, and which op that is."""
+    found: Before = {}
+    columns = (reads.read, reads.producer, reads.reader, reads.control)
+    for read, producer, reader, orders in zip(*(column.tolist() for column in columns), strict=True):
+        if not orders:
+            found.setdefault(reader, (read, producer))
+    return found
+
+
+def _largest(boxes: list[Box]) -> tuple[Box, ...]:
+    """The boxes that are in no other one, each once, in ascending order."""
+    distinct = sorted(set(boxes))
+    return tuple(box for box in distinct if not any(box != other and contains(other, box) for other in distinct))
+
+
+def _holds(boxes: tuple[Box, ...], needed: Box) -> bool:
+    """Whether all that is needed is in these boxes."""
+    pieces = cover(needed, boxes, tuple(range(len(boxes))))
+    return sum(elements(piece) for _, piece in pieces) == elements(needed)

@@ -1,0 +1,44 @@
+"""Every shard of every tensor of a divided graph equals the part of the whole one that it is."""
+
+import math
+
+import numpy as np
+import pytest
+
+from envs.expansion.expand import expand
+from envs.expansion.expanded import Expansion
+from envs.plan import Plan
+from envs.schedule import Schedule
+from graphs.problem import Problem
+from tests.envs.expansion.divided_graphs import Net, Sharded, Whole, convolutions, mlp, random_split
+from tests.oracle.toys import toy_cluster
+
+MESHES = ((2,), (3,), (2, 2), (2, 2, 2))
+
+
+def expanded(net: Net, mesh: tuple[int, ...], seed: int, micro_batches: int = 1) -> Expansion:
+    """A net whose ops are divided at random."""
+    devices, graph = math.prod(mesh), net.graph
+    split = random_split(graph, mesh, np.random.default_rng(seed))
+    plan = Plan(
+        (tuple(range(devices)),) * len(graph), "", Schedule(micro_batches=micro_batches), split=split, mesh=mesh
+    )
+    return expand(Problem(graph, toy_cluster(devices), optimizer="sgd"), plan)
+
+
+@pytest.mark.parametrize("mesh", MESHES)
+@pytest.mark.parametrize("seed", range(30))
+def test_a_training_step_of_a_perceptron_is_the_same_divided_at_random(mesh: tuple[int, ...], seed: int) -> None:
+    micro_batches = 1 + seed % 2
+    net = mlp([8, 4, 8][: 2 + seed % 3], 8 * micro_batches)
+    sharded = Sharded(Whole(net, micro_batches, seed), expanded(net, mesh, seed, micro_batches))
+    assert sharded.checked >= math.prod(mesh) * 2
+
+
+@pytest.mark.parametrize("mesh", [(2,), (4,), (2, 2), (3,)])
+@pytest.mark.parametrize("seed", range(6))
+def test_convolutions_are_the_same_divided_at_random(mesh: tuple[int, ...], seed: int) -> None:
+    """Windows read halos, and write gradients that overlap."""
+    net = convolutions(4, [4, 4, 4], 4)
+    sharded = Sharded(Whole(net, 1, seed), expanded(net, mesh, seed))
+    assert sharded.checked >= math.prod(mesh) * 2
