@@ -4,7 +4,8 @@ By section 3.1, A(i, j, m) is the time of the slowest stage, per mini-batch, fro
 
     A(i, j, m) = min( T(i, j, m), min over k, r of max( A(i, k, m - r), T(k, j, r), transfers ) )
 
-In the paper's form the r replicas of a stage exchange gradients while they compute, and a transfer takes one link:
+In the paper's form the r replicas of a stage exchange gradients while they compute, by the bytes of its first report
+(Harlap et al. 2018), and a transfer takes one link:
 
     T(i, j, r) = max(seconds, 4 (r - 1) weight bytes / (bandwidth r)) / r,  transfer into j's stage: 2 bytes / bandwidth
 

@@ -9,6 +9,7 @@ from graphs.foundation import by_name
 from graphs.problem import Problem
 from placers.black_gpipe import BlackGPipe
 from placers.dapple import Dapple
+from placers.pipedream import PipeDream
 from tests.benchmarks.figures import Figure, at_most
 from tests.papers.test_dapple import chain_of
 
@@ -23,6 +24,7 @@ def measure(layers: int = 53) -> Iterator[Figure]:
         problem = Problem(graph, by_name.build("graphs.clusters", f"dapple:testbed={testbed}"))
         for placer, bound in (
             (Dapple(), BOUNDS[testbed]), (Dapple(form="released"), 0.3), (BlackGPipe(), 1.0),
+            (PipeDream(form="printed"), 1.0), (PipeDream(form="released"), 1.0),
         ):  # fmt: skip
             placer.place(problem)
             seconds = min(_seconds(lambda: placer.place(problem)) for _ in range(3))  # noqa: B023 - called at once

@@ -53,7 +53,7 @@ def test_every_size_is_held_against_both_peers_and_every_graph_timed_under_every
 
 
 def test_every_planner_is_timed_on_both_clusters() -> None:
-    assert [figure.value >= 0 for figure in planner_speed.measure(layers=6)] == [True] * 6
+    assert [figure.value >= 0 for figure in planner_speed.measure(layers=6)] == [True] * 10
 
 
 def test_cuts_are_timed_and_compared_with_the_optimum() -> None:

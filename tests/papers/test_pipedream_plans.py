@@ -102,6 +102,7 @@ def test_what_does_not_fit_is_planned_and_said() -> None:
     placer = PipeDream(form="printed", mini_batches=8)
     assert replicas_of(placer, enough) == [(0,), (1,)]  # a replica of both layers would need 34 bytes
     assert "fits" not in placer.place(enough).notes[0]
+    assert simulate(enough, placer.place(enough).plan).fits
 
 
 def test_where_only_placements_make_sense_stages_are_without_replicas() -> None:

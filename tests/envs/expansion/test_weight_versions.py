@@ -33,6 +33,19 @@ def test_a_version_is_held_for_each_micro_batch_in_flight_but_the_newest(
     assert timeline.peak_bytes.tolist() == [400 + 100 * (count - 1) for count in in_flight]
 
 
+@pytest.mark.parametrize("replicas", [[2, 1], [3, 1, 1], [1, 3, 2], [2, 2, 1]])
+def test_replicas_that_take_turns_hold_as_many_versions_as_mini_batches_in_flight(replicas: list[int]) -> None:
+    """PipeDream's ceil(n / R) of n devices from a stage of R replicas on; parts of sums that pass come on top."""
+    chain = Pipeline(len(replicas), 24, forward=1, backward=2, weights=100.0, update=0.5)
+    plan = chain.plan(A, replicas=replicas, sharing="turns", update="micro_batch")
+    peaks = simulate(chain.problem(servers(sum(replicas)), optimizer="adam"), plan).peak_bytes
+    for stage, count in enumerate(replicas):
+        first = sum(replicas[:stage])
+        held = 400 + 100 * (-(-sum(replicas[stage:]) // count) - 1)
+        assert peaks[first] == pytest.approx(held)
+        assert (peaks[first : first + count] < held + 100).all()
+
+
 def test_gpipe_reads_one_version_in_all_passes() -> None:
     chain = Pipeline(2, 5, weights=100.0)
     timeline = simulate(chain.problem(), chain.plan("gpipe", update="micro_batch"))
