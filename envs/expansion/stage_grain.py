@@ -5,7 +5,7 @@ Of each stage there are at most these ops, with the seconds of all ops that they
     forward     its output is what the stage keeps for its backward pass
     backward    the part of its backward pass that earlier stages wait for
     gradient    the rest, for the gradients of its weights
-    sum         a free op whose output is all of these gradients
+    sum         a free op whose output is all gradients of its weights
     update      the updates of its weights
     refresh     where further users of updated weights receive their new values
 
@@ -14,16 +14,22 @@ the place of what they are made from.
 What passes from an op to another stage is a parcel: a free op whose output is all that the same ops there read. So
 every output is sent to a stage once, and kept there as long as somebody reads it. The problem and the plan at this
 grain are expanded as any other.
+
+A stage may be several blocks, each of which then has ops of its own, so that gradients of the last ones are summed up
+over replicas while the first ones are still computed. And the problem may be one at such a grain already
+(`envs.pipelines.layer_grain`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
 from envs.costs.costs import Costs
+from envs.expansion.buckets import as_made, gradient_bytes
 from envs.expansion.expand import expand
 from envs.expansion.expanded import Expansion
 from envs.expansion.layout import Layout
@@ -50,15 +56,21 @@ def expand_stages(problem: Problem, plan: Plan) -> Expansion:
 
 @dataclass(frozen=True, eq=False)
 class StageGrain:
-    """A problem and a plan, which has been checked, at the grain of stages."""
+    """A problem and a plan, which has been checked, at the grain of stages, or of blocks of them."""
 
     problem: Problem
     plan: Plan
+    blocks: Ints | None = None
+    """(ops,) the block of each op, from 0 in the order of the stages, each in one stage; stages unless given."""
+    part_of: Callable[[Problem, float], Problem] = shared
+    """What a share of the problem's batch costs (`envs.expansion.expand`)."""
 
     @cached_property
     def coarse_plan(self) -> Plan:
         """The plan of the coarse problem."""
-        stages = self._stage.tolist()
+        stage_of_block = np.zeros(int(self._block.max()) + 1, np.int64)
+        stage_of_block[self._block] = self._layout.stage
+        stages = stage_of_block[self.block].tolist()
         devices = self._layout.stage_devices
         schedule = replace(self.plan.schedule, stages=tuple(stages))
         order = self.plan.order if isinstance(self.plan.order, str) else ""
@@ -84,7 +96,7 @@ class StageGrain:
 
     def shared(self, coarse: Problem, share: float) -> Problem:
         """The coarse problem of a share of the batch."""
-        given = shared(self.problem, share)
+        given = self.part_of(self.problem, share)
         launch, ops = given.cluster.launch_seconds, len(coarse.graph)
         assert given.op_seconds is not None
         busy = Costs(given.op_seconds).busy_seconds(given.cluster)
@@ -93,8 +105,10 @@ class StageGrain:
             seconds[:, device] = np.bincount(self._op, column, minlength=ops)
         seconds = np.where(seconds > 0, np.maximum(seconds - launch, 0.0), 0.0)  # the last is held after the stage op
         (op, output), occupied = self._kept.T, given.graph.occupied_bytes
-        kept = np.bincount(op, occupied[output], minlength=len(self._keys))
-        kept[self._keys % len(PARTS) == BACKWARD] = 0.0
+        part_of_op = self._keys % len(PARTS)
+        is_made = (part_of_op[op] != SUM) | self._layout.is_sparse_gradient[np.minimum(output, len(self._op) - 1)]
+        kept = np.bincount(op[is_made], occupied[output[is_made]], minlength=len(self._keys)) + self._summed_bytes
+        kept[part_of_op == BACKWARD] = 0.0
         op, read, made = self._passed_on.T
         np.maximum.at(kept, op, occupied[read] + occupied[made])
         sent = np.bincount(
@@ -110,18 +124,24 @@ class StageGrain:
     def _layout(self) -> Layout:
         return Layout(self.problem, self.plan)
 
+    @property
+    def _block(self) -> Ints:
+        """(ops,) the block of each op."""
+        return self._layout.stage if self.blocks is None else self.blocks
+
     @cached_property
     def _key(self) -> Ints:
-        """(ops,) stage and part of each op, as one number."""
+        """(ops,) block and part of each op, as one number."""
         phase = np.array([FORWARD, BACKWARD, UPDATE, REFRESH])[self.problem.graph.phase]
         part = np.where(self._layout.is_weight_gradient, GRADIENT, phase)
-        return self._layout.stage * len(PARTS) + part
+        return self._block * len(PARTS) + part
 
     @cached_property
     def _keys(self) -> Ints:
         """(stage ops,) stage and part of each, in ascending order."""
         keys = np.unique(self._key)
-        return np.unique(np.concatenate([keys, keys[keys % len(PARTS) == GRADIENT] + SUM - GRADIENT]))
+        blocks = np.concatenate([keys[keys % len(PARTS) == GRADIENT], self._key[self._summed]]) // len(PARTS)
+        return np.unique(np.concatenate([keys, blocks * len(PARTS) + SUM]))
 
     @cached_property
     def _op(self) -> Ints:
@@ -129,19 +149,45 @@ class StageGrain:
         return np.searchsorted(self._keys, self._key)
 
     @cached_property
-    def _stage(self) -> Ints:
-        """(stage ops + parcels,) the stage of each."""
-        stage = self._keys // len(PARTS)
-        return np.concatenate([stage, stage[self._parcels[:, 0]]])
+    def block(self) -> Ints:
+        """(stage ops + parcels,) the block of each, by default the stage."""
+        block = self._keys // len(PARTS)
+        return np.concatenate([block, block[self._parcels[:, 0]]])
+
+    # ---- gradients of weights ----------------------------------------------------------------------------------------
+
+    @cached_property
+    def _is_summed(self) -> Bools:
+        """(edges,) whether each leads from a gradient of weights to what reads the sum: another op of a stage.
+
+        A profile of layers has one backward op for both gradients, and updates wait for that.
+        """
+        graph, (producer, consumer) = self.problem.graph, self.problem.graph.edges.T
+        is_gradient = (self._key[producer] % len(PARTS) == GRADIENT) & (self._key[producer] != self._key[consumer])
+        is_updated = (graph.phase[producer] == Phase.BACKWARD) & (graph.phase[consumer] >= Phase.UPDATE)
+        return np.asarray(is_gradient | (is_updated & ~graph.control))
+
+    @property
+    def _summed(self) -> Ints:
+        """(gradients,) ops that make gradients of weights, in ascending order."""
+        return np.unique(self.problem.graph.edges[self._is_summed, 0])
+
+    @cached_property
+    def _summed_bytes(self) -> Floats:
+        """(stage ops,) bytes of the gradients that sums are of, without those of looked-up rows."""
+        made = as_made(self.problem.graph, self._summed)
+        made = made[~self._layout.is_sparse_gradient[made]]
+        of_sum = np.searchsorted(self._keys, self._key[made] // len(PARTS) * len(PARTS) + SUM)
+        return np.bincount(of_sum, gradient_bytes(self._layout, made), minlength=len(self._keys)).astype(np.float64)
 
     # ---- what passes between them ------------------------------------------------------------------------------------
 
     @cached_property
     def _ends(self) -> tuple[Ints, Ints]:
         """(edges,) the stage ops that each edge of the graph leads from and to; within a stage nothing reads sums."""
-        producer, consumer = self._op[self.problem.graph.edges].T
-        is_sum = (self._keys[producer] % len(PARTS) == GRADIENT) & (producer != consumer)
-        return producer + is_sum, consumer
+        producer, consumer = self.problem.graph.edges.T
+        of_sum = np.searchsorted(self._keys, self._key[producer] // len(PARTS) * len(PARTS) + SUM)
+        return np.where(self._is_summed, of_sum, self._op[producer]), self._op[consumer]
 
     @cached_property
     def _reads(self) -> tuple[Ints, Ints]:
@@ -197,11 +243,13 @@ class StageGrain:
         data = [self._reads[0][:, [0, 2]], self._sent[:, [2, 3]] + np.array([count, 0])]
         producer, consumer = self._ends
         orders = (producer != consumer) & self.problem.graph.control
-        sums = np.flatnonzero(self._keys % len(PARTS) == SUM)
+        made = self._op[self.problem.graph.edges[self._is_summed, 0]]
+        gradients = np.flatnonzero(self._keys % len(PARTS) == GRADIENT)
         control = [
             np.column_stack([producer, consumer])[orders],
             self._sent[:, [0, 2]] + np.array([0, count]),
-            np.column_stack([sums - 1, sums]),
+            np.column_stack([made, producer[self._is_summed]]),
+            np.column_stack([gradients, gradients + 1]),
         ]
         found, which = distinct_pairs(np.concatenate([*data, *control]))
         carries = np.bincount(which[: sum(map(len, data))], minlength=len(found)) > 0
@@ -213,7 +261,7 @@ class StageGrain:
 
         Trained ones are as large as what is set aside for them says: sparse gradients need no weights of their own.
         """
-        graph, stage = self.problem.graph, self._layout.stage
+        graph, stage = self.problem.graph, self._block
         ops, weights = graph.weight_uses.T
         is_frozen = graph.frozen if len(graph.frozen) else np.zeros(len(graph.weights), np.bool_)
         users = np.zeros((len(graph.weights), int(stage.max()) + 2), np.bool_)

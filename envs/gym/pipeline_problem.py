@@ -15,9 +15,8 @@ from envs.plan import Plan
 from envs.prepared_problem import PreparedProblem
 from envs.schedule import Sharing
 from envs.simulation.simulator import LaidOut, Outcome, Simulator
-from graphs.batch import weight_gradients
 from graphs.foundation.errors import InputError
-from graphs.op_graph import Bools, Floats, Ints, Phase
+from graphs.op_graph import Bools, Floats, Ints
 from graphs.pairs import distinct_pairs
 from graphs.problem import Problem
 
@@ -85,9 +84,7 @@ class PipelineProblem:
     @cached_property
     def weight_gradients_apart(self) -> bool:
         """Whether every layer that is updated has ops of its own for the gradients of its weights."""
-        graph = self.problem.graph
-        updated, of_weights = (self.layer_of_op[ops] for ops in (graph.phase == Phase.UPDATE, weight_gradients(graph)))
-        return bool(np.isin(updated, of_weights).all())
+        return self.layers.weight_gradients_apart(self.problem)
 
     @cached_property
     def alone(self) -> Plan:

@@ -36,7 +36,10 @@ class Latency:
             order = plan.order if isinstance(plan.order, str) else np.array(plan.order)[kept]
             alone = Simulator(_part(problem, kept), order=order)
             return float(alone.seconds(plan.placement[kept][_first_ops(alone.problem.graph)][None])[0])
-        expansion = expand(problem, plan)
+        return self.of_expansion(expand(problem, plan))
+
+    def of_expansion(self, expansion: Expansion) -> float:
+        """The same of a plan that is written out."""
         kept, order = _first_pass(expansion), expansion.order
         part = _part(expansion.problem, kept)
         alone = Simulator(part, order=order if isinstance(order, str) else order[kept])

@@ -11,6 +11,7 @@ from envs.costs.costs import costs_of
 from envs.expansion.shares import shared
 from envs.held_memory import HeldMemory
 from envs.pipelines.unit_order import pipeline_positions
+from graphs.batch import weight_gradients
 from graphs.op_graph import Floats, Ints, Phase
 from graphs.problem import Problem
 
@@ -37,6 +38,12 @@ class Layers:
 
     def __len__(self) -> int:
         return len(self.forward)
+
+    def weight_gradients_apart(self, problem: Problem) -> bool:
+        """Whether every layer of the problem that is updated has ops of its own for the gradients of its weights."""
+        graph, layer = problem.graph, self.of_unit[problem.graph.units]
+        updated, of_weights = (layer[ops] for ops in (graph.phase == Phase.UPDATE, weight_gradients(graph)))
+        return bool(np.isin(updated, of_weights).all())
 
     @classmethod
     def of(cls, problem: Problem, most: int, devices: Sequence[int] = (), rank: Ints | None = None) -> Layers:

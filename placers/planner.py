@@ -1,0 +1,275 @@
+"""The planner: pipelines on any devices, proposed by formula and chosen by simulation, or the best of other placers.
+
+Devices may differ in speed, memory and links, and may be on several servers. A formula proposes stages, their devices,
+micro-batches and recomputation; the engine judges the best at the grain of stages, and a local search improves them:
+cuts, devices, micro-batches, recomputation, order of passes. The best are simulated op by op, and their cuts moved unit
+by unit. They are compared there with a search for an op placement, one device, data parallelism, the equal split of
+GPipe, and the plans of DAPPLE, Black GPipe and PipeDream. The best of all of them is the result, so that it is behind
+none of them; a note says which it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+
+from envs.pipelines.layer_grain import LayerGrain
+from envs.pipelines.layers import Layers
+from envs.pipelines.pipeline import LayerPipeline
+from envs.pipelines.shapes import shapes_of
+from envs.placer_result import PlacerResult
+from envs.plan import Plan
+from graphs.foundation import by_name
+from graphs.foundation.by_name import Named
+from graphs.foundation.errors import InputError
+from graphs.foundation.interrupts import Interrupts
+from graphs.foundation.progress import progress_bar
+from graphs.layer_names import unit_layers
+from graphs.problem import STEP_TIME, Problem
+from placers.annealing import Annealing
+from placers.black_gpipe import BlackGPipe
+from placers.contract.placer import Placer
+from placers.contract.whole_plans import accelerators, check_divides, why_placements_only
+from placers.dapple import Dapple
+from placers.data_parallel import DataParallel
+from placers.default import RELEASED
+from placers.gpipe import GPipe
+from placers.pipedream import PipeDream
+from placers.planning.budget import Spent
+from placers.planning.contest import Contest, Entry
+from placers.planning.judge import Judge
+from placers.planning.local_search import LocalSearch
+from placers.planning.moves import Moves
+from placers.planning.notes import description, said_of
+from placers.planning.proposals import Proposal, Proposer
+from placers.planning.refinement import refined
+from placers.single_device import SingleDevice
+
+BY_REQUEST = True  # it divides the batch as it likes, and compares all others itself
+
+OWN, SEARCHED = "its own pipeline", "an op placement found by search"
+FEWER = (0, 4, 2, 1)  # micro-batches that rivals have: their own number, or fewer if replicas do not divide those
+PROPOSED = 48  # pipelines that are judged by simulation before the search; ours
+PLACEMENTS = 1 / 3  # of the simulations, for the search for an op placement
+ROUNDS = 3  # of the search; the later ones begin with the best of those before, and their folded forms
+SEARCH = 0.8  # of what is left, for the rounds of the search
+ANY_SHAPE = (8, 2, 4)  # micro-batches, ranks and stages, of which each order takes some
+FOLDED = 4  # pipelines of which folded forms are tried
+VERIFIED = 4  # pipelines of the search that are simulated op by op, the best first
+REFINED = 48  # simulations op by op of moved cuts
+OPS_REFINED = 4_000_000  # copies of ops in all of these together: fewer of plans with many
+
+
+@dataclass(frozen=True)
+class Planner(Named):
+    """Any mixture of stages, replicas, micro-batches, orders of passes and recomputation."""
+
+    divides_batch: ClassVar[bool] = True
+
+    layers: int = 128
+    """The most layers that stages are made of; where there are more units, several together are one."""
+    micro_batches: int = 0
+    """Equal parts of the batch; 0 for as many as are best. Data parallelism and one device choose theirs."""
+    policy: str = "default"
+    """A learned placer whose placement joins the starts of the search for an op placement; empty for none."""
+
+    def __post_init__(self) -> None:
+        if self.layers < 1:
+            raise InputError(f"planner: layers is {self.layers}; expected at least 1")
+
+    def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> PlacerResult:
+        """The best plan in at most `budget` simulations, at whatever grain, or until Ctrl-C.
+
+        Raises InputError for micro-batches that do not divide a step's samples.
+        """
+        if self.micro_batches:
+            check_divides(problem.graph, "planner", self.micro_batches, 1)
+        with (
+            Interrupts() as interrupts,
+            progress_bar("planning", total=budget, unit="simulation", leave=False) as bar,
+        ):
+            spent = Spent(budget, interrupts, bar)
+            planning = _Planning(self, problem, seed, spent)
+            planning.run()
+            stopped = interrupts.requested
+        return planning.result(stopped=stopped)
+
+    def rivals(self) -> list[list[Placer]]:
+        """The planners whose plans are compared; of each the first whose replicas divide the micro-batches counts."""
+        counts = [self.micro_batches] if self.micro_batches else FEWER
+        return [
+            [DataParallel()],
+            [GPipe(micro_batches=count) for count in counts],
+            [SingleDevice()],
+            [Dapple("printed", count) for count in counts],
+            [Dapple("corrected", count) for count in counts],
+            [Dapple("released", count) for count in counts],
+            [BlackGPipe(count) for count in counts],
+            [PipeDream()],
+        ]
+
+
+build = Planner
+
+
+class _Planning:
+    """The planning of one problem."""
+
+    def __init__(self, planner: Planner, problem: Problem, seed: int, spent: Spent) -> None:
+        self._planner, self._problem, self._seed, self._spent = planner, problem, seed, spent
+        self._contest = Contest(problem, spent)
+        self._reason = why_placements_only(problem)
+        self._notes = list[str]()
+        self._first: Plan | None = None  # without any simulation
+        self._chosen: LayerPipeline | None = None  # the best that was simulated op by op
+
+    def run(self) -> None:
+        """Spend the simulations."""
+        if self._reason:
+            self._notes.append(f"planner: op placements only, since {self._reason}.")
+            self._compare_rivals()
+            self._search_placement(self._spent.left - 1)
+            return
+        self._set_up()
+        proposals = self._proposer.best(PROPOSED, lambda: self._spent.stopped)
+        self._first = proposals[0].pipeline.plan(self._problem, self._layers)
+        self._offer(proposals[0].pipeline)
+        self._compare_rivals()
+        self._search_placement(int(PLACEMENTS * self._spent.left))
+        self._search_pipelines(proposals)
+
+    def result(self, *, stopped: bool) -> PlacerResult:
+        """The best plan, and how it was found."""
+        best, planner = self._contest.best, self._planner
+        if stopped:
+            self._notes.append(
+                f"planner: stopped by Ctrl-C after {self._spent.simulations} of {self._spent.budget} simulations."
+            )
+        if best is None:
+            plan = self._first or SingleDevice().place(self._problem, budget=0).plan
+            self._notes.append("planner: nothing was simulated; this is the best plan by formula.")
+            return PlacerResult(plan, planner.name, self._seed, self._spent.simulations, notes=tuple(self._notes))
+        notes = [*said_of(self._contest, self._problem), *self._described(), *self._notes]
+        return PlacerResult(
+            best.plan, planner.name, self._seed, self._spent.simulations, tuple(self._contest.curve), tuple(notes)
+        )
+
+    def _described(self) -> Iterator[str]:
+        """What the pipeline is, if it won."""
+        best, own = self._contest.best, self._contest.entries.get(OWN)
+        if best is not None and own is not None and best.who == OWN and self._chosen is not None:
+            yield description(self._chosen, self._proposer.estimate(self._chosen))
+
+    # ---- other planners ----------------------------------------------------------------------------------------------
+
+    def _compare_rivals(self) -> None:
+        missed = list[str]()
+        for alike in self._planner.rivals():
+            if not self._spent.left:
+                missed.append(alike[0].name)
+            elif not any(map(self._compared, alike)):
+                self._contest.refused[alike[0].name] = self._why
+        if missed:
+            self._notes.append(f"planner: no simulations were left to compare {', '.join(missed)}.")
+
+    def _compared(self, rival: Placer) -> bool:
+        """Simulate a rival's plan; False if it has none for the problem."""
+        try:
+            found = rival.place(self._problem, seed=self._seed, budget=max(self._spent.left - 1, 0))
+            self._spent.add(found.simulations)
+            self._contest.offer(rival.name, found.plan)
+        except InputError as error:
+            self._why = str(error)
+            return False
+        return True
+
+    def _search_placement(self, budget: int) -> None:
+        """Search for an op placement, from where this does not stop for Ctrl-C alone."""
+        if budget < 1:
+            return
+        policy = self._planner.policy
+        if policy == "default" and not (RELEASED / "meta.json").is_file():
+            policy = ""
+        search = Annealing(policy=policy).begin(self._problem, self._seed, budget)
+        evaluations = search.evaluations
+        seen = 0
+        while True:
+            self._spent.add(evaluations.simulations - seen)
+            seen = evaluations.simulations
+            if seen >= budget or not self._spent.left:
+                break
+            search.step(0.0, budget - seen)
+        plan = Plan.of_units(self._problem, evaluations.best, order=evaluations.order)
+        self._contest.offer(SEARCHED, plan, even_if_stopped=True)
+
+    # ---- pipelines ---------------------------------------------------------------------------------------------------
+
+    def _set_up(self) -> None:
+        problem = self._problem
+        used, rank = accelerators(problem.cluster), unit_layers(problem.graph)
+        self._layers = Layers.of(problem, self._planner.layers, used, rank)
+        self._fine = Layers.of(problem, problem.graph.num_units, used, rank)
+        self._proposer = Proposer(LayerGrain(problem, self._layers), used, self._planner.micro_batches)
+        self._judge = Judge(self._proposer.grain, self._spent, latency=self._by_latency())
+        self._pipelines = dict[Plan, LayerPipeline]()
+
+    def _by_latency(self) -> bool:
+        """Whether pipelines are judged by latency at the grain of stages; by the step time, if not."""
+        objective = self._problem.objective
+        if objective not in (STEP_TIME, "throughput", "latency"):
+            self._notes.append(f"planner: pipelines are searched for by step time, and compared by {objective!r}.")
+        return objective == "latency"
+
+    def _search_pipelines(self, proposals: list[Proposal]) -> None:
+        """Search at the grain of stages, and op by op around the best; again if memory is not what it seemed there."""
+        graph, proposer = self._problem.graph, self._proposer
+        starts = [proposal.pipeline for proposal in proposals]
+        moves = Moves.of(
+            proposer.devices.used, proposer.devices.kind, proposer.server, graph.samples, self._planner.micro_batches
+        )
+        apart = self._layers.weight_gradients_apart(self._problem)
+        orders = tuple(
+            order for order in by_name.built_in("envs.pass_orders")
+            if graph.is_training and shapes_of(order, *ANY_SHAPE, weight_gradients_apart=apart)
+        )  # fmt: skip
+        moves = replace(moves, orders=orders, recompute=graph.is_training)
+        search = LocalSearch(self._judge, moves, np.random.default_rng(self._seed))
+        for number in range(ROUNDS):
+            until = self._spent.simulations + int(SEARCH * self._spent.left / (ROUNDS - number))
+            search.run(starts, until)
+            best = self._judge.ranked()[:FOLDED]
+            starts = [*best, *(one for each in best for one in proposer.folded(each) if one.order in orders)]
+            if self._spent.left < 1 or (self._is_as_it_seemed() and number):
+                break
+        entry = self._contest.entries.get(OWN)
+        if entry is not None:
+            pipeline = self._chosen = self._pipelines[entry.plan]
+            copies = sum(map(len, entry.plan.devices)) * pipeline.micro_batches
+            most = min(REFINED, max(OPS_REFINED // copies, 4))
+            refined(self._problem, self._layers, self._fine, pipeline, self._contest, OWN, most)
+
+    def _is_as_it_seemed(self) -> bool:
+        """Simulate the best pipelines op by op; whether the best still are, by the memory that they then need."""
+        judge = self._judge
+        best = judge.ranked()[:VERIFIED]
+        ratios = list[float]()
+        for pipeline in best:
+            entry = self._offer(pipeline)
+            if entry is not None:
+                fullest = (entry.peak_bytes / np.maximum(self._problem.cluster.memory_bytes, 1.0)).argmax()
+                seemed = judge.peak_bytes(pipeline)[fullest]
+                ratios.append(float(entry.peak_bytes[fullest] / seemed) if seemed else 1.0)
+        judge.memory_factor = max(ratios, default=1.0)
+        return judge.ranked()[:1] == best[:1]
+
+    def _offer(self, pipeline: LayerPipeline) -> Entry | None:
+        plan = pipeline.plan(self._problem, self._layers)
+        self._pipelines[plan] = pipeline
+        try:
+            return self._contest.offer(OWN, plan)
+        except InputError:  # what is checked op by op alone
+            self._judge.refuse(pipeline)
+            return None

@@ -1,0 +1,1 @@
+"""Planning by simulation: pipelines that a formula proposes, judged by the engine, and improved by local search."""

@@ -1,0 +1,33 @@
+"""Spent: how many simulations a planner has made of those that it may make, and whether it is to stop."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from graphs.foundation.interrupts import Interrupts
+from graphs.foundation.progress import Bar
+
+
+@dataclass(eq=False)
+class Spent:
+    """Simulations, counted one by one; Ctrl-C ends them."""
+
+    budget: int
+    interrupts: Interrupts
+    bar: Bar
+    simulations: int = 0
+
+    @property
+    def stopped(self) -> bool:
+        """Whether Ctrl-C was pressed."""
+        return self.interrupts.requested
+
+    @property
+    def left(self) -> int:
+        """How many more may be made; 0 after Ctrl-C."""
+        return 0 if self.stopped else max(self.budget - self.simulations, 0)
+
+    def add(self, count: int) -> None:
+        """Count simulations."""
+        self.simulations += count
+        self.bar.update(count)

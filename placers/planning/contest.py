@@ -1,0 +1,68 @@
+"""Contest: plans of all kinds and from all planners, compared in the same engine, op by op."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from envs.objectives import evaluate_objective
+from envs.plan import Plan
+from envs.simulation.simulator import LaidOut
+from graphs.op_graph import Floats
+from graphs.problem import Problem
+from placers.planning.budget import Spent
+from placers.planning.judge import NONE, Merit
+
+
+@dataclass(frozen=True, eq=False)
+class Entry:
+    """A plan, who made it, and what it is worth."""
+
+    who: str
+    plan: Plan
+    merit: Merit
+    peak_bytes: Floats  # (devices,)
+
+
+class Contest:
+    """Keeps the best plan, and what each planner's best is worth."""
+
+    def __init__(self, problem: Problem, spent: Spent) -> None:
+        self._problem, self._spent = problem, spent
+        self._known: dict[Plan, tuple[Merit, Floats]] = {}
+        self.best: Entry | None = None
+        self.entries: dict[str, Entry] = {}  # of each planner the best
+        self.refused: dict[str, str] = {}  # of planners without a plan for the problem, why
+        self.curve: list[tuple[int, float]] = []
+
+    def offer(self, who: str, plan: Plan, *, even_if_stopped: bool = False) -> Entry | None:
+        """Simulate a plan, unless that was done before; None if no simulations are left.
+
+        Raises InputError for what is no plan for the problem.
+        """
+        if plan not in self._known:
+            if not (self._spent.left or (even_if_stopped and self._spent.simulations < self._spent.budget)):
+                return None
+            self._known[plan] = self._simulated(plan)
+        entry = Entry(who, plan, *self._known[plan])
+        if who not in self.entries or entry.merit < self.entries[who].merit:
+            self.entries[who] = entry
+        if self.best is None or entry.merit < self.best.merit:
+            self.best = entry
+            if entry.merit.lacking == 0:
+                self.curve.append((self._spent.simulations, entry.merit.value))
+        return entry
+
+    def others(self, who: str) -> list[Entry]:
+        """The best plans of all planners but one, the best first."""
+        return sorted((entry for name, entry in self.entries.items() if name != who), key=lambda entry: entry.merit)
+
+    def _simulated(self, plan: Plan) -> tuple[Merit, Floats]:
+        laid = LaidOut.of(self._problem, plan)
+        outcome = laid.simulator().run(laid.placement)
+        self._spent.add(1)
+        value = evaluate_objective(self._problem, plan)
+        lacking = np.maximum(outcome.peak_bytes - self._problem.cluster.memory_bytes, 0.0).sum()
+        merit = Merit(float(lacking), outcome.step_seconds if value is None else value)
+        return min(merit, NONE), outcome.peak_bytes

@@ -1,0 +1,268 @@
+"""Cuts: where a chain of layers is best cut into stages, for a sequence of sets of devices, by formula.
+
+With S stages and M micro-batches a step takes about as long as a micro-batch needs through all stages and back, and
+M - 1 times the slowest stage. So the cuts are those of least time for one micro-batch among those whose slowest stage
+keeps to a bound, for several bounds, the first of which is the least that any cuts allow; each is a shortest path. The
+best of these by an estimate of the step counts, after its cuts were moved where that helps. Stages keep to the memory
+of their devices, with as many micro-batches in flight as 1F1B has there.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from envs.simulation.compiled import compiled, inlined, subroutine
+from graphs.op_graph import Bools, Floats, Ints
+from placers.planning.stage_costs import StageCosts
+
+BOUNDS = np.array([1.0, 1.04, 1.1, 1.2, 1.35, 1.6, 2.2, 1e9])  # on the slowest stage, over the least; ours
+
+
+class Places(NamedTuple):
+    """The sets of devices of the stages, one after the other, and what joins them; (stages,) each."""
+
+    has_kind: Bools  # (stages, kinds) whether a kind of device is in the set
+    replicas: Floats
+    limit: Floats  # bytes of the smallest device, for each stage that it has
+    flying: Floats  # micro-batches in flight
+    forward_latency: Floats  # seconds, from the stage before
+    forward_per_byte: Floats  # seconds
+    backward_latency: Floats  # seconds, to the stage before
+    backward_per_byte: Floats
+    sum_latency: Floats  # of the all-reduce
+    sum_per_byte: Floats
+    recompute: Bools  # whether the stage keeps only what enters it
+
+
+class Scratch(NamedTuple):
+    """Buffers, overwritten by every call."""
+
+    best: Floats  # (stages + 1, layers + 1)
+    begin: Ints  # (stages + 1, layers + 1)
+    bounds: Ints  # (stages + 1,) the cuts of the moment
+    found: Ints  # (stages + 1,) the best cuts
+    forward: Floats  # (stages,) seconds
+    backward: Floats
+    summing: Floats
+    there: Floats  # from the stage before
+    back: Floats
+
+    @classmethod
+    def room_for(cls, stages: int, layers: int) -> Scratch:
+        """For so many stages and layers, or fewer."""
+        table = stages + 1, layers + 1
+        return cls(
+            np.zeros(table), np.zeros(table, np.int64), np.zeros(stages + 1, np.int64), np.zeros(stages + 1, np.int64),
+            np.zeros(stages), np.zeros(stages), np.zeros(stages), np.zeros(stages), np.zeros(stages),
+        )  # fmt: skip
+
+
+@inlined
+def _stage(
+    costs: StageCosts, places: Places, stage: int, first: int, end: int, micro_batches: int
+) -> tuple[float, float, float]:
+    """Seconds of a stage forward and backward, the slowest of its replicas, and of its update with all-reduce."""
+    share = 1.0 / (places.replicas[stage] * micro_batches)
+    forward, backward, update = 0.0, 0.0, 0.0
+    for kind in range(places.has_kind.shape[1]):
+        if places.has_kind[stage, kind]:
+            on = (costs.forward[kind, end] - costs.forward[kind, first]) * share
+            on += costs.forward_fixed[kind, end] - costs.forward_fixed[kind, first]
+            forward = max(forward, on)
+            back = (costs.backward[kind, end] - costs.backward[kind, first]) * share
+            back += costs.backward_fixed[kind, end] - costs.backward_fixed[kind, first]
+            backward = max(backward, back + on if places.recompute[stage] else back)
+            update = max(update, costs.update[kind, end] - costs.update[kind, first])
+    summed = costs.weights[end] - costs.weights[first]
+    if summed > 0:
+        update += places.sum_latency[stage] + places.sum_per_byte[stage] * summed
+    return forward, backward, update
+
+
+@inlined
+def _sending(costs: StageCosts, places: Places, stage: int, first: int, micro_batches: int) -> tuple[float, float]:
+    """Seconds of sending a micro-batch to a stage that begins with layer `first`, and back."""
+    forward, backward = 0.0, 0.0
+    if costs.sent[first] > 0:
+        forward = places.forward_latency[stage] + places.forward_per_byte[stage] * costs.sent[first] / micro_batches
+    if costs.returned[first] > 0:
+        backward = (
+            places.backward_latency[stage] + places.backward_per_byte[stage] * costs.returned[first] / micro_batches
+        )
+    return forward, backward
+
+
+@inlined
+def _memory(costs: StageCosts, places: Places, stage: int, first: int, end: int, micro_batches: int) -> float:
+    """Bytes on each device of a stage."""
+    share = 1.0 / (places.replicas[stage] * micro_batches)
+    kept, entered = (costs.kept[end] - costs.kept[first]) * share, costs.sent[first] * share
+    flying = places.flying[stage]
+    kept = entered * flying + kept if places.recompute[stage] else kept * flying
+    return float(costs.held[end] - costs.held[first] + kept)
+
+
+@subroutine
+def _path(
+    costs: StageCosts, places: Places, micro_batches: int, bound: float, summed: float, scratch: Scratch
+) -> float:
+    """Write the best cuts; returns their value, infinite if there are none.
+
+    Without a bound, infinite, the slowest stage is made fast, with a share `summed` of its update over the
+    micro-batches. With it, the time of one micro-batch is. A bound below zero makes the fullest device least full.
+    """
+    stages, layers = len(places.replicas), costs.forward.shape[1] - 1
+    best, begin = scratch.best, scratch.begin
+    for stage in range(stages + 1):
+        for end in range(layers + 1):
+            best[stage, end] = np.inf
+    best[0, 0] = 0.0
+    for stage in range(stages):
+        for end in range(stage + 1, layers - (stages - stage - 1) + 1):
+            least, chosen = np.inf, 0
+            for first in range(end - 1, stage - 1, -1):
+                if best[stage, first] == np.inf:
+                    continue
+                filled = _memory(costs, places, stage, first, end, micro_batches) / places.limit[stage]
+                if bound < 0:
+                    value = max(best[stage, first], filled)
+                elif filled > 1:
+                    if places.recompute[stage]:
+                        continue
+                    break  # and still more so with more layers
+                else:
+                    forward, backward, update = _stage(costs, places, stage, first, end, micro_batches)
+                    there, back = _sending(costs, places, stage, first, micro_batches)
+                    slowest = max(forward + backward + summed * update / micro_batches, max(there, back))
+                    if bound == np.inf:
+                        value = max(best[stage, first], slowest)
+                    elif slowest > bound:
+                        continue
+                    else:
+                        value = best[stage, first] + forward + backward + there + back
+                if value < least:
+                    least, chosen = value, first
+            best[stage + 1, end], begin[stage + 1, end] = least, chosen
+    end = layers
+    scratch.bounds[stages] = layers
+    for stage in range(stages, 0, -1):
+        end = begin[stage, end]
+        scratch.bounds[stage - 1] = end
+    return float(best[stages, layers])
+
+
+@subroutine
+def _estimate(costs: StageCosts, places: Places, cuts: Ints, micro_batches: int, scratch: Scratch) -> float:
+    """Seconds of a step in the order 1F1B: about the least that any device, link or micro-batch allows.
+
+    Stage q of those with K micro-batches in flight there waits for the first one to be sent through the stages before,
+    U in all there and back. Those after it, with D there and back, it waits for twice: the first micro-batch comes back
+    after K - 1 more forward passes at the earliest, and the last one at least D after its forward pass:
+
+        U + M (F + B) + max(0, D - (K - 1) F)    and    U + M F + max(M - K, 0) B + D + B
+
+    A link takes what is sent one way M times. Sums of gradients follow the last backward pass of their stage.
+    """
+    stages, total, step = len(places.replicas), 0.0, 0.0
+    for stage in range(stages):
+        first, end = cuts[stage], cuts[stage + 1]
+        forward, backward, update = _stage(costs, places, stage, first, end, micro_batches)
+        there, back = _sending(costs, places, stage, first, micro_batches)
+        scratch.forward[stage], scratch.backward[stage], scratch.summing[stage] = forward, backward, update
+        scratch.there[stage], scratch.back[stage] = there, back
+        total += forward + backward + there + back
+    before = 0.0
+    for stage in range(stages):
+        forward, backward = scratch.forward[stage], scratch.backward[stage]
+        there, back = scratch.there[stage], scratch.back[stage]
+        step = max(step, total + (micro_batches - 1) * max(there, back))
+        before += there + back
+        after, flying = total - before - forward - backward, min(places.flying[stage], micro_batches)
+        busy = micro_batches * (forward + backward) + max(0.0, after - (flying - 1) * forward)
+        late = micro_batches * forward + max(micro_batches - flying, 0.0) * backward + after + backward
+        step = max(step, before + max(busy, late))
+        before += forward + backward
+    ended, last = step, 0.0
+    for stage in range(stages):
+        ended -= scratch.back[stage]
+        last = max(last, ended + scratch.summing[stage])
+        ended -= scratch.backward[stage]
+    return last
+
+
+@subroutine
+def _fullest(costs: StageCosts, places: Places, cuts: Ints, micro_batches: int) -> float:
+    """How full the fullest device is; 1 is all of its memory."""
+    full = 0.0
+    for stage in range(len(places.replicas)):
+        held = _memory(costs, places, stage, cuts[stage], cuts[stage + 1], micro_batches)
+        full = max(full, held / places.limit[stage])
+    return full
+
+
+@inlined
+def _keep(scratch: Scratch, stages: int) -> None:
+    """Keep the cuts of the moment."""
+    for stage in range(stages + 1):
+        scratch.found[stage] = scratch.bounds[stage]
+
+
+@subroutine
+def _polished(costs: StageCosts, places: Places, micro_batches: int, least: float, scratch: Scratch) -> float:
+    """Move single cuts of those found as long as the estimate becomes less; returns it."""
+    improving, found = True, scratch.found
+    while improving:
+        improving = False
+        for place in range(1, len(places.replicas)):
+            for by in (-3, -2, -1, 1, 2, 3):
+                cut_before = found[place]
+                if not found[place - 1] < cut_before + by < found[place + 1]:
+                    continue
+                found[place] = cut_before + by
+                seconds = _estimate(costs, places, found, micro_batches, scratch)
+                if seconds < least * (1 - 1e-9) and _fullest(costs, places, found, micro_batches) <= 1:
+                    least, improving = seconds, True
+                else:
+                    found[place] = cut_before
+    return least
+
+
+@compiled
+def cut(
+    costs: StageCosts, places: Places, micro_batches: int, thorough: bool, bounds: Floats, scratch: Scratch
+) -> tuple[float, float]:
+    """Write the best cuts to `scratch.found`; returns seconds of a step, and how full the fullest device is.
+
+    Infinite seconds if no cuts keep to the memory: then the cuts are those that come nearest to it. There are at least
+    as many layers as stages.
+    """
+    stages, least = len(places.replicas), np.inf
+    for summed in range(2 if thorough else 1):
+        slowest = _path(costs, places, micro_batches, np.inf, 1.0 - summed, scratch)
+        if slowest == np.inf:
+            break
+        for number in range(-1, len(bounds) if thorough and summed == 0 else 0):
+            if number >= 0:
+                bound = bounds[number] * slowest * (1 + 1e-9)
+                if _path(costs, places, micro_batches, bound, 1.0 - summed, scratch) == np.inf:
+                    continue
+            seconds = _estimate(costs, places, scratch.bounds, micro_batches, scratch)
+            if seconds < least:
+                least = seconds
+                _keep(scratch, stages)
+    if least == np.inf:
+        _path(costs, places, micro_batches, -1.0, 0.0, scratch)
+        _keep(scratch, stages)
+    elif thorough:
+        least = _polished(costs, places, micro_batches, least, scratch)
+    return least, _fullest(costs, places, scratch.found, micro_batches)
+
+
+@compiled
+def estimated(
+    costs: StageCosts, places: Places, cuts: Ints, micro_batches: int, scratch: Scratch
+) -> tuple[float, float]:
+    """The same of given cuts, (stages + 1,)."""
+    return _estimate(costs, places, cuts, micro_batches, scratch), _fullest(costs, places, cuts, micro_batches)

@@ -1,0 +1,80 @@
+"""Judge: what pipelines take at the grain of stages; each is simulated once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from envs.objectives.latency import Latency
+from envs.pipelines.layer_grain import LayerGrain
+from envs.pipelines.pipeline import LayerPipeline
+from envs.simulation.simulator import Simulator
+from graphs.foundation.errors import InputError
+from graphs.op_graph import Floats
+from placers.planning.budget import Spent
+
+
+class Merit(NamedTuple):
+    """What is compared: plans that fit are better than others, then those of less value are."""
+
+    lacking: float  # bytes that devices lack
+    value: float  # seconds of the objective
+
+
+NONE = Merit(np.inf, np.inf)  # of what is no plan for the problem
+
+
+@dataclass(frozen=True, eq=False)
+class _Found:
+    seconds: float
+    peak_bytes: Floats
+
+
+class Judge:
+    """Simulates pipelines by step time, or by the latency of their first micro-batch."""
+
+    def __init__(self, grain: LayerGrain, spent: Spent, *, latency: bool = False) -> None:
+        self.grain, self.spent = grain, spent
+        self.memory_factor = 1.0  # of what devices need at op grain, over what they need at this one
+        self._latency = Latency() if latency else None
+        self._known: dict[LayerPipeline, _Found | None] = {}
+
+    def merit(self, pipeline: LayerPipeline) -> Merit:
+        """What it is worth. Without simulations left, what is not known is worth nothing."""
+        if pipeline not in self._known:
+            if not self.spent.left:
+                return NONE
+            self._known[pipeline] = self._simulated(pipeline)
+        found = self._known[pipeline]
+        if found is None:
+            return NONE
+        lacking = np.maximum(found.peak_bytes * self.memory_factor - self.grain.problem.cluster.memory_bytes, 0.0)
+        return Merit(float(lacking.sum()), found.seconds)
+
+    def refuse(self, pipeline: LayerPipeline) -> None:
+        """A pipeline turns out to be no plan for the problem."""
+        self._known[pipeline] = None
+
+    def peak_bytes(self, pipeline: LayerPipeline) -> Floats:
+        """(devices,) what a pipeline that has been simulated needs at this grain."""
+        found = self._known[pipeline]
+        assert found is not None
+        return found.peak_bytes
+
+    def ranked(self) -> list[LayerPipeline]:
+        """All pipelines so far, the best first."""
+        valid = [pipeline for pipeline, found in self._known.items() if found is not None]
+        return sorted(valid, key=self.merit)
+
+    def _simulated(self, pipeline: LayerPipeline) -> _Found | None:
+        """None for a pipeline that the problem, or its order of passes, does not take."""
+        try:
+            written = self.grain.expansion(pipeline)
+        except InputError:
+            return None
+        self.spent.add(1)
+        outcome = Simulator(written.problem, order=written.order).run(written.placement)
+        seconds = self._latency.of_expansion(written) if self._latency else outcome.step_seconds
+        return _Found(seconds, outcome.peak_bytes)

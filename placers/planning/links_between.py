@@ -1,0 +1,69 @@
+"""Links between sets of devices: seconds of sending an output from one stage to the next, and of summing gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+
+from envs.expansion.servers import by_server
+from graphs.cluster import FREE, Cluster
+
+MESSAGE = 2.0**20  # bytes; ours: of what links are compared by
+
+
+class Link(NamedTuple):
+    """Seconds of sending: a latency, and seconds for each byte."""
+
+    latency: float
+    per_byte: float
+
+
+class LinksBetween:
+    """The links of a cluster between sets of devices; each set is looked at once."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self.sending = cache(self._sending)
+        self.summing = cache(self._summing)
+
+    def _sending(self, senders: tuple[int, ...], receivers: tuple[int, ...]) -> Link:
+        """Of an output of which each sender has an equal part, and each receiver needs one.
+
+            senders     |     0     |     1     |     2     |
+            receivers   |        0        |        1        |
+
+        Channels work at the same time, so the busiest one counts.
+        """
+        ends = (np.arange(len(several) + 1) / len(several) for several in (senders, receivers))
+        (begin, end), (first, last) = ((each[:-1], each[1:]) for each in ends)
+        overlap = np.minimum(end[:, None], last) - np.maximum(begin[:, None], first)
+        pairs = [
+            (senders[i], receivers[j], float(overlap[i, j]))
+            for i, j in np.argwhere(overlap > 1e-9).tolist()
+            if senders[i] != receivers[j]
+        ]
+        return self._busiest(pairs)
+
+    def _summing(self, replicas: tuple[int, ...]) -> Link:
+        """Of a ring all-reduce of gradients over replicas."""
+        count = len(replicas)
+        if count == 1:
+            return Link(0.0, 0.0)
+        order = [replicas[position] for position in by_server(self._cluster, replicas, MESSAGE)[0].tolist()]
+        step = self._busiest(
+            [(one, other, 1 / count) for one, other in zip(order, [*order[1:], order[0]], strict=True)]
+        )
+        return Link(2 * (count - 1) * step.latency, 2 * (count - 1) * step.per_byte)
+
+    def _busiest(self, pairs: Sequence[tuple[int, int, float]]) -> Link:
+        """Of transfers at the same time: source, destination and share of the bytes of each."""
+        cluster, busy, latency = self._cluster, dict[int, float](), 0.0
+        for number, (source, target, share) in enumerate(pairs):
+            channel = int(cluster.channel[source, target])
+            key = channel if channel != FREE else -2 - number
+            busy[key] = busy.get(key, 0.0) + share / float(cluster.bandwidth[source, target])
+            latency = max(latency, float(cluster.latency[source, target]))
+        return Link(latency, max(busy.values(), default=0.0))

@@ -1,0 +1,70 @@
+"""Local search over pipelines: from the best that were proposed, to better neighbours until there are none.
+
+Then the best one is changed at random in a few places, and the search goes on from there (iterated local search).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from envs.pipelines.pipeline import LayerPipeline
+from placers.planning.judge import NONE, Judge
+from placers.planning.moves import Moves
+
+STARTS = 6  # of which each is improved; ours
+KICKS = 3  # changes at random, at most
+IN_VAIN = 8  # rounds from the best that lead nowhere, until the search ends
+
+
+class LocalSearch:
+    """Improves pipelines by simulation, until a number of simulations is reached."""
+
+    def __init__(self, judge: Judge, moves: Moves, generator: np.random.Generator) -> None:
+        self._judge, self._moves, self._generator = judge, moves, generator
+
+    def run(self, proposals: Sequence[LayerPipeline], until: int) -> LayerPipeline | None:
+        """The best pipeline; None if none could be simulated. `until` is the number of simulations at which it ends."""
+        self._until = until
+        judged = [one for one in proposals if self._left() and self._judge.merit(one) < NONE]
+        if not judged:
+            return None
+        best = min(judged, key=self._judge.merit)
+        for start in sorted(judged, key=self._judge.merit)[:STARTS]:
+            best = min(best, self._improved(start), key=self._judge.merit)
+        vain = 0
+        while vain < IN_VAIN and self._left():
+            found = self._improved(self._kicked(best))
+            better = self._judge.merit(found) < self._judge.merit(best)
+            best, vain = (found, 0) if better else (best, vain + 1)
+        return best
+
+    def _left(self) -> bool:
+        return self._judge.spent.left > 0 and self._judge.spent.simulations < self._until
+
+    def _improved(self, pipeline: LayerPipeline) -> LayerPipeline:
+        """A pipeline none of whose neighbours is better, or the best until the search ends."""
+        merit, judge = self._judge.merit(pipeline), self._judge
+        improving = True
+        while improving:
+            improving = False
+            for neighbour in self._shuffled(pipeline):
+                if not self._left():
+                    break
+                found = judge.merit(neighbour)
+                if found < merit:
+                    pipeline, merit, improving = neighbour, found, True
+                    break
+        return pipeline
+
+    def _kicked(self, pipeline: LayerPipeline) -> LayerPipeline:
+        for _ in range(1 + int(self._generator.integers(KICKS))):
+            around = list(self._moves.neighbours(pipeline))
+            if around:
+                pipeline = around[int(self._generator.integers(len(around)))]
+        return pipeline
+
+    def _shuffled(self, pipeline: LayerPipeline) -> list[LayerPipeline]:
+        around = list(dict.fromkeys(self._moves.neighbours(pipeline)))
+        return [around[int(number)] for number in self._generator.permutation(len(around))]

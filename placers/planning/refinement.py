@@ -1,0 +1,69 @@
+"""Refinement: the cuts of a pipeline moved unit by unit, each judged op by op."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+
+from envs.pipelines.layers import Layers
+from envs.pipelines.pipeline import LayerPipeline
+from graphs.op_graph import Ints
+from graphs.problem import Problem
+from placers.planning.contest import Contest
+
+STEPS = (1, 2, 4, 8, 16)  # units, the longest steps first
+
+
+def refined(
+    problem: Problem, layers: Layers, fine: Layers, pipeline: LayerPipeline, contest: Contest, who: str, most: int,
+) -> None:  # fmt: skip
+    """Offer what follows from moving cuts of a pipeline of layers, as long as that helps, at most so many plans.
+
+    `fine` are the same units as the layers, in the same order, but cut wherever they may be.
+    """
+    current = _finer(pipeline, layers, fine)
+    entry = contest.offer(who, current.plan(problem, fine))
+    tried, improving = 1, True
+    while entry is not None and improving:
+        improving = False
+        for place, by in ((place, by) for step in STEPS[::-1] for place in range(len(current.stages) - 1)
+                          for by in (-step, step)):  # fmt: skip
+            moved = _moved(current, place, by)
+            if moved is None:
+                continue
+            if tried >= most:
+                return
+            found = contest.offer(who, moved.plan(problem, fine))
+            tried += 1
+            if found is not None and found.merit < entry.merit:
+                current, entry, improving = moved, found, True
+
+
+def _moved(pipeline: LayerPipeline, place: int, by: int) -> LayerPipeline | None:
+    """With the end of a stage elsewhere, if that leaves something of both stages."""
+    one, other = pipeline.stages[place : place + 2]
+    if not one.first < one.end + by < other.end:
+        return None
+    stages = list(pipeline.stages)
+    stages[place : place + 2] = replace(one, end=one.end + by), replace(other, first=one.end + by)
+    return replace(pipeline, stages=tuple(stages))
+
+
+def _finer(pipeline: LayerPipeline, layers: Layers, fine: Layers) -> LayerPipeline:
+    """The same pipeline of finer layers."""
+    begins = _begins(layers, fine)
+    bounds = [*begins[[stage.first for stage in pipeline.stages]].tolist(), len(fine)]
+    stages = tuple(
+        replace(stage, first=first, end=end)
+        for stage, (first, end) in zip(pipeline.stages, pairwise(bounds), strict=True)
+    )
+    return replace(pipeline, stages=stages)
+
+
+def _begins(layers: Layers, fine: Layers) -> Ints:
+    """(layers,) the first of the fine layers in each."""
+    found = np.full(len(layers), len(fine))
+    np.minimum.at(found, layers.of_unit, fine.of_unit)
+    return found

@@ -1,0 +1,69 @@
+"""The grain of layers: pipelines judged through it take what they take op by op, or nearly so."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from envs.costs.costs import AUTO, timed
+from envs.pipelines.layer_grain import LayerGrain
+from envs.pipelines.layers import Layers
+from envs.pipelines.pipeline import LayerPipeline, LayerStage
+from envs.simulation.simulator import simulate
+from graphs.foundation.errors import InputError
+from graphs.layer_names import unit_layers
+from graphs.load import load_cluster, load_graph
+from graphs.problem import Problem
+from tests.papers.test_dapple import chain_of, row
+
+
+def even(layers: int, *sets: tuple[int, ...]) -> tuple[LayerStage, ...]:
+    """As many layers on each set of devices, or nearly so."""
+    ends = [round(layers * number / len(sets)) for number in range(len(sets) + 1)]
+    return tuple(LayerStage(ends[i], ends[i + 1], several) for i, several in enumerate(sets))
+
+
+@pytest.mark.parametrize("order", ["gpipe", "early_backward_a", "early_backward_b"])
+@pytest.mark.parametrize("sets", [((0,), (1,), (2,), (3,)), ((0, 1), (2, 3)), ((0,), (1, 2, 3)), ((0, 1, 2, 3),)])
+def test_a_profile_of_layers_takes_exactly_as_long(order: str, sets: tuple[tuple[int, ...], ...]) -> None:
+    rng = np.random.default_rng(len(sets))
+    seconds, sizes, weights = (rng.uniform(low, high, 8).tolist() for low, high in ((1, 9), (0, 4), (0, 9)))
+    problem = Problem(chain_of(seconds, sizes, weights).graph(), row(4, 4.0))
+    layers = Layers.of(problem, 8)
+    pipeline = LayerPipeline(even(8, *sets), 4, order)
+    fine = simulate(problem, pipeline.plan(problem, layers))
+    coarse = LayerGrain(problem, layers).outcome(pipeline)
+    assert coarse.step_seconds == pytest.approx(fine.step_seconds, rel=1e-9)
+
+
+@pytest.fixture(scope="module")
+def captured() -> tuple[Problem, Layers, LayerGrain]:
+    """A captured step of a Transformer on two servers."""
+    graph = load_graph("transformer:layers=8,width=512,heads=8,sequence=256,batch=48")
+    problem = timed(Problem(graph, load_cluster("v100_servers:servers=2,devices=2")), AUTO)
+    layers = Layers.of(problem, 64, (), unit_layers(graph))
+    return problem, layers, LayerGrain(problem, layers)
+
+
+@pytest.mark.parametrize("recompute", [False, True])
+@pytest.mark.parametrize(
+    ("sets", "micro_batches"), [(((0,), (1,), (2,), (3,)), 8), (((0, 1), (2, 3)), 4), (((0, 1, 2, 3),), 2)]
+)
+def test_a_captured_step_takes_nearly_as_long_and_as_much(
+    captured: tuple[Problem, Layers, LayerGrain], sets: tuple[tuple[int, ...], ...], micro_batches: int, recompute: bool
+) -> None:
+    """P21: time within 2%, peaks within 20%."""
+    problem, layers, grain = captured
+    again = tuple(range(len(sets))) if recompute else ()
+    pipeline = LayerPipeline(even(len(layers), *sets), micro_batches, recompute=again)
+    fine, coarse = simulate(problem, pipeline.plan(problem, layers)), grain.outcome(pipeline)
+    assert coarse.step_seconds == pytest.approx(fine.step_seconds, rel=0.02)
+    assert coarse.peak_bytes == pytest.approx(fine.peak_bytes, rel=0.2)
+
+
+def test_what_is_no_pipeline_is_refused(captured: tuple[Problem, Layers, LayerGrain]) -> None:
+    _, layers, grain = captured
+    with pytest.raises(InputError, match="unknown pass order"):
+        grain.outcome(LayerPipeline(even(len(layers), (0,), (1,)), 4, "no_such_order"))
+    with pytest.raises(InputError, match="device 9"):
+        grain.outcome(LayerPipeline(even(len(layers), (0,), (9,)), 4))
