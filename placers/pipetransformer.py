@@ -2,22 +2,27 @@
 
 Frozen layers (`graphs.freezing`) run on the first device of each pipeline, and only forward. The rest is balanced by
 parameters, and a pipeline has as few devices as keep its largest stage no larger than it was before layers froze. All
-devices have pipelines, which are replicas and sum up their gradients. How plans follow one another in a training run
-is in `placers.elastic.intervals`; with no frozen layers, this is the first one.
+devices have pipelines, which are replicas and sum up their gradients. Balanced by time, which is ours, frozen layers
+are spread over the pipeline like all others.
+
+How plans follow one another in a training run is in `placers.elastic.intervals`; with no frozen layers, this is the
+first one.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 
+from envs.costs.costs import unit_seconds
 from envs.pass_orders import load_pass_order
 from envs.placer_result import PlacerResult
 from envs.plan import Plan
 from envs.schedule import WHOLE_BATCH, Schedule
+from graphs.coarsening import summed
 from graphs.foundation.by_name import Named
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Ints
@@ -27,6 +32,7 @@ from placers.elastic.auto_dp import groups
 from placers.elastic.auto_pipe import balance, micro_batches, shortened, stage_sizes
 from placers.elastic.sub_layers import SubLayers
 from placers.pipelining.servers import Servers
+from placers.stages.chain import least_bottleneck
 
 BY_REQUEST = True  # it goes by what a paper knows: sizes of sub-layers, and pipelines inside servers
 
@@ -45,6 +51,8 @@ class PipeTransformer(Named):
     """How many pipelines there are; 0 for as many as there are devices for (AutoDP)."""
     micro_batches: int = 0
     """Micro-batches of a step; 0 for the number that the paper takes, or fewer where that does not divide the batch."""
+    balance: Literal["parameters", "time"] = "parameters"
+    """What is balanced over the stages of a pipeline."""
     order: str = "gpipe"
     """The order of passes (`envs.pass_orders`)."""
 
@@ -62,7 +70,7 @@ class PipeTransformer(Named):
         layers, usable = SubLayers.of(problem), accelerators(problem.cluster)
         first = self.first or math.gcd(*Servers.of(problem.cluster, usable).sizes.tolist())
         length = self.devices or self._length(layers, first)
-        stage = self._stages(layers, length)
+        stage = self._stages(layers, length) if self.balance == "parameters" else _by_time(problem, layers, length)
         if reason := why_placements_only(problem):
             note = f"pipetransformer: stages without micro-batches or replicas, since {reason}."
             return PlacerResult.of_units(problem, np.array(usable)[stage], self.name, seed, notes=(note,))
@@ -104,3 +112,14 @@ class PipeTransformer(Named):
 
 
 build = PipeTransformer
+
+
+def _by_time(problem: Problem, layers: SubLayers, length: int) -> Ints:
+    """(units,) the stage of each unit, such that the largest takes least; at most as many as there are sub-layers."""
+    devices = list(accelerators(problem.cluster))
+    seconds = summed(layers.of_unit, unit_seconds(problem)[:, devices].mean(axis=1), len(layers.sizes))
+    count, nothing = min(length, len(seconds)), np.zeros(len(seconds))
+    each = np.repeat(seconds[:, None], count, axis=1)
+    stage = least_bottleneck(each, nothing, nothing, np.zeros(count), may_be_empty=False)
+    assert stage is not None  # nothing is held, so all partitions keep to the limits
+    return stage[layers.of_unit]

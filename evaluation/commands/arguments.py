@@ -81,7 +81,7 @@ CACHE_HELP = "    cache: use what was captured before, where nothing has changed
 GROUPS = 256  # op groups, unless a number is given; a search ends with as many, but begins with 16
 # The least that makes sense, of each whole number.
 LEAST = {"budget": 0, "seed": 0, "simulations": 0, "seeds": 1, "workers": 1, "groups": 1, "repeats": 1, "batch": 1,
-         "micro_batches": 1}  # fmt: skip
+         "micro_batches": 1, "freeze": 0}  # fmt: skip
 OPTIONS = {f"Unpack[{each.__name__}]": each for each in (TimingOptions, ProblemOptions, PlanOptions, CompareOptions)}
 DEFAULTS: CompareOptions = {
     "groups": AUTO, "optimizer": AUTO, "batch": None, "cost_model": AUTO, "order": AUTO, "objective": "step-time",

@@ -43,6 +43,7 @@ def capture(
     out: PathLike | None = None,
     training: bool = True,
     batch: int | None = None,
+    freeze: int = 0,
     groups: Groups = None,
 ) -> GraphSummary:
     """Capture a PyTorch model as an op graph, and save it.
@@ -54,17 +55,21 @@ def capture(
         training: capture a whole training step: forward, backward and update.
         batch: samples of a step, in place of the model's own. The file then says what of each op does not grow with
             them, for which the model is captured a second time.
+        freeze: the first layers, with the embedding, that are not trained: they run forward only.
         groups: tie the ops into this many groups, each placed as one.
 
     """
     from evaluation.commands.problems import graph_of
     from evaluation.reporting.graph_summary import GraphSummary
     from graphs.batch import with_batch
+    from graphs.freezing import freeze_layers
     from graphs.graph_file import ENDINGS, save_graph
 
     check_writable(out, endings=ENDINGS, inputs=[model])
+    if freeze and not training:
+        raise InputError(f"--freeze {freeze} is about training; leave out --no-training, or --freeze")
     graph = graph_of(model, groups=tied_into(groups), training=training, with_law=batch is not None)
-    graph = graph if batch is None else with_batch(graph, batch)
+    graph = freeze_layers(graph if batch is None else with_batch(graph, batch), freeze)
     if out is not None:
         save_graph(graph, Path(out))
     return GraphSummary.of(graph)

@@ -1,4 +1,4 @@
-"""AutoFreeze: how many layers are frozen in each epoch (He et al. 2021, section 3.1, equation 1).
+"""AutoFreeze: how many layers are frozen in each epoch (He et al. 2021, section 3.1).
 
 A share alpha of the layers that are still trained may freeze after each epoch. With 12 layers and alpha = 1/3:
 
@@ -44,7 +44,7 @@ def frozen_by_gradients(norms: Sequence[Sequence[float]] | Floats, alpha: float)
     """(epochs + 1,) layers that are frozen in each epoch, given what the gradients of layers were, (epochs, layers).
 
     L_T is at most the number of the layer with the least norm among those that are still trained, numbered from 1: the
-    first layers freeze up to that one. (Equation 1 counts the last frozen layer among them, which has no gradient; this
+    first layers freeze up to that one. (The paper counts the last frozen layer among them, which has no gradient; this
     is our reading.) Raises InputError likewise.
     """
     _check(alpha)

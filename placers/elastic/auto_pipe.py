@@ -22,7 +22,7 @@ def balance(sizes: Sequence[float], devices: int) -> tuple[int, ...]:
     """(devices,) how many sub-layers each stage has, given their sizes in order.
 
     A stage takes the next one while it stays below the mean of what is left per stage plus the variance of the sizes
-    left, per stage; the last takes the rest (lines 3 to 16). A stage may be empty: the last has what no other one took.
+    left, per stage; the last takes the rest. A stage may be empty: the last has what no other one took.
     """
     counts, first, left = list[int](), 0, sum(sizes)
     for stage in range(devices - 1):
@@ -48,8 +48,8 @@ def stage_sizes(sizes: Sequence[float], devices: int) -> tuple[float, ...]:
 def shortened(sizes: Sequence[float], devices: int, most: float) -> int:
     """How many devices a pipeline of so many needs for the sub-layers that are still trained.
 
-    It is halved as long as no stage is larger than the largest was when all layers were trained (lines 26 to 34; there
-    "smaller than", in figure 5 and in the released program "at most", as here).
+    It is halved as long as no stage is larger than the largest was when all layers were trained (line 30 says "smaller
+    than", the paper's text and the released program "at most", as here).
     """
     while devices % 2 == 0 and max(stage_sizes(sizes, devices // 2)) <= most:
         devices //= 2

@@ -1,13 +1,16 @@
 """PipeTransformer: its schedule of frozen layers, its balance, and its plans against the published ones."""
 
 from collections.abc import Sequence
+from itertools import combinations
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from envs.costs.costs import unit_seconds
 from envs.simulation.simulator import simulate
+from evaluation.commands.load_placer import load_placer
 from graphs.batch import with_batch
 from graphs.foundation.errors import InputError
 from graphs.freezing import freeze_layers, frozen_ops
@@ -156,6 +159,26 @@ def test_the_plan_of_vit_by_frozen_layers() -> None:
         of_frozen = {plan.devices[op] for op in np.flatnonzero(frozen_ops(problem.graph)).tolist()}
         assert of_frozen <= {tuple(range(0, 16, devices))}
         assert simulate(problem, plan).fits
+
+
+def test_balanced_by_time_frozen_layers_are_spread() -> None:
+    """By parameters the first stage has all frozen layers; by time no stage is longer than it has to be."""
+    cluster = load_cluster("pipetransformer:servers=1,devices=4")
+    whole = load_graph("vit:layers=12,width=768,heads=12,image=32,batch=16", with_law=True)
+    problem = Problem(freeze_layers(with_batch(whole, 64), 8), cluster)
+    seconds = unit_seconds(problem)[:, 0]
+    longest = {}
+    for balance_by in ("parameters", "time"):
+        plan = load_placer(f"pipetransformer:devices=4,balance={balance_by}").place(problem).plan
+        stage = np.zeros(problem.graph.num_units, np.int64)
+        stage[problem.graph.units] = plan.schedule.stages
+        longest[balance_by] = np.bincount(stage, seconds).max()
+    layers = SubLayers.of(problem)
+    each = np.bincount(layers.of_unit, seconds)
+    assert longest["time"] < longest["parameters"]
+    assert longest["time"] == pytest.approx(
+        min(max(part.sum() for part in np.split(each, cuts)) for cuts in combinations(range(1, len(each)), 3))
+    )
 
 
 def test_the_placer_says_what_it_cannot_do() -> None:

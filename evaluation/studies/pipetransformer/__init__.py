@@ -1,0 +1,1 @@
+"""The study of PipeTransformer: what each of its parts is worth, simulated."""
