@@ -61,22 +61,26 @@ class Described:
         return replace(self, sources=sources)
 
     def of_part(self, part: int, of: int) -> Described | None:
-        """What is computed for `part` samples in place of `of`; None if that is no whole number of indices.
+        """What is computed for `part` samples in place of `of`; None if that is no whole number of indices."""
+        operator = of_part(self.operator, self.batch, part, of)
+        return None if operator is None else replace(self, operator=operator)
 
-        Dimensions grow with the batch if their index depends on it.
-        """
-        if not self.batch or part == of:
-            return self
-        if self.operator.sizes[self.batch] * part % of:
-            return None
-        sizes = {**self.operator.sizes, self.batch: self.operator.sizes[self.batch] * part // of}
 
-        def scaled(access: Access) -> Access:
-            grows = [each is not None and self.batch in each.variables for each in access.index]
-            shape = tuple(
-                -(-size * part // of) if more else size for size, more in zip(access.shape, grows, strict=True)
-            )
-            return replace(access, shape=shape)
+def of_part(operator: Operator, batch: str, part: int, of: int) -> Operator | None:
+    """An operator for `part` samples in place of `of`, as `Described.of_part`; `batch` may be "" for none.
 
-        reads, writes = (tuple(map(scaled, each)) for each in (self.operator.reads, self.operator.writes))
-        return replace(self, operator=replace(self.operator, sizes=sizes, reads=reads, writes=writes))
+    Dimensions grow with the batch if their index depends on it.
+    """
+    if not batch or part == of:
+        return operator
+    if operator.sizes[batch] * part % of:
+        return None
+    sizes = {**operator.sizes, batch: operator.sizes[batch] * part // of}
+
+    def scaled(access: Access) -> Access:
+        grows = [each is not None and batch in each.variables for each in access.index]
+        shape = tuple(-(-size * part // of) if more else size for size, more in zip(access.shape, grows, strict=True))
+        return replace(access, shape=shape)
+
+    reads, writes = (tuple(map(scaled, each)) for each in (operator.reads, operator.writes))
+    return replace(operator, sizes=sizes, reads=reads, writes=writes)

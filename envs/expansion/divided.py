@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
+from envs.expansion.divided_gradients import Gradients, sum_divided_gradients
 from envs.expansion.draft import Draft
 from envs.expansion.exchange import Exchange, Reader
 from envs.expansion.expanded import Role
@@ -29,11 +30,11 @@ def connect_shards(draft: Draft, partition: Partition) -> None:
     rows = (column.tolist() for column in (reads.read, reads.reader, reads.producer, reads.consumer))
     tensors: defaultdict[Tensor, list[Reader]] = defaultdict(list)
     for first, reader, producer, consumer, orders in zip(*rows, is_order.tolist(), strict=True):
-        if not orders:
+        if not orders and not _passes_on(exchange, first, reader, producer, consumer):
             for result, boxes in needs(partition, producer, consumer):
                 tensors[first, producer, result] += _readers(exchange, consumer, reader, boxes)
     graph, first_copy = layout.problem.graph, layout.first.tolist()
-    gradients: defaultdict[tuple[int, int], list[Reader]] = defaultdict(list)
+    gradients: Gradients = defaultdict(list)
     for producer, consumer in graph.edges[layout.is_summed].tolist():
         for result, boxes in needs(partition, producer, consumer):
             readers = _readers(exchange, consumer, first_copy[consumer], boxes)
@@ -43,10 +44,41 @@ def connect_shards(draft: Draft, partition: Partition) -> None:
                 tensors[first_copy[producer], producer, result] += readers
     for (first, producer, result), several in tensors.items():
         exchange.read(first, producer, result, several)
-    for (producer, result), several in gradients.items():
-        exchange.update(producer, result, several)
+    sum_divided_gradients(exchange, gradients)
     StoredWeights(partition).fetch(exchange, reads)
     draft.pieces = moves.write()
+
+
+def _passes_on(exchange: Exchange, first: int, reader: int, producer: int, consumer: int) -> bool:
+    """Whether a gradient of a weight is added to by another op that divides it alike; then each shard reads its own.
+
+    So partial sums over steps of time, or layers that share a weight, are added up over shards once, at the end.
+    """
+    layout, partition, moves = exchange.layout, exchange.partition, exchange.moves
+    described, shards = partition.described[consumer], partition.shards[consumer]
+    if not (layout.is_weight_gradient[[producer, consumer]].all() and described is not None):
+        return False
+    if layout.plan.devices[producer] != layout.plan.devices[consumer]:
+        return False
+    made = partition.shards[producer]
+    named = False
+    for source, access in zip(described.sources, described.operator.reads, strict=True):
+        if source is None or source.op != producer:
+            continue
+        named = True
+        results = [number for number, each in enumerate(described.operator.writes) if each.index == access.index]
+        if not any(
+            shards.made[number] == made.made[source.result] and shards.groups[number] == made.groups[source.result]
+            for number in results
+        ):
+            return False
+    if not named:
+        return False
+    steps = (int(layout.repeats[op] * layout.width[op]) for op in (producer, consumer))
+    one, other = steps
+    for shard in range(len(shards)):
+        moves.connect(moves.copy(first + shard, one), moves.copy(reader + shard, other))
+    return True
 
 
 def needs(partition: Partition, producer: int, consumer: int) -> Iterator[tuple[int, tuple[Box, ...]]]:
@@ -56,13 +88,12 @@ def needs(partition: Partition, producer: int, consumer: int) -> Iterator[tuple[
     """
     made, reader = partition.shards[producer], partition.shards[consumer]
     named = False
-    if reader.described is not None:
-        for number, source in enumerate(reader.described.sources):
+    described = partition.described[consumer]
+    if described is not None and reader.operator is not None:
+        for number, source in enumerate(described.sources):
             if source is not None and source.op == producer:
                 named = True
-                fits = made.described is not None and (
-                    whole(reader.described.operator.reads[number].shape) == made.whole[source.result]
-                )
+                fits = whole(reader.operator.reads[number].shape) == made.whole[source.result]
                 yield source.result, reader.read[number] if fits else (made.whole[source.result],) * len(reader)
     if not named:
         for result, box in enumerate(made.whole):

@@ -13,7 +13,6 @@ Partial sums are added up first, each shard taking the box for which least has t
 
 from __future__ import annotations
 
-from collections import defaultdict
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -48,6 +47,7 @@ class Holding:
     repeated: bool  # for every micro-batch, and not once for all
     in_place: bool = False  # in room that is set aside: the output of the op is not it
     is_sum: bool = False
+    after: int = -1  # what else a reader waits for: the end of an all-reduce, which turns parts into sums
     made_by: int = -1  # of a gradient of weights, the copies that add to it, which a reader there waits for
 
 
@@ -68,41 +68,7 @@ class Exchange:
             Holding(self.moves.copy(first + shard, step), device, box, repeated=step > 0)
             for shard, (device, box) in enumerate(zip(self.layout.plan.devices[producer], made, strict=True))
         ]
-        self._distribute(Source(producer, result), holdings, readers)
-
-    def update(self, producer: int, result: int, readers: list[Reader]) -> None:
-        """Bring gradients of weights, summed up over micro-batches, to the updates that read them.
-
-        On its own device a gradient is added up in the room that is set aside for it, if that is for all of it.
-        """
-        layout, moves, source = self.layout, self.moves, Source(producer, result)
-        first, step = int(layout.first[producer]), int(layout.repeats[producer] * layout.width[producer])
-        size = self.partition.element_bytes[producer]
-        made = self.partition.shards[producer].made[result]
-        own = dict(zip(layout.plan.devices[producer], enumerate(made), strict=True))
-        if all(len(group) == 1 for group in self.partition.shards[producer].groups[result]) and all(
-            reader.device in own and contains(own[reader.device][1], reader.box) for reader in readers
-        ):
-            for reader in readers:
-                copy = moves.copy(first + own[reader.device][0], step)
-                moves.connect_all(copy, reader.copy, control=True)
-            return
-        room = _wanted_on(readers)
-        holdings = []
-        for shard, device in enumerate(layout.plan.devices[producer]):
-            box, made_by = made[shard], moves.copy(first + shard, step)
-            place = Place(device, producer, int(layout.stage[producer]), shard)
-            in_place = device in room and contains(room[device], box)
-            op = made_by
-            if in_place:
-                op = moves.add(Role.GATE, place, Piece(source, box), 0.0, repeated=False)
-                moves.connect_all(made_by, op, control=True)
-            elif layout.micro_batches > 1:
-                op = moves.add(Role.SUM, place, Piece(source, box), elements(box) * size, repeated=True)
-                moves.connect(made_by, op)
-                moves.connect_next(op, op)
-            holdings.append(Holding(op, device, box, repeated=False, in_place=in_place, made_by=made_by))
-        self._distribute(source, holdings, readers, room)
+        self.distribute(Source(producer, result), holdings, readers)
 
     def bring(self, source: Source, holdings: list[Holding], readers: list[Reader]) -> None:
         """Pieces of what is held to those who read them; what is added up has been."""
@@ -113,7 +79,7 @@ class Exchange:
             for number, box in cover(reader.box, held, order):
                 self._send(source, holdings[number], box, reader.copy, reader.device)
 
-    def _distribute(
+    def distribute(
         self, source: Source, holdings: list[Holding], readers: list[Reader], room: dict[int, Box] | None = None
     ) -> None:
         """As `bring`, after what are partial sums has been added up."""
@@ -134,6 +100,8 @@ class Exchange:
         if not wanted:
             return []
         sums, size = [], self.partition.element_bytes[source.op]
+        if self.is_all_reduced(parts, wanted):
+            return self._all_reduce(source, parts)
         own = adding(tuple(part.box for part in parts), wanted)
         for part, box in zip(parts, own, strict=True):
             if not elements(box):
@@ -149,6 +117,26 @@ class Exchange:
             sums.append(Holding(op, part.device, box, part.repeated, in_place, is_sum=True))
         return sums
 
+    def is_all_reduced(self, parts: list[Holding], wanted: Wanted) -> bool:
+        """Whether all holders of parts want all of the sum, and add up as the schedule says."""
+        if self.layout.plan.schedule.all_reduce == "direct" or any(part.box != parts[0].box for part in parts):
+            return False
+        return all((place, part.box) in wanted for place, part in enumerate(parts))
+
+    def _all_reduce(self, source: Source, parts: list[Holding]) -> list[Holding]:
+        """The sums, in place of the parts."""
+        box, repeated = parts[0].box, parts[0].repeated
+        ready = [part.op for part in parts]
+        places = [Place(part.device, source.op, int(self.layout.stage[source.op]), -1) for part in parts]
+        size = elements(box) * self.partition.element_bytes[source.op]
+        done = self.moves.all_reduce(ready, places, size, repeated=repeated)
+        return [
+            Holding(end, part.device, box, repeated, in_place=True, is_sum=True)
+            if part.in_place
+            else Holding(part.op, part.device, box, repeated, is_sum=True, after=end)
+            for part, end in zip(parts, done, strict=True)
+        ]
+
     def _send(
         self, source: Source, holding: Holding, box: Box, reader: int, device: int, *, is_summand: bool = False
     ) -> None:
@@ -159,8 +147,10 @@ class Exchange:
                 moves.connect_all(holding.made_by, reader, control=True)
             else:
                 moves.connect(holding.op, reader, control=holding.in_place)
+                if holding.after >= 0:
+                    moves.connect(holding.after, reader, control=True)
             return
-        if box == holding.box and not holding.in_place and holding.made_by < 0:
+        if box == holding.box and not holding.in_place and holding.made_by < 0 and holding.after < 0:
             moves.connect(holding.op, reader)
             return
         piece = self._cut.get((holding.op, box))
@@ -172,6 +162,8 @@ class Exchange:
             piece = moves.add(role, place, Piece(source, box), size, repeated=holding.repeated)
             self._cut[holding.op, box] = piece
             moves.connect(holding.op, piece, control=holding.in_place)
+            if holding.after >= 0:
+                moves.connect(holding.after, piece, control=True)
         moves.connect(piece, reader)
 
 
@@ -181,14 +173,6 @@ def _wanted(parts: list[Holding], readers: list[Reader]) -> Wanted:
     place = {part.device: number for number, part in enumerate(parts)}
     boxes = ((place.get(reader.device, -1), intersection(whole, reader.box)) for reader in readers)
     return tuple(dict.fromkeys((where, box) for where, box in boxes if elements(box)))
-
-
-def _wanted_on(readers: list[Reader]) -> dict[int, Box]:
-    """By device the box that its readers want."""
-    boxes: defaultdict[int, list[Box]] = defaultdict(list)
-    for reader in readers:
-        boxes[reader.device].append(reader.box)
-    return {device: hull(several) for device, several in boxes.items()}
 
 
 @lru_cache(1 << 14)

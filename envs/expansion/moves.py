@@ -11,6 +11,7 @@ import numpy as np
 
 from envs.expansion.draft import Draft
 from envs.expansion.expanded import Piece, Role
+from envs.expansion.rings import Ring, write_rings
 from graphs.op_graph import Ints
 
 
@@ -34,6 +35,7 @@ class Moves:
         self._added: list[tuple[int, Role, Place, Piece, float]] = []
         self._edges: list[tuple[int, int, bool]] = []
         self._chains: list[tuple[int, int]] = []  # from each micro-batch to the next of another op
+        self._rings: list[Ring] = []
         self._all: list[tuple[int, int, bool]] = []  # from all micro-batches
 
     def copy(self, first: int, step: int) -> int:
@@ -53,6 +55,16 @@ class Moves:
         self._step.append(int(repeated))
         self._added.append((number, role, place, piece, output_bytes))
         return number
+
+    def all_reduce(self, ready: list[int], places: list[Place], output_bytes: float, *, repeated: bool) -> list[int]:
+        """(members,) ops that end when each member has the sum of all; `ready` end when their parts are there."""
+        done = list(range(len(self._first), len(self._first) + len(ready)))
+        self._first += [-1] * len(done)
+        self._step += [int(repeated)] * len(done)
+        devices = tuple(place.device for place in places)
+        origin, stage = places[0].origin, places[0].stage
+        self._rings.append(Ring(devices, tuple(ready), tuple(done), origin, stage, output_bytes, repeated))
+        return done
 
     def is_repeated(self, op: int) -> bool:
         """Whether it runs for every micro-batch."""
@@ -74,6 +86,7 @@ class Moves:
         """Add all of it to the draft; returns what the further ops hold, by their number there."""
         batches = self._draft.layout.micro_batches
         pieces = self._add(batches)
+        write_rings(self._draft, self._rings, self._first, self._step)
         first, step = np.array(self._first, np.int64), np.array(self._step, np.int64)
         every, last = np.arange(batches), np.array([batches - 1])
 

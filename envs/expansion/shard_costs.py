@@ -7,7 +7,7 @@ FLOPs are divided by n, and bytes by less. An op without a description costs eac
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,8 @@ from graphs.notation.ranges import elements, whole
 from graphs.op_graph import Floats, Ints
 
 FLOPS, BYTES, OUTPUT = range(3)
+
+_KEPT = 1 << 14  # shares of shards: a search expands the same ones again and again
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,17 +50,12 @@ class ShardCosts:
         """(most shards, amounts, ops) of what an op costs for a micro-batch, what each shard costs."""
         most = max(map(len, self.partition.shards))
         found = np.ones((most, 3, len(self.partition.shards)))
-        known: dict[tuple[int, tuple[float, ...]], Floats] = {}
         for op, shards in enumerate(self.partition.shards):
-            if shards.described is None:
-                continue
             given = self.partition.described[op]
-            assert given is not None
-            sizes = (*self._read_sizes(given), self.partition.element_bytes[op])
-            key = id(shards), sizes
-            if key not in known:
-                known[key] = _shares_of(shards, sizes[:-1], sizes[-1])
-            found[: len(shards), :, op] = known[key]
+            if given is None:
+                continue
+            sizes = tuple(self._read_sizes(given))
+            found[: len(shards), :, op] = _shares_of(shards, sizes, self.partition.element_bytes[op])
         return found
 
     def _read_sizes(self, described: Described) -> list[float]:
@@ -98,10 +95,11 @@ class ShardCosts:
         return found
 
 
+@lru_cache(_KEPT)
 def _shares_of(shards: Shards, sizes: tuple[float, ...], written: float) -> Floats:
     """(shards, amounts) the share of an op's costs of each shard; `sizes`, (reads,), are bytes of an element."""
-    assert shards.described is not None
-    operator = shards.described.operator
+    operator = shards.operator
+    assert operator is not None
     accesses = [(access, size) for access, size in zip(operator.reads, sizes, strict=True)]
     total = sum(elements(whole(access.shape)) * size for access, size in accesses)
     made = [sum(elements(boxes[shard]) for boxes in shards.made) for shard in range(len(shards))]

@@ -6,30 +6,33 @@ piece, `UNKNOWN`, that is read as a whole.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 
 from envs.expansion.boxes import summands
 from envs.expansion.layout import Layout
 from envs.expansion.shares import shared
-from envs.mesh import Mesh, Split, coordinates, mesh_of, spaces, split_of
-from graphs.described import Described
+from envs.mesh import Mesh, Split, coordinates, mesh_of, spaces
+from graphs.described import Described, of_part
 from graphs.descriptions import descriptions_of
-from graphs.notation.operator import Access
+from graphs.notation.operator import Access, Operator
 from graphs.notation.ranges import Box, Range, elements, whole
 from graphs.op_graph import Floats
 from graphs.problem import Problem
 
 UNKNOWN: Box = (Range(0, 0),)
 
+_KEPT = 1 << 14  # shards of operators: a search expands the same ones again and again
+
 
 @dataclass(frozen=True, eq=False)
 class Shards:
-    """The shards of an op in index notation; `described` is what it computes of one micro-batch."""
+    """The shards of an op in index notation; `operator` is what it computes of one micro-batch, if that is known."""
 
-    described: Described | None
+    operator: Operator | None
     axes: Mesh
     split: Split
 
@@ -39,50 +42,47 @@ class Shards:
     @cached_property
     def spaces(self) -> list[dict[str, Range]]:
         """(shards,) the part of the iteration space that each computes."""
-        return spaces({} if self.described is None else self.described.operator.space, self.split, self.axes)
+        return spaces({} if self.operator is None else self.operator.space, self.split, self.axes)
 
     @cached_property
     def made(self) -> tuple[tuple[Box, ...], ...]:
         """(results, shards) the box of each result that each shard makes, or adds to."""
-        if self.described is None:
-            return ((UNKNOWN,) * len(self),)
-        return tuple(self._boxes(access) for access in self.described.operator.writes)
+        return ((UNKNOWN,) * len(self),) if self.operator is None else tuple(map(self._boxes, self.operator.writes))
 
     @cached_property
     def read(self) -> tuple[tuple[Box, ...], ...]:
         """(reads, shards) the box of each input that each shard reads."""
-        return () if self.described is None else tuple(map(self._boxes, self.described.operator.reads))
+        return () if self.operator is None else tuple(map(self._boxes, self.operator.reads))
 
     @cached_property
     def whole(self) -> tuple[Box, ...]:
         """(results,) all of each."""
-        return (
-            (UNKNOWN,)
-            if self.described is None
-            else tuple(whole(each.shape) for each in self.described.operator.writes)
-        )
+        return (UNKNOWN,) if self.operator is None else tuple(whole(each.shape) for each in self.operator.writes)
 
     @cached_property
     def part(self) -> list[float]:
-        """(shards,) the share of the points of the iteration space."""
-        if self.described is None:
+        """(shards,) the share of the points of the iteration space that each computes.
+
+        Where shards along an axis all make the same, as the gradient of a bias that is added once, it is no less.
+        """
+        if self.operator is None:
             return [1.0] * len(self)
-        sizes, found = self.described.operator.sizes, []
-        for space in self.spaces:
-            share = 1.0
-            for index in dict.fromkeys(self.split):
-                share *= space[index].size / sizes[index] if index else 1.0
-            found.append(share)
-        return found
+        sizes, divided = self.operator.sizes, [index for index in dict.fromkeys(self.split) if index]
+        counts = [
+            index
+            for index in divided
+            if any(index in access.variables or index not in access.apart for access in self.operator.writes)
+        ]
+        return [math.prod(space[index].size / sizes[index] for index in counts) for space in self.spaces]
 
     @cached_property
     def groups(self) -> tuple[tuple[tuple[int, ...], ...], ...]:
         """(results,) the groups of shards whose boxes have to be added up; groups of one have nothing to add."""
-        if self.described is None:
+        if self.operator is None:
             return (tuple((shard,) for shard in range(len(self))),)
         found = []
-        for access, boxes in zip(self.described.operator.writes, self.made, strict=True):
-            same = [not index or index in access.apart for index in self.split]
+        for access, boxes in zip(self.operator.writes, self.made, strict=True):
+            same = [not index or (index in access.apart and index not in access.variables) for index in self.split]
             alike: dict[tuple[int, ...], int] = {}
             numbers = tuple(
                 alike.setdefault(tuple(at for at, is_same in zip(each, same, strict=True) if is_same), len(alike))
@@ -93,6 +93,16 @@ class Shards:
 
     def _boxes(self, access: Access) -> tuple[Box, ...]:
         return tuple(map(access.region, self.spaces))
+
+
+@lru_cache(_KEPT)
+def _shards(operator: Operator | None, batch: str, batches: int, axes: Mesh, split: Split) -> Shards:
+    """The shards of an op, for one of several micro-batches."""
+    if operator is None:
+        return Shards(None, axes, ("",) * len(axes))
+    part = of_part(operator, batch, 1, batches)
+    assert part is not None  # by the plan's checks
+    return Shards(part, axes, split or (batch,) * len(axes))
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,19 +118,17 @@ class Partition:
 
     @cached_property
     def shards(self) -> list[Shards]:
-        """(ops,) the shards of each op; ops that are described alike have the same ones."""
-        plan = self.layout.plan
-        found: dict[tuple[int, int, int, Split], Shards] = {}
-        of_ops = []
+        """(ops,) the shards of each op; ops of the same operator have the same ones."""
+        plan, found = self.layout.plan, list[Shards]()
+        repeated = self.layout.is_repeated.tolist()
         for op, (each, split, devices) in enumerate(zip(self.described, plan.split, plan.devices, strict=True)):
-            batches = self.layout.micro_batches if self.layout.is_repeated[op] else 1
-            key = (0 if each is None else id(each.operator), batches, len(devices), split)
-            if key not in found:
-                part = None if each is None else each.of_part(1, batches)
-                axes = mesh_of(plan.mesh, len(devices))
-                found[key] = Shards(part, axes, split_of(part, split, axes))
-            of_ops.append(found[key])
-        return of_ops
+            axes, batches = mesh_of(plan.mesh, len(devices)), self.layout.micro_batches if repeated[op] else 1
+            found.append(
+                _shards(None, "", 1, axes, ())
+                if each is None
+                else _shards(each.operator, each.batch, batches, axes, split)
+            )
+        return found
 
     @cached_property
     def whole_ops(self) -> Problem:
@@ -140,7 +148,7 @@ class Partition:
         for op, each in enumerate(self.described):
             if each is not None:
                 counts = [elements(whole(access.shape)) for access in each.operator.writes]
-                total = sum(counts) if together[op] else sum(counts) / len(counts)
+                total = sum(counts) if together[op] else sum(counts) / max(len(counts), 1)
                 found[op] = float(graph.output_bytes[op]) / total if total else 0.0
         return found
 

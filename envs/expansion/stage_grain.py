@@ -35,6 +35,7 @@ from envs.expansion.expanded import Expansion
 from envs.expansion.layout import Layout
 from envs.expansion.shares import shared
 from envs.plan import Plan
+from graphs.foundation.errors import InputError
 from graphs.op_graph import Bools, Floats, Ints, OpGraph, Phase
 from graphs.pairs import distinct_pairs
 from graphs.problem import Problem
@@ -50,6 +51,10 @@ KINDS = (
 def expand_stages(problem: Problem, plan: Plan) -> Expansion:
     """The expansion of a plan at the grain of stages. Raises InputError if the plan is not one for the problem."""
     plan.check(problem)
+    if plan.split:
+        raise InputError(
+            "a plan whose ops are divided by their indices is not timed at the grain of stages; time it op by op"
+        )
     stages = StageGrain(problem, plan)
     return expand(stages.coarse, stages.coarse_plan, stages.shared)
 

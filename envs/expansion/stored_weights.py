@@ -40,8 +40,8 @@ class StoredWeights:
         graph = self.partition.layout.problem.graph
         found: list[list[tuple[int, tuple[Box, ...]]]] = [[] for _ in graph.weights]
         named: set[tuple[int, int]] = set()
-        for op, shards in enumerate(self.partition.shards):
-            for number, source in enumerate(() if shards.described is None else shards.described.sources):
+        for op, (described, shards) in enumerate(zip(self.partition.described, self.partition.shards, strict=True)):
+            for number, source in enumerate(() if described is None else described.sources):
                 if source is not None and source.weight >= 0:
                     named.add((op, source.weight))
                     found[source.weight].append((op, shards.read[number]))
@@ -54,9 +54,9 @@ class StoredWeights:
     def shape(self) -> list[Box]:
         """(weights,) all of each, or `UNKNOWN`."""
         found = [UNKNOWN] * len(self.partition.layout.problem.graph.weights)
-        for shards in self.partition.shards:
-            if shards.described is not None:
-                for source, access in zip(shards.described.sources, shards.described.operator.reads, strict=True):
+        for described in self.partition.described:
+            if described is not None:
+                for source, access in zip(described.sources, described.operator.reads, strict=True):
                     if source is not None and source.weight >= 0:
                         found[source.weight] = whole(access.shape)
         return found

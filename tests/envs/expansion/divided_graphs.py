@@ -269,16 +269,16 @@ class Sharded:
 
     def _work(self, op: int) -> None:
         origin, shards, shard = self._shards(op)
-        assert shards.described is not None
+        assert shards.operator is not None
         batch = int(self.expansion.micro_batch[op])
         reads = []
-        for number, source in enumerate(shards.described.sources):
+        for number, source in enumerate(self.whole.net.described[origin].sources):
             assert source is not None
             reads.append(self._assembled(op, source, shards.read[number][shard]))
         box = shards.made[0][shard]
         expected = self.whole.values[origin][max(batch, 0)]
         if reads:
-            space, operator = shards.spaces[shard], shards.described.operator
+            space, operator = shards.spaces[shard], shards.operator
             self.held[op] = computed(operator, self.whole.net.combine[origin], space, reads)
         else:
             self.held[op] = _only(expected, box)

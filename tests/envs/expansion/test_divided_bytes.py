@@ -7,13 +7,14 @@ import numpy as np
 import pytest
 
 from envs.plan import Plan
-from envs.schedule import Schedule
+from envs.schedule import AllReduce, Schedule
 from envs.simulation.simulator import simulate
 from envs.timeline import Timeline
 from graphs.op_graph import OpGraph, Phase
 from graphs.problem import Problem
 from graphs.subgraph import subgraph
 from tests.envs.expansion.divided_graphs import ITEM, convolutions, mlp
+from tests.envs.expansion.test_collectives import two_servers
 from tests.oracle.toys import toy_cluster
 
 MESHES = ((2,), (3,), (8,), (2, 2), (2, 2, 2))
@@ -125,3 +126,20 @@ def test_a_split_of_micro_batches_holds_each_of_them_in_parts() -> None:
             back = activation + 2 * activation  # added up by parts, of which both devices of the stage before read all
             assert moved_bytes(timeline) == within + forward + back, (micro_batches, order)
             assert timeline.static_bytes.tolist() == [graph.weights.sum() / 2 * 2 / 2] * 4
+
+
+@pytest.mark.parametrize("all_reduce", ["ring", "hierarchical", "direct"])
+@pytest.mark.parametrize("micro_batches", [1, 4])
+def test_a_split_by_the_batch_is_timed_as_replicas_are(all_reduce: AllReduce, micro_batches: int) -> None:
+    """On four devices in two servers: the same ring, in the same buckets. Directly, gradients are sent one by one."""
+    graph = mlp([16, 16, 16, 16], 32).graph
+    given = Problem(graph, two_servers(2), optimizer="sgd")
+    schedule = Schedule(micro_batches, all_reduce=all_reduce, bucket_bytes=ITEM * 16 * 16 * 2)
+    replicas, split = (
+        simulate(given, Plan(((0, 1, 2, 3),) * len(graph), "", schedule, split=each))
+        for each in ((), ((),) * len(graph))
+    )
+    assert moved_bytes(split) == moved_bytes(replicas) == 2 * 3 * graph.weights.sum()
+    assert split.peak_bytes.max() <= replicas.peak_bytes.max() * (1 + 1e-9) or all_reduce == "direct"
+    if all_reduce != "direct":
+        assert split.step_seconds == pytest.approx(replicas.step_seconds, rel=1e-12)

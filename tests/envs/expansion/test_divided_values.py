@@ -21,7 +21,7 @@ def expanded(net: Net, mesh: tuple[int, ...], seed: int, micro_batches: int = 1)
     devices, graph = math.prod(mesh), net.graph
     split = random_split(graph, mesh, np.random.default_rng(seed))
     plan = Plan(
-        (tuple(range(devices)),) * len(graph), "", Schedule(micro_batches=micro_batches), split=split, mesh=mesh
+        (tuple(range(devices)),) * len(graph), "", Schedule(micro_batches, all_reduce="direct"), split=split, mesh=mesh
     )
     return expand(Problem(graph, toy_cluster(devices), optimizer="sgd"), plan)
 
