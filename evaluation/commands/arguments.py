@@ -75,10 +75,12 @@ R = TypeVar("R")
 Taken: TypeAlias = Callable[[str, Any], Any]  # name and value -> the value as verbs expect it; raises InputError
 
 CacheAction: TypeAlias = Literal["show", "clear"]
+PlanChoice: TypeAlias = Literal["placement", "all"]  # what a plan may be, where no placer is named
 
 AUTO: Literal["auto"] = "auto"
 CACHE_HELP = "    cache: use what was captured before, where nothing has changed since; `--no-cache` captures again.\n"
 GROUPS = 256  # op groups, unless a number is given; a search ends with as many, but begins with 16
+PLACERS: dict[str, str] = {"placement": "annealing:policy=default", "all": "planner"}  # unless one is named
 # The least that makes sense, of each whole number.
 LEAST = {"budget": 0, "seed": 0, "simulations": 0, "seeds": 1, "workers": 1, "groups": 1, "repeats": 1, "batch": 1,
          "micro_batches": 1, "freeze": 0}  # fmt: skip
@@ -264,10 +266,15 @@ def _plan(name: str, value: Any) -> Any:
     return Path(given) if isinstance(given, str) else given
 
 
-def _cache_action(name: str, value: Any) -> str:
-    if value not in get_args(CacheAction):
-        raise InputError(by_name.unknown(name, str(value), get_args(CacheAction)))
-    return _text(name, value)
+def _one_of(choice: Any) -> Taken:
+    """Takes one of the values of a `Literal`."""
+
+    def taken(name: str, value: Any) -> Any:
+        if value not in get_args(choice):
+            raise InputError(by_name.unknown(name, str(value), get_args(choice)))
+        return value
+
+    return taken
 
 
 def _text_or(expected: str, kind: str = "", *, method: str = "") -> Taken:
@@ -315,7 +322,8 @@ ARGUMENTS: dict[str, tuple[Any, Taken]] = {
     "Groups": (int | Literal["auto"] | None, _groups),
     "Changes": (list[str], _changes),
     "Kind": (Kind, _kind),
-    "CacheAction": (CacheAction, _cache_action),
+    "CacheAction": (CacheAction, _one_of(CacheAction)),
+    "PlanChoice": (PlanChoice, _one_of(PlanChoice)),
     "int": (int, _whole),
     "bool": (bool, _flag),
     "str": (str, _text),

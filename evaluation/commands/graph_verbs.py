@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from evaluation.commands.arguments import AUTO, captures, checked, of_problem, tied_into
+from evaluation.commands.arguments import AUTO, PLACERS, captures, checked, of_problem, tied_into
 from graphs.foundation.errors import InputError
 from graphs.foundation.files import check_readable, check_writable
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         Groups,
         PathLike,
         PlacerLike,
+        PlanChoice,
         PlanLike,
         PlanOptions,
     )
@@ -160,7 +161,8 @@ def place(
     graph: GraphLike,
     *,
     cluster: ClusterLike = "",
-    placer: PlacerLike = "annealing:policy=default",
+    placer: PlacerLike | None = None,
+    plans: PlanChoice = "placement",
     budget: int = 1000,
     objective: str = "step-time",
     robust: bool = False,
@@ -168,7 +170,7 @@ def place(
     out: PathLike | None = None,
     **options: Unpack[PlanOptions],
 ) -> SimulatedPlan:
-    """Find a device for every op of a graph.
+    """Find a plan for a graph: a device for every op or, with `plans="all"`, whatever kind of plan is fastest.
 
     Args:
         graph: a graph file, a family spec such as `rnnlm:layers=4`, or `file.py:callable`.
@@ -177,6 +179,8 @@ def place(
         placer: a placer's spec, such as `default`, `metis` or `default+finetuned` (`placelab list placers` names them),
             the run folder of a trained one, or `file.py:build`; without it, the policy that comes with placelab, and a
             search from where that puts the ops.
+        plans: without a placer, what a plan may be: `placement`, a device for each op; or `all`: pipelines, replicas,
+            micro-batches and recomputation as well, by the placer `planner`.
         budget: how many placements the placer may simulate; with 0, the policy's own placement is the result.
         groups: tie the ops into this many groups, each placed as one; `none` places every op by itself. 256 unless
             given, and none for a workload on the devices of its own file.
@@ -204,7 +208,9 @@ def place(
 
     check_writable(out, endings=PLANS, inputs=[graph, cluster])
     asked = asked_problems([graph], [cluster] if cluster else [], objective=objective, **of_problem(options))
-    chosen = load_placer(*with_micro_batches([placer], options["micro_batches"]))
+    if placer is not None and plans != "placement":
+        raise InputError(f"--plans {plans} is about plans without a placer; leave it out, or leave out the placer")
+    chosen = load_placer(*with_micro_batches([PLACERS[plans] if placer is None else placer], options["micro_batches"]))
     (problem,) = asked(divides_batch([chosen]))
     placed = SimulatedPlan.by(chosen, problem, seed=seed, budget=budget)
     if out is not None:

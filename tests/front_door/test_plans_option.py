@@ -1,0 +1,50 @@
+"""`placelab place --plans`: a placement, or the best plan of any kind."""
+
+import json
+
+import pytest
+
+import placelab
+from evaluation.commands import command_line
+from graphs.foundation.errors import InputError
+from tests.placers.stand_in import release
+
+GRAPH = "transformer:layers=2,width=32,heads=2,sequence=8,batch=8,vocabulary=64"
+
+
+@pytest.fixture(autouse=True)
+def released(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """What `place` begins with by default."""
+    release(monkeypatch, tmp_path_factory.mktemp("package"))
+
+
+def test_all_kinds_of_plans_are_the_planners_and_placements_remain_the_default() -> None:
+    every = placelab.place(GRAPH, cluster="rtx3090_rtx3060", plans="all", budget=40)
+    assert every.result.placer == "planner"
+    placed = placelab.place(GRAPH, cluster="rtx3090_rtx3060", budget=40)
+    assert placed.result.placer == "annealing:policy=default"
+    assert placed.plan.is_placement
+    same = placelab.place(GRAPH, cluster="rtx3090_rtx3060", placer="annealing:policy=default", budget=40)
+    assert same.plan == placed.plan
+
+
+def test_the_planner_takes_part_in_comparisons_by_name(capsys: pytest.CaptureFixture[str]) -> None:
+    placers = "planner,single_device,data_parallel"
+    words = ["compare", GRAPH, "--clusters", "v100_a100", "--placers", placers, "--budget", "40", "--json"]
+    with pytest.raises(SystemExit) as ended:
+        command_line.run(placelab.VERBS, "about", words)
+    assert ended.value.code == 0
+    found = {record["placer"]: record for record in json.loads(capsys.readouterr().out)}
+    assert found["planner"]["step_seconds"] == min(record["step_seconds"] for record in found.values())
+
+
+def test_a_placer_decides_its_own_kind_of_plans() -> None:
+    with pytest.raises(InputError, match="--plans all is about plans without a placer; leave it out, or leave out"):
+        placelab.place(GRAPH, placer="heft", plans="all")
+    with pytest.raises(InputError, match="unknown plans 'al'; did you mean 'all'"):
+        placelab.place(GRAPH, plans="al")  # type: ignore[arg-type]
+
+
+def test_micro_batches_are_the_planners() -> None:
+    placed = placelab.place(GRAPH, cluster="p100x2", plans="all", micro_batches=4, budget=20)
+    assert placed.result.placer == "planner:micro_batches=4"
