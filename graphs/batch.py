@@ -61,9 +61,9 @@ def with_batch(graph: OpGraph, samples: int) -> OpGraph:
 def scaled(graph: OpGraph, part: float, of: float = 1.0) -> OpGraph:
     """The same graph, with what it costs for `part` samples in place of `of`.
 
-    The samples are no longer known, nor are descriptions of ops. A message of an edge, which has no law, is in
-    proportion to the batch where its producer's output grows at all, and a transfer of an output is the same share of
-    it as before.
+    The samples are no longer known, nor are descriptions of ops and their signatures, which are those of the batch that
+    was captured. A message of an edge, which has no law, is in proportion to the batch where its producer's output
+    grows at all, and a transfer of an output is the same share of it as before.
     """
     law, grown = law_of(graph), grows(graph)
     amounts = {}
@@ -83,6 +83,7 @@ def scaled(graph: OpGraph, part: float, of: float = 1.0) -> OpGraph:
         measured_on={device: seconds * timed for device, seconds in graph.measured_on.items()},
         batch_law=replace(law, samples=0),
         described=(),
+        signatures=None,
     )
 
 

@@ -1,6 +1,6 @@
 """An op graph on disk, `*.graph.json` or `*.graph.json.gz`.
 
-    {"schema": "placelab.graph", "version": 1, "name": "two",
+    {"schema": "placelab.graph", "version": 2, "name": "two",
      "nodes": [{"name": "a", "kind": "aten.mm", "flops": 8, "bytes_accessed": 48, "output_bytes": 16},
                {"name": "b", "kind": "aten.relu", "bytes_accessed": 32, "output_bytes": 16}],
      "edges": [["a", "b"]], "weights": [16], "weight_uses": [["a", 0]]}
@@ -17,6 +17,10 @@ edge may have a message of its own, `["a", "b", 4096]`, in bytes, in place of it
 `"batch": {"samples": 32, "fixed": [["a", 0, 48, 16]]}` says how many samples a step has and, of the ops that have such
 parts, how much of their FLOP, of the bytes that they access and of their output does not grow with the samples. Without
 `fixed`, a rule says it (`graphs.batch`). `"frozen": [0]` are the positions in `weights` of those that are not trained.
+
+`"signatures"` lists the distinct ATen operations of the ops, with shapes and arguments (`graphs.signatures`). A node of
+number `"signature"` reads its tensors from `"sources"`: `["op", "a"]`, `["weight", 0]`, or `["input", 0]`, which is
+neither. Files of version 1 have no signatures, and are read as well.
 """
 
 from __future__ import annotations
@@ -36,8 +40,9 @@ from graphs.foundation.errors import InputError, located
 from graphs.foundation.files import write_whole
 from graphs.grouping import MERGED
 from graphs.op_graph import Bools, Call, Floats, Ints, OpGraph
+from graphs.signatures import Origin, Signature, Signatures, numbered, origin
 
-VERSION = 1
+VERSION = 2
 ENDINGS = (".graph.json", ".graph.json.gz")
 ANY = "any"  # the key of a time that holds on any device, where an op has others as well
 
@@ -64,6 +69,8 @@ class Node(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
     devices: list[str] = []  # names or kinds of those where the op may run; anywhere if empty
     transfer_bytes: Amount | None = None  # what a transfer of the output moves; output_bytes if left out
     call: Call | None = None  # of the model's code, that the op comes from
+    signature: Position | None = None  # its number in `signatures`
+    sources: list[tuple[Literal["op", "weight", "input"], OpRef]] = []  # of what its signature reads
 
 
 class Batch(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
@@ -86,6 +93,7 @@ class GraphFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
     weight_uses: list[tuple[OpRef, Position]] = []  # op, weight
     frozen: list[Position] = []  # positions in `weights`
     batch: Batch | None = None
+    signatures: list[Signature] | None = None
     members: Any = None  # what earlier versions wrote of merged op groups: refused
     member_of: Any = None
 
@@ -108,7 +116,7 @@ def load_graph_file(path: Path) -> OpGraph:
     edge names an unknown op, or if the graph is not one (a cycle, a negative cost).
     """
     remedy = "`placelab capture MODEL --out FILE` writes one"
-    content = read_document(path, GraphFile, version=VERSION, remedy=remedy)
+    content = read_document(path, GraphFile, version=VERSION, remedy=remedy, earlier={1: GraphFile})
     with located(path):
         return _graph(content)
 
@@ -118,16 +126,18 @@ def _content(graph: OpGraph) -> GraphFile:
         graph.names, graph.kinds, graph.flops.tolist(), graph.bytes_accessed.tolist(), graph.output_bytes.tolist(),
         graph.phase.tolist(), graph.mirror.tolist(), graph.group.tolist(), _measured(graph),
         graph.devices or ((),) * len(graph), graph.transfer_bytes.tolist() or [None] * len(graph),
-        graph.calls or [None] * len(graph), strict=True,
+        graph.calls or [None] * len(graph), *_signed(graph), strict=True,
     )  # fmt: skip
     nodes = [
         Node(
             name=name, kind=kind, flops=flops, bytes_accessed=accessed, output_bytes=output,
             phase=PHASES[phase], mirror=None if mirror < 0 else graph.names[mirror],
             group=None if group < 0 else group, measured_seconds=seconds, devices=list(devices), transfer_bytes=sent,
-            call=call,
+            call=call, signature=signature, sources=sources,
         )
-        for name, kind, flops, accessed, output, phase, mirror, group, seconds, devices, sent, call in columns
+        for (
+            name, kind, flops, accessed, output, phase, mirror, group, seconds, devices, sent, call, signature, sources,
+        ) in columns
     ]  # fmt: skip
     return GraphFile(
         schema="placelab.graph",
@@ -140,7 +150,20 @@ def _content(graph: OpGraph) -> GraphFile:
         weight_uses=graph.weight_uses.tolist(),
         frozen=np.flatnonzero(graph.frozen).tolist(),
         batch=_batch(graph),
+        signatures=list(graph.signatures.distinct) if graph.signatures else None,
     )
+
+
+def _signed(graph: OpGraph) -> tuple[list[int | None], list[list[tuple[Any, int | str]]]]:
+    """(ops,) the number of each op's signature, and (ops,) the sources of what it reads."""
+    signatures, weights = graph.signatures, len(graph.weights)
+    if signatures is None:
+        return [None] * len(graph), [[]] * len(graph)
+    found = [[origin(number, weights) for number in signatures.numbers(op)] for op in range(len(graph))]
+    sources = [
+        [(each.kind, graph.names[each.number] if each.kind == "op" else each.number) for each in one] for one in found
+    ]
+    return [None if number < 0 else number for number in signatures.of.tolist()], sources
 
 
 def _batch(graph: OpGraph) -> Batch | None:
@@ -203,6 +226,29 @@ def _graph(content: GraphFile) -> OpGraph:
         calls=tuple(node.call for node in nodes),
         frozen=_marked("frozen", content.frozen, "weight", len(content.weights)),
         batch_law=_batch_law(content, index),
+        signatures=_signatures(content, index),
+    )
+
+
+def _signatures(content: GraphFile, index: Mapping[str, int]) -> Signatures | None:
+    if content.signatures is None:
+        return None
+    nodes = content.nodes
+    given = [(f"nodes[{i}].sources[{k}]", *each) for i, node in enumerate(nodes) for k, each in enumerate(node.sources)]
+    read = [op if kind == "op" else 0 for _, kind, op in given]
+    ops = _ops("source {} of the nodes", read, index).tolist()
+    numbers = list[int]()
+    for (place, kind, which), op in zip(given, ops, strict=True):
+        if kind != "op" and not isinstance(which, int):
+            raise InputError(f"{place}: expected the number of the {kind}, got {which!r}")
+        if kind == "weight" and int(which) >= len(content.weights):
+            raise InputError(f"{place}: there is no weight {which}; there are {len(content.weights)} weights")
+        numbers.append(numbered(Origin(kind, op if kind == "op" else int(which)), len(content.weights)))
+    return Signatures(
+        tuple(content.signatures),
+        np.array([-1 if node.signature is None else node.signature for node in nodes], np.int64),
+        np.append(0, np.cumsum([len(node.sources) for node in nodes])),
+        np.array(numbers, np.int64),
     )
 
 

@@ -18,6 +18,7 @@ from graphs.components import connected_components
 from graphs.described import Described
 from graphs.foundation.errors import InputError
 from graphs.order import compressed_rows, topological_order
+from graphs.signatures import Signatures
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -86,6 +87,7 @@ class OpGraph:
     frozen: Bools = field(default_factory=lambda: np.zeros(0, np.bool_))  # (weights,) not trained; empty if all are
     described: tuple[Described | None, ...] = ()  # (ops,) each in index notation, if known; () if none is
     batch_law: BatchLaw | None = None  # how many samples a step has, and what does not grow with them, if known
+    signatures: Signatures | None = None  # the shapes and arguments of ops, if known; not of those with a mirror
 
     def __post_init__(self) -> None:
         for key, neutral in (("phase", 0), ("mirror", -1), ("group", -1), ("measured_seconds", np.nan)):
@@ -283,6 +285,8 @@ class OpGraph:
                 raise InputError(f"graph {self.name!r}: {key} has {length} entries for {ops} ops")
         if self.batch_law is not None and self.batch_law.knows_ops:
             self._check_law(self.batch_law)
+        if self.signatures is not None:
+            self.signatures.check(self.name, ops)
         for key, owners, count in (
             ("control", "edges", len(self.edges)),
             ("edge_bytes", "edges", len(self.edges)),

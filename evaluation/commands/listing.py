@@ -20,8 +20,8 @@ from graphs.foundation.plugins import plugins
 from graphs.suites import SUITES, suite_specs
 
 Kind = Literal[
-    "all", "families", "suites", "clusters", "devices", "links", "placers", "networks", "cost_models", "objectives",
-    "orders", "pass_orders", "rewards", "ppo_rewards", "recipes",
+    "all", "families", "suites", "clusters", "devices", "links", "operators", "placers", "networks", "cost_models",
+    "objectives", "orders", "pass_orders", "rewards", "ppo_rewards", "recipes",
 ]  # fmt: skip
 KINDS = [kind for kind in get_args(Kind) if kind != "all"]
 FOLDERS = {folder.rpartition(".")[2]: folder for folder in by_name.FOLDERS}

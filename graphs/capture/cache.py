@@ -38,7 +38,10 @@ KIND, ENDING = "captures", ".capture"  # the folder of the cache, and the end of
 
 _FAMILIES = "graphs.families"
 _GRAPHS = Path(__file__).resolve().parents[1]
-_DECIDING = ("*.py", "capture/*.py", "families/*.py", "foundation/*.py")
+_DECIDING = (
+    "*.py", "capture/*.py", "families/*.py", "foundation/*.py", "notation/affine.py", "notation/operator.py",
+    "notation/ranges.py",
+)  # fmt: skip
 _LEFT_OVER = 3600.0  # seconds after which a file that was not written to its end never will be
 
 

@@ -30,6 +30,7 @@ from torch.utils.flop_counter import flop_registry, sdpa_flop_count
 from graphs.batch_law import BatchLaw
 from graphs.capture.examples import Example, example_of, first_dimension
 from graphs.capture.program import TracedProgram
+from graphs.capture.signing import Signer
 from graphs.capture.tracing import trace
 from graphs.foundation.errors import InputError
 from graphs.foundation.user_code import users_line
@@ -87,6 +88,7 @@ class Builder:
         self.program, self.name, self.samples = program, name, samples
         self.draft = GraphDraft(self.weight_of)
         self.op = self.draft.op
+        self.signer = Signer()
         self.weight: dict[Node, int] = {}  # the weight that a node is, or looks at
         self.seen: dict[nn.Parameter, int] = {}  # the weight of each parameter read so far
         self.live = _live(program)
@@ -99,7 +101,9 @@ class Builder:
         if not self.draft.names:
             why = "the module returns no tensor that it computes; return its outputs or its loss"
             raise InputError(f"{self.name}: {why}")
-        return replace(self.draft.built(self.name), batch_law=BatchLaw(self.samples) if self.samples else None)
+        signatures = self.signer.signatures(self.op, self._base_weights(), len(self.draft.weights))
+        law = BatchLaw(self.samples) if self.samples else None
+        return replace(self.draft.built(self.name), batch_law=law, signatures=signatures)
 
     def _visit(self, node: Node) -> None:
         if not all(isinstance(size, int) for tensor in _tensors(node) for size in tensor.shape):
@@ -111,13 +115,35 @@ class Builder:
             if _tensors(node):
                 costs = _flops(node), _traffic(node), self._used_bytes(node)
                 self.draft.add_op(_name(node), _kind(node), costs, node.all_input_nodes, [node], call)
-        elif _tensors(node) and _is_part(node, base) and base in self.op:
+                self.signer.add_op(node)
+            return
+        if _tensors(node) and _is_part(node, base) and base in self.op:
             size = _bytes(_tensors(node))
             self.draft.add_part(_name(node), _kind(node), size, node.all_input_nodes, node, call)
-        elif base in self.op:
+            if is_getitem(node):
+                self.signer.add_op(base, int(str(node.args[1])))
+            else:
+                self.signer.add_op(node)
+            return
+        self.signer.add_view(node, base)
+        if base in self.op:
             self.op[node] = self.op[base]
         elif (weight := self.weight_of(base)) is not None:
             self.weight[node] = weight
+
+    def given(self) -> dict[int, Tensor]:
+        """The weights and inputs that the built graph reads, by their numbers among its sources of signatures.
+
+        Inputs are left out of a module that was exported, as could not be recorded.
+        """
+        weights = {-1 - number: parameter for parameter, number in self.seen.items()}
+        first = -1 - len(self.draft.weights)
+        known = self.program.inputs
+        return weights | {first - k: known[node] for node, k in self.signer.inputs.items() if node in known}
+
+    def _base_weights(self) -> dict[Node, int]:
+        """The nodes that are weights, and no views of such."""
+        return {node: self.seen[each] for node, each in self.program.parameters.items() if each in self.seen}
 
     def weight_of(self, node: Node) -> int | None:
         """The weight that a node is, or looks at; one that is read for the first time is added."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from torch import nn
+from torch import Tensor, nn
 from torch.fx import Node
 
 from graphs.op_graph import Call
@@ -19,3 +19,4 @@ class TracedProgram:
     outputs: Sequence[Node]  # what the module returns
     parameters: Mapping[Node, nn.Parameter]  # the parameter that a node stands for
     calls: Mapping[Node, Call] = field(default_factory=dict)  # the call in the module's code that a node comes from
+    inputs: Mapping[Node, Tensor] = field(default_factory=dict)  # the input, buffer or constant that a node stands for

@@ -69,7 +69,12 @@ def record(module: nn.Module, args: tuple[object, ...], kwargs: dict[str, object
         below_autograd = torch._C._AutoDispatchBelowAutograd()  # no gradients are prepared, though the code may ask
         with exporter_settings(), stand_ins.mode(), below_autograd, recorder, calls:
             outputs = tree_leaves(module(*args, **kwargs))
-    return TracedProgram(list(recorder.graph.nodes), recorder.read(outputs), placed, recorder.calls)
+    inputs = {
+        recorder.placeholders[id(stand_in)]: tensor
+        for tensor, stand_in in stand_ins.pairs()
+        if id(stand_in) in recorder.placeholders and not isinstance(tensor, nn.Parameter)
+    }
+    return TracedProgram(list(recorder.graph.nodes), recorder.read(outputs), placed, recorder.calls, inputs)
 
 
 class _Calls(FunctionCalls):
@@ -95,6 +100,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.graph, self.calls = Graph(), dict[Node, Call]()
         self._stand_ins, self._paths, self._function_calls = stand_ins, paths, calls
         self._node: dict[int, tuple[Node, int, int]] = {}  # id of a tensor -> its node, its memory, the version of it
+        self.placeholders: dict[int, Node] = {}  # id of a tensor that existed already -> its node
         self._kept: list[Tensor] = []  # tensors, so that no id is given twice
         self._shapes = OutputShapes()
         self._versions: dict[int, int] = {}  # memory -> how often it was written in place
@@ -195,6 +201,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if id(tensor) not in self._node:
             node = self.graph.placeholder(f"input_{len(self._node)}")
             node.meta["val"] = tensor
+            self.placeholders[id(tensor)] = node
             self._note(tensor, node, None)
         return self._node[id(tensor)][0]
 

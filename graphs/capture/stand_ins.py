@@ -47,6 +47,10 @@ class StandIns:
         """Whether a tensor is one of them."""
         return id(tensor) in self._made
 
+    def pairs(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """Each tensor, and its stand-in."""
+        return ((tensor, self._of[id(tensor)]) for tensor in self._originals)
+
     def _like(self, tensor: Tensor) -> Tensor:
         if self._fake is not None:
             return self._fake.from_tensor(tensor, static_shapes=True)

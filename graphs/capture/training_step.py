@@ -260,6 +260,7 @@ def _appended(graph: OpGraph, added: list[Added], edges: list[tuple[int, int]]) 
         measured_seconds=np.append(graph.measured_seconds, np.full(len(names), np.nan)),
         calls=(*graph.calls, *[None] * len(names)) if graph.calls else (),
         described=(*graph.described, *[None] * len(names)) if graph.described else (),
+        signatures=graph.signatures.extended(len(names)) if graph.signatures else None,
     )
 
 

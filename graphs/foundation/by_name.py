@@ -31,6 +31,7 @@ from graphs.foundation.user_code import user_callable
 FOLDERS = (
     "graphs.families",
     "graphs.clusters",
+    "graphs.operators",
     "envs.costs.cost_models",
     "envs.objectives",
     "envs.orders",

@@ -20,6 +20,18 @@ variable divides the operator. With h, of 8, in two, and kh from 0 to 2:
          7  |     |      1       |     |         had ci been divided, each part would make a partial sum of all of y
     row  8   : : :  <- fill
 
-`ranges` holds boxes, `affine` the expressions, `operator` what an operator reads and writes, `strategies` what a part
-of it needs and makes, `gradients` the operators of the backward pass, over the same variables.
+What there is, each file on top of those before it:
+
+    ranges      boxes
+    affine      expressions of variables
+    operator    what an operator reads and writes
+    strategies  what a part of a divided operator needs and makes
+    gradients   the operators of the backward pass, over the same variables
+    views       what an op sees of a tensor that it reads through a view
+    axes        dimensions and variables taken apart into factors that all of a graph agrees upon
+    joining     accesses by those factors
+    factored    every op of a captured graph; which operator an ATen operation is, `graphs/operators/` says
+    coverage    how much of a graph that is
+    shard       a part of an op, with its slices, in PyTorch
+    running     the parts of an op, run together
 """

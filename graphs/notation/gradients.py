@@ -24,9 +24,9 @@ def gradient(operator: Operator, of: Sequence[int]) -> Operator:
 
     It reads the gradients of all results, then the results, then all that the operator reads; which of the latter two
     it makes use of is not said. What was filled in outside of a tensor has no gradient. Raises InputError for an
-    operator that is reduced by anything but a sum: its parts do not know which of them held the maximum.
+    operator that may be divided where it is reduced by anything but a sum: no part knows if the maximum is its own.
     """
-    if operator.reducer != "sum" and operator.reduced:
+    if operator.reducer != "sum" and operator.reduced - operator.opaque:
         raise InputError(f"the gradient of an operator that is reduced by {operator.reducer!r} is not described")
     return Operator(
         operator.sizes,
@@ -35,4 +35,5 @@ def gradient(operator: Operator, of: Sequence[int]) -> Operator:
         "sum",
         operator.opaque,
         tuple(replace(each, forward=each.backward) for each in operator.statistics),
+        operator.ordered,
     )

@@ -25,6 +25,7 @@ from graphs.foundation.cache_folder import VARIABLE, cache_folder
 from graphs.foundation.errors import InputError
 from graphs.load import check_graph, load_graph
 from graphs.op_graph import OpGraph
+from graphs.signatures import Signatures
 from tests.oracle.strategies import full_graphs
 from tests.oracle.toys import random_graph
 
@@ -70,10 +71,10 @@ def same(one: OpGraph, other: OpGraph) -> bool:
     return same_fields(one, other) and one.fingerprint == other.fingerprint
 
 
-def same_fields(one: OpGraph | BatchLaw, other: OpGraph | BatchLaw) -> bool:
+def same_fields(one: OpGraph | BatchLaw | Signatures, other: OpGraph | BatchLaw | Signatures) -> bool:
     for field in dataclasses.fields(one):
         ours, theirs = getattr(one, field.name), getattr(other, field.name)
-        if isinstance(ours, BatchLaw):
+        if isinstance(ours, BatchLaw | Signatures):
             if theirs is None or not same_fields(ours, theirs):
                 return False
             continue

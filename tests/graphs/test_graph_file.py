@@ -15,6 +15,7 @@ from graphs.foundation.errors import InputError
 from graphs.graph_file import load_graph_file, save_graph
 from graphs.grouping import tie_ops
 from graphs.op_graph import OpGraph
+from graphs.signatures import origin
 from tests.oracle.toys import random_graph
 
 SMALL: dict[str, Any] = {
@@ -69,6 +70,59 @@ def test_merged_op_groups_of_earlier_versions_are_refused_with_what_to_place_ins
         load_graph_file(tmp_path / "one.graph.json")
 
 
+SIGNED = {
+    "nodes": [{"name": "a", "kind": "aten.mm", "signature": 0, "sources": [["input", 0], ["weight", 0]]},
+              {"name": "b", "kind": "aten.relu", "signature": 1, "sources": [["op", "a"]]}],
+    "signatures": [
+        {"function": "aten.mm", "outputs": [[2, 3]], "dtype": "float32", "arguments": [{"read": 0}, {"read": 1}],
+         "reads": [{"shape": [2, 4], "dtype": "float32", "base": [2, 4]},
+                   {"shape": [4, 3], "dtype": "float32", "base": [3, 4],
+                    "views": [{"function": "aten.permute", "shape": [4, 3], "arguments": [[1, 0]]}]}]},
+        {"function": "aten.relu", "outputs": [[2, 3]], "dtype": "float32", "arguments": [{"read": 0}],
+         "reads": [{"shape": [2, 3], "dtype": "float32", "base": [2, 3]}]},
+    ],
+}  # fmt: skip
+
+
+def test_signatures_come_back_as_they_were(tmp_path: Path) -> None:
+    graph = training_step(load_graph_file(written(tmp_path, version=2, **SIGNED)))
+    assert graph.signatures is not None
+    assert [origin(each, 1) for each in graph.signatures.numbers(0)] == [("input", 0), ("weight", 0)]
+    assert graph.signatures.numbers(1) == [0]
+    first = graph.signatures.signature(0)
+    assert first is not None
+    assert (first.shape, first.reads[1].views[0].arguments) == ((2, 3), ([1, 0],))
+    assert graph.signatures.signature(2) is None
+    save_graph(graph, tmp_path / "again.graph.json.gz")
+    loaded = load_graph_file(tmp_path / "again.graph.json.gz").signatures
+    assert loaded is not None
+    assert loaded.distinct == graph.signatures.distinct
+    for key in ("of", "offsets", "sources"):
+        assert getattr(loaded, key).tolist() == getattr(graph.signatures, key).tolist()
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"signature": 2}, "an op has a signature that does not exist; there are 2"),
+        ({"sources": [["input", 0]]}, "the ops' signatures read 3 tensors, of other sources"),
+        (
+            {"sources": [["input", 0], ["weight", 1]]},
+            r"nodes\[0\].sources\[1\]: there is no weight 1; there are 1 weights",
+        ),
+        (
+            {"sources": [["input", "x"], ["weight", 0]]},
+            r"nodes\[0\].sources\[0\]: expected the number of the input, got 'x'",
+        ),
+        ({"sources": [["op", "c"], ["weight", 0]]}, "unknown op 'c'"),
+    ],
+)
+def test_a_mistake_in_signatures_is_named(tmp_path: Path, changes: dict[str, object], sentence: str) -> None:
+    nodes: Any = SIGNED["nodes"]
+    with pytest.raises(InputError, match=rf"small\.graph\.json: .*{sentence}"):
+        load_graph_file(written(tmp_path, **SIGNED | {"nodes": [nodes[0] | changes, nodes[1]]}))
+
+
 def test_the_same_graph_is_the_same_file(tmp_path: Path) -> None:
     for name in ("one", "two"):
         save_graph(random_graph(9, 1), tmp_path / f"{name}.graph.json.gz")
@@ -88,7 +142,7 @@ def test_a_file_written_by_hand(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"version": 2}, "written as version 2, this placelab reads version 1"),
+        ({"version": 3}, "written as version 3, this placelab reads versions 1 and 2"),
         ({"schema": "placelab.plan"}, "this is a file of 'placelab.plan'; expected one of 'placelab.graph'"),
         ({"nodse": []}, "object contains unknown field nodse"),
         (
@@ -104,7 +158,7 @@ def test_a_file_written_by_hand(tmp_path: Path) -> None:
         ({"weight_uses": [["a", 3]]}, "weight_uses names 3, which does not exist"),
         ({"edges": [["a", "b"], ["b", "a"]]}, "'small' is cyclic: a -> b -> a|'small' is cyclic: b -> a -> b"),
         ({"control": [1]}, "control: there is no edge 1; there are 1 edges"),
-        ({"version": "1"}, "version: expected the number 1, got '1'"),
+        ({"version": "1"}, "version: expected the number 2, got '1'"),
         ({"nodes": [{"name": "a", "kind": "mm"}] * 2}, r"nodes\[1\].name: 'a' is nodes\[0\] already"),
         ({"weights": [1e308]}, "bytes of 'weight 0' is 1e.308; expected a finite number >= 0, at most 1e.18"),
         ({"nodes": [{"name": "a", "kind": "mm", "group": 2**70}]}, r"nodes\[0\].group: expected int <= .*, got "),

@@ -1,5 +1,6 @@
 """Index notation: ranges, boxes, and the strategies that follow from them (Tofu, sections 4.1 and 4.2)."""
 
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -168,8 +169,9 @@ def test_a_description_that_cannot_be_is_refused(access: Access, sentence: str) 
 
 
 def test_the_gradient_of_a_maximum_over_what_may_be_divided_is_not_described() -> None:
+    assert written(gradient(pooling(), [0]))["h"] == "2 2 2 -> 2"
     with pytest.raises(InputError, match="reduced by 'max'"):
-        gradient(pooling(), [0])
+        gradient(replace(pooling(), opaque=frozenset()), [0])
 
 
 # ---- what a part reads is what it needs ------------------------------------------------------------------

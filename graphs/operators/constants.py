@@ -1,0 +1,37 @@
+"""Constants: tensors that are made of nothing; each part makes its own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from graphs.notation.operator import Operator
+from graphs.operators import Description
+from graphs.operators._indices import all_of, sizes
+from graphs.signatures import Signature
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from graphs.notation.shard import Shard
+
+KINDS = ("aten.full", "aten.ones", "aten.zeros", "aten.scalar_tensor")
+EXAMPLES = (
+    "aten.full([4, 6], 2.5)",
+    "aten.ones([4, 6])",
+    "aten.zeros([4, 6])",
+    "aten.scalar_tensor(3.0)",
+)
+
+
+def build() -> Description:
+    """Of `full`, `ones`, `zeros` and `scalar_tensor`."""
+    return Description(_operator, _run)
+
+
+def _operator(signature: Signature) -> Operator | None:
+    return Operator(sizes(signature.shape), (), (all_of(signature.shape),))
+
+
+def _run(shard: Shard) -> Tensor:
+    own = {} if shard.signature.function == "aten.scalar_tensor" else {0: [r.size for r in shard.space.values()]}
+    return shard.call(own)

@@ -1,0 +1,92 @@
+"""Element by element: y[i, j] = f(x[i, j], z[j], ...), where a dimension of 1 is read again and again."""
+
+from __future__ import annotations
+
+from graphs.notation.operator import Operator
+from graphs.operators import Description
+from graphs.operators._indices import all_of, broadcast, names, sizes
+from graphs.signatures import Signature
+
+KINDS = (
+    "aten.abs", "aten.add", "aten.bitwise_and", "aten.bitwise_not", "aten.bitwise_or", "aten.ceil", "aten.clamp",
+    "aten.clamp_min", "aten.clone", "aten.cos", "aten.div", "aten.elu", "aten.eq", "aten.erf", "aten.exp",
+    "aten.expm1", "aten.floor", "aten.ge", "aten.gelu", "aten.gt", "aten.hardsigmoid", "aten.hardswish",
+    "aten.hardtanh", "aten.isinf", "aten.isnan", "aten.le", "aten.leaky_relu", "aten.log", "aten.log1p",
+    "aten.logical_and", "aten.logical_not", "aten.logical_or", "aten.lt", "aten.masked_fill", "aten.maximum",
+    "aten.minimum", "aten.mul", "aten.ne", "aten.neg", "aten.pow", "aten.reciprocal", "aten.relu", "aten.round",
+    "aten.rsqrt", "aten.sigmoid", "aten.sign", "aten.silu", "aten.sin", "aten.softplus", "aten.sqrt", "aten.sub",
+    "aten.tanh", "aten._to_copy", "aten.where",
+)  # fmt: skip
+EXAMPLES = (
+    "aten.add(x(4, 6), x(6))",
+    "aten.add(x(4, 1), x(6), alpha=2)",
+    "aten.add(x(4, 6), 1.5)",
+    "aten.abs(x(4, 6))",
+    "aten.bitwise_and(i(9, 4, 6), i(9, 6))",
+    "aten.bitwise_not(i(9, 4))",
+    "aten.bitwise_or(i(9, 4), i(9, 4))",
+    "aten.ceil(x(4))",
+    "aten.clamp(x(4, 6), -0.5, 0.5)",
+    "aten.clamp_min(x(4), 0.0)",
+    "aten.clone(x(4, 6))",
+    "aten.cos(x(4))",
+    "aten.div(x(4, 6), p(4, 1))",
+    "aten.div(x(4, 6), 8.0)",
+    "aten.elu(x(4))",
+    "aten.eq(i(3, 8), 1)",
+    "aten.erf(x(4))",
+    "aten.exp(x(4))",
+    "aten.expm1(x(4))",
+    "aten.floor(x(4))",
+    "aten.ge(x(4), x(4))",
+    "aten.gelu(x(4, 6))",
+    "aten.gelu(x(4), approximate='tanh')",
+    "aten.gt(x(4), 0.1)",
+    "aten.hardsigmoid(x(4))",
+    "aten.hardswish(x(4))",
+    "aten.hardtanh(x(4))",
+    "aten.isinf(x(4))",
+    "aten.isnan(x(4))",
+    "aten.le(x(4), x(4))",
+    "aten.leaky_relu(x(4), 0.2)",
+    "aten.log(p(4))",
+    "aten.log1p(p(4))",
+    "aten.logical_and(x(4), x(4))",
+    "aten.logical_not(x(4))",
+    "aten.logical_or(x(4), x(4))",
+    "aten.lt(x(4), 0.2)",
+    "aten.masked_fill(x(4, 6), b(6), -inf)",
+    "aten.maximum(x(4, 6), x(4, 6))",
+    "aten.minimum(x(4, 6), x(4, 6))",
+    "aten.mul(x(4, 6), x(4, 1))",
+    "aten.mul(x(4, 1), x(1, 6))",
+    "aten.ne(i(3, 8), 1)",
+    "aten.neg(x(4))",
+    "aten.pow(p(4, 6), 2)",
+    "aten.pow(p(4), x(4))",
+    "aten.reciprocal(p(4))",
+    "aten.relu(x(4, 6))",
+    "aten.round(x(4))",
+    "aten.rsqrt(p(4))",
+    "aten.sigmoid(x(4, 6))",
+    "aten.sign(x(4))",
+    "aten.silu(x(4))",
+    "aten.sin(x(4))",
+    "aten.softplus(x(4))",
+    "aten.sqrt(p(4))",
+    "aten.sub(x(4, 6), x(4, 6))",
+    "aten.tanh(x(4, 6))",
+    "aten._to_copy(x(4, 6), dtype=float32)",
+    "aten.where(b(4, 1), x(4, 6), x())",
+)
+
+
+def build() -> Description:
+    """Of sums, products, activations, comparisons, copies, and the like."""
+    return Description(_operator)
+
+
+def _operator(signature: Signature) -> Operator | None:
+    shape = signature.shape
+    reads = tuple(broadcast(read.shape, names(shape), shape) for read in signature.reads)
+    return Operator(sizes(shape), reads, (all_of(shape),))
