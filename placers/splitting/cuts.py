@@ -10,21 +10,24 @@ All of them keep to a limit on the bytes that a device holds, if there is one, o
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from graphs.foundation.errors import InputError
 from graphs.op_graph import Floats
-from placers.splitting.elimination_order import MOST_BYTES, min_fill_order
+from placers.splitting.bucket_elimination import least
+from placers.splitting.elimination_order import min_fill_order
 from placers.splitting.memory_limit import least_within
 from placers.splitting.options import Splitting
-from placers.splitting.pairwise_costs import PairwiseCosts
+from placers.splitting.pairwise_costs import Assignment, PairwiseCosts
 from placers.splitting.parts import Option
 from placers.splitting.pricing import Pricing
 
 ROUNDS = 10  # of refinement, over all axes
 ROUNDING = 1e-9  # relative: less is no gain
+MOST_OPERATIONS = 3e8  # for all axes at once: some seconds
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +46,47 @@ class Cuts:
     def of_tensors(self, splitting: Splitting) -> dict[int, Option]:
         """The dimension, "d0", that the layout of each tensor divides along each axis, of those that have one."""
         return {number: self.options[variable] for number, variable in splitting.of_tensor.items()}
+
+
+@dataclass(frozen=True, eq=False)
+class Searched:
+    """The best cuts that were found, and what each way of finding cuts came to."""
+
+    best: Cuts
+    recursive: Cuts
+    refined: Cuts
+    joint: Cuts | None  # the optimum, if there is no limit on memory; None: it would have taken too much
+
+    @property
+    def gap(self) -> float:
+        """How far the recursion is above the optimum, as a share of it; nan where that is not known."""
+        if self.joint is None or not (self.joint.fits and self.recursive.fits):
+            return np.nan
+        return self.recursive.cost / self.joint.cost - 1 if self.joint.cost else 0.0
+
+
+def searched(pricing: Pricing, limit: float = np.inf, *, most_operations: float = MOST_OPERATIONS) -> Searched:
+    """Recursive cuts, refined, and joint ones if that takes no more operations than given: the best of them.
+
+    Raises InputError if not even one axis can be cut exactly, since too many choices depend on each other.
+    """
+    first = recursive(pricing, limit)
+    second = refined(pricing, first, limit)
+    third = joint(pricing, limit) if operations_of_joint(pricing) <= most_operations else None
+    found = [cuts for cuts in (third, second, first) if cuts is not None]
+    return Searched(min(found, key=lambda cuts: (not cuts.fits, cuts.cost)), first, second, third)
+
+
+def operations_of_joint(pricing: Pricing) -> float:
+    """How many entries tables have if all axes are cut at once; infinite if they are too large."""
+    choices = [len(several) for several in pricing.splitting.joint()]
+    pairs = pricing.splitting.pairs
+    try:
+        order = min_fill_order(choices, pairs)
+    except InputError:
+        return np.inf
+    sizes = np.array(choices, np.float64)
+    return order.entries + math.prod(pricing.splitting.mesh) * float(sizes[pairs].prod(axis=1).sum())
 
 
 def recursive(pricing: Pricing, limit: float = np.inf) -> Cuts:
@@ -71,11 +115,19 @@ def refined(pricing: Pricing, cuts: Cuts, limit: float = np.inf) -> Cuts:
     return cuts
 
 
-def joint(pricing: Pricing, limit: float = np.inf, *, most_bytes: float = MOST_BYTES) -> Cuts:
-    """All axes at once, exactly. Raises InputError, before anything is allocated, if tables would be too large."""
+def joint(
+    pricing: Pricing,
+    limit: float = np.inf,
+    solve: Callable[[PairwiseCosts], Assignment] = least,
+) -> Cuts:
+    """All axes at once, exactly; `solve` may be OptCNN's eliminations.
+
+    Raises InputError, before anything is allocated, if tables would be too large.
+    """
     options = pricing.splitting.joint()
-    min_fill_order([len(several) for several in options], pricing.splitting.pairs, most_bytes)
-    return described(pricing, _best(pricing, options, pricing.costs(options), limit), limit)
+    if solve is least:
+        min_fill_order([len(several) for several in options], pricing.splitting.pairs)  # before pairs are priced
+    return described(pricing, _best(pricing, options, pricing.costs(options), limit, solve), limit)
 
 
 def described(pricing: Pricing, options: Sequence[Option], limit: float = np.inf) -> Cuts:
@@ -86,7 +138,13 @@ def described(pricing: Pricing, options: Sequence[Option], limit: float = np.inf
     return Cuts(tuple(options), cost, held, held <= limit * (1 + ROUNDING))
 
 
-def _best(pricing: Pricing, options: list[list[Option]], costs: PairwiseCosts, limit: float) -> list[Option]:
+def _best(
+    pricing: Pricing,
+    options: list[list[Option]],
+    costs: PairwiseCosts,
+    limit: float,
+    solve: Callable[[PairwiseCosts], Assignment] = least,
+) -> list[Option]:
     held: list[Floats] = pricing.held_bytes(options)
-    found = least_within(costs, held, limit)
+    found = least_within(costs, held, limit, solve)
     return [several[choice] for several, choice in zip(options, found.chosen.tolist(), strict=True)]

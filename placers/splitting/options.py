@@ -24,6 +24,7 @@ class Rules:
     whole_tensors: bool = True  # every device may hold all of a tensor that has a layout
     dimensions: int = 99  # a layout divides one of so many first dimensions
     layouts: bool = False  # all tensors have layouts, and not only those that are stored or read by several ops
+    statistics: bool = True  # ops may be divided along what they normalise over: their parts exchange statistics
 
 
 TOFU = Rules(whole_ops=False, whole_tensors=False, dimensions=2, layouts=True)
@@ -66,7 +67,7 @@ class Splitting:
         of_op = {member.number: key for key, members in found.items() for member in members}
         for number, each in enumerate(self.graph.tensors):
             users = {of_op[op] for op, _ in readers[number]}
-            is_shared = self.rules.layouts or len(users) > 1
+            is_shared = (self.rules.layouts or len(users) > 1) and not each.as_made
             if not each.stored and not (is_shared and users and writers[number]):
                 continue  # what one op makes and another one needs
             key = ("tensor", number) if each.tied == UNTIED else ("tied tensors", each.tied)
@@ -86,11 +87,17 @@ class Splitting:
 
     @cached_property
     def passing(self) -> tuple[tuple[End, End, int], ...]:
-        """What may pass: from where, to where, and the tensor. Through its layout, if it has one."""
+        """What may pass: from where, to where, and the tensor. Through its layout, if it has one.
+
+        What arrives for one op is there for another one that divides the same index and needs the same. Not so with
+        weights, which are fetched each time.
+        """
         graph, found = self.graph, list[tuple[End, End, int]]()
         for number, (writers, readers) in enumerate(zip(graph.writers, graph.readers, strict=True)):
             made = [self._end(op, graph.ops[op].operator.writes[place], True) for op, place in writers]
             needed = [self._end(op, graph.ops[op].operator.reads[place], False) for op, place in readers]
+            if not (graph.tensors[number].stored or graph.tensors[number].as_made):
+                needed = list({(end.variable, end.access): end for end in needed}.values())
             if number in self.of_tensor:
                 operator = layout_operator(graph.tensors[number].shape)
                 layout = End(self.of_tensor[number], operator, operator.writes[0], True)
@@ -140,11 +147,16 @@ class Splitting:
             if first.is_layout and place >= self.rules.dimensions:
                 break
             cut = math.prod(self.mesh[other] for other, by in enumerate(others) if by == name and other != axis)
-            if all(
-                member.operator.sizes.get(name, 0) >= cut * self.mesh[axis] and name not in member.operator.opaque
-                for member in members
-            ):
+            if all(self._may_divide(member.operator, name, cut * self.mesh[axis]) for member in members):
                 names.append(name)
         if not names or (self.rules.whole_tensors if first.is_layout else self.rules.whole_ops):
             names.append(NONE)
         return names
+
+    def _may_divide(self, operator: Operator, name: str, count: int) -> bool:
+        """Whether a variable can be divided into so many parts, none empty; only sums are added up from parts."""
+        if operator.sizes.get(name, 0) < count or name in operator.opaque:
+            return False
+        if not self.rules.statistics and operator.exchanged(name):
+            return False
+        return operator.reducer == "sum" or all(name in each.variables | each.apart for each in operator.writes)

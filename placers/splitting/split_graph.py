@@ -31,6 +31,7 @@ class SplitTensor:
     stored: bool = False  # a weight or an input: it is there before the step, in a layout that is chosen
     held_bytes: float = 0.0  # of memory that it takes in one piece, a weight with its gradient and optimizer state
     tied: int = UNTIED  # tensors with the same number have the same layout
+    as_made: bool = False  # no layout but that in which it is written, whoever reads it: a weight by its update
 
 
 @dataclass(frozen=True, eq=False)
