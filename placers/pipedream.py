@@ -8,10 +8,10 @@ Where the objective is of samples that follow one another, as max-load is, it is
 Algorithms for Device Placement of DNN Graph Operators" (Tarnawski et al., NeurIPS 2020): the nodes of each biconnected
 component become one until the graph is nearly a path, and the path is split with the least largest load.
 
-With `form`, stages have replicas, and mini-batches follow one another without a flush, as PipeDream trains
-(`placers.pipelining.asynchronous`). Such a plan computes something else than others: it updates the weights after each
+With `form`, stages have replicas (`placers.pipelining.pipedream_planner`). Mini-batches follow one another without a
+flush, as PipeDream trains. Such a plan computes something else than others: it updates the weights after each
 mini-batch, with gradients of earlier weights. Its step is the same samples as that of any plan, begins and ends with an
-empty pipeline, and can be compared by time alone; a note says so.
+empty pipeline, and can be compared by time alone; a note says so. With `flush`, the same stages train as others do.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from graphs.pairs import distinct_pairs
 from graphs.problem import Problem
 from graphs.units import Units
 from placers.contract.whole_plans import why_placements_only
-from placers.pipelining.asynchronous import Asynchronous
+from placers.pipelining.pipedream_planner import PipeDreamPlanner
 from placers.pipelining.replicated import Form
 from placers.stages.chain import least_bottleneck
 from placers.stages.contracted_graph import ContractedGraph
@@ -44,12 +44,15 @@ STACK = 4  # more readers than a block has branches: an op with more feeds every
 
 @dataclass(frozen=True)
 class PipeDream(Named):
-    """Contiguous stages with the least bottleneck; with a form also replicas of them, without a flush."""
+    """Contiguous stages with the least bottleneck; with a form also replicas of them, without a flush or with one."""
 
     form: Literal["placement", "printed", "released"] = "placement"
     """An op placement; or stages with replicas by the paper's recurrence, or by that of the released program."""
     mini_batches: int = 0
-    """Of a step, each of which updates the weights; 0 for about four for each device, as suits the replicas."""
+    """Of a step, each of which updates the weights; 0 for about four for each device, as suits the replicas, or with a
+    flush for eight, or fewer where those do not divide the samples."""
+    flush: bool = False
+    """Whether weights are updated once per step, and replicas split mini-batches: a synchronous plan, as others are."""
     straight: bool = False
     """Whether no stage has replicas."""
     transfers: bool = True
@@ -82,8 +85,9 @@ class PipeDream(Named):
         if reason := why_placements_only(problem):
             note = f"pipedream: stages without mini-batches or replicas, since {reason}."
             return replace(self._placement(problem, seed), notes=(note,))
-        by = Form(self.form == "printed", self.transfers, self.straight)
-        plan, said = Asynchronous("pipedream", by, self.mini_batches, self.within_memory, self.layers).planned(problem)
+        by = Form(self.form == "printed", self.transfers, self.straight, versions=not self.flush)
+        planner = PipeDreamPlanner("pipedream", by, self.mini_batches, self.flush, self.within_memory, self.layers)
+        plan, said = planner.planned(problem)
         return PlacerResult(plan, self.name, seed, notes=(said,))
 
     def _placement(self, problem: Problem, seed: int) -> PlacerResult:

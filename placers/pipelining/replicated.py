@@ -48,6 +48,7 @@ class Form:
     memory_bytes: float = np.inf
     """Of a machine, which a stage must fit with what it keeps for all mini-batches in flight. As published, the program
     counts activations and weights of those after the first one alone; of levels, only the innermost counts in ours."""
+    versions: bool = True  # whether weights are kept for each of them
     shared: int = 0
     """Mini-batches that the replicas of each stage must divide; 0: any number of replicas will do."""
 
@@ -99,6 +100,7 @@ class _Level(NamedTuple):
     transfers: bool
     straight: bool
     memory_bytes: float
+    versions: bool
     shared: int
 
 
@@ -116,7 +118,8 @@ def partition(cuts: Cuts, levels: Sequence[LinkLevel], form: Form) -> Replicated
         is_limited = not (form.printed and number)
         level = _Level(
             each.bandwidth, 1.0 if form.printed else float(beside), number == len(levels) - 1, form.printed,
-            form.transfers, form.straight, form.memory_bytes if is_limited else np.inf, form.shared,
+            form.transfers, form.straight, form.memory_bytes if is_limited else np.inf, form.versions,
+            form.shared,
         )  # fmt: skip
         _fill(np.ascontiguousarray(compute), sums, cuts.sent_bytes, cuts.comes_before, level, tables[-1])
         compute, beside = tables[-1].seconds[:, :, -1], each.machines
@@ -199,7 +202,7 @@ def _may(sums: _Sums, level: _Level, first: int, end: int, replicas: int, later:
     if level.shared % replicas:
         return False
     in_flight = -(-later // replicas)
-    weights = sums.weight_bytes[end + 1] - sums.weight_bytes[first]
+    weights = sums.weight_bytes[end + 1] - sums.weight_bytes[first] if level.versions else 0.0
     kept = sums.kept_bytes[end + 1] - sums.kept_bytes[first]
     held = sums.held_bytes[end + 1] - sums.held_bytes[first]
     if level.printed:

@@ -14,7 +14,7 @@ from graphs.formats.pipedream import LayerProfile
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
 from placers.pipedream import PipeDream
-from placers.pipelining.asynchronous import on_groups
+from placers.pipelining.pipedream_planner import on_groups
 from tests.envs.expansion.pipelines import servers
 from tests.papers.pipedream_profiles import chain_profile, profile
 from tests.papers.test_pipedream import row
@@ -88,6 +88,7 @@ def test_copies_of_a_pipeline_are_in_servers_of_their_own() -> None:
     assert on_groups([(2, 2), (1, 2)], ((0, 1, 2), (3, 4, 5))) == ((0, 3, 1, 4), (2, 5))
     assert on_groups([(3, 1), (1, 1), (2, 1)], ((0, 1, 2), (3, 4, 5))) == ((0, 1, 2), (3,), (4, 5))
     assert on_groups([(3,), (1,)], ((0, 1, 2, 3),)) == ((0, 1, 2), (3,))
+    assert on_groups([(2, 2), (1, 2)], ((0, 1, 2), (3, 4, 5)), in_turns=False) == ((0, 1, 3, 4), (2, 5))
     chain = chain_profile([(3, 1e9, 0), (1, 1e9, 0)])
     problem = problem_of(chain, 8, p100_switches.build(switches=2, devices=2))
     plan = PipeDream(form="printed", mini_batches=8).place(problem).plan
@@ -121,3 +122,24 @@ def test_what_cannot_be_is_refused() -> None:
     graph = chain_profile([(3, 1, 1), (1, 1, 1)]).graph()
     assert not graph.samples
     assert np.unique(PipeDream().place(Problem(graph, servers(2))).plan.placement).tolist() == [0, 1]
+
+
+def test_with_a_flush_the_same_stages_split_each_mini_batch() -> None:
+    problem = problem_of(profile("vgg16"), 8, row(4, 1e9))
+    result = PipeDream(form="released", flush=True).place(problem)
+    result.plan.check(problem)
+    schedule = result.plan.schedule
+    assert (schedule.micro_batches, schedule.update, schedule.sharing) == (8, "step", "split")
+    assert replicas_of(PipeDream(form="released", flush=True), problem) == [(0, 1, 2), (3,)]
+    assert "that split: released form estimates 0.205521 s for each of 8" in result.notes[0]
+    assert "1.84969 s for the step with filling and emptying" in result.notes[0]  # nine times as long
+    assert "older" not in result.notes[0]
+
+
+def test_with_a_flush_no_versions_of_weights_are_kept() -> None:
+    chain = chain_profile([(1, 1, 4), (1, 1, 4)])
+    tight = problem_of(chain, 8, row(2, 1e9, memory=19.0))  # 16, two activations and one on its way
+    result = PipeDream(form="printed", flush=True).place(tight)
+    assert "fits" not in result.notes[0]
+    assert simulate(tight, result.plan).fits
+    assert "no such pipeline fits" in PipeDream(form="printed", mini_batches=8).place(tight).notes[0]

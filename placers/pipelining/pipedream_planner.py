@@ -1,8 +1,11 @@
-"""Asynchronous pipelines: PipeDream's stages with replicas, without a flush, as plans (Narayanan et al. 2019).
+"""PipeDream's planner: stages with replicas as a plan, without a flush or with one (Narayanan et al. 2019).
 
-A mini-batch is a micro-batch of the plan that updates the weights by itself. Replicas of a stage take mini-batches in
-turns. Passes are in the order 1F1B, with as many mini-batches in flight as keep all devices busy, and every one is
-computed with one version of the weights, forward and backward (weight stashing).
+Without a flush, a mini-batch is a micro-batch of the plan that updates the weights by itself. Replicas of a stage take
+mini-batches in turns. Passes are in the order 1F1B, with as many mini-batches in flight as keep all devices busy, and
+every one is computed with one version of the weights, forward and backward (weight stashing).
+
+With a flush, weights are updated once per step, and replicas split every micro-batch. So were PipeDream's plans
+compared with DAPPLE's (Fan et al. 2021).
 
 The published costs know no weights that several stages use, such as a tied embedding, which the engine sends to all of
 them after each update.
@@ -24,12 +27,13 @@ import numpy as np
 from envs.pipelines.layers import Layers
 from envs.pipelines.pipeline import ONE_F_ONE_B
 from envs.plan import Plan
-from envs.schedule import Schedule
+from envs.schedule import Schedule, Update
 from graphs.layer_names import unit_layers
 from graphs.op_graph import OpGraph
 from graphs.problem import Problem
-from placers.contract.whole_plans import accelerators, check_divides, most_that_divide
+from placers.contract.whole_plans import accelerators, most_that_divide
 from placers.pipelining.cuts import MOST_CUTS, Cuts
+from placers.pipelining.on_devices import micro_batches_of
 from placers.pipelining.replicated import Form, LinkLevel, Replicated, partition
 from placers.pipelining.servers import Servers
 
@@ -39,38 +43,46 @@ Groups = tuple[tuple[int, ...], ...]  # (servers,) the devices of each
 
 
 @dataclass(frozen=True)
-class Asynchronous:
+class PipeDreamPlanner:
     """What decides a plan, beside the problem."""
 
     placer: str  # whose name errors carry
     form: Form  # but for the memory of devices, and the mini-batches that replicas divide
-    mini_batches: int  # of a step; 0: as many as the replicas divide, about `PER_DEVICE` for each device
+    mini_batches: int  # of a step; 0: with a flush eight, else about `PER_DEVICE` for each device; as samples allow it
+    flush: bool
     within_memory: bool  # whether stages must fit
     layers: int  # the most of a chain
 
     def planned(self, problem: Problem) -> tuple[Plan, str]:
         """The plan, and a sentence on it. Raises InputError for samples that mini-batches do not divide."""
         graph, devices = problem.graph, accelerators(problem.cluster)
-        if self.mini_batches:
-            check_divides(graph, self.placer, self.mini_batches, 1)
         layers, servers = self._layers(problem, devices), Servers.of(problem.cluster, devices)
-        count = self.mini_batches
-        if not count:  # those of the step decide what a layer costs, and the replicas how many they are
-            few = most_that_divide(graph, PER_DEVICE * len(devices))
-            found, _, _ = self._found(problem, self._cuts(problem, layers, few), servers, graph.samples)
-            count = _multiple(graph, lcm(*(stage.count for stage in found.stages)), few)
+        count = self._count(problem, layers, servers)
+        shared = graph.samples // count if self.flush else count  # what replicas divide
         cuts = self._cuts(problem, layers, count)
-        found, groups, fits = self._found(problem, cuts, servers, count)
+        found, groups, fits = self._found(problem, cuts, servers, shared)
         ends = [stage.end for stage in found.stages]
         of_layer = cuts.before[ends].argmax(axis=0)  # the first stage before whose end it is
         used, of_layer = np.unique(of_layer, return_inverse=True)
-        replicas = [on_groups([stage.replicas for stage in found.stages], groups)[number] for number in used]
+        several = on_groups([stage.replicas for stage in found.stages], groups, in_turns=not self.flush)
+        replicas = [several[number] for number in used]
         stage = of_layer[layers.of_unit][graph.units].tolist()
-        schedule = Schedule(
-            count, tuple(stage), ONE_F_ONE_B, sharing="turns", update="micro_batch" if graph.is_training else "step"
-        )
+        schedule = Schedule(count, tuple(stage), ONE_F_ONE_B)
+        if not self.flush:
+            update: Update = "micro_batch" if graph.is_training else "step"
+            schedule = replace(schedule, sharing="turns", update=update)
         note = self._said(np.bincount(of_layer).tolist(), list(map(len, replicas)), found, count, graph.is_training)
         return Plan(tuple(replicas[number] for number in stage), schedule=schedule), note + ("" if fits else LACKING)
+
+    def _count(self, problem: Problem, layers: Layers, servers: Servers) -> int:
+        """How many mini-batches a step has."""
+        graph = problem.graph
+        if self.flush or self.mini_batches:
+            return micro_batches_of(problem, self.placer, self.mini_batches)
+        # those of the step decide what a layer costs, and the replicas how many they are
+        few = most_that_divide(graph, PER_DEVICE * len(accelerators(problem.cluster)))
+        found, _, _ = self._found(problem, self._cuts(problem, layers, few), servers, graph.samples)
+        return _multiple(graph, lcm(*(stage.count for stage in found.stages)), few)
 
     def _layers(self, problem: Problem, devices: tuple[int, ...]) -> Layers:
         """Single units where the form cuts graphs that branch, and there are not too many."""
@@ -95,11 +107,13 @@ class Asynchronous:
     def _said(self, layers: list[int], replicas: list[int], found: Replicated, count: int, is_training: bool) -> str:
         """A sentence on the pipeline."""
         said = (
-            f"stages of {':'.join(map(str, layers))} layers on {':'.join(map(str, replicas))} devices that take turns: "
-            f"{'printed' if self.form.printed else 'released'} form estimates {found.seconds:.6g} s for each of "
-            f"{count} mini-batches once all stages have one, {count * found.seconds:.6g} s for the step beside filling "
-            "and emptying"
+            f"stages of {':'.join(map(str, layers))} layers on {':'.join(map(str, replicas))} devices that "
+            f"{'split' if self.flush else 'take turns'}: {'printed' if self.form.printed else 'released'} form "
+            f"estimates {found.seconds:.6g} s for each of {count} mini-batches once all stages have one, "
         )
+        if self.flush:
+            return f"{said}{(count + len(layers) - 1) * found.seconds:.6g} s for the step with filling and emptying"
+        said += f"{count * found.seconds:.6g} s for the step beside filling and emptying"
         if not is_training:
             return said
         older = max(-(-sum(replicas[stage:]) // own) for stage, own in enumerate(replicas)) - 1
@@ -124,16 +138,18 @@ def _hierarchies(servers: Servers) -> Iterator[tuple[list[LinkLevel], Groups]]:
         yield [LinkLevel(count, bandwidth)], (row[:count],)
 
 
-def on_groups(stages: Sequence[tuple[int, ...]], groups: Groups) -> Groups:
+def on_groups(stages: Sequence[tuple[int, ...]], groups: Groups, *, in_turns: bool = True) -> Groups:
     """(stages,) the devices of each, given replicas within a server and, with several servers, how many of these.
 
-    Neighbours are on different servers, so that what takes a turn on one goes on there.
+    Of replicas that take turns, neighbours are on different servers, so that what takes a turn on one goes on there; of
+    those that split a micro-batch, on the same one, for the same reason.
     """
-    found, first, taken = [], 0, 0
+    found, first, taken = list[tuple[int, ...]](), 0, 0
     for within, *outside in stages:
         several = outside[0] if outside else 1
-        servers = groups[first : first + several]
-        found.append(tuple(server[taken + number] for number in range(within) for server in servers))
+        rows = [server[taken : taken + within] for server in groups[first : first + several]]
+        ordered = zip(*rows, strict=True) if in_turns else rows
+        found.append(tuple(device for row in ordered for device in row))
         taken += within
         if taken == len(groups[0]):
             first, taken = first + several, 0
