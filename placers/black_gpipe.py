@@ -58,7 +58,8 @@ class BlackGPipe(Named):
         layers = Layers.of(problem, self.layers, devices, unit_layers(problem.graph))
         micro_batches = micro_batches_of(problem, "black_gpipe", self.micro_batches)
         chain = _chain(problem.cluster, devices, layers, micro_batches)
-        found = partition(chain, len(devices), float(problem.cluster.memory_bytes[list(devices)].min()))
+        limit = float(problem.cluster.memory_bytes[list(devices)].min())
+        found = partition(chain, len(devices), limit, shared=problem.graph.samples // micro_batches)
         pipelined = LayerPipeline(
             layer_stages(found.stages, (devices,)), micro_batches, self.order,
             tuple(range(len(found.stages))) if self.recompute and problem.graph.is_training else (),

@@ -2,7 +2,8 @@
 
 Layers are units in the order of the forward pass, and devices are taken as alike but for the servers that they are in.
 The plan has the least step by the paper's equations, or by the formulas of the program that was released with it; the
-estimate is said in the notes. Replicas need not divide a micro-batch evenly, as in the paper's plans.
+estimate is said in the notes. If it is known how many samples a step has, replicas divide those of a micro-batch;
+else they need not, as in the paper's plans.
 """
 
 from __future__ import annotations
@@ -68,14 +69,15 @@ class Dapple(Named):
         layers = Layers.of(problem, self.layers, devices, unit_layers(problem.graph))
         servers = Servers.of(problem.cluster, devices)
         fixed = 0 if self.parts else micro_batches_of(problem, "dapple", self.micro_batches)
+        shared = problem.graph.samples // fixed if fixed else 0
         if self.form == "released":
             servers = machines_of(servers)
             sizes = tuple(servers.sizes.tolist())
-            pipeline = Released(layers, sizes, fixed, self.parts).planned()
+            pipeline = Released(layers, sizes, fixed, self.parts, shared=shared).planned()
             rival = f"; data parallelism, whose sums overlap: {data_parallel_seconds(layers, sizes):.6g} s"
         else:
             chain = Chain.of(layers, float(problem.cluster.memory_bytes[list(devices)].min()))
-            by = Equations(fixed, self.parts, self.stages, self.recompute, self.form == "corrected")
+            by = Equations(fixed, self.parts, self.stages, self.recompute, self.form == "corrected", shared)
             pipeline, _ = planned(chain, servers.links, Moves.of(tuple(servers.sizes.tolist())), by)
         pipelined = LayerPipeline(
             layer_stages(pipeline.stages, servers.devices), pipeline.micro_batches, self.order,

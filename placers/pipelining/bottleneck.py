@@ -2,7 +2,7 @@
 
 PipeDream's dynamic program without the exchange of gradients, which GPipe does once per step: a stage takes the time of
 its layers over the number of its replicas, or twice that of the transfer into it. A stage must need strictly less
-memory than the limit, replicas or not. All machines are used.
+memory than the limit, replicas or not. All machines are used, unless replicas could then not divide the samples.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ class LayerChain:
         ]
 
 
-def partition(chain: LayerChain, machines: int, memory_bytes: float) -> Partition:
+def partition(chain: LayerChain, machines: int, memory_bytes: float, *, shared: int = 0) -> Partition:
     """The pipeline on all machines with the least bottleneck; data parallelism if no pipeline fits.
 
-    Where several are equally good, stages begin as early as they may, the last one first. Raises InputError without a
-    machine.
+    `shared` are samples that the replicas of each stage divide; 0: any number of replicas will do. Where several are
+    equally good, stages begin as early as they may, the last one first. Raises InputError without a machine.
     """
     if machines < 1:
         raise InputError(f"there are {machines} machines; expected at least 1")
@@ -67,7 +67,7 @@ def partition(chain: LayerChain, machines: int, memory_bytes: float) -> Partitio
         fits = held[end] - held[:end] < memory_bytes
         own = (seconds[end] - seconds[:end, None]) / counts  # (begin, replicas)
         sent = np.concatenate([[0.0], 2 * chain.send_seconds[: end - 1]])
-        slowest = np.where(fits[:, None], np.maximum(own, sent[:, None]), np.inf)
+        slowest = np.where(fits[:, None] & (shared % counts == 0), np.maximum(own, sent[:, None]), np.inf)
         for count in range(1, machines + 1):
             best[end, count], begins[end, count], replicas[end, count] = slowest[0, count - 1], 0, count
             if end == 1 or count == 1:
@@ -77,11 +77,14 @@ def partition(chain: LayerChain, machines: int, memory_bytes: float) -> Partitio
             if both.flat[least] < best[end, count]:
                 begin, fewer = divmod(least, count - 1)
                 best[end, count], begins[end, count], replicas[end, count] = both.flat[least], begin + 1, fewer + 1
-    if not np.isfinite(best[layers, machines]):
-        return Partition((Stage(0, layers, (machines,)),), float(seconds[-1]) / machines, fits=False)
-    stages, end, left = list[Stage](), layers, machines
+    possible = np.isfinite(best[layers])
+    if not (possible.any() if shared else possible[machines]):
+        used = int(counts[shared % counts == 0].max())
+        return Partition((Stage(0, layers, (used,)),), float(seconds[-1]) / used, fits=False)
+    used = int(np.flatnonzero(possible).max())
+    stages, end, left = list[Stage](), layers, used
     while end:
         begin, taken = int(begins[end, left]), int(replicas[end, left])
         stages.append(Stage(begin, end, (taken,)))
         end, left = begin, left - taken
-    return Partition(tuple(stages[::-1]), float(best[layers, machines]))
+    return Partition(tuple(stages[::-1]), float(best[layers, used]))

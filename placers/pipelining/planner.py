@@ -33,6 +33,8 @@ class Equations:
     """The most that a pipeline may have; 0 for as many as there are devices."""
     recompute: bool = False
     corrected: bool = False  # at the pivot
+    shared: int = 0
+    """Samples of a micro-batch, which the replicas of every stage divide if they can; 0: any number will do."""
 
 
 class _Found(NamedTuple):
@@ -85,10 +87,15 @@ def planned(given: Chain, links: Links, moves: Moves, by: Equations) -> tuple[Pi
         stages,
         by.recompute,
         by.corrected,
+        by.shared,
         found,
         scratch,
     )
-    least = np.lexsort((found.seconds.ravel(), found.overflow.ravel()))[0]
+    left = most - moves.used.sum(axis=1)  # replicas of the last stage of each state
+    seconds = np.where((by.shared % left == 0)[:, None], found.seconds, np.inf)
+    if not np.isfinite(seconds).any():
+        seconds = found.seconds
+    least = np.lexsort((seconds.ravel(), np.where(np.isfinite(seconds), found.overflow, np.inf).ravel()))[0]
     at, first = (int(index) for index in np.unravel_index(least, table))
     chosen = [Stage(first, layers, tuple((moves.devices - moves.used[at]).tolist()))]
     while first:
@@ -117,7 +124,7 @@ def _count(devices: Ints) -> int:
 @compiled
 def _search(
     given: Chain, links: Links, moves: _Moves, devices: Ints, fixed: int, parts: int, most: int, recompute: bool,
-    corrected: bool, found: _Found, scratch: _Scratch,
+    corrected: bool, shared: int, found: _Found, scratch: _Scratch,
 ) -> int:  # fmt: skip
     """Fill `found`; how many pipelines were estimated."""
     sets, layers = found.seconds.shape
@@ -135,6 +142,8 @@ def _search(
             micro_batches = _micro_batches(fixed, parts, stages + 2, total)
             for move in range(moves.offsets[at], moves.offsets[at + 1]):
                 new, rest, to = moves.given[move], moves.rest[move], moves.to[move]
+                if shared % _count(new):
+                    continue
                 for stage in range(stages):
                     begin, end, own = (
                         scratch.bounds[stage],

@@ -60,10 +60,13 @@ class Released:
     fixed: int  # micro-batches of every pipeline, or 0
     parts: int  # of the batch, one of which is a micro-batch of a copy; read if `fixed` is 0
     rates: Rates = RATES
+    shared: int = 0  # samples of a micro-batch, which the replicas of every stage divide if they can; 0: any number
 
     def planned(self) -> Pipeline:
         """The pipeline with the least step by its formula, the first of several."""
-        return min(self._candidates(), key=lambda pipeline: pipeline.seconds)
+        found = list(self._candidates())
+        dividing = [each for each in found if not any(self.shared % stage.replicas for stage in each.stages)]
+        return min(dividing or found, key=lambda pipeline: pipeline.seconds)
 
     def _candidates(self) -> Iterator[Pipeline]:
         devices = sum(self.sizes)

@@ -73,7 +73,18 @@ def test_each_row_by_the_placer(memory: int) -> None:
     assert said * 1e6 == pytest.approx(bottleneck, abs=0.6)
 
 
-def brute_force(chain: LayerChain, machines: int, memory: float) -> float:
+def brute_force(chain: LayerChain, machines: int, memory: float, shared: int) -> tuple[float, int]:
+    """The least bottleneck on as many machines as can be, and how many these are."""
+    for used in range(machines, 0, -1):
+        if (best := least_on(chain, used, memory, shared)) < math.inf:
+            return best, used
+        if not shared:
+            break
+    used = max(count for count in range(1, machines + 1) if shared % count == 0)
+    return float(chain.seconds.sum()) / used, used
+
+
+def least_on(chain: LayerChain, machines: int, memory: float, shared: int) -> float:
     layers, best = len(chain.seconds), math.inf
     for count in range(1, machines + 1):
         for cuts in itertools.combinations(range(1, layers), count - 1):
@@ -82,10 +93,10 @@ def brute_force(chain: LayerChain, machines: int, memory: float) -> float:
             if any(chain.held_bytes[begin:end].sum() >= memory for begin, end in spans):
                 continue
             for replicas in itertools.product(range(1, machines + 1), repeat=count):
-                if sum(replicas) == machines:
+                if sum(replicas) == machines and not any(shared % count for count in replicas):
                     times = [chain.seconds[b:e].sum() / r for (b, e), r in zip(spans, replicas, strict=True)]
                     best = min(best, max([*times, *(2 * chain.send_seconds[cut - 1] for cut in cuts)]))
-    return best if best < math.inf else float(chain.seconds.sum()) / machines
+    return best
 
 
 @settings(max_examples=80, deadline=None)
@@ -93,14 +104,16 @@ def brute_force(chain: LayerChain, machines: int, memory: float) -> float:
     st.lists(st.tuples(st.integers(1, 9), st.integers(0, 3), st.integers(1, 9)), min_size=1, max_size=6),
     st.integers(1, 4),
     st.sampled_from([5.0, 12.0, 20.0, 1e9]),
+    st.sampled_from([0, 1, 4, 6]),
 )
 def test_it_is_the_best_of_all_pipelines_that_fit(
-    drawn: list[tuple[int, int, int]], machines: int, memory: float
+    drawn: list[tuple[int, int, int]], machines: int, memory: float, shared: int
 ) -> None:
     chain = LayerChain(*np.array(drawn, np.float64).T)
-    pipeline = partition(chain, machines, memory)
-    assert pipeline.seconds == pytest.approx(brute_force(chain, machines, memory))
-    assert sum(stage.replicas for stage in pipeline.stages) == machines
+    pipeline = partition(chain, machines, memory, shared=shared)
+    seconds, used = brute_force(chain, machines, memory, shared)
+    assert pipeline.seconds == pytest.approx(seconds)
+    assert sum(stage.replicas for stage in pipeline.stages) == used
     assert [stage.first for stage in pipeline.stages[1:]] == [stage.end for stage in pipeline.stages[:-1]]
 
 

@@ -9,10 +9,14 @@ import numpy as np
 import pytest
 
 from envs.pipelines.layers import Layers
+from graphs.batch_law import BatchLaw
 from graphs.cluster import Cluster, Device
 from graphs.formats.pipedream import LayerProfile, ProfiledLayer
 from graphs.problem import Problem
+from placers.black_gpipe import BlackGPipe
+from placers.contract.placer import Placer
 from placers.dapple import Dapple
+from placers.pipedream import PipeDream
 from placers.pipelining.device_policies import Moves
 from placers.pipelining.overlapped import data_parallel_seconds
 from placers.pipelining.pipeline import Chain, Pipeline, Stage, estimate
@@ -187,6 +191,34 @@ def test_the_planner_finds_the_best_of_all_pipelines(corrected: bool) -> None:
         assert found == estimate(chain, links, found.stages, 4, corrected=corrected)
         gaps.append(found.seconds / best - 1)
     assert gaps == pytest.approx([0.0] * len(gaps), abs=1e-12)
+
+
+@pytest.mark.parametrize("shared", [2, 3, 4])
+def test_the_planner_finds_the_best_of_all_whose_replicas_divide_the_samples(shared: int) -> None:
+    rng = np.random.default_rng(1)
+    for _ in range(10):
+        seconds, sizes, weights = (rng.uniform(low, high, 8).tolist() for low, high in ((1, 9), (0, 9), (0, 5)))
+        problem = Problem(chain_of(seconds, sizes, weights).graph(), row(4, 2.0))
+        chain, links = Chain.of(Layers.of(problem, 8), np.inf), Servers.of(problem.cluster).links
+        pipelines = [
+            each for each in every_pipeline(8, 4) if not any(shared % stage.replicas for stage in each)
+        ]  # fmt: skip
+        best = min(estimate(chain, links, each, 4).seconds for each in pipelines)
+        found, _ = by_equations(problem, Equations(4, shared=shared))
+        assert found.seconds == pytest.approx(best, rel=1e-12)
+        assert found.stages in pipelines
+
+
+@pytest.mark.parametrize(
+    "placer",
+    [Dapple(micro_batches=2), Dapple("released", 2), BlackGPipe(2), PipeDream("printed", 2, flush=True)],
+    ids=lambda placer: placer.name,
+)
+@pytest.mark.parametrize(("samples", "devices"), [(8, 3), (8, 7), (6, 4), (2, 3)])
+def test_plans_divide_the_samples_of_a_step(placer: Placer, samples: int, devices: int) -> None:
+    graph = replace(chain_of([4, 3, 1, 1, 1], weights=[0, 1, 1, 5, 5]).graph(), batch_law=BatchLaw(samples))
+    problem = Problem(graph, row(devices, 1.0))
+    placer.place(problem).plan.check(problem)
 
 
 def test_layers_that_take_unequal_time_may_be_best_in_stages_that_do_too() -> None:
