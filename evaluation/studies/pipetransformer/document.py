@@ -9,6 +9,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
+from envs.pipelines.pipeline import ONE_F_ONE_B
 from evaluation.drawing.figures import BLUE, GREEN, ORANGE, PURPLE
 from evaluation.studies.document import save_document
 from evaluation.studies.pipetransformer import published
@@ -25,6 +26,7 @@ PARTS = {
 }
 DATA = {"ImageNet": 1_281_167, "CIFAR-100": 50_000}  # images in an epoch
 DATA_SHEET, FITTED, CONSTANT = "data sheet", "fitted", "fitted, constant launches"
+BY_TIME = "by time"
 COLOURS = {FREEZE: ORANGE, NO_REPLICAS: PURPLE, NO_CACHE: BLUE, ALL: GREEN}
 
 
@@ -37,8 +39,8 @@ class Findings:
     """Of ViT, by machine."""
     bert: Training
     """On the fitted machine."""
-    by_time: Training
-    """Of ViT on the fitted machine, with stages that are balanced by time."""
+    otherwise: Mapping[str, Training]
+    """Of ViT on the fitted machine, with other stages, and another order of passes."""
 
     @classmethod
     def of(cls, fit: Fit) -> Findings:
@@ -46,7 +48,9 @@ class Findings:
         constant = replace(fit.machine, launch_seconds=fit.machine.launch_seconds * published.FIRST, one_by_one=False)
         machines = {DATA_SHEET: Machine(), FITTED: fit.machine, CONSTANT: constant}
         trainings = {name: Training(VIT, machine) for name, machine in machines.items()}
-        return cls(fit, trainings, Training(BERT, fit.machine), Training(VIT, fit.machine, by_time=True))
+        by_time = Training(VIT, fit.machine, "time")
+        otherwise = {BY_TIME: by_time, f"{BY_TIME}, 1F1B": replace(by_time, order=ONE_F_ONE_B, steps={})}
+        return cls(fit, trainings, Training(BERT, fit.machine), otherwise)
 
     @property
     def vit(self) -> Training:
@@ -57,9 +61,10 @@ class Findings:
         """Ten epochs of ViT on the fitted machine, without freezing and with it."""
         return {"no layer freezes": self.vit.epochs()} | {name: self.vit.epochs(parts=PARTS[name]) for name in VARIANTS}
 
-    def speedup_by_time(self, variant: str) -> float:
-        """Over training without freezing that has PipeTransformer's stages, if stages are balanced by time."""
-        return self.vit.epochs().sample_seconds / self.by_time.epochs(parts=PARTS[variant]).sample_seconds
+    def otherwise_speedups(self, variant: str = "") -> list[float]:
+        """Of a variant, or without freezing, over training without freezing that has PipeTransformer's stages."""
+        whole, parts = self.vit.epochs().sample_seconds, PARTS.get(variant)
+        return [whole / training.epochs(parts=parts).sample_seconds for training in self.otherwise.values()]
 
     def speedups(self, variant: str) -> list[float]:
         """On each machine and, with changes between plans, on each data set."""

@@ -135,8 +135,10 @@ class Training:
 
     model: Model
     machine: Machine = Machine()
-    by_time: bool = False
-    """Whether stages are balanced by time, frozen layers included, and not by parameters."""
+    balance: Literal["parameters", "time"] = "parameters"
+    """What is balanced over the stages of a pipeline; by time, frozen layers are spread over them."""
+    order: str = "gpipe"
+    """In which a pipeline runs its passes."""
     steps: dict[Setup, Step] = field(default_factory=dict)
 
     def epochs(self, alpha: float = ALPHA, parts: Parts | None = None) -> Epochs:
@@ -174,8 +176,7 @@ class Training:
         )  # fmt: skip
 
     def _placer(self, setup: Setup) -> PipeTransformer:
-        balance: Literal["parameters", "time"] = "time" if self.by_time else "parameters"
-        return PipeTransformer(FIRST, setup.devices, setup.pipelines, setup.micro_batches, balance)
+        return PipeTransformer(FIRST, setup.devices, setup.pipelines, setup.micro_batches, self.balance, self.order)
 
     def sizes(self, frozen: int) -> list[float]:
         """Sizes of the sub-layers that are trained, in millions, if so many layers are frozen."""
