@@ -62,7 +62,7 @@ import msgspec
 import numpy as np
 
 from graphs.catalogue import QUANTITIES, Catalogue, catalogue, device_of
-from graphs.cluster import FREE, Cluster, Device, check_count
+from graphs.cluster import FREE, MOST_DEVICES, Cluster, Device, check_count
 from graphs.foundation.by_name import unknown
 from graphs.foundation.documents import read_document, write_document
 from graphs.foundation.errors import InputError, located
@@ -118,13 +118,16 @@ class LevelEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     shared: Shared
 
 
+_DEVICES = said("names of the catalogue", "rtx3090", "rtx3090x2", "rtx3060@pcie3x4")
+
+
 class ServerEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
     """A server, or several alike."""
 
-    devices: Annotated[list[str], said("names of the catalogue", "rtx3090", "rtx3090x2", "rtx3060@pcie3x4")]
+    devices: Annotated[list[Annotated[str, _DEVICES]], msgspec.Meta(min_length=1)]
     link: str = ""
     network: str = ""
-    count: Annotated[int, msgspec.Meta(ge=1)] = 1
+    count: Annotated[int, msgspec.Meta(ge=1, le=MOST_DEVICES)] = 1
 
 
 class Network(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):

@@ -177,6 +177,8 @@ def test_what_names_nothing_is_refused_in_a_sentence(spec: str, sentence: str) -
         ('[network]\nlink = "10gbe"', "", "nothing joins its 2 servers"),
         ('link = "10gbe"', 'link = "10gbe"\ncards = "rack"', "network.cards: invalid enum value 'rack'"),
         ('link = "nvlink3"', 'link = "nvlink3"\ncount = 0', r"servers\[1\].count: expected int >= 1, got 0"),
+        ('link = "nvlink3"', 'link = "nvlink3"\ncount = 9999', r"servers\[1\].count: expected int <= 4096, got 9999"),
+        ('["a100-80gbx2"]', "[]", r"servers\[1\].devices: expected array of length >= 1"),
         ("[network]", '[links]\nbandwidth = "1GB/s"\n[network]', "links: this file lists servers"),
         ("[[servers]]", "[[server]]", "object contains unknown field server"),
     ],
