@@ -76,8 +76,6 @@ def _wrong(described: Described | None, split: Split, devices: tuple[int, ...], 
     for index in named:
         if index not in may:
             return f"is divided along {index!r}; it can be divided along {', '.join(may) or 'none'}"
-        if operator.exchanged(index):
-            return f"is divided along {index!r}, over which it is normalised; divide another index"
         reduced = any(index not in access.variables | access.apart for access in operator.writes)
         if reduced and operator.reducer != "sum":
             return (

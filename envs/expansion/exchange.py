@@ -57,6 +57,7 @@ class Exchange:
     def __init__(self, partition: Partition, moves: Moves) -> None:
         self.partition, self.moves = partition, moves
         self.layout = partition.layout
+        self._exchanged: dict[int, dict[int, int]] = {}  # by the first copy of an op
         self._cut: dict[tuple[int, Box], int] = {}
 
     def read(self, first: int, producer: int, result: int, readers: list[Reader]) -> None:
@@ -64,11 +65,28 @@ class Exchange:
         shards = self.partition.shards[producer]
         step = int(self.layout.repeats[producer] * self.layout.width[producer])
         made = shards.made[result]
+        ends = {} if self._is_number(Source(producer, result)) else self._statistics(first, producer)
         holdings = [
-            Holding(self.moves.copy(first + shard, step), device, box, repeated=step > 0)
+            Holding(self.moves.copy(first + shard, step), device, box, repeated=step > 0, after=ends.get(shard, -1))
             for shard, (device, box) in enumerate(zip(self.layout.plan.devices[producer], made, strict=True))
         ]
         self.distribute(Source(producer, result), holdings, readers)
+
+    def _statistics(self, first: int, op: int) -> dict[int, int]:
+        """By shard the end of the exchange of statistics, for which readers of its results wait.
+
+        Shards exchange them once they have run; in truth, before they write their results.
+        """
+        if first in self._exchanged:
+            return self._exchanged[first]
+        layout, ends = self.layout, dict[int, int]()
+        step, devices = int(layout.repeats[op] * layout.width[op]), layout.plan.devices[op]
+        for group, count in self.partition.shards[op].exchanged:
+            places = [Place(devices[shard], op, int(layout.stage[op]), shard) for shard in group]
+            ready, size = [self.moves.copy(first + shard, step) for shard in group], self.partition.element_bytes[op]
+            ends |= zip(group, self.moves.all_reduce(ready, places, count * size, repeated=step > 0), strict=True)
+        self._exchanged[first] = ends
+        return ends
 
     def bring(self, source: Source, holdings: list[Holding], readers: list[Reader]) -> None:
         """Pieces of what is held to those who read them; what is added up has been."""
@@ -84,7 +102,7 @@ class Exchange:
     ) -> None:
         """As `bring`, after what are partial sums has been added up."""
         groups = self.partition.shards[source.op].groups[source.result]
-        if all(len(group) == 1 for group in groups):
+        if all(len(group) == 1 for group in groups) or self._is_number(source):
             self.bring(source, holdings, readers)
             return
         sums: list[Holding] = []
@@ -116,6 +134,10 @@ class Exchange:
                     self._send(source, other, piece, op, part.device, is_summand=True)
             sums.append(Holding(op, part.device, box, part.repeated, in_place, is_sum=True))
         return sums
+
+    def _is_number(self, source: Source) -> bool:
+        """Whether a result is a single number, as a loss: each shard goes on with its own part."""
+        return elements(self.partition.shards[source.op].whole[source.result]) == 1
 
     def is_all_reduced(self, parts: list[Holding], wanted: Wanted) -> bool:
         """Whether all holders of parts want all of the sum, and add up as the schedule says."""

@@ -22,6 +22,7 @@ from graphs.op_graph import Floats, Ints
 
 FLOPS, BYTES, OUTPUT = range(3)
 
+_MORE = 1 + 1e-6  # than the bytes that an op accesses: it does not read all of what it reads from
 _KEPT = 1 << 14  # shares of shards: a search expands the same ones again and again
 
 
@@ -54,12 +55,12 @@ class ShardCosts:
             given = self.partition.described[op]
             if given is None:
                 continue
-            sizes = tuple(self._read_sizes(given))
+            sizes = tuple(self._read_sizes(op, given))
             found[: len(shards), :, op] = _shares_of(shards, sizes, self.partition.element_bytes[op])
         return found
 
-    def _read_sizes(self, described: Described) -> list[float]:
-        """(reads,) bytes of an element of each read."""
+    def _read_sizes(self, op: int, described: Described) -> list[float]:
+        """(reads,) bytes of an element of each read; 0 for a table in which few rows are looked up."""
         weights, found = self.partition.layout.problem.graph.weights, []
         for source, access in zip(described.sources, described.operator.reads, strict=True):
             if source is None:
@@ -68,6 +69,16 @@ class ShardCosts:
                 found.append(self.partition.element_bytes[source.op])
             else:
                 found.append(float(weights[source.weight]) / max(elements(whole(access.shape)), 1))
+        reads, written = (
+            described.operator.reads,
+            sum(elements(whole(each.shape)) for each in described.operator.writes),
+        )
+        sizes = [elements(whole(access.shape)) * size for access, size in zip(reads, found, strict=True)]
+        total = sum(sizes) + written * self.partition.element_bytes[op]
+        if total > _MORE * self.partition.layout.problem.graph.bytes_accessed[op]:
+            tables = [number for number, source in enumerate(described.sources) if source is not None and source.op < 0]
+            if tables:
+                found[max(tables, key=lambda number: sizes[number])] = 0.0
         return found
 
     @cached_property

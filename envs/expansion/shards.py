@@ -7,6 +7,7 @@ piece, `UNKNOWN`, that is read as a whole.
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
@@ -20,7 +21,7 @@ from graphs.described import Described, of_part
 from graphs.descriptions import descriptions_of
 from graphs.notation.operator import Access, Operator
 from graphs.notation.ranges import Box, Range, elements, whole
-from graphs.op_graph import Floats
+from graphs.op_graph import Floats, Phase
 from graphs.problem import Problem
 
 UNKNOWN: Box = (Range(0, 0),)
@@ -91,6 +92,28 @@ class Shards:
             found.append(summands(boxes, numbers))
         return tuple(found)
 
+    @cached_property
+    def exchanged(self) -> tuple[tuple[tuple[int, ...], int], ...]:
+        """Groups of shards that exchange statistics while they run, as a mean or a maximum, and how many elements."""
+        operator, found = self.operator, defaultdict[tuple[int, ...], list[int]](list)
+        across = [bool(index) and operator is not None and operator.exchanged(index) > 0 for index in self.split]
+        if operator is None or not any(across):
+            return ()
+        for shard, at in enumerate(coordinates(self.axes)):
+            found[tuple(-1 if is_across else place for place, is_across in zip(at, across, strict=True))].append(shard)
+        divided = [index for index, is_across in zip(self.split, across, strict=True) if is_across]
+        return tuple(
+            (
+                tuple(group),
+                sum(
+                    each.forward * math.prod(self.spaces[group[0]][name].size for name in each.index)
+                    for each in operator.statistics
+                    if any(index not in each.index for index in divided)
+                ),
+            )
+            for group in found.values()
+        )
+
     def _boxes(self, access: Access) -> tuple[Box, ...]:
         return tuple(map(access.region, self.spaces))
 
@@ -120,8 +143,10 @@ class Partition:
     def shards(self) -> list[Shards]:
         """(ops,) the shards of each op; ops of the same operator have the same ones."""
         plan, found = self.layout.plan, list[Shards]()
-        repeated = self.layout.is_repeated.tolist()
+        repeated, phase = self.layout.is_repeated.tolist(), self.layout.problem.graph.phase.tolist()
         for op, (each, split, devices) in enumerate(zip(self.described, plan.split, plan.devices, strict=True)):
+            if not split and phase[op] == Phase.REFRESH:
+                split = self._as_updated(op, devices)
             axes, batches = mesh_of(plan.mesh, len(devices)), self.layout.micro_batches if repeated[op] else 1
             found.append(
                 _shards(None, "", 1, axes, ())
@@ -129,6 +154,18 @@ class Partition:
                 else _shards(each.operator, each.batch, batches, axes, split)
             )
         return found
+
+    def _as_updated(self, op: int, devices: tuple[int, ...]) -> Split:
+        """How a refresh is divided of which the plan says nothing: as the update that it follows, on the same devices.
+
+        That is where their indices have the same names; else each shard does all of it.
+        """
+        described, plan = self.described[op], self.layout.plan
+        for source in () if described is None else described.sources:
+            if described is not None and source is not None and plan.devices[source.op] == devices:
+                split = plan.split[source.op]
+                return split if all(not index or index in described.operator.sizes for index in split) else ()
+        return ()
 
     @cached_property
     def whole_ops(self) -> Problem:

@@ -1,0 +1,82 @@
+"""Captured models, divided by their indices."""
+
+import pytest
+
+from envs.plan import Plan
+from envs.schedule import Schedule
+from envs.simulation.simulator import simulate
+from graphs.descriptions import descriptions_of
+from graphs.load import load_graph
+from graphs.op_graph import OpGraph, Phase
+from graphs.problem import Problem
+from tests.envs.expansion.divided_graphs import ITEM
+from tests.envs.expansion.test_collectives import two_servers
+from tests.envs.expansion.test_divided_bytes import moved_bytes
+
+DEVICES = (0, 1, 2, 3)
+LAYERS, WIDTH, SEQUENCE, BATCH = 2, 16, 6, 8
+TRANSFORMER = f"transformer:layers={LAYERS},width={WIDTH},heads=4,sequence={SEQUENCE},batch={BATCH},vocabulary=12"
+MODELS = (TRANSFORMER, "rnnlm:layers=2,hidden=8,steps=3,batch=8,vocabulary=12")
+
+# in a layer of the transformer, what is divided along heads and along the inner width of the feed-forward part
+HEADS = {
+    "attention.query_key_value/addmm": "m.1", "aten.split_with_sizes": "d2.1", "aten.div": "d1", "aten.clone": "d1",
+    "aten.bmm": "b.1", "aten.add": "d1", "aten._softmax": "d1", "attention.out/addmm": "k.0",
+    "feed_forward.0/addmm": "m", "aten.gelu": "d2", "feed_forward.2/addmm": "k",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("spec", MODELS)
+def test_every_read_of_a_captured_model_is_known(spec: str) -> None:
+    graph = load_graph(spec)
+    described = descriptions_of(graph)
+    assert descriptions_of(graph) is described
+    assert {graph.kinds[op] for op, each in enumerate(described) if each is None} <= {"loss", "loss.grad"}
+    for op, each in enumerate(described):
+        if each is None:
+            continue
+        producers = set(graph.edges[(graph.edges[:, 1] == op) & ~graph.control, 0].tolist())
+        named = {source.op for source in each.sources if source is not None and source.op >= 0}
+        assert named <= producers
+        assert all(described[other] is None for other in producers - named), graph.names[op]
+        for source, access in zip(each.sources, each.operator.reads, strict=True):
+            maker = None if source is None or source.op < 0 else described[source.op]
+            if source is not None and maker is not None:
+                assert maker.operator.writes[source.result].shape == access.shape, graph.names[op]
+        if graph.phase[op] < Phase.UPDATE and not graph.kinds[op].endswith("grad_weight"):
+            has_samples = BATCH in each.operator.writes[0].shape
+            assert has_samples == any(each.batch in access.variables for access in each.operator.writes)
+
+
+@pytest.mark.parametrize("spec", MODELS)
+@pytest.mark.parametrize("micro_batches", [1, 2])
+def test_data_parallelism_of_a_captured_model_is_a_split_by_the_batch(spec: str, micro_batches: int) -> None:
+    graph = load_graph(spec)
+    problem, schedule = Problem(graph, two_servers(2), optimizer="sgd"), Schedule(micro_batches)
+    replicas, split = (
+        simulate(problem, Plan((DEVICES,) * len(graph), "", schedule, each)) for each in ((), ((),) * len(graph))
+    )
+    assert moved_bytes(split) == pytest.approx(2 * 3 * graph.weights.sum()) == moved_bytes(replicas)
+    assert split.static_bytes.tolist() == pytest.approx(replicas.static_bytes.tolist())
+    assert split.busy_seconds.sum() == pytest.approx(replicas.busy_seconds.sum(), rel=0.05)
+    assert split.step_seconds == pytest.approx(replicas.step_seconds, rel=0.05)
+
+
+def along_heads(graph: OpGraph) -> tuple[tuple[str, ...], ...]:
+    """(ops,) Megatron-LM's division of a transformer's layers; the rest is done by every device."""
+    split = []
+    for op, mirror in enumerate(graph.mirror.tolist()):
+        name = graph.names[op if mirror < 0 else mirror]
+        kind = graph.kinds[op if mirror < 0 else mirror]
+        in_layer = (name.startswith("layers.") and ".attention" in name) or ".feed_forward." in name
+        index = next((index for key, index in HEADS.items() if in_layer and (key in name or key == kind)), "")
+        split.append(("d2" if kind == "aten.clone" and name.endswith(("clone_3", "clone_7")) else index,))
+    return tuple(split)
+
+
+def test_a_transformer_divided_along_its_heads_adds_up_twice_in_a_layer_and_pass() -> None:
+    graph = load_graph(TRANSFORMER)
+    plan = Plan((DEVICES,) * len(graph), split=along_heads(graph))
+    timeline = simulate(Problem(graph, two_servers(2), optimizer="sgd"), plan)
+    activation = ITEM * BATCH * SEQUENCE * WIDTH
+    assert moved_bytes(timeline) == LAYERS * 2 * 2 * 2 * 3 * activation
