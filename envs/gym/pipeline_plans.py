@@ -72,7 +72,7 @@ class PipelineEpisode:
         try:
             self.construction.take(action)
             if self.construction.ended:
-                self.outcome = self.problem.outcome(self.plan)
+                self.outcome = self.problem.outcome(self.construction.pipeline)
         except UserCodeError:
             raise
         except InputError as error:
@@ -101,8 +101,9 @@ class PipelinePlanEnv(gym.Env[Any, Any]):
     - `micro_batches`: The numbers of micro-batches to choose from; those that divide the samples of a step are.
     - `pass_orders`: The orders of passes to choose from (`envs.pass_orders`).
     - `sharing`: Whether replicas "split" each micro-batch, or take whole ones in "turns".
-    - `grain`: Plans are timed at the grain of "stages", a hundred times fewer ops and within a few percent, or of
-      "ops", as `simulate` does (`envs.expansion.stage_grain`). A plan that is an op placement is timed as it is.
+    - `grain`: Plans are timed at the grain of "stages", with a hundred times fewer ops, a few percent off in time and
+      more in memory, or of "ops", as `simulate` does (`envs.pipelines.layer_grain`). A plan that is an op placement is
+      timed as it is.
     - `max_devices`: Pad observations to so many devices; to those of the largest cluster unless given.
     - `settings`: The keywords that all environments take, `graph`, `cluster`, ...: see
       `envs.gym.problem_sampler.ProblemSettings`.

@@ -8,13 +8,14 @@ from typing import Literal
 
 import numpy as np
 
-from envs.expansion.stage_grain import expand_stages
 from envs.pipelines.construction import Actions, Construction, Decision
+from envs.pipelines.layer_grain import LayerGrain
 from envs.pipelines.layers import Layers
+from envs.pipelines.pipeline import LayerPipeline
 from envs.plan import Plan
 from envs.prepared_problem import PreparedProblem
 from envs.schedule import Sharing
-from envs.simulation.simulator import LaidOut, Outcome, Simulator
+from envs.simulation.simulator import LaidOut, Outcome
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Bools, Floats, Ints
 from graphs.pairs import distinct_pairs
@@ -68,6 +69,10 @@ class PipelineProblem:
         return layer
 
     @cached_property
+    def _layer_grain(self) -> LayerGrain:
+        return LayerGrain(self.problem, self.layers)
+
+    @cached_property
     def weight_bytes(self) -> Floats:
         """(layers + 1, layers + 1) what the distinct weights of layers from one to before another occupy."""
         graph, count = self.problem.graph, len(self.layers)
@@ -82,8 +87,7 @@ class PipelineProblem:
         return found
 
     @cached_property
-    def weight_gradients_apart(self) -> bool:
-        """Whether every layer that is updated has ops of its own for the gradients of its weights."""
+    def _weight_gradients_apart(self) -> bool:
         return self.layers.weight_gradients_apart(self.problem)
 
     @cached_property
@@ -94,24 +98,22 @@ class PipelineProblem:
     @cached_property
     def start(self) -> Outcome:
         """What a step takes then."""
-        return self.outcome(self.alone)
+        return self.prepared.simulator.run(self.alone.per_unit(self.problem))
 
-    def outcome(self, plan: Plan) -> Outcome:
-        """What a plan costs, at the grain. Raises InputError if it is none for the problem."""
-        if plan.is_placement:
-            return self.prepared.simulator.run(plan.per_unit(self.problem))
-        if self.grain == "ops":
-            laid = LaidOut.of(self.problem, plan)
-            return laid.simulator().run(laid.placement)
-        expansion = expand_stages(self.problem, plan)
-        return Simulator(expansion.problem, order=expansion.order).run(expansion.placement)
+    def outcome(self, pipeline: LayerPipeline) -> Outcome:
+        """What a pipeline costs, at the grain. Raises InputError if it is none for the problem."""
+        plan = pipeline.plan(self.problem, self.layers)
+        if self.grain == "stages" and not plan.is_placement:
+            return self._layer_grain.outcome(pipeline)
+        laid = LaidOut.of(self.problem, plan)
+        return laid.simulator().run(laid.placement)
 
     def construction(self, actions: Actions, sharing: Sharing) -> Construction:
         """A pipeline of which nothing is decided yet."""
         graph = self.problem.graph
         return Construction(
             actions, len(self.layers), len(self.problem.cluster), samples=graph.samples,
-            is_training=graph.is_training, weight_gradients_apart=self.weight_gradients_apart, sharing=sharing,
+            is_training=graph.is_training, weight_gradients_apart=self._weight_gradients_apart, sharing=sharing,
         )  # fmt: skip
 
     def with_room(self, construction: Construction) -> Bools:

@@ -15,15 +15,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from stable_baselines3.common.env_checker import check_env as check_env_for_sb3
 
-from envs.expansion.stage_grain import expand_stages
 from envs.gym.pipeline_observations import DEVICE_COLUMNS, LAYER_COLUMNS, LINK_COLUMNS, PAIR_COLUMNS
 from envs.gym.pipeline_plans import PipelinePlanEnv
 from envs.gym.pipeline_problem import PipelineProblem
+from envs.pipelines.layer_grain import LayerGrain
 from envs.pipelines.layers import Layers
 from envs.pipelines.pipeline import LayerPipeline, LayerStage
 from envs.plan import Plan
 from envs.prepared_problem import PreparedProblem
-from envs.simulation.simulator import Simulator, simulate
+from envs.simulation.simulator import simulate
 from graphs.cluster import Cluster, Device
 from graphs.foundation.errors import InputError
 from graphs.op_graph import OpGraph, Phase
@@ -138,8 +138,8 @@ def test_the_reward_is_what_the_engine_says_of_the_plan(seed: int, problems: lis
     assert fine["peak_bytes"][: len(problem.cluster)].tolist() == timeline.peak_bytes.tolist()
     assert by_ops == log(alone / timeline.step_seconds)
     if not stages.plan.is_placement:
-        expansion = expand_stages(problem, stages.plan)
-        outcome = Simulator(expansion.problem, order=expansion.order).run(expansion.placement)
+        layers = Layers.of(problem, 7, (fastest,))
+        outcome = LayerGrain(problem, layers).outcome(stages.episode.construction.pipeline)
         assert coarse["step_seconds"] == outcome.step_seconds
         assert by_stages == log(alone / outcome.step_seconds)
 
