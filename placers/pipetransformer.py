@@ -44,7 +44,7 @@ class PipeTransformer(Named):
     divides_batch: ClassVar[bool] = True
 
     first: int = 0
-    """Devices of a pipeline while all layers are trained; 0 for those of a server."""
+    """Devices of a pipeline while all layers are trained; 0 for those of a server, or fewer for fewer sub-layers."""
     devices: int = 0
     """Devices of a pipeline now; 0 for as few as AutoPipe takes."""
     pipelines: int = 0
@@ -69,6 +69,8 @@ class PipeTransformer(Named):
         """
         layers, usable = SubLayers.of(problem), accelerators(problem.cluster)
         first = self.first or math.gcd(*Servers.of(problem.cluster, usable).sizes.tolist())
+        while not self.first and first > len(layers.sizes) and first % 2 == 0:
+            first //= 2  # each device is to have something
         length = self.devices or self._length(layers, first)
         stage = self._stages(layers, length) if self.balance == "parameters" else _by_time(problem, layers, length)
         if reason := why_placements_only(problem):
@@ -90,7 +92,9 @@ class PipeTransformer(Named):
         schedule = Schedule(count, tuple(of_op), self.order)
         if length == count == 1:
             schedule = WHOLE_BATCH
-        note = f"{pipelines} pipelines of {length} devices, {count} micro-batches"
+        note = (
+            f"{_counted(pipelines, 'pipeline')} of {_counted(length, 'device')}, {_counted(count, 'micro-batch', 'es')}"
+        )
         return PlacerResult(
             Plan(tuple(several[each] for each in of_op), schedule=schedule), self.name, seed, notes=(note,)
         )
@@ -112,6 +116,10 @@ class PipeTransformer(Named):
 
 
 build = PipeTransformer
+
+
+def _counted(count: int, what: str, several: str = "s") -> str:
+    return f"{count} {what}{several if count != 1 else ''}"
 
 
 def _by_time(problem: Problem, layers: SubLayers, length: int) -> Ints:

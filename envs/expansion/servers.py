@@ -45,7 +45,8 @@ def _ring_order(seconds: Floats) -> Ints:
 def _seconds(cluster: Cluster, devices: Sequence[int], sent_bytes: float) -> Floats:
     """(devices, devices) seconds of an exchange; of a device with itself infinite."""
     pairs = np.ix_(devices, devices)
-    seconds = cluster.latency[pairs] + sent_bytes / cluster.bandwidth[pairs]
+    with np.errstate(divide="ignore"):  # without a link, as from a device to itself, it never arrives
+        seconds = cluster.latency[pairs] + sent_bytes / cluster.bandwidth[pairs]
     seconds = np.maximum(seconds, seconds.T)
     np.fill_diagonal(seconds, np.inf)
     return seconds

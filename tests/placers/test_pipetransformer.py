@@ -181,6 +181,22 @@ def test_balanced_by_time_frozen_layers_are_spread() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("cluster", "note"),
+    [
+        ("v100:devices=1", "1 pipeline of 1 device, 4 micro-batches"),
+        ("p100:devices=3", "1 pipeline of 3 devices, 4 micro-batches"),
+        ("p100:devices=8", "2 pipelines of 4 devices, 2 micro-batches"),  # a model of seven sub-layers
+    ],
+)
+def test_pipelines_are_no_longer_than_a_server_or_the_model(cluster: str, note: str) -> None:
+    problem = Problem(load_graph("vit:layers=2,width=32,heads=2,image=32,batch=4"), load_cluster(cluster))
+    assert len(SubLayers.of(problem).sizes) == 7
+    found = PipeTransformer().place(problem)
+    assert found.notes == (note,)
+    assert simulate(problem, found.plan).fits
+
+
 def test_the_placer_says_what_it_cannot_do() -> None:
     problem = Problem(load_graph("vit:layers=3,width=32,heads=2,image=32,batch=4"), load_cluster("pipetransformer"))
     with pytest.raises(InputError, match="cannot be divided into"):
