@@ -4,8 +4,8 @@ Devices may differ in speed, memory and links, and may be on several servers. A 
 micro-batches and recomputation; the engine judges the best at the grain of stages, and a local search improves them:
 cuts, devices, micro-batches, recomputation, order of passes. The best are simulated op by op, and their cuts moved unit
 by unit. They are compared there with a search for an op placement, one device, data parallelism, the equal split of
-GPipe, and the plans of DAPPLE, Black GPipe and PipeDream. The best of all of them is the result, so that it is behind
-none of them; a note says which it was.
+GPipe, and the plans of DAPPLE, Black GPipe and PipeDream, these with a flush. The best of all of them is the result, so
+that it is behind none of them; a note says which it was.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ from placers.data_parallel import DataParallel
 from placers.default import RELEASED
 from placers.gpipe import GPipe
 from placers.pipedream import PipeDream
+from placers.planning.as_pipeline import as_pipeline
 from placers.planning.budget import Spent
 from placers.planning.contest import Contest, Entry
 from placers.planning.judge import Judge
@@ -109,10 +110,29 @@ class Planner(Named):
             [Dapple("released", count) for count in counts],
             [BlackGPipe(count) for count in counts],
             [PipeDream()],
+            [_Flushed(PipeDream("printed"))],
+            [_Flushed(PipeDream("released"))],
         ]
 
 
 build = Planner
+
+
+@dataclass(frozen=True)
+class _Flushed:
+    """PipeDream's stages and replicas, but weights are updated once per step, so that it computes what others do."""
+
+    planner: PipeDream
+
+    @property
+    def name(self) -> str:
+        """Of the planner."""
+        return f"{self.planner.name} with a flush"
+
+    def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> PlacerResult:
+        """Its plan, so changed."""
+        found = self.planner.place(problem, seed=seed, budget=budget)
+        return replace(found, plan=replace(found.plan, schedule=replace(found.plan.schedule, update="step")))
 
 
 class _Planning:
@@ -226,7 +246,8 @@ class _Planning:
     def _search_pipelines(self, proposals: list[Proposal]) -> None:
         """Search at the grain of stages, and op by op around the best; again if memory is not what it seemed there."""
         graph, proposer = self._problem.graph, self._proposer
-        starts = [proposal.pipeline for proposal in proposals]
+        others = (as_pipeline(self._problem, self._layers, entry.plan) for entry in self._contest.others(OWN))
+        starts = [*(one for one in others if one is not None), *(proposal.pipeline for proposal in proposals)]
         moves = Moves.of(
             proposer.devices.used, proposer.devices.kind, proposer.server, graph.samples, self._planner.micro_batches
         )
@@ -236,7 +257,7 @@ class _Planning:
             if graph.is_training and shapes_of(order, *ANY_SHAPE, weight_gradients_apart=apart)
         )  # fmt: skip
         moves = replace(moves, orders=orders, recompute=graph.is_training)
-        search = LocalSearch(self._judge, moves, np.random.default_rng(self._seed))
+        search = LocalSearch(self._judge, moves, proposer.estimate, np.random.default_rng(self._seed))
         for number in range(ROUNDS):
             until = self._spent.simulations + int(SEARCH * self._spent.left / (ROUNDS - number))
             search.run(starts, until)

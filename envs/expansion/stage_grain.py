@@ -11,9 +11,9 @@ Of each stage there are at most these ops, with the seconds of all ops that they
 
 Of the gradients inside a backward pass the two largest that follow each other take memory, and no others: those take
 the place of what they are made from.
-What passes from an op to another stage is a parcel: a free op whose output is all that the same ops there read. So
-every output is sent to a stage once, and kept there as long as somebody reads it. The problem and the plan at this
-grain are expanded as any other.
+What passes from an op to other stages are parcels: free ops, the output of each of which is all that the same ops
+read. So every output is sent to a stage once, and kept there as long as somebody reads it. The problem and the plan at
+this grain are expanded as any other.
 
 A stage may be several blocks, each of which then has ops of its own, so that gradients of the last ones are summed up
 over replicas while the first ones are still computed. And the problem may be one at such a grain already
@@ -87,8 +87,8 @@ class StageGrain:
         keys, parcels = self._keys, self._parcels
         stage, part = np.divmod(keys, len(PARTS))
         names = [f"{PARTS[each]}.{number}" for number, each in zip(stage.tolist(), part.tolist(), strict=True)]
-        names += [f"{names[source]} to {to}, number {i}" for i, (source, to) in enumerate(parcels.tolist())]
-        source = np.concatenate([np.arange(len(keys)), parcels[:, 0]])
+        names += [f"{names[source]}, sent, number {i}" for i, source in enumerate(parcels.tolist())]
+        source = np.concatenate([np.arange(len(keys)), parcels])
         kinds = [KINDS[each] for each in part[source].tolist()]
         edges, control = self._edges
         weights, frozen, uses = self._weights
@@ -157,7 +157,7 @@ class StageGrain:
     def block(self) -> Ints:
         """(stage ops + parcels,) the block of each, by default the stage."""
         block = self._keys // len(PARTS)
-        return np.concatenate([block, block[self._parcels[:, 0]]])
+        return np.concatenate([block, block[self._parcels]])
 
     # ---- gradients of weights ----------------------------------------------------------------------------------------
 
@@ -219,22 +219,27 @@ class StageGrain:
 
     @cached_property
     def _sent(self) -> Ints:
-        """(reads, 4) of what is sent to another stage: stage op that made it, output, number of the parcel, reader."""
+        """(reads, 4) of what is sent to other stages: stage op that made it, output, number of the parcel, reader.
+
+        Outputs of an op that the same ops read are in one parcel.
+        """
         source, output, reader = self._reads[1].T
         made_by = np.zeros(len(self.problem.graph.moved_bytes), np.int64)
         made_by[output] = source
         output, reader = distinct_pairs(np.column_stack([output, reader]))[0].T
-        stage, part = np.divmod(self._keys[reader], len(PARTS))
-        which = distinct_pairs(np.column_stack([output, stage]))[1]
-        readers = np.bincount(which, 1 << part).astype(np.int64)[which] if len(which) else which
-        alike = (made_by[output] * (stage.max(initial=0) + 1) + stage) * (1 << len(PARTS)) + readers
-        return np.column_stack([made_by[output], output, np.unique(alike, return_inverse=True)[1], reader])
+        sent, first = np.unique(output, return_index=True)
+        numbers: dict[tuple[int, bytes], int] = {}
+        parcels = [
+            numbers.setdefault((made, readers.tobytes()), len(numbers))
+            for made, readers in zip(made_by[sent].tolist(), np.split(reader, first[1:]), strict=True)
+        ] if len(sent) else []  # fmt: skip
+        number = np.repeat(np.array(parcels, np.int64), np.diff(first, append=len(output)))
+        return np.column_stack([made_by[output], output, number, reader])
 
     @cached_property
     def _parcels(self) -> Ints:
-        """(parcels, 2) the stage op that makes each, and the stage where it is read."""
-        source, _, _, reader = self._sent[np.unique(self._sent[:, 2], return_index=True)[1]].T
-        return np.column_stack([source, self._keys[reader] // len(PARTS)])
+        """(parcels,) the stage op that makes each."""
+        return np.asarray(self._sent[np.unique(self._sent[:, 2], return_index=True)[1], 0])
 
     @cached_property
     def _packed(self) -> Ints:

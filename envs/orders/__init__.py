@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Protocol
 
 import numpy as np
@@ -38,8 +39,16 @@ def load_order(spec: str) -> Order:
 
     Raises InputError for an unknown name or knob, and for what is no rule.
     """
+    is_known = isinstance(spec, str) and not by_name.own(spec)
+    return _remembered(spec) if is_known else _built(spec)
+
+
+def _built(spec: str) -> Order:
     order: Order = by_name.build("envs.orders", order_spec(spec))
     return order
+
+
+_remembered = lru_cache(maxsize=64)(_built)  # a search asks for every candidate; a user's file may have changed
 
 
 def priorities_of(

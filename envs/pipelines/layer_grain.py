@@ -27,6 +27,7 @@ from graphs.op_graph import Ints
 from graphs.problem import Problem
 
 MOST_BLOCKS = 6  # of a stage; ours: more change a step's time by less than other differences from op grain
+MOST_COPIES = 16  # of a block, over micro-batches; ours: only those of the last micro-batch overlap
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,7 +86,7 @@ class LayerGrain:
             if len(stage.devices) == 1 or not total:
                 blocks = np.zeros(len(weights), np.int64)
             else:
-                wanted = min(MOST_BLOCKS, int(np.ceil(total / BUCKET_BYTES)))
+                wanted = min(MOST_BLOCKS, int(np.ceil(total / BUCKET_BYTES)), -(-MOST_COPIES // pipeline.micro_batches))
                 blocks = np.unique((before / total * wanted).astype(np.int64), return_inverse=True)[1]
             found[stage.first : stage.end] = count + blocks
             count += int(blocks.max()) + 1

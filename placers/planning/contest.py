@@ -9,10 +9,12 @@ import numpy as np
 from envs.objectives import evaluate_objective
 from envs.plan import Plan
 from envs.simulation.simulator import LaidOut
+from graphs.foundation.errors import InputError
 from graphs.op_graph import Floats
 from graphs.problem import Problem
 from placers.planning.budget import Spent
 from placers.planning.judge import NONE, Merit
+from placers.planning.size import is_too_large
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +41,7 @@ class Contest:
     def offer(self, who: str, plan: Plan, *, even_if_stopped: bool = False) -> Entry | None:
         """Simulate a plan, unless that was done before; None if no simulations are left.
 
-        Raises InputError for what is no plan for the problem.
+        Raises InputError for what is no plan for the problem, and for one that is too large.
         """
         if plan not in self._known:
             if not (self._spent.left or (even_if_stopped and self._spent.simulations < self._spent.budget)):
@@ -59,6 +61,9 @@ class Contest:
         return sorted((entry for name, entry in self.entries.items() if name != who), key=lambda entry: entry.merit)
 
     def _simulated(self, plan: Plan) -> tuple[Merit, Floats]:
+        copies = sum(map(len, plan.devices)) * plan.schedule.micro_batches
+        if is_too_large(self._problem, copies):
+            raise InputError(f"it has {copies:,} copies of ops, too many to be simulated one by one")
         laid = LaidOut.of(self._problem, plan)
         outcome = laid.simulator().run(laid.placement)
         self._spent.add(1)

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from envs.schedule import BUCKET_BYTES
 from envs.simulation.compiled import compiled, inlined, subroutine
 from graphs.op_graph import Bools, Floats, Ints
 from placers.planning.stage_costs import StageCosts
@@ -24,13 +25,16 @@ class Places(NamedTuple):
     """The sets of devices of the stages, one after the other, and what joins them; (stages,) each."""
 
     has_kind: Bools  # (stages, kinds) whether a kind of device is in the set
-    replicas: Floats
+    share: Floats  # of a micro-batch, that a replica computes: all of it if replicas take turns
+    rate: Floats  # micro-batches that replicas compute at a time: one unless they take turns
     limit: Floats  # bytes of the smallest device, for each stage that it has
     flying: Floats  # micro-batches in flight
     forward_latency: Floats  # seconds, from the stage before
-    forward_per_byte: Floats  # seconds
+    forward_per_byte: Floats  # seconds of a micro-batch
+    forward_busy: Floats  # the same, of the busiest channel
     backward_latency: Floats  # seconds, to the stage before
     backward_per_byte: Floats
+    backward_busy: Floats
     sum_latency: Floats  # of the all-reduce
     sum_per_byte: Floats
     recompute: Bools  # whether the stage keeps only what enters it
@@ -48,6 +52,7 @@ class Scratch(NamedTuple):
     summing: Floats
     there: Floats  # from the stage before
     back: Floats
+    sending: Floats  # one way, of the busiest channel
 
     @classmethod
     def room_for(cls, stages: int, layers: int) -> Scratch:
@@ -55,7 +60,7 @@ class Scratch(NamedTuple):
         table = stages + 1, layers + 1
         return cls(
             np.zeros(table), np.zeros(table, np.int64), np.zeros(stages + 1, np.int64), np.zeros(stages + 1, np.int64),
-            np.zeros(stages), np.zeros(stages), np.zeros(stages), np.zeros(stages), np.zeros(stages),
+            np.zeros(stages), np.zeros(stages), np.zeros(stages), np.zeros(stages), np.zeros(stages), np.zeros(stages),
         )  # fmt: skip
 
 
@@ -64,7 +69,7 @@ def _stage(
     costs: StageCosts, places: Places, stage: int, first: int, end: int, micro_batches: int
 ) -> tuple[float, float, float]:
     """Seconds of a stage forward and backward, the slowest of its replicas, and of its update with all-reduce."""
-    share = 1.0 / (places.replicas[stage] * micro_batches)
+    share = places.share[stage] / micro_batches
     forward, backward, update = 0.0, 0.0, 0.0
     for kind in range(places.has_kind.shape[1]):
         if places.has_kind[stage, kind]:
@@ -77,28 +82,35 @@ def _stage(
             update = max(update, costs.update[kind, end] - costs.update[kind, first])
     summed = costs.weights[end] - costs.weights[first]
     if summed > 0:
-        update += places.sum_latency[stage] + places.sum_per_byte[stage] * summed
+        summing, buckets = (
+            places.sum_latency[stage] + places.sum_per_byte[stage] * summed,
+            np.ceil(summed / BUCKET_BYTES),
+        )
+        update += max(summing / buckets, summing - backward * (1 - 1 / buckets))  # while the others are made
     return forward, backward, update
 
 
 @inlined
-def _sending(costs: StageCosts, places: Places, stage: int, first: int, micro_batches: int) -> tuple[float, float]:
-    """Seconds of sending a micro-batch to a stage that begins with layer `first`, and back."""
-    forward, backward = 0.0, 0.0
-    if costs.sent[first] > 0:
-        forward = places.forward_latency[stage] + places.forward_per_byte[stage] * costs.sent[first] / micro_batches
-    if costs.returned[first] > 0:
-        backward = (
-            places.backward_latency[stage] + places.backward_per_byte[stage] * costs.returned[first] / micro_batches
-        )
-    return forward, backward
+def _sending(
+    costs: StageCosts, places: Places, stage: int, first: int, end: int, micro_batches: int
+) -> tuple[float, float, float]:
+    """Seconds of sending a micro-batch to a stage, and back; and the busier way's."""
+    forward, backward, busy = 0.0, 0.0, 0.0
+    sent, returned = costs.entering[first, end] / micro_batches, costs.leaving[first, end] / micro_batches
+    if sent > 0:
+        forward = places.forward_latency[stage] + places.forward_per_byte[stage] * sent
+        busy = places.forward_latency[stage] + places.forward_busy[stage] * sent
+    if returned > 0:
+        backward = places.backward_latency[stage] + places.backward_per_byte[stage] * returned
+        busy = max(busy, places.backward_latency[stage] + places.backward_busy[stage] * returned)
+    return forward, backward, busy
 
 
 @inlined
 def _memory(costs: StageCosts, places: Places, stage: int, first: int, end: int, micro_batches: int) -> float:
     """Bytes on each device of a stage."""
-    share = 1.0 / (places.replicas[stage] * micro_batches)
-    kept, entered = (costs.kept[end] - costs.kept[first]) * share, costs.sent[first] * share
+    share = places.share[stage] / micro_batches
+    kept, entered = (costs.kept[end] - costs.kept[first]) * share, costs.entering[first, end] * share
     flying = places.flying[stage]
     kept = entered * flying + kept if places.recompute[stage] else kept * flying
     return float(costs.held[end] - costs.held[first] + kept)
@@ -113,7 +125,7 @@ def _path(
     Without a bound, infinite, the slowest stage is made fast, with a share `summed` of its update over the
     micro-batches. With it, the time of one micro-batch is. A bound below zero makes the fullest device least full.
     """
-    stages, layers = len(places.replicas), costs.forward.shape[1] - 1
+    stages, layers = len(places.share), costs.forward.shape[1] - 1
     best, begin = scratch.best, scratch.begin
     for stage in range(stages + 1):
         for end in range(layers + 1):
@@ -131,11 +143,14 @@ def _path(
                 elif filled > 1:
                     if places.recompute[stage]:
                         continue
-                    break  # and still more so with more layers
+                    break  # and still more so with more layers, as with what follows
                 else:
                     forward, backward, update = _stage(costs, places, stage, first, end, micro_batches)
-                    there, back = _sending(costs, places, stage, first, micro_batches)
-                    slowest = max(forward + backward + summed * update / micro_batches, max(there, back))
+                    computing = (forward + backward) / places.rate[stage]
+                    if computing > bound or (bound == np.inf and computing >= least):
+                        break
+                    there, back, sending = _sending(costs, places, stage, first, end, micro_batches)
+                    slowest = max(computing + summed * update / micro_batches, sending)
                     if bound == np.inf:
                         value = max(best[stage, first], slowest)
                     elif slowest > bound:
@@ -163,25 +178,26 @@ def _estimate(costs: StageCosts, places: Places, cuts: Ints, micro_batches: int,
 
         U + M (F + B) + max(0, D - (K - 1) F)    and    U + M F + max(M - K, 0) B + D + B
 
-    A link takes what is sent one way M times. Sums of gradients follow the last backward pass of their stage.
+    Replicas that take turns have M / R of the micro-batches each. A link takes what is sent one way M times. Sums of
+    gradients follow the last backward pass of their stage.
     """
-    stages, total, step = len(places.replicas), 0.0, 0.0
+    stages, total, step = len(places.share), 0.0, 0.0
     for stage in range(stages):
         first, end = cuts[stage], cuts[stage + 1]
         forward, backward, update = _stage(costs, places, stage, first, end, micro_batches)
-        there, back = _sending(costs, places, stage, first, micro_batches)
+        there, back, sending = _sending(costs, places, stage, first, end, micro_batches)
         scratch.forward[stage], scratch.backward[stage], scratch.summing[stage] = forward, backward, update
-        scratch.there[stage], scratch.back[stage] = there, back
+        scratch.there[stage], scratch.back[stage], scratch.sending[stage] = there, back, sending
         total += forward + backward + there + back
     before = 0.0
     for stage in range(stages):
         forward, backward = scratch.forward[stage], scratch.backward[stage]
-        there, back = scratch.there[stage], scratch.back[stage]
-        step = max(step, total + (micro_batches - 1) * max(there, back))
-        before += there + back
-        after, flying = total - before - forward - backward, min(places.flying[stage], micro_batches)
-        busy = micro_batches * (forward + backward) + max(0.0, after - (flying - 1) * forward)
-        late = micro_batches * forward + max(micro_batches - flying, 0.0) * backward + after + backward
+        step = max(step, total + (micro_batches - 1) * scratch.sending[stage])
+        before += scratch.there[stage] + scratch.back[stage]
+        count, flying = micro_batches / places.rate[stage], places.flying[stage]
+        after = total - before - forward - backward
+        busy = count * (forward + backward) + max(0.0, after - (flying - 1) * forward)
+        late = count * forward + max(count - flying, 0.0) * backward + after + backward
         step = max(step, before + max(busy, late))
         before += forward + backward
     ended, last = step, 0.0
@@ -196,7 +212,7 @@ def _estimate(costs: StageCosts, places: Places, cuts: Ints, micro_batches: int,
 def _fullest(costs: StageCosts, places: Places, cuts: Ints, micro_batches: int) -> float:
     """How full the fullest device is; 1 is all of its memory."""
     full = 0.0
-    for stage in range(len(places.replicas)):
+    for stage in range(len(places.share)):
         held = _memory(costs, places, stage, cuts[stage], cuts[stage + 1], micro_batches)
         full = max(full, held / places.limit[stage])
     return full
@@ -215,7 +231,7 @@ def _polished(costs: StageCosts, places: Places, micro_batches: int, least: floa
     improving, found = True, scratch.found
     while improving:
         improving = False
-        for place in range(1, len(places.replicas)):
+        for place in range(1, len(places.share)):
             for by in (-3, -2, -1, 1, 2, 3):
                 cut_before = found[place]
                 if not found[place - 1] < cut_before + by < found[place + 1]:
@@ -238,7 +254,7 @@ def cut(
     Infinite seconds if no cuts keep to the memory: then the cuts are those that come nearest to it. There are at least
     as many layers as stages.
     """
-    stages, least = len(places.replicas), np.inf
+    stages, least = len(places.share), np.inf
     for summed in range(2 if thorough else 1):
         slowest = _path(costs, places, micro_batches, np.inf, 1.0 - summed, scratch)
         if slowest == np.inf:

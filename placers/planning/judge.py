@@ -14,6 +14,7 @@ from envs.simulation.simulator import Simulator
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Floats
 from placers.planning.budget import Spent
+from placers.planning.size import is_too_large
 
 
 class Merit(NamedTuple):
@@ -40,6 +41,8 @@ class Judge:
         self.memory_factor = 1.0  # of what devices need at op grain, over what they need at this one
         self._latency = Latency() if latency else None
         self._known: dict[LayerPipeline, _Found | None] = {}
+        ops = np.bincount(grain.layers.of_unit[grain.problem.graph.units])
+        self._ops_before = np.concatenate([[0], np.cumsum(ops)])  # (layers + 1,)
 
     def merit(self, pipeline: LayerPipeline) -> Merit:
         """What it is worth. Without simulations left, what is not known is worth nothing."""
@@ -69,7 +72,9 @@ class Judge:
         return sorted(valid, key=self.merit)
 
     def _simulated(self, pipeline: LayerPipeline) -> _Found | None:
-        """None for a pipeline that the problem, or its order of passes, does not take."""
+        """None for a pipeline that is too large, or that the problem or its order of passes does not take."""
+        if is_too_large(self.grain.problem, self._copies(pipeline)):
+            return None
         try:
             written = self.grain.expansion(pipeline)
         except InputError:
@@ -78,3 +83,9 @@ class Judge:
         outcome = Simulator(written.problem, order=written.order).run(written.placement)
         seconds = self._latency.of_expansion(written) if self._latency else outcome.step_seconds
         return _Found(seconds, outcome.peak_bytes)
+
+    def _copies(self, pipeline: LayerPipeline) -> int:
+        """Of ops, in micro-batches and replicas."""
+        ops = self._ops_before
+        replicated = sum(int(ops[stage.end] - ops[stage.first]) * len(stage.devices) for stage in pipeline.stages)
+        return replicated * pipeline.micro_batches

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import cache
 from typing import NamedTuple
@@ -15,10 +16,11 @@ MESSAGE = 2.0**20  # bytes; ours: of what links are compared by
 
 
 class Link(NamedTuple):
-    """Seconds of sending: a latency, and seconds for each byte."""
+    """Seconds of sending: a latency, and seconds for each byte of a micro-batch."""
 
     latency: float
     per_byte: float
+    busy: float  # the same, of the busiest channel; replicas that take turns use several one after the other
 
 
 class LinksBetween:
@@ -27,6 +29,7 @@ class LinksBetween:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self.sending = cache(self._sending)
+        self.taking_turns = cache(self._taking_turns)
         self.summing = cache(self._summing)
 
     def _sending(self, senders: tuple[int, ...], receivers: tuple[int, ...]) -> Link:
@@ -47,16 +50,25 @@ class LinksBetween:
         ]
         return self._busiest(pairs)
 
+    def _taking_turns(self, senders: tuple[int, ...], receivers: tuple[int, ...]) -> Link:
+        """Of whole micro-batches, each from the sender whose turn it is to the receiver whose turn it is."""
+        count = math.lcm(len(senders), len(receivers))
+        pairs = [(senders[turn % len(senders)], receivers[turn % len(receivers)], 1.0) for turn in range(count)]
+        pairs = [pair for pair in pairs if pair[0] != pair[1]]
+        alone = [self._busiest([pair]) for pair in pairs]
+        latency, per_byte = (max((link[part] for link in alone), default=0.0) for part in (0, 1))
+        return Link(latency, per_byte, self._busiest(pairs).busy / count)
+
     def _summing(self, replicas: tuple[int, ...]) -> Link:
         """Of a ring all-reduce of gradients over replicas."""
         count = len(replicas)
         if count == 1:
-            return Link(0.0, 0.0)
+            return Link(0.0, 0.0, 0.0)
         order = [replicas[position] for position in by_server(self._cluster, replicas, MESSAGE)[0].tolist()]
         step = self._busiest(
             [(one, other, 1 / count) for one, other in zip(order, [*order[1:], order[0]], strict=True)]
         )
-        return Link(2 * (count - 1) * step.latency, 2 * (count - 1) * step.per_byte)
+        return Link(*(2 * (count - 1) * each for each in step))
 
     def _busiest(self, pairs: Sequence[tuple[int, int, float]]) -> Link:
         """Of transfers at the same time: source, destination and share of the bytes of each."""
@@ -66,4 +78,5 @@ class LinksBetween:
             key = channel if channel != FREE else -2 - number
             busy[key] = busy.get(key, 0.0) + share / float(cluster.bandwidth[source, target])
             latency = max(latency, float(cluster.latency[source, target]))
-        return Link(latency, max(busy.values(), default=0.0))
+        busiest = max(busy.values(), default=0.0)
+        return Link(latency, busiest, busiest)

@@ -1,11 +1,12 @@
 """Local search over pipelines: from the best that were proposed, to better neighbours until there are none.
 
-Then the best one is changed at random in a few places, and the search goes on from there (iterated local search).
+Neighbours are tried in the order of what a formula says of them, and only simulations count. Then the best one is
+changed at random in a few places, and the search goes on from there (iterated local search).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -15,14 +16,19 @@ from placers.planning.moves import Moves
 
 STARTS = 6  # of which each is improved; ours
 KICKS = 3  # changes at random, at most
+TRIED = 64  # neighbours of a pipeline, those that the formula says most of
+LUCK = 0.02  # of the estimate: how far chance changes the order in which they are tried
 IN_VAIN = 8  # rounds from the best that lead nowhere, until the search ends
 
 
 class LocalSearch:
     """Improves pipelines by simulation, until a number of simulations is reached."""
 
-    def __init__(self, judge: Judge, moves: Moves, generator: np.random.Generator) -> None:
-        self._judge, self._moves, self._generator = judge, moves, generator
+    def __init__(
+        self, judge: Judge, moves: Moves, estimate: Callable[[LayerPipeline], float], generator: np.random.Generator
+    ) -> None:
+        """`estimate` are seconds of a step by formula."""
+        self._judge, self._moves, self._estimate, self._generator = judge, moves, estimate, generator
 
     def run(self, proposals: Sequence[LayerPipeline], until: int) -> LayerPipeline | None:
         """The best pipeline; None if none could be simulated. `until` is the number of simulations at which it ends."""
@@ -49,7 +55,7 @@ class LocalSearch:
         improving = True
         while improving:
             improving = False
-            for neighbour in self._shuffled(pipeline):
+            for neighbour in self._promising(pipeline):
                 if not self._left():
                     break
                 found = judge.merit(neighbour)
@@ -65,6 +71,9 @@ class LocalSearch:
                 pipeline = around[int(self._generator.integers(len(around)))]
         return pipeline
 
-    def _shuffled(self, pipeline: LayerPipeline) -> list[LayerPipeline]:
+    def _promising(self, pipeline: LayerPipeline) -> list[LayerPipeline]:
+        """The neighbours to try, in order: those that the formula says most of, with some chance."""
         around = list(dict.fromkeys(self._moves.neighbours(pipeline)))
-        return [around[int(number)] for number in self._generator.permutation(len(around))]
+        luck = self._generator.standard_exponential(len(around)) * LUCK
+        promise = [self._estimate(neighbour) * (1 + chance) for neighbour, chance in zip(around, luck, strict=True)]
+        return [around[number] for number in np.argsort(promise, kind="stable")[:TRIED].tolist()]

@@ -1,24 +1,35 @@
-"""Proposals: the pipelines that are best by formula, of all sequences of places and numbers of micro-batches."""
+"""Proposals: the pipelines that are best by formula, of all sequences of places and numbers of micro-batches.
+
+The best sequences are changed, too, as long as that makes them better: a device moves to another stage, and the like.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import islice, pairwise
 
 import numpy as np
 
 from envs.pipelines.layer_grain import LayerGrain
 from envs.pipelines.pipeline import ONE_F_ONE_B, LayerPipeline, LayerStage
+from envs.schedule import Sharing
+from graphs.op_graph import Bools, Floats
 from placers.planning.cuts import BOUNDS, Places, Scratch, cut, estimated
 from placers.planning.links_between import LinksBetween
 from placers.planning.places import Sets, sequences, server_of
+from placers.planning.size import is_too_large
 from placers.planning.stage_costs import kinds_of, stage_costs
 
 MOST_MICRO_BATCHES = 64  # that are chosen without being asked for; ours
-MOST_WORK = 2e8  # stages x layers^2 that are looked at, before the best are looked at more closely; ours
-CLOSER = 256  # pipelines that are looked at more closely
+MOST_WORK = 1e8  # stages x layers^2 that are looked at, before the best are looked at more closely; ours
+CLOSER = 96  # pipelines that are looked at more closely
+CHANGED = 4  # of these, whose devices are moved between stages
+CHANGES = 8  # of each, at most
+NEAR = 2  # stages, between which devices move in long pipelines
+LONG = 8  # stages
 INTERLEAVED = ("interleaved", "interleaved_zero_bubble")  # orders of passes, of two stages on each device
 V_SHAPED = ("zb_v",)
 ALIKE = 3  # proposals of as many replicas of each stage
@@ -43,6 +54,10 @@ class Proposer:
         self._links = LinksBetween(grain.problem.cluster)
         self.costs, self.devices = stage_costs(grain, used)
         self.server = server_of(grain.problem.cluster, self.devices)
+        kinds = zip(self.devices.kind.tolist(), self.server.tolist(), strict=True)
+        self._alike = list(kinds)  # of each device
+        self._kinds = cache(lambda several: kinds_of(self.devices, several))
+        self._memory = cache(lambda several: max(float(self.devices.memory_bytes[list(several)].min()), 1e-9))
         self._scratch = Scratch.room_for(max(2 * len(used), 1), len(grain.layers))
 
     def best(self, most: int, stopped: Callable[[], bool] = lambda: False) -> list[Proposal]:
@@ -55,23 +70,65 @@ class Proposer:
                 work += len(sets) * layers**2
             if found and (work > MOST_WORK or stopped()):
                 break
-        found.sort(key=_merit)
         closer = [
             each
-            for one in islice(found, CLOSER)
+            for one in islice(_diverse(sorted(found, key=_merit)), CLOSER)
             for each in self._with(_sets(one.pipeline), one.pipeline.micro_batches, thorough=not stopped())
         ]
-        return list(islice(_diverse(sorted(dict.fromkeys(closer), key=_merit)), most))
+        changed = [
+            self._changed(one, stopped) for one in islice(_diverse(sorted(closer, key=_merit), alike=1), CHANGED)
+        ]
+        return list(islice(_diverse(sorted(dict.fromkeys(closer + changed), key=_merit)), most))
+
+    def _changed(self, proposal: Proposal, stopped: Callable[[], bool]) -> Proposal:
+        """The best that single changes of the devices of stages lead to."""
+        for _ in range(CHANGES):
+            pipeline = proposal.pipeline
+            recompute, counts = bool(pipeline.recompute), pipeline.micro_batches
+            around = [
+                self.cut(sets, counts, recompute=recompute, thorough=False, sharing=pipeline.sharing)
+                for sets in self._around(_sets(pipeline))
+                if self._divides(sets, counts, pipeline.sharing) and len(sets) <= len(self.grain.layers)
+            ]
+            best = min(around, key=_merit, default=proposal)
+            if stopped() or _merit(best) >= _merit(proposal):
+                break
+            proposal = self.cut(_sets(best.pipeline), counts, recompute=recompute, sharing=pipeline.sharing)
+        return proposal
+
+    def _around(self, sets: Sets) -> Iterator[Sets]:
+        """Sequences that differ by a device in another set, and by two sets that are joined or one that is divided."""
+        for place, several in enumerate(sets):
+            for one in {self._alike[device]: device for device in several}.values():
+                rest = tuple(device for device in several if device != one)
+                for to in range(len(sets)):
+                    if len(sets) > LONG and abs(to - place) > NEAR:
+                        continue
+                    moved = [*sets]
+                    moved[place], moved[to] = rest, tuple(sorted((*sets[to], one)))
+                    if to != place:
+                        yield tuple(each for each in moved if each)
+            for size in {1, len(several) // 2, len(several) - 1} - {0, len(several)}:
+                yield (*sets[:place], several[:size], several[size:], *sets[place + 1 :])
+        for place, (several, others) in enumerate(pairwise(sets)):
+            yield (*sets[:place], tuple(sorted(several + others)), *sets[place + 2 :])
+
+    def _divides(self, sets: Sets, micro_batches: int, sharing: Sharing) -> bool:
+        samples = self.grain.problem.graph.samples
+        if sharing == "turns":
+            return not any(micro_batches % len(several) for several in sets)
+        return not any(samples % (micro_batches * len(several)) for several in sets)
 
     def micro_batches(self, stages: int, replicas: int) -> list[int]:
         """The numbers of micro-batches that are tried."""
         samples = self.grain.problem.graph.samples
         if self._wanted:
             return [self._wanted] if samples % (self._wanted * replicas) == 0 else []
-        most = min(MOST_MICRO_BATCHES, max(8 * stages, 16))
+        most, copies = min(MOST_MICRO_BATCHES, max(8 * stages, 16)), len(self.grain.problem.graph) * replicas
         possible = [count for count in range(1, most + 1) if samples % (count * replicas) == 0]
         if not samples:
             possible = [1 << power for power in range(most.bit_length()) if 1 << power <= most]
+        possible = [count for count in possible if not is_too_large(self.grain.problem, copies * count)] or possible[:1]
         wanted = {1, 2} if stages == 1 else set()
         of_stages = [stages * times for times in (1, 2, 4, 8)] if stages > 1 else [4, 8, 16]
         for count in of_stages:
@@ -99,21 +156,31 @@ class Proposer:
             found += [replace(cut_twice, order=order) for order in orders]
         return found
 
-    def _with(self, sets: Sets, micro_batches: int, *, thorough: bool) -> list[Proposal]:
-        """The pipelines on a sequence of sets, with recomputation if memory asks for it, and without it."""
-        found = [self.cut(sets, micro_batches, recompute=False, thorough=thorough)]
-        if found[0].full > FULL and self.grain.problem.graph.is_training:
-            found.append(self.cut(sets, micro_batches, recompute=True, thorough=thorough))
-        return found
+    def _with(self, sets: Sets, micro_batches: int, *, thorough: bool) -> Iterator[Proposal]:
+        """The pipelines on a sequence of sets, with recomputation if memory asks for it, and without it.
 
-    def cut(self, sets: Sets, micro_batches: int, *, recompute: bool = False, thorough: bool = True) -> Proposal:
+        Replicas split micro-batches, and take turns if the micro-batches suffice.
+        """
+        for sharing in ("split", "turns"):
+            is_needed = sharing == "split" or (micro_batches > 1 and max(map(len, sets)) > 1)
+            if not is_needed or not self._divides(sets, micro_batches, sharing):
+                continue
+            found = self.cut(sets, micro_batches, thorough=thorough, sharing=sharing)
+            yield found
+            if found.full > FULL and self.grain.problem.graph.is_training:
+                yield self.cut(sets, micro_batches, recompute=True, thorough=thorough, sharing=sharing)
+
+    def cut(
+        self, sets: Sets, micro_batches: int, *, recompute: bool = False, thorough: bool = True,
+        sharing: Sharing = "split",
+    ) -> Proposal:  # fmt: skip
         """The best cuts by formula of a pipeline on these sets of devices."""
-        places = self._places(sets, micro_batches, [recompute] * len(sets))
+        flying = _in_flight(ONE_F_ONE_B, sets, micro_batches, sharing)
+        places = self._places(sets, flying, sharing, np.full(len(sets), recompute))
         seconds, full = cut(self.costs, places, micro_batches, thorough, BOUNDS, self._scratch)
         pipeline = self.pipeline(sets, self._scratch.found[: len(sets) + 1].tolist(), micro_batches)
-        if recompute:
-            pipeline = replace(pipeline, recompute=tuple(range(len(sets))))
-        return Proposal(pipeline, seconds, full)
+        again = tuple(range(len(sets))) if recompute else ()
+        return Proposal(replace(pipeline, recompute=again, sharing=sharing), seconds, full)
 
     def pipeline(self, sets: Sets, ends: Sequence[int], micro_batches: int) -> LayerPipeline:
         """The pipeline on these sets of devices whose stages are cut at `ends`, the first and last layer among them."""
@@ -122,28 +189,39 @@ class Proposer:
 
     def _estimated(self, pipeline: LayerPipeline) -> tuple[float, float]:
         ends = np.array([0, *(stage.end for stage in pipeline.stages)], np.int64)
-        again = [stage in pipeline.recompute for stage in range(len(pipeline.stages))]
-        places = self._places(_sets(pipeline), pipeline.micro_batches, again)
-        return estimated(self.costs, places, ends, pipeline.micro_batches, self._scratch)
+        sets, micro_batches, sharing = _sets(pipeline), pipeline.micro_batches, pipeline.sharing
+        again = np.array([stage in pipeline.recompute for stage in range(len(sets))])
+        places = self._places(sets, _in_flight(pipeline.order, sets, micro_batches, sharing), sharing, again)
+        return estimated(self.costs, places, ends, micro_batches, self._scratch)
 
-    def _places(self, sets: Sets, micro_batches: int, recompute: Sequence[bool]) -> Places:
-        count = len(sets)
+    def _places(self, sets: Sets, flying: Floats, sharing: Sharing, recompute: Bools) -> Places:
+        between = self._links.taking_turns if sharing == "turns" else self._links.sending
         before = (sets[0], *sets[:-1])
-        forward = [self._links.sending(one, other) for one, other in zip(before, sets, strict=True)]
-        backward = [self._links.sending(other, one) for one, other in zip(before, sets, strict=True)]
-        summing = [self._links.summing(several) for several in sets]
-        hosted = Counter(device for several in sets for device in several)
-        memory = self.devices.memory_bytes
-        (there, there_each), (back, back_each), (late, late_each) = (
-            np.array(links).T.copy() for links in (forward, backward, summing)
+        forward = [between(one, other) for one, other in zip(before, sets, strict=True)]
+        backward = [between(other, one) for one, other in zip(before, sets, strict=True)]
+        (there, there_each, there_busy), (back, back_each, back_busy), (late, late_each, _) = (
+            np.array(links).T.copy() for links in (forward, backward, [self._links.summing(each) for each in sets])
         )
+        count = np.array([float(len(several)) for several in sets])
+        share, rate = (np.ones(len(sets)), count) if sharing == "turns" else (1 / count, np.ones(len(sets)))
+        hosted = Counter(sets)
         return Places(
-            np.array([kinds_of(self.devices, several) for several in sets]),
-            np.array([float(len(several)) for several in sets]),
-            np.array([max(min(memory[each] / hosted[each] for each in several), 1e-9) for several in sets]),
-            np.minimum(np.arange(count, 0, -1), micro_batches).astype(np.float64),
-            there, there_each, back, back_each, late, late_each, np.array(recompute),
+            np.array([self._kinds(several) for several in sets]), share, rate,
+            np.array([self._memory(several) / hosted[several] for several in sets]),
+            flying, there, there_each, there_busy, back, back_each, back_busy, late, late_each, recompute,
         )  # fmt: skip
+
+
+def _in_flight(order: str, sets: Sets, micro_batches: int, sharing: Sharing) -> Floats:
+    """(stages,) micro-batches in flight at each replica of a stage; those of 1F1B for orders that are not known."""
+    size = np.array([len(several) if sharing == "turns" else 1 for several in sets])
+    following = np.cumsum(size[::-1])[::-1]  # places of the pipeline from each stage on
+    flying = np.ceil(following / size)
+    if order == "early_backward_b":
+        flying = np.ceil((2 * following - 1) / size)
+    elif order == "gpipe":
+        flying = np.full(len(sets), float(micro_batches))
+    return np.asarray(np.minimum(flying, np.ceil(micro_batches / size)), np.float64)
 
 
 def _sets(pipeline: LayerPipeline) -> Sets:
@@ -155,12 +233,12 @@ def _merit(proposal: Proposal) -> tuple[float, float]:
     return proposal.seconds, proposal.full if np.isinf(proposal.seconds) else 0.0
 
 
-def _diverse(proposals: Iterable[Proposal]) -> list[Proposal]:
+def _diverse(proposals: Iterable[Proposal], alike: int = ALIKE) -> list[Proposal]:
     """Some of each number of replicas first, then the others."""
-    seen: Counter[tuple[int, ...]] = Counter()
+    seen: Counter[tuple[object, ...]] = Counter()
     first, later = list[Proposal](), list[Proposal]()
     for one in proposals:
-        alike = tuple(len(stage.devices) for stage in one.pipeline.stages)
-        seen[alike] += 1
-        (first if seen[alike] <= ALIKE else later).append(one)
+        key = (one.pipeline.sharing, *(len(stage.devices) for stage in one.pipeline.stages))
+        seen[key] += 1
+        (first if seen[key] <= alike else later).append(one)
     return first + later

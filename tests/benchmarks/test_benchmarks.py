@@ -15,6 +15,7 @@ from tests.benchmarks import (
     environment_speed,
     expansion_speed,
     planner_speed,
+    planning_speed,
     run,
     search_speed,
     simulator_speed,
@@ -54,6 +55,12 @@ def test_every_size_is_held_against_both_peers_and_every_graph_timed_under_every
 
 def test_every_planner_is_timed_on_both_clusters() -> None:
     assert [figure.value >= 0 for figure in planner_speed.measure(layers=6)] == [True] * 10
+
+
+def test_planning_is_timed_over_sizes() -> None:
+    figures = list(planning_speed.measure(((3, 1, 2), (4, 1, 2)), budget=14))
+    assert [figure.bound for figure in figures] == ["", "", "", "<= 10", "<= 60", ""]
+    assert all(figure.value > 0 for figure in figures)
 
 
 def test_cuts_are_timed_and_compared_with_the_optimum() -> None:
