@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import lru_cache
 
 from envs.expansion.divided_gradients import Gradients, sum_divided_gradients
 from envs.expansion.draft import Draft
@@ -12,15 +13,19 @@ from envs.expansion.expanded import Role
 from envs.expansion.moves import Moves
 from envs.expansion.reads import Reads
 from envs.expansion.recompute import recomputed
-from envs.expansion.shards import Partition
+from envs.expansion.shards import Partition, Shards
 from envs.expansion.stored_weights import StoredWeights
-from graphs.notation.ranges import Box, whole
+from graphs.notation.ranges import Box, contains, whole
 from graphs.op_graph import Phase
+
+ALL = -1
+
+_KEPT = 1 << 14  # pairs of shards: a search expands the same ones again and again
 
 Tensor = tuple[int, int, int]  # first copy of an op in the draft, the op, which of its results
 
 
-def connect_shards(draft: Draft, partition: Partition) -> None:
+def connect_shards(draft: Draft, partition: Partition, stored: StoredWeights) -> None:
     """All edges between copies, of gradients and of what is computed again too, and pieces of weights."""
     layout, moves = draft.layout, Moves(draft)
     exchange = Exchange(partition, moves)
@@ -31,12 +36,15 @@ def connect_shards(draft: Draft, partition: Partition) -> None:
     tensors: defaultdict[Tensor, list[Reader]] = defaultdict(list)
     for first, reader, producer, consumer, orders in zip(*rows, is_order.tolist(), strict=True):
         if not orders and not _passes_on(exchange, first, reader, producer, consumer):
-            for result, boxes in needs(partition, producer, consumer):
-                tensors[first, producer, result] += _readers(exchange, consumer, reader, boxes)
+            for result, number in needs(partition, producer, consumer):
+                if not _is_local(exchange, first, reader, producer, consumer, result, number):
+                    boxes = _boxes(partition.shards[producer], result, partition.shards[consumer], number)
+                    tensors[first, producer, result] += _readers(exchange, consumer, reader, boxes)
     graph, first_copy = layout.problem.graph, layout.first.tolist()
     gradients: Gradients = defaultdict(list)
     for producer, consumer in graph.edges[layout.is_summed].tolist():
-        for result, boxes in needs(partition, producer, consumer):
+        for result, number in needs(partition, producer, consumer):
+            boxes = _boxes(partition.shards[producer], result, partition.shards[consumer], number)
             readers = _readers(exchange, consumer, first_copy[consumer], boxes)
             if graph.phase[consumer] >= Phase.UPDATE:
                 gradients[producer, result] += readers
@@ -45,7 +53,7 @@ def connect_shards(draft: Draft, partition: Partition) -> None:
     for (first, producer, result), several in tensors.items():
         exchange.read(first, producer, result, several)
     sum_divided_gradients(exchange, gradients)
-    StoredWeights(partition).fetch(exchange, reads)
+    stored.fetch(exchange, reads)
     draft.pieces = moves.write()
 
 
@@ -74,36 +82,62 @@ def _passes_on(exchange: Exchange, first: int, reader: int, producer: int, consu
             return False
     if not named:
         return False
-    steps = (int(layout.repeats[op] * layout.width[op]) for op in (producer, consumer))
-    one, other = steps
-    for shard in range(len(shards)):
-        moves.connect(moves.copy(first + shard, one), moves.copy(reader + shard, other))
+    moves.connect_shards((first, exchange.step(producer)), (reader, exchange.step(consumer)), len(shards))
     return True
 
 
-def needs(partition: Partition, producer: int, consumer: int) -> Iterator[tuple[int, tuple[Box, ...]]]:
-    """Results of an op that another one reads, and (shards,) the box of it that each shard reads.
+def needs(partition: Partition, producer: int, consumer: int) -> Iterator[tuple[int, int]]:
+    """Results of an op that another one reads, and which of its reads each is.
 
-    It is all of every result if the reader has no description, or does not say so.
+    All of every result is read, which is read `ALL`, if the reader has no description, or does not say so.
     """
-    made, reader = partition.shards[producer], partition.shards[consumer]
-    named = False
-    described = partition.described[consumer]
-    if described is not None and reader.operator is not None:
-        for number, source in enumerate(described.sources):
-            if source is not None and source.op == producer:
-                named = True
-                fits = whole(reader.operator.reads[number].shape) == made.whole[source.result]
-                yield source.result, reader.read[number] if fits else (made.whole[source.result],) * len(reader)
+    described, named = partition.described[consumer], False
+    for number, source in enumerate(() if described is None else described.sources):
+        if source is not None and source.op == producer:
+            named = True
+            yield source.result, number
     if not named:
-        for result, box in enumerate(made.whole):
-            yield result, (box,) * len(reader)
+        for result in range(len(partition.shards[producer].whole)):
+            yield result, ALL
+
+
+@lru_cache(_KEPT)
+def _boxes(made: Shards, result: int, reader: Shards, number: int) -> tuple[Box, ...]:
+    """(shards,) the box of a result that each shard of a reader reads: all of it, if it takes it for another tensor."""
+    all_of_it = made.whole[result]
+    fits = number != ALL and reader.operator is not None and whole(reader.operator.reads[number].shape) == all_of_it
+    return reader.read[number] if fits else (all_of_it,) * len(reader)
+
+
+@lru_cache(_KEPT)
+def _is_held(made: Shards, result: int, reader: Shards, number: int) -> bool:
+    """Whether each shard of a reader on the same devices finds what it reads on its own."""
+    return (
+        len(made) == len(reader)
+        and not made.exchanged
+        and all(len(group) == 1 for group in made.groups[result])
+        and all(map(contains, made.made[result], _boxes(made, result, reader, number)))
+    )
+
+
+def _is_local(
+    exchange: Exchange, first: int, reader: int, producer: int, consumer: int, result: int, number: int
+) -> bool:
+    """Whether all that is read is there without a transfer; the shards are then connected."""
+    layout, shards = exchange.layout, exchange.partition.shards
+    if layout.plan.devices[producer] != layout.plan.devices[consumer]:
+        return False
+    if not _is_held(shards[producer], result, shards[consumer], number):
+        return False
+    exchange.moves.connect_shards(
+        (first, exchange.step(producer)), (reader, exchange.step(consumer)), len(shards[producer])
+    )
+    return True
 
 
 def _readers(exchange: Exchange, op: int, first: int, boxes: tuple[Box, ...]) -> Iterator[Reader]:
     """The shards of an op, the first of which is a given copy."""
-    layout = exchange.layout
-    step = int(layout.repeats[op] * layout.width[op])
+    layout, step = exchange.layout, exchange.step(op)
     for shard, (device, box) in enumerate(zip(layout.plan.devices[op], boxes, strict=True)):
         yield Reader(exchange.moves.copy(first + shard, step), device, shard, box)
 
@@ -113,6 +147,6 @@ def _order(exchange: Exchange, reads: Reads) -> None:
     layout, moves = exchange.layout, exchange.moves
     rows = (column.tolist() for column in (reads.read, reads.reader, reads.producer, reads.consumer))
     for first, reader, producer, consumer in zip(*rows, strict=True):
-        steps = [int(layout.repeats[op] * layout.width[op]) for op in (producer, consumer)]
+        steps = [exchange.step(op) for op in (producer, consumer)]
         for shard, other in enumerate(layout.nearest(producer, consumer).tolist()):
             moves.connect(moves.copy(first + other, steps[0]), moves.copy(reader + shard, steps[1]), control=True)

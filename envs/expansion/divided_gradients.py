@@ -53,7 +53,7 @@ class _GradientSums:
     def add(self, producer: int, result: int, readers: list[Reader]) -> None:
         """A gradient, summed up over micro-batches and shards, to its readers."""
         shards, devices = self.exchange.partition.shards[producer], self.layout.plan.devices[producer]
-        first, step = int(self.layout.first[producer]), int(self.layout.repeats[producer] * self.layout.width[producer])
+        first, step = int(self.layout.first[producer]), self.exchange.step(producer)
         copies = [self.moves.copy(first + shard, step) for shard in range(len(devices))]
         made, groups = shards.made[result], shards.groups[result]
         here = {device: shard for shard, device in enumerate(devices)}

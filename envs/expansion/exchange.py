@@ -57,13 +57,18 @@ class Exchange:
     def __init__(self, partition: Partition, moves: Moves) -> None:
         self.partition, self.moves = partition, moves
         self.layout = partition.layout
+        self._steps: list[int] = (self.layout.is_repeated * self.layout.width).tolist()
         self._exchanged: dict[int, dict[int, int]] = {}  # by the first copy of an op
         self._cut: dict[tuple[int, Box], int] = {}
+
+    def step(self, op: int) -> int:
+        """From a copy of an op to that for the next micro-batch; 0 if there is one for all."""
+        return self._steps[op]
 
     def read(self, first: int, producer: int, result: int, readers: list[Reader]) -> None:
         """Bring a result of an op to its readers; `first` is the first copy of the op, in the draft."""
         shards = self.partition.shards[producer]
-        step = int(self.layout.repeats[producer] * self.layout.width[producer])
+        step = self.step(producer)
         made = shards.made[result]
         ends = {} if self._is_number(Source(producer, result)) else self._statistics(first, producer)
         holdings = [
@@ -80,7 +85,7 @@ class Exchange:
         if first in self._exchanged:
             return self._exchanged[first]
         layout, ends = self.layout, dict[int, int]()
-        step, devices = int(layout.repeats[op] * layout.width[op]), layout.plan.devices[op]
+        step, devices = self.step(op), layout.plan.devices[op]
         for group, count in self.partition.shards[op].exchanged:
             places = [Place(devices[shard], op, int(layout.stage[op]), shard) for shard in group]
             ready, size = [self.moves.copy(first + shard, step) for shard in group], self.partition.element_bytes[op]

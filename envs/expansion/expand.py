@@ -14,6 +14,7 @@ from envs.expansion.passes import order_passes
 from envs.expansion.shard_costs import ShardCosts
 from envs.expansion.shards import Partition
 from envs.expansion.shares import shared
+from envs.expansion.stored_weights import StoredWeights
 from envs.expansion.weight_versions import keep_versions
 from envs.plan import Plan
 from graphs.problem import Problem
@@ -31,8 +32,9 @@ def expand(problem: Problem, plan: Plan, part_of: Callable[[Problem, float], Pro
     divided = None
     if plan.split:
         partition = Partition(layout)
-        connect_shards(draft, partition)
-        divided = ShardCosts(partition)
+        stored = StoredWeights(partition)
+        connect_shards(draft, partition, stored)
+        divided = ShardCosts(partition, stored)
     else:
         connect_copies(draft)
         sum_gradients(draft)

@@ -33,7 +33,8 @@ class Moves:
         self._first: list[int] = []  # in the draft; of further ops -1 until they are added
         self._step: list[int] = []  # from one micro-batch to the next; 0 for what is done once
         self._added: list[tuple[int, Role, Place, Piece, float]] = []
-        self._edges: list[tuple[int, int, bool]] = []
+        self._edges: dict[tuple[int, int, bool], None] = {}  # each once
+        self._alike: dict[tuple[int, int, int, int, int], None] = {}  # edges of all shards of two ops
         self._chains: list[tuple[int, int]] = []  # from each micro-batch to the next of another op
         self._rings: list[Ring] = []
         self._all: list[tuple[int, int, bool]] = []  # from all micro-batches
@@ -72,7 +73,11 @@ class Moves:
 
     def connect(self, producer: int, consumer: int, *, control: bool = False) -> None:
         """An edge in every micro-batch; what is done once reads the last one."""
-        self._edges.append((producer, consumer, control))
+        self._edges[producer, consumer, control] = None
+
+    def connect_shards(self, producer: tuple[int, int], consumer: tuple[int, int], count: int) -> None:
+        """Edges between shards on the same devices; of both the first copy and the step to the next micro-batch."""
+        self._alike[(*producer, *consumer, count)] = None
 
     def connect_next(self, producer: int, consumer: int) -> None:
         """An edge from every micro-batch to the next one."""
@@ -105,7 +110,19 @@ class Moves:
         written([edge for edge, is_end in zip(self._edges, ends, strict=True) if not is_end], every)
         written([(*edge, False) for edge in self._chains], every[:-1], 1)
         written(self._all, every)
+        self._write_alike(batches)
         return pieces
+
+    def _write_alike(self, batches: int) -> None:
+        """Edges between shards: of every micro-batch or, to what is done once, of the last one."""
+        rows = np.array(list(self._alike), np.int64).reshape(-1, 5)
+        for is_once in (False, True):
+            first, step, reader, reader_step, count = rows[(rows[:, 3] == 0) == is_once].T
+            which = np.repeat(np.arange(len(first)), count)
+            shard = np.arange(len(which)) - np.repeat(np.cumsum(count) - count, count)
+            for batch in [batches - 1] if is_once else range(batches):
+                one = first[which] + shard + step[which] * batch
+                self._draft.connect(one, reader[which] + shard + reader_step[which] * batch)
 
     def _add(self, batches: int) -> dict[int, Piece]:
         if not self._added:

@@ -6,6 +6,7 @@ FLOPs are divided by n, and bytes by less. An op without a description costs eac
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
@@ -17,7 +18,7 @@ from envs.expansion.shards import Partition, Shards
 from envs.expansion.shares import costing
 from envs.expansion.stored_weights import StoredWeights
 from graphs.described import Described
-from graphs.notation.ranges import elements, whole
+from graphs.notation.ranges import elements
 from graphs.op_graph import Floats, Ints
 
 FLOPS, BYTES, OUTPUT = range(3)
@@ -31,6 +32,7 @@ class ShardCosts:
     """What the shards of a layout cost (`envs.expansion.draft.Divided`)."""
 
     partition: Partition
+    stored: StoredWeights
 
     def fill(self, origin: Ints, shard: Ints, work: Ints, amounts: Columns, op_seconds: Floats) -> None:
         """Write what ops cost, in FLOP, bytes and seconds, at the positions `work`, (work,)."""
@@ -44,7 +46,7 @@ class ShardCosts:
 
     def weights(self, origin: Ints, device: Ints, work: Ints) -> tuple[Floats, Ints, Ints]:
         """As `StoredWeights.pieces`."""
-        return StoredWeights(self.partition).pieces(origin, device, work)
+        return self.stored.pieces(origin, device, work)
 
     @cached_property
     def _shares(self) -> Floats:
@@ -68,12 +70,12 @@ class ShardCosts:
             elif source.op >= 0:
                 found.append(self.partition.element_bytes[source.op])
             else:
-                found.append(float(weights[source.weight]) / max(elements(whole(access.shape)), 1))
+                found.append(float(weights[source.weight]) / max(math.prod(access.shape), 1))
         reads, written = (
             described.operator.reads,
-            sum(elements(whole(each.shape)) for each in described.operator.writes),
+            sum(math.prod(each.shape) for each in described.operator.writes),
         )
-        sizes = [elements(whole(access.shape)) * size for access, size in zip(reads, found, strict=True)]
+        sizes = [math.prod(access.shape) * size for access, size in zip(reads, found, strict=True)]
         total = sum(sizes) + written * self.partition.element_bytes[op]
         if total > _MORE * self.partition.layout.problem.graph.bytes_accessed[op]:
             tables = [number for number, source in enumerate(described.sources) if source is not None and source.op < 0]
@@ -112,7 +114,7 @@ def _shares_of(shards: Shards, sizes: tuple[float, ...], written: float) -> Floa
     operator = shards.operator
     assert operator is not None
     accesses = [(access, size) for access, size in zip(operator.reads, sizes, strict=True)]
-    total = sum(elements(whole(access.shape)) * size for access, size in accesses)
+    total = sum(math.prod(access.shape) * size for access, size in accesses)
     made = [sum(elements(boxes[shard]) for boxes in shards.made) for shard in range(len(shards))]
     all_made = sum(map(elements, shards.whole))
     total += all_made * written

@@ -20,7 +20,7 @@ from envs.mesh import Mesh, Split, coordinates, mesh_of, spaces
 from graphs.described import Described, of_part
 from graphs.descriptions import descriptions_of
 from graphs.notation.operator import Access, Operator
-from graphs.notation.ranges import Box, Range, elements, whole
+from graphs.notation.ranges import Box, Range, whole
 from graphs.op_graph import Floats, Phase
 from graphs.problem import Problem
 
@@ -184,7 +184,7 @@ class Partition:
         found: list[float] = self.whole_ops.graph.output_bytes.tolist()
         for op, each in enumerate(self.described):
             if each is not None:
-                counts = [elements(whole(access.shape)) for access in each.operator.writes]
+                counts = [math.prod(access.shape) for access in each.operator.writes]
                 total = sum(counts) if together[op] else sum(counts) / max(len(counts), 1)
                 found[op] = float(graph.output_bytes[op]) / total if total else 0.0
         return found

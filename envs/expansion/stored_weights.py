@@ -70,14 +70,16 @@ class StoredWeights:
         boxes: list[defaultdict[int, list[Box]]] = [defaultdict(list) for _ in graph.weights]
         # what updates do not name is a weight of their forward op, all of which each of them stores
         which, use = equal_pairs(np.where(is_update, graph.mirror, -1), graph.weight_uses[:, 0])
-        mirrored = set(zip(which.tolist(), graph.weight_uses[use, 1].tolist(), strict=True))
+        mirrored: list[list[int]] = [[] for _ in graph.weights]
+        for op, weight in dict.fromkeys(zip(which.tolist(), graph.weight_uses[use, 1].tolist(), strict=True)):
+            mirrored[weight].append(op)
         for weight, readers in enumerate(self.read_by):
             updated = [(op, of_shards) for op, of_shards in readers if is_update[op]]
             named = {op for op, _ in updated}
             updated += [
                 (op, (self.shape[weight],) * len(self.partition.shards[op]))
-                for op, other in mirrored
-                if other == weight and op not in named
+                for op in mirrored[weight]
+                if op not in named
             ]
             for op, of_shards in updated or readers:
                 for device, box in zip(layout.plan.devices[op], of_shards, strict=True):
@@ -131,7 +133,7 @@ class StoredWeights:
         held = [(device, box) for device, several in self.by_device[weight].items() for box in several]
         devices, held_boxes = tuple(device for device, _ in held), tuple(box for _, box in held)
         size = float(layout.problem.graph.weights[weight]) / max(elements(self.shape[weight]), 1)
-        step = int(layout.repeats[op] * layout.width[op])
+        step = exchange.step(op)
         trigger = before.get(before[first][0]) if first in before else None
         sent: dict[tuple[int, Box], int] = {}
         for shard, (device, needed) in enumerate(zip(layout.plan.devices[op], boxes, strict=True)):
@@ -152,7 +154,7 @@ class StoredWeights:
     def _wait(self, exchange: Exchange, first: int, op: int, shard: int, piece: int) -> None:
         """A piece waits for a copy of an op, of which the first is given."""
         layout = exchange.layout
-        step = int(layout.repeats[op] * layout.width[op])
+        step = exchange.step(op)
         exchange.moves.connect(
             exchange.moves.copy(first + min(shard, int(layout.width[op]) - 1), step), piece, control=True
         )

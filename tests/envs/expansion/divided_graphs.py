@@ -255,8 +255,11 @@ class Sharded:
         self.partition = Partition(Layout(self.expansion.given, self.expansion.plan))
         self.stored = StoredWeights(self.partition).by_device
         self.before: list[list[int]] = [[] for _ in graph.names]
-        for producer, consumer in graph.edges.tolist():
+        self.read: list[list[int]] = [[] for _ in graph.names]
+        for (producer, consumer), control in zip(graph.edges.tolist(), graph.control.tolist(), strict=True):
             self.before[consumer].append(producer)
+            if not control:
+                self.read[consumer].append(producer)
         for op in graph.topological_order.tolist():
             if self.expansion.role[op] <= Role.RECOMPUTED:
                 self._work(op)
@@ -307,8 +310,8 @@ class Sharded:
         return self.held[self._holders(op, source)[0]]
 
     def _holders(self, op: int, source: Source) -> list[int]:
-        """The ops before another one that hold some of a tensor."""
-        before = dict.fromkeys(self.before[op])
+        """The ops that hold some of a tensor and are read; gradients that are added up in place are waited for."""
+        before = dict.fromkeys(self.before[op] if self.expansion.micro_batch[op] < 0 else self.read[op])
         return [other for other in before if other in self.held and self._source(other) == source]
 
     def _source(self, op: int) -> Source:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from envs.expansion.expand import expand
-from envs.expansion.expanded import Expansion
+from envs.expansion.expanded import Expansion, Role
 from envs.plan import Plan
 from envs.schedule import Schedule
 from graphs.problem import Problem
@@ -42,3 +42,23 @@ def test_convolutions_are_the_same_divided_at_random(mesh: tuple[int, ...], seed
     net = convolutions(4, [4, 4, 4], 4)
     sharded = Sharded(Whole(net, 1, seed), expanded(net, mesh, seed))
     assert sharded.checked >= math.prod(mesh) * 2
+
+
+@pytest.mark.parametrize("recompute", [(), (0, 1)])
+@pytest.mark.parametrize("seed", range(8))
+def test_divided_stages_of_a_pipeline_compute_the_same(seed: int, recompute: tuple[int, ...]) -> None:
+    """Four devices, then two or one; each stage is divided at random, for every micro-batch alike."""
+    rng = np.random.default_rng(seed)
+    net, micro_batches = mlp([4, 8, 4, 8], 8), 2
+    graph = net.graph
+    layers = [int("".join(filter(str.isdigit, name)) or 0) for name in graph.names]
+    stages = tuple(int(layer >= 2) for layer in layers)
+    later = (4, 5) if seed % 2 else (4,)
+    devices = tuple(later if stage else (0, 1, 2, 3) for stage in stages)
+    first, second = (random_split(graph, mesh, rng) for mesh in ((2, 2), (len(later),)))
+    split = tuple(first[op] if not stage else second[op] if len(later) > 1 else () for op, stage in enumerate(stages))
+    schedule = Schedule(micro_batches, stages, "early_backward_a", recompute, all_reduce="direct")
+    plan = Plan(devices, "", schedule, split, (2, 2))
+    expansion = expand(Problem(graph, toy_cluster(6), optimizer="sgd"), plan)
+    assert Sharded(Whole(net, micro_batches, seed), expansion).checked > 40
+    assert Role.RECOMPUTED in expansion.role or not recompute
