@@ -11,7 +11,9 @@ from envs.costs.costs import timing
 from envs.expansion.expanded import Expansion
 from envs.expansion.layout import Layout
 from envs.gantt import Row
+from envs.mesh import length
 from envs.orders import GIVEN
+from envs.plan import Plan
 from envs.robustness import Robustness
 from envs.schedule import AS_READY
 from envs.step_shares import SHARES, StepShares
@@ -110,11 +112,21 @@ def schedule_sentence(expansion: Expansion) -> str:
         f"stage{'s' * (len(stages) > 1)} on {devices} device{'s' * (devices != '1')}",
         "ops as they are ready" if schedule.order == AS_READY else f"passes in the order {schedule.order}",
     ]
+    if expansion.plan.split:
+        said.append(_split_words(expansion.plan))
     if schedule.recompute:
         said.append(f"stage{'s' * (len(schedule.recompute) > 1)} {', '.join(map(str, schedule.recompute))} recomputed")
     if schedule.update == "micro_batch":
         said.append("updates after every micro-batch")
     return "; ".join(said) + "."
+
+
+def _split_words(plan: Plan) -> str:
+    """How ops are divided, other than along the batch."""
+    indices = {index for split in plan.split for index in split if index}
+    divided = sum(any(split) for split in plan.split)
+    over = f" over a mesh of {' x '.join(str(length(axis)) for axis in plan.mesh)}" if plan.mesh else ""
+    return f"{divided} of {len(plan.split)} ops divided along {', '.join(sorted(indices)) or 'their batch alone'}{over}"
 
 
 def order_sentence(timeline: Timeline, program_seconds: float) -> str:

@@ -5,6 +5,7 @@ import pytest
 from envs.plan import Plan
 from envs.schedule import Schedule
 from envs.simulation.simulator import simulate
+from evaluation.reporting.plan_table import schedule_sentence
 from graphs.descriptions import descriptions_of
 from graphs.load import load_graph
 from graphs.op_graph import OpGraph, Phase
@@ -80,3 +81,26 @@ def test_a_transformer_divided_along_its_heads_adds_up_twice_in_a_layer_and_pass
     timeline = simulate(Problem(graph, two_servers(2), optimizer="sgd"), plan)
     activation = ITEM * BATCH * SEQUENCE * WIDTH
     assert moved_bytes(timeline) == LAYERS * 2 * 2 * 2 * 3 * activation
+
+
+def test_updates_that_are_divided_store_a_part_of_every_weight() -> None:
+    """Forward and backward passes along the batch gather weights, as fully sharded data parallelism does."""
+    graph = load_graph(TRANSFORMER)
+    split = []
+    for op, each in enumerate(descriptions_of(graph)):
+        weights = () if each is None or graph.phase[op] != Phase.UPDATE else each.operator.writes
+        shared = [index for access in weights[:1] for index in sorted(access.variables)]
+        longest = [index for index in shared if each is not None and each.operator.sizes[index] % 4 == 0]
+        alike = [index for index in longest if all(index in access.variables for access in weights)]
+        split.append((alike[0],) if alike else ())
+    plan = Plan((DEVICES,) * len(graph), split=tuple(split))
+    problem = Problem(graph, two_servers(2), optimizer="sgd")
+    timeline, replicas = simulate(problem, plan), simulate(problem, Plan((DEVICES,) * len(graph)))
+    assert all(split[op] for op in range(len(graph)) if graph.phase[op] == Phase.UPDATE)
+    assert timeline.static_bytes.tolist() == pytest.approx([2 * graph.weights.sum() / 4] * 4)
+    assert (
+        moved_bytes(replicas) < moved_bytes(timeline) <= 1.5 * moved_bytes(replicas)
+    )  # a third gather, of the backward pass
+    assert timeline.expansion is not None
+    sentence = schedule_sentence(timeline.expansion)
+    assert f"{sum(map(bool, split))} of {len(graph)} ops divided along " in sentence
