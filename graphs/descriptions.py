@@ -1,190 +1,288 @@
 """Descriptions: what is known, in index notation, of the ops of a graph.
 
-Of a captured model that follows from the signatures of its ops (`graphs.notation.factored`):
+Of a captured step, it is what each op reads of which other op:
 
-- A forward op reads what its signature says.
-- A backward op reads the gradients that its forward op's readers have computed of its result, as many as there are, and
-  what is kept for it: results and inputs of the forward op from which the graph has an edge. The gradient of a weight
-  that other ops use as well is added to theirs.
-- An update reads weights and their gradients, and writes the weights, over the indices of these. A refresh reads them
-  from the update, for another op that uses them.
+    X               what its forward op reads; inputs and constants are on every device, so nothing is read of those
+    X.grad          the gradients of X's output that its consumers made, what autograd kept, and weights of products
+    X.grad_weight   likewise
+    X.update        its gradients and weights, element by element; X.refresh: the new values
+    loss            what the forward pass ends with, if that is one tensor, or single numbers
 
-The batch is the index of the model's inputs that is as long as a step has samples, and what ops that read them count
-with it; of an op that reads nothing of the batch, and makes more for more samples, its first index of that length.
+An op without a description is not divided: what PyTorch makes no known part of (`graphs.operators`). The gradient of a
+slice is described as large as the slice, and what is sliced reads it at the slice's place.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
+from typing import Any
 
-from graphs.batch import law_of
+from graphs.batch import grows
 from graphs.described import Described, Source
-from graphs.notation.factored import FactoredGraph
-from graphs.notation.operator import Access, Operator
+from graphs.notation.affine import variable
+from graphs.notation.factored import FactoredGraph, FactoredOp
+from graphs.notation.gradients import gradient
+from graphs.notation.operator import Access, Operator, tensor
 from graphs.op_graph import OpGraph, Phase
+from graphs.operators import kinds
 
+# The gradient of what these read needs their weights.
+_PRODUCTS = {
+    "aten.mm", "aten.addmm", "aten.bmm", "aten.baddbmm", "aten.convolution", "aten.mul", "aten.div",
+    "aten.native_layer_norm", "aten._native_batch_norm_legit_functional",
+}  # fmt: skip
+_LOSS = "loss"
 _KEPT = 32  # graphs: a search asks for one again and again
+
+Read = tuple[Access, Source | None]
 
 
 @lru_cache(_KEPT)
 def descriptions_of(graph: OpGraph) -> tuple[Described | None, ...]:
-    """(ops,) each op in index notation; None where that is not known."""
+    """(ops,) each op in index notation; None where that is not known.
+
+    A graph that says nothing of it itself is described from its signatures, if it was captured.
+    """
     if graph.described or graph.signatures is None:
         return graph.described or (None,) * len(graph)
-    return _Derived(graph).described()
+    return _Describer(graph).build()
 
 
-class _Derived:
-    """The ops of a graph that has signatures."""
+class _Describer:
+    """Ops that are alike share their operator: whoever computes with operators does so once."""
 
     def __init__(self, graph: OpGraph) -> None:
         self.graph, self.factored = graph, FactoredGraph(graph)
-        self.numbers = self.factored.signatures.numbers
-        self.mirror, self.phase = graph.mirror.tolist(), graph.phase.tolist()
-        self.producers: list[list[int]] = [[] for _ in graph.names]
+        self.producers: dict[int, list[int]] = defaultdict(list)
+        self.consumers: dict[int, list[int]] = defaultdict(list)
         for producer, consumer in graph.edges[~graph.control].tolist():
             self.producers[consumer].append(producer)
-        self._operators: dict[tuple[object, ...], Operator] = {}
-        self._of: dict[int, list[int]] = {}
+            self.consumers[producer].append(consumer)
+        self.backward: dict[tuple[int, bool], int] = {}  # forward op, whether of weights -> its backward op
+        for op, (phase, mirror, kind) in enumerate(zip(graph.phase, graph.mirror, graph.kinds, strict=True)):
+            if phase == Phase.BACKWARD:
+                self.backward[int(mirror), kind.endswith(".grad_weight")] = op
+        self.batch = _batches(self.factored)
+        self._shared: dict[Any, Operator] = {}
 
-    def described(self) -> tuple[Described | None, ...]:
-        """(ops,) each of them."""
-        batches = self._batches()
-        found: list[Described | None] = []
-        for op, phase in enumerate(self.phase):
-            operator = self._refresh(op) if phase == Phase.REFRESH else self.factored.operator(op)
-            if operator is None or not operator.writes:
-                found.append(None)
-            elif phase == Phase.FORWARD:
-                found.append(Described(operator, tuple(map(self._source, self.numbers(op))), batches.get(op, "")))
-            elif phase == Phase.BACKWARD:
-                found.append(self._backward(op, operator, batches.get(self.mirror[op], "")))
-            elif phase == Phase.UPDATE:
-                found.append(self._update(op, operator))
-            else:
-                found.append(Described(operator, tuple(self._updated(op).values())))
-        return tuple(found)
+    def build(self) -> tuple[Described | None, ...]:
+        return tuple(self._described(op) for op in range(len(self.graph)))
+
+    def _described(self, op: int) -> Described | None:
+        graph = self.graph
+        if graph.kinds[op] == _LOSS:
+            return self._loss(op)
+        if graph.kinds[op] == f"{_LOSS}.grad":
+            return self._loss_gradient(op)
+        forward = op if graph.phase[op] == Phase.FORWARD else int(graph.mirror[op])
+        found = self.factored.ops[forward] if forward >= 0 else None
+        if found is None:
+            return None
+        if forward == op:
+            sources = [self._source(number) for number in self.factored.signatures.numbers(op)]
+            return Described(found.operator, tuple(sources), self.batch[op])
+        if graph.phase[op] == Phase.BACKWARD:
+            return self._gradient(op, forward, found)
+        return self._update(op, forward, found)
 
     def _source(self, number: int) -> Source | None:
-        """Where a read comes from, by its number in the signatures; None for an input of the model."""
         return Source(number) if number >= -len(self.graph.weights) else None
 
-    def _gradients_of(self, op: int) -> list[int]:
-        """Positions of the reads of its forward op whose gradients a backward op computes."""
-        if op not in self._of:
-            self._of[op] = self.factored.gradients_of(op)
-        return self._of[op]
+    # ---- gradients ---------------------------------------------------------------------------------------
 
-    def _gradients(self, op: int, number: int) -> list[Source]:
-        """The results of a backward op that are gradients of a tensor, by its number in the signatures."""
-        if self.phase[op] != Phase.BACKWARD or self.mirror[op] < 0 or self.factored.ops[self.mirror[op]] is None:
-            return []
-        numbers = self.numbers(self.mirror[op])
-        return [Source(op, at) for at, read in enumerate(self._gradients_of(op)) if numbers[read] == number]
+    def _gradient(self, op: int, forward: int, found: FactoredOp) -> Described:
+        operator, of = found.operator, self.factored.gradients_of(op)
+        reads: list[Read] = self._arriving(op, forward, operator.writes[0])
+        if forward in self.producers[op]:  # autograd kept the output
+            reads.append((operator.writes[0], Source(forward)))
+        numbers = self.factored.signatures.numbers(forward)
+        for access, number in zip(operator.reads, numbers, strict=True):
+            is_weight = -len(self.graph.weights) <= number < 0
+            if number in self.producers[op] or (is_weight and self._needs_weight(op, access)):
+                reads.append((access, Source(number)))
+        made = None if self._is_of_weights(op) else _as_part(found)
+        key = id(found), tuple(of), made is not None, tuple(access for access, _ in reads)
+        if key not in self._shared:
+            whole_gradient = gradient(operator, of)
+            writes = whole_gradient.writes if made is None else (operator.writes[0],)
+            accesses = tuple(access for access, _ in reads)
+            self._shared[key] = replace(whole_gradient, reads=accesses, writes=writes)
+        return Described(self._shared[key], tuple(source for _, source in reads), self.batch[forward])
 
-    def _backward(self, op: int, operator: Operator, batch: str) -> Described:
-        forward, producers, of = self.mirror[op], self.producers[op], self._gradients_of(op)
-        numbers, is_of_weights = self.numbers(forward), self.graph.kinds[op].endswith(".grad_weight")
-        arriving = [source for each in producers for source in self._gradients(each, forward)]
-        result, arrived = Source(forward) if forward in producers else None, arriving[:1]
-        sources = [arrived[0] if arrived else None, result]
-        for number in numbers:
-            is_kept = number in producers if number >= 0 else not is_of_weights
-            sources.append(self._source(number) if is_kept else None)
-        further = [(operator.reads[0], source) for source in arriving[1:]]
-        if is_of_weights:
-            further += [
-                (access, source)
-                for access, read in zip(operator.writes, of, strict=True)
-                for each in producers
-                for source in self._gradients(each, numbers[read])
-            ]
-        return self._made(op, operator, sources, further, batch)
+    def _needs_weight(self, op: int, access: Access) -> bool:
+        forward = int(self.graph.mirror[op])
+        return not self._is_of_weights(op) and self.graph.kinds[forward] in _PRODUCTS and not access.apart
 
-    def _update(self, op: int, operator: Operator) -> Described:
-        numbers = self.numbers(self.mirror[op])
-        weights = [numbers[read] for read in self._gradients_of(op)]
-        further = [
-            (access, source)
-            for access, weight in zip(operator.reads, weights, strict=True)
-            for each in self.producers[op]
-            for source in self._gradients(each, weight)
-        ]
-        return self._made(op, operator, list(map(self._source, weights)), further)
+    def _is_of_weights(self, op: int) -> bool:
+        return self.graph.kinds[op].endswith(".grad_weight")
 
-    def _updated(self, op: int) -> dict[int, Source]:
-        """By the read of its forward op, the results of updates that a refresh brings to it."""
-        found: dict[int, Source] = {}
-        for each in self.producers[op]:
-            if self.phase[each] == Phase.UPDATE:
-                found |= {
-                    self.numbers(self.mirror[each])[read]: Source(each, at)
-                    for at, read in enumerate(self._gradients_of(each))
-                }
-        numbers = enumerate(self.numbers(self.mirror[op]))
-        return {read: found[number] for read, number in numbers if number in found}
-
-    def _refresh(self, op: int) -> Operator | None:
-        """What brings weights to other ops that use them."""
-        forward = self.factored.ops[self.mirror[op]] if self.mirror[op] >= 0 else None
-        if forward is None:
-            return None
-        operator, every = forward.operator, frozenset(forward.operator.sizes)
-        accesses = tuple(replace(operator.reads[read], apart=every, fill=None) for read in self._updated(op))
-        key = id(forward), "refresh", accesses
-        if key not in self._operators:
-            self._operators[key] = replace(operator, reads=accesses, writes=accesses, statistics=())
-        return self._operators[key]
-
-    def _made(
-        self,
-        op: int,
-        operator: Operator,
-        sources: list[Source | None],
-        further: list[tuple[Access, Source]],
-        batch: str = "",
-    ) -> Described:
-        """An op that reads more than its operator says. Ops that are alike have the same operator."""
-        accesses = tuple(access for access, _ in further)
-        forward = self.factored.ops[self.mirror[op]]
-        key = id(forward), self.phase[op], tuple(self._gradients_of(op)), accesses
-        if key not in self._operators:
-            self._operators[key] = replace(operator, reads=(*operator.reads, *accesses))
-        return Described(self._operators[key], (*sources, *(source for _, source in further)), batch)
-
-    def _batches(self) -> dict[int, str]:
-        """By forward op the index that is its batch, where it has one."""
-        samples = self.graph.samples
-        dimension: dict[int, int] = {}  # by tensor the one that runs over the samples
-        found: dict[int, str] = {}
-        if samples < 2:
-            return found
-        grows = (law_of(self.graph).output_bytes < self.graph.output_bytes).tolist()
-        for op in self.graph.topological_order.tolist():
-            forward = self.factored.ops[op] if self.phase[op] == Phase.FORWARD else None
-            if forward is None:
+    def _arriving(self, op: int, forward: int, written: Access) -> list[Read]:
+        """The gradients of a forward op's output: of every consumer, one for each time that it reads it."""
+        arriving = list[Read]()
+        for producer in self.producers[op]:
+            consumer = int(self.graph.mirror[producer])
+            if self.graph.phase[producer] != Phase.BACKWARD or self._is_of_weights(producer):
+                if self.graph.kinds[producer] == _LOSS:
+                    arriving.append((written, Source(producer)))
                 continue
-            operator, votes = forward.operator, defaultdict[str, float](float)
-            for number, access in zip(self.numbers(op), operator.reads, strict=True):
-                at = dimension.get(number, -1)
-                if self._source(number) is None and at < 0:
-                    at = next((i for i, size in enumerate(access.shape) if size == samples), -1)
-                index = access.index[at] if at >= 0 else None
-                if index is not None and len(index.terms) == 1:
-                    votes[index.terms[0][0]] += 1.0 if number >= 0 else 0.5
-            if not votes and grows[op]:
-                votes |= dict.fromkeys(_of_length(operator, samples)[:1], 1.0)
-            if votes:
-                found[op] = max(votes, key=votes.__getitem__)
-                for at, index in enumerate(operator.writes[0].index):
-                    if index is not None and found[op] in index.variables:
-                        dimension[op] = at
-        return found
+            if self.graph.kinds[producer] == f"{_LOSS}.grad":
+                arriving.append((written, Source(producer, self._ends(consumer).index(forward))))
+                continue
+            numbers, of = self.factored.signatures.numbers(consumer), self.factored.gradients_of(producer)
+            reader = self.factored.ops[consumer]
+            for result, k in enumerate(of):
+                if numbers[k] == forward:
+                    places = None if reader is None else _as_part(reader)
+                    access = written if reader is None or places is None else _at_part(reader, places, written)
+                    arriving.append((access, Source(producer, result)))
+        if self._is_of_weights(op):  # the sum so far, of a weight that other ops read as well
+            arriving += self._carried(op, forward)
+        return arriving
+
+    def _carried(self, op: int, forward: int) -> list[Read]:
+        """Gradients of the same weights that other ops have added up."""
+        numbers, found = self.factored.signatures.numbers(forward), self.factored.ops[forward]
+        assert found is not None
+        carried = list[Read]()
+        for producer in self.producers[op]:
+            if self.graph.phase[producer] != Phase.BACKWARD or not self._is_of_weights(producer):
+                continue
+            theirs = self.factored.signatures.numbers(int(self.graph.mirror[producer]))
+            for result, k in enumerate(self.factored.gradients_of(producer)):
+                carried += [
+                    (access, Source(producer, result))
+                    for access, number in zip(found.operator.reads, numbers, strict=True)
+                    if number == theirs[k]
+                ]
+        return carried
+
+    # ---- updates -----------------------------------------------------------------------------------------
+
+    def _update(self, op: int, forward: int, found: FactoredOp) -> Described:
+        numbers, owned = self.factored.signatures.numbers(forward), self.factored.gradients_of(op)
+        if self.graph.phase[op] == Phase.REFRESH:
+            owned = self._refreshed(op, numbers)
+        key = id(found), "update", tuple(owned)
+        if key not in self._shared:
+            of_weights = [replace(found.operator.reads[k], fill=None) for k in owned]
+            used = frozenset[str]().union(*(access.variables for access in of_weights))
+            accesses = tuple(replace(access, apart=used) for access in of_weights)
+            sizes = {name: size for name, size in found.operator.sizes.items() if name in used}
+            self._shared[key] = Operator(sizes, (*accesses, *accesses), accesses)
+        weights: list[Source | None] = [Source(numbers[k]) for k in owned]
+        made = [self._made_for(op, numbers[k]) for k in owned]
+        if self.graph.phase[op] == Phase.REFRESH:
+            weights = [None] * len(owned)
+        return Described(self._shared[key], (*weights, *made))
+
+    def _refreshed(self, op: int, numbers: Sequence[int]) -> list[int]:
+        """Positions of the weights whose new values are brought to an op."""
+        updated = {weight for producer in self.producers[op] for weight in self._weights_of(producer)}
+        return [k for k, number in enumerate(numbers) if number in updated]
+
+    def _made_for(self, op: int, weight: int) -> Source | None:
+        """Which result of which op an update, or a refresh, reads for a weight."""
+        for producer in self.producers[op]:
+            made = self._weights_of(producer)
+            if weight in made:
+                return Source(producer, made.index(weight))
+        return None
+
+    def _weights_of(self, op: int) -> list[int]:
+        """The weights, as sources number them, that an update or a gradient of weights makes something for."""
+        numbers = self.factored.signatures.numbers(int(self.graph.mirror[op]))
+        return [numbers[k] for k in self.factored.gradients_of(op)]
+
+    # ---- the loss ----------------------------------------------------------------------------------------
+
+    def _ends(self, loss: int) -> list[int]:
+        """The ops whose outputs the loss adds up."""
+        return self.producers[loss]
+
+    def _loss(self, op: int) -> Described | None:
+        reads = self._of_ends(op)
+        if reads is None:
+            return None
+        operator = Operator(_sizes(reads), tuple(reads), (tensor(()),))
+        return Described(operator, tuple(Source(end) for end in self._ends(op)))
+
+    def _loss_gradient(self, op: int) -> Described | None:
+        loss = int(self.graph.mirror[op])
+        reads = self._of_ends(loss)
+        if reads is None:
+            return None
+        return Described(Operator(_sizes(reads), (tensor(()),), tuple(reads)), (Source(loss),))
+
+    def _of_ends(self, loss: int) -> list[Access] | None:
+        """What a loss reads: several tensors have no index in common, so these are described if they are numbers."""
+        shapes = [self.factored.shape(end) for end in self._ends(loss)]
+        if len(shapes) > 1 and any(shapes):
+            return None
+        return [Access(shape, tuple(variable(f"d{i}") for i in range(len(shape)))) for shape in shapes]
 
 
-def _of_length(operator: Operator, length: int) -> list[str]:
-    """The indices of the result that run over so many values."""
-    named = (name for index in operator.writes[0].index if index is not None for name in index.variables)
-    return [name for name in named if operator.sizes[name] == length]
+def _sizes(accesses: Sequence[Access]) -> dict[str, int]:
+    return {f"d{i}": size for access in accesses for i, size in enumerate(access.shape)}
+
+
+def _as_part(op: FactoredOp) -> list[tuple[int, int]] | None:
+    """Of an op whose output is a range of what it reads, which dimension each of the output is there, and from where.
+
+    None of other ops. The gradient of such an op can be as large as the range, and not as what it is a range of.
+    """
+    if kinds().get(op.signature.function) != "parts" or any(op.regroups):
+        return None
+    [read], [written] = op.operator.reads, op.operator.writes
+    places = [(None if each is None else each.terms, i) for i, each in enumerate(read.index)]
+    found = list[tuple[int, int]]()
+    for each in written.index:
+        place = next((i for terms, i in places if each is not None and terms == each.terms), None)
+        if place is None:
+            return None
+        places = [(terms, i) for terms, i in places if i != place]
+        index = read.index[place]
+        assert index is not None
+        found.append((place, index.constant))
+    return None if places else found
+
+
+def _at_part(part: FactoredOp, places: Sequence[tuple[int, int]], of: Access) -> Access:
+    """The access to the gradient of a range by the variables of what it is a range of."""
+    index = [(of.index[place], start) for place, start in places]
+    moved = tuple(None if each is None else each - start for each, start in index)
+    return Access(part.operator.writes[0].shape, moved, clipped=True, apart=of.apart)
+
+
+def _batches(factored: FactoredGraph) -> list[str]:
+    """(ops,) the variable of each forward op that runs over the samples, or "".
+
+    The samples are the first dimension of inputs, where that is as long. From there on an op's variable is that by
+    which it reads the samples of what other ops make, or else of an input, or that of its output's first dimension.
+    """
+    graph, signatures = factored.graph, factored.signatures
+    growing, found = grows(graph).tolist(), [""] * len(graph)
+    place: dict[int, int] = {}  # tensor -> which of its factors the samples are
+    for op in graph.topological_order.tolist():
+        described = factored.ops[op]
+        if described is None or not growing[op] or graph.samples < 1:
+            continue
+        numbers = signatures.numbers(op)
+        candidates = list[str]()
+        for number, access in sorted(zip(numbers, described.operator.reads, strict=True), key=lambda pair: -pair[0]):
+            is_input = number < -len(graph.weights)
+            at = place.get(number, 0 if is_input and access.shape[:1] == (graph.samples,) else -1)
+            index = access.index[at] if at >= 0 else None
+            if index is not None and len(index.terms) == 1:
+                candidates.append(index.variables[0])
+        [written] = described.operator.writes
+        if not candidates and written.shape[:1] == (graph.samples,) and written.index[0]:
+            candidates += written.index[0].variables  # a weight, or a constant, that is repeated for all samples
+        for name in candidates:
+            at = next((i for i, each in enumerate(written.index) if each == variable(name)), -1)
+            found[op] = found[op] or name
+            if at >= 0:
+                place.setdefault(op, at)
+    return found

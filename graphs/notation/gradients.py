@@ -26,7 +26,8 @@ def gradient(operator: Operator, of: Sequence[int]) -> Operator:
     it makes use of is not said. What was filled in outside of a tensor has no gradient. Raises InputError for an
     operator that may be divided where it is reduced by anything but a sum: no part knows if the maximum is its own.
     """
-    if operator.reducer != "sum" and operator.reduced - operator.opaque:
+    may_be_divided = {name for name in operator.reduced - operator.opaque if operator.sizes[name] > 1}
+    if operator.reducer != "sum" and may_be_divided:
         raise InputError(f"the gradient of an operator that is reduced by {operator.reducer!r} is not described")
     return Operator(
         operator.sizes,
