@@ -1,6 +1,7 @@
 """Cuts: by which index every op of a split graph is divided along every axis of a mesh of devices.
 
     recursive   one axis after the other, the outermost first: each exactly, given those before (Tofu's recursion)
+    uniform     the same index along all axes, exactly: so is data parallelism, and doing everything everywhere
     refined     then each axis again, given all others, while that helps
     joint       all axes at once, where tables are small enough: the exact minimum
 
@@ -54,7 +55,8 @@ class Searched:
 
     best: Cuts
     recursive: Cuts
-    refined: Cuts
+    uniform: Cuts
+    refined: Cuts  # the better one of these
     joint: Cuts | None  # the optimum, if there is no limit on memory; None: it would have taken too much
 
     @property
@@ -66,15 +68,20 @@ class Searched:
 
 
 def searched(pricing: Pricing, limit: float = np.inf, *, most_operations: float = MOST_OPERATIONS) -> Searched:
-    """Recursive cuts, refined, and joint ones if that takes no more operations than given: the best of them.
+    """Recursive and uniform cuts, the better ones refined, and joint ones if that takes no more operations than given.
 
     Raises InputError if not even one axis can be cut exactly, since too many choices depend on each other.
     """
-    first = recursive(pricing, limit)
-    second = refined(pricing, first, limit)
+    first, same = recursive(pricing, limit), uniform(pricing, limit)
+    second = refined(pricing, min(first, same, key=_rank), limit)
     third = joint(pricing, limit) if operations_of_joint(pricing) <= most_operations else None
-    found = [cuts for cuts in (third, second, first) if cuts is not None]
-    return Searched(min(found, key=lambda cuts: (not cuts.fits, cuts.cost)), first, second, third)
+    best = second if third is None else min(third, second, key=_rank)
+    return Searched(best, first, same, second, third)
+
+
+def _rank(cuts: Cuts) -> tuple[bool, float, float]:
+    """The smaller, the better: what fits, at least cost; or else what holds the least."""
+    return not cuts.fits, cuts.cost if cuts.fits else cuts.held, cuts.cost
 
 
 def operations_of_joint(pricing: Pricing) -> float:
@@ -100,6 +107,12 @@ def recursive(pricing: Pricing, limit: float = np.inf) -> Cuts:
     return described(pricing, chosen or [], limit)
 
 
+def uniform(pricing: Pricing, limit: float = np.inf) -> Cuts:
+    """The same index along all axes, for each op."""
+    options = pricing.splitting.uniform()
+    return described(pricing, _best(pricing, options, pricing.costs(options), limit), limit)
+
+
 def refined(pricing: Pricing, cuts: Cuts, limit: float = np.inf) -> Cuts:
     """Each axis again, given all others, until none changes: never worse."""
     splitting = pricing.splitting
@@ -108,7 +121,8 @@ def refined(pricing: Pricing, cuts: Cuts, limit: float = np.inf) -> Cuts:
         for axis in range(len(splitting.mesh)):
             options = splitting.instead(cuts.options, axis)
             found = described(pricing, _best(pricing, options, pricing.costs(options), limit), limit)
-            if (found.fits, -found.cost) > (cuts.fits, -cuts.cost + ROUNDING * abs(cuts.cost)):
+            is_gain = found.fits != cuts.fits or not np.isclose(found.cost, cuts.cost, ROUNDING, 0)
+            if is_gain and _rank(found) < _rank(cuts):
                 cuts = found
         if cuts is before:
             break

@@ -103,7 +103,7 @@ class _Builder:
             operator, reads, made = self.update(each)
         else:
             operator = each.operator
-            reads = [-1 if source is None else self.tensor(source) for source in each.sources]
+            reads = [self.read(source) for source in each.sources]
             made = [self.tensor(Source(op, place)) for place in range(len(operator.writes))]
         seconds, tied = float(self.seconds[op]), self.tied(op)
         launch = self.launch if seconds else 0.0
@@ -112,6 +112,10 @@ class _Builder:
             if tied != UNTIED:
                 group = self.group("of", graph.kinds[op].rpartition(".")[2], tied, place)
                 self.tensors[number] = replace(self.tensors[number], tied=group)
+
+    def read(self, source: Source | None) -> int:
+        """The tensor that a described op reads; -1 for what every device has: it is made by an op that each does."""
+        return -1 if source is None or source not in self.shape else self.tensor(source)
 
     def tensor(self, source: Source) -> int:
         """The number of a tensor."""
@@ -149,7 +153,7 @@ class _Builder:
                 reads=tuple(access for _, access in others),
                 writes=tuple(replace(access, apart=frozenset(sizes)) for _, access in weights),
             )
-        reads = [-1 if source is None else self.tensor(source) for source, _ in others]
+        reads = [self.read(source) for source, _ in others]
         return self.operators[key], reads, [self.tensor(source) for source, _ in weights if source is not None]
 
     def tied(self, op: int) -> int:

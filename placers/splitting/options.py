@@ -130,6 +130,24 @@ class Splitting:
             for members, option in zip(self.variables, chosen, strict=True)
         ]
 
+    def uniform(self) -> list[list[Option]]:
+        """(variables,) the options of each that divide the same along all axes; of what has none, the first other."""
+        found = list[list[Option]]()
+        for members in self.variables:
+            options = list[Option]()
+            for name in self._names(members, (), 0):
+                option: Option = ()
+                while len(option) < len(self.mesh) and name in self._names(members, option, len(option)):
+                    option = (*option, name)
+                options += [option] if len(option) == len(self.mesh) else []
+            if not options:  # as it comes
+                option = ()
+                while len(option) < len(self.mesh):
+                    option = (*option, self._names(members, option, len(option))[0])
+                options.append(option)
+            found.append(options)
+        return found
+
     def joint(self) -> list[list[Option]]:
         """(variables,) the options of each for all axes at once."""
         found = list[list[Option]]()

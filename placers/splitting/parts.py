@@ -38,7 +38,7 @@ class Parts:
     elements: tuple[Floats, ...]  # per number of axes: (options, parts)
     is_partial: Bools  # (options, axes) made: each part has a sum of its own, of the same elements
     is_whole: Bools  # (options, axes) the axis leaves the tensor undivided
-    added: Floats  # (options, axes from `first`) elements that are sent to add all of them up once
+    added: Floats  # (options, axes) elements that are sent to add up partial sums; before `first`, what axes since add
 
 
 def parts(
@@ -58,10 +58,32 @@ def parts(
     is_partial = np.array([[role == (How.PARTIAL, 0) for role in row] for row in how], np.bool_).reshape(-1, axes)
     is_whole = np.array([[role[0] is not How.SLICE for role in row] for row in how], np.bool_).reshape(-1, axes)
     overlaps = np.array([[made and role[1] > 0 for role in row] for row in how], np.bool_).reshape(-1, axes)
-    totals = np.stack([each.sum(axis=1) for each in elements], axis=1)  # (options, axes from first + 1)
-    copies = np.cumprod(np.where(is_whole & ~is_partial, np.array(mesh[:axes], np.float64), 1.0), axis=1)[:, first:]
-    added = np.where((is_partial | overlaps)[:, first:], np.maximum(np.diff(totals, axis=1), 0.0) / copies, 0.0)
+    needs_sums = is_partial | overlaps
+    added = np.zeros((len(options), axes))
+    if needs_sums.any():
+        is_copied = is_whole & ~is_partial
+        added = _added(operator, access, options, mesh, needs_sums, is_copied)
+        if first:  # what is charged already, with the axes before
+            earlier = tuple(option[:first] for option in options)
+            added[:, :first] -= _added(operator, access, earlier, mesh, needs_sums, is_copied)
     return Parts(mesh[:axes], first, tuple(lows), tuple(highs), tuple(elements), is_partial, is_whole, added)
+
+
+def _added(
+    operator: Operator, access: Access, options: Sequence[Option], mesh: tuple[int, ...], summed: Bools, copied: Bools
+) -> Floats:
+    """(options, axes) elements that pass to add up, along each axis, what is partial; each copy does it by itself."""
+    axes = len(options[0])
+    totals = np.zeros((len(options), axes + 1))
+    for count in range(axes + 1):
+        ranges = _ranges(operator, tuple(option[:count] for option in options), mesh[:count])
+        low, high = _boxes(operator, access, ranges, (len(options), math.prod(mesh[:count])))
+        totals[:, count] = np.maximum(high - low + 1, 0).astype(np.float64).prod(axis=-1).sum(axis=1)
+    further = np.where(summed[:, :axes], np.maximum(np.diff(totals, axis=1), 0.0), 0.0)
+    copies = np.where(copied[:, :axes], np.array(mesh[:axes], np.float64), 1.0)
+    later = copies[:, ::-1].cumprod(axis=1)[:, ::-1] / copies  # those before are in the totals
+    found: Floats = further * later
+    return found
 
 
 def largest_share(operator: Operator, options: Sequence[Option], mesh: tuple[int, ...]) -> Floats:
@@ -158,7 +180,7 @@ def exchanged(operator: Operator, options: Sequence[Option], mesh: tuple[int, ..
 def moved(source: Parts, target: Parts) -> Floats:
     """(options of the source, options of the target, axes) elements that pass between the parts along each axis.
 
-    The axes are those from the first one on.
+    Before the first axis of the parts, it is what is added up once more since later axes make copies of it.
 
     `source` is what devices make or hold, `target` what they need. With one axis cut in two this is Tofu's table of
     costs (Wang et al. 2019, section 5.1), and along the axes its recursion c1 + 2 (c2 + 2 (c3 + ...)), of boxes A of
@@ -172,16 +194,17 @@ def moved(source: Parts, target: Parts) -> Floats:
         whole   -> whole   (n - 1) (|r2| - |r1 and r2|)
 
     That is what the parts lack of what they need, added up over them, less what those before the axis was cut lacked.
-    Over all axes it is the least number of elements that can pass, each from one device to one other.
+    Over all axes it is the least number of elements that can pass, each from one device to one other, if copies of a
+    partial sum, which axes make that divide nothing, are added up by themselves: not through the links between copies.
     """
-    has_sums: Bools = np.any(source.is_partial, axis=1, keepdims=True)  # devices that need all of a sum share the work
-    scattered = (source.is_partial | (source.is_whole & has_sums))[:, None, :] & target.is_whole[None, :, :]
+    scattered = source.is_partial[:, None, :] & target.is_whole[None, :, :]  # each part makes its share of the sums
     shares = np.where(scattered, np.array(source.mesh, np.float64), 1.0).cumprod(axis=2)
     lacking = list[Floats]()
     for count in range(source.first, len(source.mesh) + 1):
         needed = target.elements[count - source.first].sum(axis=1)[None]
         lacking.append(needed - _common(source, target, count) / (shares[:, :, count - 1] if count else 1.0))
-    passing: Floats = np.maximum(np.diff(np.stack(lacking, axis=2), axis=2), 0.0) + source.added[:, None, :]
+    passing: Floats = np.broadcast_to(source.added[:, None, :], scattered.shape).copy()
+    passing[:, :, source.first :] += np.maximum(np.diff(np.stack(lacking, axis=2), axis=2), 0.0)
     return passing
 
 

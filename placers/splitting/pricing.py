@@ -121,7 +121,7 @@ class Pricing:
         """(options, options) the cost of what passes, of elements of a size."""
         key = (made, needed, size)
         if key not in self._tables:
-            passing, axes = moved(made, needed), slice(made.first, len(made.mesh))
-            per_byte, per_message = (np.array(each[axes]) for each in (self.prices.per_byte, self.prices.per_message))
+            passing, axes = moved(made, needed), len(made.mesh)
+            per_byte, per_message = (np.array(each[:axes]) for each in (self.prices.per_byte, self.prices.per_message))
             self._tables[key] = passing * size @ per_byte + (passing > 0) @ per_message
         return self._tables[key]

@@ -11,7 +11,7 @@ from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
 from graphs.notation.operator import Operator, Statistic, tensor
 from placers.splitting.bucket_elimination import least
-from placers.splitting.cuts import Cuts, described, joint, recursive, refined
+from placers.splitting.cuts import Cuts, described, joint, recursive, refined, searched, uniform
 from placers.splitting.elimination_order import min_fill_order
 from placers.splitting.mesh import best_mesh, prices_of_links, prime_factors
 from placers.splitting.options import TOFU, Rules, Splitting
@@ -44,7 +44,7 @@ def some_step(seed: int, *, coarsened: bool = False) -> SplitGraph:
 def test_each_cut_is_that_of_brute_force(seed: int, rules: Rules, coarsened: bool) -> None:
     splitting = Splitting(some_step(seed, coarsened=coarsened), (2, 2), rules)
     pricing = Pricing(splitting, Prices.elements(2))
-    chosen = None
+    chosen, total = None, 0.0
     for axis in range(2):
         options = splitting.further(chosen)
         costs = pricing.costs(options, axis)
@@ -53,7 +53,9 @@ def test_each_cut_is_that_of_brute_force(seed: int, rules: Rules, coarsened: boo
             every = itertools.product(*(range(count) for count in costs.choices))
             assert found.cost == pytest.approx(min(costs.cost(each) for each in every), abs=1e-9)
         chosen = [several[choice] for several, choice in zip(options, found.chosen, strict=True)]
+        total += found.cost
     assert recursive(pricing).options == tuple(chosen or [])
+    assert recursive(pricing).cost == pytest.approx(total, abs=1e-9)  # what the axes add is the cost of all
 
 
 @settings(max_examples=25, deadline=None)
@@ -61,9 +63,10 @@ def test_each_cut_is_that_of_brute_force(seed: int, rules: Rules, coarsened: boo
 def test_joint_cuts_are_the_least_and_refined_ones_between(seed: int, rules: Rules, mesh: tuple[int, ...]) -> None:
     pricing = Pricing(Splitting(some_step(seed), mesh, rules), Prices.bytes(len(mesh)))
     greedy = recursive(pricing)
-    better, best = refined(pricing, greedy), joint(pricing)
+    better, best, same = refined(pricing, greedy), joint(pricing), uniform(pricing)
     assert best.cost <= better.cost + 1e-6 <= greedy.cost + 2e-6
-    for cuts in (greedy, better, best):
+    assert best.cost <= same.cost + 1e-6
+    for cuts in (greedy, better, best, same):
         assert described(pricing, cuts.options).cost == pytest.approx(cuts.cost, rel=1e-9)
 
 
@@ -96,6 +99,16 @@ def test_convolutions_of_large_images_are_divided_by_the_batch() -> None:
     ]  # fmt: skip
     assert len(convolutions) > 10
     assert set(convolutions) <= {("n", "n", "n")}
+
+
+def test_it_is_never_behind_one_device() -> None:
+    """Where links are slow, the first axis does not know that the others will have to move as much again."""
+    cluster = by_name.build("graphs.clusters", "v100_servers:servers=2,devices=4,gbps=10")
+    graph = lstm(2, 6, 64, 16)
+    splitting = Splitting(graph, (2, 2, 2))
+    found = searched(Pricing(splitting, prices_of_links(cluster, range(8), (2, 2, 2))))
+    assert found.best.cost <= sum(op.seconds for op in graph.ops) * (1 + 1e-9)
+    assert found.best.cost <= min(found.recursive.cost, found.uniform.cost, found.refined.cost)
 
 
 def data_parallel(pricing: Pricing, index: str) -> Cuts:

@@ -1,6 +1,7 @@
 """Cuts of a problem's step become a plan, which moves in the simulator what the search says."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -132,3 +133,16 @@ def test_time_steps_are_tied_position_by_position() -> None:
     assert groups == [groups[0]] * 4
     assert len(set(groups[0])) == 5  # three activations of a step, each by itself
     assert tied_steps(NETS["mlp"]) == [(op,) for op in range(len(NETS["mlp"]))]
+
+
+def test_an_op_without_a_description_is_done_everywhere_and_reads_all() -> None:
+    net = NETS["mlp"]
+    op = net.names.index("relu1")
+    graph = replace(net, described=tuple(None if each == op else d for each, d in enumerate(net.described)))
+    given = problem(graph, 4)
+    pricing = cut(given, (4,))
+    cuts = recursive(pricing)
+    assert cuts.of_ops(pricing.splitting)[op] == ("",)
+    assert cuts.cost > recursive(cut(problem(net, 4), (4,))).cost
+    timeline = simulate(given, plan_of(pricing.splitting, cuts, range(4)))
+    assert timeline.step_seconds > 0

@@ -84,7 +84,8 @@ def test_cuts_in_two_cost_what_tofus_table_and_recursion_say_and_no_less_can_pas
 def least_transfers(shape: tuple[int, int], made: list[Scheme], needed: list[Scheme]) -> int:
     """Counted element by element: to add up its partial sums at one device, best at one that needs it, and to send it.
 
-    Tofu's recursion is not that where there are partial sums and several cuts: it does not see where a sum had best be.
+    Copies of partial sums do so by themselves. Tofu's recursion is not that where there are partial sums and several
+    cuts: it does not see where a sum had best be.
     """
     places = list(itertools.product((0, 1), repeat=len(made)))
 
@@ -102,7 +103,10 @@ def least_transfers(shape: tuple[int, int], made: list[Scheme], needed: list[Sch
         if sums == 1:
             total += len(needers - holders)
         else:
-            total += sums - 1 + len(needers) - bool(needers & holders)
+            copies = set(itertools.product(*([0, 1] if scheme == WHOLE else [0] for scheme in made)))
+            for copy in copies:
+                own = {p for p in needers if all(s != WHOLE or a == b for s, a, b in zip(made, p, copy, strict=True))}
+                total += sums - 1 + len(own) - bool(own & holders)
     return 6 * total
 
 
