@@ -36,6 +36,9 @@ class Parts:
     low: tuple[Ints, ...]  # per number of axes, from `first`: (options, parts, dimensions)
     high: tuple[Ints, ...]  # the last index, inclusive
     elements: tuple[Floats, ...]  # per number of axes: (options, parts)
+    region: tuple[
+        Ints, Ints
+    ]  # (dimensions,) first and last index of all that is needed, or made: of a part of a tensor
     is_partial: Bools  # (options, axes) made: each part has a sum of its own, of the same elements
     is_whole: Bools  # (options, axes) the axis leaves the tensor undivided
     added: Floats  # (options, axes) elements that are sent to add up partial sums; before `first`, what axes since add
@@ -58,6 +61,8 @@ def parts(
     is_partial = np.array([[role == (How.PARTIAL, 0) for role in row] for row in how], np.bool_).reshape(-1, axes)
     is_whole = np.array([[role[0] is not How.SLICE for role in row] for row in how], np.bool_).reshape(-1, axes)
     overlaps = np.array([[made and role[1] > 0 for role in row] for row in how], np.bool_).reshape(-1, axes)
+    low, high = _boxes(operator, access, {}, (1, 1))
+    region = low[0, 0], high[0, 0]
     needs_sums = is_partial | overlaps
     added = np.zeros((len(options), axes))
     if needs_sums.any():
@@ -66,7 +71,7 @@ def parts(
         if first:  # what is charged already, with the axes before
             earlier = tuple(option[:first] for option in options)
             added[:, :first] -= _added(operator, access, earlier, mesh, needs_sums, is_copied)
-    return Parts(mesh[:axes], first, tuple(lows), tuple(highs), tuple(elements), is_partial, is_whole, added)
+    return Parts(mesh[:axes], first, tuple(lows), tuple(highs), tuple(elements), region, is_partial, is_whole, added)
 
 
 def _added(
@@ -201,7 +206,9 @@ def moved(source: Parts, target: Parts) -> Floats:
     shares = np.where(scattered, np.array(source.mesh, np.float64), 1.0).cumprod(axis=2)
     lacking = list[Floats]()
     for count in range(source.first, len(source.mesh) + 1):
-        needed = target.elements[count - source.first].sum(axis=1)[None]
+        low = np.maximum(target.low[count - source.first], source.region[0])  # of what is made, which may be a part
+        high = np.minimum(target.high[count - source.first], source.region[1])
+        needed = np.maximum(high - low + 1, 0).astype(np.float64).prod(axis=-1).sum(axis=1)[None]
         lacking.append(needed - _common(source, target, count) / (shares[:, :, count - 1] if count else 1.0))
     passing: Floats = np.broadcast_to(source.added[:, None, :], scattered.shape).copy()
     passing[:, :, source.first :] += np.maximum(np.diff(np.stack(lacking, axis=2), axis=2), 0.0)

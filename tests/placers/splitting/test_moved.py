@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from graphs.notation.affine import variable
 from graphs.notation.operator import Operator, tensor
 from graphs.notation.ranges import Range, cut
 from placers.splitting.parts import Option, largest_share, moved, parts
@@ -138,6 +139,15 @@ def test_dividing_the_batch_moves_what_an_all_reduce_of_the_weights_does(mesh: t
     gradient = parts(operator, operator.writes[0], [("n",) * len(mesh)], mesh, True)
     weight = parts(layout, layout.writes[0], [("",) * len(mesh)], mesh, True)
     assert moved(gradient, weight).sum() == 2 * (devices - 1) * 120
+
+
+def test_what_nobody_makes_does_not_pass() -> None:
+    """The gradient of a part of a tensor has nothing outside of it."""
+    whole, layout = tensor((8, 4), variable("i") + 4, "j"), layout_operator((8, 4))
+    operator = Operator({"i": 4, "j": 4}, (), (whole,))
+    source = parts(operator, whole, [("",), ("i",), ("j",)], (2,), True)
+    target = parts(layout, layout.writes[0], [("",), ("d0",), ("d1",)], (2,), True)
+    assert moved(source, target)[:, :, 0].tolist() == [[0, 0, 0], [16, 8, 8], [16, 8, 0]]
 
 
 def test_the_busiest_device_computes_the_largest_part() -> None:
