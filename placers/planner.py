@@ -54,7 +54,9 @@ BY_REQUEST = True  # it divides the batch as it likes, and compares all others i
 OWN, SEARCHED = "its own pipeline", "an op placement found by search"
 FEWER = (0, 4, 2, 1)  # micro-batches that rivals have: their own number, or fewer if replicas do not divide those
 PROPOSED = 48  # pipelines that are judged by simulation before the search; ours
-PLACEMENTS = 1 / 3  # of the simulations, for the search for an op placement
+PLACEMENTS = 1 / 4  # of the simulations, for the search for an op placement
+HOPELESS = 1 / 20  # of them, if the rivals' placements take many times as long as the best plan
+MANY = 4.0  # times
 ROUNDS = 3  # of the search; the later ones begin with the best of those before, and their folded forms
 SEARCH = 0.8  # of what is left, for the rounds of the search
 ANY_SHAPE = (8, 2, 4)  # micro-batches, ranks and stages, of which each order takes some
@@ -158,7 +160,7 @@ class _Planning:
         self._first = proposals[0].pipeline.plan(self._problem, self._layers)
         self._offer(proposals[0].pipeline)
         self._compare_rivals()
-        self._search_placement(int(PLACEMENTS * self._spent.left))
+        self._search_placement(int(self._share_of_placements() * self._spent.left))
         self._search_pipelines(proposals)
 
     def result(self, *, stopped: bool) -> PlacerResult:
@@ -205,6 +207,17 @@ class _Planning:
             self._why = str(error)
             return False
         return True
+
+    def _share_of_placements(self) -> float:
+        """Of the simulations, for the search for an op placement."""
+        best = self._contest.best
+        values = [
+            entry.merit.value
+            for entry in self._contest.entries.values()
+            if entry.plan.is_placement and not entry.merit.lacking
+        ]
+        is_near = best is None or best.merit.lacking or min(values, default=np.inf) <= MANY * best.merit.value
+        return PLACEMENTS if is_near else HOPELESS
 
     def _search_placement(self, budget: int) -> None:
         """Search for an op placement, from where this does not stop for Ctrl-C alone."""

@@ -45,8 +45,10 @@ def description(pipeline: LayerPipeline, seconds: float) -> str:
     layers = ":".join(str(stage.end - stage.first) for stage in pipeline.stages)
     replicas = ":".join(str(len(stage.devices)) for stage in pipeline.stages)
     again = f", stages {', '.join(map(str, pipeline.recompute))} computed again" if pipeline.recompute else ""
+    devices = [device for stage in pipeline.stages for device in stage.devices]
+    estimate = f"; the formula estimates a step of {seconds:.6g} s" if len(set(devices)) == len(devices) else ""
+    turns = ", replicas taking turns" if pipeline.sharing == "turns" else ""
     return (
         f"planner: the pipeline before its cuts were moved unit by unit: stages of {layers} layers on {replicas} "
-        f"devices, {pipeline.micro_batches} micro-batches in the order {pipeline.order}{again}; the formula "
-        f"estimates a step of {seconds:.6g} s."
+        f"devices{turns}, {pipeline.micro_batches} micro-batches in the order {pipeline.order}{again}{estimate}."
     )
