@@ -1,0 +1,54 @@
+"""Planners against one another: papers' planners and placelab's own, all judged by the engine, op by op.
+
+    python -m evaluation.studies.planners --profiles FOLDER --out runs/studies/planners
+
+FOLDER holds the profiles that PipeDream and DAPPLE published, in pipedream/ and dapple/; without it, only captured
+models are planned. Ctrl-C stops it, and the same command resumes. The folder then holds `planners.md`, a figure and all
+measurements.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from evaluation.studies.command import WriteOnly, command_of, run
+from evaluation.studies.pieces import load_pieces, pieces_done
+from evaluation.studies.planners import measure
+from evaluation.studies.planners.cases import cases
+from evaluation.studies.planners.document import PlannerFindings, save
+from evaluation.studies.planners.measure import Measured
+from graphs.foundation.errors import InputError
+
+
+def study(
+    *,
+    profiles: Path | None = None,
+    budget: int = 200,
+    workers: int = 1,
+    out: Path = Path("runs/studies/planners"),
+    document: Path | None = None,
+    write_only: WriteOnly = False,
+) -> Path:
+    """Plan all cases with all planners.
+
+    Args:
+        profiles: the folder with the published profiles.
+        budget: simulations of placelab's planner; a search ten times as long is compared with it.
+        workers: processes that share the cases.
+        out: the folder that keeps what is done.
+        document: a folder for the document; without it, `out`.
+        write_only: write the document from what is done, and do nothing else.
+
+    """
+    if not write_only:
+        out.mkdir(parents=True, exist_ok=True)
+        list(pieces_done(measure.jobs(out, cases(profiles), budget), workers))
+    done = [piece for piece in load_pieces(out, Measured) if piece.budget == budget]
+    if not done:
+        raise InputError(f"{out}: no case is planned yet with a budget of {budget}")
+    options = {"profiles": "FOLDER"} if any(piece.source == "published profiles" for piece in done) else {}
+    return save(PlannerFindings(done), document or out, command_of("planners", **options, budget=budget))
+
+
+if __name__ == "__main__":
+    run(study, "planners", __doc__)

@@ -1,0 +1,89 @@
+"""What all planners find for a case: the step in the engine, beside what each estimates."""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from pathlib import Path
+
+import msgspec
+
+from envs.placer_result import PlacerResult
+from envs.simulation.simulator import simulate
+from evaluation.studies.pieces import PIECES, SavedJob
+from evaluation.studies.planners.cases import Case
+from graphs.foundation import by_name
+from graphs.foundation.errors import InputError
+from graphs.problem import Problem
+
+OURS = "planner"
+RIVALS = {  # what each is called, and its spec
+    "single device": "single_device",
+    "data parallelism": "data_parallel",
+    "equal split, GPipe": "gpipe",
+    "equal split, 1F1B": "gpipe:order=early_backward_a",
+    "equal split, recomputing": "gpipe:order=early_backward_a,recompute=true",
+    "PipeDream": "pipedream",
+    "Black GPipe": "black_gpipe",
+    "DAPPLE": "dapple",
+    "DAPPLE, corrected": "dapple:form=corrected",
+    "DAPPLE, released": "dapple:form=released",
+    "human expert": "human_expert",
+}
+LONGER = 10  # times the budget, for a search that shows what the budget misses
+
+
+class Found(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A plan."""
+
+    planner: str
+    seconds: float  # of a step, in the engine
+    fits: bool
+    peak_bytes: float  # of the fullest device
+    took: float  # processor seconds of planning
+    simulations: int
+    notes: tuple[str, ...]
+
+
+class Measured(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """All plans of a case."""
+
+    source: str
+    model: str
+    cluster: str
+    budget: int
+    rivals: tuple[Found, ...]
+    ours: Found
+    longer: Found
+    refused: tuple[str, ...]  # sentences of planners without a plan
+
+
+def jobs(out: Path, cases: list[Case], budget: int) -> list[SavedJob]:
+    """A job per case."""
+    return [SavedJob(out / PIECES / f"{budget}-{case.name}.json", partial(measured, case, budget)) for case in cases]
+
+
+def measured(case: Case, budget: int) -> Measured:
+    """All planners on a case."""
+    problem, found, refused = case.problem(), list[Found](), list[str]()
+    for name, spec in RIVALS.items():
+        try:
+            found.append(_found(problem, name, spec, 8))
+        except InputError as error:
+            refused.append(f"{name}: {error}")
+    ours, longer = (_found(problem, OURS, OURS, each) for each in (budget, LONGER * budget))
+    return Measured(
+        source=case.source, model=case.model, cluster=case.cluster, budget=budget, rivals=tuple(found), ours=ours,
+        longer=longer, refused=tuple(refused),
+    )  # fmt: skip
+
+
+def _found(problem: Problem, name: str, spec: str, budget: int) -> Found:
+    start = time.process_time()
+    result: PlacerResult = by_name.build("placers", spec).place(problem, budget=budget)
+    took = time.process_time() - start
+    timeline = simulate(problem, result.plan)
+    return Found(
+        planner=name, seconds=timeline.step_seconds, fits=timeline.fits, peak_bytes=float(timeline.peak_bytes.max()),
+        took=took, simulations=result.simulations, notes=tuple(result.notes),
+    )  # fmt: skip
