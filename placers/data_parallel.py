@@ -1,7 +1,8 @@
 """Data parallelism: every device runs every op on its part of the batch, and gradients are summed up over the devices.
 
 As PyTorch's DistributedDataParallel does it (Li et al. 2020): gradients are summed up in buckets while the backward
-pass is still running. Where a device's part of the batch does not fit, it is run in several micro-batches, whose
+pass is still running, whose ops run in the order of the program. An order that puts gradients of weights off would put
+off their sums, too. Where a device's part of the batch does not fit, it is run in several micro-batches, whose
 gradients are accumulated.
 """
 
@@ -24,6 +25,7 @@ from placers.contract.whole_plans import accelerators, check_divides, most_that_
 
 ALL_REDUCE: dict[str, AllReduce] = {"ring": "ring", "hierarchical": "hierarchical", "direct": "direct"}
 ACCUMULATED = (1, 2, 4, 8, 16, 32, 64)  # numbers of micro-batches that are tried
+ISSUED = "program"  # the order of ops
 ONE_BY_ONE = "early_backward_a"  # with one stage: each micro-batch forward and backward before the next begins
 
 
@@ -86,7 +88,7 @@ class DataParallel(Named):
         schedule = Schedule(
             micro_batches, order=order, all_reduce=ALL_REDUCE[self.all_reduce], bucket_bytes=self.bucket_bytes
         )
-        return Plan((devices,) * len(problem.graph), schedule=schedule)
+        return Plan((devices,) * len(problem.graph), ISSUED, schedule)
 
 
 build = DataParallel

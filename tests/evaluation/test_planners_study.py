@@ -41,7 +41,8 @@ def test_what_does_not_fit_is_no_rival_and_what_is_lost_is_said() -> None:
     assert findings.mean(CAPTURED, "gpipe").count == 1, "what does not fit has no ratio"
     assert findings.lacking(CAPTURED, "gpipe") == 1
     assert findings.wins() == {"dapple": 2, "gpipe": 1}
-    assert [findings.cell(gained, rival) for rival in ("dapple", "gpipe", "other")] == ["2.00", "does not fit", "refused"]
+    cells = [findings.cell(gained, rival) for rival in ("dapple", "gpipe", "other")]
+    assert cells == ["2.00", "does not fit", "refused"]
 
 
 def test_a_study_of_planners_says_what_is_gained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

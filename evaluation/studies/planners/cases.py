@@ -75,9 +75,9 @@ def cases(profiles: Path | None) -> list[Case]:
     ]  # fmt: skip
     if profiles is None:
         return found
-    for profile in PROFILES.values():
-        if not (profiles / profile.file).is_file():
-            raise InputError(f"{profiles / profile.file} is missing; --profiles is a folder with dapple/ and pipedream/")
+    for path in (profiles / profile.file for profile in PROFILES.values()):
+        if not path.is_file():
+            raise InputError(f"{path} is missing; --profiles is a folder with dapple/ and pipedream/")
     return [
         Case(PROFILED, model, f"testbed {testbed}", partial(_profiled, profiles, profile, testbed))
         for model, profile in PROFILES.items() for testbed in TESTBEDS

@@ -1,4 +1,4 @@
-"""The document of the study of planners: what each finds, and what planning by simulation gains over the best of all."""
+"""The document of the study of planners: what each finds, and what ours gains over the best of all others."""
 
 from __future__ import annotations
 
@@ -87,10 +87,11 @@ class PlannerFindings:
 
 def save(found: PlannerFindings, folder: Path, command: str) -> Path:
     """Write `planners.md` and its figure into a folder."""
+    sources = [source for source in SOURCES if any(case.source == source for case in found.cases)]
     return save_document(
         "planners", "planners.md", folder, {"planners.png": (partial(_bars, found=found), 5.6)}, command=command,
-        found=found, rivals=RIVALS, sources=[each for each in SOURCES if any(case.source == each for case in found.cases)],
-        profiles=PROFILES, models=MODELS, clusters=CLUSTERS, close=CLOSE, longer=LONGER, budget=found.cases[0].budget,
+        found=found, rivals=RIVALS, sources=sources, profiles=PROFILES, models=MODELS, clusters=CLUSTERS, close=CLOSE,
+        longer=LONGER, budget=found.cases[0].budget,
     )  # fmt: skip
 
 
