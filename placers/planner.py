@@ -63,6 +63,7 @@ ANY_SHAPE = (8, 2, 4)  # micro-batches, ranks and stages, of which each order ta
 FOLDED = 4  # pipelines of which folded forms are tried
 VERIFIED = 4  # pipelines of the search that are simulated op by op, the best first
 REFINED = 48  # simulations op by op of moved cuts
+EARLY_SUMS = "program"  # an order of ops that puts no gradient of weights off, so that replicas add them up earlier
 OPS_REFINED = 4_000_000  # copies of ops in all of these together: fewer of plans with many
 
 
@@ -300,6 +301,15 @@ class _Planning:
         return judge.ranked()[:1] == best[:1]
 
     def _offer(self, pipeline: LayerPipeline) -> Entry | None:
+        """Simulate a pipeline op by op; one with replicas under `EARLY_SUMS`, too."""
+        entry = self._simulated(pipeline)
+        if entry is not None and any(len(stage.devices) > 1 for stage in pipeline.stages):
+            entry = min(
+                entry, self._simulated(replace(pipeline, rule=EARLY_SUMS)) or entry, key=lambda each: each.merit
+            )
+        return entry
+
+    def _simulated(self, pipeline: LayerPipeline) -> Entry | None:
         plan = pipeline.plan(self._problem, self._layers)
         self._pipelines[plan] = pipeline
         try:

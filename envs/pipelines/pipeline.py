@@ -45,14 +45,16 @@ class LayerPipeline:
     """Stages that keep only what enters them."""
     sharing: Sharing = "split"
     """Whether replicas of a stage split each micro-batch, or take whole ones in turns."""
+    rule: str = ""
+    """The rule by which a device chooses among the ops of a pass (`envs.orders`); empty for the problem's."""
 
     def plan(self, problem: Problem, layers: Layers) -> Plan:
         """The plan of a problem that has these layers. Nothing is checked: `Plan.check` does that."""
         stage = self.stage_of_unit(layers)[problem.graph.units].tolist()
         devices = tuple(self.stages[number].devices for number in stage)
         if len(self.stages) == 1 and self.micro_batches == 1 and not self.recompute:
-            return Plan(devices, schedule=replace(WHOLE_BATCH, sharing=self.sharing, order=AS_READY))
-        return Plan(devices, schedule=self.schedule(tuple(stage)))
+            return Plan(devices, self.rule, replace(WHOLE_BATCH, sharing=self.sharing, order=AS_READY))
+        return Plan(devices, self.rule, self.schedule(tuple(stage)))
 
     def schedule(self, stage: tuple[int, ...]) -> Schedule:
         """The schedule of ops whose stages these are, (ops,)."""

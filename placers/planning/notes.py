@@ -47,8 +47,9 @@ def description(pipeline: LayerPipeline, seconds: float) -> str:
     again = f", stages {', '.join(map(str, pipeline.recompute))} computed again" if pipeline.recompute else ""
     devices = [device for stage in pipeline.stages for device in stage.devices]
     estimate = f"; the formula estimates a step of {seconds:.6g} s" if len(set(devices)) == len(devices) else ""
+    rule = f", ops in that of {pipeline.rule}" if pipeline.rule else ""
     turns = ", replicas taking turns" if pipeline.sharing == "turns" else ""
     return (
         f"planner: the pipeline before its cuts were moved unit by unit: stages of {layers} layers on {replicas} "
-        f"devices{turns}, {pipeline.micro_batches} micro-batches in the order {pipeline.order}{again}{estimate}."
+        f"devices{turns}, {pipeline.micro_batches} micro-batches in the order {pipeline.order}{rule}{again}{estimate}."
     )
