@@ -107,7 +107,8 @@ class Exchange:
     ) -> None:
         """As `bring`, after what are partial sums has been added up."""
         groups = self.partition.shards[source.op].groups[source.result]
-        if all(len(group) == 1 for group in groups) or self._is_number(source):
+        is_loss = room is None and self._is_number(source)
+        if is_loss or all(len(group) == 1 for group in groups):
             self.bring(source, holdings, readers)
             return
         sums: list[Holding] = []

@@ -16,6 +16,7 @@ from envs.expansion.shards import Partition, Shards
 from envs.expansion.stored_weights import StoredWeights
 from graphs.batch_law import BatchLaw
 from graphs.described import Described, Source
+from graphs.descriptions import descriptions_of
 from graphs.notation.affine import variable
 from graphs.notation.operator import Access, Operator, Space, tensor
 from graphs.notation.ranges import Box, slices
@@ -23,6 +24,7 @@ from graphs.op_graph import OpGraph, Phase
 
 Array = NDArray[np.float64]
 ITEM = 4.0  # bytes of an element
+WINDOW = ("kh", "kw")  # indices of a convolution's window, which are not divided
 RATE = 0.25  # of the update: sums of gradients are exact
 
 
@@ -357,16 +359,18 @@ def _only(values: Array, box: Box) -> Array:
 
 
 def random_split(graph: OpGraph, mesh: Sequence[int], rng: np.random.Generator) -> tuple[tuple[str, ...], ...]:
-    """(ops,) for every axis an index at random that is long enough, or none."""
-    split = []
-    for each in graph.described:
-        assert each is not None
-        left, chosen = dict(each.operator.sizes), []
+    """(ops,) for every axis an index at random that is long enough, or none; () for ops without a description."""
+    split = list[tuple[str, ...]]()
+    for each in descriptions_of(graph):
+        left = {} if each is None else {k: size for k, size in each.operator.sizes.items() if k not in WINDOW}
+        if each is not None and each.batch:
+            left[each.batch] //= 2  # of two micro-batches
+        chosen = list[str]()
         for parts in mesh:
-            may = ["", *(name for name, size in left.items() if size >= parts and name not in ("kh", "kw"))]
+            may = ["", *(name for name, size in left.items() if size >= parts)]
             index = may[rng.integers(len(may))]
             if index:
                 left[index] //= parts
             chosen.append(index)
-        split.append(tuple(chosen))
+        split.append(() if each is None else tuple(chosen))
     return tuple(split)

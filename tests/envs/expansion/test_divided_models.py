@@ -1,5 +1,6 @@
 """Captured models, divided by their indices."""
 
+import numpy as np
 import pytest
 
 from envs.plan import Plan
@@ -10,7 +11,7 @@ from graphs.descriptions import descriptions_of
 from graphs.load import load_graph
 from graphs.op_graph import OpGraph, Phase
 from graphs.problem import Problem
-from tests.envs.expansion.divided_graphs import ITEM
+from tests.envs.expansion.divided_graphs import ITEM, random_split
 from tests.envs.expansion.test_collectives import two_servers
 from tests.envs.expansion.test_divided_bytes import moved_bytes
 
@@ -104,3 +105,17 @@ def test_updates_that_are_divided_store_a_part_of_every_weight() -> None:
     assert timeline.expansion is not None
     sentence = schedule_sentence(timeline.expansion)
     assert f"{sum(map(bool, split))} of {len(graph)} ops divided along " in sentence
+
+
+@pytest.mark.parametrize("spec", MODELS)
+@pytest.mark.parametrize("seed", range(4))
+def test_captured_models_divided_at_random_are_simulated(spec: str, seed: int) -> None:
+    """Nothing that is read is missing, and no shard does more than the whole op; what replicates costs more in all."""
+    graph = load_graph(spec)
+    mesh, schedule = ((4,), (2, 2))[seed % 2], Schedule(1 + seed % 2, all_reduce=("ring", "direct")[seed // 2])
+    split = random_split(graph, mesh, np.random.default_rng(seed))
+    problem = Problem(graph, two_servers(2), optimizer="sgd")
+    timeline = simulate(problem, Plan((DEVICES,) * len(graph), "", schedule, split, mesh))
+    whole = simulate(problem, Plan(((0,),) * len(graph), "", schedule))
+    assert timeline.busy_seconds.sum() >= whole.busy_seconds.sum() * 0.9
+    assert timeline.busy_seconds.max() <= whole.busy_seconds[0] * (1 + 1e-9)
