@@ -63,27 +63,31 @@ def parts(
     overlaps = np.array([[made and role[1] > 0 for role in row] for row in how], np.bool_).reshape(-1, axes)
     low, high = _boxes(operator, access, {}, (1, 1))
     region = low[0, 0], high[0, 0]
-    needs_sums = is_partial | overlaps
+    needs_sums, is_copied = is_partial | overlaps, is_whole & ~is_partial
     added = np.zeros((len(options), axes))
     if needs_sums.any():
-        is_copied = is_whole & ~is_partial
-        added = _added(operator, access, options, mesh, needs_sums, is_copied)
+        totals = [_total(operator, access, options, mesh[:count]) for count in range(first)]
+        totals += [each.sum(axis=1) for each in elements]
+        added = _added(np.stack(totals, axis=1), needs_sums, is_copied, mesh)
         if first:  # what is charged already, with the axes before
-            earlier = tuple(option[:first] for option in options)
-            added[:, :first] -= _added(operator, access, earlier, mesh, needs_sums, is_copied)
+            added[:, :first] -= _added(np.stack(totals[: first + 1], axis=1), needs_sums, is_copied, mesh)
     return Parts(mesh[:axes], first, tuple(lows), tuple(highs), tuple(elements), region, is_partial, is_whole, added)
 
 
-def _added(
-    operator: Operator, access: Access, options: Sequence[Option], mesh: tuple[int, ...], summed: Bools, copied: Bools
-) -> Floats:
-    """(options, axes) elements that pass to add up, along each axis, what is partial; each copy does it by itself."""
-    axes = len(options[0])
-    totals = np.zeros((len(options), axes + 1))
-    for count in range(axes + 1):
-        ranges = _ranges(operator, tuple(option[:count] for option in options), mesh[:count])
-        low, high = _boxes(operator, access, ranges, (len(options), math.prod(mesh[:count])))
-        totals[:, count] = np.maximum(high - low + 1, 0).astype(np.float64).prod(axis=-1).sum(axis=1)
+def _total(operator: Operator, access: Access, options: Sequence[Option], mesh: tuple[int, ...]) -> Floats:
+    """(options,) elements of all parts along the first axes."""
+    ranges = _ranges(operator, tuple(option[: len(mesh)] for option in options), mesh)
+    low, high = _boxes(operator, access, ranges, (len(options), math.prod(mesh)))
+    total: Floats = np.maximum(high - low + 1, 0).astype(np.float64).prod(axis=-1).sum(axis=1)
+    return total
+
+
+def _added(totals: Floats, summed: Bools, copied: Bools, mesh: tuple[int, ...]) -> Floats:
+    """(options, axes) elements that pass to add up, along each axis, what is partial; each copy does it by itself.
+
+    `totals` are the elements of all parts, (options, axes + 1), before each axis is cut and after all are.
+    """
+    axes = totals.shape[1] - 1
     further = np.where(summed[:, :axes], np.maximum(np.diff(totals, axis=1), 0.0), 0.0)
     copies = np.where(copied[:, :axes], np.array(mesh[:axes], np.float64), 1.0)
     later = copies[:, ::-1].cumprod(axis=1)[:, ::-1] / copies  # those before are in the totals
