@@ -277,7 +277,8 @@ class _Planning:
             search.run(starts, until)
             best = self._judge.ranked()[:FOLDED]
             starts = [*best, *(one for each in best for one in proposer.folded(each) if one.order in orders)]
-            if self._spent.left < 1 or (self._is_as_it_seemed() and number):
+            self._verify()
+            if self._spent.left < 1:
                 break
         entry = self._contest.entries.get(OWN)
         if entry is not None:
@@ -286,19 +287,16 @@ class _Planning:
             most = min(REFINED, max(OPS_REFINED // copies, 4))
             refined(self._problem, self._layers, self._fine, pipeline, self._contest, OWN, most)
 
-    def _is_as_it_seemed(self) -> bool:
-        """Simulate the best pipelines op by op; whether the best still are, by the memory that they then need."""
-        judge = self._judge
-        best = judge.ranked()[:VERIFIED]
-        ratios = list[float]()
-        for pipeline in best:
+    def _verify(self) -> None:
+        """Simulate the best pipelines op by op, and see how much memory they then need."""
+        judge, ratios = self._judge, list[float]()
+        for pipeline in judge.ranked()[:VERIFIED]:
             entry = self._offer(pipeline)
             if entry is not None:
                 fullest = (entry.peak_bytes / np.maximum(self._problem.cluster.memory_bytes, 1.0)).argmax()
                 seemed = judge.peak_bytes(pipeline)[fullest]
                 ratios.append(float(entry.peak_bytes[fullest] / seemed) if seemed else 1.0)
         judge.memory_factor = max(ratios, default=1.0)
-        return judge.ranked()[:1] == best[:1]
 
     def _offer(self, pipeline: LayerPipeline) -> Entry | None:
         """Simulate a pipeline op by op; one with replicas under `EARLY_SUMS`, too."""

@@ -18,7 +18,7 @@ STARTS = 6  # of which each is improved; ours
 KICKS = 3  # changes at random, at most
 TRIED = 64  # neighbours of a pipeline, those that the formula says most of
 LUCK = 0.02  # of the estimate: how far chance changes the order in which they are tried
-IN_VAIN = 8  # rounds from the best that lead nowhere, until the search ends
+IN_VAIN = 30  # rounds from the best that lead nowhere, until the search ends
 
 
 class LocalSearch:
