@@ -60,5 +60,5 @@ def test_a_study_of_planners_says_what_is_gained(tmp_path: Path, monkeypatch: py
 
 
 def test_a_folder_without_the_profiles_is_refused_before_any_work(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"bert-48-pbs-2.txt is missing; --profiles is a folder with dapple/"):
-        study(profiles=tmp_path, out=tmp_path / "out")
+    with pytest.raises(InputError, match=r"bert-48-pbs-2.txt is missing; --data is a folder with dapple/"):
+        study(data=tmp_path, out=tmp_path / "out")

@@ -1,6 +1,6 @@
 """Planners against one another: papers' planners and placelab's own, all judged by the engine, op by op.
 
-    python -m evaluation.studies.planners --profiles FOLDER --out runs/studies/planners
+    python -m evaluation.studies.planners --data FOLDER --out runs/studies/planners
 
 FOLDER holds the profiles that PipeDream and DAPPLE published, in pipedream/ and dapple/; without it, only captured
 models are planned. Ctrl-C stops it, and the same command resumes. The folder then holds `planners.md`, a figure and all
@@ -22,8 +22,8 @@ from graphs.foundation.errors import InputError
 
 def study(
     *,
-    profiles: Path | None = None,
-    budget: int = 200,
+    data: Path | None = None,
+    budget: int = 1000,
     workers: int = 1,
     out: Path = Path("runs/studies/planners"),
     document: Path | None = None,
@@ -32,7 +32,7 @@ def study(
     """Plan all cases with all planners.
 
     Args:
-        profiles: the folder with the published profiles.
+        data: the folder with the published profiles.
         budget: simulations of placelab's planner; a search ten times as long is compared with it.
         workers: processes that share the cases.
         out: the folder that keeps what is done.
@@ -42,11 +42,11 @@ def study(
     """
     if not write_only:
         out.mkdir(parents=True, exist_ok=True)
-        list(pieces_done(measure.jobs(out, cases(profiles), budget), workers))
+        list(pieces_done(measure.jobs(out, cases(data), budget), workers))
     done = [piece for piece in load_pieces(out, Measured) if piece.budget == budget]
     if not done:
         raise InputError(f"{out}: no case is planned yet with a budget of {budget}")
-    options = {"profiles": "FOLDER"} if any(piece.source == "published profiles" for piece in done) else {}
+    options = {"data": "FOLDER"} if any(piece.source == "published profiles" for piece in done) else {}
     return save(PlannerFindings(done), document or out, command_of("planners", **options, budget=budget))
 
 

@@ -77,7 +77,7 @@ def cases(profiles: Path | None) -> list[Case]:
         return found
     for path in (profiles / profile.file for profile in PROFILES.values()):
         if not path.is_file():
-            raise InputError(f"{path} is missing; --profiles is a folder with dapple/ and pipedream/")
+            raise InputError(f"{path} is missing; --data is a folder with dapple/ and pipedream/")
     return [
         Case(PROFILED, model, f"testbed {testbed}", partial(_profiled, profiles, profile, testbed))
         for model, profile in PROFILES.items() for testbed in TESTBEDS
