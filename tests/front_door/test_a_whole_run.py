@@ -59,7 +59,7 @@ def test_evaluation_is_on_unseen_graphs_with_every_placer_at_one_budget(
 ) -> None:
     asked = []
 
-    def load(_: object, which: str) -> list[Problem]:
+    def load(_: object, which: str, **_options: object) -> list[Problem]:
         asked.append(which)
         return problems[which]
 
