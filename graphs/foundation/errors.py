@@ -4,7 +4,7 @@ import difflib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-MOST_NAMED = 30  # names that a sentence lists
+MOST_NAMED = 40  # names that a sentence lists
 
 
 class InputError(ValueError):

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from graphs.foundation.errors import InputError
 from placers.splitting.bucket_elimination import least
+from placers.splitting.layer_costs import least_of_layers
 from placers.splitting.node_elimination import least_by_node_elimination, reduced
 from placers.splitting.pairwise_costs import PairwiseCosts
 from tests.placers.splitting.random_costs import assignments, random_costs, series_parallel
@@ -32,6 +33,13 @@ def test_on_any_graph_it_finds_what_bucket_elimination_finds(seed: int) -> None:
     assert costs.cost(left.undone(least(left.costs).chosen)) == pytest.approx(least(costs).cost, abs=1e-9)
 
 
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**32))
+def test_what_hangs_on_one_node_is_folded_without_changing_the_least_cost(seed: int) -> None:
+    costs = random_costs(seed)
+    assert least_of_layers(costs).cost == pytest.approx(least(costs).cost, abs=1e-9)
+
+
 def test_a_node_with_two_inputs_stays() -> None:
     table = np.zeros((2, 2))
     costs = PairwiseCosts.summed([np.zeros(2)] * 5, [(0, 2, table), (1, 2, table), (2, 3, table), (3, 4, table)])
@@ -48,3 +56,4 @@ def test_too_many_that_remain_are_refused_by_one_sentence() -> None:
     with pytest.raises(InputError, match=r"leave 21 nodes with .* assignments to enumerate, more than .* bucket"):
         least_by_node_elimination(star)
     assert least(star).cost == 0.0
+    assert least_of_layers(star).cost == 0.0  # its rays are folded

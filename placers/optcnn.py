@@ -1,0 +1,72 @@
+"""OptCNN (Jia, Lin, Qi and Aiken 2018): for each layer the way of dividing it with which a step takes least.
+
+Each op with its gradients is a layer, which may divide any of its indices over the axes of the devices. What counts is
+seconds of computing and of moving, one after the other. The best choice is found by OptCNN's eliminations of nodes and
+edges; where these leave too many nodes, by bucket elimination, which is exact as well; where its tables would be too
+large, axis by axis. A note says which it was.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from envs.placer_result import PlacerResult
+from graphs.foundation.by_name import Named
+from graphs.foundation.errors import InputError
+from graphs.problem import Problem
+from placers.splitting.cuts import MOST_OPERATIONS, Cuts, joint, operations_of_joint, searched
+from placers.splitting.described_step import plan_of, split_graph_of
+from placers.splitting.layer_costs import least_of_layers
+from placers.splitting.mesh import best_mesh, prices_of_links
+from placers.splitting.options import Rules, Splitting
+from placers.splitting.pricing import Pricing
+from placers.splitting.undivided import first_devices, on_one_device, why_undivided
+
+BY_REQUEST = True  # it goes by what a paper knows, and takes seconds on large models
+RULES = Rules(statistics=False)  # as plans are checked
+
+
+@dataclass(frozen=True)
+class OptCNN(Named):
+    """Cuts along all axes at once, of least seconds."""
+
+    divides_batch: ClassVar[bool] = True
+
+    devices: int = 0
+    """How many devices, the first ones; 0 for all. CPUs are used only if there is nothing else."""
+
+    def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> PlacerResult:
+        """Without any simulation, within the memory of the smallest device if the search finds a way.
+
+        All on one device if nothing can be divided, which a note says. Raises InputError for more devices than there
+        are, and for graphs in which too many choices depend on each other.
+        """
+        devices = first_devices(problem, "optcnn", self.devices)
+        if reason := why_undivided(problem, devices):
+            return on_one_device(problem, reason, self.name, seed, budget)
+        mesh = best_mesh(problem.cluster, devices)
+        splitting = Splitting(split_graph_of(problem), mesh, RULES)
+        limit = float(problem.cluster.memory_bytes[list(devices)].min())
+        cuts, how = _searched(Pricing(splitting, prices_of_links(problem.cluster, devices, mesh)), limit)
+        note = (
+            f"optcnn: cuts over a mesh of {' x '.join(map(str, mesh))} devices by {how}, estimated to take "
+            f"{cuts.cost:.6g} s{'' if cuts.fits else '; no cuts were found that fit the memory'}."
+        )
+        return PlacerResult(plan_of(splitting, cuts, devices), self.name, seed, notes=(note,))
+
+
+build = OptCNN
+
+
+def _searched(pricing: Pricing, limit: float) -> tuple[Cuts, str]:
+    """Cuts, and how they were found."""
+    if operations_of_joint(pricing) > MOST_OPERATIONS:
+        found = searched(pricing, limit, most_operations=-np.inf).best
+        return found, "bucket elimination axis by axis, since the tables of all axes at once would be too large"
+    try:
+        return joint(pricing, limit, least_of_layers), "eliminations of nodes and edges"
+    except InputError:
+        return joint(pricing, limit), "bucket elimination, since those of OptCNN leave too many nodes"

@@ -1,0 +1,114 @@
+"""Tensor parallelism by Megatron-LM's rule (Shoeybi et al. 2019): of two products the columns, then the rows.
+
+The experts' answer for transformers, without any search: in attention and in the feed-forward part each device has
+some heads, and some of the inner features. Outputs are added up over devices once per part and pass. All else every
+device does. The devices of a server do so together; servers divide the batch, and add up gradients.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from envs.mesh import length
+from envs.placer_result import PlacerResult
+from envs.plan import Plan
+from graphs.descriptions import descriptions_of
+from graphs.foundation.by_name import Named
+from graphs.foundation.errors import InputError
+from graphs.op_graph import OpGraph
+from graphs.problem import Problem
+from placers.pipelining.servers import Servers
+from placers.splitting.bucket_elimination import least
+from placers.splitting.column_row import columns_and_rows
+from placers.splitting.described_step import split_graph_of
+from placers.splitting.mesh import prices_of_links
+from placers.splitting.options import Splitting
+from placers.splitting.parts import Option
+from placers.splitting.pricing import Pricing
+from placers.splitting.undivided import first_devices, on_one_device, why_undivided
+
+BY_REQUEST = True  # the experts' answer for one family of networks
+
+
+@dataclass(frozen=True)
+class TensorParallel(Named):
+    """Columns and rows of weights within a server, the batch between servers."""
+
+    divides_batch: ClassVar[bool] = True
+
+    devices: int = 0
+    """How many devices, the first ones; 0 for all. CPUs are used only if there is nothing else."""
+    shards: int = 0
+    """How many of them divide products, the others the batch; 0 for those of a server, or fewer if that divides more
+    products, such as those of fewer heads."""
+    others: Literal["", "whole", "batch"] = ""
+    """What shards do with all other ops: each does the whole, as in Megatron-LM, or its part of the batch; "" for what
+    is estimated to take less."""
+
+    def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> PlacerResult:
+        """Without any simulation. Data parallelism if no two products follow one another, which a note says.
+
+        All on one device if nothing can be divided, which a note says as well. Raises InputError for more devices than
+        there are, and for shards that do not divide them.
+        """
+        devices = first_devices(problem, "tensor_parallel", self.devices)
+        if reason := why_undivided(problem, devices):
+            return on_one_device(problem, reason, self.name, seed, budget)
+        if self.shards < 0 or (self.shards and len(devices) % self.shards):
+            raise InputError(f"tensor_parallel: shards is {self.shards}; expected a divisor of {len(devices)} devices")
+        servers = Servers.of(problem.cluster, devices)
+        sizes = set(servers.sizes.tolist())
+        most = self.shards or (sizes.pop() if len(sizes) == 1 else len(devices))
+        divided = {
+            shards: columns_and_rows(problem.graph, shards)
+            for shards in range(most, 1, -1)
+            if most % shards == 0 and self.shards in (0, shards)
+        }
+        shards = max(divided, key=lambda count: (_products(problem.graph, divided[count]), count), default=1)
+        by = divided.get(shards, ("",) * len(problem.graph))
+        lacking = "" if any(by) else " (no product of columns is followed by one of rows: only the batch is divided)"
+        shards = shards if any(by) else 1
+        ordered = tuple(device for server in servers.devices for device in server)
+        plans = {each: _plan(problem.graph, by, ordered, shards, each) for each in ("whole", "batch")}
+        estimates = {each: _seconds(problem, plan) for each, plan in plans.items() if self.others in ("", each)}
+        others = min(estimates, key=estimates.__getitem__)
+        plan, said = plans[others], "by the batch" if others == "batch" else "whole"
+        note = (
+            f"tensor_parallel: a mesh of {' x '.join(map(str, plan.mesh))} devices, of which {shards} together have "
+            f"all weights{lacking}, other ops {said}; estimated to take {estimates[others]:.6g} s."
+        )
+        return PlacerResult(plan, self.name, seed, notes=(note,))
+
+
+build = TensorParallel
+
+
+def _products(graph: OpGraph, by: tuple[str, ...]) -> float:
+    """FLOPs of what is divided."""
+    return float(graph.flops[[bool(index) for index in by]].sum())
+
+
+def _plan(graph: OpGraph, by: tuple[str, ...], devices: tuple[int, ...], shards: int, others: str) -> Plan:
+    """Replicas divide the batch of each op, and shards what columns and rows say, or what they do with all others."""
+    replicas, split = len(devices) // shards, list[Option]()
+    for each, index in zip(descriptions_of(graph), by, strict=True):
+        size = 0 if each is None else each.operator.sizes.get(each.batch, 0)
+        batch = "" if each is None else each.batch
+        outer = batch if size >= replicas else ""
+        inner = index or (batch if others == "batch" and size >= replicas * shards else "")
+        split.append((*((outer,) if replicas > 1 else ()), *((inner,) if shards > 1 else ())))
+    mesh = tuple(number for number in (replicas, shards) if number > 1)
+    return Plan((devices,) * len(graph), split=tuple(split), mesh=mesh)
+
+
+def _seconds(problem: Problem, plan: Plan) -> float:
+    """What the plan is estimated to take, computing and moving one after the other, with the best layouts."""
+    mesh = tuple(map(length, plan.mesh))
+    splitting = Splitting(split_graph_of(problem, coarsened=False, steps=False), mesh)
+    pricing = Pricing(splitting, prices_of_links(problem.cluster, plan.devices[0], mesh))
+    options = [
+        several if members[0].is_layout else [plan.split[members[0].number]]
+        for several, members in zip(splitting.joint(), splitting.variables, strict=True)
+    ]
+    return least(pricing.costs(options)).cost
