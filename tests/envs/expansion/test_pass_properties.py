@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from envs.expansion.expanded import Role
-from envs.pass_orders import Pass, PassKind, Ranks, load_pass_order
+from envs.pass_orders import Pass, Passes, PassKind, Ranks, load_pass_order
 from envs.plan import Plan
 from envs.simulation.simulator import simulate
 from graphs.op_graph import Phase
@@ -61,6 +61,20 @@ def cases(draw: st.DrawFn) -> Case:
     return Case(ranks, order, chain.problem(cluster), plan)
 
 
+def ordered(case: Case) -> Passes:
+    """The passes of each rank; replicas in turns are places of a longer pipeline, of which a rank has the first's."""
+    order, micro_batches = load_pass_order(case.order), case.plan.schedule.micro_batches
+    if case.plan.schedule.sharing == "split" or any(len(stages) > 1 for stages in case.ranks):
+        return order.passes(case.ranks, micro_batches)
+    replicas = [len(case.plan.devices[stage]) for (stage,) in case.ranks]
+    places = order.passes(tuple((place,) for place in range(sum(replicas))), micro_batches)
+    first = [sum(replicas[:rank]) for rank in range(len(replicas))]
+    return tuple(
+        tuple(each._replace(stage=stage) for each in places[place])
+        for (stage,), place in zip(case.ranks, first, strict=True)
+    )
+
+
 @settings(max_examples=60)
 @given(cases())
 def test_each_device_runs_its_passes_one_after_the_other(case: Case) -> None:
@@ -75,9 +89,8 @@ def test_each_device_runs_its_passes_one_after_the_other(case: Case) -> None:
         kind = PassKind.FORWARD if is_forward else (PassKind.INPUT_GRADIENT, PassKind.WEIGHT_GRADIENT)[is_weight]
         of_pass = Pass(int(expansion.stage[op]), kind, int(expansion.micro_batch[op]))
         spans.setdefault((int(expansion.placement[op]), of_pass), []).append((timeline.start[op], timeline.finish[op]))
-    ordered = load_pass_order(case.order).passes(case.ranks, case.plan.schedule.micro_batches)
     ran = 0
-    for stages, passes in zip(case.ranks, ordered, strict=True):
+    for stages, passes in zip(case.ranks, ordered(case), strict=True):
         for device in case.plan.devices[stages[0]]:
             until = 0.0
             for each in passes:
