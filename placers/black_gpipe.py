@@ -22,9 +22,9 @@ from graphs.foundation.by_name import Named
 from graphs.foundation.errors import InputError
 from graphs.layer_names import unit_layers
 from graphs.problem import Problem
-from placers.contract.whole_plans import accelerators, why_placements_only
+from placers.contract.whole_plans import accelerators
 from placers.pipelining.bottleneck import LayerChain, Partition, partition
-from placers.pipelining.on_devices import layer_stages, micro_batches_of
+from placers.pipelining.on_devices import layer_stages, micro_batches_of, pipeline_result
 
 BY_REQUEST = True  # it goes by what a paper knows, for batches that the user divides
 
@@ -64,12 +64,7 @@ class BlackGPipe(Named):
             layer_stages(found.stages, (devices,)), micro_batches, self.order,
             tuple(range(len(found.stages))) if self.recompute and problem.graph.is_training else (),
         )  # fmt: skip
-        if reason := why_placements_only(problem):
-            note = f"black_gpipe: stages without micro-batches or replicas, since {reason}."
-            placement = np.array(devices)[pipelined.stage_of_unit(layers)]
-            return PlacerResult.of_units(problem, placement, self.name, seed, notes=(note,))
-        plan = pipelined.plan(problem, layers)
-        return PlacerResult(plan, self.name, seed, notes=(_said(layers, found, micro_batches),))
+        return pipeline_result(problem, layers, pipelined, self.name, seed, _said(layers, found, micro_batches))
 
 
 build = BlackGPipe

@@ -11,8 +11,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-import numpy as np
-
 from envs.pass_orders import load_pass_order
 from envs.pipelines.layers import Layers
 from envs.pipelines.pipeline import LayerPipeline
@@ -21,9 +19,9 @@ from graphs.foundation.by_name import Named
 from graphs.foundation.errors import InputError
 from graphs.layer_names import unit_layers
 from graphs.problem import Problem
-from placers.contract.whole_plans import accelerators, why_placements_only
+from placers.contract.whole_plans import accelerators
 from placers.pipelining.device_policies import Moves
-from placers.pipelining.on_devices import layer_stages, micro_batches_of
+from placers.pipelining.on_devices import layer_stages, micro_batches_of, pipeline_result
 from placers.pipelining.overlapped import data_parallel_seconds
 from placers.pipelining.pipeline import Chain, Pipeline
 from placers.pipelining.planner import Equations, planned
@@ -83,12 +81,7 @@ class Dapple(Named):
             layer_stages(pipeline.stages, servers.devices), pipeline.micro_batches, self.order,
             tuple(range(len(pipeline.stages))) if self.recompute and problem.graph.is_training else (),
         )  # fmt: skip
-        if reason := why_placements_only(problem):
-            note = f"dapple: stages without micro-batches or replicas, since {reason}."
-            placement = np.array(devices)[pipelined.stage_of_unit(layers)]
-            return PlacerResult.of_units(problem, placement, self.name, seed, notes=(note,))
-        plan = pipelined.plan(problem, layers)
-        return PlacerResult(plan, self.name, seed, notes=(_said(pipeline, self.form) + rival,))
+        return pipeline_result(problem, layers, pipelined, self.name, seed, _said(pipeline, self.form) + rival)
 
 
 build = Dapple

@@ -31,8 +31,7 @@ from graphs.layer_names import unit_layers
 from graphs.op_graph import Floats, Ints
 from graphs.problem import Problem
 from placers.contract.whole_plans import accelerators, check_divides, most_that_divide, why_placements_only
-from placers.stages.balance import block_partition, histogram_partition
-from placers.stages.chain import least_bottleneck
+from placers.stages.balance import block_partition, histogram_partition, least_partition
 
 PER_STAGE = 4  # micro-batches; section 2.3: bubbles are negligible if there are at least as many
 
@@ -129,17 +128,14 @@ class GPipe(Named):
         `seconds` are those of each unit, (units,). There are `most` blocks, or as many as positions if those are fewer.
         """
         count = int(position.max()) + 1
-        blocks, nothing = min(most, count), np.zeros(count)
+        blocks = min(most, count)
         total = summed(position, seconds, count)
         if self.partition == "block":
             found = block_partition(total, blocks)
         elif self.partition == "histogram":
             found = histogram_partition(total, blocks)
         else:
-            each = np.repeat(total[:, None], blocks, axis=1)
-            least = least_bottleneck(each, nothing, nothing, np.zeros(blocks), may_be_empty=False)
-            assert least is not None  # nothing is held, so all partitions keep to the limits
-            found = least
+            found = least_partition(total, blocks)
         return np.unique(found, return_inverse=True)[1][position]  # without empty blocks
 
 

@@ -32,7 +32,7 @@ from placers.elastic.auto_dp import groups
 from placers.elastic.auto_pipe import balance, micro_batches, shortened, stage_sizes
 from placers.elastic.sub_layers import SubLayers
 from placers.pipelining.servers import Servers
-from placers.stages.chain import least_bottleneck
+from placers.stages.balance import least_partition
 
 BY_REQUEST = True  # it goes by what a paper knows: sizes of sub-layers, and pipelines inside servers
 
@@ -126,8 +126,4 @@ def _by_time(problem: Problem, layers: SubLayers, length: int) -> Ints:
     """(units,) the stage of each unit, such that the largest takes least; at most as many as there are sub-layers."""
     devices = list(accelerators(problem.cluster))
     seconds = summed(layers.of_unit, unit_seconds(problem)[:, devices].mean(axis=1), len(layers.sizes))
-    count, nothing = min(length, len(seconds)), np.zeros(len(seconds))
-    each = np.repeat(seconds[:, None], count, axis=1)
-    stage = least_bottleneck(each, nothing, nothing, np.zeros(count), may_be_empty=False)
-    assert stage is not None  # nothing is held, so all partitions keep to the limits
-    return stage[layers.of_unit]
+    return least_partition(seconds, min(length, len(seconds)))[layers.of_unit]

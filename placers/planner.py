@@ -41,12 +41,13 @@ from placers.pipedream import PipeDream
 from placers.planning.as_pipeline import as_pipeline
 from placers.planning.budget import Spent
 from placers.planning.contest import Contest, Entry
-from placers.planning.judge import Judge
 from placers.planning.local_search import LocalSearch
 from placers.planning.moves import Moves
 from placers.planning.notes import description, said_of
+from placers.planning.pipeline_evaluator import PipelineEvaluator
 from placers.planning.proposals import Proposal, Proposer
 from placers.planning.refinement import refined
+from placers.planning.size import copies_of
 from placers.single_device import SingleDevice
 
 BY_REQUEST = True  # it divides the batch as it likes, and compares all others itself
@@ -247,7 +248,7 @@ class _Planning:
         self._layers = Layers.of(problem, self._planner.layers, used, rank)
         self._fine = Layers.of(problem, problem.graph.num_units, used, rank)
         self._proposer = Proposer(LayerGrain(problem, self._layers), used, self._planner.micro_batches)
-        self._judge = Judge(self._proposer.grain, self._spent, latency=self._by_latency())
+        self._evaluator = PipelineEvaluator(self._proposer.grain, self._spent, latency=self._by_latency())
         self._pipelines = dict[Plan, LayerPipeline]()
 
     def _by_latency(self) -> bool:
@@ -271,11 +272,11 @@ class _Planning:
             if graph.is_training and shapes_of(order, *ANY_SHAPE, weight_gradients_apart=apart)
         )  # fmt: skip
         moves = replace(moves, orders=orders, recompute=graph.is_training)
-        search = LocalSearch(self._judge, moves, proposer.estimate, np.random.default_rng(self._seed))
+        search = LocalSearch(self._evaluator, moves, proposer.estimate, np.random.default_rng(self._seed))
         for number in range(ROUNDS):
             until = self._spent.simulations + int(SEARCH * self._spent.left / (ROUNDS - number))
             search.run(starts, until)
-            best = self._judge.ranked()[:FOLDED]
+            best = self._evaluator.ranked()[:FOLDED]
             starts = [*best, *(one for each in best for one in proposer.folded(each) if one.order in orders)]
             self._verify()
             if self._spent.left < 1:
@@ -283,20 +284,19 @@ class _Planning:
         entry = self._contest.entries.get(OWN)
         if entry is not None:
             pipeline = self._chosen = self._pipelines[entry.plan]
-            copies = sum(map(len, entry.plan.devices)) * pipeline.micro_batches
-            most = min(REFINED, max(OPS_REFINED // copies, 4))
+            most = min(REFINED, max(OPS_REFINED // copies_of(entry.plan), 4))
             refined(self._problem, self._layers, self._fine, pipeline, self._contest, OWN, most)
 
     def _verify(self) -> None:
         """Simulate the best pipelines op by op, and see how much memory they then need."""
-        judge, ratios = self._judge, list[float]()
-        for pipeline in judge.ranked()[:VERIFIED]:
+        evaluator, ratios = self._evaluator, list[float]()
+        for pipeline in evaluator.ranked()[:VERIFIED]:
             entry = self._offer(pipeline)
             if entry is not None:
                 fullest = (entry.peak_bytes / np.maximum(self._problem.cluster.memory_bytes, 1.0)).argmax()
-                seemed = judge.peak_bytes(pipeline)[fullest]
+                seemed = evaluator.peak_bytes(pipeline)[fullest]
                 ratios.append(float(entry.peak_bytes[fullest] / seemed) if seemed else 1.0)
-        judge.memory_factor = max(ratios, default=1.0)
+        evaluator.memory_factor = max(ratios, default=1.0)
 
     def _offer(self, pipeline: LayerPipeline) -> Entry | None:
         """Simulate a pipeline op by op; one with replicas under `EARLY_SUMS`, too."""
@@ -313,5 +313,5 @@ class _Planning:
         try:
             return self._contest.offer(OWN, plan)
         except InputError:  # what is checked op by op alone
-            self._judge.refuse(pipeline)
+            self._evaluator.refuse(pipeline)
             return None

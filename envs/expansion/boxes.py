@@ -57,6 +57,12 @@ def cover(needed: Box, held: tuple[Box, ...], order: tuple[int, ...]) -> tuple[t
     return tuple(pieces)
 
 
+def hold(boxes: tuple[Box, ...], needed: Box) -> bool:
+    """Whether all that is needed is in some of these boxes."""
+    pieces = cover(needed, boxes, tuple(range(len(boxes))))
+    return sum(elements(piece) for _, piece in pieces) == elements(needed)
+
+
 @lru_cache(_KEPT)
 def volume(boxes: tuple[Box, ...]) -> int:
     """How many elements are in any of these boxes."""
@@ -98,7 +104,7 @@ def adding(parts: tuple[Box, ...], wanted: Wanted) -> tuple[Box, ...]:
     trimmed = _trimmed(parts)
     if trimmed:
         candidates.append(trimmed)
-    able = [boxes for boxes in candidates if all(_is_in(box, boxes) for _, box in wanted)]
+    able = [boxes for boxes in candidates if all(hold(boxes, box) for _, box in wanted)]
     return min(able, key=lambda boxes: moved(parts, boxes, wanted))
 
 
@@ -114,12 +120,6 @@ def moved(parts: Sequence[Box], sums: Sequence[Box], wanted: Wanted) -> int:
         elements(box) - (elements(intersection(box, sums[place])) if place >= 0 else 0) for place, box in wanted
     )
     return scattered + gathered
-
-
-def _is_in(box: Box, boxes: Sequence[Box]) -> bool:
-    """Whether all of a box is in some of the others."""
-    pieces = cover(box, tuple(boxes), tuple(range(len(boxes))))
-    return sum(elements(piece) for _, piece in pieces) == elements(box)
 
 
 def _cut(box: Box, dimension: int, count: int) -> tuple[Box, ...]:

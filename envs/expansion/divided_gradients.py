@@ -14,7 +14,7 @@ import numpy as np
 
 from envs.expansion.buckets import as_made
 from envs.expansion.exchange import Exchange, Holding, Reader
-from envs.expansion.expanded import Piece, Role
+from envs.expansion.expanded import Role, TensorSlice
 from envs.expansion.moves import Place
 from graphs.described import Source
 from graphs.notation.ranges import Box, contains, elements, hull
@@ -102,7 +102,7 @@ class _GradientSums:
     def _all_reduce(self, members: tuple[int, ...], bucket: _Bucket) -> None:
         stage = int(self.layout.stage[bucket.producer])
         places = [Place(device, bucket.producer, stage, -1) for device in members]
-        nothing = Piece(Source(bucket.producer), ())
+        nothing = TensorSlice(Source(bucket.producer), ())
         gates = [self.moves.add(Role.GATE, place, nothing, 0.0, repeated=False) for place in places]
         for copies in bucket.copies:
             for copy, gate in zip(copies, gates, strict=True):
@@ -117,11 +117,11 @@ class _GradientSums:
         place = Place(device, source.op, int(self.layout.stage[source.op]), shard)
         in_place, op = device in room and contains(room[device], box), copy
         if in_place:
-            op = moves.add(Role.GATE, place, Piece(source, box), 0.0, repeated=False)
+            op = moves.add(Role.GATE, place, TensorSlice(source, box), 0.0, repeated=False)
             moves.connect_all(copy, op, control=True)
         elif self.layout.micro_batches > 1:
             size = elements(box) * self.exchange.partition.element_bytes[source.op]
-            op = moves.add(Role.SUM, place, Piece(source, box), size, repeated=True)
+            op = moves.add(Role.SUM, place, TensorSlice(source, box), size, repeated=True)
             moves.connect(copy, op)
             moves.connect_next(op, op)
         return Holding(op, device, box, repeated=False, in_place=in_place, made_by=copy)

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.expansion.expanded import Expansion, Piece, Role
+from envs.expansion.expanded import Expansion, Role, TensorSlice
 from envs.expansion.layout import Layout
 from graphs.op_graph import Bools, Floats, Ints, OpGraph, Phase
 from graphs.order import compressed_rows
@@ -47,7 +47,7 @@ class Draft:
         self._edges: list[Ints] = []
         self._control: list[Bools] = []
         self._messages: list[Floats] = []
-        self.pieces: dict[int, Piece] = {}
+        self.pieces: dict[int, TensorSlice] = {}
         """By op the part of a tensor that it holds; of those that were added for shards."""
         self.add_like(np.arange(len(layout.origin)), Role.WORK)
 

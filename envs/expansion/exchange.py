@@ -17,14 +17,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from envs.expansion.boxes import Wanted, adding, cover
-from envs.expansion.expanded import Piece, Role
+from envs.expansion.expanded import Role, TensorSlice
 from envs.expansion.moves import Moves, Place
+from envs.expansion.servers import MESSAGE
 from envs.expansion.shards import Partition
 from graphs.cluster import Cluster
 from graphs.described import Source
 from graphs.notation.ranges import Box, contains, elements, hull, intersection
-
-_TYPICAL_BYTES = float(2**20)  # of a piece: which of several devices is nearest for it
 
 
 @dataclass(frozen=True)
@@ -133,7 +132,7 @@ class Exchange:
             in_place = part.device in room and contains(room[part.device], box)
             place = Place(part.device, source.op, int(self.layout.stage[source.op]), -1)
             output_bytes = 0.0 if in_place else elements(box) * size
-            op = self.moves.add(Role.SUM, place, Piece(source, box), output_bytes, repeated=part.repeated)
+            op = self.moves.add(Role.SUM, place, TensorSlice(source, box), output_bytes, repeated=part.repeated)
             for other in parts:
                 piece = intersection(box, other.box)
                 if elements(piece):
@@ -187,7 +186,7 @@ class Exchange:
             stage = int(self.layout.stage[source.op])
             size = elements(box) * self.partition.element_bytes[source.op]
             place = Place(holding.device, source.op, stage, -1)
-            piece = moves.add(role, place, Piece(source, box), size, repeated=holding.repeated)
+            piece = moves.add(role, place, TensorSlice(source, box), size, repeated=holding.repeated)
             self._cut[holding.op, box] = piece
             moves.connect(holding.op, piece, control=holding.in_place)
             if holding.after >= 0:
@@ -211,7 +210,7 @@ def nearest(cluster: Cluster, devices: tuple[int, ...], device: int, shard: int)
         other = devices[position]
         if other == device:
             return 0.0, 0
-        seconds = cluster.latency[other, device] + _TYPICAL_BYTES / cluster.bandwidth[other, device]
+        seconds = cluster.latency[other, device] + MESSAGE / cluster.bandwidth[other, device]
         return float(seconds), (position - shard) % len(devices)
 
     return tuple(sorted(range(len(devices)), key=distance))

@@ -33,7 +33,7 @@ class Role(IntEnum):
     VERSION = 7  # an earlier version of weights, kept for backward passes
 
 
-class Piece(NamedTuple):
+class TensorSlice(NamedTuple):
     """The part of a tensor that an op holds: of a result of an op of the given graph, or of a weight."""
 
     source: Source
@@ -53,7 +53,9 @@ class Expansion:
     replica: Ints  # (expanded ops,) of the op's stage, or -1
     stage: Ints  # (expanded ops,) or -1
     role: Ints  # (expanded ops,) a Role
-    pieces: Mapping[int, Piece] = field(default_factory=dict)  # by expanded op, of those that shards send and add up
+    pieces: Mapping[int, TensorSlice] = field(
+        default_factory=dict
+    )  # by expanded op, of those that shards send and add up
 
     @property
     def order(self) -> str | Floats:

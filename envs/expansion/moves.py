@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from envs.expansion.draft import Draft
-from envs.expansion.expanded import Piece, Role
+from envs.expansion.expanded import Role, TensorSlice
 from envs.expansion.rings import Ring, write_rings
 from graphs.op_graph import Ints
 
@@ -32,7 +32,7 @@ class Moves:
         self._known: dict[tuple[int, int], int] = {}  # first copy and its step -> our number
         self._first: list[int] = []  # in the draft; of further ops -1 until they are added
         self._step: list[int] = []  # from one micro-batch to the next; 0 for what is done once
-        self._added: list[tuple[int, Role, Place, Piece, float]] = []
+        self._added: list[tuple[int, Role, Place, TensorSlice, float]] = []
         self._edges: dict[tuple[int, int, bool], None] = {}  # each once
         self._alike: dict[tuple[int, int, int, int, int], None] = {}  # edges of all shards of two ops
         self._chains: list[tuple[int, int]] = []  # from each micro-batch to the next of another op
@@ -49,7 +49,7 @@ class Moves:
             self._step.append(step)
         return number
 
-    def add(self, role: Role, place: Place, piece: Piece, output_bytes: float, *, repeated: bool) -> int:
+    def add(self, role: Role, place: Place, piece: TensorSlice, output_bytes: float, *, repeated: bool) -> int:
         """A further op, which takes no time, for every micro-batch or once."""
         number = len(self._first)
         self._first.append(-1)
@@ -87,7 +87,7 @@ class Moves:
         """Edges from all micro-batches to what is done once."""
         self._all.append((producer, consumer, control))
 
-    def write(self) -> dict[int, Piece]:
+    def write(self) -> dict[int, TensorSlice]:
         """Add all of it to the draft; returns what the further ops hold, by their number there."""
         batches = self._draft.layout.micro_batches
         pieces = self._add(batches)
@@ -124,7 +124,7 @@ class Moves:
                 one = first[which] + shard + step[which] * batch
                 self._draft.connect(one, reader[which] + shard + reader_step[which] * batch)
 
-    def _add(self, batches: int) -> dict[int, Piece]:
+    def _add(self, batches: int) -> dict[int, TensorSlice]:
         if not self._added:
             return {}
         count = np.array([batches if self._step[number] else 1 for number, *_ in self._added])

@@ -14,7 +14,10 @@ from graphs.order import numbered_by_first
 _EQUAL = 1 - 1e-9  # links whose seconds differ by less are equally fast
 
 
-def by_server(cluster: Cluster, devices: Sequence[int], sent_bytes: float) -> tuple[Ints, Ints]:
+MESSAGE = 2.0**20  # bytes; ours: of what links are compared by
+
+
+def by_server(cluster: Cluster, devices: Sequence[int], sent_bytes: float = MESSAGE) -> tuple[Ints, Ints]:
     """(devices,) positions in the order of a ring that visits one server after another, and (devices,) their servers.
 
     A ring goes on to the nearest device, ties by position; near are devices that exchange `sent_bytes` soon. Servers

@@ -13,9 +13,9 @@ from functools import cached_property
 
 import numpy as np
 
-from envs.expansion.boxes import cover, volume
+from envs.expansion.boxes import cover, hold, volume
 from envs.expansion.exchange import Exchange, nearest
-from envs.expansion.expanded import Piece, Role
+from envs.expansion.expanded import Role, TensorSlice
 from envs.expansion.moves import Place
 from envs.expansion.reads import Reads
 from envs.expansion.shards import UNKNOWN, Partition
@@ -120,7 +120,7 @@ class StoredWeights:
             stored = self.by_device[weight]
             for op, boxes in readers:
                 here = zip(layout.plan.devices[op], boxes, strict=True)
-                if is_update[op] or all(_holds(stored.get(device, ()), box) for device, box in here):
+                if is_update[op] or all(hold(stored.get(device, ()), box) for device, box in here):
                     continue
                 for first in sorted(copies[op] or {int(layout.first[op])}):
                     self._fetch(exchange, weight, op, first, boxes, before)
@@ -145,7 +145,9 @@ class StoredWeights:
                 piece = sent.get((number, box))
                 if piece is None:
                     place = Place(devices[number], op, int(layout.stage[op]), -1)
-                    piece = moves.add(Role.SLICE, place, Piece(source, box), elements(box) * size, repeated=step > 0)
+                    piece = moves.add(
+                        Role.SLICE, place, TensorSlice(source, box), elements(box) * size, repeated=step > 0
+                    )
                     sent[number, box] = piece
                     if trigger is not None:
                         self._wait(exchange, *trigger, shard, piece)
@@ -174,9 +176,3 @@ def _largest(boxes: list[Box]) -> tuple[Box, ...]:
     """The boxes that are in no other one, each once, in ascending order."""
     distinct = sorted(set(boxes))
     return tuple(box for box in distinct if not any(box != other and contains(other, box) for other in distinct))
-
-
-def _holds(boxes: tuple[Box, ...], needed: Box) -> bool:
-    """Whether all that is needed is in these boxes."""
-    pieces = cover(needed, boxes, tuple(range(len(boxes))))
-    return sum(elements(piece) for _, piece in pieces) == elements(needed)

@@ -1,12 +1,16 @@
-"""From stages of layers on so many devices of each server to stages on devices."""
+"""From stages of layers on so many devices of each server to stages on devices, and to a plan."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from envs.pipelines.pipeline import LayerStage
+import numpy as np
+
+from envs.pipelines.layers import Layers
+from envs.pipelines.pipeline import LayerPipeline, LayerStage
+from envs.placer_result import PlacerResult
 from graphs.problem import Problem
-from placers.contract.whole_plans import check_divides, most_that_divide
+from placers.contract.whole_plans import check_divides, most_that_divide, why_placements_only
 from placers.pipelining.pipeline import Stage
 
 MICRO_BATCHES = 8  # unless they are given; ours
@@ -29,3 +33,18 @@ def layer_stages(stages: Sequence[Stage], servers: Sequence[Sequence[int]]) -> t
         taken = [free.pop(0) for free, count in zip(left, stage.counts, strict=True) for _ in range(count)]
         found.append(LayerStage(stage.first, stage.end, tuple(taken)))
     return tuple(found)
+
+
+def pipeline_result(
+    problem: Problem, layers: Layers, pipeline: LayerPipeline, placer: str, seed: int, said: str
+) -> PlacerResult:
+    """The pipeline as a plan, with a sentence on it; only its stages, with a note, where only placements make sense.
+
+    `placer` is the spec of who made it.
+    """
+    if reason := why_placements_only(problem):
+        note = f"{placer.partition(':')[0]}: stages without micro-batches or replicas, since {reason}."
+        devices = np.array([stage.devices[0] for stage in pipeline.stages])
+        placement = devices[pipeline.stage_of_unit(layers)]
+        return PlacerResult.of_units(problem, placement, placer, seed, notes=(note,))
+    return PlacerResult(pipeline.plan(problem, layers), placer, seed, notes=(said,))

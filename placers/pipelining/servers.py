@@ -13,7 +13,6 @@ from envs.simulation.compiled import subroutine
 from graphs.cluster import FREE, Cluster
 from graphs.op_graph import Bools, Ints
 
-MESSAGE = 2.0**20  # bytes; ours: of what links are compared by
 PAIR, DEVICE, SERVER = range(3)  # what has a channel of its own: a pair of devices, a sending device, a sending server
 
 
@@ -39,7 +38,7 @@ class Servers:
     def of(cls, cluster: Cluster, devices: Sequence[int] = ()) -> Servers:
         """Servers are what only the slowest links join; of all devices, unless they are given."""
         chosen = np.array(devices or range(len(cluster)), np.int64)
-        order, server_of = by_server(cluster, chosen.tolist(), MESSAGE)
+        order, server_of = by_server(cluster, chosen.tolist())
         server = np.full(len(cluster), -1)
         server[chosen[order]] = server_of
         apart = ~np.eye(len(cluster), dtype=np.bool_) & (server[:, None] >= 0) & (server >= 0)

@@ -13,8 +13,8 @@ from graphs.foundation.errors import InputError
 from graphs.op_graph import Floats
 from graphs.problem import Problem
 from placers.planning.budget import Spent
-from placers.planning.judge import NONE, Merit
-from placers.planning.size import is_too_large
+from placers.planning.pipeline_evaluator import NONE, Merit
+from placers.planning.size import copies_of, is_too_large
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +61,7 @@ class Contest:
         return sorted((entry for name, entry in self.entries.items() if name != who), key=lambda entry: entry.merit)
 
     def _simulated(self, plan: Plan) -> tuple[Merit, Floats]:
-        copies = sum(map(len, plan.devices)) * plan.schedule.micro_batches
+        copies = copies_of(plan)
         if is_too_large(self._problem, copies):
             raise InputError(f"it has {copies:,} copies of ops, too many to be simulated one by one")
         laid = LaidOut.of(self._problem, plan)

@@ -12,8 +12,6 @@ import numpy as np
 from envs.expansion.servers import by_server
 from graphs.cluster import FREE, Cluster
 
-MESSAGE = 2.0**20  # bytes; ours: of what links are compared by
-
 
 class Link(NamedTuple):
     """Seconds of sending: a latency, and seconds for each byte of a micro-batch."""
@@ -64,7 +62,7 @@ class LinksBetween:
         count = len(replicas)
         if count == 1:
             return Link(0.0, 0.0, 0.0)
-        order = [replicas[position] for position in by_server(self._cluster, replicas, MESSAGE)[0].tolist()]
+        order = [replicas[position] for position in by_server(self._cluster, replicas)[0].tolist()]
         step = self._busiest(
             [(one, other, 1 / count) for one, other in zip(order, [*order[1:], order[0]], strict=True)]
         )

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from envs.pipelines.pipeline import LayerPipeline
-from placers.planning.judge import NONE, Judge
 from placers.planning.moves import Moves
+from placers.planning.pipeline_evaluator import NONE, PipelineEvaluator
 
 STARTS = 6  # of which each is improved; ours
 KICKS = 3  # changes at random, at most
@@ -25,40 +25,44 @@ class LocalSearch:
     """Improves pipelines by simulation, until a number of simulations is reached."""
 
     def __init__(
-        self, judge: Judge, moves: Moves, estimate: Callable[[LayerPipeline], float], generator: np.random.Generator
+        self,
+        evaluator: PipelineEvaluator,
+        moves: Moves,
+        estimate: Callable[[LayerPipeline], float],
+        generator: np.random.Generator,
     ) -> None:
         """`estimate` are seconds of a step by formula."""
-        self._judge, self._moves, self._estimate, self._generator = judge, moves, estimate, generator
+        self._evaluator, self._moves, self._estimate, self._generator = evaluator, moves, estimate, generator
 
     def run(self, proposals: Sequence[LayerPipeline], until: int) -> LayerPipeline | None:
         """The best pipeline; None if none could be simulated. `until` is the number of simulations at which it ends."""
         self._until = until
-        judged = [one for one in proposals if self._left() and self._judge.merit(one) < NONE]
+        judged = [one for one in proposals if self._left() and self._evaluator.merit(one) < NONE]
         if not judged:
             return None
-        best = min(judged, key=self._judge.merit)
-        for start in sorted(judged, key=self._judge.merit)[:STARTS]:
-            best = min(best, self._improved(start), key=self._judge.merit)
+        best = min(judged, key=self._evaluator.merit)
+        for start in sorted(judged, key=self._evaluator.merit)[:STARTS]:
+            best = min(best, self._improved(start), key=self._evaluator.merit)
         vain = 0
         while vain < IN_VAIN and self._left():
             found = self._improved(self._kicked(best))
-            better = self._judge.merit(found) < self._judge.merit(best)
+            better = self._evaluator.merit(found) < self._evaluator.merit(best)
             best, vain = (found, 0) if better else (best, vain + 1)
         return best
 
     def _left(self) -> bool:
-        return self._judge.spent.left > 0 and self._judge.spent.simulations < self._until
+        return self._evaluator.spent.left > 0 and self._evaluator.spent.simulations < self._until
 
     def _improved(self, pipeline: LayerPipeline) -> LayerPipeline:
         """A pipeline none of whose neighbours is better, or the best until the search ends."""
-        merit, judge = self._judge.merit(pipeline), self._judge
+        merit, evaluator = self._evaluator.merit(pipeline), self._evaluator
         improving = True
         while improving:
             improving = False
             for neighbour in self._promising(pipeline):
                 if not self._left():
                     break
-                found = judge.merit(neighbour)
+                found = evaluator.merit(neighbour)
                 if found < merit:
                     pipeline, merit, improving = neighbour, found, True
                     break

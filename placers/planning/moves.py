@@ -143,19 +143,28 @@ class Moves:
 
 def _cuts(pipeline: LayerPipeline) -> Iterator[LayerPipeline]:
     stages = pipeline.stages
-    for place, (one, other) in enumerate(pairwise(stages)):
+    for place in range(len(stages) - 1):
         for by in (sign * step for step in STEPS for sign in (-1, 1)):
-            cut = one.end + by
-            if one.first < cut < other.end:
-                yield _with_stages(pipeline, place, 2, replace(one, end=cut), replace(other, first=cut))
+            moved = with_cut_moved(pipeline, place, by)
+            if moved is not None:
+                yield moved
     for place in range(len(stages) - 2):  # a stage in between that moves as a whole
         one, middle, other = stages[place : place + 3]
         for by in (-1, 1):
             if one.first < one.end + by and middle.end + by < other.end:
-                moved = LayerStage(middle.first + by, middle.end + by, middle.devices)
+                shifted = LayerStage(middle.first + by, middle.end + by, middle.devices)
                 yield _with_stages(
-                    pipeline, place, 3, replace(one, end=moved.first), moved, replace(other, first=moved.end)
+                    pipeline, place, 3, replace(one, end=shifted.first), shifted, replace(other, first=shifted.end)
                 )
+
+
+def with_cut_moved(pipeline: LayerPipeline, place: int, by: int) -> LayerPipeline | None:
+    """With the end of a stage so many layers later, if that leaves something of both stages."""
+    one, other = pipeline.stages[place : place + 2]
+    cut = one.end + by
+    if not one.first < cut < other.end:
+        return None
+    return _with_stages(pipeline, place, 2, replace(one, end=cut), replace(other, first=cut))
 
 
 def _with_stages(pipeline: LayerPipeline, place: int, replaced: int, *by: LayerStage) -> LayerPipeline:

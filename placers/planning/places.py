@@ -15,7 +15,6 @@ import numpy as np
 from envs.expansion.servers import by_server
 from graphs.cluster import Cluster
 from graphs.op_graph import Ints
-from placers.planning.links_between import MESSAGE
 from placers.planning.stage_costs import Devices
 
 FEW = 8  # devices that are divided in all ways; ours
@@ -89,7 +88,7 @@ def _counts(devices: int) -> list[int]:
 
 def server_of(cluster: Cluster, devices: Devices) -> Ints:
     """(devices,) the server of each device that is used, or -1."""
-    order, server = by_server(cluster, devices.used, MESSAGE)
+    order, server = by_server(cluster, devices.used)
     found = np.full(len(cluster), -1)
     found[np.array(devices.used)[order]] = server
     return found
@@ -97,7 +96,7 @@ def server_of(cluster: Cluster, devices: Devices) -> Ints:
 
 def _rows(cluster: Cluster, devices: Devices, server: Ints) -> list[tuple[int, ...]]:
     """Devices in a row, in several ways."""
-    order, _ = by_server(cluster, devices.used, MESSAGE)
+    order, _ = by_server(cluster, devices.used)
     ring = [devices.used[position] for position in order.tolist()]
     of_server: dict[int, int] = {}
     turn = {}  # how many devices of its server come before each

@@ -12,6 +12,7 @@ from envs.pipelines.pipeline import LayerPipeline
 from graphs.op_graph import Ints
 from graphs.problem import Problem
 from placers.planning.contest import Contest
+from placers.planning.moves import with_cut_moved
 
 STEPS = (1, 2, 4, 8, 16)  # units, the longest steps first
 
@@ -30,7 +31,7 @@ def refined(
         improving = False
         for place, by in ((place, by) for step in STEPS[::-1] for place in range(len(current.stages) - 1)
                           for by in (-step, step)):  # fmt: skip
-            moved = _moved(current, place, by)
+            moved = with_cut_moved(current, place, by)
             if moved is None:
                 continue
             if tried >= most:
@@ -39,16 +40,6 @@ def refined(
             tried += 1
             if found is not None and found.merit < entry.merit:
                 current, entry, improving = moved, found, True
-
-
-def _moved(pipeline: LayerPipeline, place: int, by: int) -> LayerPipeline | None:
-    """With the end of a stage elsewhere, if that leaves something of both stages."""
-    one, other = pipeline.stages[place : place + 2]
-    if not one.first < one.end + by < other.end:
-        return None
-    stages = list(pipeline.stages)
-    stages[place : place + 2] = replace(one, end=one.end + by), replace(other, first=one.end + by)
-    return replace(pipeline, stages=tuple(stages))
 
 
 def _finer(pipeline: LayerPipeline, layers: Layers, fine: Layers) -> LayerPipeline:

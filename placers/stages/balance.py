@@ -1,6 +1,6 @@
-"""Balance: blocks of a chain with about equal costs, as two pipeline libraries cut it.
+"""Balance: blocks of a chain with about equal costs: the least that the largest can cost, or as two libraries cut it.
 
-Neither need have the least bottleneck (`placers.stages.chain`): they are what users of these libraries get.
+What the libraries cut need not have the least bottleneck: it is what their users get.
 """
 
 from __future__ import annotations
@@ -9,8 +9,19 @@ import numpy as np
 
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Floats, Ints
+from placers.stages.chain import least_bottleneck
 
 ROUNDING = 1e-9  # of sums of scaled costs: else a layer could go to and fro for ever
+
+
+def least_partition(costs: Floats, blocks: int) -> Ints:
+    """(layers,) the block of each layer such that the largest sum of costs, (layers,), is least; none is empty."""
+    nothing = np.zeros(len(costs))
+    found = least_bottleneck(
+        np.repeat(costs[:, None], blocks, axis=1), nothing, nothing, np.zeros(blocks), may_be_empty=False
+    )
+    assert found is not None  # nothing is held, so all partitions keep to the limits
+    return found
 
 
 def block_partition(costs: Floats, blocks: int) -> Ints:

@@ -20,7 +20,7 @@ from graphs.batch_law import BatchLaw
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
 from placers.planner import Planner
-from placers.planning.judge import Judge
+from placers.planning.pipeline_evaluator import PipelineEvaluator
 from tests.contracts.test_placers import training_graph, unequal_cluster
 from tests.oracle.toys import random_graph, toy_cluster
 from tests.papers.test_dapple import chain_of, row
@@ -126,15 +126,15 @@ def test_notes_say_who_won_and_by_how_much() -> None:
 
 
 def test_ctrl_c_gives_the_best_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
-    judged = Judge._simulated
+    judged = PipelineEvaluator._simulated
     calls = itertools.count()
 
-    def interrupted(judge: Judge, pipeline: LayerPipeline) -> object:
+    def interrupted(evaluator: PipelineEvaluator, pipeline: LayerPipeline) -> object:
         if next(calls) == 20:
             signal.raise_signal(signal.SIGINT)
-        return judged(judge, pipeline)
+        return judged(evaluator, pipeline)
 
-    monkeypatch.setattr(Judge, "_simulated", interrupted)
+    monkeypatch.setattr(PipelineEvaluator, "_simulated", interrupted)
     problem = chain(2, 6, [1.0, 1.0, 2.0])
     result = QUICK.place(problem, budget=1000)
     assert 20 < result.simulations < 1000

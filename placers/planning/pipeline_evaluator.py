@@ -1,4 +1,4 @@
-"""Judge: what pipelines take at the grain of stages; each is simulated once."""
+"""PipelineEvaluator: what pipelines take at the grain of stages; each is simulated once."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class _Found:
     peak_bytes: Floats
 
 
-class Judge:
+class PipelineEvaluator:
     """Simulates pipelines by step time, or by the latency of their first micro-batch."""
 
     def __init__(self, grain: LayerGrain, spent: Spent, *, latency: bool = False) -> None:
