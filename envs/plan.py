@@ -33,7 +33,8 @@ class Plan:
     order: str | tuple[float, ...] = ""  # if not a rule: (ops,)
     schedule: Schedule = WHOLE_BATCH
     split: tuple[Split, ...] = ()
-    """(ops,) by axis of the op's mesh the index that is divided, "" if every shard does the same; () by the batch.
+    """(ops,) by axis of the op's mesh the index that is divided, "" if every shard does the same; () by the batch,
+    as replicas do: each normalises over its own part of it.
 
     Empty: replicas divide the batch, and no op anything else."""
     mesh: Mesh = ()

@@ -18,15 +18,13 @@ from graphs.foundation.by_name import Named
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
 from placers.splitting.cuts import MOST_OPERATIONS, Cuts, joint, operations_of_joint, searched
-from placers.splitting.described_step import plan_of, split_graph_of
 from placers.splitting.layer_costs import least_of_layers
-from placers.splitting.mesh import best_mesh, prices_of_links
+from placers.splitting.mesh import prices_of_links
 from placers.splitting.options import Rules, Splitting
+from placers.splitting.plan_of_cuts import place_cuts
 from placers.splitting.pricing import Pricing
-from placers.splitting.undivided import first_devices, on_one_device, why_undivided
 
 BY_REQUEST = True  # it goes by what a paper knows, and takes seconds on large models
-RULES = Rules(statistics=False)  # as plans are checked
 
 
 @dataclass(frozen=True)
@@ -44,18 +42,13 @@ class OptCNN(Named):
         All on one device if nothing can be divided, which a note says. Raises InputError for more devices than there
         are, and for graphs in which too many choices depend on each other.
         """
-        devices = first_devices(problem, "optcnn", self.devices)
-        if reason := why_undivided(problem, devices):
-            return on_one_device(problem, reason, self.name, seed, budget)
-        mesh = best_mesh(problem.cluster, devices)
-        splitting = Splitting(split_graph_of(problem), mesh, RULES)
-        limit = float(problem.cluster.memory_bytes[list(devices)].min())
-        cuts, how = _searched(Pricing(splitting, prices_of_links(problem.cluster, devices, mesh)), limit)
-        note = (
-            f"optcnn: cuts over a mesh of {' x '.join(map(str, mesh))} devices by {how}, estimated to take "
-            f"{cuts.cost:.6g} s{'' if cuts.fits else '; no cuts were found that fit the memory'}."
-        )
-        return PlacerResult(plan_of(splitting, cuts, devices), self.name, seed, notes=(note,))
+
+        def search(splitting: Splitting, devices: tuple[int, ...], limit: float) -> tuple[Cuts, str]:
+            prices = prices_of_links(problem.cluster, devices, splitting.mesh)
+            cuts, how = _searched(Pricing(splitting, prices), limit)
+            return cuts, f" by {how}, estimated to take {cuts.cost:.6g} s"
+
+        return place_cuts(self, problem, self.devices, search, rules=Rules(), seed=seed, budget=budget)
 
 
 build = OptCNN

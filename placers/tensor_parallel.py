@@ -23,7 +23,7 @@ from placers.splitting.bucket_elimination import least
 from placers.splitting.column_row import columns_and_rows
 from placers.splitting.described_step import split_graph_of
 from placers.splitting.mesh import prices_of_links
-from placers.splitting.options import Splitting
+from placers.splitting.options import Rules, Splitting
 from placers.splitting.parts import Option
 from placers.splitting.pricing import Pricing
 from placers.splitting.undivided import first_devices, on_one_device, why_undivided
@@ -97,7 +97,8 @@ def _plan(graph: OpGraph, by: tuple[str, ...], devices: tuple[int, ...], shards:
         batch = "" if each is None else each.batch
         outer = batch if size >= replicas else ""
         inner = index or (batch if others == "batch" and size >= replicas * shards else "")
-        split.append((*((outer,) if replicas > 1 else ()), *((inner,) if shards > 1 else ())))
+        by_axis = (*((outer,) if replicas > 1 else ()), *((inner,) if shards > 1 else ()))
+        split.append(() if batch and set(by_axis) == {batch} else by_axis)  # as replicas: see docs/plans.md
     mesh = tuple(number for number in (replicas, shards) if number > 1)
     return Plan((devices,) * len(graph), split=tuple(split), mesh=mesh)
 
@@ -105,10 +106,11 @@ def _plan(graph: OpGraph, by: tuple[str, ...], devices: tuple[int, ...], shards:
 def _seconds(problem: Problem, plan: Plan) -> float:
     """What the plan is estimated to take, computing and moving one after the other, with the best layouts."""
     mesh = tuple(map(length, plan.mesh))
-    splitting = Splitting(split_graph_of(problem, coarsened=False, steps=False), mesh)
+    splitting = Splitting(split_graph_of(problem, coarsened=False, steps=False), mesh, Rules(replicas=True))
     pricing = Pricing(splitting, prices_of_links(problem.cluster, plan.devices[0], mesh))
+    by = [split or (op.batch,) * len(mesh) for split, op in zip(plan.split, splitting.graph.ops, strict=True)]
     options = [
-        several if members[0].is_layout else [plan.split[members[0].number]]
-        for several, members in zip(splitting.joint(), splitting.variables, strict=True)
+        several if first.is_layout else [by[first.number]]
+        for several, (first, *_) in zip(splitting.joint(), splitting.variables, strict=True)
     ]
     return least(pricing.costs(options)).cost

@@ -7,21 +7,18 @@ divide as their forward ops do, and time steps of recurrent networks alike. Link
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 from envs.placer_result import PlacerResult
 from graphs.foundation.by_name import Named
 from graphs.problem import Problem
-from placers.splitting.cuts import recursive
-from placers.splitting.described_step import plan_of, split_graph_of
-from placers.splitting.mesh import best_mesh
+from placers.splitting.cuts import Cuts, recursive
 from placers.splitting.options import TOFU, Splitting
+from placers.splitting.plan_of_cuts import place_cuts
 from placers.splitting.pricing import Prices, Pricing
-from placers.splitting.undivided import first_devices, on_one_device, why_undivided
 
 BY_REQUEST = True  # it goes by what a paper knows, and takes seconds on large models
-RULES = replace(TOFU, statistics=False)  # as plans are checked
 
 
 @dataclass(frozen=True)
@@ -39,18 +36,12 @@ class Tofu(Named):
         All on one device if nothing can be divided, which a note says. Raises InputError for more devices than there
         are, and for graphs in which too many choices depend on each other.
         """
-        devices = first_devices(problem, "tofu", self.devices)
-        if reason := why_undivided(problem, devices):
-            return on_one_device(problem, reason, self.name, seed, budget)
-        mesh = best_mesh(problem.cluster, devices)
-        splitting = Splitting(split_graph_of(problem), mesh, RULES)
-        limit = float(problem.cluster.memory_bytes[list(devices)].min())
-        cuts = recursive(Pricing(splitting, Prices.bytes(len(mesh))), limit)
-        note = (
-            f"tofu: cuts over a mesh of {' x '.join(map(str, mesh))} devices, estimated to move {cuts.cost:.6g} bytes "
-            f"in a step{'' if cuts.fits else '; no cuts were found that fit the memory'}."
-        )
-        return PlacerResult(plan_of(splitting, cuts, devices), self.name, seed, notes=(note,))
+
+        def search(splitting: Splitting, devices: tuple[int, ...], limit: float) -> tuple[Cuts, str]:  # noqa: ARG001
+            cuts = recursive(Pricing(splitting, Prices.bytes(len(splitting.mesh))), limit)
+            return cuts, f", estimated to move {cuts.cost:.6g} bytes in a step"
+
+        return place_cuts(self, problem, self.devices, search, rules=TOFU, seed=seed, budget=budget)
 
 
 build = Tofu

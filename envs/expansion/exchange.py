@@ -23,6 +23,7 @@ from envs.expansion.servers import MESSAGE
 from envs.expansion.shards import Partition
 from graphs.cluster import Cluster
 from graphs.described import Source
+from graphs.notation.operator import STATISTIC_BYTES
 from graphs.notation.ranges import Box, contains, elements, hull, intersection
 
 
@@ -69,7 +70,7 @@ class Exchange:
         shards = self.partition.shards[producer]
         step = self.step(producer)
         made = shards.made[result]
-        ends = {} if self._is_number(Source(producer, result)) else self._statistics(first, producer)
+        ends = self._statistics(first, producer)
         holdings = [
             Holding(self.moves.copy(first + shard, step), device, box, repeated=step > 0, after=ends.get(shard, -1))
             for shard, (device, box) in enumerate(zip(self.layout.plan.devices[producer], made, strict=True))
@@ -87,8 +88,8 @@ class Exchange:
         step, devices = self.step(op), layout.plan.devices[op]
         for group, count in self.partition.shards[op].exchanged:
             places = [Place(devices[shard], op, int(layout.stage[op]), shard) for shard in group]
-            ready, size = [self.moves.copy(first + shard, step) for shard in group], self.partition.element_bytes[op]
-            ends |= zip(group, self.moves.all_reduce(ready, places, count * size, repeated=step > 0), strict=True)
+            ready, size = [self.moves.copy(first + shard, step) for shard in group], count * STATISTIC_BYTES
+            ends |= zip(group, self.moves.all_reduce(ready, places, size, repeated=step > 0), strict=True)
         self._exchanged[first] = ends
         return ends
 
@@ -153,7 +154,7 @@ class Exchange:
     def _all_reduce(self, source: Source, parts: list[Holding]) -> list[Holding]:
         """The sums, in place of the parts."""
         box, repeated = parts[0].box, parts[0].repeated
-        ready = [part.op for part in parts]
+        ready = [part.op if part.after < 0 else part.after for part in parts]
         places = [Place(part.device, source.op, int(self.layout.stage[source.op]), -1) for part in parts]
         size = elements(box) * self.partition.element_bytes[source.op]
         done = self.moves.all_reduce(ready, places, size, repeated=repeated)

@@ -36,6 +36,7 @@ class Shards:
     operator: Operator | None
     axes: Mesh
     split: Split
+    is_replicated: bool = False  # each shard does with its part of the batch what the op does with all, as replicas do
 
     def __len__(self) -> int:
         return len(coordinates(self.axes))
@@ -96,8 +97,10 @@ class Shards:
     def exchanged(self) -> tuple[tuple[tuple[int, ...], int], ...]:
         """Groups of shards that exchange statistics while they run, as a mean or a maximum, and how many elements."""
         operator, found = self.operator, defaultdict[tuple[int, ...], list[int]](list)
-        across = [bool(index) and operator is not None and operator.exchanged(index) > 0 for index in self.split]
-        if operator is None or not any(across):
+        if operator is None or operator.is_number or self.is_replicated:
+            return ()
+        across = [bool(index) and operator.exchanged(index) > 0 for index in self.split]
+        if not any(across):
             return ()
         for shard, at in enumerate(coordinates(self.axes)):
             found[tuple(-1 if is_across else place for place, is_across in zip(at, across, strict=True))].append(shard)
@@ -125,7 +128,7 @@ def _shards(operator: Operator | None, batch: str, batches: int, axes: Mesh, spl
         return Shards(None, axes, ("",) * len(axes))
     part = of_part(operator, batch, 1, batches)
     assert part is not None  # by the plan's checks
-    return Shards(part, axes, split or (batch,) * len(axes))
+    return Shards(part, axes, split or (batch,) * len(axes), not split)
 
 
 @dataclass(frozen=True, eq=False)

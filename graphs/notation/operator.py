@@ -11,6 +11,8 @@ from graphs.foundation.errors import InputError
 from graphs.notation.affine import Affine, variable
 from graphs.notation.ranges import Box, Range, contains, whole
 
+STATISTIC_BYTES = 4.0
+
 Space = Mapping[str, Range]  # a part of the iteration space of an operator: of each index variable a range
 
 
@@ -47,7 +49,8 @@ class Statistic:
     """Numbers that an operator computes on its way, reduced over variables that are not in `index`.
 
     A softmax needs of each row its largest value and the sum of its exponentials. If a variable that they are reduced
-    over is divided, the parts add up theirs while they run, and each goes on with the total.
+    over is divided, the parts add up theirs while they run, and each goes on with the total. A number of them takes
+    `STATISTIC_BYTES`: they are accumulated in single precision, whatever they are of.
     """
 
     index: tuple[str, ...]  # the variables that it has one value for each of
@@ -99,6 +102,11 @@ class Operator:
         return frozenset(self.sizes) - frozenset[str]().union(*(access.variables for access in self.writes))
 
     @property
+    def is_number(self) -> bool:
+        """Whether all that it makes are single numbers, as a loss: parts go on with their own, and exchange nothing."""
+        return all(math.prod(access.shape) == 1 for access in self.writes)
+
+    @property
     def points(self) -> int:
         """How many points the iteration space has; a product costs 2 FLOP at each."""
         return math.prod(self.sizes.values())
@@ -107,11 +115,10 @@ class Operator:
         """The part of the iteration space where these variables are in these ranges."""
         return {**self.space, **ranges}
 
-    def exchanged(self, divided: str, *, backward: bool = False) -> int:
+    def exchanged(self, divided: str) -> int:
         """Elements of the statistics that parts add up if a variable is divided; 0 if none is reduced over it."""
         return sum(
-            math.prod(self.sizes[name] for name in statistic.index)
-            * (statistic.backward if backward else statistic.forward)
+            math.prod(self.sizes[name] for name in statistic.index) * statistic.forward
             for statistic in self.statistics
             if divided not in statistic.index
         )

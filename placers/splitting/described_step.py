@@ -26,7 +26,7 @@ from graphs.op_graph import Floats, OpGraph, Phase
 from graphs.problem import Problem
 from placers.splitting.cuts import Cuts
 from placers.splitting.options import Splitting
-from placers.splitting.split_graph import UNTIED, SplitGraph, SplitOp, SplitTensor
+from placers.splitting.split_graph import UNTIED, SplitGraph, SplitOp, SplitTensor, is_replica
 from placers.splitting.time_steps import tied_steps
 
 _UNKNOWN = (1,)  # the shape of what an op without a description makes
@@ -45,8 +45,10 @@ def split_graph_of(problem: Problem, *, coarsened: bool = True, steps: bool = Tr
 
 def plan_of(splitting: Splitting, cuts: Cuts, devices: Sequence[int]) -> Plan:
     """The plan of cuts of a step's split graph, on devices that are laid out row by row over the mesh."""
-    several = tuple(devices)
-    return Plan((several,) * len(splitting.graph.ops), split=cuts.of_ops(splitting), mesh=splitting.mesh)
+    several, split = tuple(devices), cuts.of_ops(splitting)
+    if splitting.rules.replicas:
+        split = tuple(() if is_replica(op, by) else by for op, by in zip(splitting.graph.ops, split, strict=True))
+    return Plan((several,) * len(splitting.graph.ops), split=split, mesh=splitting.mesh)
 
 
 @dataclass
@@ -107,7 +109,10 @@ class _Builder:
             made = [self.tensor(Source(op, place)) for place in range(len(operator.writes))]
         seconds, tied = float(self.seconds[op]), self.tied(op)
         launch = self.launch if seconds else 0.0
-        self.ops.append(SplitOp(graph.names[op], operator, tuple(reads), tuple(made), seconds + launch, launch, tied))
+        batch = "" if each is None else each.batch
+        self.ops.append(
+            SplitOp(graph.names[op], operator, tuple(reads), tuple(made), seconds + launch, launch, batch, tied)
+        )
         for place, number in enumerate(made):
             if tied != UNTIED:
                 group = self.group("of", graph.kinds[op].rpartition(".")[2], tied, place)

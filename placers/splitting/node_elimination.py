@@ -83,7 +83,7 @@ def least_by_node_elimination(costs: PairwiseCosts, *, most: int = MOST_ASSIGNME
     """An assignment of least cost. Raises InputError if more than `most` assignments would be left to enumerate."""
     left = reduced(costs)
     choices = left.costs.choices.tolist()
-    assignments = math.prod(choices)
+    assignments = math.prod(map(float, choices))  # not of whole numbers: those of a large network are too long
     if assignments > most:
         raise InputError(
             f"OptCNN's eliminations leave {len(choices)} nodes with {assignments:.3g} assignments to enumerate, more "

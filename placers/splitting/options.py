@@ -23,8 +23,8 @@ class Rules:
     whole_ops: bool = True  # every device may compute all of an op
     whole_tensors: bool = True  # every device may hold all of a tensor that has a layout
     dimensions: int = 99  # a layout divides one of so many first dimensions
+    replicas: bool = False  # what divides the batch along all axes normalises over its own part, as replicas do
     layouts: bool = False  # all tensors have layouts, and not only those that are stored or read by several ops
-    statistics: bool = True  # ops may be divided along what they normalise over: their parts exchange statistics
 
 
 TOFU = Rules(whole_ops=False, whole_tensors=False, dimensions=2, layouts=True)
@@ -174,7 +174,5 @@ class Splitting:
     def _may_divide(self, operator: Operator, name: str, count: int) -> bool:
         """Whether a variable can be divided into so many parts, none empty; only sums are added up from parts."""
         if operator.sizes.get(name, 0) < count or name in operator.opaque:
-            return False
-        if not self.rules.statistics and operator.exchanged(name):
             return False
         return operator.reducer == "sum" or all(name in each.variables | each.apart for each in operator.writes)

@@ -171,7 +171,7 @@ def exchanged(operator: Operator, options: Sequence[Option], mesh: tuple[int, ..
     They are all-reduced over each variable that they are reduced over, in each group of devices that does so.
     """
     found = np.zeros((len(options), len(options[0])))
-    for statistic in operator.statistics:
+    for statistic in () if operator.is_number else operator.statistics:
         size = math.prod(operator.sizes[name] for name in statistic.index) * statistic.forward
         for row, option in enumerate(options):
             for axis, name in enumerate(option):

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from graphs.foundation.errors import InputError
-from graphs.notation.operator import Access, Operator
+from graphs.notation.operator import STATISTIC_BYTES, Access, Operator
 from graphs.op_graph import Floats
 from placers.splitting.options import Splitting
 from placers.splitting.pairwise_costs import PairwiseCosts, Term
 from placers.splitting.parts import Option, Parts, exchanged, largest_share, moved, parts
-from placers.splitting.split_graph import SplitOp, layout_operator
+from placers.splitting.split_graph import NONE, SplitOp, is_replica, layout_operator
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +51,7 @@ class Pricing:
         self.splitting, self.prices = splitting, prices
         self._parts: dict[tuple[Operator, Access, bool, tuple[Option, ...], int], Parts] = {}
         self._tables: dict[tuple[Parts, Parts, float], Floats] = {}
-        self._alone: dict[tuple[Operator, tuple[Option, ...], int], tuple[Floats, Floats]] = {}
+        self._alone: dict[tuple[Operator, tuple[Option, ...], int, str], tuple[Floats, Floats]] = {}
 
     def costs(self, options: Sequence[Sequence[Option]], first: int = 0) -> PairwiseCosts:
         """Costs of the options of each variable; of what passes, along the axes from `first` on."""
@@ -64,12 +64,14 @@ class Pricing:
 
     def _of_op(self, op: SplitOp, options: tuple[Option, ...], first: int) -> Floats:
         """(options,) what an op costs by itself."""
-        key = (op.operator, options, first)
+        key = (op.operator, options, first, op.batch if self.splitting.rules.replicas else NONE)
         if key not in self._alone:
             mesh, prices = self.splitting.mesh, self.prices
             sent = exchanged(op.operator, options, mesh)[:, first:]
+            if self.splitting.rules.replicas:
+                sent[[is_replica(op, option) for option in options]] = 0.0
             axes = slice(first, first + sent.shape[1])
-            size = 4.0 if prices.element_bytes else 1.0
+            size = STATISTIC_BYTES if prices.element_bytes else 1.0
             cost = sent * size @ np.array(prices.per_byte[axes]) + (sent > 0) @ np.array(prices.per_message[axes])
             self._alone[key] = largest_share(op.operator, options, mesh), cost
         share, cost = self._alone[key]

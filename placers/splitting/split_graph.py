@@ -11,6 +11,7 @@ Source: Tofu (Wang et al. 2019), where tensors have schemes and operators strate
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -44,7 +45,13 @@ class SplitOp:
     writes: tuple[int, ...]  # likewise; a stored tensor is written in its layout
     seconds: float = 0.0  # undivided
     fixed_seconds: float = 0.0  # of these, what a part takes however small it is: a launch
+    batch: str = ""  # the index of samples, if it has one
     tied: int = UNTIED  # ops with the same number divide the same index
+
+
+def is_replica(op: SplitOp, option: Sequence[str]) -> bool:
+    """Whether an op is divided along its batch by every axis, as data parallelism does it."""
+    return op.batch != NONE and set(option) == {op.batch}
 
 
 @dataclass(frozen=True, eq=False)

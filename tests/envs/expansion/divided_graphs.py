@@ -1,4 +1,4 @@
-"""Graphs in index notation, plans that divide them at random, and NumPy that computes them whole and by shards."""
+"""Graphs in index notation, and plans that divide them at random."""
 
 from __future__ import annotations
 
@@ -6,20 +6,16 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.expansion.expanded import Expansion, Role
-from envs.expansion.layout import Layout
-from envs.expansion.shards import Partition, Shards
-from envs.expansion.stored_weights import StoredWeights
 from graphs.batch_law import BatchLaw
 from graphs.described import Described, Source
 from graphs.descriptions import descriptions_of
 from graphs.notation.affine import variable
-from graphs.notation.operator import Access, Operator, Space, tensor
-from graphs.notation.ranges import Box, slices
+from graphs.notation.operator import Access, Operator, Statistic, tensor
 from graphs.op_graph import OpGraph, Phase
 
 Array = NDArray[np.float64]
@@ -36,6 +32,7 @@ class Net:
     names: list[str] = field(default_factory=list)
     described: list[Described] = field(default_factory=list)
     combine: list[Callable[..., Array]] = field(default_factory=list)
+    statistic: list[Callable[..., Array] | None] = field(default_factory=list)
     phase: list[Phase] = field(default_factory=list)
     mirror: list[int] = field(default_factory=list)
     weights: list[tuple[int, ...]] = field(default_factory=list)  # shapes
@@ -49,14 +46,20 @@ class Net:
     def add(
         self, name: str, sizes: Mapping[str, int], writes: Access, reads: Sequence[tuple[Access, Source]],
         combine: Callable[..., Array], *, phase: Phase = Phase.FORWARD, of: Source | None = None,
+        statistic: Callable[..., Array] | None = None, per: str = "",
     ) -> Source:  # fmt: skip
-        """An op that combines, at every point, what it reads; the sum over points that write the same is its result."""
+        """An op that combines, at every point, what it reads; the sum over points that write the same is its result.
+
+        It combines the sum of a statistic over all points with the same index `per` as well, if it has one.
+        """
         op = len(self.names)
-        operator = Operator(dict(sizes), tuple(access for access, _ in reads), (writes,))
+        statistics = () if statistic is None else (Statistic((per,)),)
+        operator = Operator(dict(sizes), tuple(access for access, _ in reads), (writes,), statistics=statistics)
         batch = "n" if "n" in sizes else ""
         self.described.append(Described(operator, tuple(source for _, source in reads), batch))
         self.names.append(name)
         self.combine.append(combine)
+        self.statistic.append(statistic)
         self.phase.append(phase)
         self.mirror.append(-1 if of is None else of.op)
         if phase is Phase.FORWARD:
@@ -89,9 +92,21 @@ def product(a: Array, b: Array) -> Array:
     return a * b
 
 
-def mlp(widths: Sequence[int], samples: int) -> Net:
-    """A training step of a perceptron whose loss is half the sum of the squares of its outputs."""
+def mlp(widths: Sequence[int], samples: int, centred: str = "") -> Net:
+    """A training step of a perceptron whose loss is half the sum of the squares of its outputs.
+
+    What products make may be centred for each "n", as layer normalisation does, or for each "o", as that of batches.
+    """
     net, n = Net(samples), samples
+
+    def centre(name: str, of_y: Access, y: Source, **phase: Any) -> Source:
+        sizes = dict(zip(("n", "o"), of_y.shape, strict=True))
+
+        def combine(a: Array, total: Array) -> Array:  # without a division, results are whole numbers
+            return 4.0 * a - total
+
+        return net.add(name, sizes, of_y, [(of_y, y)], combine, statistic=np.array, per=centred, **phase)
+
     x = net.add("x", {"n": n, "i": widths[0]}, tensor((n, widths[0]), "n", "i"), [], np.array)
     saved: list[tuple[Source, Source, Source, Source, int, int]] = []
     for number, (i, o) in enumerate(pairwise(widths)):
@@ -99,8 +114,11 @@ def mlp(widths: Sequence[int], samples: int) -> Net:
         sizes, of_x, of_w = {"n": n, "o": o, "i": i}, tensor((n, i), "n", "i"), tensor((o, i), "o", "i")
         y = net.add(f"mm{number}", sizes, tensor((n, o), "n", "o"), [(of_x, x), (of_w, w)], product)
         of_y = tensor((n, o), "n", "o")
+        product_of = y
+        if centred:
+            y = centre(f"centre{number}", of_y, y)
         z = net.add(f"relu{number}", {"n": n, "o": o}, of_y, [(of_y, y)], lambda a: np.maximum(a, 0.0))
-        saved.append((x, w, y, z, i, o))
+        saved.append((x, w, product_of, z, i, o))
         x = z
     gradient = x  # of half the squares
     gradients: list[tuple[Source, Source, Source, int, int]] = []
@@ -111,6 +129,8 @@ def mlp(widths: Sequence[int], samples: int) -> Net:
             f"relu{number}.grad", {"n": n, "o": o}, of_y, [(of_y, gradient), (of_y, z)],
             lambda a, b: a * (b > 0), phase=Phase.BACKWARD, of=z,
         )  # fmt: skip
+        if centred:
+            dy = centre(f"centre{number}.grad", of_y, dy, phase=Phase.BACKWARD, of=Source(z.op - 1))
         dw = net.add(
             f"mm{number}.grad_weight", sizes, of_w, [(of_y, dy), (of_x, x)], product, phase=Phase.BACKWARD, of=y
         )
@@ -169,193 +189,6 @@ def convolutions(samples: int, channels: Sequence[int], side: int, kernel: int =
             lambda a, b: a - RATE * b, phase=Phase.UPDATE, of=y,
         )  # fmt: skip
     return net
-
-
-# ---- computing -------------------------------------------------------------------------------------------------------
-
-
-def computed(operator: Operator, combine: Callable[..., Array], space: Space, reads: Sequence[Array]) -> Array:
-    """What a part of the iteration space adds to the result, (shape of the result); NaN outside of its box."""
-    names = list(operator.sizes)
-    grid = np.meshgrid(*(np.arange(space[name].low, space[name].high + 1) for name in names), indexing="ij")
-    at = dict(zip(names, grid, strict=True))
-    shape = tuple(space[name].size for name in names)
-    values = [_looked_up(access, array, at, shape) for access, array in zip(operator.reads, reads, strict=True)]
-    [written] = operator.writes
-    index = _index(written, at, shape)
-    inside = np.all([(i >= 0) & (i < size) for i, size in zip(index, written.shape, strict=True)], axis=0)
-    result = np.full(written.shape, np.nan)
-    result[slices(written.region(space))] = 0.0
-    np.add.at(result, tuple(i[inside] for i in index), np.broadcast_to(combine(*values), shape)[inside])
-    return result
-
-
-def _index(access: Access, at: Mapping[str, NDArray[np.int64]], shape: tuple[int, ...]) -> list[NDArray[np.int64]]:
-    found = []
-    for each in access.index:
-        assert each is not None
-        total = np.full(shape, each.constant)
-        for name, factor in each.terms:
-            total = total + factor * at[name]
-        found.append(total)
-    return found
-
-
-def _looked_up(access: Access, array: Array, at: Mapping[str, NDArray[np.int64]], shape: tuple[int, ...]) -> Array:
-    index = _index(access, at, shape)
-    inside = np.all([(i >= 0) & (i < size) for i, size in zip(index, access.shape, strict=True)], axis=0)
-    values = np.full(shape, 0.0 if access.fill is None else access.fill)
-    values[inside] = array[tuple(i[inside] for i in index)]
-    return values
-
-
-@dataclass
-class Whole:
-    """What a net computes undivided, for the inputs and weights that a seed gives; all numbers are small integers."""
-
-    net: Net
-    micro_batches: int
-    seed: int
-    weights: list[Array] = field(init=False)
-    values: list[list[Array]] = field(init=False)  # (ops, micro-batches); of updates one
-
-    def __post_init__(self) -> None:
-        rng = np.random.default_rng(self.seed)
-        self.weights = [rng.integers(-2, 3, shape).astype(float) for shape in self.net.weights]
-        self.values = []
-        for op, each in enumerate(self.net.described):
-            repeated = self.net.phase[op] < Phase.UPDATE
-            found = []
-            for batch in range(self.micro_batches if repeated else 1):
-                part = each.of_part(1, self.micro_batches) if repeated else each
-                assert part is not None
-                if not part.sources:
-                    found.append(rng.integers(-3, 4, part.operator.writes[0].shape).astype(float))
-                    continue
-                reads = [self.value(source, batch if repeated else -1) for source in part.sources if source is not None]
-                found.append(computed(part.operator, self.net.combine[op], part.operator.space, reads))
-            self.values.append(found)
-
-    def value(self, source: Source, batch: int) -> Array:
-        """What is read: for a micro-batch, or -1: gradients are summed up over them."""
-        if source.op < 0:
-            return self.weights[source.weight]
-        return np.sum(self.values[source.op], axis=0) if batch < 0 else self.values[source.op][batch]
-
-
-@dataclass
-class Sharded:
-    """The same, computed op by op of an expanded graph, each from what the ops before it hold. NaN: not held."""
-
-    whole: Whole
-    expansion: Expansion
-    held: dict[int, Array] = field(default_factory=dict)
-    checked: int = 0  # tensors that were compared with those of the whole
-
-    def __post_init__(self) -> None:
-        graph = self.expansion.problem.graph
-        self.partition = Partition(Layout(self.expansion.given, self.expansion.plan))
-        self.stored = StoredWeights(self.partition).by_device
-        self.before: list[list[int]] = [[] for _ in graph.names]
-        self.read: list[list[int]] = [[] for _ in graph.names]
-        for (producer, consumer), control in zip(graph.edges.tolist(), graph.control.tolist(), strict=True):
-            self.before[consumer].append(producer)
-            if not control:
-                self.read[consumer].append(producer)
-        for op in graph.topological_order.tolist():
-            if self.expansion.role[op] <= Role.RECOMPUTED:
-                self._work(op)
-            elif op in self.expansion.pieces:
-                self._piece(op)
-
-    def _shards(self, op: int) -> tuple[int, Shards, int]:
-        origin, replica = int(self.expansion.origin[op]), int(self.expansion.replica[op])
-        return origin, self.partition.shards[origin], replica
-
-    def _work(self, op: int) -> None:
-        origin, shards, shard = self._shards(op)
-        assert shards.operator is not None
-        batch = int(self.expansion.micro_batch[op])
-        reads = []
-        for number, source in enumerate(self.whole.net.described[origin].sources):
-            assert source is not None
-            reads.append(self._assembled(op, source, shards.read[number][shard]))
-        box = shards.made[0][shard]
-        expected = self.whole.values[origin][max(batch, 0)]
-        if reads:
-            space, operator = shards.spaces[shard], shards.operator
-            self.held[op] = computed(operator, self.whole.net.combine[origin], space, reads)
-        else:
-            self.held[op] = _only(expected, box)
-        if all(len(group) == 1 for group in shards.groups[0]):
-            self._check(op, expected, box)
-
-    def _piece(self, op: int) -> None:
-        source, box = self.expansion.pieces[op]
-        role, batch = self.expansion.role[op], int(self.expansion.micro_batch[op])
-        if source.op < 0:  # cut from what the device stores
-            assert role == Role.SLICE
-            self.held[op] = _only(self._stored(op, source.weight), box)
-            self._check(op, self.whole.weights[source.weight], box)
-            return
-        held = np.full(self.held_like(op, source).shape, np.nan)
-        held[slices(box)] = 0.0
-        for other in self._holders(op, source):
-            part = self.held[other][slices(box)]
-            held[slices(box)] += np.where(np.isnan(part), 0.0, part)
-        self.held[op] = held
-        is_part = batch >= 0 and self.whole.micro_batches > 1 and self.whole.net.names[source.op].endswith("_weight")
-        if role == Role.SLICE or (role == Role.SUM and not is_part):
-            self._check(op, self.whole.value(source, batch), box)
-
-    def held_like(self, op: int, source: Source) -> Array:
-        return self.held[self._holders(op, source)[0]]
-
-    def _holders(self, op: int, source: Source) -> list[int]:
-        """The ops that hold some of a tensor and are read; gradients that are added up in place are waited for."""
-        before = dict.fromkeys(self.before[op] if self.expansion.micro_batch[op] < 0 else self.read[op])
-        return [other for other in before if other in self.held and self._source(other) == source]
-
-    def _source(self, op: int) -> Source:
-        if op in self.expansion.pieces:
-            return self.expansion.pieces[op].source
-        return Source(int(self.expansion.origin[op]))
-
-    def _assembled(self, op: int, source: Source, box: Box) -> Array:
-        """What a shard reads of a tensor; the copies of an op that update weights add up on their device."""
-        holders = self._holders(op, source)
-        batch = int(self.expansion.micro_batch[op])
-        shape = (self.whole.weights[source.weight] if source.op < 0 else self.whole.value(source, batch)).shape
-        found = np.full(shape, np.nan)
-        if source.op < 0:
-            found = self._stored(op, source.weight)
-        copies = [other for other in holders if self.expansion.role[other] <= Role.RECOMPUTED]
-        if batch < 0 and source.op >= 0 and copies:
-            holders = [other for other in holders if other not in copies]
-            found = np.sum([self.held[other] for other in copies], axis=0)
-        for other in holders:
-            held = self.held[other]
-            found = np.where(np.isnan(held), found, held)
-        assert not np.isnan(found[slices(box)]).any(), f"{self.expansion.problem.graph.names[op]} misses {source}"
-        return _only(found, box)
-
-    def _stored(self, op: int, weight: int) -> Array:
-        found = np.full(self.whole.weights[weight].shape, np.nan)
-        for box in self.stored[weight].get(int(self.expansion.placement[op]), ()):
-            found[slices(box)] = self.whole.weights[weight][slices(box)]
-        return found
-
-    def _check(self, op: int, expected: Array, box: Box) -> None:
-        np.testing.assert_array_equal(
-            self.held[op][slices(box)], expected[slices(box)], err_msg=self.expansion.problem.graph.names[op]
-        )
-        self.checked += 1
-
-
-def _only(values: Array, box: Box) -> Array:
-    found = np.full(values.shape, np.nan)
-    found[slices(box)] = values[slices(box)]
-    return found
 
 
 def random_split(graph: OpGraph, mesh: Sequence[int], rng: np.random.Generator) -> tuple[tuple[str, ...], ...]:

@@ -57,6 +57,32 @@ def test_data_parallelism_is_a_split_by_the_batch(mesh: tuple[int, ...]) -> None
     assert timeline.busy_seconds.sum() == pytest.approx(by_replicas.busy_seconds.sum())
 
 
+@pytest.mark.parametrize("mesh", MESHES)
+@pytest.mark.parametrize(("per", "divided_by"), [("n", "o"), ("o", "n")])
+def test_shards_of_what_is_normalised_over_add_up_their_statistics(
+    mesh: tuple[int, ...], per: str, divided_by: str
+) -> None:
+    """In the forward and in the backward pass: 2 (n - 1) numbers per statistic, in each group of n that divides it."""
+    samples, width = 48, 24
+    graph = mlp([8, width], samples, per).graph
+    undivided = "update" if divided_by == "n" else "x"  # which has no such index
+    split = tuple(("" if undivided in name else divided_by,) * len(mesh) for name in graph.names)
+    timeline = divided(graph, math.prod(mesh), split, mesh)
+    statistics = 2 * (samples if per == "n" else width)
+    gradients = graph.weights.sum() if divided_by == "n" else 0.0
+    assert moved_bytes(timeline) == 2 * (math.prod(mesh) - 1) * (statistics * ITEM + gradients)
+
+
+def test_each_group_of_shards_adds_up_the_statistics_of_its_rows() -> None:
+    """Two groups of three divide the columns of their half of the rows."""
+    samples, width = 48, 24
+    graph = mlp([8, width], samples, "n").graph
+    names = {"x": ("n", ""), "mm0.update": ("", "o")}
+    timeline = divided(graph, 6, tuple(names.get(name, ("n", "o")) for name in graph.names), (2, 3))
+    statistics = 2 * samples * 2 * (3 - 1) * ITEM
+    assert moved_bytes(timeline) == statistics + 2 * (2 - 1) * graph.weights.sum()
+
+
 @pytest.mark.parametrize("devices", [4, 8])
 def test_scattering_and_gathering_take_as_long_as_a_ring(devices: int) -> None:
     """Where a device has one outgoing channel: 2 (n - 1) / n of the weights, one after the other."""

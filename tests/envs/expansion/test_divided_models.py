@@ -18,6 +18,7 @@ from tests.envs.expansion.test_divided_bytes import moved_bytes
 DEVICES = (0, 1, 2, 3)
 LAYERS, WIDTH, SEQUENCE, BATCH = 2, 16, 6, 8
 TRANSFORMER = f"transformer:layers={LAYERS},width={WIDTH},heads=4,sequence={SEQUENCE},batch={BATCH},vocabulary=12"
+RESNET = "resnet:layers=26,batch=8,image=32"
 MODELS = (TRANSFORMER, "rnnlm:layers=2,hidden=8,steps=3,batch=8,vocabulary=12")
 
 # in a layer of the transformer, what is divided along heads and along the inner width of the feed-forward part
@@ -50,7 +51,7 @@ def test_every_read_of_a_captured_model_is_known(spec: str) -> None:
             assert has_samples == any(each.batch in access.variables for access in each.operator.writes)
 
 
-@pytest.mark.parametrize("spec", MODELS)
+@pytest.mark.parametrize("spec", [*MODELS, RESNET])
 @pytest.mark.parametrize("micro_batches", [1, 2])
 def test_data_parallelism_of_a_captured_model_is_a_split_by_the_batch(spec: str, micro_batches: int) -> None:
     graph = load_graph(spec)
@@ -62,6 +63,24 @@ def test_data_parallelism_of_a_captured_model_is_a_split_by_the_batch(spec: str,
     assert split.static_bytes.tolist() == pytest.approx(replicas.static_bytes.tolist())
     assert split.busy_seconds.sum() == pytest.approx(replicas.busy_seconds.sum(), rel=0.05)
     assert split.step_seconds == pytest.approx(replicas.step_seconds, rel=0.05)
+
+
+def test_batch_normalisation_divided_along_the_batch_by_name_adds_up_its_statistics() -> None:
+    """As torch.nn.SyncBatchNorm: twice two numbers per channel. Gradients of scales and shifts need no more of them."""
+    graph, channels = load_graph(RESNET), 0
+    split = list[tuple[str, ...]]()
+    for op, each in enumerate(descriptions_of(graph)):
+        is_norm = "batch_norm" in graph.kinds[op] and graph.phase[op] < Phase.UPDATE and each is not None
+        split.append((each.batch,) if is_norm and each is not None else ())
+        if is_norm and graph.phase[op] == Phase.FORWARD and each is not None:
+            channels += each.operator.writes[0].shape[1]
+    problem = Problem(graph, two_servers(2), optimizer="sgd")
+    replicas, synchronised = (
+        simulate(problem, Plan((DEVICES,) * len(graph), split=each)) for each in (((),) * len(graph), tuple(split))
+    )
+    assert channels > 0
+    assert moved_bytes(synchronised) - moved_bytes(replicas) == pytest.approx(2 * 2 * channels * 2 * 3 * 4.0)
+    assert synchronised.step_seconds >= replicas.step_seconds
 
 
 def along_heads(graph: OpGraph) -> tuple[tuple[str, ...], ...]:

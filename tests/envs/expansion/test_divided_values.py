@@ -10,16 +10,20 @@ from envs.expansion.expanded import Expansion, Role
 from envs.plan import Plan
 from envs.schedule import Schedule
 from graphs.problem import Problem
-from tests.envs.expansion.divided_graphs import Net, Sharded, Whole, convolutions, mlp, random_split
+from tests.envs.expansion.divided_computing import Sharded, Whole
+from tests.envs.expansion.divided_graphs import Net, convolutions, mlp, random_split
 from tests.oracle.toys import toy_cluster
 
 MESHES = ((2,), (3,), (2, 2), (2, 2, 2))
 
 
-def expanded(net: Net, mesh: tuple[int, ...], seed: int, micro_batches: int = 1) -> Expansion:
-    """A net whose ops are divided at random."""
+def expanded(net: Net, mesh: tuple[int, ...], seed: int, micro_batches: int = 1, **by: str) -> Expansion:
+    """A net whose ops are divided at random, but for those whose names begin with a key: along one index, once."""
     devices, graph = math.prod(mesh), net.graph
-    split = random_split(graph, mesh, np.random.default_rng(seed))
+    split = tuple(
+        next(((index, *[""] * (len(mesh) - 1)) for kind, index in by.items() if name.startswith(kind)), at_random)
+        for name, at_random in zip(graph.names, random_split(graph, mesh, np.random.default_rng(seed)), strict=True)
+    )
     plan = Plan(
         (tuple(range(devices)),) * len(graph), "", Schedule(micro_batches, all_reduce="direct"), split=split, mesh=mesh
     )
@@ -33,6 +37,20 @@ def test_a_training_step_of_a_perceptron_is_the_same_divided_at_random(mesh: tup
     net = mlp([8, 4, 8][: 2 + seed % 3], 8 * micro_batches)
     sharded = Sharded(Whole(net, micro_batches, seed), expanded(net, mesh, seed, micro_batches))
     assert sharded.checked >= math.prod(mesh) * 2
+
+
+@pytest.mark.parametrize("mesh", MESHES)
+@pytest.mark.parametrize("seed", range(12))
+def test_what_is_normalised_is_the_same_divided_at_random(mesh: tuple[int, ...], seed: int) -> None:
+    """Over features, or over the batch, forward and backward: each shard goes on with the sum over all."""
+    micro_batches = 1 + seed % 2
+    per, summed_over = ("n", "o") if seed // 2 % 2 else ("o", "n")
+    whole = Whole(mlp([8, 4, 8], 8 * micro_batches, per), micro_batches, seed)
+    by = {"centre": summed_over} if seed % 3 else {}
+    sharded = Sharded(whole, expanded(whole.net, mesh, seed, micro_batches, **by))
+    assert sharded.checked >= math.prod(mesh) * 2
+    centres = sum(name.startswith("centre") for name in whole.net.names)
+    assert len(sharded.waiting) == math.prod(mesh) * centres * micro_batches or not by
 
 
 @pytest.mark.parametrize("mesh", [(2,), (4,), (2, 2), (3,)])

@@ -9,17 +9,15 @@ from placers.splitting.cuts import searched
 from placers.splitting.described_step import plan_of, split_graph_of
 from placers.splitting.elimination_order import min_fill_order
 from placers.splitting.mesh import best_mesh, prices_of_links
-from placers.splitting.options import Rules, Splitting
+from placers.splitting.options import Splitting
 from placers.splitting.pricing import Pricing
-
-DIVIDED = Rules(statistics=False)  # as plans are checked
 
 
 @pytest.mark.parametrize("model", ["transformer:layers=1,batch=8", "vgg"])
 def test_cuts_of_a_captured_model_are_a_plan(model: str) -> None:
     problem = Problem(load_graph(model), load_cluster("v100_servers:servers=1,devices=4"))
     mesh = best_mesh(problem.cluster, range(4))
-    splitting = Splitting(split_graph_of(problem), mesh, DIVIDED)
+    splitting = Splitting(split_graph_of(problem), mesh)
     found = searched(Pricing(splitting, prices_of_links(problem.cluster, range(4), mesh)), most_operations=0).best
     plan = plan_of(splitting, found, range(4))
     plan.check(problem)

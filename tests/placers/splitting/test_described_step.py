@@ -23,8 +23,13 @@ from placers.splitting.time_steps import tied_steps
 from tests.envs.expansion.divided_graphs import convolutions, mlp
 from tests.envs.expansion.test_divided_bytes import columns_and_rows, moved_bytes, problem
 
-DIVIDED = Rules(whole_ops=False, statistics=False)
-NETS = {"mlp": mlp([64, 128, 96, 64], 32).graph, "convolutions": convolutions(8, [8, 8, 16], 16).graph}
+DIVIDED = Rules(whole_ops=False)
+NETS = {
+    "mlp": mlp([64, 128, 96, 64], 32).graph,
+    "convolutions": convolutions(8, [8, 8, 16], 16).graph,
+    "normalised features": mlp([64, 128, 96, 64], 32, "n").graph,
+    "normalised batch": mlp([64, 128, 96, 64], 32, "o").graph,
+}
 
 
 def cut(given: Problem, mesh: tuple[int, ...], *, coarsened: bool = True) -> Pricing:

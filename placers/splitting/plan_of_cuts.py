@@ -1,0 +1,36 @@
+"""A plan of cuts: what placers have in common that search for the index by which every op is divided."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from envs.placer_result import PlacerResult
+from graphs.foundation.by_name import Named
+from graphs.problem import Problem
+from placers.splitting.cuts import Cuts
+from placers.splitting.described_step import plan_of, split_graph_of
+from placers.splitting.mesh import best_mesh
+from placers.splitting.options import Rules, Splitting
+from placers.splitting.undivided import first_devices, on_one_device, why_undivided
+
+Search = Callable[[Splitting, tuple[int, ...], float], tuple[Cuts, str]]  # on devices, within bytes: cuts, their note
+
+
+def place_cuts(
+    placer: Named, problem: Problem, devices: int, search: Search, *, rules: Rules, seed: int, budget: int
+) -> PlacerResult:
+    """The plan of the cuts that a search finds, within the memory of the smallest device, on so many devices; 0: all.
+
+    All on one device if nothing can be divided, which a note says. Raises InputError for more devices than there are.
+    """
+    word = placer.name.partition(":")[0]
+    several = first_devices(problem, word, devices)
+    if reason := why_undivided(problem, several):
+        return on_one_device(problem, reason, placer.name, seed, budget)
+    mesh = best_mesh(problem.cluster, several)
+    splitting = Splitting(split_graph_of(problem), mesh, rules)
+    limit = float(problem.cluster.memory_bytes[list(several)].min())
+    cuts, note = search(splitting, several, limit)
+    lacking = "" if cuts.fits else "; no cuts were found that fit the memory"
+    note = f"{word}: cuts over a mesh of {' x '.join(map(str, mesh))} devices{note}{lacking}."
+    return PlacerResult(plan_of(splitting, cuts, several), placer.name, seed, notes=(note,))
