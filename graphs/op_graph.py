@@ -17,7 +17,7 @@ from graphs.batch_law import COSTS, BatchLaw
 from graphs.components import connected_components
 from graphs.described import Described
 from graphs.foundation.errors import InputError
-from graphs.order import compressed_rows, topological_order
+from graphs.order import compressed_rows, is_acyclic, topological_order
 from graphs.signatures import Signatures
 
 Floats = NDArray[np.float64]
@@ -269,7 +269,7 @@ class OpGraph:
         for device, seconds in self.measured_on.items():
             self._check_costs(f"measured_seconds on {device!r}", seconds, self.names, missing=True)
         self._check_references()
-        if len(self.topological_order) < ops:
+        if not is_acyclic(self.edges, ops):
             stuck = sorted(set(range(ops)) - set(self.topological_order.tolist()))
             cycle = " -> ".join(self.names[i] for i in _some_cycle(self.edges, stuck))
             raise InputError(f"graph {self.name!r} is cyclic: {cycle}; remove one of these edges")

@@ -9,6 +9,8 @@ from heapq import heapify, heappop, heappush
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import connected_components
 
 Ints = NDArray[np.int64]
 
@@ -16,6 +18,15 @@ Ints = NDArray[np.int64]
 def topological_order(edges: Ints, nodes: int) -> Ints:
     """(nodes,) nodes, each after all that feed it; as soon as possible, ties by number. Shorter if there is a cycle."""
     return _kahn(edges, nodes)[0]
+
+
+def is_acyclic(edges: Ints, nodes: int) -> bool:
+    """Whether no cycle is among the edges, (edges, 2): no edge to itself, and each node its own strong component."""
+    if (edges[:, 0] == edges[:, 1]).any():
+        return False
+    matrix = csr_array((np.ones(len(edges), np.int8), (edges[:, 0], edges[:, 1])), shape=(nodes, nodes))
+    components, _ = connected_components(matrix, directed=True, connection="strong")
+    return bool(components == nodes)
 
 
 def levels(edges: Ints, nodes: int, *, from_sources: bool = True) -> Ints:

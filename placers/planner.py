@@ -1,16 +1,17 @@
 """The planner: pipelines on any devices, proposed by formula and chosen by simulation, or the best of other placers.
 
 Devices may differ in speed, memory and links, and may be on several servers. A formula proposes stages, their devices,
-micro-batches and recomputation; the engine judges the best at the grain of stages, and a local search improves them:
-cuts, devices, micro-batches, recomputation, order of passes. The best are simulated op by op, and their cuts moved unit
-by unit. They are compared there with a search for an op placement, one device, data parallelism, the equal split of
-GPipe, and the plans of DAPPLE, Black GPipe and PipeDream, these with a flush. The best of all of them is the result, so
-that it is behind none of them; a note says which it was.
+micro-batches and recomputation; the engine judges the best, op by op if the graph is small, else at the grain of
+stages; and a local search improves them: cuts, devices, micro-batches, recomputation, order of passes. What was found
+at the grain of stages is searched from op by op, and cuts are moved unit by unit. Pipelines are compared with a search
+for an op placement, one device, data parallelism, a human expert, the equal split in GPipe's order and in 1F1B, and the
+plans of DAPPLE, Black GPipe and PipeDream, these with a flush. The best of all of them is the result, so that it is
+behind none of them; a note says which it was.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -18,7 +19,7 @@ import numpy as np
 
 from envs.pipelines.layer_grain import LayerGrain
 from envs.pipelines.layers import Layers
-from envs.pipelines.pipeline import LayerPipeline
+from envs.pipelines.pipeline import ONE_F_ONE_B, LayerPipeline
 from envs.pipelines.shapes import shapes_of
 from envs.placer_result import PlacerResult
 from envs.plan import Plan
@@ -37,14 +38,15 @@ from placers.dapple import Dapple
 from placers.data_parallel import DataParallel
 from placers.default import RELEASED
 from placers.gpipe import GPipe
+from placers.human_expert import HumanExpert
 from placers.pipedream import PipeDream
 from placers.planning.as_pipeline import as_pipeline
 from placers.planning.budget import Spent
 from placers.planning.contest import Contest, Entry
-from placers.planning.local_search import LocalSearch
+from placers.planning.local_search import LocalSearch, of_different_forms
 from placers.planning.moves import Moves
 from placers.planning.notes import description, said_of
-from placers.planning.pipeline_evaluator import PipelineEvaluator
+from placers.planning.pipeline_evaluator import OpEvaluator, PipelineEvaluator
 from placers.planning.proposals import Proposal, Proposer
 from placers.planning.refinement import refined
 from placers.planning.size import copies_of
@@ -58,11 +60,14 @@ PROPOSED = 48  # pipelines that are judged by simulation before the search; ours
 PLACEMENTS = 1 / 4  # of the simulations, for the search for an op placement
 HOPELESS = 1 / 20  # of them, if the rivals' placements take many times as long as the best plan
 MANY = 4.0  # times
-ROUNDS = 3  # of the search; the later ones begin with the best of those before, and their folded forms
-SEARCH = 0.8  # of what is left, for the rounds of the search
+FEW_OPS = 1000  # of a graph that is simulated op by op at once: at the grain of stages it would hardly be faster
+ROUNDS = 2  # of the search at the grain of stages; the later one begins with the best of that before
+OP_BY_OP = 0.5  # of what is left, at most, for a search op by op after that
+OPS_EACH, MOST_OPS = 5_000, 2e7  # copies of ops that may be simulated there: for each simulation, and in all
 ANY_SHAPE = (8, 2, 4)  # micro-batches, ranks and stages, of which each order takes some
-FOLDED = 4  # pipelines of which folded forms are tried
-VERIFIED = 4  # pipelines of the search that are simulated op by op, the best first
+FORMS = 8  # pipelines of different forms of which other orders of passes and folded forms are tried
+VERIFIED = 8  # pipelines of the search at the grain of stages that are simulated op by op, the best first
+RULES = 4  # pipelines that are simulated with another order of ops
 REFINED = 48  # simulations op by op of moved cuts
 EARLY_SUMS = "program"  # an order of ops that puts no gradient of weights off, so that replicas add them up earlier
 OPS_REFINED = 4_000_000  # copies of ops in all of these together: fewer of plans with many
@@ -114,29 +119,15 @@ class Planner(Named):
             [Dapple("released", count) for count in counts],
             [BlackGPipe(count) for count in counts],
             [PipeDream()],
-            [_Flushed(PipeDream("printed"))],
-            [_Flushed(PipeDream("released"))],
+            [PipeDream("printed", count, flush=True) for count in counts],
+            [PipeDream("released", count, flush=True) for count in counts],
+            [GPipe(micro_batches=count, order=ONE_F_ONE_B) for count in counts],
+            [GPipe(micro_batches=count, order=ONE_F_ONE_B, recompute=True) for count in counts],
+            [HumanExpert()],
         ]
 
 
 build = Planner
-
-
-@dataclass(frozen=True)
-class _Flushed:
-    """PipeDream's stages and replicas, but weights are updated once per step, so that it computes what others do."""
-
-    planner: PipeDream
-
-    @property
-    def name(self) -> str:
-        """Of the planner."""
-        return f"{self.planner.name} with a flush"
-
-    def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> PlacerResult:
-        """Its plan, so changed."""
-        found = self.planner.place(problem, seed=seed, budget=budget)
-        return replace(found, plan=replace(found.plan, schedule=replace(found.plan.schedule, update="step")))
 
 
 class _Planning:
@@ -160,7 +151,7 @@ class _Planning:
         self._set_up()
         proposals = self._proposer.best(PROPOSED, lambda: self._spent.stopped)
         self._first = proposals[0].pipeline.plan(self._problem, self._layers)
-        self._offer(proposals[0].pipeline)
+        self._simulated(proposals[0].pipeline)
         self._compare_rivals()
         self._search_placement(int(self._share_of_placements() * self._spent.left))
         self._search_pipelines(proposals)
@@ -249,6 +240,7 @@ class _Planning:
         self._fine = Layers.of(problem, problem.graph.num_units, used, rank)
         self._proposer = Proposer(LayerGrain(problem, self._layers), used, self._planner.micro_batches)
         self._evaluator = PipelineEvaluator(self._proposer.grain, self._spent, latency=self._by_latency())
+        self._exact = OpEvaluator(self._proposer.grain, self._spent, self._simulated)
         self._pipelines = dict[Plan, LayerPipeline]()
 
     def _by_latency(self) -> bool:
@@ -259,53 +251,75 @@ class _Planning:
         return objective == "latency"
 
     def _search_pipelines(self, proposals: list[Proposal]) -> None:
-        """Search at the grain of stages, and op by op around the best; again if memory is not what it seemed there."""
-        graph, proposer = self._problem.graph, self._proposer
+        """Search at the grain of stages, and from the best of what is found there op by op; or op by op at once."""
+        graph, proposer, spent = self._problem.graph, self._proposer, self._spent
         others = (as_pipeline(self._problem, self._layers, entry.plan) for entry in self._contest.others(OWN))
         starts = [*(one for one in others if one is not None), *(proposal.pipeline for proposal in proposals)]
-        moves = Moves.of(
-            proposer.devices.used, proposer.devices.kind, proposer.server, graph.samples, self._planner.micro_batches
-        )
         apart = self._layers.weight_gradients_apart(self._problem)
         orders = tuple(
             order for order in by_name.built_in("envs.pass_orders")
             if graph.is_training and shapes_of(order, *ANY_SHAPE, weight_gradients_apart=apart)
         )  # fmt: skip
-        moves = replace(moves, orders=orders, recompute=graph.is_training)
-        search = LocalSearch(self._evaluator, moves, proposer.estimate, np.random.default_rng(self._seed))
-        for number in range(ROUNDS):
-            until = self._spent.simulations + int(SEARCH * self._spent.left / (ROUNDS - number))
-            search.run(starts, until)
-            best = self._evaluator.ranked()[:FOLDED]
-            starts = [*best, *(one for each in best for one in proposer.folded(each) if one.order in orders)]
-            self._verify()
-            if self._spent.left < 1:
-                break
+        moves = Moves.of(
+            proposer.devices.used, proposer.devices.kind, proposer.server, graph.samples, self._planner.micro_batches
+        )
+        self._moves = replace(moves, orders=orders, recompute=graph.is_training)
+        self._generator = np.random.default_rng(self._seed)
+        if len(graph) > FEW_OPS:
+            until = spent.budget - min(self._affordable(starts[-len(proposals)]), int(OP_BY_OP * spent.left))
+            for number in range(ROUNDS):
+                left = until - spent.simulations
+                self._search_from(self._evaluator, starts, spent.simulations + left // (ROUNDS - number))
+                self._verify()
+                starts = self._evaluator.ranked()[:VERIFIED]
+            starts += [self._pipelines[entry.plan] for entry in [self._contest.entries.get(OWN)] if entry]
+        finer = len(self._fine) > len(self._layers)
+        most = min(self._affordable(starts[-1]), spent.left)
+        self._search_from(self._exact, starts, spent.simulations + most - min(REFINED, most // 4) * finer)
+        self._best_rule()
         entry = self._contest.entries.get(OWN)
         if entry is not None:
             pipeline = self._chosen = self._pipelines[entry.plan]
-            most = min(REFINED, max(OPS_REFINED // copies_of(entry.plan), 4))
-            refined(self._problem, self._layers, self._fine, pipeline, self._contest, OWN, most)
+            if finer:
+                most = min(REFINED, max(OPS_REFINED // copies_of(entry.plan), 4))
+                refined(self._problem, self._layers, self._fine, pipeline, self._contest, OWN, most)
+
+    def _affordable(self, pipeline: LayerPipeline) -> int:
+        """How many plans like this may be simulated op by op in all."""
+        if len(self._problem.graph) <= FEW_OPS:
+            return self._spent.budget
+        copies = copies_of(pipeline.plan(self._problem, self._layers))
+        return int(min(OPS_EACH * self._spent.budget, MOST_OPS)) // copies
+
+    def _search_from(self, evaluator: PipelineEvaluator, starts: Sequence[LayerPipeline], until: int) -> None:
+        """Search from the best of these pipelines, and of their other orders of passes and folded forms."""
+        proposer, spent = self._proposer, self._spent
+        search = LocalSearch(evaluator, self._moves, proposer.estimates, proposer.cut_anew, self._generator)
+        judged = search.judged(starts, spent.simulations + (until - spent.simulations) // 3)
+        found = dict.fromkeys(judged)
+        for one in of_different_forms(judged)[:FORMS]:
+            orders = self._moves.orders if len(one.stages) > 1 else ()
+            found |= dict.fromkeys(replace(one, order=order) for order in orders)
+            found |= dict.fromkeys(folded for folded in proposer.folded(one) if folded.order in orders)
+        judged = search.judged(found, spent.simulations + (until - spent.simulations) // 2)
+        search.run(judged, until)
 
     def _verify(self) -> None:
         """Simulate the best pipelines op by op, and see how much memory they then need."""
         evaluator, ratios = self._evaluator, list[float]()
         for pipeline in evaluator.ranked()[:VERIFIED]:
-            entry = self._offer(pipeline)
+            entry = self._simulated(pipeline)
             if entry is not None:
                 fullest = (entry.peak_bytes / np.maximum(self._problem.cluster.memory_bytes, 1.0)).argmax()
                 seemed = evaluator.peak_bytes(pipeline)[fullest]
                 ratios.append(float(entry.peak_bytes[fullest] / seemed) if seemed else 1.0)
         evaluator.memory_factor = max(ratios, default=1.0)
 
-    def _offer(self, pipeline: LayerPipeline) -> Entry | None:
-        """Simulate a pipeline op by op; one with replicas under `EARLY_SUMS`, too."""
-        entry = self._simulated(pipeline)
-        if entry is not None and any(len(stage.devices) > 1 for stage in pipeline.stages):
-            entry = min(
-                entry, self._simulated(replace(pipeline, rule=EARLY_SUMS)) or entry, key=lambda each: each.merit
-            )
-        return entry
+    def _best_rule(self) -> None:
+        """Simulate the best pipelines under `EARLY_SUMS`, too, if they have replicas."""
+        for pipeline in self._exact.ranked()[:RULES]:
+            if any(len(stage.devices) > 1 for stage in pipeline.stages):
+                self._simulated(replace(pipeline, rule=EARLY_SUMS))
 
     def _simulated(self, pipeline: LayerPipeline) -> Entry | None:
         plan = pipeline.plan(self._problem, self._layers)

@@ -11,7 +11,7 @@ from envs.expansion.draft import Draft
 from envs.expansion.pass_lists import BACKWARD, INPUT_GRADIENT, KINDS, PassLists
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Ints
-from graphs.order import topological_order
+from graphs.order import is_acyclic, topological_order
 
 _STARTS = 16  # passes of the cycle from which a shorter cycle is sought
 
@@ -49,7 +49,7 @@ def _may_wait(lists: PassLists) -> bool:
         [needs.swapaxes(1, 2).reshape(-1, 2), np.stack([in_turn[:-1][follows], in_turn[1:][follows]], axis=1)]
     )
     edges = edges[edges[:, 0] != edges[:, 1]]
-    return bool(len(topological_order(edges, count)) < count)
+    return not is_acyclic(edges, count)
 
 
 def _needed(lists: PassLists) -> Ints:

@@ -141,6 +141,23 @@ class Moves:
             yield replace(pipeline, sharing="turns" if pipeline.sharing == "split" else "split")
 
 
+def change(before: LayerPipeline, after: LayerPipeline) -> str:
+    """What differs between a pipeline and a neighbour, in a word or two."""
+    if before.order != after.order:
+        return f"order {after.order}"
+    if before.micro_batches != after.micro_batches:
+        return "more micro-batches" if after.micro_batches > before.micro_batches else "fewer micro-batches"
+    if before.sharing != after.sharing:
+        return f"sharing {after.sharing}"
+    if len(before.stages) != len(after.stages):
+        return "more stages" if len(after.stages) > len(before.stages) else "fewer stages"
+    if [stage.devices for stage in before.stages] != [stage.devices for stage in after.stages]:
+        return "devices"
+    if before.recompute != after.recompute:
+        return "more recomputation" if len(after.recompute) > len(before.recompute) else "less recomputation"
+    return "cuts"
+
+
 def _cuts(pipeline: LayerPipeline) -> Iterator[LayerPipeline]:
     stages = pipeline.stages
     for place in range(len(stages) - 1):

@@ -1,9 +1,10 @@
-"""PipelineEvaluator: what pipelines take at the grain of stages; each is simulated once."""
+"""PipelineEvaluator: what pipelines take, at the grain of stages or op by op; each is simulated once."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -28,19 +29,21 @@ NONE = Merit(np.inf, np.inf)  # of what is no plan for the problem
 
 
 @dataclass(frozen=True, eq=False)
-class _Found:
-    seconds: float
-    peak_bytes: Floats
+class Found:
+    """What a pipeline takes."""
+
+    seconds: float  # of the objective
+    peak_bytes: Floats  # (devices,)
 
 
 class PipelineEvaluator:
-    """Simulates pipelines by step time, or by the latency of their first micro-batch."""
+    """Simulates pipelines at the grain of stages: their step time, or the latency of their first micro-batch."""
 
     def __init__(self, grain: LayerGrain, spent: Spent, *, latency: bool = False) -> None:
         self.grain, self.spent = grain, spent
         self.memory_factor = 1.0  # of what devices need at op grain, over what they need at this one
         self._latency = Latency() if latency else None
-        self._known: dict[LayerPipeline, _Found | None] = {}
+        self._known: dict[LayerPipeline, Found | None] = {}
         ops = np.bincount(grain.layers.of_unit[grain.problem.graph.units])
         self._ops_before = np.concatenate([[0], np.cumsum(ops)])  # (layers + 1,)
 
@@ -71,7 +74,7 @@ class PipelineEvaluator:
         valid = [pipeline for pipeline, found in self._known.items() if found is not None]
         return sorted(valid, key=self.merit)
 
-    def _simulated(self, pipeline: LayerPipeline) -> _Found | None:
+    def _simulated(self, pipeline: LayerPipeline) -> Found | None:
         """None for a pipeline that is too large, or that the problem or its order of passes does not take."""
         if is_too_large(self.grain.problem, self._copies(pipeline)):
             return None
@@ -82,10 +85,35 @@ class PipelineEvaluator:
         self.spent.add(1)
         outcome = Simulator(written.problem, order=written.order).run(written.placement)
         seconds = self._latency.of_expansion(written) if self._latency else outcome.step_seconds
-        return _Found(seconds, outcome.peak_bytes)
+        return Found(seconds, outcome.peak_bytes)
 
     def _copies(self, pipeline: LayerPipeline) -> int:
         """Of ops, in micro-batches and replicas."""
         ops = self._ops_before
         replicated = sum(int(ops[stage.end] - ops[stage.first]) * len(stage.devices) for stage in pipeline.stages)
         return replicated * pipeline.micro_batches
+
+
+class Judged(Protocol):
+    """What is known of a plan that was simulated op by op."""
+
+    @property
+    def merit(self) -> Merit:
+        """What it is worth."""
+
+    @property
+    def peak_bytes(self) -> Floats:
+        """(devices,) what it needs."""
+
+
+class OpEvaluator(PipelineEvaluator):
+    """Simulates pipelines op by op, as all plans are compared."""
+
+    def __init__(self, grain: LayerGrain, spent: Spent, judge: Callable[[LayerPipeline], Judged | None]) -> None:
+        """`judge` simulates a pipeline; None if it is no plan for the problem."""
+        super().__init__(grain, spent)
+        self._judge = judge
+
+    def _simulated(self, pipeline: LayerPipeline) -> Found | None:
+        judged = self._judge(pipeline)
+        return None if judged is None else Found(judged.merit.value, judged.peak_bytes)

@@ -30,8 +30,9 @@ CHANGED = 4  # of these, whose devices are moved between stages
 CHANGES = 8  # of each, at most
 NEAR = 2  # stages, between which devices move in long pipelines
 LONG = 8  # stages
-INTERLEAVED = ("interleaved", "interleaved_zero_bubble")  # orders of passes, of two stages on each device
-V_SHAPED = ("zb_v",)
+LATER = "early_backward_b"  # DAPPLE's second order: up to twice as many micro-batches in flight, which hide transfers
+INTERLEAVED = ("interleaved", "interleaved_zero_bubble", "looped_bfs")  # orders of passes, of two stages on each device
+V_SHAPED = ("zb_v", "dualpipe_v")
 ALIKE = 3  # proposals of as many replicas of each stage
 FULL = 0.8  # of the memory: what is estimated to take more is proposed with recomputation, too
 
@@ -78,7 +79,19 @@ class Proposer:
         changed = [
             self._changed(one, stopped) for one in islice(_diverse(sorted(closer, key=_merit), alike=1), CHANGED)
         ]
-        return list(islice(_diverse(sorted(dict.fromkeys(closer + changed), key=_merit)), most))
+        found = list(islice(_diverse(sorted(dict.fromkeys(closer + changed), key=_merit)), most))
+        return [self._with_more_in_flight(one) for one in found]
+
+    def _with_more_in_flight(self, proposal: Proposal) -> Proposal:
+        """In the order of passes that waits less for transfers, if memory allows that; the formula sees no difference.
+
+        It knows no order of 1F1B in which a transfer holds up more than one micro-batch.
+        """
+        pipeline = replace(proposal.pipeline, order=LATER)
+        if len(pipeline.stages) == 1 or not self.grain.problem.graph.is_training or np.isinf(proposal.seconds):
+            return proposal
+        seconds, full = self.estimates(pipeline)
+        return Proposal(pipeline, seconds, full) if full <= 1 else proposal
 
     def _changed(self, proposal: Proposal, stopped: Callable[[], bool]) -> Proposal:
         """The best that single changes of the devices of stages lead to."""
@@ -137,11 +150,25 @@ class Proposer:
 
     def estimate(self, pipeline: LayerPipeline) -> float:
         """Seconds of a step by the formula."""
-        return self._estimated(pipeline)[0]
+        return self.estimates(pipeline)[0]
 
     def full(self, pipeline: LayerPipeline) -> float:
         """What the fullest device is estimated to need, over what it has."""
-        return self._estimated(pipeline)[1]
+        return self.estimates(pipeline)[1]
+
+    def estimates(self, pipeline: LayerPipeline) -> tuple[float, float]:
+        """Both."""
+        ends = np.array([0, *(stage.end for stage in pipeline.stages)], np.int64)
+        return estimated(self.costs, self._places_of(pipeline), ends, pipeline.micro_batches, self._scratch)
+
+    def cut_anew(self, pipeline: LayerPipeline) -> LayerPipeline:
+        """The same pipeline, cut where the formula says."""
+        cut(self.costs, self._places_of(pipeline), pipeline.micro_batches, True, BOUNDS, self._scratch)
+        ends = pairwise(self._scratch.found[: len(pipeline.stages) + 1].tolist())
+        return replace(
+            pipeline, stages=tuple(LayerStage(*both, stage.devices)
+                                   for both, stage in zip(ends, pipeline.stages, strict=True))
+        )  # fmt: skip
 
     def folded(self, pipeline: LayerPipeline) -> list[LayerPipeline]:
         """Pipelines with two stages on each device in place of one: interleaved, and in the shape of a V."""
@@ -187,12 +214,10 @@ class Proposer:
         stages = tuple(LayerStage(*both, several) for both, several in zip(pairwise(ends), sets, strict=True))
         return LayerPipeline(stages, micro_batches, ONE_F_ONE_B)
 
-    def _estimated(self, pipeline: LayerPipeline) -> tuple[float, float]:
-        ends = np.array([0, *(stage.end for stage in pipeline.stages)], np.int64)
-        sets, micro_batches, sharing = _sets(pipeline), pipeline.micro_batches, pipeline.sharing
+    def _places_of(self, pipeline: LayerPipeline) -> Places:
+        sets, sharing = _sets(pipeline), pipeline.sharing
         again = np.array([stage in pipeline.recompute for stage in range(len(sets))])
-        places = self._places(sets, _in_flight(pipeline.order, sets, micro_batches, sharing), sharing, again)
-        return estimated(self.costs, places, ends, micro_batches, self._scratch)
+        return self._places(sets, _in_flight(pipeline.order, sets, pipeline.micro_batches, sharing), sharing, again)
 
     def _places(self, sets: Sets, flying: Floats, sharing: Sharing, recompute: Bools) -> Places:
         between = self._links.taking_turns if sharing == "turns" else self._links.sending

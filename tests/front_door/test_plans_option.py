@@ -1,6 +1,7 @@
 """`placelab place --plans`: a placement, or the best plan of any kind."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -48,3 +49,27 @@ def test_a_placer_decides_its_own_kind_of_plans() -> None:
 def test_micro_batches_are_the_planners() -> None:
     placed = placelab.place(GRAPH, cluster="p100x2", plans="all", micro_batches=4, budget=20)
     assert placed.result.placer == "planner:micro_batches=4"
+
+
+DEVICE = '[[devices]]\nname = "%s"\nkind = "gpu"\nflops_per_second = 1e12\nbytes_per_second = 1e11\nmemory = "8GiB"\n'
+APART = [
+    ('[[servers]]\ndevices = ["rtx3090", "rtx3060"]\n', "nothing says what joins 'rtx3090' to the other devices"),
+    ('[[servers]]\ndevices = ["rtx3090"]\n[[servers]]\ndevices = ["rtx3060"]\n', "nothing joins its 2 servers"),
+    (
+        'schema = "placelab.cluster"\nversion = 1\nname = "apart"\n' + DEVICE % "a" + DEVICE % "b",
+        "links.bandwidth is missing, and no pair gives the bandwidth from 'a' to 'b'",
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "said"), APART)
+def test_devices_that_nothing_joins_are_refused(tmp_path: Path, text: str, said: str) -> None:
+    path = tmp_path / "apart.cluster.toml"
+    path.write_text(text)
+    with pytest.raises(InputError, match=said):
+        placelab.place(GRAPH, cluster=str(path), plans="all", budget=20)
+
+
+def test_micro_batches_that_do_not_divide_the_batch_are_refused() -> None:
+    with pytest.raises(InputError, match="has 8 samples, which cannot be divided into 3 micro-batches"):
+        placelab.place(GRAPH, cluster="p100x2", plans="all", micro_batches=3, budget=20)

@@ -7,7 +7,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphs.order import Ints, levels, ready_first, topological_order
+from graphs.order import Ints, is_acyclic, levels, ready_first, topological_order
 from graphs.pairs import distinct_pairs
 from graphs.paths import earliest_starts, longest_remaining
 from tests.oracle.toys import random_graph
@@ -89,3 +89,9 @@ def test_the_longest_path_before_and_behind_each_op(ops: int, seed: int) -> None
     assert earliest_starts(graph, seconds).tolist() == before.tolist()
     assert longest_remaining(graph, seconds).tolist() == behind.tolist()
     assert longest_remaining(graph, seconds, between).tolist() == delayed.tolist()
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=14))
+def test_a_graph_is_acyclic_if_all_its_nodes_come_in_a_topological_order(pairs: list[tuple[int, int]]) -> None:
+    edges = np.array(pairs, np.int64).reshape(-1, 2)
+    assert is_acyclic(edges, 10) == (len(topological_order(edges, 10)) == 10)

@@ -20,7 +20,7 @@ from graphs.batch_law import BatchLaw
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
 from placers.planner import Planner
-from placers.planning.pipeline_evaluator import PipelineEvaluator
+from placers.planning.pipeline_evaluator import OpEvaluator
 from tests.contracts.test_placers import training_graph, unequal_cluster
 from tests.oracle.toys import random_graph, toy_cluster
 from tests.papers.test_dapple import chain_of, row
@@ -89,7 +89,7 @@ def test_graphs_of_ops_are_planned_too(problem: Problem) -> None:
     [
         (5, [1.0] * 3, 1), (4, [1.0, 1.0, 3.0], 1),
         pytest.param(8, [1.0] * 4, 12, marks=pytest.mark.slow),
-        pytest.param(8, [1.0, 2.0, 1.0, 3.0], 12, marks=pytest.mark.slow),
+        pytest.param(5, [1.0, 2.0, 1.0, 3.0], 12, marks=pytest.mark.slow),
     ],
 )  # fmt: skip
 def test_no_pipeline_is_faster(layers: int, speeds: list[float], chains: int) -> None:
@@ -98,16 +98,17 @@ def test_no_pipeline_is_faster(layers: int, speeds: list[float], chains: int) ->
         problem = chain(seed, layers, speeds)
         least = min(simulate(problem, each.plan(problem, Layers.of(problem, layers))).step_seconds
                     for each in every_pipeline(layers, speeds))  # fmt: skip
-        found = replace(QUICK, micro_batches=4).place(problem, budget=300 if chains == 1 else 1000)
+        found = replace(QUICK, micro_batches=4).place(problem, budget=300 if chains == 1 else 500)
         assert simulate(problem, found.plan).step_seconds <= least * (1 + 1e-9)
 
 
 def every_pipeline(layers: int, speeds: list[float]) -> Iterator[LayerPipeline]:
-    """Every way to cut, and to give each device to a stage; where devices are alike, they are given in their order."""
-    devices, alike = range(len(speeds)), len(set(speeds)) == 1
+    """Every way to cut, and to give each device to a stage; devices that are alike are given in their order."""
+    devices = range(len(speeds))
+    alike = [pair for pair in itertools.combinations(devices, 2) if speeds[pair[0]] == speeds[pair[1]]]
     for stages in range(1, len(speeds) + 1):
         for given_to in itertools.product(range(stages), repeat=len(speeds)):
-            if set(given_to) != set(range(stages)) or (alike and list(given_to) != sorted(given_to)):
+            if set(given_to) != set(range(stages)) or any(given_to[one] > given_to[other] for one, other in alike):
                 continue
             sets = [tuple(device for device in devices if given_to[device] == stage) for stage in range(stages)]
             for cuts in itertools.combinations(range(1, layers), stages - 1):
@@ -119,22 +120,22 @@ def every_pipeline(layers: int, speeds: list[float]) -> Iterator[LayerPipeline]:
 
 def test_notes_say_who_won_and_by_how_much() -> None:
     notes = QUICK.place(chain(1, 6, [1.0, 1.0, 2.0]), budget=60).notes
-    assert notes[0].startswith("planner: the best of 12 plans in the same simulator is its own pipeline: ")
+    assert notes[0].startswith("planner: the best of 15 plans in the same simulator is its own pipeline: ")
     assert "faster than the next, " in notes[0]
     assert "data_parallel (" in notes[1]
     assert "the formula estimates a step of" in notes[2]
 
 
 def test_ctrl_c_gives_the_best_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
-    judged = PipelineEvaluator._simulated
+    judged = OpEvaluator._simulated
     calls = itertools.count()
 
-    def interrupted(evaluator: PipelineEvaluator, pipeline: LayerPipeline) -> object:
+    def interrupted(evaluator: OpEvaluator, pipeline: LayerPipeline) -> object:
         if next(calls) == 20:
             signal.raise_signal(signal.SIGINT)
         return judged(evaluator, pipeline)
 
-    monkeypatch.setattr(PipelineEvaluator, "_simulated", interrupted)
+    monkeypatch.setattr(OpEvaluator, "_simulated", interrupted)
     problem = chain(2, 6, [1.0, 1.0, 2.0])
     result = QUICK.place(problem, budget=1000)
     assert 20 < result.simulations < 1000
@@ -158,6 +159,8 @@ def test_where_only_placements_make_sense_it_is_one() -> None:
 def test_what_cannot_be_is_refused() -> None:
     with pytest.raises(InputError, match="has 12 samples, which cannot be divided into 5 micro-batches"):
         Planner(micro_batches=5).place(chain(1, 4, [1.0, 1.0], samples=12), budget=9)
+    with pytest.raises(InputError, match="cannot be divided into 8 micro-batches on 1 replicas; choose numbers whose"):
+        Planner(micro_batches=8).place(chain(1, 4, [1.0, 1.0], samples=12), budget=9)
     with pytest.raises(InputError, match="planner: layers is 0; expected at least 1"):
         Planner(layers=0)
 
