@@ -92,8 +92,10 @@ def _wrong(described: Described | None, split: Split, devices: tuple[int, ...], 
     for space in spaces(part.operator.space, chosen, axes):
         empty = next((index for index in chosen if index and not space[index].size), "")
         if empty:
+            values = part.operator.sizes[empty]
             return (
-                f"divides {empty!r}, which has {part.operator.sizes[empty]} values"
-                f"{' in a micro-batch' * (batches > 1)}, and a shard has none; divide another, or use fewer devices"
+                f"divides {empty!r}, which has {values} value{'s' * (values != 1)}"
+                f"{' in a micro-batch' * (batches > 1)}, so that a shard has none; divide another, or use fewer devices"
+                f"{' or micro-batches' * (batches > 1)}"
             )
     return ""

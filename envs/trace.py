@@ -3,8 +3,8 @@
 Devices and links are tracks, ops and transfers slices on them, memory a counter per device; an arrow leads from an op
 to each transfer of its output, and from there to the first op that reads the copy. Of a plan that is no op placement
 there are also a track of passes per device; ops have the names that they have in the user's graph, and say of which
-pass, micro-batch and replica they are. Times are in microseconds, as the format has it ("Trace Event Format", Google,
-2016).
+pass, micro-batch and replica, or shard, they are. Times are in microseconds, as the format has it ("Trace Event
+Format", Google, 2016).
 """
 
 from __future__ import annotations
@@ -134,10 +134,13 @@ def _copies(timeline: Timeline) -> Sequence[Event]:
     expansion = timeline.expansion
     if expansion is None:
         return [{}] * len(timeline.placement)
-    columns = (expansion.role, expansion.stage, expansion.micro_batch, expansion.replica)
+    columns = (expansion.role, expansion.stage, expansion.micro_batch, expansion.replica, expansion.origin)
+    split = expansion.plan.split
     return [
-        {"role": Role(role).name.lower()} | _numbers(stage=stage, micro_batch=micro_batch, replica=replica)
-        for role, stage, micro_batch, replica in zip(*(column.tolist() for column in columns), strict=True)
+        {"role": Role(role).name.lower()}
+        | _numbers(stage=stage, micro_batch=micro_batch, **{"shard" if split else "replica": replica})
+        | ({"divided_by": list(split[op])} if split and op >= 0 and role == Role.WORK else {})
+        for role, stage, micro_batch, replica, op in zip(*(column.tolist() for column in columns), strict=True)
     ]
 
 

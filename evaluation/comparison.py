@@ -139,7 +139,8 @@ class Comparison:
                 said.setdefault((record.placer, note), {})[record.problem] = None
         everywhere = len(self.problems)
         where = {key: "" if len(on) == everywhere else f" on {', '.join(on)}" for key, on in said.items()}
-        return tuple(f"{self.labels[placer]}{on}: {note}" for (placer, note), on in where.items())
+        own = ((placer, note.removeprefix(f"{placer.partition(':')[0]}: "), on) for (placer, note), on in where.items())
+        return tuple(f"{self.labels[placer]}{on}: {note}" for placer, note, on in own)
 
     @cached_property
     def fits(self) -> Bools:

@@ -20,6 +20,7 @@ from typing import Literal, TypeVar
 import msgspec
 import numpy as np
 
+from envs.mesh import Mesh, Split
 from envs.placer_result import PlacerResult
 from envs.plan import Plan
 from envs.plan_file import ScheduleSection, save_plan
@@ -55,12 +56,16 @@ class JournalEntry(msgspec.Struct, frozen=True, kw_only=True):
     order: str | tuple[float, ...] = ""  # a rule, or numbers: (units,), or (ops,) where those of a unit differ
     stages: tuple[int, ...] | msgspec.UnsetType = msgspec.UNSET  # likewise, where the schedule says them
     schedule: ScheduleSection | msgspec.UnsetType = msgspec.UNSET  # where it has more than stages
+    mesh: Mesh | msgspec.UnsetType = msgspec.UNSET
+    splits: tuple[Split, ...] | msgspec.UnsetType = msgspec.UNSET  # the different ones of its ops
+    split: tuple[int, ...] | msgspec.UnsetType = msgspec.UNSET  # (ops,) which of them each op has
 
     @classmethod
     def of(cls, record: Record, problem: Problem, plan: Plan) -> JournalEntry:
         """The record of a plan for a problem, and the plan."""
         by_unit = [plan.devices[op] for op in problem.units.first_op.tolist()]
         stages = plan.schedule.stages
+        splits = {each: number for number, each in enumerate(dict.fromkeys(plan.split))}
         return cls(
             record=record,
             graph=problem.graph.fingerprint,
@@ -69,6 +74,9 @@ class JournalEntry(msgspec.Struct, frozen=True, kw_only=True):
             order=(plan.order or problem.order) if isinstance(plan.order, str) else _by_unit(plan.order, problem),
             stages=_by_unit(stages, problem) if stages else msgspec.UNSET,
             schedule=ScheduleSection.of(plan.schedule) or msgspec.UNSET,
+            mesh=plan.mesh or msgspec.UNSET,
+            splits=tuple(splits) or msgspec.UNSET,
+            split=tuple(splits[each] for each in plan.split) or msgspec.UNSET,
         )
 
     def plan(self, problem: Problem) -> Plan:
@@ -88,9 +96,19 @@ class JournalEntry(msgspec.Struct, frozen=True, kw_only=True):
         with located(f"{what} is damaged"):
             order = self.order if isinstance(self.order, str) else _by_op(self.order, problem, "its order is")
             stages = () if self.stages is msgspec.UNSET else _by_op(self.stages, problem, "its stages are")
-            plan = Plan(tuple(devices[unit] for unit in unit_of), order, schedule.schedule(stages))
+            mesh = () if self.mesh is msgspec.UNSET else self.mesh
+            of_ops = tuple(devices[unit] for unit in unit_of)
+            plan = Plan(of_ops, order, schedule.schedule(stages), self._split(), mesh)
             plan.check(problem)
         return plan
+
+    def _split(self) -> tuple[Split, ...]:
+        """(ops,) by what each op is divided, if the plan says it. Raises InputError for what there is not."""
+        if self.splits is msgspec.UNSET or self.split is msgspec.UNSET:
+            return ()
+        if not all(0 <= number < len(self.splits) for number in self.split):
+            raise InputError(f"its split names one of {len(self.splits)} ways that is not there")
+        return tuple(self.splits[number] for number in self.split)
 
     def save(self, problem: Problem, folder: Path) -> None:
         """Write the plan for its problem as a plan file, whose name is its own. Raises InputError as `plan`."""

@@ -155,7 +155,8 @@ class SimulatedPlan:
     def to_json(self) -> dict[str, Any]:
         """The record, the device of each op by name or those of its replicas, and what each device spends the step on.
 
-        Of a plan that is no op placement also the schedule, and the stage of each op if the schedule says it.
+        Of a plan that is no op placement also the schedule, the stage of each op if the schedule says it, and by what
+        each op is divided, with the axes of the mesh, if the plan says that.
         """
         names, plan = [device.name for device in self.problem.cluster.devices], self.plan
         of_ops, schedule = self.problem.graph.names, ScheduleSection.of(plan.schedule)
@@ -163,6 +164,7 @@ class SimulatedPlan:
         record: dict[str, Any] = msgspec.to_builtins(self.record)
         record |= {"placement": dict(zip(of_ops, devices, strict=True))}
         record |= {"step_shares": StepShares.of(self.timeline).by_name(names)}
+        record |= {"mesh": plan.mesh, "split": dict(zip(of_ops, plan.split, strict=True))} if plan.split else {}
         record |= {"schedule": msgspec.to_builtins(schedule)} if schedule else {}
         return record | (
             {"stages": dict(zip(of_ops, plan.schedule.stages, strict=True))} if plan.schedule.stages else {}

@@ -12,6 +12,7 @@ from typing import ClassVar
 
 from envs.placer_result import PlacerResult
 from graphs.foundation.by_name import Named
+from graphs.foundation.quantities import binary_unit
 from graphs.problem import Problem
 from placers.splitting.cuts import Cuts, recursive
 from placers.splitting.options import TOFU, Splitting
@@ -39,7 +40,8 @@ class Tofu(Named):
 
         def search(splitting: Splitting, devices: tuple[int, ...], limit: float) -> tuple[Cuts, str]:  # noqa: ARG001
             cuts = recursive(Pricing(splitting, Prices.bytes(len(splitting.mesh))), limit)
-            return cuts, f", estimated to move {cuts.cost:.6g} bytes in a step"
+            size, unit = binary_unit(cuts.cost)
+            return cuts, f", estimated to move {cuts.cost / size:.6g} {unit} in a step"
 
         return place_cuts(self, problem, self.devices, search, rules=TOFU, seed=seed, budget=budget)
 

@@ -272,6 +272,7 @@ def simulate(
     robust: bool = False,
     trace: PathLike | None = None,
     gantt: PathLike | None = None,
+    splits: PathLike | None = None,
     **options: Unpack[PlanOptions],
 ) -> SimulatedPlan:
     """Simulate one training step of a graph under a plan.
@@ -293,13 +294,14 @@ def simulate(
         robust: report noise and contention, as `place` does.
         trace: a file to write for ui.perfetto.dev: ops, transfers and memory over time, `*.json` or `*.json.gz`.
         gantt: a chart to write: `*.png`, `*.svg`, or `*.html` with shares of the step and memory below it.
+        splits: a chart to write of what the plan divides each weight and activation by: `*.png`, `*.svg` or `*.html`.
 
     """
     from envs.plan_file import read_plan
     from envs.trace import save_trace
 
     check_writable(trace, endings=(".json", ".json.gz"), inputs=[graph, plan, cluster])
-    check_writable(gantt, endings=CHARTS, inputs=[graph, plan, cluster])
+    check_writable(gantt, splits, endings=CHARTS, inputs=[graph, plan, cluster])
     saved = None
     if isinstance(plan, str | Path):
         check_readable(Path(plan), "`placelab place GRAPH --out FILE` writes a plan")
@@ -313,6 +315,11 @@ def simulate(
         from evaluation.drawing.timeline_plots import save_gantt  # with matplotlib, a second to import
 
         save_gantt(placed.timeline, Path(gantt))
+    if splits is not None:
+        from evaluation.drawing.split_plots import save_split_chart  # likewise
+        from evaluation.split_rows import split_rows
+
+        save_split_chart(split_rows(placed.problem, placed.plan), Path(splits))
     return placed.with_robustness() if robust else placed
 
 

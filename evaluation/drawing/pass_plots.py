@@ -23,13 +23,13 @@ MOST = 0.8  # of the passes have room for whole labels, if these are written
 def label_passes(axes: Axes, passes: PassSpans, step_seconds: float, scale: float) -> list[Patch]:
     """Write labels into passes where they fit, and lighten later stages; returns what the legend has to say of that.
 
-    If few labels fit, they are the micro-batches alone. The rows of the devices are the first ones. `scale` is what
-    seconds are multiplied by.
+    If few labels fit, they are the micro-batches alone, if there are several. The rows of the devices are the first
+    ones. `scale` is what seconds are multiplied by.
     """
     length = (passes.finish - passes.start) / (step_seconds or 1.0)
     labels = passes.labels
     fits = [_fits(label, each) for label, each in zip(labels, length.tolist(), strict=True)]
-    if sum(fits) < MOST * len(fits):
+    if sum(fits) < MOST * len(fits) and passes.micro_batch.max(initial=0) > 0:
         labels = [str(number) if number >= 0 else "" for number in passes.micro_batch.tolist()]
         fits = [_fits(label, each) for label, each in zip(labels, length.tolist(), strict=True)]
     if sum(fits) > LABELS:

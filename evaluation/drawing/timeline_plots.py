@@ -20,6 +20,8 @@ from evaluation import formatting
 from evaluation.drawing.figures import BLUE, GREEN, GREY, INK, ORANGE, PURPLE, RED, save_figure, svg
 from evaluation.drawing.pass_plots import OF_PASSES, label_passes
 from evaluation.drawing.share_plots import share_bars
+from evaluation.drawing.split_plots import split_chart
+from evaluation.split_rows import split_rows
 from graphs.foundation.quantities import binary_unit
 from graphs.op_graph import Floats, Ints, Phase
 
@@ -50,7 +52,9 @@ def memory_curves(timeline: Timeline) -> str:
 
 
 def save_gantt(timeline: Timeline, path: FilePath) -> None:
-    """Write the chart of what ran where: as PNG or SVG, or as a page (HTML) with shares of the step and memory below.
+    """Write the chart of what ran where: as PNG or SVG, or as a page (HTML) with more below.
+
+    That is shares of the step, memory, and what tensors are divided by, if the plan has a split.
 
     Raises InputError for another ending.
     """
@@ -61,8 +65,15 @@ def save_gantt(timeline: Timeline, path: FilePath) -> None:
     save_figure(
         path, partial(_paint_gantt, timeline=timeline), _height(timeline), what="a Gantt chart",
         name=timeline.problem.name, facts=facts,
-        charts=lambda: [chart(timeline) for chart in (gantt_chart, share_bars, memory_curves)],
+        charts=lambda: [chart(timeline) for chart in (gantt_chart, share_bars, memory_curves)] + _splits(timeline),
     )  # fmt: skip
+
+
+def _splits(timeline: Timeline) -> list[str]:
+    """A chart of what tensors are divided by, if the plan says it."""
+    expansion = timeline.expansion
+    is_split = expansion is not None and bool(expansion.plan.split)
+    return [split_chart(split_rows(expansion.given, expansion.plan))] if expansion is not None and is_split else []
 
 
 def _height(timeline: Timeline) -> float:

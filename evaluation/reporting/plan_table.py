@@ -11,15 +11,15 @@ from envs.costs.costs import timing
 from envs.expansion.expanded import Expansion
 from envs.expansion.layout import Layout
 from envs.gantt import Row
-from envs.mesh import length
 from envs.orders import GIVEN
-from envs.plan import Plan
 from envs.robustness import Robustness
 from envs.schedule import AS_READY
 from envs.step_shares import SHARES, StepShares
 from envs.timeline import Timeline
 from evaluation.formatting import memory, numbers, ratio, seconds, share, table
+from evaluation.reporting.split_table import split_table
 from evaluation.reporting.step_chart import StepChart
+from evaluation.split_rows import split_rows, split_summary
 from graphs.op_graph import Floats
 from graphs.problem import PROGRAM, Problem
 
@@ -29,7 +29,7 @@ BAR = 10  # characters
 def plan_table(timeline: Timeline, lower_bound_seconds: float, program_seconds: float) -> RenderableType:
     """What a plan asks of each device, what each does when, and what the step takes, also in PyTorch's own order.
 
-    Of a plan that is no op placement also on what each device spends the step.
+    Of a plan that is no op placement also on what each device spends the step, and by what its split divides ops.
     """
     problem = timeline.problem
     heads = numbers("used / limit", state(problem), "activations at peak", "busy")
@@ -39,8 +39,10 @@ def plan_table(timeline: Timeline, lower_bound_seconds: float, program_seconds: 
         style = "bold red" if peak > device.memory_bytes else ""
         devices.add_row(name, _bar(peak / max(device.memory_bytes, 1.0)), Text(used, style=style), *others)
     said = plan_sentences(timeline, lower_bound_seconds, program_seconds)
-    spent = [] if timeline.expansion is None else [_shares_table(timeline)]
-    return Group(devices, StepChart(timeline), *spent, *map(Text, said))
+    expansion = timeline.expansion
+    spent = [] if expansion is None else [_shares_table(timeline)]
+    splits = [split_table(split_rows(expansion.given, expansion.plan))] if expansion and expansion.plan.split else []
+    return Group(devices, StepChart(timeline), *spent, *splits, *map(Text, said))
 
 
 def device_rows(timeline: Timeline) -> list[tuple[str, ...]]:
@@ -113,20 +115,12 @@ def schedule_sentence(expansion: Expansion) -> str:
         "ops as they are ready" if schedule.order == AS_READY else f"passes in the order {schedule.order}",
     ]
     if expansion.plan.split:
-        said.append(_split_words(expansion.plan))
+        said.append(split_summary(expansion.given, expansion.plan))
     if schedule.recompute:
         said.append(f"stage{'s' * (len(schedule.recompute) > 1)} {', '.join(map(str, schedule.recompute))} recomputed")
     if schedule.update == "micro_batch":
         said.append("updates after every micro-batch")
     return "; ".join(said) + "."
-
-
-def _split_words(plan: Plan) -> str:
-    """How ops are divided, other than along the batch."""
-    indices = {index for split in plan.split for index in split if index}
-    divided = sum(any(split) for split in plan.split)
-    over = f" over a mesh of {' x '.join(str(length(axis)) for axis in plan.mesh)}" if plan.mesh else ""
-    return f"{divided} of {len(plan.split)} ops divided along {', '.join(sorted(indices)) or 'their batch alone'}{over}"
 
 
 def order_sentence(timeline: Timeline, program_seconds: float) -> str:
@@ -147,7 +141,7 @@ def robustness_sentence(found: Robustness) -> str:
         return said
     fifo = _robustness(found.by_fifo)
     taken = seconds(found.by_fifo.step_seconds)
-    return f"{said} First come, first served, the same placement takes {taken}: {fifo[0].lower()}{fifo[1:]}"
+    return f"{said} First come, first served, the same plan takes {taken}: {fifo[0].lower()}{fifo[1:]}"
 
 
 def _robustness(found: Robustness) -> str:

@@ -16,12 +16,14 @@ from evaluation.comparison import Comparison
 from evaluation.drawing.figures import page
 from evaluation.drawing.result_plots import Curve, Metrics, column, comparison_bars, learning_curve
 from evaluation.drawing.share_plots import share_bars
+from evaluation.drawing.split_plots import split_chart
 from evaluation.drawing.timeline_plots import gantt_chart, memory_curves
 from evaluation.reporting.findings import findings, tuning_findings
 from evaluation.reporting.plan_table import plan_sentences, robustness_sentence, state
 from evaluation.reporting.sections import Section, Sheet, device_sheet, placer_sheet, problem_sheet
 from evaluation.run_files import EvaluationFile, load_evaluation, load_problem
 from evaluation.simulated_plan import SimulatedPlan
+from evaluation.split_rows import split_rows
 from graphs.foundation.documents import read_file
 from graphs.foundation.errors import InputError
 from graphs.foundation.files import write_whole
@@ -159,6 +161,8 @@ def _best_plan(run: Path) -> Section:
     spending = "What each device spends the step on; a bubble is a wait for what another device still computes."
     charts = ((gantt_chart, doing), (share_bars, spending), (memory_curves, holding))
     figures = tuple((Markup(chart(timeline)), caption) for chart, caption in charts)
+    if plan.split:
+        figures += ((Markup(split_chart(split_rows(problem, plan))), "What weights and activations are divided by."),)
     return Section(title, tuple(said), figures, device_sheet(timeline))
 
 

@@ -11,11 +11,13 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 
+from envs.plan import Plan
 from envs.simulation.simulator import Simulator, simulate
 from envs.timeline import Timeline
 from envs.trace import DEVICES, LINKS, PASSES, save_trace, trace_events
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
+from tests.envs.expansion.divided_graphs import mlp
 from tests.envs.expansion.pipelines import Pipeline, servers
 from tests.oracle.strategies import Case, cases
 from tests.oracle.toys import toy_cluster, toy_graph
@@ -102,3 +104,13 @@ def test_ops_of_a_whole_plan_have_the_names_of_the_given_graph_and_say_what_they
     }  # fmt: skip
     sent = [(e["name"], e["args"]["micro_batch"]) for e in events if e.get("cat") == "transfer"]
     assert sent == [("s0", 0), ("s1.grad", 0)]
+
+
+def test_shards_say_which_they_are_and_what_is_divided() -> None:
+    graph = mlp([4, 4], 4).graph
+    split = {"mm0": ("i",), "relu0": ("n",)}
+    plan = Plan(((0, 1),) * len(graph), split=tuple(split.get(name, ("",)) for name in graph.names))
+    events = list(trace_events(simulate(Problem(graph, toy_cluster(2), optimizer="sgd"), plan)))
+    said = [e["args"] for e in events if e.get("cat") == "op" and e["name"] == "mm0"]
+    assert [(about["shard"], about["divided_by"]) for about in said] == [(0, ["i"]), (1, ["i"])]
+    assert not any("replica" in about for about in said)

@@ -26,10 +26,11 @@ from evaluation.journal import Journal, plans, records
 from evaluation.record import Record
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
-from placers.contract.placer import Placer
+from placers.contract.placer import Placer, as_result
 from placers.learned.policy_file import save_policy
 from placers.learned.policy_meta import load_meta
 from placers.learned.sequential.policy import SequentialPolicy
+from tests.envs.expansion.divided_graphs import mlp
 from tests.evaluation.some_placers import Alternating
 from tests.oracle.toys import toy_cluster, toy_graph
 from tests.placers.stand_in import NETWORK, stand_in
@@ -224,6 +225,23 @@ def test_whole_plans_are_kept_and_said_in_the_records(tmp_path: Path) -> None:
     ):  # fmt: skip
         with pytest.raises(InputError, match=f"the plan of 'whole' for 'toy@toy2' is damaged: .*{what}"):
             msgspec.structs.replace(entry, **damage).plan(PROBLEM)
+
+
+def test_what_ops_are_divided_by_is_kept(tmp_path: Path) -> None:
+    problem = Problem(mlp([8, 16, 4], 4).graph, toy_cluster(2), optimizer="sgd")
+    journal, folder = tmp_path / "j.jsonl", tmp_path / "plans"
+    placers = [load_placer("tensor_parallel:others=whole"), load_placer("data_parallel")]
+    compare(placers, [problem], journal=journal, plans=folder, quiet=True)
+    divided, replicas = plans(journal)
+    assert divided.plan(problem).split == as_result(placers[0].place(problem), "", 0).plan.split
+    assert divided.plan(problem).mesh == (2,)
+    assert simulate(problem, divided.plan(problem)).step_seconds == divided.record.step_seconds
+    assert {load_plan(path, problem).plan for path in folder.iterdir()} == {
+        entry.plan(problem) for entry in (divided, replicas)
+    }
+    assert replicas.split is msgspec.UNSET
+    with pytest.raises(InputError, match=r"is damaged: its split names one of 3 ways that is not there"):
+        msgspec.structs.replace(divided, split=(3,) * len(problem.graph)).plan(problem)
 
 
 def test_a_whole_plan_of_groups_is_kept_by_group(tmp_path: Path) -> None:

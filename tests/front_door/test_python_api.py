@@ -170,7 +170,7 @@ def test_a_plan_is_also_timed_under_noise_and_without_contention(graph: Path, tm
     again = placelab.simulate(graph, plan, cluster="p100x2", robust=True)
     assert again.robustness == found
     assert "at worst" in to_text(again)
-    assert "First come, first served, the same placement takes" in " ".join(to_text(again).split())
+    assert "First come, first served, the same plan takes" in " ".join(to_text(again).split())
     assert "at worst" not in to_text(placelab.simulate(graph, plan, cluster="p100x2"))
 
 

@@ -123,7 +123,10 @@ def test_updates_that_are_divided_store_a_part_of_every_weight() -> None:
     )  # a third gather, of the backward pass
     assert timeline.expansion is not None
     sentence = schedule_sentence(timeline.expansion)
-    assert f"{sum(map(bool, split))} of {len(graph)} ops divided along " in sentence
+    by_batch = sum(not each and described is not None and described.batch != ""
+                   for each, described in zip(split, descriptions_of(graph), strict=True))  # fmt: skip
+    divided = f"{sum(map(bool, split)) + by_batch} of {len(graph)} ops divided, {by_batch} of them by the batch alone"
+    assert divided in sentence
 
 
 @pytest.mark.parametrize("spec", MODELS)

@@ -57,7 +57,8 @@ def test_its_plan_for_a_transformer_divides_ops_and_is_simulated(spec: str, clus
     assert found.simulations == 0
     [note] = found.notes
     assert f"mesh of {' x '.join(map(str, found.plan.mesh))} devices" in note
-    estimate = float(note.partition("estimated to move " if spec == "tofu" else "estimated to take ")[2].split()[0])
+    number, unit = note.partition("estimated to move " if spec == "tofu" else "estimated to take ")[2].split()[:2]
+    estimate = float(number) * (2.0**20 if unit == "MiB" else 2.0**10 if unit == "KiB" else 1.0)
     real = moved_bytes(timeline) if spec == "tofu" else timeline.step_seconds
     assert estimate == pytest.approx(real, rel=0.05 if spec == "tofu" else 0.3)
     assert found == placer(spec).place(given, seed=3)
