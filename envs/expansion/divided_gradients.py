@@ -40,6 +40,7 @@ class _Bucket:
     producer: int  # the op that is made last
     bytes: float = 0.0
     copies: list[tuple[int, ...]] = field(default_factory=list)  # (gradients, members)
+    sums: list[TensorSlice] = field(default_factory=list)  # (gradients,)
     readers: list[Reader] = field(default_factory=list)
 
 
@@ -72,6 +73,7 @@ class _GradientSums:
                 bucket.producer = producer
                 bucket.bytes += elements(made[group[0]]) * size
                 bucket.copies.append(tuple(copies[shard] for shard in group))
+                bucket.sums.append(TensorSlice(Source(producer, result), made[group[0]]))
                 bucket.readers += [reader for reader in readers if reader.device in members]
                 if bucket.bytes >= self.layout.plan.schedule.bucket_bytes:
                     self._all_reduce(members, self._open.pop(members))
@@ -102,12 +104,12 @@ class _GradientSums:
     def _all_reduce(self, members: tuple[int, ...], bucket: _Bucket) -> None:
         stage = int(self.layout.stage[bucket.producer])
         places = [Place(device, bucket.producer, stage, -1) for device in members]
-        nothing = TensorSlice(Source(bucket.producer), ())
-        gates = [self.moves.add(Role.GATE, place, nothing, 0.0, repeated=False) for place in places]
+        gates = [self.moves.add(Role.GATE, place, None, 0.0, repeated=False) for place in places]
         for copies in bucket.copies:
             for copy, gate in zip(copies, gates, strict=True):
                 self.moves.connect_all(copy, gate, control=True)
-        done = dict(zip(members, self.moves.all_reduce(gates, places, bucket.bytes, repeated=False), strict=True))
+        ends = self.moves.all_reduce(gates, places, bucket.bytes, bucket.sums, repeated=False)
+        done = dict(zip(members, ends, strict=True))
         for reader in bucket.readers:
             self.moves.connect(done[reader.device], reader.copy, control=True)
 

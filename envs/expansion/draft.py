@@ -49,6 +49,8 @@ class Draft:
         self._messages: list[Floats] = []
         self.pieces: dict[int, TensorSlice] = {}
         """By op the part of a tensor that it holds; of those that were added for shards."""
+        self.sums: dict[int, tuple[TensorSlice, ...]] = {}
+        """By op at which an all-reduce ends, what has been added up."""
         self.add_like(np.arange(len(layout.origin)), Role.WORK)
 
     def add(
@@ -132,7 +134,9 @@ class Draft:
             columns[key].astype(np.int64) for key in ("device", "origin", "micro_batch", "replica", "stage", "role")
         )
         placement, origin, micro_batch, replica, stage, role = of_op
-        return Expansion(given, plan, expanded, placement, origin, micro_batch, replica, stage, role, self.pieces)
+        return Expansion(
+            given, plan, expanded, placement, origin, micro_batch, replica, stage, role, self.pieces, self.sums
+        )  # fmt: skip
 
     def _graph(
         self, columns: Columns, shared: Callable[[Problem, float], Problem], divided: Divided | None

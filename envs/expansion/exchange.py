@@ -59,7 +59,7 @@ class Exchange:
         self.layout = partition.layout
         self._steps: list[int] = (self.layout.is_repeated * self.layout.width).tolist()
         self._exchanged: dict[int, dict[int, int]] = {}  # by the first copy of an op
-        self._cut: dict[tuple[int, Box], int] = {}
+        self._cut: dict[tuple[int, int, Box], int] = {}  # by op, which of its results, and box
 
     def step(self, op: int) -> int:
         """From a copy of an op to that for the next micro-batch; 0 if there is one for all."""
@@ -157,7 +157,7 @@ class Exchange:
         ready = [part.op if part.after < 0 else part.after for part in parts]
         places = [Place(part.device, source.op, int(self.layout.stage[source.op]), -1) for part in parts]
         size = elements(box) * self.partition.element_bytes[source.op]
-        done = self.moves.all_reduce(ready, places, size, repeated=repeated)
+        done = self.moves.all_reduce(ready, places, size, [TensorSlice(source, box)], repeated=repeated)
         return [
             Holding(end, part.device, box, repeated, in_place=True, is_sum=True)
             if part.in_place
@@ -178,17 +178,18 @@ class Exchange:
                 if holding.after >= 0:
                     moves.connect(holding.after, reader, control=True)
             return
-        if box == holding.box and not holding.in_place and holding.made_by < 0 and holding.after < 0:
+        is_all = box == holding.box and len(self.partition.shards[source.op].whole) == 1  # that the op has made
+        if is_all and not holding.in_place and holding.made_by < 0 and holding.after < 0:
             moves.connect(holding.op, reader)
             return
-        piece = self._cut.get((holding.op, box))
+        piece = self._cut.get((holding.op, source.result, box))
         if piece is None:
             role = Role.SEND if is_summand or holding.is_sum else Role.SLICE
             stage = int(self.layout.stage[source.op])
             size = elements(box) * self.partition.element_bytes[source.op]
             place = Place(holding.device, source.op, stage, -1)
             piece = moves.add(role, place, TensorSlice(source, box), size, repeated=holding.repeated)
-            self._cut[holding.op, box] = piece
+            self._cut[holding.op, source.result, box] = piece
             moves.connect(holding.op, piece, control=holding.in_place)
             if holding.after >= 0:
                 moves.connect(holding.after, piece, control=True)

@@ -56,6 +56,9 @@ class Expansion:
     pieces: Mapping[int, TensorSlice] = field(
         default_factory=dict
     )  # by expanded op, of those that shards send and add up
+    sums: Mapping[int, tuple[TensorSlice, ...]] = field(
+        default_factory=dict
+    )  # by expanded op at which an all-reduce of shards ends, what has been added up
 
     @property
     def order(self) -> str | Floats:

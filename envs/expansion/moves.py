@@ -5,6 +5,7 @@ What is said once of an op that runs for every micro-batch is written for each o
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -32,7 +33,7 @@ class Moves:
         self._known: dict[tuple[int, int], int] = {}  # first copy and its step -> our number
         self._first: list[int] = []  # in the draft; of further ops -1 until they are added
         self._step: list[int] = []  # from one micro-batch to the next; 0 for what is done once
-        self._added: list[tuple[int, Role, Place, TensorSlice, float]] = []
+        self._added: list[tuple[int, Role, Place, TensorSlice | None, float]] = []
         self._edges: dict[tuple[int, int, bool], None] = {}  # each once
         self._alike: dict[tuple[int, int, int, int, int], None] = {}  # edges of all shards of two ops
         self._chains: list[tuple[int, int]] = []  # from each micro-batch to the next of another op
@@ -49,22 +50,25 @@ class Moves:
             self._step.append(step)
         return number
 
-    def add(self, role: Role, place: Place, piece: TensorSlice, output_bytes: float, *, repeated: bool) -> int:
-        """A further op, which takes no time, for every micro-batch or once."""
+    def add(self, role: Role, place: Place, piece: TensorSlice | None, output_bytes: float, *, repeated: bool) -> int:
+        """A further op, which takes no time and may hold a piece of a tensor, for every micro-batch or once."""
         number = len(self._first)
         self._first.append(-1)
         self._step.append(int(repeated))
         self._added.append((number, role, place, piece, output_bytes))
         return number
 
-    def all_reduce(self, ready: list[int], places: list[Place], output_bytes: float, *, repeated: bool) -> list[int]:
+    def all_reduce(
+        self, ready: list[int], places: list[Place], output_bytes: float, sums: Sequence[TensorSlice] = (), *,
+        repeated: bool,
+    ) -> list[int]:  # fmt: skip
         """(members,) ops that end when each member has the sum of all; `ready` end when their parts are there."""
         done = list(range(len(self._first), len(self._first) + len(ready)))
         self._first += [-1] * len(done)
         self._step += [int(repeated)] * len(done)
         devices = tuple(place.device for place in places)
         origin, stage = places[0].origin, places[0].stage
-        self._rings.append(Ring(devices, tuple(ready), tuple(done), origin, stage, output_bytes, repeated))
+        self._rings.append(Ring(devices, tuple(ready), tuple(done), origin, stage, output_bytes, repeated, tuple(sums)))
         return done
 
     def is_repeated(self, op: int) -> bool:
@@ -140,4 +144,5 @@ class Moves:
         )  # fmt: skip
         for (number, *_), place in zip(self._added, numbers.tolist(), strict=True):
             self._first[number] = int(ops[place])
-        return {op: self._added[each][3] for op, each in zip(ops.tolist(), which.tolist(), strict=True)}
+        held = ((op, self._added[each][3]) for op, each in zip(ops.tolist(), which.tolist(), strict=True))
+        return {op: piece for op, piece in held if piece is not None}

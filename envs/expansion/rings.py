@@ -12,6 +12,7 @@ import numpy as np
 
 from envs.expansion.collectives import Sums, all_reduce
 from envs.expansion.draft import Draft
+from envs.expansion.expanded import TensorSlice
 from envs.expansion.servers import by_server
 from graphs.cluster import Cluster
 from graphs.op_graph import Ints
@@ -28,6 +29,7 @@ class Ring:
     stage: int
     bytes: float
     repeated: bool  # for every micro-batch
+    sums: tuple[TensorSlice, ...] = ()  # what is added up, if it is held: not statistics
 
 
 def write_rings(draft: Draft, rings: list[Ring], first: list[int], step: list[int]) -> None:
@@ -59,6 +61,9 @@ def write_rings(draft: Draft, rings: list[Ring], first: list[int], step: list[in
             for column, at in enumerate(order.tolist()):
                 first[ring.done[at]] = int(done[row * batches, column])
                 step[ring.done[at]] = members if repeated else 0
+                if ring.sums:
+                    ends = done[row * batches : (row + 1) * batches, column].tolist()
+                    draft.sums |= dict.fromkeys(ends, ring.sums)
 
 
 def _order(cluster: Cluster, ring: Ring) -> tuple[Ints, int]:

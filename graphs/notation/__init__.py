@@ -34,6 +34,7 @@ What there is, each file on top of those before it:
     coverage    how much of a graph that is
     shard       a part of an op, with its slices, in PyTorch
     running     the parts of an op, run together
+    backward    the parts of its gradients
 
 What each op of a training step reads of which other op is in `graphs/descriptions.py`.
 """
