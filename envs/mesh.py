@@ -35,8 +35,24 @@ def shards(mesh: Mesh) -> int:
 
 
 def mesh_of(mesh: Mesh, devices: int) -> Mesh:
-    """The axes of an op on so many devices: those of the plan if these are its devices, or else one of equal parts."""
-    return mesh if mesh and shards(mesh) == devices else (devices,)
+    """The axes of an op on so many devices: all of the plan's, or the last ones if these have as many devices.
+
+    So with a mesh (2, 2, 2) ops on four devices have (2, 2). If there are none, it is one axis of equal parts.
+    """
+    ends = (mesh[first:] for first in range(len(mesh)))
+    return next((axes for axes in ends if shards(axes) == devices), (devices,))
+
+
+def prime_factors(number: int) -> tuple[int, ...]:
+    """The prime factors of a number, the largest first; of one there are none."""
+    factors, factor = list[int](), 2
+    while number > 1:
+        if number % factor:
+            factor += 1
+        else:
+            factors.append(factor)
+            number //= factor
+    return tuple(factors[::-1])
 
 
 def split_of(described: Described | None, split: Split, axes: Mesh) -> Split:

@@ -38,7 +38,9 @@ class Plan:
 
     Empty: replicas divide the batch, and no op anything else."""
     mesh: Mesh = ()
-    """The axes of ops on several devices; empty: one axis, of equal parts."""
+    """The axes of ops on as many devices as it has, and the last ones those of ops on fewer, if they have as many.
+
+    Empty, or for another number of devices: one axis, of equal parts."""
 
     def __post_init__(self) -> None:
         """Raise InputError for an array, or other devices that are not a tuple for each op, and for another order."""

@@ -30,12 +30,9 @@ import numpy as np
 
 from envs.costs.costs import Costs
 from envs.expansion.buckets import as_made, gradient_bytes
-from envs.expansion.expand import expand
-from envs.expansion.expanded import Expansion
 from envs.expansion.layout import Layout
 from envs.expansion.shares import shared
 from envs.plan import Plan
-from graphs.foundation.errors import InputError
 from graphs.op_graph import Bools, Floats, Ints, OpGraph, Phase
 from graphs.pairs import distinct_pairs
 from graphs.problem import Problem
@@ -48,17 +45,6 @@ KINDS = (
 )  # fmt: skip
 
 
-def expand_stages(problem: Problem, plan: Plan) -> Expansion:
-    """The expansion of a plan at the grain of stages. Raises InputError if the plan is not one for the problem."""
-    plan.check(problem)
-    if plan.split:
-        raise InputError(
-            "a plan whose ops are divided by their indices is not timed at the grain of stages; time it op by op"
-        )
-    stages = StageGrain(problem, plan)
-    return expand(stages.coarse, stages.coarse_plan, stages.shared)
-
-
 @dataclass(frozen=True, eq=False)
 class StageGrain:
     """A problem and a plan, which has been checked, at the grain of stages, or of blocks of them."""
@@ -69,6 +55,8 @@ class StageGrain:
     """(ops,) the block of each op, from 0 in the order of the stages, each in one stage; stages unless given."""
     part_of: Callable[[Problem, float], Problem] = shared
     """What a share of the problem's batch costs (`envs.expansion.expand`)."""
+    summed: Floats | None = None
+    """(ops,) of each gradient of weights the share that is summed up; all unless given."""
 
     @cached_property
     def coarse_plan(self) -> Plan:
@@ -80,6 +68,11 @@ class StageGrain:
         schedule = replace(self.plan.schedule, stages=tuple(stages))
         order = self.plan.order if isinstance(self.plan.order, str) else ""
         return Plan(tuple(devices[stage] for stage in stages), order, schedule)
+
+    @property
+    def parcels(self) -> int:
+        """How many there are: the last ops of the coarse problem."""
+        return len(self._parcels)
 
     @cached_property
     def coarse(self) -> Problem:
@@ -116,12 +109,12 @@ class StageGrain:
         kept[part_of_op == BACKWARD] = 0.0
         op, read, made = self._passed_on.T
         np.maximum.at(kept, op, occupied[read] + occupied[made])
-        sent = np.bincount(
-            self._packed[:, 0], given.graph.moved_bytes[self._packed[:, 1]], minlength=len(self._parcels)
-        )
-        return replace(
-            coarse, graph=replace(coarse.graph, output_bytes=np.concatenate([kept, sent])), op_seconds=seconds
-        )
+        parcel, output = self._packed.T
+        sent = np.bincount(parcel, occupied[output], minlength=len(self._parcels))
+        moved = np.bincount(parcel, given.graph.moved_bytes[output], minlength=len(self._parcels))
+        transfers = np.zeros(0) if np.array_equal(sent, moved) else np.concatenate([kept, moved])
+        graph = replace(coarse.graph, output_bytes=np.concatenate([kept, sent]), transfer_bytes=transfers)
+        return replace(coarse, graph=graph, op_seconds=seconds)
 
     # ---- of which op of a stage each op is a part --------------------------------------------------------------------
 
@@ -183,7 +176,8 @@ class StageGrain:
         made = as_made(self.problem.graph, self._summed)
         made = made[~self._layout.is_sparse_gradient[made]]
         of_sum = np.searchsorted(self._keys, self._key[made] // len(PARTS) * len(PARTS) + SUM)
-        return np.bincount(of_sum, gradient_bytes(self._layout, made), minlength=len(self._keys)).astype(np.float64)
+        size = gradient_bytes(self._layout, made) * (1.0 if self.summed is None else self.summed[made])
+        return np.bincount(of_sum, size, minlength=len(self._keys)).astype(np.float64)
 
     # ---- what passes between them ------------------------------------------------------------------------------------
 

@@ -5,25 +5,32 @@
     stages   a few ops for each stage         written out for each pipeline (`envs.expansion.stage_grain`)
 
 Stages with replicas are several blocks of layers, as many as sum up their gradients in turn: a sum of gradients then
-overlaps with the rest of the backward pass, as at op grain.
+overlaps with the rest of the backward pass, as at op grain. Divided stages are the first shards of their replicas
+(`envs.expansion.divided_stages`); what these do of all layers is simulated op by op, once for each way of dividing and
+part of the batch.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
 
+from envs.costs.costs import costs_of
+from envs.expansion.divided_stages import DividedStages, Replicas, SeenStage
 from envs.expansion.expand import expand
 from envs.expansion.expanded import Expansion
+from envs.expansion.first_shard import FirstShard
 from envs.expansion.stage_grain import StageGrain
+from envs.mesh import prime_factors
 from envs.pipelines.layers import Layers
-from envs.pipelines.pipeline import LayerPipeline
+from envs.pipelines.pipeline import LayerPipeline, LayerStage, StageSplits
 from envs.plan import Plan
 from envs.schedule import BUCKET_BYTES, Schedule
 from envs.simulation.simulator import Outcome, Simulator
-from graphs.op_graph import Ints
+from graphs.foundation.errors import InputError
+from graphs.op_graph import Floats, Ints
 from graphs.problem import Problem
 
 MOST_BLOCKS = 6  # of a stage; ours: more change a step's time by less than other differences from op grain
@@ -36,7 +43,9 @@ class LayerGrain:
 
     problem: Problem
     layers: Layers
+    splits: StageSplits | None = None  # of divided stages
     _parts: dict[float, Problem] = field(default_factory=dict)  # by the share of the batch
+    _shards: dict[tuple[object, ...], SeenStage] = field(default_factory=dict)  # by the way of dividing
 
     @cached_property
     def coarse(self) -> Problem:
@@ -59,18 +68,81 @@ class LayerGrain:
         stage_of_layer = np.repeat(
             np.arange(len(pipeline.stages)), [stage.end - stage.first for stage in pipeline.stages]
         )
-        stage = stage_of_layer[self.layer].tolist()
-        devices = tuple(pipeline.stages[number].devices for number in stage)
-        plan = Plan(devices, schedule=pipeline.schedule(tuple(stage)))
-        plan.check(self.coarse)
+        stage = stage_of_layer[self.layer]
+        devices = tuple(pipeline.stages[number].leads for number in stage.tolist())
+        plan = Plan(devices, schedule=pipeline.schedule(tuple(stage.tolist())))
+        coarse, part = self.coarse, self.part
+        if pipeline.is_divided:
+            divided = self._divided(pipeline, stage)
+            coarse, part = divided.part(1.0), divided.part
+        plan.check(coarse)
         blocks = self._blocks(pipeline)[self.layer]
-        grain = StageGrain(self.coarse, plan, blocks, lambda _, share: self.part(share))
+        grain = StageGrain(coarse, plan, blocks, lambda _, share: part(share))
         return expand(grain.coarse, grain.coarse_plan, grain.shared)
 
     def outcome(self, pipeline: LayerPipeline) -> Outcome:
         """What a step takes at the grain of stages. Raises InputError likewise."""
         written = self.expansion(pipeline)
-        return Simulator(written.problem, order=written.order).run(written.placement)
+        outcome = Simulator(written.problem, order=written.order).run(written.placement)
+        peaks = self.on_all_shards(pipeline, outcome.peak_bytes)
+        return replace(outcome, peak_bytes=peaks, fits=bool((peaks <= self.problem.cluster.memory_bytes).all()))
+
+    def on_all_shards(self, pipeline: LayerPipeline, values: Floats) -> Floats:
+        """(devices,) what is said of the first shards of a pipeline, for the other ones, too."""
+        found = values.copy()
+        for stage in pipeline.stages:
+            found[list(stage.devices)] = np.repeat(values[list(stage.leads)], stage.shards)
+        return found
+
+    # ---- divided stages ----------------------------------------------------------------------------------------------
+
+    def _divided(self, pipeline: LayerPipeline, stage: Ints) -> DividedStages:
+        """The layer ops, (layer ops,) of these stages, of a pipeline some of whose stages are divided."""
+        if self.splits is None:
+            raise InputError("a stage of the pipeline is divided; say by which indices")
+        if pipeline.sharing != "split":
+            raise InputError("a divided stage cannot be combined with replicas that take turns; take the default")
+        pipeline.mesh  # noqa: B018 - raises InputError where there is none
+        count = pipeline.micro_batches
+        replicas = tuple(Replicas(each.devices, each.shards) for each in pipeline.stages)
+        seen = tuple(self._seen(each, count) if each.shards > 1 else None for each in pipeline.stages)
+        return DividedStages(self.coarse, self._grain.parcels, stage, replicas, count, self.part, seen)
+
+    def _seen(self, stage: LayerStage, micro_batches: int) -> SeenStage:
+        """What the first shards of a stage do of each layer op, if it had all layers."""
+        groups = [stage.devices[first : first + stage.shards] for first in range(0, len(stage.devices), stage.shards)]
+        of_groups = [self._first_shard(stage, each, micro_batches * stage.replicas) for each in groups]
+        if all(each is of_groups[0] for each in of_groups):
+            return of_groups[0]
+        seconds = np.zeros((len(self.layer), len(self.problem.cluster)))
+        for lead, own in zip(stage.leads, of_groups, strict=True):
+            assert own.problem.op_seconds is not None
+            seconds[:, lead] = own.problem.op_seconds[:, lead]
+        return replace(of_groups[0], problem=replace(of_groups[0].problem, op_seconds=seconds))
+
+    def _first_shard(self, stage: LayerStage, devices: tuple[int, ...], parts: int) -> SeenStage:
+        key = (stage.replicas, parts, *self._alike(devices))
+        if key not in self._shards:
+            assert self.splits is not None
+            axes = prime_factors(stage.shards)
+            split = tuple(option[len(option) - len(axes) :] for option in self.splits(stage))
+            of_layer = self.layers.of_unit[self.problem.graph.units]
+            shard = FirstShard.of(self.problem, split, axes, devices, parts, of_layer)
+            self._shards[key] = SeenStage.of(shard, self._grain)
+        return self._shards[key]
+
+    def _alike(self, devices: tuple[int, ...]) -> tuple[object, ...]:
+        """What is equal of devices of equal speed and with equal links."""
+        cluster, pairs = self.problem.cluster, np.ix_(devices, devices)
+        channel = np.unique(cluster.channel[pairs], return_inverse=True)[1]
+        links = cluster.latency[pairs].tobytes(), cluster.bandwidth[pairs].tobytes(), channel.tobytes()
+        return (*self._kind[list(devices)].tolist(), *links)
+
+    @cached_property
+    def _kind(self) -> Ints:
+        """(devices,) which of them are equally fast."""
+        seconds = np.vstack([costs_of(self.problem).op_seconds, self.problem.cluster.launch_seconds])
+        return np.unique(seconds, axis=1, return_inverse=True)[1].ravel()
 
     @cached_property
     def _grain(self) -> StageGrain:
@@ -83,7 +155,7 @@ class LayerGrain:
         for stage in pipeline.stages:
             weights = self.layers.weights[stage.first : stage.end]
             before, total = np.cumsum(weights) - weights, float(weights.sum())
-            if len(stage.devices) == 1 or not total:
+            if stage.replicas == 1 or not total:
                 blocks = np.zeros(len(weights), np.int64)
             else:
                 wanted = min(MOST_BLOCKS, int(np.ceil(total / BUCKET_BYTES)), -(-MOST_COPIES // pipeline.micro_batches))

@@ -3,18 +3,25 @@
     layers    0 1 2 | 3 4 5 6 | 7          stages   LayerStage(0, 3, (0,)), LayerStage(3, 7, (1, 2)), ...
     devices     0       1, 2    3                   two replicas of the second stage divide its micro-batches
 
-One stage on all devices is data parallelism, and one stage on one device computes everything there.
+One stage on all devices is data parallelism, and one stage on one device computes everything there. A replica may be
+several shards, which divide the ops of the stage (tensor parallelism), as devices follow one another:
+
+    LayerStage(3, 7, (0, 1, 2, 3, 4, 5, 6, 7), shards=4)     replicas (0, 1, 2, 3) and (4, 5, 6, 7) of four shards each
+    mesh              (2, 2, 2)                              the first axis divides the batch, the others as is found
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 
+from envs.mesh import Mesh, Split, mesh_of, prime_factors, shards
 from envs.pipelines.layers import Layers
 from envs.plan import Plan
 from envs.schedule import AS_READY, WHOLE_BATCH, Schedule, Sharing
+from graphs.foundation.errors import InputError
 from graphs.op_graph import Ints
 from graphs.problem import Problem
 
@@ -23,11 +30,38 @@ ONE_F_ONE_B = "early_backward_a"  # DAPPLE's first order of passes: as many micr
 
 @dataclass(frozen=True)
 class LayerStage:
-    """Consecutive layers and the devices that have them; several are replicas."""
+    """Consecutive layers and the devices that have them; several are replicas, or the shards of these."""
 
     first: int
     end: int  # the first layer that is not in it
     devices: tuple[int, ...]
+    shards: int = 1  # of each replica: consecutive devices, which divide the ops
+
+    @property
+    def replicas(self) -> int:
+        """How many there are."""
+        return len(self.devices) // self.shards
+
+    @property
+    def leads(self) -> tuple[int, ...]:
+        """The first shard of each replica."""
+        return self.devices[:: self.shards]
+
+    @property
+    def axes(self) -> tuple[int, ...]:
+        """The axes of its mesh: those of the replicas, then those of their shards."""
+        return (*prime_factors(self.replicas), *prime_factors(self.shards))
+
+
+class StageSplits(Protocol):
+    """Knows how stages are divided, whichever ops are in them; who decides about plans has searched for it."""
+
+    def __call__(self, stage: LayerStage) -> tuple[Split, ...]:
+        """(ops,) by axis of the stage's mesh the index that is divided, of all ops of the problem; () for the batch.
+
+        The axes of replicas divide the batch, or nothing.
+        """
+        ...
 
 
 @dataclass(frozen=True)
@@ -48,13 +82,50 @@ class LayerPipeline:
     rule: str = ""
     """The rule by which a device chooses among the ops of a pass (`envs.orders`); empty for the problem's."""
 
-    def plan(self, problem: Problem, layers: Layers) -> Plan:
-        """The plan of a problem that has these layers. Nothing is checked: `Plan.check` does that."""
+    def plan(self, problem: Problem, layers: Layers, splits: StageSplits | None = None) -> Plan:
+        """The plan of a problem that has these layers; `splits` are needed if a stage is divided.
+
+        `Plan.check` does what is checked, but that InputError is raised where stages have no mesh in common.
+        """
         stage = self.stage_of_unit(layers)[problem.graph.units].tolist()
         devices = tuple(self.stages[number].devices for number in stage)
+        mesh, split = self.mesh, self._split(stage, splits)
         if len(self.stages) == 1 and self.micro_batches == 1 and not self.recompute:
-            return Plan(devices, self.rule, replace(WHOLE_BATCH, sharing=self.sharing, order=AS_READY))
-        return Plan(devices, self.rule, self.schedule(tuple(stage)))
+            schedule = replace(WHOLE_BATCH, sharing=self.sharing, order=AS_READY)
+        else:
+            schedule = self.schedule(tuple(stage))
+        return Plan(devices, self.rule, schedule, split, mesh)
+
+    @property
+    def is_divided(self) -> bool:
+        """Whether the replicas of a stage have several shards."""
+        return any(stage.shards > 1 for stage in self.stages)
+
+    @property
+    def mesh(self) -> Mesh:
+        """The axes of the stages that are divided: of the largest one all, and of others the last ones.
+
+        Raises InputError if these are not the axes of another one.
+        """
+        divided = [stage for stage in self.stages if stage.shards > 1]
+        mesh = max((stage.axes for stage in divided), key=shards, default=())
+        for stage in divided:
+            if mesh_of(mesh, len(stage.devices)) != stage.axes:
+                raise InputError(
+                    f"a stage is divided over {' x '.join(map(str, stage.axes))} devices, and another one over "
+                    f"{' x '.join(map(str, mesh))}; divide stages such that the axes of the smaller are the last ones "
+                    "of the larger"
+                )
+        return mesh
+
+    def _split(self, stage: list[int], splits: StageSplits | None) -> tuple[Split, ...]:
+        """(ops,) what each op of these stages, (ops,), divides; () if no stage is divided."""
+        if not self.is_divided:
+            return ()
+        if splits is None:
+            raise InputError("a stage of the pipeline is divided; say by which indices")
+        found = [splits(each) if each.shards > 1 else None for each in self.stages]
+        return tuple(() if of is None else of[op] for op, of in enumerate(found[number] for number in stage))
 
     def schedule(self, stage: tuple[int, ...]) -> Schedule:
         """The schedule of ops whose stages these are, (ops,)."""

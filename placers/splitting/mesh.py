@@ -17,6 +17,7 @@ from itertools import permutations
 
 import numpy as np
 
+from envs.mesh import prime_factors
 from graphs.cluster import Cluster
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Ints
@@ -65,15 +66,3 @@ def _pairs(devices: Sequence[int], mesh: Sequence[int], axis: int) -> tuple[Ints
     lines = np.moveaxis(placed, axis, -1).reshape(-1, mesh[axis])
     source, target = np.nonzero(~np.eye(mesh[axis], dtype=np.bool_))
     return lines[:, source].ravel(), lines[:, target].ravel()
-
-
-def prime_factors(number: int) -> tuple[int, ...]:
-    """The prime factors of a number, the largest first; of one there are none."""
-    factors, factor = list[int](), 2
-    while number > 1:
-        if number % factor:
-            factor += 1
-        else:
-            factors.append(factor)
-            number //= factor
-    return tuple(factors[::-1])

@@ -55,6 +55,8 @@ class Splitting:
     graph: SplitGraph
     mesh: tuple[int, ...]
     rules: Rules = Rules()
+    batch_axes: int = 0
+    """So many first axes divide the batch of each op, or nothing: they are axes of replicas."""
 
     @cached_property
     def variables(self) -> tuple[tuple[Member, ...], ...]:
@@ -161,6 +163,8 @@ class Splitting:
     def _names(self, members: tuple[Member, ...], others: Option, axis: int) -> list[str]:
         """By what an axis may divide, given what other axes do: each part of a variable keeps a value at least."""
         first, names = members[0], list[str]()
+        if axis < self.batch_axes and not first.is_layout:
+            return [self._batch(members, others, axis)]
         for place, name in enumerate(first.operator.sizes):
             if first.is_layout and place >= self.rules.dimensions:
                 break
@@ -170,6 +174,13 @@ class Splitting:
         if not names or (self.rules.whole_tensors if first.is_layout else self.rules.whole_ops):
             names.append(NONE)
         return names
+
+    def _batch(self, members: tuple[Member, ...], others: Option, axis: int) -> str:
+        """By what replicas divide ops along an axis: the batch, statistics over it or not, if it is long enough."""
+        name = self.graph.ops[members[0].number].batch
+        cut = math.prod(self.mesh[other] for other, by in enumerate(others) if by == name and other != axis)
+        sizes = [0 if name in each.operator.opaque else each.operator.sizes.get(name, 0) for each in members]
+        return name if name and min(sizes) >= cut * self.mesh[axis] else NONE
 
     def _may_divide(self, operator: Operator, name: str, count: int) -> bool:
         """Whether a variable can be divided into so many parts, none empty; only sums are added up from parts."""

@@ -8,8 +8,9 @@ import numpy as np
 
 from envs.costs.costs import timed
 from envs.expansion.expand import expand
+from envs.expansion.expand_stages import expand_stages
 from envs.expansion.expanded import Expansion
-from envs.expansion.stage_grain import StageGrain, expand_stages
+from envs.expansion.stage_grain import StageGrain
 from envs.plan import Plan
 from envs.schedule import Schedule
 from envs.simulation.simulator import Simulator

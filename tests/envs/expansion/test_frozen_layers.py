@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from envs.expansion.expand_stages import expand_stages
 from envs.expansion.expanded import Role
-from envs.expansion.stage_grain import expand_stages
 from envs.simulation.simulator import Simulator, simulate
 from envs.timeline import Timeline
 from graphs.batch import with_batch

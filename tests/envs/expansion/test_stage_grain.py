@@ -6,18 +6,16 @@ import numpy as np
 import pytest
 
 from envs.costs.costs import AUTO, timed
+from envs.expansion.expand_stages import expand_stages
 from envs.expansion.expanded import Expansion
-from envs.expansion.stage_grain import StageGrain, expand_stages
+from envs.expansion.stage_grain import StageGrain
 from envs.plan import Plan
 from envs.simulation.simulator import Simulator, simulate
 from envs.timeline import Timeline
-from graphs.foundation.errors import InputError
 from graphs.load import load_cluster, load_graph
 from graphs.problem import Problem
 from placers.gpipe import GPipe
-from tests.envs.expansion.divided_graphs import mlp
 from tests.envs.expansion.pipelines import Pipeline, servers
-from tests.oracle.toys import toy_cluster
 
 CHAIN = Pipeline(
     stages=4, micro_batches=4, forward=(1, 2, 1, 1), backward=2.0, weight_gradient=1.0, activation=3.0, gradient=2.0,
@@ -91,10 +89,3 @@ def test_stage_grain_is_near_op_grain(transformer: Problem, micro_batches: int, 
     assert coarse.peak_bytes == pytest.approx(fine.peak_bytes, rel=0.2)
     assert coarse.static_bytes == pytest.approx(fine.static_bytes)
     assert 20 * len(coarse.problem.graph) < len(fine.problem.graph)
-
-
-def test_a_split_is_not_timed_by_stages() -> None:
-    graph = mlp([8, 8], 4).graph
-    plan = Plan(((0, 1),) * len(graph), split=((),) * len(graph))
-    with pytest.raises(InputError, match="divided by their indices is not timed at the grain of stages"):
-        expand_stages(Problem(graph, toy_cluster(2)), plan)

@@ -7,13 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from envs.mesh import prime_factors
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
 from graphs.notation.operator import Operator, Statistic, tensor
 from placers.splitting.bucket_elimination import least
 from placers.splitting.cuts import Cuts, described, joint, recursive, refined, searched, uniform
 from placers.splitting.elimination_order import min_fill_order
-from placers.splitting.mesh import best_mesh, prices_of_links, prime_factors
+from placers.splitting.mesh import best_mesh, prices_of_links
 from placers.splitting.options import TOFU, Rules, Splitting
 from placers.splitting.pricing import Prices, Pricing
 from placers.splitting.split_graph import SplitGraph, SplitOp, SplitTensor
