@@ -18,7 +18,9 @@ from graphs.load import load_cluster, load_graph
 from graphs.problem import Problem
 from placers.gpipe import GPipe
 from tests.benchmarks.figures import Figure, at_most, least_seconds, reported
+from tests.envs.expansion.divided_graphs import mlp
 from tests.envs.expansion.pipelines import Pipeline, servers
+from tests.envs.expansion.test_divided_bytes import columns_and_rows, problem
 
 CAPTURED = "transformer:layers=40,batch=32"
 STAGES = 4
@@ -33,6 +35,7 @@ def measure(
     yield from _stage_grain(graph, micro_batches)
     for stages, count, replicas in pipelines:
         yield _candidate(stages, count, replicas)
+    yield from _divided()
 
 
 def _captured(graph: str, micro_batches: int) -> Iterator[Figure]:
@@ -73,6 +76,18 @@ def _stage_grain(graph: str, micro_batches: int) -> Iterator[Figure]:
     what = f"at stage grain, {2 * STAGES} stages x {micro_batches} micro-batches, {ops:,} ops"
     yield at_most(5, f"expand and simulate {what}", alone * 1e3, "ms")
     yield reported(f"... with the way there from {len(problem.graph):,} ops", whole * 1e3, "ms")
+
+
+def _divided(layers: int = 5, devices: int = 8) -> Iterator[Figure]:
+    """Milliseconds to write out and to time a perceptron whose weights are divided by columns and by rows in turns."""
+    given = timed(problem(mlp([8192] * (layers + 1), 256).graph, devices))
+    plan = Plan((tuple(range(devices)),) * len(given.graph), split=columns_and_rows(given.graph))
+    expansion = expand(given, plan)
+    simulator = Simulator(expansion.problem, order=expansion.order)
+    written, run = least_seconds(lambda: expand(given, plan), lambda: simulator.run(expansion.placement), rounds=20)
+    what = f"{layers} layers divided over {devices} devices, {len(expansion.problem.graph):,} ops"
+    yield at_most(20, f"expand, {what}", written * 1e3, "ms")
+    yield at_most(5, f"simulate, {what}", run * 1e3, "ms")
 
 
 def _candidate(stages: int, micro_batches: int, replicas: int) -> Figure:

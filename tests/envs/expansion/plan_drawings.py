@@ -5,7 +5,7 @@ writes them into the document.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from envs.simulation.simulator import simulate
@@ -82,13 +82,13 @@ DRAWINGS: dict[str, Callable[[], str]] = {
 }
 
 
-def document() -> str:
-    """The document with its drawings as the code draws them."""
+def document(path: Path = DOCUMENT, drawings: Mapping[str, Callable[[], str]] = DRAWINGS) -> str:
+    """A document with its drawings as the code draws them."""
 
     def drawn(block: re.Match[str]) -> str:
-        return f"<!-- drawn: {block['name']} -->\n```text\n{DRAWINGS[block['name']]()}```\n"
+        return f"<!-- drawn: {block['name']} -->\n```text\n{drawings[block['name']]()}```\n"
 
-    return BLOCK.sub(drawn, DOCUMENT.read_text())
+    return BLOCK.sub(drawn, path.read_text())
 
 
 if __name__ == "__main__":

@@ -54,7 +54,7 @@ def test_what_is_normalised_is_the_same_divided_at_random(mesh: tuple[int, ...],
 
 
 @pytest.mark.parametrize("mesh", [(2,), (4,), (2, 2), (3,)])
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(30))
 def test_convolutions_are_the_same_divided_at_random(mesh: tuple[int, ...], seed: int) -> None:
     """Windows read halos, and write gradients that overlap."""
     net = convolutions(4, [4, 4, 4], 4)
