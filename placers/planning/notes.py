@@ -9,29 +9,30 @@ from graphs.problem import STEP_TIME, Problem
 from placers.planning.contest import Contest, Entry
 
 
-def said_of(contest: Contest, problem: Problem) -> Iterator[str]:
-    """Sentences on who was best, and by how much."""
+def said_of(contest: Contest, problem: Problem, placer: str = "planner") -> Iterator[str]:
+    """Sentences of a placer on who was best, and by how much."""
     best = contest.best
     assert best is not None
     of = "" if problem.objective == STEP_TIME else f" by {problem.objective}"
     others = contest.others(best.who)
     if best.merit.lacking:
-        yield f"planner: no plan fits; {best.who} lacks least memory, {best.merit.lacking / 2**30:.2f} GiB."
+        yield f"{placer}: no plan fits; {best.who} lacks least memory, {best.merit.lacking / 2**30:.2f} GiB."
     elif others and not others[0].merit.lacking:
         gain = others[0].merit.value / best.merit.value - 1 if best.merit.value else 0.0
         yield (
-            f"planner: the best of {len(others) + 1} plans in the same simulator is {best.who}: "
+            f"{placer}: the best of {len(others) + 1} plans in the same simulator is {best.who}: "
             f"{best.merit.value:.6g} s{of}, {gain:.1%} faster than the next, {others[0].who}."
         )
     elif not others:
-        yield f"planner: {best.who} takes {best.merit.value:.6g} s{of}; nothing else was simulated."
+        yield f"{placer}: {best.who} takes {best.merit.value:.6g} s{of}; nothing else was simulated."
     else:
-        yield f"planner: {best.who} is the only one of {len(others) + 1} plans that fits: {best.merit.value:.6g} s{of}."
+        count = len(others) + 1
+        yield f"{placer}: {best.who} is the only one of {count} plans that fits: {best.merit.value:.6g} s{of}."
     if others:
-        yield f"planner: compared with {', '.join(map(_worth, others))}."
+        yield f"{placer}: compared with {', '.join(map(_worth, others))}."
     for who, why in contest.refused.items():
         if who not in contest.entries:
-            yield f"planner: no plan of {who}: {why}."
+            yield f"{placer}: no plan of {who}: {why}."
 
 
 def _worth(entry: Entry) -> str:

@@ -103,14 +103,14 @@ def recursive(pricing: Pricing, limit: float = np.inf) -> Cuts:
     for axis in range(len(splitting.mesh)):
         options = splitting.further(chosen)
         later = math.prod(splitting.mesh[axis + 1 :])  # which divide what is held again
-        chosen = _best(pricing, options, pricing.costs(options, axis), limit * later)
+        chosen = cheapest(pricing, options, pricing.costs(options, axis), limit * later)
     return described(pricing, chosen or [], limit)
 
 
 def uniform(pricing: Pricing, limit: float = np.inf) -> Cuts:
     """The same index along all axes, for each op."""
     options = pricing.splitting.uniform()
-    return described(pricing, _best(pricing, options, pricing.costs(options), limit), limit)
+    return described(pricing, cheapest(pricing, options, pricing.costs(options), limit), limit)
 
 
 def refined(pricing: Pricing, cuts: Cuts, limit: float = np.inf) -> Cuts:
@@ -120,7 +120,7 @@ def refined(pricing: Pricing, cuts: Cuts, limit: float = np.inf) -> Cuts:
         before = cuts
         for axis in range(len(splitting.mesh)):
             options = splitting.instead(cuts.options, axis)
-            found = described(pricing, _best(pricing, options, pricing.costs(options), limit), limit)
+            found = described(pricing, cheapest(pricing, options, pricing.costs(options), limit), limit)
             is_gain = found.fits != cuts.fits or not np.isclose(found.cost, cuts.cost, ROUNDING, 0)
             if is_gain and _rank(found) < _rank(cuts):
                 cuts = found
@@ -141,7 +141,7 @@ def joint(
     options = pricing.splitting.joint()
     if solve is least:
         min_fill_order([len(several) for several in options], pricing.splitting.pairs)  # before pairs are priced
-    return described(pricing, _best(pricing, options, pricing.costs(options), limit, solve), limit)
+    return described(pricing, cheapest(pricing, options, pricing.costs(options), limit, solve), limit)
 
 
 def described(pricing: Pricing, options: Sequence[Option], limit: float = np.inf) -> Cuts:
@@ -152,13 +152,14 @@ def described(pricing: Pricing, options: Sequence[Option], limit: float = np.inf
     return Cuts(tuple(options), cost, held, held <= limit * (1 + ROUNDING))
 
 
-def _best(
+def cheapest(
     pricing: Pricing,
     options: list[list[Option]],
     costs: PairwiseCosts,
     limit: float,
     solve: Callable[[PairwiseCosts], Assignment] = least,
 ) -> list[Option]:
+    """Of the given options and their costs, (variables,) those of least cost within a limit on bytes held."""
     held: list[Floats] = pricing.held_bytes(options)
     found = least_within(costs, held, limit, solve)
     return [several[choice] for several, choice in zip(options, found.chosen.tolist(), strict=True)]

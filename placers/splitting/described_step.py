@@ -119,8 +119,13 @@ class _Builder:
                 self.tensors[number] = replace(self.tensors[number], tied=group)
 
     def read(self, source: Source | None) -> int:
-        """The tensor that a described op reads; -1 for what every device has: it is made by an op that each does."""
-        return -1 if source is None or source not in self.shape else self.tensor(source)
+        """The tensor that a described op reads; -1 for what every device has: it is made by an op that each does.
+
+        And for single numbers, as losses, of which each device goes on with its own.
+        """
+        if source is None or source not in self.shape or (source.op >= 0 and prod(self.shape[source]) == 1):
+            return -1
+        return self.tensor(source)
 
     def tensor(self, source: Source) -> int:
         """The number of a tensor."""
@@ -138,7 +143,8 @@ class _Builder:
                 is_mean = graph.phase[source.op] == Phase.BACKWARD and not _is_of_weights(graph, source.op)
                 size = float(graph.output_bytes[source.op]) * (max(len(writes), 1) if is_mean else 1) / total
                 held = size * count if self.is_kept[source.op] else 0.0
-                made = SplitTensor(graph.names[source.op], shape, size, held_bytes=held)
+                is_gradient = _is_of_weights(graph, source.op)
+                made = SplitTensor(graph.names[source.op], shape, size, held_bytes=held, is_gradient=is_gradient)
             self.number[source] = len(self.tensors)
             self.tensors.append(made)
         return self.number[source]

@@ -29,6 +29,7 @@ class Prices:
     per_message: tuple[float, ...]  # (axes,) of a tensor of which anything passes
     per_second: float  # of computing
     element_bytes: bool = True  # false: elements count, of whatever type
+    gradients: float = 1.0  # of what passes of gradients of weights, what counts: less if it passes while ops compute
 
     @classmethod
     def elements(cls, axes: int) -> Prices:
@@ -108,7 +109,9 @@ class Pricing:
             size = graph.tensors[number].element_bytes if self.prices.element_bytes else 1.0
             one = self.parts(source.operator, source.access, options[source.variable], source.made, first)
             other = self.parts(target.operator, target.access, options[target.variable], target.made, first)
-            yield source.variable, target.variable, self._table(one, other, size)
+            table = self._table(one, other, size)
+            is_gradient = graph.tensors[number].is_gradient and self.prices.gradients != 1.0
+            yield source.variable, target.variable, table * self.prices.gradients if is_gradient else table
 
     def parts(
         self, operator: Operator, access: Access, options: tuple[Option, ...], made: bool, first: int = 0

@@ -32,6 +32,7 @@ class SplitTensor:
     stored: bool = False  # a weight or an input: it is there before the step, in a layout that is chosen
     held_bytes: float = 0.0  # of memory that it takes in one piece, a weight with its gradient and optimizer state
     tied: int = UNTIED  # tensors with the same number have the same layout
+    is_gradient: bool = False  # of weights: sums of it pass while the backward pass goes on
     as_made: bool = False  # no layout but that in which it is written, whoever reads it: a weight by its update
 
 
