@@ -29,11 +29,9 @@ from graphs.notation.operator import Access, Operator, tensor
 from graphs.op_graph import OpGraph, Phase
 from graphs.operators import kinds
 
-# The gradient of what these read needs their weights.
-_PRODUCTS = {
-    "aten.mm", "aten.addmm", "aten.bmm", "aten.baddbmm", "aten.convolution", "aten.mul", "aten.div",
-    "aten.native_layer_norm", "aten._native_batch_norm_legit_functional",
-}  # fmt: skip
+# The gradient of what these read needs their weights; that of a weight needs other weights, of which it is a factor.
+_PRODUCTS = {"aten.mm", "aten.addmm", "aten.bmm", "aten.baddbmm", "aten.convolution", "aten.mul", "aten.div"}
+_SCALED = {"aten.native_layer_norm", "aten._native_batch_norm_legit_functional"}  # its own gradient needs none
 _LOSS = "loss"
 _KEPT = 32  # graphs: a search asks for one again and again
 
@@ -49,6 +47,24 @@ def descriptions_of(graph: OpGraph) -> tuple[Described | None, ...]:
     if graph.described or graph.signatures is None:
         return graph.described or (None,) * len(graph)
     return _Describer(graph).build()
+
+
+def updated_weights(described: Sequence[Described | None], op: int) -> list[int]:
+    """(results,) the weights that an update writes, or that a refresh brings from updates.
+
+    `described` are the ops of its graph. There are none for an op without a description.
+    """
+    each = described[op]
+    count, found = 0 if each is None else len(each.operator.writes), list[int]()
+    for number in range(count):
+        assert each is not None
+        weight, made = each.sources[number], each.sources[count + number]
+        if weight is None:
+            assert made is not None  # by an update
+            found.append(updated_weights(described, made.op)[made.result])
+        else:
+            found.append(weight.weight)
+    return found
 
 
 class _Describer:
@@ -99,9 +115,9 @@ class _Describer:
         if forward in self.producers[op]:  # autograd kept the output
             reads.append((operator.writes[0], Source(forward)))
         numbers = self.factored.signatures.numbers(forward)
-        for access, number in zip(operator.reads, numbers, strict=True):
+        for k, (access, number) in enumerate(zip(operator.reads, numbers, strict=True)):
             is_weight = -len(self.graph.weights) <= number < 0
-            if number in self.producers[op] or (is_weight and self._needs_weight(op, access)):
+            if number in self.producers[op] or (is_weight and self._needs_weight(op, k, operator)):
                 reads.append((access, Source(number)))
         made = None if self._is_of_weights(op) else _as_part(found)
         key = id(found), tuple(of), made is not None, tuple(access for access, _ in reads)
@@ -112,9 +128,15 @@ class _Describer:
             self._shared[key] = replace(whole_gradient, reads=accesses, writes=writes)
         return Described(self._shared[key], tuple(source for _, source in reads), self.batch[forward])
 
-    def _needs_weight(self, op: int, access: Access) -> bool:
-        forward = int(self.graph.mirror[op])
-        return not self._is_of_weights(op) and self.graph.kinds[forward] in _PRODUCTS and not access.apart
+    def _needs_weight(self, op: int, read: int, forward: Operator) -> bool:
+        """Whether a gradient is computed with a weight that the forward op reads."""
+        kind = self.graph.kinds[int(self.graph.mirror[op])]
+        if forward.reads[read].apart:
+            return False
+        if not self._is_of_weights(op):
+            return kind in _PRODUCTS or kind in _SCALED
+        others = [k for k in self.factored.gradients_of(op) if k != read and not forward.reads[k].apart]
+        return kind in _PRODUCTS and bool(others)
 
     def _is_of_weights(self, op: int) -> bool:
         return self.graph.kinds[op].endswith(".grad_weight")

@@ -107,7 +107,7 @@ class Exchange:
     ) -> None:
         """As `bring`, after what are partial sums has been added up."""
         groups = self.partition.shards[source.op].groups[source.result]
-        is_loss = room is None and self._is_number(source)
+        is_loss = room is None and self.partition.stays_in_parts(source)
         if is_loss or all(len(group) == 1 for group in groups):
             self.bring(source, holdings, readers)
             return
@@ -140,10 +140,6 @@ class Exchange:
                     self._send(source, other, piece, op, part.device, is_summand=True)
             sums.append(Holding(op, part.device, box, part.repeated, in_place, is_sum=True))
         return sums
-
-    def _is_number(self, source: Source) -> bool:
-        """Whether a result is a single number, as a loss: each shard goes on with its own part."""
-        return elements(self.partition.shards[source.op].whole[source.result]) == 1
 
     def is_all_reduced(self, parts: list[Holding], wanted: Wanted) -> bool:
         """Whether all holders of parts want all of the sum, and add up as the schedule says."""

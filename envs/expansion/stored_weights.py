@@ -20,6 +20,7 @@ from envs.expansion.moves import Place
 from envs.expansion.reads import Reads
 from envs.expansion.shards import UNKNOWN, Partition
 from graphs.described import Source
+from graphs.descriptions import updated_weights
 from graphs.notation.ranges import Box, contains, elements, whole
 from graphs.op_graph import Floats, Ints, Phase
 from graphs.pairs import equal_pairs
@@ -66,25 +67,30 @@ class StoredWeights:
         """(weights,) what each device stores of each."""
         layout = self.partition.layout
         graph = layout.problem.graph
-        is_update = graph.phase >= Phase.UPDATE
         boxes: list[defaultdict[int, list[Box]]] = [defaultdict(list) for _ in graph.weights]
-        # what updates do not name is a weight of their forward op, all of which each of them stores
-        which, use = equal_pairs(np.where(is_update, graph.mirror, -1), graph.weight_uses[:, 0])
-        mirrored: list[list[int]] = [[] for _ in graph.weights]
-        for op, weight in dict.fromkeys(zip(which.tolist(), graph.weight_uses[use, 1].tolist(), strict=True)):
-            mirrored[weight].append(op)
-        for weight, readers in enumerate(self.read_by):
-            updated = [(op, of_shards) for op, of_shards in readers if is_update[op]]
-            named = {op for op, _ in updated}
-            updated += [
-                (op, (self.shape[weight],) * len(self.partition.shards[op]))
-                for op in mirrored[weight]
-                if op not in named
-            ]
+        for weight, (readers, updated) in enumerate(zip(self.read_by, self._updated_by, strict=True)):
             for op, of_shards in updated or readers:
                 for device, box in zip(layout.plan.devices[op], of_shards, strict=True):
                     boxes[weight][device].append(box)
         return [{device: _largest(several) for device, several in of.items()} for of in boxes]
+
+    @cached_property
+    def _updated_by(self) -> list[list[tuple[int, tuple[Box, ...]]]]:
+        """(weights,) the updates of each, and what brings it to further ops, and (shards,) the box that each writes.
+
+        What has no description writes all weights of its forward op.
+        """
+        graph, described = self.partition.layout.problem.graph, self.partition.described
+        found: list[list[tuple[int, tuple[Box, ...]]]] = [[] for _ in graph.weights]
+        is_known = np.array([each is not None for each in described], np.bool_)
+        is_update = graph.phase >= Phase.UPDATE
+        for op in np.flatnonzero(is_update & is_known).tolist():
+            for weight, boxes in zip(updated_weights(described, op), self.partition.shards[op].made, strict=True):
+                found[weight].append((op, boxes))
+        which, use = equal_pairs(np.where(is_update & ~is_known, graph.mirror, -1), graph.weight_uses[:, 0])
+        for op, weight in dict.fromkeys(zip(which.tolist(), graph.weight_uses[use, 1].tolist(), strict=True)):
+            found[weight].append((op, (self.shape[weight],) * len(self.partition.shards[op])))
+        return found
 
     def pieces(self, origin: Ints, device: Ints, work: Ints) -> tuple[Floats, Ints, Ints]:
         """(pieces,) bytes of what devices store of weights, (uses, 2) op, piece, and (pieces,) the weight of each.
@@ -122,7 +128,7 @@ class StoredWeights:
                 here = zip(layout.plan.devices[op], boxes, strict=True)
                 if is_update[op] or all(hold(stored.get(device, ()), box) for device, box in here):
                     continue
-                for first in sorted(copies[op] or {int(layout.first[op])}):
+                for first in sorted({int(layout.first[op]), *copies[op]}):
                     self._fetch(exchange, weight, op, first, boxes, before)
 
     def _fetch(

@@ -233,19 +233,6 @@ class Computing:
             return [each[count + number] for number in range(count)]
         return [each[number] - self.rate * each[count + number] for number in range(count)]
 
-    def weights_of(self, op: int) -> list[int]:
-        """(results,) the weights that an update writes, or a refresh brings."""
-        described = self.described(op)
-        found = list[int]()
-        for number in range(len(described.operator.writes)):
-            source, made = described.sources[number], described.sources[len(described.operator.writes) + number]
-            if source is not None:
-                found.append(source.weight)
-            else:
-                assert made is not None  # what is brought was made by an update
-                found.append(self.weights_of(made.op)[made.result])
-        return found
-
 
 def _adds(shards: Shards, space: Space, result: int) -> bool:
     """Whether a shard, and not another one that makes a summand of the same result, adds what counts once."""

@@ -27,6 +27,7 @@ from envs.running.arrivals import Arrivals, MissingPart
 from envs.running.boxed import Boxed, added, joined
 from envs.running.computing import Computing, ShardReads
 from graphs.described import Source
+from graphs.descriptions import updated_weights
 from graphs.notation.operator import Statistic
 from graphs.notation.ranges import hull, whole
 from graphs.op_graph import Phase
@@ -131,7 +132,7 @@ class ShardedStep:
 
     def _store(self, op: int, device: int, reads: ShardReads, results: list[Boxed]) -> None:
         """Keep what an update or a refresh has made of weights, and the gradients that it was made of."""
-        weights = self.computing.weights_of(op)
+        weights = updated_weights(self.partition.described, op)
         for number, (weight, new) in enumerate(zip(weights, results, strict=True)):
             self.updated[weight, device].append(new)
             gradient = reads.parts[len(results) + number]

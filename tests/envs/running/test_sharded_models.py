@@ -8,16 +8,13 @@ import pytest
 import torch
 
 from envs.expansion.expand import expand
-from envs.expansion.expanded import Expansion, Role
-from envs.mesh import Mesh, length
+from envs.expansion.expanded import Role
+from envs.mesh import length
 from envs.plan import Plan
 from envs.running.arrivals import MissingPart
-from envs.running.boxed import cut_out, joined
 from envs.running.sharded_step import ShardedStep
 from envs.schedule import Schedule
-from graphs.descriptions import descriptions_of
 from graphs.foundation import by_name
-from graphs.notation.ranges import elements
 from graphs.op_graph import OpGraph
 from graphs.problem import Problem
 from placers.splitting.cuts import joint
@@ -26,10 +23,10 @@ from placers.splitting.mesh import best_mesh
 from placers.splitting.options import TOFU, Splitting
 from placers.splitting.pricing import Prices, Pricing
 from tests.envs.expansion.test_collectives import two_servers
-from tests.envs.running.small_models import MODELS, Trained, as_whole, residual, trained
+from tests.envs.running.sharded_checks import check, divided_at_random
+from tests.envs.running.small_models import MODELS, as_whole, residual, trained
 from tests.oracle.toys import toy_cluster
 
-RATE = 0.25
 ROUNDING = 1e-5  # of float32, of the largest number of a gradient
 PLACERS = ("tofu", "optcnn", "tensor_parallel")
 
@@ -48,26 +45,6 @@ def least_bytes(problem: Problem) -> Plan:
     devices = range(len(problem.cluster))
     splitting = Splitting(split_graph_of(problem), best_mesh(problem.cluster, devices), TOFU)
     return plan_of(splitting, joint(Pricing(splitting, Prices.bytes(len(splitting.mesh))), math.inf), devices)
-
-
-def check(model: Trained, expansion: Expansion, rounding: float) -> ShardedStep:
-    """Loss, gradients, and the weights of every device after the update."""
-    step = ShardedStep(expansion, model.given, RATE)
-    torch.testing.assert_close(step.result(model.graph.names.index("loss")), model.loss, rtol=rounding, atol=0.0)
-    for weight, gradient in enumerate(model.gradients):
-        largest = float(gradient.abs().max())
-        torch.testing.assert_close(step.gradient(weight), gradient, rtol=0.0, atol=rounding * largest)
-        wanted = (model.given[-1 - weight] - RATE * gradient).reshape(step.computing.whole[-1 - weight].shape)
-        on = {device: boxes for (which, device), boxes in step.arrivals.stored.items() if which == weight}
-        assert on
-        for device, boxes in on.items():
-            for box, _ in boxes:
-                new = joined(step.updated[weight, device], box)
-                assert new is not None or not elements(box)
-                if new is not None:
-                    expected = cut_out(wanted, box).values
-                    torch.testing.assert_close(new.values, expected, rtol=rounding, atol=rounding * largest)
-    return step
 
 
 # ---- plans that are searched -----------------------------------------------------------------------------
@@ -106,26 +83,6 @@ def test_replicas_normalise_over_their_own_part_of_the_batch(replicas: int) -> N
 
 
 # ---- plans at random -------------------------------------------------------------------------------------
-
-
-def divided_at_random(graph: OpGraph, mesh: Mesh, rng: np.random.Generator) -> tuple[tuple[str, ...], ...]:
-    """(ops,) for every axis an index at random that may be divided and is long enough, or none."""
-    split = []
-    for each in descriptions_of(graph):
-        assert each is not None
-        operator, chosen = each.operator, list[str]()
-        left = {name: size for name, size in operator.sizes.items() if name not in operator.opaque}
-        if operator.reducer != "sum":
-            kept = [access.variables | access.apart for access in operator.writes]
-            left = {name: size for name, size in left.items() if all(name in names for names in kept)}
-        for axis in mesh:
-            least = length(axis) * (1 if isinstance(axis, int) else 2)  # a share may be half of the largest
-            may = ["", *(name for name, size in left.items() if size >= least)]
-            chosen.append(may[rng.integers(len(may))])
-            if chosen[-1]:
-                left[chosen[-1]] //= least
-        split.append(tuple(chosen))
-    return tuple(split)
 
 
 def at_random(graph: OpGraph, seed: int) -> tuple[Problem, Plan]:

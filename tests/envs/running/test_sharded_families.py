@@ -1,0 +1,36 @@
+"""Models of all families, small, divided at random and run shard by shard: each is the model as a whole.
+
+Among them are weights that many ops share, numbers by which others are divided, products of two weights, and parts of
+tensors in another order of dimensions.
+"""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from envs.expansion.expand import expand
+from envs.plan import Plan
+from envs.schedule import Schedule
+from graphs.capture.training_step import training_step
+from graphs.problem import Problem
+from tests.envs.running.sharded_checks import check, divided_at_random
+from tests.envs.running.small_models import Trained
+from tests.graphs.notation.test_factored import SMALL, small_model
+from tests.oracle.toys import toy_cluster
+
+
+@pytest.mark.parametrize("family", SMALL)
+def test_a_family_divided_at_random_is_the_model(family: str) -> None:
+    builder, forward, module, inputs = small_model(family)
+    graph, given = training_step(forward), builder.given()
+    loss = module(*inputs).sum()
+    weights = [given[-1 - number] for number in range(len(graph.weights))]
+    gradients = [each.to_dense() for each in torch.autograd.grad(loss, weights)]
+    whole = Trained(graph, {number: each.detach() for number, each in given.items()}, loss.detach(), gradients)
+    mesh = (2, 2)
+    split = divided_at_random(graph, mesh, np.random.default_rng(0))
+    devices = tuple(range(math.prod(mesh)))
+    plan = Plan((devices,) * len(graph), "", Schedule(all_reduce="direct"), split, mesh)
+    check(whole, expand(Problem(graph, toy_cluster(len(devices)), optimizer="sgd"), plan), 1e-8)

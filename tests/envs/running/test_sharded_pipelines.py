@@ -1,0 +1,43 @@
+"""Pipelines whose stages are divided, with micro-batches, run shard by shard: the model as a whole."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from envs.expansion.expand import expand
+from envs.expansion.expanded import Role
+from envs.plan import Plan
+from envs.schedule import AllReduce, Schedule
+from graphs.problem import Problem
+from tests.envs.running.sharded_checks import check, divided_at_random
+from tests.envs.running.small_models import Perceptron, Trained, as_whole
+from tests.oracle.toys import toy_cluster
+
+KINDS: tuple[AllReduce, ...] = ("ring", "direct", "hierarchical")
+LATER = ("third", "tanh", "sub", "pow", "mean", "loss")  # ops of the second stage
+
+
+def perceptron() -> Trained:
+    torch.manual_seed(0)
+    return as_whole(Perceptron(6, 10, 7, 5).double(), (torch.randn(12, 6).double(), torch.randn(12, 5).double()))
+
+
+@pytest.mark.parametrize("recompute", [(), (0, 1)])
+@pytest.mark.parametrize("seed", range(8))
+def test_divided_stages_compute_what_the_model_does(seed: int, recompute: tuple[int, ...]) -> None:
+    """The mean of the loss is over all micro-batches. The second stage is on one device, or on as many as the first."""
+    whole, mesh, micro_batches = perceptron(), ((2,), (2, 2))[seed % 2], 1 + seed % 3
+    first = tuple(range(math.prod(mesh)))
+    second = tuple(device + len(first) for device in first) if seed % 4 < 2 else (len(first),)
+    graph = whole.graph
+    stages = tuple(int(name.startswith(LATER)) for name in graph.names)
+    drawn = divided_at_random(graph, mesh, np.random.default_rng(seed), micro_batches)
+    devices = tuple(second if stage else first for stage in stages)
+    split = tuple(each if len(several) > 1 else () for each, several in zip(drawn, devices, strict=True))
+    schedule = Schedule(micro_batches, stages, "early_backward_a", recompute, all_reduce=KINDS[seed % 3])
+    problem = Problem(graph, toy_cluster(len(first) + len(second)), optimizer="sgd")
+    expansion = expand(problem, Plan(devices, "", schedule, split, mesh))
+    check(whole, expansion, 1e-11)
+    assert Role.RECOMPUTED in expansion.role or not recompute
