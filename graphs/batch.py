@@ -44,20 +44,6 @@ def check_samples(samples: int) -> None:
         raise InputError(f"the batch is {samples!r} samples; expected a whole number, at least 1")
 
 
-def with_batch(graph: OpGraph, samples: int) -> OpGraph:
-    """The same graph, with what it costs when a step has that many samples.
-
-    Raises InputError for less than one sample, and for a graph that does not say how many it has.
-    """
-    check_samples(samples)
-    own = samples_of(graph)
-    if samples == own:
-        return graph
-    described = tuple(None if each is None else each.of_part(samples, own) for each in graph.described)
-    law = replace(law_of(graph), samples=samples)
-    return replace(scaled(graph, samples, own), batch_law=law, described=described)
-
-
 def scaled(graph: OpGraph, part: float, of: float = 1.0) -> OpGraph:
     """The same graph, with what it costs for `part` samples in place of `of`.
 

@@ -62,7 +62,7 @@ def capture(
     """
     from evaluation.commands.problems import graph_of
     from evaluation.reporting.graph_summary import GraphSummary
-    from graphs.batch import with_batch
+    from graphs.another_batch import with_batch
     from graphs.freezing import freeze_layers
     from graphs.graph_file import ENDINGS, save_graph
 

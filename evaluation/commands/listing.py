@@ -35,6 +35,7 @@ ELSEWHERE = {  # what may be given instead of a name
     "clusters": f"or a cluster file (*.toml, *.json), or {OWN}",
     "devices": "that clusters and cluster files name; a cluster file may add its own",
     "links": "that clusters and cluster files name; a cluster file may add its own",
+    "operators": "in index notation, so that ops of these kinds can be divided; docs/splits.md describes another one",
     "placers": f"or the run folder of a trained one, or {OWN}",
     "cost_models": f"or auto, which follows from what the graph knows, or {OWN}",
     "recipes": "or a recipe file (*.toml)",

@@ -35,7 +35,9 @@ def why_undivided(problem: Problem, devices: Sequence[int]) -> str:
     if len(graph.edge_bytes) or len(graph.transfer_bytes):
         return f"graph {graph.name!r} says what transfers move, and not which part of it each device needs"
     if not any(descriptions_of(graph)):
-        return f"graph {graph.name!r} does not say what its ops compute"
+        return (
+            f"graph {graph.name!r} does not say what its ops compute; give the model that it is of, or capture it again"
+        )
     return ""
 
 

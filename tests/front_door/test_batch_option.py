@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import placelab
-from graphs.batch import with_batch
+from graphs.another_batch import with_batch
 from graphs.foundation.errors import InputError
 from graphs.graph_file import save_graph
 from graphs.load import load_graph
@@ -48,6 +48,18 @@ def test_a_plan_is_simulated_with_its_own_batch_and_with_another(tmp_path: Path)
     other = placelab.simulate(MODEL, file, cluster="p100x2", batch=64).timeline
     assert other.placement.tolist() == own.placement.tolist()
     assert other.step_seconds > own.step_seconds
+
+
+def test_ops_are_divided_with_another_batch_as_with_the_models_own(tmp_path: Path) -> None:
+    file = tmp_path / "one.plan.json"
+    placed = placelab.place(MODEL, cluster="p100x2", placer="tofu", batch=8, out=file)
+    same = placelab.place(WITH_8, cluster="p100x2", placer="tofu")
+    assert any(placed.plan.split)
+    assert placed.plan.split == same.plan.split
+    assert placed.timeline.step_seconds == same.timeline.step_seconds
+    placelab.place(MODEL, cluster="p100x2", placer="tofu", out=file)
+    again = placelab.simulate(MODEL, file, cluster="p100x2", batch=4)
+    assert again.plan.split == placelab.place(MODEL, cluster="p100x2", placer="tofu").plan.split
 
 
 def test_comparisons_take_it_and_rank_by_the_time_per_sample() -> None:

@@ -13,9 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from envs.costs.costs import costs_of
-from graphs.batch import grows, law_between, law_of, samples_of, weight_gradients, with_batch
+from graphs.another_batch import with_batch
+from graphs.batch import grows, law_between, law_of, samples_of, weight_gradients
 from graphs.batch_law import COSTS, BatchLaw
 from graphs.capture.second_batch import other_samples
+from graphs.descriptions import descriptions_of
 from graphs.formats.onnx import save_onnx
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
@@ -104,6 +106,21 @@ def test_two_captures_predict_every_other_batch(family: str) -> None:
 @pytest.mark.parametrize("family", by_name.built_in("graphs.families"))
 def test_two_captures_of_any_family_predict_every_other_batch(family: str) -> None:
     assert_predicted(family)
+
+
+@pytest.mark.parametrize("family", FAST)
+def test_ops_are_described_as_those_of_a_capture_with_that_batch(family: str) -> None:
+    graph = load_graph(spec(family, 32))
+    found, expected = descriptions_of(with_batch(graph, 4)), descriptions_of(load_graph(spec(family, 4)))
+    for ours, theirs in zip(found, expected, strict=True):
+        assert (ours is None) == (theirs is None)
+        if ours is not None and theirs is not None:
+            assert (ours.batch, ours.sources) == (theirs.batch, theirs.sources)
+            assert ours.operator.sizes == theirs.operator.sizes
+            assert ours.operator.reads == theirs.operator.reads
+            assert ours.operator.writes == theirs.operator.writes
+    before, after = ({id(each.operator) for each in few if each} for few in (descriptions_of(graph), found))
+    assert len(after) == len(before)  # those of ops that are alike are one
 
 
 @pytest.mark.parametrize("family", FAST)

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from envs.plan import Plan
 from envs.simulation.simulator import simulate
-from graphs.batch import law_of, with_batch
+from graphs.another_batch import with_batch
+from graphs.batch import law_of
 from graphs.batch_law import COSTS, BatchLaw
 from graphs.capture.training_step import forward_pass, training_step
 from graphs.formats.pipedream import LayerProfile, ProfiledLayer

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from envs.costs.costs import unit_seconds
 from envs.simulation.simulator import simulate
 from evaluation.commands.load_placer import load_placer
-from graphs.batch import with_batch
+from graphs.another_batch import with_batch
 from graphs.foundation.errors import InputError
 from graphs.freezing import freeze_layers, frozen_ops
 from graphs.load import load_cluster, load_graph

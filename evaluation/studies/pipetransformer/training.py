@@ -14,7 +14,7 @@ from envs.simulation.simulator import simulate
 from envs.step_shares import SHARES, StepShares
 from envs.timeline import Timeline
 from evaluation.studies.pipetransformer.published import ALPHA, EPOCHS, FIRST, transition_seconds
-from graphs.batch import with_batch
+from graphs.another_batch import with_batch
 from graphs.cluster import Cluster
 from graphs.clusters.pipetransformer import PCIE_BANDWIDTH
 from graphs.freezing import CACHE_READ, cached, first_layers, freeze_layers

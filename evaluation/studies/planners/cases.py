@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from envs.costs.costs import AUTO, timed
-from graphs.batch import with_batch
+from graphs.another_batch import with_batch
 from graphs.foundation.errors import InputError
 from graphs.load import load_cluster, load_graph
 from graphs.problem import Problem

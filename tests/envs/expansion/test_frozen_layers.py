@@ -7,7 +7,7 @@ from envs.expansion.expand_stages import expand_stages
 from envs.expansion.expanded import Role
 from envs.simulation.simulator import Simulator, simulate
 from envs.timeline import Timeline
-from graphs.batch import with_batch
+from graphs.another_batch import with_batch
 from graphs.freezing import cached, freeze_layers, frozen_ops
 from graphs.load import load_cluster, load_graph
 from graphs.problem import Problem
