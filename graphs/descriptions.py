@@ -20,6 +20,8 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
+import numpy as np
+
 from graphs.batch import grows
 from graphs.described import Described, Source
 from graphs.notation.affine import variable
@@ -47,6 +49,19 @@ def descriptions_of(graph: OpGraph) -> tuple[Described | None, ...]:
     if graph.described or graph.signatures is None:
         return graph.described or (None,) * len(graph)
     return _Describer(graph).build()
+
+
+@lru_cache(_KEPT)
+def read_by_loss(graph: OpGraph) -> tuple[bool, ...]:
+    """(ops,) whether the loss of a step and its gradient are all that reads an op.
+
+    Parts of such a number need not be added up: the gradient of each is one, and the loss itself is for reports.
+    """
+    found = np.ones(len(graph), np.bool_)
+    producer, consumer = graph.edges[~graph.control].T
+    is_loss = np.array([kind in (_LOSS, f"{_LOSS}.grad") for kind in graph.kinds], np.bool_)
+    found[producer[~is_loss[consumer]]] = False
+    return tuple(found.tolist())
 
 
 def updated_weights(described: Sequence[Described | None], op: int) -> list[int]:

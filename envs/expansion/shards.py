@@ -18,7 +18,7 @@ from envs.expansion.layout import Layout
 from envs.expansion.shares import shared
 from envs.mesh import Mesh, Split, coordinates, mesh_of, spaces
 from graphs.described import Described, Source, of_part
-from graphs.descriptions import descriptions_of
+from graphs.descriptions import descriptions_of, read_by_loss
 from graphs.notation.operator import Access, Operator
 from graphs.notation.ranges import Box, Range, elements, whole
 from graphs.op_graph import Floats, Phase
@@ -175,18 +175,8 @@ class Partition:
 
         What is computed with other numbers, as the count in a mean or a norm, needs their sum.
         """
-        shards = self.shards[source.op]
-        return elements(shards.whole[source.result]) == 1 and (shards.is_replicated or self._ends_step[source.op])
-
-    @cached_property
-    def _ends_step(self) -> list[bool]:
-        """(ops,) whether the loss of the step, and its gradient, are all that reads an op."""
-        graph = self.layout.problem.graph
-        found, carries = np.ones(len(graph), np.bool_), graph.edges[~graph.control]
-        is_loss = np.array([kind in ("loss", "loss.grad") for kind in graph.kinds], np.bool_)
-        found[carries[~is_loss[carries[:, 1]], 0]] = False
-        listed: list[bool] = found.tolist()
-        return listed
+        shards, is_loss = self.shards[source.op], read_by_loss(self.layout.problem.graph)
+        return elements(shards.whole[source.result]) == 1 and (shards.is_replicated or is_loss[source.op])
 
     @cached_property
     def whole_ops(self) -> Problem:

@@ -63,8 +63,8 @@ class Arrivals:
         Raises MissingPart if some of it did not arrive.
         """
         inside = self._made_at_all(source, box)
-        complete = [part for other in self.before[op] for part in self._piece_of(other, source)]
-        copies = [other for other in self.before[op] if self._is_copy_of(other, source)]
+        complete = [part for other in self._of_micro_batch(op) for part in self._piece_of(other, source)]
+        copies = [other for other in self._of_micro_batch(op) if self._is_copy_of(other, source)]
         group: tuple[int, ...] = ()
         if not elements(inside):
             found = None
@@ -105,6 +105,11 @@ class Arrivals:
             what = f"weight {source.weight}" if source.op < 0 else f"result {source.result} of {graph.names[source.op]}"
             raise MissingPart(f"{names[op]} lacks some of {what} in {' x '.join(f'{r.low}..{r.high}' for r in box)}")
         return found
+
+    def _of_micro_batch(self, op: int) -> list[int]:
+        """The ops before one but for those that end another micro-batch, for which its device waits."""
+        batch = self.expansion.micro_batch
+        return [other for other in self.before[op] if batch[op] < 0 or batch[other] in (-1, batch[op])]
 
     def _is_of_step(self, op: int) -> bool:
         return bool(self.expansion.micro_batch[op] < 0)
@@ -164,7 +169,7 @@ class Arrivals:
         if source.op < 0:
             return self._there(joined(self._stored(op, source.weight), box), op, source, box)
         complete = [part for other in self.before[op] for part in self._piece_of(other, source)]
-        copies = [other for other in self.before[op] if self._is_copy_of(other, source)]
+        copies = [other for other in self._of_micro_batch(op) if self._is_copy_of(other, source)]
         if self.expansion.role[op] in (Role.SUM, Role.GATE):  # of shards, micro-batches, or both
             parts = [*complete, *(self.held[other][source.result] for other in copies)]
             return self._there(added(parts, box), op, source, box)

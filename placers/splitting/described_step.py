@@ -20,7 +20,7 @@ import numpy as np
 from envs.costs.costs import costs_of
 from envs.plan import Plan
 from graphs.described import Described, Source
-from graphs.descriptions import descriptions_of
+from graphs.descriptions import descriptions_of, read_by_loss
 from graphs.notation.operator import Access, Operator
 from graphs.op_graph import Floats, OpGraph, Phase
 from graphs.problem import Problem
@@ -121,9 +121,11 @@ class _Builder:
     def read(self, source: Source | None) -> int:
         """The tensor that a described op reads; -1 for what every device has: it is made by an op that each does.
 
-        And for single numbers, as losses, of which each device goes on with its own.
+        And for a loss, of which each device goes on with its own part.
         """
-        if source is None or source not in self.shape or (source.op >= 0 and prod(self.shape[source]) == 1):
+        if source is None or source not in self.shape:
+            return -1
+        if source.op >= 0 and prod(self.shape[source]) == 1 and read_by_loss(self.problem.graph)[source.op]:
             return -1
         return self.tensor(source)
 

@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from torch import Tensor, nn
 
 from envs.expansion.expand import expand
 from envs.expansion.expanded import Role
@@ -22,6 +23,40 @@ LATER = ("third", "tanh", "sub", "pow", "mean", "loss")  # ops of the second sta
 def perceptron() -> Trained:
     torch.manual_seed(0)
     return as_whole(Perceptron(6, 10, 7, 5).double(), (torch.randn(12, 6).double(), torch.randn(12, 5).double()))
+
+
+class Shared(nn.Module):
+    """The first and the last layer have a weight in common, and the two between them another one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.first, self.second = nn.Embedding(12, 8), nn.Linear(8, 8), nn.Linear(8, 8)
+        self.second.weight = self.first.weight
+
+    def forward(self, words: Tensor) -> Tensor:
+        """The mean square of what it says of each word."""
+        x = torch.relu(self.first(self.words(words)))
+        return (torch.tanh(self.second(x)) @ self.words.weight.T).pow(2).mean()
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_stages_may_share_weights(seed: int) -> None:
+    """Gradients of one stage go on to another one to be added to; new values are brought back."""
+    torch.manual_seed(0)
+    whole, micro_batches = as_whole(Shared().double(), (torch.randint(12, (8, 3)),)), 1 + seed % 2
+    graph, mesh = whole.graph, ((2,), (2, 2))[seed % 3 > 1]
+    first = tuple(range(math.prod(mesh)))
+    second = tuple(device + len(first) for device in first) if seed % 4 < 2 else (len(first),)
+    place = np.argsort(graph.topological_order)
+    begins = place[2 + seed % 3]  # of the second stage: after the embedding, the first product, or relu
+    forward = np.where(graph.mirror < 0, np.arange(len(graph)), graph.mirror)
+    stages = tuple((place[forward] >= begins).astype(int).tolist())
+    drawn = divided_at_random(graph, mesh, np.random.default_rng(seed), micro_batches)
+    devices = tuple(second if stage else first for stage in stages)
+    split = tuple(each if len(several) > 1 else () for each, several in zip(drawn, devices, strict=True))
+    schedule = Schedule(micro_batches, stages, "gpipe", all_reduce=KINDS[seed % 3])
+    problem = Problem(graph, toy_cluster(len(first) + len(second)), optimizer="sgd")
+    check(whole, expand(problem, Plan(devices, "", schedule, split, mesh)), 1e-11)
 
 
 @pytest.mark.parametrize("recompute", [(), (0, 1)])
