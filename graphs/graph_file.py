@@ -17,6 +17,7 @@ edge may have a message of its own, `["a", "b", 4096]`, in bytes, in place of it
 `"batch": {"samples": 32, "fixed": [["a", 0, 48, 16]]}` says how many samples a step has and, of the ops that have such
 parts, how much of their FLOP, of the bytes that they access and of their output does not grow with the samples. Without
 `fixed`, a rule says it (`graphs.batch`). `"frozen": [0]` are the positions in `weights` of those that are not trained.
+`"weight_names": ["head.weight"]` are what the model calls them.
 
 `"signatures"` lists the distinct ATen operations of the ops, with shapes and arguments (`graphs.signatures`). A node of
 number `"signature"` reads its tensors from `"sources"`: `["op", "a"]`, `["weight", 0]`, or `["input", 0]`, which is
@@ -91,6 +92,7 @@ class GraphFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
     control: list[Position] = []  # positions in `edges`
     weights: list[Amount] = []  # bytes
     weight_uses: list[tuple[OpRef, Position]] = []  # op, weight
+    weight_names: list[str] = []  # of the parameters in their model
     frozen: list[Position] = []  # positions in `weights`
     batch: Batch | None = None
     signatures: list[Signature] | None = None
@@ -148,6 +150,7 @@ def _content(graph: OpGraph) -> GraphFile:
         control=np.flatnonzero(graph.control).tolist(),
         weights=graph.weights.tolist(),
         weight_uses=graph.weight_uses.tolist(),
+        weight_names=list(graph.weight_names),
         frozen=np.flatnonzero(graph.frozen).tolist(),
         batch=_batch(graph),
         signatures=list(graph.signatures.distinct) if graph.signatures else None,
@@ -224,6 +227,7 @@ def _graph(content: GraphFile) -> OpGraph:
         transfer_bytes=_transfer_bytes(nodes),
         edge_bytes=_edge_bytes(content),
         calls=tuple(node.call for node in nodes),
+        weight_names=tuple(content.weight_names),
         frozen=_marked("frozen", content.frozen, "weight", len(content.weights)),
         batch_law=_batch_law(content, index),
         signatures=_signatures(content, index),

@@ -84,6 +84,7 @@ class OpGraph:
     transfer_bytes: Floats = field(default_factory=_no_floats)  # (ops,) what a transfer moves, if not output_bytes
     edge_bytes: Floats = field(default_factory=_no_floats)  # (edges,) bytes of an edge's own message, or NaN
     calls: tuple[Call | None, ...] = ()  # (ops,) what made each op, if known; () if nothing is known; not of mirrors
+    weight_names: tuple[str, ...] = ()  # (weights,) the name of each parameter in its model, if known
     frozen: Bools = field(default_factory=lambda: np.zeros(0, np.bool_))  # (weights,) not trained; empty if all are
     described: tuple[Described | None, ...] = ()  # (ops,) each in index notation, if known; () if none is
     batch_law: BatchLaw | None = None  # how many samples a step has, and what does not grow with them, if known
@@ -291,6 +292,7 @@ class OpGraph:
             ("control", "edges", len(self.edges)),
             ("edge_bytes", "edges", len(self.edges)),
             ("frozen", "weights", len(self.weights)),
+            ("weight_names", "weights", len(self.weights)),
         ):
             if len(getattr(self, key)) not in (0, count):
                 raise InputError(

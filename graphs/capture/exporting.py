@@ -32,6 +32,7 @@ def export(module: nn.Module, args: tuple[object, ...], kwargs: dict[str, object
             for node in nodes
             if node.name in signature.inputs_to_parameters
         },
+        names={parameter: name for name, parameter in module.named_parameters()},
     )
 
 

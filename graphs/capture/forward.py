@@ -103,7 +103,8 @@ class Builder:
             raise InputError(f"{self.name}: {why}")
         signatures = self.signer.signatures(self.op, self._base_weights(), len(self.draft.weights))
         law = BatchLaw(self.samples) if self.samples else None
-        return replace(self.draft.built(self.name), batch_law=law, signatures=signatures)
+        names = tuple(self.program.names.get(parameter, "") for parameter in self.seen)
+        return replace(self.draft.built(self.name), batch_law=law, signatures=signatures, weight_names=names)
 
     def _visit(self, node: Node) -> None:
         if not all(isinstance(size, int) for tensor in _tensors(node) for size in tensor.shape):

@@ -26,15 +26,15 @@ class FunctionCalls(TorchFunctionMode):
         """`paths` ends in the path of the module whose code runs at any time; `module_paths` gives it."""
         super().__init__()
         self._paths = paths
-        self._made: Counter[tuple[str, str]] = Counter()
+        self.made: Counter[tuple[str, str]] = Counter()  # calls so far, by module and function
 
     def __torch_function__(
         self, func: Callable[..., Any], types: object, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         """Calls the function; what it calls itself is part of it, and has no name of its own."""
         made = self._paths[-1], function_name(func)
-        call = Call(*made, self._made[made])
-        self._made[made] += 1
+        call = Call(*made, self.made[made])
+        self.made[made] += 1
         return self.run(call, func, args, kwargs or {})
 
     def run(self, call: Call, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -19,4 +19,5 @@ class TracedProgram:
     outputs: Sequence[Node]  # what the module returns
     parameters: Mapping[Node, nn.Parameter]  # the parameter that a node stands for
     calls: Mapping[Node, Call] = field(default_factory=dict)  # the call in the module's code that a node comes from
+    names: Mapping[nn.Parameter, str] = field(default_factory=dict)  # the first name of each parameter
     inputs: Mapping[Node, Tensor] = field(default_factory=dict)  # the input, buffer or constant that a node stands for

@@ -59,11 +59,11 @@ def record(module: nn.Module, args: tuple[object, ...], kwargs: dict[str, object
         if isinstance(tensor, Tensor) and type(tensor) not in _PLAIN_TENSORS:
             raise Unrecorded(f"it holds or is given a {type(tensor).__name__}")
     stand_ins = StandIns(module, (args, kwargs))
-    parameters = list(module.parameters())
+    names = {parameter: name for name, parameter in module.named_parameters()}
     with unchanged(module), module_paths(module) as paths:
         calls = _Calls(paths)
         recorder = Recorder(stand_ins, paths, calls)
-        placed = {recorder.placed(stand_ins(parameter)): parameter for parameter in parameters}
+        placed = {recorder.placed(stand_ins(parameter)): parameter for parameter in names}
         args, kwargs = tree_map_only(Tensor, stand_ins, (args, kwargs))
         put_into(module, stand_ins)
         below_autograd = torch._C._AutoDispatchBelowAutograd()  # no gradients are prepared, though the code may ask
@@ -74,7 +74,8 @@ def record(module: nn.Module, args: tuple[object, ...], kwargs: dict[str, object
         for tensor, stand_in in stand_ins.pairs()
         if id(stand_in) in recorder.placeholders and not isinstance(tensor, nn.Parameter)
     }
-    return TracedProgram(list(recorder.graph.nodes), recorder.read(outputs), placed, recorder.calls, inputs)
+    nodes = list(recorder.graph.nodes)
+    return TracedProgram(nodes, recorder.read(outputs), placed, recorder.calls, names, inputs)
 
 
 class _Calls(FunctionCalls):

@@ -21,7 +21,7 @@ from graphs.capture.training_step import forward_pass, training_step
 from graphs.foundation import by_name
 from graphs.foundation.errors import UserCodeError
 from graphs.op_graph import Call, OpGraph
-from tests.graphs.small_modules import EXPORTED, OTHER_NAMES, RECORDED, Make, Small, X, of
+from tests.graphs.small_modules import EXPORTED, OTHER_NAMES, RECORDED, Make, Small, X, of, tied
 from tests.graphs.test_joint_graph import SPECS
 
 Tracer = Callable[[nn.Module, tuple[object, ...], dict[str, object]], TracedProgram]
@@ -196,6 +196,13 @@ def test_every_op_knows_the_call_that_it_comes_from() -> None:
         assert step.call_of[op] == step.call_of[mirror if mirror >= 0 else op]
     assert forward_pass(step).calls == (*graph.calls, None)  # of the loss
     assert graph.fingerprint == replace(graph, calls=()).fingerprint
+
+
+def test_every_weight_has_its_name_and_a_tied_one_the_first() -> None:
+    graph = capture(*tied(), name="test")
+    assert graph.weight_names == ("0.weight", "0.bias", "1.bias")
+    assert training_step(graph).weight_names == graph.weight_names
+    assert graph.fingerprint == replace(graph, weight_names=()).fingerprint
 
 
 @pytest.mark.parametrize("name", sorted(RECORDED))
