@@ -6,7 +6,8 @@ Every verb of the command line is a function of this module, with the same keywo
     placed = placelab.place("rnnlm:layers=4,steps=10", cluster="p100x4", placer="annealing:policy=default", budget=500)
     print(placed.timeline.step_seconds, placed.plan.placement)
 
-Graphs, clusters and placers are given as objects or as text: a file, or a spec such as `rnnlm:layers=4`.
+Graphs, clusters and placers are given as objects or as text: a file, or a spec such as `rnnlm:layers=4`. `parallelize`,
+which lets a model run by a plan, is for Python alone.
 """
 
 from __future__ import annotations
@@ -32,11 +33,12 @@ for package in ("graphs", "envs", "placers", "training", "evaluation"):  # commo
 # once these packages are known to be ours
 from evaluation.commands.graph_verbs import capture, fits, place, profile, show, simulate  # noqa: E402
 from evaluation.commands.run_verbs import cache, compare, evaluate, finetune, list_names, report, train  # noqa: E402
+from evaluation.commands.running import parallelize  # noqa: E402
 from graphs.foundation.errors import DoesNotFitError, InputError  # noqa: E402
 
 __all__ = [
     "DoesNotFitError", "InputError", "cache", "capture", "compare", "evaluate", "finetune", "fits", "list_names",
-    "main", "place", "profile", "report", "show", "simulate", "train",
+    "main", "parallelize", "place", "profile", "report", "show", "simulate", "train",
 ]  # fmt: skip
 
 VERBS: dict[str, Callable[..., object]] = {

@@ -1,0 +1,204 @@
+"""A model whose forward pass runs where a plan says: the same object, with the same parameters and the same names."""
+
+from __future__ import annotations
+
+import inspect
+import threading
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from copy import deepcopy
+from typing import Any, TypeVar
+
+import torch
+from torch import nn
+
+from envs.placed_models.call_placement import CallPlacement
+from envs.placed_models.copies import Copier, Copy
+from envs.placed_models.placed_calls import PlacedCalls
+from envs.placed_models.places import DeviceLike, Places, given_devices
+from envs.placed_models.recomputation import Resume, remembered_regions
+from envs.plan import Plan
+from graphs.capture.function_calls import module_paths
+from graphs.foundation.errors import InputError
+from graphs.op_graph import Call, OpGraph
+from graphs.problem import Problem
+
+Model = TypeVar("Model", bound=nn.Module)
+
+# One forward pass, or recomputation, at a time: while one runs, the calls of modules are seen by it. On several GPUs
+# autograd computes again from one thread each.
+_RUNNING = threading.RLock()
+_active = threading.local()
+
+
+class UnknownCallWarning(UserWarning):
+    """A call of a model that its plan does not know."""
+
+
+def run_by_plan(
+    model: Model,
+    problem: Problem,
+    plan: Plan,
+    devices: Sequence[DeviceLike] | Mapping[str, DeviceLike],
+    *,
+    defer_weight_gradients: bool = False,
+) -> Model:
+    """The model, from now on run by a plan whose calls are on one device each (`call_placement.on_calls`).
+
+    Its parameters and buffers are moved. Raises InputError for devices that are not those of the plan, for a model that
+    the problem's graph is not of, and for one that is run by a plan already.
+    """
+    if isinstance(vars(model).get("forward"), PlacedForward):
+        raise InputError("this model is run by a plan already; make it anew to run it by another")
+    _check_model(model, problem.graph)
+    places = Places(given_devices(devices, problem.cluster))
+    placement = CallPlacement.of(problem.graph, plan)
+    _move(model, placement, places)
+    model.forward = PlacedForward(model, placement, Copier(places), defer_weight_gradients)
+    return model
+
+
+@contextmanager
+def counted_copies(model: nn.Module) -> Iterator[list[Copy]]:
+    """The copies that a model which is run by a plan makes inside: its forward pass, and the backward pass after it."""
+    forward = vars(model).get("forward")
+    if not isinstance(forward, PlacedForward):
+        raise InputError("this model is not run by a plan, so that it makes no copies; give what parallelize returned")
+    copier = forward.copier
+    before, copier.made = copier.made, []
+    try:
+        yield copier.made
+    finally:
+        copier.made = before
+
+
+class PlacedForward:
+    """The forward function of a model that is run by a plan."""
+
+    def __init__(self, model: nn.Module, placement: CallPlacement, copier: Copier, defers: bool) -> None:
+        """To be put in place of the model's own, which may itself have been put in place of its class's."""
+        self.copier = copier
+        self._model, self._placement, self._defers = model, placement, defers
+        self._own: Callable[..., Any] | None = vars(model).get("forward")
+        self._named: set[Call] = set()  # the unknown calls that a warning has named
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """What the model returns."""
+        if self in _entered():  # the model calls itself
+            return self._forward(*args, **kwargs)
+        with self._running([""], Counter()) as calls:
+            returned = calls.outputs(self._forward(*args, **kwargs))
+        self._name(calls.unknown)
+        return returned
+
+    @property
+    def __signature__(self) -> inspect.Signature:
+        return inspect.signature(self._forward)
+
+    @property
+    def _forward(self) -> Callable[..., Any]:
+        return self._own or type(self._model).forward.__get__(self._model)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> PlacedForward:
+        """For a copy of the model, on the same devices."""
+        copier = Copier(self.copier.places)
+        copied = PlacedForward.__new__(PlacedForward)
+        memo[id(self)] = copied
+        copied.__init__(deepcopy(self._model, memo), self._placement, copier, self._defers)  # type: ignore[misc]
+        copied._own = deepcopy(self._own, memo)
+        return copied
+
+    @contextmanager
+    def _running(self, begun: list[str], made: Counter[tuple[str, str]]) -> Iterator[PlacedCalls]:
+        """Inside, the model's calls run by the plan, from a place in its code on: a path, and the calls made so far."""
+        with _RUNNING, module_paths(self._model) as paths:
+            paths[:] = begun
+            weights = dict(self._model.named_parameters())
+            calls = PlacedCalls(paths, self._placement, self.copier, weights, defers=self._defers)
+            calls.made.update(made)
+
+            def resume() -> Resume:
+                here, so_far = list(paths), calls.made.copy()
+                return lambda: self._running(here, so_far)
+
+            _entered().append(self)
+            try:
+                with remembered_regions(resume), calls:
+                    yield calls
+            finally:
+                _entered().pop()
+
+    def _name(self, unknown: Mapping[Call, int]) -> None:
+        """Warn of unknown calls, each once."""
+        new = {call: place for call, place in unknown.items() if call not in self._named}
+        if not new:
+            return
+        self._named.update(new)
+        [(call, place), *others] = new.items()
+        more = f", and {len(others)} more" if others else ""
+        where = "where the first tensor that it reads is" if not others else "where the first tensor is that they read"
+        warnings.warn(
+            f"the plan does not know the call ({call.module!r}, {call.function!r}, {call.index}){more}; it runs "
+            f"{where}, on {self.copier.places.devices[place]}: plan the model as it runs now",
+            UnknownCallWarning,
+            stacklevel=3,
+        )
+
+
+def _entered() -> list[PlacedForward]:
+    """The models that run in this thread, the innermost last."""
+    if not hasattr(_active, "forwards"):
+        _active.forwards = []
+    forwards: list[PlacedForward] = _active.forwards
+    return forwards
+
+
+def _check_model(model: nn.Module, graph: OpGraph) -> None:
+    """Raise InputError for a model that has not the weights, or not the modules, that a graph has."""
+    weights = dict(model.named_parameters(remove_duplicate=False))
+    ratio: float | None = None  # of the bytes of a weight in the graph and here, which may be of another type
+    for name, size in zip(graph.weight_names, graph.weights.tolist(), strict=True):
+        if name not in weights:
+            raise InputError(
+                f"this plan is for another model: {graph.name!r} has a weight {name!r}, the given has none"
+            )
+        weight = weights[name]
+        here = size / max(weight.numel() * weight.element_size(), 1)
+        ratio = here if ratio is None else ratio
+        if here != ratio or here not in (0.25, 0.5, 1, 2, 4):
+            raise InputError(
+                f"this plan is for another model: in {graph.name!r} the weight {name!r} has {size:.0f} bytes, and the "
+                f"given one is of shape {tuple(weight.shape)}; plan this model"
+            )
+    paths = {path for path, _ in model.named_modules()}
+    for call in graph.calls:
+        if call is not None and call.module not in paths:
+            raise InputError(
+                f"this plan is for another model: {graph.name!r} has a module {call.module!r}, and the given has none"
+            )
+
+
+def _move(model: nn.Module, placement: CallPlacement, places: Places) -> None:
+    """Put each weight where the plan updates it, and each buffer where its module makes its first call."""
+    first: dict[str, int] = {}
+    for call, place in placement.devices.items():
+        first.setdefault(call.module, place)
+    for name, weight in model.named_parameters():
+        if name in placement.homes:
+            _put(weight, places.devices[placement.homes[name]], name)
+    for name, buffer in model.named_buffers():
+        path = name.rpartition(".")[0]
+        if path in first:
+            _put(buffer, places.devices[first[path]], name)
+
+
+def _put(tensor: torch.Tensor, device: torch.device, name: str) -> None:
+    if tensor.is_meta and device.type != "meta":
+        raise InputError(
+            f"{name!r} is on the meta device, which holds no data; give a model with data, such as made by "
+            "`model.to_empty(device='cpu')` and a checkpoint"
+        )
+    if tensor.device != device:
+        tensor.data = tensor.data.to(device)

@@ -1,0 +1,130 @@
+"""Deferred gradients of weights: those of inputs, for which other devices wait, are computed first.
+
+The backward pass of a linear layer, a convolution or a look-up has two parts that need not run together. `deferred`
+makes two nodes of autograd's graph of them:
+
+    y = f(x, w)     becomes     y = join(f(x, w without gradient), token)     token = weight_part(x without gradient, w)
+
+Autograd runs, of the nodes that are ready on a device, the one that was made last. The nodes of tokens say that they
+were made first of all: they run when a device has nothing else to do, as in a zero-bubble schedule (Qi et al. 2023,
+"Zero Bubble Pipeline Parallelism"), whose price they have: what they read is kept until then. All else is autograd's:
+hooks, tied weights, accumulation, `torch.autograd.grad`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+aten = torch.ops.aten
+
+OfWeight = Callable[[Tensor, Tensor, Tensor], Tensor]  # gradient of the output, x, w -> gradient of w
+
+_CONVOLUTIONS = ("conv1d", "conv2d", "conv3d")
+_PARAMETERS = {
+    "linear": ("input", "weight", "bias"),
+    "embedding": ("input", "weight", "padding_idx", "max_norm", "norm_type", "scale_grad_by_freq", "sparse"),
+    **dict.fromkeys(_CONVOLUTIONS, ("input", "weight", "bias", "stride", "padding", "dilation", "groups")),
+}
+_FIRST = 0  # a number before those of all nodes
+
+
+def deferred(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What the function returns, the gradients of its weights being deferred; NotImplemented if they cannot be."""
+    name = str(getattr(function, "__name__", ""))
+    if name not in _PARAMETERS or not torch.is_grad_enabled():
+        return NotImplemented
+    given = dict(zip(_PARAMETERS[name], args, strict=False)) | kwargs
+    x, weight, bias = given.get("input"), given.get("weight"), given.get("bias")
+    if not isinstance(x, Tensor) or not isinstance(weight, Tensor) or not weight.requires_grad:
+        return NotImplemented
+    of_weight, channel = _of_weight(name, given), -1 - int(name[4]) if name in _CONVOLUTIONS else -1
+    if of_weight is None:
+        return NotImplemented
+    without = given | {key: given[key].detach() for key in ("weight", "bias") if given.get(key) is not None}
+    y = function(**without)
+    token = _WeightPart.apply(y.detach(), x.detach(), weight, bias, of_weight, channel)  # type: ignore[no-untyped-call]
+    token.grad_fn._set_sequence_nr(_FIRST)
+    return _Join.apply(y, token)  # type: ignore[no-untyped-call]
+
+
+class _WeightPart(torch.autograd.Function):
+    """A tensor without memory, of the shape of y, whose gradient is that of y."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, y: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None, of_weight: OfWeight, channel: int
+    ) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        ctx.of_weight, ctx.channel, ctx.bias = of_weight, channel, None if bias is None else bias.dtype
+        return y.new_empty(()).expand(y.shape)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight = ctx.saved_tensors
+        x = x.to(gradient.dtype) if x.is_floating_point() else x  # autocast has computed with less digits
+        of_weight, of_bias = ctx.of_weight(gradient, x, weight).to(weight.dtype), None
+        if ctx.needs_input_grad[3]:
+            others = [dimension for dimension in range(gradient.dim()) if dimension != gradient.dim() + ctx.channel]
+            of_bias = (gradient.sum(others) if others else gradient).to(ctx.bias)
+        return None, None, of_weight, of_bias, None, None
+
+
+class _Join(torch.autograd.Function):
+    """y, which depends on the token, too."""
+
+    @staticmethod
+    def forward(_: Any, y: Tensor, __: Tensor) -> Tensor:
+        return y.view_as(y)
+
+    @staticmethod
+    def backward(_: Any, *gradients: Tensor) -> tuple[Tensor, Tensor]:
+        return gradients[0], gradients[0]
+
+
+def _of_weight(name: str, given: dict[str, Any]) -> OfWeight | None:
+    """The gradient of the weight of a call; None if it is one that is not known here."""
+    if name == "linear":
+        return _of_linear
+    if name == "embedding":
+        return None if given.get("max_norm") is not None or given.get("sparse") else _of_embedding(given)
+    return None if isinstance(given.get("padding"), str) else _of_convolution(int(name[4]), given)
+
+
+def _of_linear(gradient: Tensor, x: Tensor, _: Tensor) -> Tensor:
+    return gradient.reshape(-1, gradient.shape[-1]).T @ x.reshape(-1, x.shape[-1])
+
+
+def _of_embedding(given: dict[str, Any]) -> OfWeight:
+    def of_weight(gradient: Tensor, x: Tensor, weight: Tensor) -> Tensor:
+        rows, padding = weight.shape[0], given.get("padding_idx")
+        padding = -1 if padding is None else padding % rows
+        by_frequency = bool(given.get("scale_grad_by_freq", False))
+        found: Tensor = aten.embedding_dense_backward(gradient, x, rows, padding, by_frequency)
+        return found
+
+    return of_weight
+
+
+def _of_convolution(dimensions: int, given: dict[str, Any]) -> OfWeight:
+    def sizes(key: str, otherwise: int) -> list[int]:
+        value = given.get(key, otherwise)
+        return [value] * dimensions if isinstance(value, int) else list(value) * (dimensions // len(value))
+
+    stride, padding, dilation = sizes("stride", 1), sizes("padding", 0), sizes("dilation", 1)
+
+    def of_weight(gradient: Tensor, x: Tensor, weight: Tensor) -> Tensor:
+        is_single = gradient.dim() == dimensions + 1  # without a batch
+        g, rows = (each[None] if is_single else each for each in (gradient, x))
+        found: Tensor = aten.convolution_backward(
+            g, rows, weight.to(gradient.dtype), None, stride, padding, dilation, False, [0] * dimensions,
+            given.get("groups", 1), [False, True, False],
+        )[1]  # fmt: skip
+        return found
+
+    return of_weight

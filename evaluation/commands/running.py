@@ -1,0 +1,107 @@
+"""Running a plan in the user's own training loop. It is no verb of the command line: it takes and returns a module."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from evaluation.commands.arguments import AUTO, as_declared
+from graphs.foundation.errors import InputError
+
+# Imported late, in functions: what these need takes seconds to import, and the command line waits for this file.
+if TYPE_CHECKING:
+    from torch import device, nn
+
+    from envs.plan import Plan
+    from evaluation.commands.arguments import ClusterLike, GraphLike, PlanLike
+    from evaluation.simulated_plan import SimulatedPlan
+    from graphs.op_graph import Call
+    from graphs.problem import Problem
+
+    Model = TypeVar("Model", bound=nn.Module)
+
+_log = logging.getLogger("placelab")
+
+
+def parallelize(
+    model: Model,
+    plan: SimulatedPlan | PlanLike,
+    *,
+    devices: Sequence[str | int | device] | Mapping[str, str | int | device],
+    graph: GraphLike | None = None,
+    cluster: ClusterLike = "",
+    batch: int | None = None,
+    defer_weight_gradients: bool = False,
+) -> Model:
+    """Let a model run where a plan says, in any training loop; returns the same model, with the same `state_dict`.
+
+    Its parameters and buffers are moved to the devices of the plan. From then on every call of a PyTorch function in
+    its forward pass runs on the device that the plan gives it, on copies of what it reads elsewhere, and autograd
+    sends gradients back. The optimizer, the loss, the batch, `eval()`, autocast, clipping and checkpointing are the
+    user's. The outputs from which the plan computes the loss are on the device that it does that on.
+
+    Args:
+        model: the module that the plan was made for; one made anew, or with weights that were loaded.
+        plan: what `place` or `simulate` returned; or a plan file, or a `Plan`, with the graph that it is for.
+        devices: for each device of the cluster that which PyTorch is to use, such as ["cuda:0", "cuda:1"]; or by their
+            names, {"gpu:0": "cuda:1"}. One may be given several times: what crosses is copied all the same.
+        graph: what the plan is for, if that is a file or a `Plan`: as `place` takes it, or (model, example inputs).
+        cluster: the cluster of such a plan, as `place` takes it.
+        batch: samples of a step of such a plan, if it was made for another number than the model's own.
+        defer_weight_gradients: in the backward pass, gradients of weights wait as long as gradients of inputs can be
+            computed, for which other devices may wait. What they read is kept until then.
+
+    Raises InputError for a plan that is no op placement, for one of another model, and for devices that it cannot use.
+
+    """
+    from envs.placed_models.call_placement import on_calls
+    from envs.placed_models.parallel import run_by_plan
+
+    problem, decided = _given(plan, graph, cluster, batch)
+    problem, rounded, moved = on_calls(problem, decided, model)
+    run = run_by_plan(model, problem, rounded, devices, defer_weight_gradients=defer_weight_gradients)
+    if moved:
+        _report(problem, decided, rounded, moved)
+    return run
+
+
+def _given(plan: Any, graph: GraphLike | None, cluster: ClusterLike, batch: int | None) -> tuple[Problem, Plan]:
+    """The problem and the plan that are meant."""
+    from envs.placer_result import PlacerResult
+    from envs.plan_file import read_plan
+    from evaluation.commands.problems import problem_of
+    from evaluation.simulated_plan import SimulatedPlan
+
+    if isinstance(plan, SimulatedPlan):
+        if graph is not None or cluster or batch is not None:
+            raise InputError("this plan comes with its graph and its cluster; leave out `graph`, `cluster` and `batch`")
+        return plan.problem, plan.plan
+    plan = as_declared("plan", plan, "PlanLike")
+    if graph is None:
+        raise InputError(
+            "a plan alone does not say of which model's calls it is; give that, too, such as graph='my_model.py:model'"
+        )
+    saved = read_plan(plan) if isinstance(plan, Path) else None  # refused here if it is damaged
+    groups = AUTO if saved is not None and saved.is_of_groups else None
+    given = as_declared("graph", graph, "GraphLike"), as_declared("cluster", cluster, "ClusterLike")
+    problem = problem_of(*given, groups=groups, batch=as_declared("batch", batch, "int | None"))
+    found = plan if saved is None else saved.of(problem)
+    decided = found.plan if isinstance(found, PlacerResult) else found
+    decided.check(problem)
+    return problem, decided
+
+
+def _report(problem: Problem, planned: Plan, run: Plan, moved: tuple[Call, ...]) -> None:
+    """Say which calls do not run as planned, and what that costs."""
+    from envs.simulation.simulator import simulate
+
+    seconds, rounded = (simulate(problem, each).step_seconds for each in (planned, run))
+    call = moved[0]
+    several = f"{len(moved)} calls, such as" if len(moved) > 1 else "the call"
+    _log.warning(
+        "the plan puts ops of %s (%r, %r, %d) on other devices than they run on: a call runs on one, and one that "
+        "changes a tensor in place where that is made; simulated, a step takes %.4g s in place of %.4g s",
+        several, call.module, call.function, call.index, rounded, seconds,
+    )  # fmt: skip

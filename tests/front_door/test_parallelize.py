@@ -1,0 +1,113 @@
+"""A model runs by a plan that was placed, that is in a file, or that is an object; what is missing is asked for."""
+
+import json
+import logging
+import re
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import placelab
+from envs.placed_models.copies import CopyOf
+from envs.placed_models.parallel import counted_copies
+from envs.plan import Plan
+from graphs.foundation.errors import InputError
+
+ROOT = Path(__file__).resolve().parents[2]
+USERS = f"{ROOT / 'tests/fixtures/user_module.py'}:two_towers"
+TWO: Any = ["cpu", "cpu"]
+
+
+def two_towers() -> nn.Module:
+    from tests.fixtures.user_module import TwoTowers
+
+    torch.manual_seed(0)
+    return TwoTowers(4)
+
+
+def test_the_training_loop_of_the_document_runs() -> None:
+    document = (ROOT / "docs/running.md").read_text()
+    example = re.findall(r"```python\n(.*?)```", document, re.DOTALL)[0]
+    torch.manual_seed(0)
+    names: dict[str, Any] = {}
+    exec(compile(example, "running.md", "exec"), names)
+    model, images = names["model"], names["images"]
+    assert isinstance(model, nn.Sequential)
+    own = deepcopy(model)
+    del own.forward
+    torch.testing.assert_close(model(images), own(images))
+    assert 0 < names["loss"].item() < 2.3
+
+
+def test_what_place_returns_is_enough() -> None:
+    model = two_towers()
+    inputs = torch.ones(3, 4), torch.ones(3, 4)
+    placed = placelab.place((model, inputs), cluster="p100x2", placer="round_robin")
+    parallel = placelab.parallelize(deepcopy(model), placed, devices={"gpu:1": "cpu", "gpu:0": "cpu"})
+    with counted_copies(parallel) as copies:
+        torch.testing.assert_close(parallel(*inputs, scale=2.0), model(*inputs, scale=2.0))
+    assert {copy.of for copy in copies} <= {CopyOf.OUTPUT, CopyOf.WEIGHT}
+    assert copies
+    with pytest.raises(InputError, match="comes with its graph and its cluster; leave out"):
+        placelab.parallelize(two_towers(), placed, devices=TWO, cluster="p100x2")
+
+
+@pytest.mark.parametrize("groups", [None, 2])
+def test_a_plan_file_is_run_with_the_model_that_it_is_for(tmp_path: Path, groups: int | None) -> None:
+    file = tmp_path / "mine.plan.json"
+    placelab.place(USERS, cluster="p100x2", placer="heft", groups=groups, out=file)
+    torch.testing.assert_close(
+        placelab.parallelize(two_towers(), file, devices=TWO, graph=USERS, cluster="p100x2")(*[torch.ones(3, 4)] * 2),
+        two_towers()(*[torch.ones(3, 4)] * 2),
+    )
+    with pytest.raises(InputError, match="does not say of which model's calls it is; give that, too"):
+        placelab.parallelize(two_towers(), file, devices=TWO)
+    with pytest.raises(InputError, match="this plan is for graph"):
+        placelab.parallelize(two_towers(), file, devices=TWO, graph="layered", cluster="p100x2")
+    with pytest.raises(InputError, match="this plan is for cluster 'p100:devices=2'"):
+        placelab.parallelize(two_towers(), file, devices=TWO, graph=USERS, cluster="v100x2")
+    with pytest.raises(InputError, match="for another model"):
+        placelab.parallelize(nn.Linear(4, 4), file, devices=TWO, graph=USERS, cluster="p100x2")
+    content = json.loads(file.read_text())
+    content["plan"]["schedule"] = {"micro_batches": 2}
+    file.write_text(json.dumps(content))
+    with pytest.raises(InputError, match="parallelize takes op placements only, and this plan runs 2 micro-batches"):
+        placelab.parallelize(two_towers(), file, devices=TWO, graph=USERS, cluster="p100x2")
+
+
+def test_a_plan_of_another_batch_is_read_with_that(tmp_path: Path) -> None:
+    file = tmp_path / "mine.plan.json"
+    placelab.place(USERS, cluster="p100x2", placer="heft", batch=8, out=file)
+    model = placelab.parallelize(two_towers(), file, devices=TWO, graph=USERS, cluster="p100x2", batch=8)
+    assert model(*[torch.ones(5, 4)] * 2).shape == (5, 1)
+
+
+def test_a_graph_that_knows_no_calls_is_refused(tmp_path: Path) -> None:
+    graph = tmp_path / "mine.graph.json"
+    placelab.capture(USERS, out=graph)
+    plan = placelab.place(graph, cluster="p100x2", placer="heft")
+    assert placelab.parallelize(two_towers(), plan, devices=TWO)
+    content = json.loads(graph.read_text())
+    for node in content["nodes"]:
+        node.pop("call", None)
+    graph.write_text(json.dumps(content))
+    with pytest.raises(InputError, match="does not say which calls of a model's code its ops come from"):
+        placelab.parallelize(two_towers(), plan.plan, devices=TWO, graph=graph, cluster="p100x2")
+
+
+def test_a_call_whose_ops_are_apart_is_reported(caplog: pytest.LogCaptureFixture) -> None:
+    class Loss(nn.Sequential):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return nn.functional.cross_entropy(self[0](x), torch.zeros(len(x), dtype=torch.long))
+
+    model, x = Loss(nn.Linear(4, 4)), torch.ones(2, 4)
+    graph = placelab.place((model, (x,)), cluster="p100x2", placer="single_device").problem.graph
+    apart = Plan.of([int("nll_loss" in name) for name in graph.names])
+    with caplog.at_level(logging.WARNING):
+        placelab.parallelize(model, apart, devices=TWO, graph=graph, cluster="p100x2")
+    assert "the plan puts ops of the call ('', 'cross_entropy', 0) on other devices" in caplog.text
+    assert model(x).shape == ()
