@@ -29,6 +29,7 @@ from graphs.notation.strategies import strategy
 from graphs.op_graph import Phase
 from graphs.problem import Problem
 
+NAMED = 2  # devices in a row, of which each is named
 OTHER = "R"  # the one axis of an op on another number of devices than the mesh has
 
 
@@ -109,7 +110,7 @@ class SplitRow:
     weights: tuple[HeldWeight, ...]
     output: DividedTensor | None  # None: the op is not described, and so not divided
     gradients: tuple[DividedTensor, ...]  # what differs from what it is the gradient of, in that it is partial or else
-    devices: tuple[int, ...]
+    devices: str = ""  # where ops of the plan are on different ones
 
     @property
     def module(self) -> str:
@@ -130,13 +131,13 @@ class SplitRow:
     def divided_by(self) -> str:
         """The index that each axis divides: "A m, B h with a halo of 2"."""
         if self.output is None:
-            return "whole: not described"
+            return "whole: not described" + (f", on {self.devices}" if self.devices else "")
         named = [
             f"{axis} {index}" + (f" with a halo of {halo}" if halo else "")
             for axis, index, halo in zip(self.axes, self.by, self.halo, strict=True)
             if index
         ]
-        return ", ".join(named) or "whole"
+        return (", ".join(named) or "whole") + (f" on {self.devices}" if self.devices else "")
 
 
 @dataclass(frozen=True)
@@ -156,8 +157,9 @@ def split_rows(problem: Problem, plan: Plan) -> SplitRows:
     reader = _Reader(problem, plan)
     rows = tuple(reader.row(op) for op, phase in enumerate(problem.graph.phase) if phase == Phase.FORWARD)
     axes = {letter: _parts(axis) for letter, axis in zip(ascii_uppercase, plan.mesh, strict=False)}
-    if any(row.axes == OTHER for row in rows):
-        axes[OTHER] = " or ".join(map(str, sorted({len(row.devices) for row in rows if row.axes == OTHER})))
+    others = {len(plan.devices[op]) for op in range(len(problem.graph)) if reader.letters(op) == OTHER}
+    if others:
+        axes[OTHER] = " or ".join(map(str, sorted(others)))
     return SplitRows(problem.name, axes, tuple(_merged(rows)), _summary(reader))
 
 
@@ -184,6 +186,9 @@ class _Reader:
             for each, split, axes in zip(self.described, splits, self.axes, strict=True)
         ]  # fmt: skip
         self.is_weight_gradient = Layout(problem, plan).is_weight_gradient.tolist()
+        names = [device.name for device in problem.cluster.devices]
+        distinct = dict.fromkeys(plan.devices)
+        self.devices = {each: _listed(each, names) if len(distinct) > 1 else "" for each in distinct}
         self.backward: defaultdict[int, list[int]] = defaultdict(list)
         self.stored: dict[int, DividedTensor] = {}
         for op, (phase, mirror) in enumerate(zip(self.graph.phase.tolist(), self.graph.mirror.tolist(), strict=True)):
@@ -197,7 +202,7 @@ class _Reader:
 
     def row(self, op: int) -> SplitRow:
         """The row of a forward op."""
-        name, devices, each = self.graph.names[op], self.plan.devices[op], self.described[op]
+        name, devices, each = self.graph.names[op], self.devices[self.plan.devices[op]], self.described[op]
         letters, by = self.letters(op), self.split[op]
         if each is None:
             return SplitRow(name, letters, by, (0,) * len(by), (), None, (), devices)
@@ -285,6 +290,13 @@ def _named_together(rows: Sequence[SplitRow]) -> SplitRow:
         return rows[0]
     ops = dict.fromkeys(re.sub(r"_\d+$", "", row.name.rpartition("/")[2]) for row in rows)
     return replace(rows[0], name="/".join(filter(None, (rows[0].module, ", ".join(ops)))))
+
+
+def _listed(devices: tuple[int, ...], names: Sequence[str]) -> str:
+    """Names of devices, of many in a row the first and the last."""
+    if len(devices) > NAMED and devices == tuple(range(devices[0], devices[-1] + 1)):
+        return f"{names[devices[0]]} to {names[devices[-1]]}"
+    return ", ".join(names[device] for device in devices)
 
 
 def _parts(axis: Axis) -> str:

@@ -133,7 +133,14 @@ class _Chart:
             axes.text(x + width / 2, y + LINE / 2, f"+{axis}", fontsize=6, ha="center", va="center")
             x += width
         about = said.about or ("" if tensor.dimensions else "one number")
-        axes.text(x + GAP * bool(tensor.dimensions), y + LINE / 2, about, fontsize=5, va="center", color=GREY)
+        axes.text(
+            x + GAP * bool(tensor.dimensions or tensor.partial),
+            y + LINE / 2,
+            about,
+            fontsize=5,
+            va="center",
+            color=GREY,
+        )
 
     def _dimension(self, axes: Axes, each: Dimension, x: float, y: float) -> None:
         """A box: a band for each axis that divides it, with its parts."""

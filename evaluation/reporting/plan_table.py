@@ -92,9 +92,11 @@ def plan_sentences(timeline: Timeline, lower_bound_seconds: float, program_secon
     """Step time, its ratio to the lower bound, its order, the busiest link and, if it does not fit, where."""
     over_bound = timeline.step_seconds / lower_bound_seconds if lower_bound_seconds > 0 else np.nan
     busiest, carries = max(link_shares(timeline).items(), key=lambda item: item[1], default=("", 0.0))
+    is_split = timeline.expansion is not None and bool(timeline.expansion.plan.split)
+    of_its_kind = " of plans that divide the same indices" if is_split else ""
     return [
         f"One step takes {seconds(timeline.step_seconds)}, {ratio(over_bound)} times the lower bound of "
-        f"{seconds(lower_bound_seconds)}.",
+        f"{seconds(lower_bound_seconds)}{of_its_kind}.",
         *([] if timeline.expansion is None else [schedule_sentence(timeline.expansion)]),
         order_sentence(timeline, program_seconds),
         f"The busiest link, {busiest}, carries data {share(carries)} of the time."

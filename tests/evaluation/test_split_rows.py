@@ -95,8 +95,20 @@ def test_a_window_has_a_halo_and_axes_of_their_own_have_their_own_colour() -> No
     replicas = Plan(((0, 1),) * 3 + ((1,),) * (len(given.graph) - 3))
     rows = split_rows(given, replicas)
     assert rows.axes == {"R": "2"}
-    assert [row.divided_by for row in rows.rows] == ["R n", "R n"]
+    assert [row.divided_by for row in rows.rows] == ["R n on gpu:0, gpu:1"] * 2
     assert "R: 2" in words(split_chart(rows))
+
+
+def test_ops_on_different_devices_say_on_which_they_are() -> None:
+    net = mlp([8, 16, 4], 4)
+    first = {op for op, name in enumerate(net.names) if name.startswith(("x", "mm0", "relu0"))}
+    devices = tuple((0, 1, 2) if op in first else (3, 4, 5) for op in range(len(net.names)))
+    split = tuple(("o",) if name in ("mm0", "mm1", "mm0.update") else ("",) for name in net.names)
+    rows = split_rows(problem(net.graph, 6), Plan(devices, split=split, mesh=(3,)))
+    assert [row.divided_by for row in rows.rows] == [
+        "whole on gpu:0 to gpu:2", "A o on gpu:0 to gpu:2", "whole on gpu:0 to gpu:2", "A o on gpu:3 to gpu:5",
+        "whole on gpu:3 to gpu:5",
+    ]  # fmt: skip
 
 
 def test_unequal_parts_and_meshes_are_named() -> None:
@@ -113,8 +125,8 @@ def test_a_plan_that_divides_nothing_is_refused() -> None:
         split_rows(given, Plan.of([0] * len(given.graph)))
 
 
-def row(name: str, by: str = "n", size: int = 4) -> SplitRow:
-    return SplitRow(name, "A", (by,), (0,), (), DividedTensor(()), (), (0, size))
+def row(name: str, by: str = "n") -> SplitRow:
+    return SplitRow(name, "A", (by,), (0,), (), DividedTensor(()), ())
 
 
 def shown(names: list[str]) -> list[tuple[str, int, int]]:
