@@ -8,12 +8,17 @@ import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from envs.plan import Plan
 from envs.simulation.simulator import simulate
 from envs.step_shares import StepShares
 from envs.timeline import Timeline
 from graphs.cluster import Cluster
+from graphs.problem import Problem
 from tests.envs.drawings import drawn_rows
+from tests.envs.expansion.divided_graphs import mlp
 from tests.envs.expansion.pipelines import Pipeline, interleaved, servers, v_shaped
+from tests.envs.expansion.test_divided_bytes import columns_and_rows, moved_bytes
+from tests.oracle.toys import toy_cluster
 
 DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "plans.md"
 BLOCK = re.compile(r"<!-- drawn: (?P<name>[^\n]*) -->\n```text\n(?P<drawing>.*?)```\n", re.DOTALL)
@@ -57,6 +62,21 @@ def orders() -> str:
     return "".join(rows)
 
 
+def divided() -> str:
+    """What dividing a perceptron of 5 layers of width 8192 moves and holds, a batch of 256."""
+    graph = mlp([8192] * 6, 256).graph
+    rows = [f"{'':<10}{'columns and rows':<28}the batch", f"{'devices':<10}" + f"{'moved':<12}{'peak':<16}" * 2]
+    for devices in (2, 4, 8):
+        row = f"{devices:<10}"
+        for split in (columns_and_rows(graph), ((),) * len(graph)):
+            plan = Plan((tuple(range(devices)),) * len(graph), split=split)
+            timeline = simulate(Problem(graph, toy_cluster(devices, memory=1e12), optimizer="sgd"), plan)
+            moved, peak = moved_bytes(timeline) / 1e9, float(timeline.peak_bytes.max()) / 1e9
+            row += f"{f'{moved:.3g} GB':<12}{f'{peak:.3g} GB':<16}"
+        rows.append(row)
+    return "".join(f"{row.rstrip()}\n" for row in rows)
+
+
 def drawing(timeline: Timeline, columns: int) -> str:
     """The rows of a timeline at so many columns per second."""
     return "".join(f"{row}\n" for row in drawn_rows(timeline, columns))
@@ -78,6 +98,7 @@ DRAWINGS: dict[str, Callable[[], str]] = {
     "replicas in turns": lambda: of(SHARED, "gpipe", 6, servers(3, bandwidth=1), replicas=(2, 1), sharing="turns"),
     "all-reduce": lambda: of(SUMMED, "as_ready", 6, servers(4, bandwidth=1), replicas=4),
     "orders": orders,
+    "divided": divided,
     "every micro-batch updates": lambda: of(FLUSHLESS, "early_backward_a", 3, update="micro_batch"),
 }
 

@@ -1,4 +1,4 @@
-"""Models of all families, small, divided at random and run shard by shard: each is the model as a whole.
+"""Small models of families, divided at random and run shard by shard: each is the model as a whole.
 
 Among them are weights that many ops share, numbers by which others are divided, products of two weights, and parts of
 tensors in another order of dimensions.
