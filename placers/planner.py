@@ -7,6 +7,9 @@ at the grain of stages is searched from op by op, and cuts are moved unit by uni
 for an op placement, one device, data parallelism, a human expert, the equal split in GPipe's order and in 1F1B, and the
 plans of DAPPLE, Black GPipe and PipeDream, these with a flush. The best of all of them is the result, so that it is
 behind none of them; a note says which it was.
+
+Stages may be divided inside, by the shards of a server (tensor parallelism), if the graph says what its ops compute:
+by which index each op is, is found by search.
 """
 
 from __future__ import annotations
@@ -43,14 +46,17 @@ from placers.pipedream import PipeDream
 from placers.planning.as_pipeline import as_pipeline
 from placers.planning.budget import Spent
 from placers.planning.contest import Contest, Entry
+from placers.planning.divided import DividedPipelines
 from placers.planning.local_search import LocalSearch, of_different_forms
 from placers.planning.moves import Moves
 from placers.planning.notes import description, said_of
-from placers.planning.pipeline_evaluator import OpEvaluator, PipelineEvaluator
-from placers.planning.proposals import Proposal, Proposer
+from placers.planning.pipeline_evaluator import NONE, OpEvaluator, PipelineEvaluator
+from placers.planning.proposals import Proposer
 from placers.planning.refinement import refined
 from placers.planning.size import copies_of
 from placers.single_device import SingleDevice
+from placers.splitting.stage_splits import SearchedSplits
+from placers.splitting.undivided import why_undivided
 
 BY_REQUEST = True  # it divides the batch as it likes, and compares all others itself
 
@@ -60,6 +66,9 @@ PROPOSED = 48  # pipelines that are judged by simulation before the search; ours
 PLACEMENTS = 1 / 4  # of the simulations, for the search for an op placement
 HOPELESS = 1 / 20  # of them, if the rivals' placements take many times as long as the best plan
 MANY = 4.0  # times
+DIVIDED = 1 / 5  # of what is left then, at most, for pipelines whose stages are divided
+NEAR = 1.1  # times the best plan's seconds: what at the grain of stages takes more is not searched from
+BEST_DIVIDED = 4  # of these pipelines are simulated op by op
 FEW_OPS = 1000  # of a graph that is simulated op by op at once: at the grain of stages it would hardly be faster
 ROUNDS = 2  # of the search at the grain of stages; the later one begins with the best of that before
 OP_BY_OP = 0.5  # of what is left, at most, for a search op by op after that
@@ -83,6 +92,8 @@ class Planner(Named):
     """The most layers that stages are made of; where there are more units, several together are one."""
     micro_batches: int = 0
     """Equal parts of the batch; 0 for as many as are best. Data parallelism and one device choose theirs."""
+    split: bool = True
+    """Whether stages may be divided inside."""
     policy: str = "default"
     """A learned placer whose placement joins the starts of the search for an op placement; empty for none."""
 
@@ -154,7 +165,7 @@ class _Planning:
         self._simulated(proposals[0].pipeline)
         self._compare_rivals()
         self._search_placement(int(self._share_of_placements() * self._spent.left))
-        self._search_pipelines(proposals)
+        self._search_pipelines([*self._divided(), *(proposal.pipeline for proposal in proposals)])
 
     def result(self, *, stopped: bool) -> PlacerResult:
         """The best plan, and how it was found."""
@@ -238,10 +249,22 @@ class _Planning:
         used, rank = accelerators(problem.cluster), unit_layers(problem.graph)
         self._layers = Layers.of(problem, self._planner.layers, used, rank)
         self._fine = Layers.of(problem, problem.graph.num_units, used, rank)
-        self._proposer = Proposer(LayerGrain(problem, self._layers), used, self._planner.micro_batches)
+        splits = SearchedSplits(problem, used) if self._planner.split and not why_undivided(problem, used) else None
+        self._proposer = Proposer(LayerGrain(problem, self._layers, splits), used, self._planner.micro_batches)
         self._evaluator = PipelineEvaluator(self._proposer.grain, self._spent, latency=self._by_latency())
         self._exact = OpEvaluator(self._proposer.grain, self._spent, self._simulated)
         self._pipelines = dict[Plan, LayerPipeline]()
+        self._moves, self._generator = self._possible_moves(), np.random.default_rng(self._seed)
+
+    def _possible_moves(self) -> Moves:
+        graph, devices = self._problem.graph, self._proposer.devices
+        apart = self._layers.weight_gradients_apart(self._problem)
+        orders = tuple(
+            order for order in by_name.built_in("envs.pass_orders")
+            if graph.is_training and shapes_of(order, *ANY_SHAPE, weight_gradients_apart=apart)
+        )  # fmt: skip
+        moves = Moves.of(devices.used, devices.kind, self._proposer.server, graph.samples, self._planner.micro_batches)
+        return replace(moves, orders=orders, recompute=graph.is_training)
 
     def _by_latency(self) -> bool:
         """Whether pipelines are judged by latency at the grain of stages; by the step time, if not."""
@@ -250,21 +273,33 @@ class _Planning:
             self._notes.append(f"planner: pipelines are searched for by step time, and compared by {objective!r}.")
         return objective == "latency"
 
-    def _search_pipelines(self, proposals: list[Proposal]) -> None:
+    def _divided(self) -> list[LayerPipeline]:
+        """The best pipelines whose stages are divided, if they are near the best plan; these are then searched from."""
+        grain, evaluator, spent, best = self._proposer.grain, self._evaluator, self._spent, self._contest.best
+        until = spent.simulations + int(DIVIDED * spent.left)
+        divided, judged = DividedPipelines(self._proposer), list[LayerPipeline]()
+        for one in divided.proposals() if grain.splits is not None else ():
+            for each in (one, replace(one, recompute=tuple(range(len(one.stages))))):
+                if spent.simulations < until and evaluator.merit(each) < NONE:
+                    judged.append(each)
+                if not evaluator.merit(one).lacking or not self._moves.recompute:
+                    break
+        near_merit = NONE if best is None or best.merit.lacking else best.merit._replace(value=NEAR * best.merit.value)
+        if not judged or min(map(evaluator.merit, judged)) > near_merit:
+            return []
+        moves = replace(self._moves, widths=divided.widths)
+        proposer = self._proposer
+        LocalSearch(evaluator, moves, proposer.estimates, proposer.cut_anew, self._generator).run(judged, until)
+        found = [one for one in evaluator.ranked() if one.is_divided][:BEST_DIVIDED]
+        for one in found:
+            self._simulated(one)
+        return found
+
+    def _search_pipelines(self, proposals: list[LayerPipeline]) -> None:
         """Search at the grain of stages, and from the best of what is found there op by op; or op by op at once."""
-        graph, proposer, spent = self._problem.graph, self._proposer, self._spent
+        graph, spent = self._problem.graph, self._spent
         others = (as_pipeline(self._problem, self._layers, entry.plan) for entry in self._contest.others(OWN))
-        starts = [*(one for one in others if one is not None), *(proposal.pipeline for proposal in proposals)]
-        apart = self._layers.weight_gradients_apart(self._problem)
-        orders = tuple(
-            order for order in by_name.built_in("envs.pass_orders")
-            if graph.is_training and shapes_of(order, *ANY_SHAPE, weight_gradients_apart=apart)
-        )  # fmt: skip
-        moves = Moves.of(
-            proposer.devices.used, proposer.devices.kind, proposer.server, graph.samples, self._planner.micro_batches
-        )
-        self._moves = replace(moves, orders=orders, recompute=graph.is_training)
-        self._generator = np.random.default_rng(self._seed)
+        starts = [*(one for one in others if one is not None), *proposals]
         if len(graph) > FEW_OPS:
             until = spent.budget - min(self._affordable(starts[-len(proposals)]), int(OP_BY_OP * spent.left))
             for number in range(ROUNDS):
@@ -282,13 +317,13 @@ class _Planning:
             pipeline = self._chosen = self._pipelines[entry.plan]
             if finer:
                 most = min(REFINED, max(OPS_REFINED // copies_of(entry.plan), 4))
-                refined(self._problem, self._layers, self._fine, pipeline, self._contest, OWN, most)
+                refined(self._proposer.grain, self._fine, pipeline, self._contest, OWN, most)
 
     def _affordable(self, pipeline: LayerPipeline) -> int:
         """How many plans like this may be simulated op by op in all."""
         if len(self._problem.graph) <= FEW_OPS:
             return self._spent.budget
-        copies = copies_of(pipeline.plan(self._problem, self._layers))
+        copies = copies_of(pipeline.plan(self._problem, self._layers, self._proposer.grain.splits))
         return int(min(OPS_EACH * self._spent.budget, MOST_OPS)) // copies
 
     def _search_from(self, evaluator: PipelineEvaluator, starts: Sequence[LayerPipeline], until: int) -> None:
@@ -322,9 +357,9 @@ class _Planning:
                 self._simulated(replace(pipeline, rule=EARLY_SUMS))
 
     def _simulated(self, pipeline: LayerPipeline) -> Entry | None:
-        plan = pipeline.plan(self._problem, self._layers)
-        self._pipelines[plan] = pipeline
         try:
+            plan = pipeline.plan(self._problem, self._layers, self._proposer.grain.splits)
+            self._pipelines[plan] = pipeline
             return self._contest.offer(OWN, plan)
         except InputError:  # what is checked op by op alone
             self._evaluator.refuse(pipeline)

@@ -30,8 +30,10 @@ from envs.expansion.stored_weights import StoredWeights
 from envs.mesh import Mesh, Split
 from envs.plan import Plan
 from envs.simulation.simulator import Simulator
+from graphs.described import Described, of_part
 from graphs.descriptions import descriptions_of
 from graphs.foundation.errors import InputError
+from graphs.notation.operator import Operator
 from graphs.notation.ranges import elements
 from graphs.op_graph import Bools, Floats, Ints, Phase
 from graphs.problem import Problem
@@ -81,15 +83,21 @@ class FirstShard:
 
 def _part(problem: Problem, parts: int) -> Problem:
     """The problem of one of so many parts of the batch, its ops described."""
-    found = []
+    found, known = list[Described | None](), dict[tuple[int, str], Operator | None]()
     for op, each in enumerate(descriptions_of(problem.graph)):
-        of_part = None if each is None else each.of_part(1, parts)
-        if each is not None and of_part is None:
+        if each is None:
+            found.append(None)
+            continue
+        key = id(each.operator), each.batch  # ops that are alike share their operator: what is computed of it is kept
+        if key not in known:
+            known[key] = of_part(each.operator, each.batch, 1, parts)
+        operator = known[key]
+        if operator is None:
             raise InputError(
                 f"op {problem.graph.names[op]!r} has {each.operator.sizes[each.batch]} values of its batch "
                 f"{each.batch!r}, which {parts} parts do not divide; take fewer micro-batches or replicas"
             )
-        found.append(of_part)
+        found.append(replace(each, operator=operator))
     part = shared(problem, 1.0 / parts)
     return replace(part, graph=replace(part.graph, described=tuple(found)))
 

@@ -15,7 +15,12 @@ from graphs.problem import Problem
 
 
 def as_pipeline(problem: Problem, layers: Layers, plan: Plan) -> LayerPipeline | None:
-    """A plan as a pipeline of layers, its cuts moved to the nearest end of a layer; None if its stages are no chain."""
+    """A plan as a pipeline of layers, its cuts moved to the nearest end of a layer.
+
+    None if its stages are no chain, or if its ops are divided by their indices.
+    """
+    if plan.split:
+        return None
     graph, schedule = problem.graph, plan.schedule
     stage = stages_of(graph, plan.devices, schedule.stages)
     devices = {int(number): several for number, several in zip(stage, plan.devices, strict=True)}

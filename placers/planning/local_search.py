@@ -64,7 +64,7 @@ def of_different_forms(pipelines: Iterable[LayerPipeline]) -> list[LayerPipeline
     """The first of each form: order of passes, replicas of each stage, and how they share micro-batches."""
     first: dict[object, LayerPipeline] = {}
     for one in pipelines:
-        first.setdefault((one.sharing, one.order, tuple(len(stage.devices) for stage in one.stages)), one)
+        first.setdefault((one.sharing, one.order, tuple((stage.replicas, stage.shards) for stage in one.stages)), one)
     return list(first.values())
 
 

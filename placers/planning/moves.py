@@ -8,6 +8,7 @@
     recomputation       of one stage, or of all
     order of passes     another
     sharing             replicas that split micro-batches, or take turns
+    shards              twice or half as many of each replica, in one stage or in all, if stages may be divided
 
 Pipelines with several stages on a device keep their devices. What is no plan for the problem is found out when it is
 simulated.
@@ -36,6 +37,7 @@ class Moves:
     micro_batches: tuple[int, ...]  # numbers of them, in ascending order
     orders: tuple[str, ...] = ()  # of passes
     recompute: bool = False  # whether stages may compute activations again
+    widths: tuple[int, ...] = ()  # how many shards replicas may have; none if stages are not divided otherwise
 
     @classmethod
     def of(cls, devices: Sequence[int], kind: Ints, server: Ints, samples: int, micro_batches: int) -> Moves:
@@ -57,12 +59,21 @@ class Moves:
             yield from (one for one in self._devices(pipeline) if self._divides(one))
             yield from (one for one in self._stages(pipeline) if self._divides(one))
         yield from (one for one in self._schedules(pipeline) if self._divides(one))
+        yield from (one for one in self._shards(pipeline) if self._divides(one))
 
     def _divides(self, pipeline: LayerPipeline) -> bool:
-        """Whether the samples of a step can be divided so."""
+        """Whether the samples of a step can be divided so, and the shards of each replica are on one server."""
         if pipeline.sharing == "turns":
-            return not any(pipeline.micro_batches % len(stage.devices) for stage in pipeline.stages)
-        return not any(self.samples % (pipeline.micro_batches * len(stage.devices)) for stage in pipeline.stages)
+            is_whole = not any(pipeline.micro_batches % len(stage.devices) for stage in pipeline.stages)
+            return is_whole and not pipeline.is_divided
+        return not any(
+            len(stage.devices) % stage.shards or self.samples % (pipeline.micro_batches * stage.replicas)
+            for stage in pipeline.stages
+        ) and all(map(self._is_within_servers, pipeline.stages))
+
+    def _is_within_servers(self, stage: LayerStage) -> bool:
+        groups = (stage.devices[first : first + stage.shards] for first in range(0, len(stage.devices), stage.shards))
+        return stage.shards == 1 or all(len({self.kind[device] for device in group}) == 1 for group in groups)
 
     # ---- devices -----------------------------------------------------------------------------------------------------
 
@@ -110,7 +121,7 @@ class Moves:
         stages = pipeline.stages
         for place, (one, other) in enumerate(pairwise(stages)):
             for devices in dict.fromkeys((_with(one.devices, *other.devices), one.devices, other.devices)):
-                yield _with_stages(pipeline, place, 2, LayerStage(one.first, other.end, devices))
+                yield _with_stages(pipeline, place, 2, replace(one, end=other.end, devices=devices))
         for place, stage in enumerate(stages):
             length, count = stage.end - stage.first, len(stage.devices)
             if length < 2 or count < 2:
@@ -118,9 +129,8 @@ class Moves:
             for first in {1, count // 2, count - 1}:
                 cut = stage.first + min(max(round(length * first / count), 1), length - 1)
                 halves = stage.devices[:first], stage.devices[first:]
-                yield _with_stages(
-                    pipeline, place, 1, LayerStage(stage.first, cut, halves[0]), LayerStage(cut, stage.end, halves[1])
-                )
+                parts = replace(stage, end=cut, devices=halves[0]), replace(stage, first=cut, devices=halves[1])
+                yield _with_stages(pipeline, place, 1, *parts)
 
     # ---- schedules ---------------------------------------------------------------------------------------------------
 
@@ -140,6 +150,21 @@ class Moves:
         if any(len(stage.devices) > 1 for stage in pipeline.stages) and pipeline.micro_batches > 1:
             yield replace(pipeline, sharing="turns" if pipeline.sharing == "split" else "split")
 
+    # ---- shards ------------------------------------------------------------------------------------------------------
+
+    def _shards(self, pipeline: LayerPipeline) -> Iterator[LayerPipeline]:
+        every = range(len(pipeline.stages))
+        for places in dict.fromkeys([tuple(every), *((place,) for place in every)]):
+            for narrower in (False, True):
+                stages = list(pipeline.stages)
+                for place in places:
+                    shards = stages[place].shards
+                    wanted = [each for each in (1, *self.widths) if (each < shards if narrower else each > shards)]
+                    if self.widths and wanted:
+                        stages[place] = replace(stages[place], shards=max(wanted) if narrower else min(wanted))
+                if stages != list(pipeline.stages):
+                    yield replace(pipeline, stages=tuple(stages))
+
 
 def change(before: LayerPipeline, after: LayerPipeline) -> str:
     """What differs between a pipeline and a neighbour, in a word or two."""
@@ -153,6 +178,8 @@ def change(before: LayerPipeline, after: LayerPipeline) -> str:
         return "more stages" if len(after.stages) > len(before.stages) else "fewer stages"
     if [stage.devices for stage in before.stages] != [stage.devices for stage in after.stages]:
         return "devices"
+    if [stage.shards for stage in before.stages] != [stage.shards for stage in after.stages]:
+        return "shards"
     if before.recompute != after.recompute:
         return "more recomputation" if len(after.recompute) > len(before.recompute) else "less recomputation"
     return "cuts"
@@ -169,7 +196,7 @@ def _cuts(pipeline: LayerPipeline) -> Iterator[LayerPipeline]:
         one, middle, other = stages[place : place + 3]
         for by in (-1, 1):
             if one.first < one.end + by and middle.end + by < other.end:
-                shifted = LayerStage(middle.first + by, middle.end + by, middle.devices)
+                shifted = replace(middle, first=middle.first + by, end=middle.end + by)
                 yield _with_stages(
                     pipeline, place, 3, replace(one, end=shifted.first), shifted, replace(other, first=shifted.end)
                 )

@@ -47,9 +47,13 @@ def description(pipeline: LayerPipeline, seconds: float) -> str:
     replicas = ":".join(str(len(stage.devices)) for stage in pipeline.stages)
     again = f", stages {', '.join(map(str, pipeline.recompute))} computed again" if pipeline.recompute else ""
     devices = [device for stage in pipeline.stages for device in stage.devices]
-    estimate = f"; the formula estimates a step of {seconds:.6g} s" if len(set(devices)) == len(devices) else ""
+    is_known = len(set(devices)) == len(devices) and not pipeline.is_divided
+    estimate = f"; the formula estimates a step of {seconds:.6g} s" if is_known else ""
     rule = f", ops in that of {pipeline.rule}" if pipeline.rule else ""
     turns = ", replicas taking turns" if pipeline.sharing == "turns" else ""
+    if pipeline.is_divided:
+        by = ":".join(f"{stage.replicas} by {stage.shards}" for stage in pipeline.stages)
+        turns = f", stages divided {by}, replicas by shards"
     return (
         f"planner: the pipeline before its cuts were moved unit by unit: stages of {layers} layers on {replicas} "
         f"devices{turns}, {pipeline.micro_batches} micro-batches in the order {pipeline.order}{rule}{again}{estimate}."

@@ -85,7 +85,7 @@ class PipelineEvaluator:
         self.spent.add(1)
         outcome = Simulator(written.problem, order=written.order).run(written.placement)
         seconds = self._latency.of_expansion(written) if self._latency else outcome.step_seconds
-        return Found(seconds, outcome.peak_bytes)
+        return Found(seconds, self.grain.on_all_shards(pipeline, outcome.peak_bytes))
 
     def _copies(self, pipeline: LayerPipeline) -> int:
         """Of ops, in micro-batches and replicas."""

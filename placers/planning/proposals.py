@@ -165,10 +165,8 @@ class Proposer:
         """The same pipeline, cut where the formula says."""
         cut(self.costs, self._places_of(pipeline), pipeline.micro_batches, True, BOUNDS, self._scratch)
         ends = pairwise(self._scratch.found[: len(pipeline.stages) + 1].tolist())
-        return replace(
-            pipeline, stages=tuple(LayerStage(*both, stage.devices)
-                                   for both, stage in zip(ends, pipeline.stages, strict=True))
-        )  # fmt: skip
+        both = zip(ends, pipeline.stages, strict=True)
+        return replace(pipeline, stages=tuple(replace(stage, first=first, end=end) for (first, end), stage in both))
 
     def folded(self, pipeline: LayerPipeline) -> list[LayerPipeline]:
         """Pipelines with two stages on each device in place of one: interleaved, and in the shape of a V."""

@@ -7,10 +7,10 @@ from itertools import pairwise
 
 import numpy as np
 
+from envs.pipelines.layer_grain import LayerGrain
 from envs.pipelines.layers import Layers
 from envs.pipelines.pipeline import LayerPipeline
 from graphs.op_graph import Ints
-from graphs.problem import Problem
 from placers.planning.contest import Contest
 from placers.planning.moves import with_cut_moved
 
@@ -18,14 +18,15 @@ STEPS = (1, 2, 4, 8, 16)  # units, the longest steps first
 
 
 def refined(
-    problem: Problem, layers: Layers, fine: Layers, pipeline: LayerPipeline, contest: Contest, who: str, most: int,
+    grain: LayerGrain, fine: Layers, pipeline: LayerPipeline, contest: Contest, who: str, most: int
 ) -> None:  # fmt: skip
     """Offer what follows from moving cuts of a pipeline of layers, as long as that helps, at most so many plans.
 
-    `fine` are the same units as the layers, in the same order, but cut wherever they may be.
+    `fine` are the same units as the layers of the grain, in the same order, but cut wherever they may be.
     """
-    current = _finer(pipeline, layers, fine)
-    entry = contest.offer(who, current.plan(problem, fine))
+    problem, splits = grain.problem, grain.splits
+    current = _finer(pipeline, grain.layers, fine)
+    entry = contest.offer(who, current.plan(problem, fine, splits))
     tried, improving = 1, True
     while entry is not None and improving:
         improving = False
@@ -36,7 +37,7 @@ def refined(
                 continue
             if tried >= most:
                 return
-            found = contest.offer(who, moved.plan(problem, fine))
+            found = contest.offer(who, moved.plan(problem, fine, splits))
             tried += 1
             if found is not None and found.merit < entry.merit:
                 current, entry, improving = moved, found, True

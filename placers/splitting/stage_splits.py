@@ -21,7 +21,7 @@ from placers.splitting.pricing import Pricing
 from placers.splitting.split_graph import SplitGraph
 
 RULES = Rules(replicas=True)  # what divides the batch alone does as replicas do
-ROOM = 0.7  # of the memory, for weights; ours: the rest is for activations, of as many micro-batches as are in flight
+ROOM = (0.7, 0.95)  # of the memory, for weights; ours: the rest is for activations. The second if there is no way
 MOST_OPERATIONS = 3e7  # for all axes of shards at once; ours: about a second
 
 
@@ -47,8 +47,11 @@ class SearchedSplits:
             if self._graph is None:
                 self._graph = _weights_alone(split_graph_of(self._problem))
             splitting = Splitting(self._graph, stage.axes, RULES, len(prime_factors(stage.replicas)))
-            limit = ROOM * self._memory / len(stage.devices)
-            cuts = searched(Pricing(splitting, prices), limit, most_operations=MOST_OPERATIONS).best
+            pricing, memory = Pricing(splitting, prices), self._memory / len(stage.devices)
+            for share in ROOM:
+                cuts = searched(pricing, share * memory, most_operations=MOST_OPERATIONS).best
+                if cuts.fits:
+                    break
             self._found[key] = plan_of(splitting, cuts, stage.devices).split
         return self._found[key]
 
