@@ -64,6 +64,7 @@ study: setup  ## the released policy and all others, what decides, order, genera
 	$(BIN)/python -m evaluation.studies.trainings --out runs/studies/trainings --seeds 3 --workers 2 $(PROFILES)
 	$(BIN)/python -m evaluation.studies.plan_kinds --out runs/studies/plan_kinds
 	$(BIN)/python -m evaluation.studies.planners --out runs/studies/planners --workers 2 $(PROFILES)
+	$(BIN)/python -m evaluation.studies.splits --out runs/studies/splits --workers 2
 	$(BIN)/python -m evaluation.studies.pipetransformer
 
 clean:

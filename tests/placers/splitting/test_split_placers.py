@@ -8,6 +8,7 @@ import pytest
 
 from envs.plan import Plan
 from envs.simulation.simulator import simulate
+from evaluation.plan_memory import DeviceMemory
 from graphs.cluster import Cluster
 from graphs.descriptions import descriptions_of
 from graphs.foundation import by_name
@@ -78,6 +79,18 @@ def test_tofu_never_moves_more_than_replicas_that_store_a_part_of_each_weight() 
     assert moved_bytes(simulate(given, plan)) <= 1.5 * moved_bytes(simulate(given, replicas(given)))
     held = simulate(given, plan).static_bytes
     assert held.sum() == pytest.approx(given.weight_state_bytes.sum())  # each weight once
+
+
+@pytest.mark.parametrize("devices", [2, 4])
+def test_devices_of_tofus_plan_hold_their_part_of_what_one_would_and_buffers(devices: int) -> None:
+    """Buffers are copies of what others made, sums on their way, and a partial sum, whole until it is added up."""
+    given = problem(mlp([256, 512, 512, 256], 1024).graph, devices)
+    alone = simulate(given, Plan(((0,),) * len(given.graph)))
+    timeline = simulate(given, placer("tofu").place(given).plan)
+    assert timeline.static_bytes.tolist() == [alone.static_bytes[0] / devices] * devices
+    for held in DeviceMemory.of(timeline):
+        buffers = held.received + held.sums + given.graph.output_bytes.max()
+        assert held.peak <= alone.peak_bytes[0] / devices + buffers
 
 
 @pytest.mark.parametrize("devices", [2, 4])
