@@ -46,6 +46,8 @@ class Copier:
 
     def copy(self, tensor: Tensor, source: int, destination: int, of: CopyOf, call: Call | None) -> Tensor:
         """The tensor in another place; its gradient will be copied back to where it came from."""
+        if torch._C._are_functorch_transforms_active():  # in which copies have a gradient of their own, uncounted
+            return self.moved(tensor, source, destination, of, call)
         copied: Tensor = _Copied.apply(tensor, self, source, destination, of, call)  # type: ignore[no-untyped-call]
         return copied
 

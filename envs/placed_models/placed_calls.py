@@ -30,11 +30,10 @@ from envs.placed_models.weight_gradients import deferred
 from graphs.capture.function_calls import FunctionCalls
 from graphs.op_graph import Call
 
-_LAYOUTS = {
-    "reshape",
-    "flatten",
-    "contiguous",
-}  # views where memory allows it, as it may have on another kind of device
+# Views where memory allows it, as it may have on another kind of device.
+_LAYOUTS = {"reshape", "flatten", "contiguous"}
+
+_MOVES = {"to", "cuda", "cpu"}  # by the model's own code
 
 
 @dataclass(eq=False)
@@ -197,10 +196,10 @@ class PlacedCalls(FunctionCalls):
         if not made:
             return
         read = list(_tensors((args, kwargs)))
-        memory = {tensor.untyped_storage()._cdata: tensor for tensor in reversed(read) if not tensor.is_sparse}
+        memory = {_memory(tensor): tensor for tensor in reversed(read)}
         is_made_here = is_planned or any(self._of(tensor).of is not CopyOf.GIVEN for tensor in read)
         for position, tensor in made:
-            shown = None if tensor.is_sparse else memory.get(tensor.untyped_storage()._cdata)
+            shown = memory.get(_memory(tensor))
             if shown is None and not is_planned and call.function in _LAYOUTS:
                 shown = read[0]
             if shown is not None:
@@ -212,7 +211,8 @@ class PlacedCalls(FunctionCalls):
             elif is_made_here:
                 place = at if self._copier.places.has(tensor, at) else self._copier.places.of(tensor.device)
                 self._known[tensor] = _Known(place, CopyOf.OUTPUT, call)
-                if not is_planned and (tensor.requires_grad or not self._placement.of_training):
+                counts = tensor.requires_grad or not self._placement.of_training
+                if counts and not is_planned and call.function not in _MOVES:
                     self.unknown.setdefault(call, place)
 
     # ---- the end ---------------------------------------------------------------------------------------------
@@ -229,6 +229,13 @@ class PlacedCalls(FunctionCalls):
             return self.at(tensor, loss) if reads else tensor
 
         return tree_map_only(Tensor, put, returned)
+
+
+def _memory(tensor: Tensor) -> int:
+    """A number that a tensor and its views have in common; another one for each that has no memory of its own."""
+    if tensor.is_sparse or torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+        return -id(tensor)
+    return int(tensor.untyped_storage()._cdata)
 
 
 def _is_new(function: Callable[..., Any]) -> bool:

@@ -36,7 +36,7 @@ _FIRST = 0  # a number before those of all nodes
 def deferred(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """What the function returns, the gradients of its weights being deferred; NotImplemented if they cannot be."""
     name = str(getattr(function, "__name__", ""))
-    if name not in _PARAMETERS or not torch.is_grad_enabled():
+    if name not in _PARAMETERS or not torch.is_grad_enabled() or torch._C._are_functorch_transforms_active():
         return NotImplemented
     given = dict(zip(_PARAMETERS[name], args, strict=False)) | kwargs
     x, weight, bias = given.get("input"), given.get("weight"), given.get("bias")
@@ -79,8 +79,9 @@ class _Join(torch.autograd.Function):
     """y, which depends on the token, too."""
 
     @staticmethod
-    def forward(_: Any, y: Tensor, __: Tensor) -> Tensor:
-        return y.view_as(y)
+    def forward(ctx: Any, y: Tensor, _: Tensor) -> Tensor:
+        ctx.mark_dirty(y)  # though it is not: of a view, which it would be, nothing may be changed in place
+        return y
 
     @staticmethod
     def backward(_: Any, *gradients: Tensor) -> tuple[Tensor, Tensor]:
