@@ -18,6 +18,7 @@ from math import prod
 import numpy as np
 
 from envs.costs.costs import costs_of
+from envs.mesh import Split
 from envs.plan import Plan
 from graphs.described import Described, Source
 from graphs.descriptions import descriptions_of, read_by_loss
@@ -45,10 +46,11 @@ def split_graph_of(problem: Problem, *, coarsened: bool = True, steps: bool = Tr
 
 def plan_of(splitting: Splitting, cuts: Cuts, devices: Sequence[int]) -> Plan:
     """The plan of cuts of a step's split graph, on devices that are laid out row by row over the mesh."""
-    several, split = tuple(devices), cuts.of_ops(splitting)
-    if splitting.rules.replicas:
-        split = tuple(() if is_replica(op, by) else by for op, by in zip(splitting.graph.ops, split, strict=True))
-    return Plan((several,) * len(splitting.graph.ops), split=split, mesh=splitting.mesh)
+    several, split = tuple(devices), list[Split]()
+    for op, by in zip(splitting.graph.ops, cuts.of_ops(splitting), strict=True):
+        is_open = op.as_updated or (splitting.rules.replicas and is_replica(op, by))
+        split.append(() if is_open else by)
+    return Plan((several,) * len(splitting.graph.ops), split=tuple(split), mesh=splitting.mesh)
 
 
 @dataclass
@@ -101,6 +103,8 @@ class _Builder:
             reads = [self.tensor(source) for source in sources]
             made = [self.tensor(Source(op))]
             operator = self.whole(reads, made)
+        elif graph.phase[op] == Phase.REFRESH:
+            operator, reads, made = self.whole((), ()), [], []
         elif graph.phase[op] == Phase.UPDATE:
             operator, reads, made = self.update(each)
         else:
@@ -109,10 +113,13 @@ class _Builder:
             made = [self.tensor(Source(op, place)) for place in range(len(operator.writes))]
         seconds, tied = float(self.seconds[op]), self.tied(op)
         launch = self.launch if seconds else 0.0
-        batch = "" if each is None else each.batch
+        as_updated = each is not None and bool(graph.phase[op] == Phase.REFRESH)
         self.ops.append(
-            SplitOp(graph.names[op], operator, tuple(reads), tuple(made), seconds + launch, launch, batch, tied)
-        )
+            SplitOp(
+                graph.names[op], operator, tuple(reads), tuple(made), seconds + launch, launch, tied=tied,
+                batch="" if each is None else each.batch, as_updated=as_updated,
+            )
+        )  # fmt: skip
         for place, number in enumerate(made):
             if tied != UNTIED:
                 group = self.group("of", graph.kinds[op].rpartition(".")[2], tied, place)

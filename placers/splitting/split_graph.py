@@ -47,6 +47,7 @@ class SplitOp:
     seconds: float = 0.0  # undivided
     fixed_seconds: float = 0.0  # of these, what a part takes however small it is: a launch
     batch: str = ""  # the index of samples, if it has one
+    as_updated: bool = False  # it is divided as the update whose new weights it brings: nothing is chosen, nor moved
     tied: int = UNTIED  # ops with the same number divide the same index
 
 

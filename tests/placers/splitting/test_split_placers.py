@@ -93,6 +93,18 @@ def test_devices_of_tofus_plan_hold_their_part_of_what_one_would_and_buffers(dev
         assert held.peak <= alone.peak_bytes[0] / devices + buffers
 
 
+def test_new_weights_that_further_ops_receive_are_divided_as_their_updates() -> None:
+    """Steps of a recurrent network share weights: each receives what its device stores of them."""
+    given = captured("rnnlm:layers=1,hidden=32,steps=3,batch=8,vocabulary=40", "p100x4")
+    found = placer("tofu").place(given)
+    timeline = simulate(given, found.plan)
+    refreshed = [op for op, phase in enumerate(given.graph.phase.tolist()) if phase == Phase.REFRESH]
+    assert {found.plan.split[op] for op in refreshed} == {()}
+    assert timeline.expansion is not None
+    updated = given.graph.phase[timeline.expansion.origin[timeline.transfers.output]] == Phase.UPDATE
+    assert not updated.any()
+
+
 @pytest.mark.parametrize("devices", [2, 4])
 def test_tensor_parallel_adds_up_four_times_in_a_layer_and_sends_nothing_else(devices: int) -> None:
     """Twice forward, after attention and after the feed-forward part, and twice backward."""
