@@ -145,6 +145,8 @@ class OpGraph:
     def has_sparse_gradient(self) -> Bools:
         """(weights,) whether the gradient of each weight holds only the rows that were read: all its users do so."""
         sparse = np.zeros(len(self.weights), np.bool_)
+        if not any(kind.endswith(SPARSE) for kind in set(self.kinds)):  # far fewer than uses of weights
+            return _frozen(sparse, np.bool_)
         ops, weights = self.weight_uses.T
         sparse[weights] = True
         sparse[weights[[not self.kinds[op].endswith(SPARSE) for op in ops.tolist()]]] = False
