@@ -2,13 +2,14 @@
 
 Devices are put into a row, in several ways: server by server, the fast ones first or last, those with much memory first
 or last, and one of each server in turn. A row, or a part of it, is divided into consecutive sets, each of which is a
-stage: all ways to do so for a few devices, and some of them for many. Slow devices may be left out.
+stage: all ways to do so for a few devices, and some of them for many; others are found by shortest paths
+(`placers.planning.replica_counts`). Slow devices may be left out.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
@@ -23,24 +24,30 @@ PARTS = 16  # of a row of many devices, that are divided into up to three stages
 Sets = tuple[tuple[int, ...], ...]
 
 
-def sequences(cluster: Cluster, devices: Devices, server: Ints, samples: int, most: int) -> Iterator[Sets]:
+def sequences(
+    cluster: Cluster, devices: Devices, server: Ints, samples: int, most: int, first: Iterable[Sets] = ()
+) -> Iterator[Sets]:
     """Sequences of sets of devices for at most so many stages, without those that are like earlier ones.
 
     `server` is that of each device, (devices,). The replicas of each stage divide the samples, if it is known how many
-    there are.
+    there are. `first` are sequences that are found in another way.
     """
     seen: set[tuple[tuple[tuple[int, int], ...], ...]] = set()
-    for row in _rows(cluster, devices, server):
+    for sets in itertools.chain(first, _regular(cluster, devices, server, samples, most)):
+        alike = _signature(sets, server.tolist(), devices.kind.tolist())
+        if alike not in seen:
+            seen.add(alike)
+            yield sets
+
+
+def _regular(cluster: Cluster, devices: Devices, server: Ints, samples: int, most: int) -> Iterator[Sets]:
+    """Sequences of sets whose sizes are regular."""
+    for row in rows(cluster, devices, server):
         for count in _counts(len(row)):
             for sizes in divisions(count, most):
-                if samples and any(samples % size for size in sizes):
-                    continue
-                ends = np.cumsum([0, *sizes]).tolist()
-                sets = tuple(tuple(sorted(row[begin:end])) for begin, end in itertools.pairwise(ends))
-                alike = _signature(sets, server.tolist(), devices.kind.tolist())
-                if alike not in seen:
-                    seen.add(alike)
-                    yield sets
+                if not samples or not any(samples % size for size in sizes):
+                    ends = np.cumsum([0, *sizes]).tolist()
+                    yield tuple(tuple(sorted(row[begin:end])) for begin, end in itertools.pairwise(ends))
 
 
 def _signature(sets: Sets, server: list[int], kind: list[int]) -> tuple[tuple[tuple[int, int], ...], ...]:
@@ -94,7 +101,7 @@ def server_of(cluster: Cluster, devices: Devices) -> Ints:
     return found
 
 
-def _rows(cluster: Cluster, devices: Devices, server: Ints) -> list[tuple[int, ...]]:
+def rows(cluster: Cluster, devices: Devices, server: Ints) -> list[tuple[int, ...]]:
     """Devices in a row, in several ways."""
     order, _ = by_server(cluster, devices.used)
     ring = [devices.used[position] for position in order.tolist()]

@@ -19,7 +19,8 @@ from envs.schedule import Sharing
 from graphs.op_graph import Bools, Floats
 from placers.planning.cuts import BOUNDS, Places, Scratch, cut, estimated
 from placers.planning.links_between import LinksBetween
-from placers.planning.places import Sets, sequences, server_of
+from placers.planning.places import Sets, rows, sequences, server_of
+from placers.planning.replica_counts import divided
 from placers.planning.size import is_too_large
 from placers.planning.stage_costs import kinds_of, stage_costs
 
@@ -65,7 +66,8 @@ class Proposer:
         """At most so many proposals, at least one, those of the shortest step first; fewer are compared if stopped."""
         found, work = list[Proposal](), 0.0
         graph, layers = self.grain.problem.graph, len(self.grain.layers)
-        for sets in sequences(self.grain.problem.cluster, self.devices, self.server, graph.samples, layers):
+        paths = self._divided(graph.samples)
+        for sets in sequences(self.grain.problem.cluster, self.devices, self.server, graph.samples, layers, paths):
             for micro_batches in self.micro_batches(len(sets), max(map(len, sets))):
                 found += self._with(sets, micro_batches, thorough=False)
                 work += len(sets) * layers**2
@@ -81,6 +83,12 @@ class Proposer:
         ]
         found = list(islice(_diverse(sorted(dict.fromkeys(closer + changed), key=_merit)), most))
         return [self._with_more_in_flight(one) for one in found]
+
+    def _divided(self, samples: int) -> Iterator[Sets]:
+        """Sequences of places of the shortest paths over layers and devices."""
+        for row in rows(self.grain.problem.cluster, self.devices, self.server):
+            for micro_batches in self.micro_batches(len(row), 1)[-2:]:
+                yield from divided(self.costs, self.devices, self._links, row, micro_batches, samples)
 
     def _with_more_in_flight(self, proposal: Proposal) -> Proposal:
         """In the order of passes that waits less for transfers, if memory allows that; the formula sees no difference.
