@@ -3,8 +3,8 @@
     python -m evaluation.studies.planners --data FOLDER --out runs/studies/planners
 
 FOLDER holds the profiles that PipeDream and DAPPLE published, in pipedream/ and dapple/; without it, only captured
-models are planned. Ctrl-C stops it, and the same command resumes. The folder then holds `planners.md`, a figure and all
-measurements.
+models are planned. All cases are planned first; the longer searches follow. Ctrl-C stops it, and the same command
+resumes. The folder then holds `planners.md`, a figure and all measurements.
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ from evaluation.studies.pieces import load_pieces, pieces_done
 from evaluation.studies.planners import measure
 from evaluation.studies.planners.cases import cases
 from evaluation.studies.planners.document import PlannerFindings, save
-from evaluation.studies.planners.measure import Measured
+from evaluation.studies.planners.measure import Longer, Measured
 from graphs.foundation.errors import InputError
+
+PLANNED, LONG = "planned", "longer"  # folders
 
 
 def study(
@@ -41,13 +43,17 @@ def study(
 
     """
     if not write_only:
-        out.mkdir(parents=True, exist_ok=True)
-        list(pieces_done(measure.jobs(out, cases(data), budget), workers))
-    done = [piece for piece in load_pieces(out, Measured) if piece.budget == budget]
+        some = cases(data)
+        for folder in (PLANNED, LONG):
+            (out / folder).mkdir(parents=True, exist_ok=True)
+        list(pieces_done(measure.jobs(out / PLANNED, some, budget), workers))
+        list(pieces_done(measure.longer_jobs(out / LONG, some, budget), workers))
+    done = [piece for piece in load_pieces(out / PLANNED, Measured) if piece.budget == budget]
+    longer = [piece for piece in load_pieces(out / LONG, Longer) if piece.budget == budget]
     if not done:
         raise InputError(f"{out}: no case is planned yet with a budget of {budget}")
     options = {"data": "FOLDER"} if any(piece.source == "published profiles" for piece in done) else {}
-    return save(PlannerFindings(done), document or out, command_of("planners", **options, budget=budget))
+    return save(PlannerFindings(done, longer), document or out, command_of("planners", **options, budget=budget))
 
 
 if __name__ == "__main__":

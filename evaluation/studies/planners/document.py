@@ -15,7 +15,7 @@ from evaluation.drawing.figures import BLUE, ORANGE
 from evaluation.statistics import Estimate, estimate, geometric_mean
 from evaluation.studies.document import save_document
 from evaluation.studies.planners.cases import CLUSTERS, MODELS, PROFILES, SOURCES
-from evaluation.studies.planners.measure import LONGER, RIVALS, Found, Measured
+from evaluation.studies.planners.measure import LONGER, RIVALS, Found, Longer, Measured
 
 EQUAL = 1e-9  # relative: the same plan
 CLOSE = 0.01  # to what a longer search finds
@@ -26,6 +26,7 @@ class PlannerFindings:
     """What is measured of a study."""
 
     cases: Sequence[Measured]
+    longer: Sequence[Longer] = ()  # of some of the cases
 
     def best(self, case: Measured) -> Found | None:
         """The fastest rival whose plan fits."""
@@ -69,13 +70,15 @@ class PlannerFindings:
         """How often each rival is the best of them."""
         return Counter(best.planner for case in self.cases if (best := self.best(case)))
 
-    def gap(self, case: Measured) -> float:
-        """Our step over that of the longer search."""
-        return case.ours.seconds / case.longer.seconds
+    def gaps(self) -> list[tuple[Measured, float]]:
+        """Our step over that of the longer search, of each case that has one."""
+        found = {(each.model, each.cluster): each.found.seconds for each in self.longer}
+        cases = [case for case in self.cases if (case.model, case.cluster) in found]
+        return [(case, case.ours.seconds / found[case.model, case.cluster]) for case in cases]
 
-    def far(self) -> list[Measured]:
+    def far(self) -> list[tuple[Measured, float]]:
         """Where the longer search is better by more than `CLOSE`."""
-        return [case for case in self.cases if self.gap(case) > 1 + CLOSE]
+        return [(case, gap) for case, gap in self.gaps() if gap > 1 + CLOSE]
 
     def cell(self, case: Measured, rival: str) -> str:
         """Its step over ours, or why there is none."""

@@ -55,13 +55,26 @@ class Measured(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     budget: int
     rivals: tuple[Found, ...]
     ours: Found
-    longer: Found
     refused: tuple[str, ...]  # sentences of planners without a plan
+
+
+class Longer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What a longer search finds for a case."""
+
+    model: str
+    cluster: str
+    budget: int  # of the shorter one
+    found: Found
 
 
 def jobs(out: Path, cases: list[Case], budget: int) -> list[SavedJob]:
     """A job per case."""
     return [SavedJob(out / PIECES / f"{budget}-{case.name}.json", partial(measured, case, budget)) for case in cases]
+
+
+def longer_jobs(out: Path, cases: list[Case], budget: int) -> list[SavedJob]:
+    """A longer search per case."""
+    return [SavedJob(out / PIECES / f"{budget}-{case.name}.json", partial(searched, case, budget)) for case in cases]
 
 
 def measured(case: Case, budget: int) -> Measured:
@@ -72,11 +85,16 @@ def measured(case: Case, budget: int) -> Measured:
             found.append(_found(problem, name, spec, 8))
         except InputError as error:
             refused.append(f"{name}: {error}")
-    ours, longer = (_found(problem, OURS, OURS, each) for each in (budget, LONGER * budget))
     return Measured(
-        source=case.source, model=case.model, cluster=case.cluster, budget=budget, rivals=tuple(found), ours=ours,
-        longer=longer, refused=tuple(refused),
+        source=case.source, model=case.model, cluster=case.cluster, budget=budget, rivals=tuple(found),
+        ours=_found(problem, OURS, OURS, budget), refused=tuple(refused),
     )  # fmt: skip
+
+
+def searched(case: Case, budget: int) -> Longer:
+    """Placelab's planner with `LONGER` times the budget."""
+    found = _found(case.problem(), OURS, OURS, LONGER * budget)
+    return Longer(model=case.model, cluster=case.cluster, budget=budget, found=found)
 
 
 def _found(problem: Problem, name: str, spec: str, budget: int) -> Found:
