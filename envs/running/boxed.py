@@ -36,6 +36,15 @@ def cut_out(tensor: Tensor, box: Box) -> Boxed:
 
 def joined(parts: Sequence[Boxed], box: Box) -> Boxed | None:
     """A part of a tensor out of smaller ones; where these overlap they are the same. None if some of it is missing."""
+    return _together(parts, box, add=False)
+
+
+def added(parts: Sequence[Boxed], box: Box) -> Boxed | None:
+    """The sum of parts within a box, each of which counts where it is; None if nothing is where some of the box is."""
+    return _together(parts, box, add=True)
+
+
+def _together(parts: Sequence[Boxed], box: Box, *, add: bool) -> Boxed | None:
     if not parts:
         return None
     found = torch.zeros(shape_of(box), dtype=parts[0].values.dtype)
@@ -43,20 +52,7 @@ def joined(parts: Sequence[Boxed], box: Box) -> Boxed | None:
     for part in parts:
         own = part.cut(box)
         if elements(own.box):
-            found[slices(own.box, box)] = own.values
-            is_there[slices(own.box, box)] = True
+            where = slices(own.box, box)
+            found[where] = found[where] + own.values if add else own.values
+            is_there[where] = True
     return Boxed(box, found) if is_there.all() else None
-
-
-def added(parts: Sequence[Boxed], box: Box) -> Boxed | None:
-    """The sum of parts within a box, each of which counts where it is; None if nothing is where some of the box is."""
-    if not parts:
-        return None
-    total = torch.zeros(shape_of(box), dtype=parts[0].values.dtype)
-    is_there = torch.zeros(total.shape, dtype=torch.bool)
-    for part in parts:
-        own = part.cut(box)
-        if elements(own.box):
-            total[slices(own.box, box)] += own.values
-            is_there[slices(own.box, box)] = True
-    return Boxed(box, total) if is_there.all() else None
