@@ -31,20 +31,21 @@ for package in ("graphs", "envs", "placers", "training", "evaluation"):  # commo
         raise SystemExit(f"placelab: {sentence}") if Path(sys.argv[0]).stem == "placelab" else ImportError(sentence)
 
 # once these packages are known to be ours
+from evaluation.commands.exporting import export  # noqa: E402
 from evaluation.commands.graph_verbs import capture, fits, place, profile, show, simulate  # noqa: E402
 from evaluation.commands.run_verbs import cache, compare, evaluate, finetune, list_names, report, train  # noqa: E402
 from evaluation.commands.running import parallelize  # noqa: E402
 from graphs.foundation.errors import DoesNotFitError, InputError  # noqa: E402
 
 __all__ = [
-    "DoesNotFitError", "InputError", "cache", "capture", "compare", "evaluate", "finetune", "fits", "list_names",
-    "main", "parallelize", "place", "profile", "report", "show", "simulate", "train",
+    "DoesNotFitError", "InputError", "cache", "capture", "compare", "evaluate", "export", "finetune", "fits",
+    "list_names", "main", "parallelize", "place", "profile", "report", "show", "simulate", "train",
 ]  # fmt: skip
 
 VERBS: dict[str, Callable[..., object]] = {
     "list": list_names, "capture": capture, "profile": profile, "show": show, "simulate": simulate, "place": place,
     "fits": fits, "compare": compare, "train": train, "evaluate": evaluate, "finetune": finetune, "report": report,
-    "cache": cache,
+    "export": export, "cache": cache,
 }  # fmt: skip
 
 

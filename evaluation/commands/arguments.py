@@ -76,6 +76,7 @@ Taken: TypeAlias = Callable[[str, Any], Any]  # name and value -> the value as v
 
 CacheAction: TypeAlias = Literal["show", "clear"]
 PlanChoice: TypeAlias = Literal["placement", "all"]  # what a plan may be, where no placer is named
+ExportFormat: TypeAlias = Literal["device_map", "torchtitan", "vllm", "megatron"]
 
 AUTO: Literal["auto"] = "auto"
 CACHE_HELP = "    cache: use what was captured before, where nothing has changed since; `--no-cache` captures again.\n"
@@ -324,6 +325,7 @@ ARGUMENTS: dict[str, tuple[Any, Taken]] = {
     "Kind": (Kind, _kind),
     "CacheAction": (CacheAction, _one_of(CacheAction)),
     "PlanChoice": (PlanChoice, _one_of(PlanChoice)),
+    "ExportFormat": (ExportFormat, _one_of(ExportFormat)),
     "int": (int, _whole),
     "bool": (bool, _flag),
     "str": (str, _text),

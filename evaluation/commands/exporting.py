@@ -1,0 +1,85 @@
+"""The verb that writes a plan as other programs take it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from evaluation.commands.arguments import captures, checked
+from evaluation.commands.graph_verbs import simulate
+from graphs.foundation.errors import InputError
+from graphs.foundation.files import check_writable, write_whole
+
+# Imported late, in the verb, as those of graph_verbs.
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from torch import nn
+
+    from evaluation.commands.arguments import (
+        ClusterLike,
+        ExportFormat,
+        GraphLike,
+        PathLike,
+        PlanLike,
+        ProblemOptions,
+    )
+    from evaluation.exports.exported_plan import ExportedPlan
+
+
+@captures
+@checked
+def export(
+    model: GraphLike,
+    plan: PlanLike,
+    *,
+    to: ExportFormat,
+    cluster: ClusterLike = "",
+    out: PathLike | None = None,
+    **options: Unpack[ProblemOptions],
+) -> ExportedPlan:
+    """Write a plan as other programs take it, rounded to whole modules, and say what rounding costs.
+
+    Args:
+        model: the model that the plan is for, `file.py:callable` or a family spec: a graph file has no modules.
+        plan: a plan file of a device for each op, as `place --out` writes it.
+        to: `device_map`, for accelerate and transformers; `torchtitan`, the modules of each stage by name; `vllm`, its
+            VLLM_PP_LAYER_PARTITION; or `megatron`, its pipeline layout. The last three are for layers in a row.
+        cluster: a cluster file or a preset, as `place` takes it.
+        out: the file to write; without it the text is only shown.
+        groups: the number of op groups that the plan was made for, as `simulate` takes it.
+        optimizer: whose state occupies memory, as `place` takes it.
+        batch: samples of a step, as `place` takes it.
+        cost_model: what ops cost, as `place` takes it.
+        order: the rule to simulate under, in place of the plan's own order.
+
+    """
+    check_writable(out, inputs=[model, plan, cluster])
+    _check_model(model)
+    planned = simulate(model, plan, cluster=cluster, **options)
+    planned.plan.per_unit(planned.problem, "export")  # refused here if it is no op placement
+    from evaluation.exports.exported_plan import ExportedPlan
+    from evaluation.exports.formats import export_plan
+    from evaluation.simulated_plan import SimulatedPlan
+
+    written = export_plan(planned.problem, planned.plan, _module(model), to)
+    found = ExportedPlan(to, written.text, planned, SimulatedPlan.of(written.problem, written.plan))
+    if out is not None:
+        write_whole(Path(out), written.text + "\n")
+    return found
+
+
+def _check_model(model: GraphLike) -> None:
+    """Raise InputError for a graph, which has no modules."""
+    from graphs.load import GRAPH_FILES
+    from graphs.op_graph import OpGraph
+
+    if isinstance(model, OpGraph) or (not isinstance(model, tuple) and str(model).endswith(GRAPH_FILES)):
+        raise InputError("a graph has no modules to export; give the model that it was captured from")
+
+
+def _module(model: GraphLike) -> nn.Module:
+    """The model itself."""
+    from graphs.capture.examples import example_of
+
+    return model[0] if isinstance(model, tuple) else example_of(str(model)).module

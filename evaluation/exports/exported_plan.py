@@ -1,0 +1,44 @@
+"""What an export shows: the text, and what rounding the plan to it costs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from evaluation.simulated_plan import SimulatedPlan
+
+
+@dataclass(frozen=True, eq=False)
+class ExportedPlan:
+    """A plan in the words of another program."""
+
+    to: str  # the format
+    text: str
+    planned: SimulatedPlan
+    rounded: SimulatedPlan  # the plan that the text says
+
+    @property
+    def cost_seconds(self) -> float:
+        """How much longer a simulated step takes than as planned; less than 0 if it is shorter."""
+        return self.rounded.timeline.step_seconds - self.planned.timeline.step_seconds
+
+    def to_json(self) -> dict[str, object]:
+        """The text, and both step times."""
+        return {
+            "to": self.to,
+            "text": self.text,
+            "planned_seconds": self.planned.timeline.step_seconds,
+            "rounded_seconds": self.rounded.timeline.step_seconds,
+            "rounding_seconds": self.cost_seconds,
+            "fits": self.rounded.timeline.fits,
+        }
+
+    def __rich__(self) -> RenderableType:
+        before, after = (each.timeline.step_seconds for each in (self.planned, self.rounded))
+        said = f"Simulated, a step takes {1e3 * after:.4g} ms, as planned {1e3 * before:.4g} ms: "
+        said += f"rounding costs {1e3 * self.cost_seconds:.4g} ms." if after > before else "rounding costs nothing."
+        if not self.rounded.timeline.fits:
+            said += f" It does not fit: {self.rounded.timeline.overflow()}."
+        return Group(Text(self.text), Text(said))

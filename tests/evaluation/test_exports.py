@@ -1,0 +1,203 @@
+"""A plan is exported by whole modules: each tensor has one place, and what rounding costs is simulated."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+import placelab
+from envs.plan import Plan
+from envs.schedule import Schedule
+from envs.simulation.simulator import simulate
+from evaluation.exports.formats import export_plan
+from evaluation.exports.module_keys import ModuleKeys
+from graphs.foundation.errors import InputError
+from graphs.problem import Problem
+from tests.envs.placed_models.models import Conv, gpt
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Residual(nn.Module):
+    """A layer whose own code adds what it reads to what its parts make."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.down = nn.Linear(8, 16), nn.Linear(16, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = x + self.down(self.up(x))
+        return y
+
+
+class Row(nn.Module):
+    """An embedding, five layers and a head that has its weight; the last module is called first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words = nn.Embedding(20, 8)
+        self.layers = nn.ModuleList(Residual() for _ in range(5))
+        self.head = nn.Linear(8, 20, bias=False)
+        self.head.weight = self.words.weight
+        self.scale = nn.Tanh()
+
+    def forward(self, words: Tensor) -> Tensor:
+        x = self.scale(self.words(words)) * 2
+        for layer in self.layers:
+            x = layer(x)
+        logits: Tensor = self.head(x)
+        return logits
+
+
+def bert() -> nn.Module:
+    transformers = pytest.importorskip("transformers")
+    model: nn.Module = transformers.BertModel(
+        transformers.BertConfig(
+            vocab_size=40, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32,
+            max_position_embeddings=8,
+        )
+    )  # fmt: skip
+    return model
+
+
+def gpt2() -> nn.Module:
+    transformers = pytest.importorskip("transformers")
+    config = transformers.GPT2Config(
+        n_layer=3, n_embd=16, n_head=2, vocab_size=40, n_positions=8, use_cache=False, bos_token_id=0, eos_token_id=0
+    )
+    model: nn.Module = transformers.GPT2LMHeadModel(config)
+    return model
+
+
+WORDS = torch.zeros(2, 8, dtype=torch.long)
+MODELS: dict[str, Any] = {
+    "row": (Row, WORDS), "bert": (bert, WORDS), "gpt2": (gpt2, WORDS), "gpt": (lambda: gpt()[0], WORDS),
+    "conv": (Conv, torch.zeros(4, 3, 8, 8)),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module", params=MODELS)
+def given_model(request: pytest.FixtureRequest) -> tuple[nn.Module, Problem]:
+    make, inputs = MODELS[request.param]
+    model = make()
+    return model, placelab.place((model, (inputs,)), cluster="p100x3", placer="single_device", groups=None).problem
+
+
+def random_plan(problem: Problem, seed: int) -> Plan:
+    return Plan.of_units(problem, np.random.default_rng(seed).integers(3, size=problem.graph.num_units))
+
+
+@given(seed=st.integers(0, 1000))
+@settings(max_examples=8, deadline=None)
+def test_every_tensor_has_one_key_and_its_ops_are_there(given_model: tuple[nn.Module, Problem], seed: int) -> None:
+    model, problem = given_model
+    written = export_plan(problem, random_plan(problem, seed), model, "device_map")
+    found = json.loads(written.text)
+    for name in model.state_dict():
+        assert len([key for key in found if key == "" or name == key or name.startswith(f"{key}.")]) == 1, name
+    assert set(found) <= dict(model.named_modules(remove_duplicate=False)).keys()
+    written.plan.check(written.problem)
+    for call, device in zip(written.problem.graph.calls, written.plan.placement.tolist(), strict=True):
+        if call is not None:
+            holds = [found[key] for key in found if f"{call.module}.".startswith(f"{key}.") or key == ""]
+            assert holds in ([], [device])
+
+
+@given(seed=st.integers(0, 1000))
+@settings(max_examples=8, deadline=None)
+def test_code_between_modules_reads_from_one_device(given_model: tuple[nn.Module, Problem], seed: int) -> None:
+    model, problem = given_model
+    keys = ModuleKeys.of(problem, random_plan(problem, seed), model)
+    placement = keys.placed(keys.devices).placement
+    graph = problem.graph
+    for producer, consumer in graph.edges[~graph.control & (graph.phase[graph.edges] == 0).all(axis=1)].tolist():
+        if keys.of_op[consumer] < 0 and keys.of_op[producer] >= 0:
+            assert placement[producer] == placement[consumer]
+
+
+def test_a_plan_of_whole_modules_loses_nothing_and_most_of_the_time_decides() -> None:
+    model = Row()
+    problem = placelab.place((model, (WORDS,)), cluster="p100x2", placer="single_device", groups=None).problem
+    keys = ModuleKeys.of(problem, Plan.of([0] * len(problem.graph)), model)
+    whole = keys.placed(np.array([0, 0, 0, 1, 1, 1, 1, 0]))  # words, layers, head, scale
+    again = export_plan(problem, whole, model, "device_map")
+    assert again.plan.devices == whole.devices
+    assert json.loads(again.text) == {
+        "words": 0, **{f"layers.{layer}": int(layer > 1) for layer in range(5)}, "head": 1, "scale": 0,
+    }  # fmt: skip
+    moved = list(whole.placement)
+    add = problem.graph.names.index("layers.0/add")
+    moved[add] = 1
+    moved = [1 if problem.graph.mirror[op] == add else device for op, device in enumerate(moved)]
+    assert export_plan(problem, Plan.of(moved), model, "device_map").plan.devices == whole.devices
+    for to, text in (
+        ("vllm", "VLLM_PP_LAYER_PARTITION=2,3"),
+        ("megatron", "Ett|tttL"),
+        ("torchtitan", '[["words", "layers.0", "layers.1", "scale"], ["layers.2", "layers.3", "layers.4", "head"]]'),
+    ):
+        written = export_plan(problem, whole, model, to)
+        assert written.text == text
+        assert written.plan.devices == whole.devices
+
+
+@given(devices=st.lists(st.integers(0, 3), min_size=5, max_size=5))
+@settings(max_examples=20, deadline=None)
+def test_layers_of_all_pieces_are_all_layers(devices: list[int]) -> None:
+    model = Row()
+    problem = _row_on_four()
+    keys = ModuleKeys.of(problem, Plan.of([0] * len(problem.graph)), model)
+    plan = keys.placed(np.array([devices[0], *devices, devices[-1], devices[0]]))
+    counts = list(map(int, export_plan(problem, plan, model, "vllm").text.partition("=")[2].split(",")))
+    assert sorted(counts) == sorted(devices.count(device) for device in set(devices))
+    assert export_plan(problem, plan, model, "megatron").text.count("t") == sum(counts) == 5
+    parts = json.loads(export_plan(problem, plan, model, "torchtitan").text)
+    assert sorted(name for part in parts for name in part) == sorted(keys.keys)
+    assert [sum(name.startswith("layers.") for name in part) for part in parts] == counts
+
+
+def _row_on_four(known: list[Problem] = []) -> Problem:  # noqa: B006 - captured once
+    if not known:
+        known.append(placelab.place((Row(), (WORDS,)), cluster="p100x4", placer="single_device", groups=None).problem)
+    return known[0]
+
+
+def test_the_example_of_the_document_and_its_cost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    document = (ROOT / "docs/running.md").read_text()
+    example = re.findall(r"```python\n(.*?)```", document, re.DOTALL)[-1]
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    exec(compile(example, "running.md", "exec"), names)
+    exported = names["exported"]
+    assert json.loads((tmp_path / "device_map.json").read_text()) == json.loads(exported.text)
+    before, after = (simulate(each.problem, each.plan).step_seconds for each in (exported.planned, exported.rounded))
+    assert exported.cost_seconds == after - before
+    assert exported.to_json()["rounding_seconds"] == after - before
+
+
+def test_what_cannot_be_exported_gets_one_sentence() -> None:
+    model, inputs = (Row(), (WORDS,)), "p100x2"
+    problem = placelab.place(model, cluster=inputs, placer="single_device", groups=None).problem
+    one = Plan.of([0] * len(problem.graph))
+    with pytest.raises(InputError, match="export takes op placements only, and this plan runs 2 micro-batches"):
+        placelab.export(model, Plan(one.devices, schedule=Schedule(micro_batches=2)), cluster=inputs, to="vllm")
+    with pytest.raises(InputError, match="export takes op placements only, and this plan places ops on 2 devices"):
+        placelab.export(model, Plan(((0, 1),) * len(problem.graph)), cluster=inputs, to="device_map")
+    with pytest.raises(InputError, match="a graph has no modules to export"):
+        placelab.export(problem.graph, one, cluster=inputs, to="device_map")
+    with pytest.raises(InputError, match="unknown to 'vlm'; did you mean 'vllm'"):
+        placelab.export(model, one, cluster=inputs, to="vlm")  # type: ignore[arg-type]
+    flat = nn.Linear(4, 4)
+    placed = placelab.place((flat, (torch.ones(2, 4),)), cluster=inputs, placer="single_device", groups=None)
+    with pytest.raises(InputError, match="is no row of numbered layers"):
+        export_plan(placed.problem, placed.plan, flat, "megatron")
+    mixed = placelab.place(model, cluster="cpu_gpu", placer="single_device", groups=None).problem
+    keys = ModuleKeys.of(mixed, one, model[0])
+    with pytest.raises(InputError, match="runs on a GPU what it puts on the CPU"):
+        export_plan(mixed, keys.placed(np.array([0, 0, 0, 1, 1, 1, 1, 0])), model[0], "device_map")
