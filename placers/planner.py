@@ -29,8 +29,6 @@ from envs.plan import Plan
 from graphs.foundation import by_name
 from graphs.foundation.by_name import Named
 from graphs.foundation.errors import InputError
-from graphs.foundation.interrupts import Interrupts
-from graphs.foundation.progress import progress_bar
 from graphs.layer_names import unit_layers
 from graphs.problem import STEP_TIME, Problem
 from placers.annealing import Annealing
@@ -44,13 +42,14 @@ from placers.gpipe import GPipe
 from placers.human_expert import HumanExpert
 from placers.pipedream import PipeDream
 from placers.planning.as_pipeline import as_pipeline
-from placers.planning.budget import Spent
+from placers.planning.budget import Spent, spending
 from placers.planning.contest import Contest, Entry
 from placers.planning.divided import DividedPipelines
 from placers.planning.local_search import LocalSearch, of_different_forms
+from placers.planning.merit import NONE
 from placers.planning.moves import Moves
 from placers.planning.notes import description, said_of
-from placers.planning.pipeline_evaluator import NONE, OpEvaluator, PipelineEvaluator
+from placers.planning.pipeline_evaluator import OpEvaluator, PipelineEvaluator
 from placers.planning.proposals import Proposer
 from placers.planning.refinement import refined
 from placers.planning.size import copies_of
@@ -108,14 +107,10 @@ class Planner(Named):
         """
         if self.micro_batches:
             check_divides(problem.graph, "planner", self.micro_batches, 1)
-        with (
-            Interrupts() as interrupts,
-            progress_bar("planning", total=budget, unit="simulation", leave=False) as bar,
-        ):
-            spent = Spent(budget, interrupts, bar)
+        with spending(budget, "planning") as spent:
             planning = _Planning(self, problem, seed, spent)
             planning.run()
-            stopped = interrupts.requested
+            stopped = spent.stopped
         return planning.result(stopped=stopped)
 
     def rivals(self) -> list[list[Placer]]:
@@ -204,9 +199,7 @@ class _Planning:
     def _compared(self, rival: Placer) -> bool:
         """Simulate a rival's plan; False if it has none for the problem."""
         try:
-            found = rival.place(self._problem, seed=self._seed, budget=max(self._spent.left - 1, 0))
-            self._spent.add(found.simulations)
-            self._contest.offer(rival.name, found.plan)
+            self._contest.compare(rival.name, rival, self._seed)
         except InputError as error:
             self._why = str(error)
             return False

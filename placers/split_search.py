@@ -19,13 +19,11 @@ from envs.plan import Plan
 from envs.schedule import BUCKET_BYTES
 from graphs.foundation.by_name import Named
 from graphs.foundation.errors import InputError
-from graphs.foundation.interrupts import Interrupts
-from graphs.foundation.progress import progress_bar
 from graphs.problem import Problem
 from placers.contract.placer import Placer
 from placers.data_parallel import DataParallel
 from placers.optcnn import OptCNN
-from placers.planning.budget import Spent
+from placers.planning.budget import Spent, spending
 from placers.planning.contest import Contest, Entry
 from placers.planning.notes import said_of
 from placers.splitting.cuts import Cuts, searched
@@ -68,14 +66,10 @@ class SplitSearch(Named):
         devices = first_devices(problem, "split_search", self.devices)
         if reason := why_undivided(problem, devices):
             return on_one_device(problem, reason, self.name, seed, budget)
-        with (
-            Interrupts() as interrupts,
-            progress_bar("searching splits", total=budget, unit="simulation", leave=False) as bar,
-        ):
-            spent = Spent(budget, interrupts, bar)
+        with spending(budget, "searching splits") as spent:
             search = _Search(problem, devices, seed, spent)
             search.run()
-            stopped = interrupts.requested
+            stopped = spent.stopped
         return search.result(self.name, stopped=stopped)
 
 
@@ -148,11 +142,9 @@ class _Search:
                 self._notes.append(f"split_search: no simulations were left to compare {word}.")
                 continue
             try:
-                found = rival.place(self._problem, seed=self._seed, budget=max(self._spent.left - 1, 0))
-                self._spent.add(found.simulations)
-                self._contest.offer(word, found.plan)
-                if not found.plan.order:
-                    self._contest.offer(f"{word} in the order of the program", replace(found.plan, order=ORDERS[0]))
+                plan = self._contest.compare(word, rival, self._seed)
+                if not plan.order:
+                    self._contest.offer(f"{word} in the order of the program", replace(plan, order=ORDERS[0]))
             except InputError as error:
                 self._contest.refused[word] = str(error)
 

@@ -51,13 +51,16 @@ class CallPlacement:
         return cls(devices, homes, int(placement[losses[-1]]), reads, graph.is_training)
 
 
-def on_calls(problem: Problem, plan: Plan, model: nn.Module) -> tuple[Problem, Plan, tuple[Call, ...]]:
+def on_calls(
+    problem: Problem, plan: Plan, model: nn.Module, who: str = "parallelize"
+) -> tuple[Problem, Plan, tuple[Call, ...]]:
     """The plan with each call on one device, its problem without op groups, and the calls that were on several.
 
-    Raises InputError for a plan that is no op placement, and for a graph that does not know its calls or its weights.
+    Raises InputError, saying `who` takes op placements only, for a plan that is none; and for a graph that does not
+    know its calls or its weights.
     """
     graph = untied(problem.graph)
-    plan.per_unit(replace(problem, graph=graph), "parallelize")
+    plan.per_unit(replace(problem, graph=graph), who)
     if not graph.calls or not any(graph.weight_names):
         raise InputError(
             f"graph {graph.name!r} does not say which calls of a model's code its ops come from; give the model that "

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -26,6 +27,8 @@ from graphs.notation.operator import Access, Space, Statistic
 from graphs.notation.ranges import Range, shape_of, slices
 from graphs.notation.running import run_factored
 from graphs.op_graph import OpGraph, Phase
+
+Known = TypeVar("Known")
 
 
 @dataclass(frozen=True)
@@ -78,10 +81,7 @@ class Computing:
 
     def described(self, op: int) -> Described:
         """An op in index notation. Raises InputError if it is not described."""
-        found = self.partition.described[op]
-        if found is None:
-            raise InputError(f"op {self.graph.names[op]!r} has no description, so its shards cannot be run")
-        return found
+        return self._there(op, self.partition.described[op])
 
     def statistics(self, op: int) -> tuple[Statistic, ...]:
         """What shards of an op, or of its forward op, compute together; a backward op has those of its forward op.
@@ -143,7 +143,9 @@ class Computing:
             return [[each] for each in run_factored(found, spaces, tensors)]
 
     def _found(self, op: int) -> FactoredOp:
-        found = self.factored.ops[op]
+        return self._there(op, self.factored.ops[op])
+
+    def _there(self, op: int, found: Known | None) -> Known:
         if found is None:
             raise InputError(f"op {self.graph.names[op]!r} has no description, so its shards cannot be run")
         return found

@@ -39,8 +39,7 @@ class ModuleKeys:
 
         Raises InputError for a plan that is none, and for a graph that does not know its calls.
         """
-        plan.per_unit(problem, "an export")
-        problem, plan, _ = on_calls(problem, plan, model)
+        problem, plan, _ = on_calls(problem, plan, model, "export")
         graph = problem.graph
         modules = dict(model.named_modules(remove_duplicate=False))
         key_of = {path: _key(path, modules) for path in modules}

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from graphs.foundation.interrupts import Interrupts
-from graphs.foundation.progress import Bar
+from graphs.foundation.progress import Bar, progress_bar
 
 
 @dataclass(eq=False)
@@ -31,3 +33,13 @@ class Spent:
         """Count simulations."""
         self.simulations += count
         self.bar.update(count)
+
+
+@contextmanager
+def spending(budget: int, what: str) -> Iterator[Spent]:
+    """At most so many simulations, shown as progress; inside, Ctrl-C asks for the end."""
+    with (
+        Interrupts() as interrupts,
+        progress_bar(what, total=budget, unit="simulation", leave=False) as bar,
+    ):
+        yield Spent(budget, interrupts, bar)

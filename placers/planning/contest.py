@@ -12,8 +12,9 @@ from envs.simulation.simulator import LaidOut
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Floats
 from graphs.problem import Problem
+from placers.contract.placer import Placer
 from placers.planning.budget import Spent
-from placers.planning.pipeline_evaluator import NONE, Merit
+from placers.planning.merit import NONE, Merit
 from placers.planning.size import copies_of, is_too_large
 
 
@@ -55,6 +56,13 @@ class Contest:
             if entry.merit.lacking == 0:
                 self.curve.append((self._spent.simulations, entry.merit.value))
         return entry
+
+    def compare(self, who: str, placer: Placer, seed: int) -> Plan:
+        """Simulate the plan of another placer, whose own simulations count, too. Raises InputError likewise."""
+        found = placer.place(self._problem, seed=seed, budget=max(self._spent.left - 1, 0))
+        self._spent.add(found.simulations)
+        self.offer(who, found.plan)
+        return found.plan
 
     def others(self, who: str) -> list[Entry]:
         """The best plans of all planners but one, the best first."""

@@ -16,8 +16,9 @@ from dataclasses import replace
 import numpy as np
 
 from envs.pipelines.pipeline import LayerPipeline
+from placers.planning.merit import NONE
 from placers.planning.moves import Moves, change
-from placers.planning.pipeline_evaluator import NONE, PipelineEvaluator
+from placers.planning.pipeline_evaluator import PipelineEvaluator
 
 STARTS = 8  # of which each is improved; ours
 SLICE = 24  # simulations that each of these has at least, or there are fewer starts
@@ -26,10 +27,8 @@ FROM_BEST = 3.0  # how much rather the best pipelines are changed at random than
 TRIED = 64  # neighbours that are simulated in vain, those that promise most first, before a pipeline is left
 ANEW = 12  # of these, those of other devices or stages that are also cut anew
 CUT_ANEW = {"devices", "more stages", "fewer stages", "more micro-batches", "fewer micro-batches"}
-SPREAD, WEIGHT = (
-    0.03,
-    4.0,
-)  # of the formula's error, relative, before anything is known of a kind; worth so many neighbours
+SPREAD = 0.03  # of the formula's error, relative, before anything is known of a kind
+WEIGHT = 4.0  # neighbours that this is worth
 MOST = 0.3  # of an error that is learned from
 IN_VAIN = 30  # changes at random that lead to nothing new, one after the other, until the search ends
 

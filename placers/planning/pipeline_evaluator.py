@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -15,17 +14,9 @@ from envs.simulation.simulator import Simulator
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Floats
 from placers.planning.budget import Spent
+from placers.planning.contest import Entry
+from placers.planning.merit import NONE, Merit
 from placers.planning.size import is_too_large
-
-
-class Merit(NamedTuple):
-    """What is compared: plans that fit are better than others, then those of less value are."""
-
-    lacking: float  # bytes that devices lack
-    value: float  # seconds of the objective
-
-
-NONE = Merit(np.inf, np.inf)  # of what is no plan for the problem
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,26 +85,14 @@ class PipelineEvaluator:
         return replicated * pipeline.micro_batches
 
 
-class Judged(Protocol):
-    """What is known of a plan that was simulated op by op."""
-
-    @property
-    def merit(self) -> Merit:
-        """What it is worth."""
-
-    @property
-    def peak_bytes(self) -> Floats:
-        """(devices,) what it needs."""
-
-
 class OpEvaluator(PipelineEvaluator):
     """Simulates pipelines op by op, as all plans are compared."""
 
-    def __init__(self, grain: LayerGrain, spent: Spent, judge: Callable[[LayerPipeline], Judged | None]) -> None:
-        """`judge` simulates a pipeline; None if it is no plan for the problem."""
+    def __init__(self, grain: LayerGrain, spent: Spent, compare: Callable[[LayerPipeline], Entry | None]) -> None:
+        """`compare` simulates the plan of a pipeline; None if it is none for the problem."""
         super().__init__(grain, spent)
-        self._judge = judge
+        self._compare = compare
 
     def _simulated(self, pipeline: LayerPipeline) -> Found | None:
-        judged = self._judge(pipeline)
-        return None if judged is None else Found(judged.merit.value, judged.peak_bytes)
+        entry = self._compare(pipeline)
+        return None if entry is None else Found(entry.merit.value, entry.peak_bytes)

@@ -36,9 +36,7 @@ class Parts:
     low: tuple[Ints, ...]  # per number of axes, from `first`: (options, parts, dimensions)
     high: tuple[Ints, ...]  # the last index, inclusive
     elements: tuple[Floats, ...]  # per number of axes: (options, parts)
-    region: tuple[
-        Ints, Ints
-    ]  # (dimensions,) first and last index of all that is needed, or made: of a part of a tensor
+    region: tuple[Ints, Ints]  # (dimensions,) first and last index of all that is needed, or made: of a part
     is_partial: Bools  # (options, axes) made: each part has a sum of its own, of the same elements
     is_whole: Bools  # (options, axes) the axis leaves the tensor undivided
     added: Floats  # (options, axes) elements that are sent to add up partial sums; before `first`, what axes since add

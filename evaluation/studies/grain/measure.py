@@ -9,14 +9,14 @@ from pathlib import Path
 
 import msgspec
 
-from envs.simulation.simulator import simulate
 from evaluation.studies.pieces import PIECES, SavedJob
 from evaluation.studies.problems import captured, tied
+from evaluation.studies.timed_plans import timed_plan
 from graphs.foundation import by_name
 from graphs.load import load_cluster
 from graphs.problem import Problem
 from graphs.suites import suite_specs
-from placers.contract.placer import Placer, as_result
+from placers.contract.placer import Placer
 
 OPS = 0  # the grain of units as they are captured, op by op
 
@@ -83,8 +83,5 @@ def measured(graph: str, cluster: str, order: str, grain: int, size: Size) -> Me
 
 def trial(placer: Placer, problem: Problem, budget: int, seed: int) -> Trial:
     """One placement, timed and simulated; a plan runs in its own order, if it has one."""
-    started = time.process_time()
-    plan = as_result(placer.place(problem, seed=seed, budget=budget), placer.name, seed).plan
-    cpu_seconds = time.process_time() - started
-    step = simulate(problem, plan)
+    _, step, cpu_seconds = timed_plan(placer, problem, budget, seed)
     return Trial(budget, seed, cpu_seconds, step.step_seconds, step.fits)

@@ -46,8 +46,8 @@ def study(
         some = cases(data)
         for folder in (PLANNED, LONG):
             (out / folder).mkdir(parents=True, exist_ok=True)
-        list(pieces_done(measure.jobs(out / PLANNED, some, budget), workers))
-        list(pieces_done(measure.longer_jobs(out / LONG, some, budget), workers))
+        list(pieces_done(measure.jobs(out / PLANNED, some, budget, measure.measured), workers))
+        list(pieces_done(measure.jobs(out / LONG, some, budget, measure.searched), workers))
     done = [piece for piece in load_pieces(out / PLANNED, Measured) if piece.budget == budget]
     longer = [piece for piece in load_pieces(out / LONG, Longer) if piece.budget == budget]
     if not done:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import msgspec
 
-from envs.placer_result import PlacerResult
-from envs.simulation.simulator import simulate
 from evaluation.studies.pieces import PIECES, SavedJob
 from evaluation.studies.planners.cases import Case
+from evaluation.studies.timed_plans import timed_plan
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
@@ -67,14 +66,9 @@ class Longer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     found: Found
 
 
-def jobs(out: Path, cases: list[Case], budget: int) -> list[SavedJob]:
-    """A job per case."""
-    return [SavedJob(out / PIECES / f"{budget}-{case.name}.json", partial(measured, case, budget)) for case in cases]
-
-
-def longer_jobs(out: Path, cases: list[Case], budget: int) -> list[SavedJob]:
-    """A longer search per case."""
-    return [SavedJob(out / PIECES / f"{budget}-{case.name}.json", partial(searched, case, budget)) for case in cases]
+def jobs(out: Path, cases: list[Case], budget: int, work: Callable[[Case, int], Measured | Longer]) -> list[SavedJob]:
+    """A job per case, `measured` or `searched`."""
+    return [SavedJob(out / PIECES / f"{budget}-{case.name}.json", partial(work, case, budget)) for case in cases]
 
 
 def measured(case: Case, budget: int) -> Measured:
@@ -98,10 +92,7 @@ def searched(case: Case, budget: int) -> Longer:
 
 
 def _found(problem: Problem, name: str, spec: str, budget: int) -> Found:
-    start = time.process_time()
-    result: PlacerResult = by_name.build("placers", spec).place(problem, budget=budget)
-    took = time.process_time() - start
-    timeline = simulate(problem, result.plan)
+    result, timeline, took = timed_plan(by_name.build("placers", spec), problem, budget)
     return Found(
         planner=name, seconds=timeline.step_seconds, fits=timeline.fits, peak_bytes=float(timeline.peak_bytes.max()),
         took=took, simulations=result.simulations, notes=tuple(result.notes),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from functools import partial
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from envs.timeline import Timeline
 from evaluation.plan_memory import DeviceMemory
 from evaluation.studies.pieces import PIECES, SavedJob
 from evaluation.studies.splits.cases import problem_of
+from evaluation.studies.timed_plans import timed_plan
 from graphs.foundation import by_name
 from graphs.problem import Problem
 
@@ -88,10 +88,7 @@ def measured(model: str, spec: str, cluster: str, budget: int) -> Measured:
 
 
 def _placed(problem: Problem, placer: str, budget: int) -> Placed:
-    start = time.process_time()
-    result = by_name.build("placers", placer).place(problem, budget=budget)
-    took = time.process_time() - start
-    timeline = simulate(problem, result.plan)
+    result, timeline, took = timed_plan(by_name.build("placers", placer), problem, budget)
     return Placed(
         placer=placer, seconds=timeline.step_seconds, fits=timeline.fits, held=Held.of(timeline),
         moved=float(timeline.problem.graph.moved_bytes[timeline.transfers.output].sum()), took=took,
