@@ -110,9 +110,9 @@ def _checked(problem: Problem, costs: Costs) -> Costs:
     expected = (len(problem.graph), len(problem.cluster))
     if costs.op_seconds.shape != expected:
         raise InputError(f"{problem.name}: op_seconds has shape {costs.op_seconds.shape}, expected {expected}")
-    bad = np.argwhere(~((costs.op_seconds >= 0) & (costs.op_seconds <= LONGEST)))
-    if len(bad):
-        op, device = bad[0]
+    is_fine = (costs.op_seconds >= 0) & (costs.op_seconds <= LONGEST)
+    if not is_fine.all():
+        op, device = np.argwhere(~is_fine)[0]
         raise InputError(
             f"{problem.name}: op {problem.graph.names[op]!r} takes {costs.op_seconds[op, device]} seconds on "
             f"{problem.cluster.devices[device].name!r}; expected a finite number >= 0, at most {LONGEST:g}"

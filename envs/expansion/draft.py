@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from envs.expansion.expanded import Expansion, Role, TensorSlice
 from envs.expansion.layout import Layout
+from envs.expansion.written_graph import written
 from graphs.op_graph import Bools, Floats, Ints, OpGraph, Phase
 from graphs.order import compressed_rows
 from graphs.pairs import ranges
@@ -18,7 +19,6 @@ from graphs.problem import Problem
 
 FREE = 0.0  # the share of the batch that an op computes which takes no time
 
-_ROLES = tuple(role.name.lower() for role in Role)
 _AMOUNTS = ("flops", "bytes_accessed", "output_bytes", "sent_bytes")
 
 Values = Ints | int
@@ -165,47 +165,20 @@ class Draft:
             amounts[key] = np.where(np.isnan(size), amounts[key], size)
         if not len(given.graph.transfer_bytes):
             amounts["sent_bytes"] = np.zeros(0)
-        names, kinds = _names(self.layout, columns), _kinds(given.graph, columns)
         control = np.concatenate(self._control) if self._control else np.zeros(0, np.bool_)
         messages = np.concatenate(self._messages) if self._messages else np.zeros(0)
-        graph = OpGraph(
-            given.graph.name, names, kinds, amounts["flops"], amounts["bytes_accessed"], amounts["output_bytes"],
-            self.edges, control, weights, uses, _phases(given.graph, columns),
-            transfer_bytes=amounts["sent_bytes"], edge_bytes=messages, frozen=frozen,
-        )  # fmt: skip
-        return graph, op_seconds
+        values = amounts | {
+            "edges": self.edges, "control": control, "edge_bytes": messages, "weights": weights, "weight_uses": uses,
+            "frozen": frozen, "phase": _phases(given.graph, columns),
+        }  # fmt: skip
+        values["transfer_bytes"] = values.pop("sent_bytes")
+        return written(self.layout, origin, columns["role"].astype(np.int64), values), op_seconds
 
 
 def _filled(value: NDArray[Any] | float, count: int) -> NDArray[Any]:
     """(count,) the values, or one for all."""
     values = np.asarray(value)
     return np.full(count, values) if values.size == 1 else values
-
-
-def _names(layout: Layout, columns: Columns) -> tuple[str, ...]:
-    """(ops,) unique names: of a copy its op's, with micro-batch and replica if there are several copies."""
-    names, copies, most = layout.problem.graph.names, len(layout.origin), int(layout.replicas.max())
-    suffixes = [
-        f"#{micro_batch}.{replica}" for micro_batch in range(-1, layout.micro_batches) for replica in range(most)
-    ]
-    suffix = np.where(
-        layout.count[layout.origin] > 1, (layout.micro_batch + 1) * most + layout.replica, len(suffixes)
-    )  # fmt: skip
-    suffixes.append("")
-    of_copies = [names[op] + suffixes[which] for op, which in zip(layout.origin.tolist(), suffix.tolist(), strict=True)]
-    further = zip(columns["origin"][copies:].tolist(), columns["role"][copies:].tolist(), strict=True)
-    of_others = [
-        f"{names[op] if op >= 0 else ''}#{_ROLES[role]}.{number}" for number, (op, role) in enumerate(further, copies)
-    ]
-    return (*of_copies, *of_others)
-
-
-def _kinds(graph: OpGraph, columns: Columns) -> tuple[str, ...]:
-    """(ops,) what each computes: as its op, or its role."""
-    kinds = (*graph.kinds, *_ROLES)
-    role = columns["role"]
-    which = np.where(role <= Role.RECOMPUTED, columns["origin"], len(graph.kinds) + role)
-    return tuple([kinds[each] for each in which.tolist()])
 
 
 def _phases(graph: OpGraph, columns: Columns) -> Ints:

@@ -66,23 +66,22 @@ class Blueprint(NamedTuple):
     def of(cls, problem: Problem, op_seconds: Floats, priority: Floats) -> Blueprint:
         """Arrays of a problem; `priority` is (ops,), or empty for first come, first served."""
         graph, cluster = problem.graph, problem.cluster
-        order = np.lexsort((graph.has_message, graph.control, graph.edges[:, 0]))
-        producer, consumer = graph.edges[order].T
+        rank = np.where(graph.control, 2, graph.has_message)  # of the out-edges of an op; a message is no control edge
+        starts, order = _by_key(3 * graph.edges[:, 0] + rank, 3 * len(graph))
+        consumer = graph.edges[order, 1]
         data = np.flatnonzero(~graph.control[order])
-        in_order = data[np.argsort(consumer[data], kind="stable")]
+        in_start, of_consumers = _by_key(consumer[data], len(graph))
         ops = np.zeros(len(graph), OP)
         ops["priority"] = priority if len(priority) else 0.0
         ops["unit"] = graph.units
         ops["inputs"] = np.bincount(consumer, minlength=len(graph))
-        out_start = _starts(producer, len(graph))
-        ops["out_start"], ops["out_end"] = out_start[:-1], out_start[1:]
-        ops["control_start"] = ops["out_start"] + np.bincount(producer[data], minlength=len(graph))
-        in_start = _starts(consumer[data], len(graph))
+        ops["out_start"], ops["control_start"], ops["out_end"] = starts[:-1:3], starts[2::3], starts[3::3]
         ops["in_start"], ops["in_end"] = in_start[:-1], in_start[1:]
         inputs = np.zeros(len(data), INPUT)
         edges = np.zeros(len(order), EDGE)
         edges["consumer"], edges["output"] = consumer, graph.edge_output[order]
-        inputs["edge"], inputs["output"] = in_order, edges["output"][in_order]
+        inputs["edge"] = data[of_consumers]
+        inputs["output"] = edges["output"][inputs["edge"]]
         outputs = np.zeros(len(graph.moved_bytes), OUTPUT)
         outputs["occupied_bytes"], outputs["moved_bytes"] = graph.occupied_bytes, graph.moved_bytes
         outputs["pace"] = 1.0
@@ -94,20 +93,30 @@ class Blueprint(NamedTuple):
         servers["hold"][:free] = np.concatenate([cluster.launch_seconds, cluster.gap])
         servers["multicast"][len(cluster) : free] = cluster.multicast
         has_free = bool(cluster.is_free.any())
-        uses = graph.weight_uses[np.argsort(graph.weight_uses[:, 1], kind="stable")]
+        use_start, uses = _by_key(graph.weight_uses[:, 1], len(graph.weights))
         return cls(
             len(priority) == 0, ops, np.array(op_seconds, order="C"), outputs, edges, inputs, links,
             servers if has_free else servers[:free], free if has_free else NONE,
-            _starts(uses[:, 1], len(graph.weights)), uses[:, 0].astype(np.uint32),
+            use_start, graph.weight_uses[uses, 0].astype(np.uint32),
             problem.weight_state_bytes,
         )  # fmt: skip
 
 
-def _starts(key: Ints, count: int) -> Indices:
-    """(count + 1,) where each key begins once they are sorted."""
+def _by_key(key: Ints, count: int) -> tuple[Indices, Ints]:
+    """(count + 1,) where each key, 0 <= key < count, begins once they are sorted, and (keys,) their stable order."""
     starts = np.zeros(count + 1, np.uint32)
     np.cumsum(np.bincount(key, minlength=count), out=starts[1:])
-    return starts
+    order = np.empty(len(key), np.int64)
+    _sort(np.array(key, np.int64), starts[:-1].astype(np.int64), order)  # a copy: the key may be read-only
+    return starts, order
+
+
+@compiled
+def _sort(key: Ints, position: Ints, order: Ints) -> None:
+    """Write the positions of the keys, in their order; `position`, where each key begins, is used up."""
+    for index in range(len(key)):
+        order[position[key[index]]] = index
+        position[key[index]] += 1
 
 
 @compiled
