@@ -12,8 +12,8 @@ from envs.expansion.expanded import Role
 from envs.plan import Plan
 from envs.schedule import AllReduce, Schedule
 from graphs.problem import Problem
-from tests.envs.running.sharded_checks import check, divided_at_random
-from tests.envs.running.small_models import Perceptron, Trained, as_whole
+from tests.envs.sharded_steps.sharded_checks import check, divided_at_random
+from tests.envs.sharded_steps.small_models import Perceptron, Trained, as_whole
 from tests.oracle.toys import toy_cluster
 
 KINDS: tuple[AllReduce, ...] = ("ring", "direct", "hierarchical")

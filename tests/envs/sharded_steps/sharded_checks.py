@@ -5,12 +5,12 @@ import torch
 
 from envs.expansion.expanded import Expansion
 from envs.mesh import Mesh, length
-from envs.running.boxed import cut_out, joined
-from envs.running.sharded_step import ShardedStep
+from envs.sharded_steps.boxed import cut_out, joined
+from envs.sharded_steps.sharded_step import ShardedStep
 from graphs.descriptions import descriptions_of
 from graphs.notation.ranges import elements
 from graphs.op_graph import OpGraph
-from tests.envs.running.small_models import Trained
+from tests.envs.sharded_steps.small_models import Trained
 
 RATE = 0.25
 

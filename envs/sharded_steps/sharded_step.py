@@ -23,9 +23,9 @@ from envs.expansion.expanded import Expansion, Role
 from envs.expansion.layout import Layout
 from envs.expansion.shards import Partition, Shards
 from envs.mesh import coordinates
-from envs.running.arrivals import Arrivals, MissingPart
-from envs.running.boxed import Boxed, added, joined
-from envs.running.computing import Computing, ShardReads
+from envs.sharded_steps.arrivals import Arrivals, MissingPart
+from envs.sharded_steps.boxed import Boxed, added, joined
+from envs.sharded_steps.computing import Computing, ShardReads
 from graphs.described import Source
 from graphs.descriptions import updated_weights
 from graphs.notation.operator import Statistic

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from envs.expansion.shards import Partition, Shards
-from envs.running.boxed import Boxed, cut_out
+from envs.sharded_steps.boxed import Boxed, cut_out
 from graphs.described import Described, Source
 from graphs.foundation.errors import InputError
 from graphs.notation.affine import Affine

@@ -15,8 +15,8 @@ from envs.plan import Plan
 from envs.schedule import Schedule
 from graphs.capture.training_step import training_step
 from graphs.problem import Problem
-from tests.envs.running.sharded_checks import check, divided_at_random
-from tests.envs.running.small_models import Trained
+from tests.envs.sharded_steps.sharded_checks import check, divided_at_random
+from tests.envs.sharded_steps.small_models import Trained
 from tests.graphs.notation.test_factored import SMALL, small_model
 from tests.oracle.toys import toy_cluster
 

@@ -1,4 +1,4 @@
-"""Running: what a plan means for the numbers. The parts of a divided training step, computed in PyTorch.
+"""What a plan means for the numbers: the parts of a divided training step, computed in PyTorch in one process.
 
 What there is, each file on top of those before it:
 

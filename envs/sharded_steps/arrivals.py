@@ -13,8 +13,8 @@ import torch
 from envs.expansion.expanded import Expansion, Role
 from envs.expansion.shards import Partition
 from envs.expansion.stored_weights import StoredWeights
-from envs.running.boxed import Boxed, added, cut_out, joined
-from envs.running.computing import Computing
+from envs.sharded_steps.boxed import Boxed, added, cut_out, joined
+from envs.sharded_steps.computing import Computing
 from graphs.described import Source
 from graphs.notation.ranges import Box, elements, intersection, shape_of
 from graphs.op_graph import Phase
