@@ -1,0 +1,70 @@
+"""Random data for a model on the meta device, which has shapes alone, so that it can be run.
+
+Weights are drawn as their module's `reset_parameters` does, or else from a normal distribution; buffers of modules
+without it are 0; inputs are normal numbers, and integers 0 or 1, which every table of tokens or classes has.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves, tree_map_only
+
+from graphs.capture.examples import Example
+
+SPREAD = 0.02  # standard deviation of weights whose module does not say how to draw them
+
+
+def with_data(example: Example, seed: int, device: str = "cpu") -> Example:
+    """The example with data on a device in place of tensors on the meta device; all others stay as they are.
+
+    The module itself is changed. Equal seeds draw equal data.
+    """
+    held = [*example.module.parameters(), *example.module.buffers(), *tree_leaves((example.args, example.kwargs))]
+    if not any(isinstance(tensor, Tensor) and tensor.is_meta for tensor in held):
+        return example
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        _fill(example.module, device)
+        args, kwargs = tree_map_only(Tensor, lambda given: _drawn(given, device), (example.args, example.kwargs))
+    return replace(example, args=args, kwargs=kwargs)
+
+
+def _fill(module: nn.Module, device: str) -> None:
+    """Give data to all parts of a module; a tensor that several parts have stays one."""
+    made: dict[int, Tensor] = {}
+
+    def filled(tensor: Tensor) -> Tensor:
+        if id(tensor) not in made:
+            data = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=device)
+            is_parameter = isinstance(tensor, nn.Parameter)
+            made[id(tensor)] = nn.Parameter(data, requires_grad=tensor.requires_grad) if is_parameter else data
+        return made[id(tensor)]
+
+    with torch.no_grad():
+        for part in module.modules():
+            new = list[Tensor]()
+            for held in (part._parameters, part._buffers):
+                for name, tensor in held.items():
+                    if tensor is not None and tensor.is_meta:
+                        is_first = id(tensor) not in made
+                        held[name] = filled(tensor)  # type: ignore[assignment]  # a parameter of a parameter
+                        new += [made[id(tensor)]] if is_first else []
+            for tensor in new:
+                if not isinstance(tensor, nn.Parameter):
+                    tensor.zero_()
+                elif tensor.is_floating_point():
+                    tensor.normal_(0, SPREAD)
+            reset = getattr(part, "reset_parameters", None)
+            if new and callable(reset):
+                reset()
+
+
+def _drawn(given: Tensor, device: str) -> Tensor:
+    if not given.is_meta:
+        return given
+    if given.is_floating_point() or given.is_complex():
+        return torch.randn(given.shape, dtype=given.dtype, device=device)
+    return torch.randint(2, given.shape, device=device).to(given.dtype)
