@@ -1,0 +1,253 @@
+"""Processes that run jobs together, one per device: started by torchrun, and kept for one job after another.
+
+    this process ── a socket in a folder of its own ──┬── process 0 ┐
+       └── torchrun, which starts them ───────────────┴── process 1 ┴── torch.distributed: gloo, or NCCL on GPUs
+
+A job is sent to all of them, and each sends back what it returns. When one fails, dies or takes too long, all are
+ended, and so they are when this process leaves the context, by an error or Ctrl-C as well. If it is killed itself, they
+find the socket closed and end by themselves.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, TypeVar, cast
+
+from graphs.foundation.errors import InputError
+
+if TYPE_CHECKING:  # the process that starts others need not import it
+    import torch
+
+Result = TypeVar("Result")
+
+START_LIMIT = 180.0  # seconds until every process has begun
+LIMIT = 600.0  # seconds for a job, unless another limit is given
+GRACE = 10.0  # seconds for processes that are told to end
+TORCHRUN = "torch.distributed.run"
+ENTRY = "envs.running.worker"
+ROOT = Path(__file__).resolve().parents[2]
+_EXIT = re.compile(r"exitcode\s*:\s*(-?\d+)")  # in what torchrun says of a process that ended
+
+_log = logging.getLogger("placelab")
+
+
+class ProcessError(InputError):
+    """A process failed, was killed or took too long; the message says which one, and why."""
+
+
+@dataclass
+class Process:
+    """One of the processes, as a job sees it."""
+
+    rank: int  # that of its device in the cluster
+    size: int  # how many there are
+    device: torch.device
+    kept: dict[object, object] = field(default_factory=dict)
+    """What jobs keep for those that follow."""
+
+
+@dataclass(frozen=True)
+class Ready:
+    """What a process sends first."""
+
+    rank: int
+    pid: int
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a job returned."""
+
+    result: object
+
+
+@dataclass(frozen=True)
+class Failed:
+    """What a job raised instead."""
+
+    sentence: str
+    traceback: str  # empty for an InputError, whose sentence says everything
+
+
+class Workers:
+    """A process per device. They start with the first job, and again with the next one after a failure."""
+
+    def __init__(self, devices: Sequence[str], *, pin: bool = True) -> None:
+        """`devices` as PyTorch calls them, all on CPUs or all on GPUs.
+
+        With `pin`, processes on CPUs have a core each, as far as there are enough, where the system can do that.
+        """
+        self.devices = tuple(devices)
+        self._pin = pin
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._torchrun: subprocess.Popen[bytes] | None = None
+        self._pids: dict[int, int] = {}
+        self._pipes: dict[int, Connection] = {}
+
+    def __enter__(self) -> Workers:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def run(self, job: Callable[[Process], Result], *, limit: float = LIMIT) -> list[Result]:
+        """What a job returns in each process, by rank. Jobs and results are plain data, with NumPy's arrays.
+
+        Raises the InputError that it raises in one of them, and ProcessError if one fails otherwise, dies, or has not
+        answered within the limit, in seconds.
+        """
+        try:
+            if self._torchrun is None:
+                self._start()
+            for pipe in self._pipes.values():
+                with suppress(ConnectionError):  # it has ended, as its answer will say
+                    pipe.send(job)
+            return cast("list[Result]", self._answers(time.monotonic() + limit, limit))
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """End all processes at once, whatever they do."""
+        for pipe in self._pipes.values():
+            pipe.close()
+        self._pipes.clear()
+        if self._torchrun is not None:
+            self._torchrun.terminate()  # it ends those that it started
+            try:
+                self._torchrun.wait(GRACE)
+            except subprocess.TimeoutExpired:
+                self._torchrun.kill()
+                self._torchrun.wait()
+                for pid in self._pids.values():
+                    with suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
+            self._torchrun = None
+        self._pids.clear()
+        if self._folder is not None:
+            self._folder.cleanup()
+            self._folder = None
+
+    def _start(self) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="placelab-run-")  # for this user alone
+        folder = Path(self._folder.name)
+        path = folder / "jobs"
+        cores = _cores(self.devices) if self._pin else []
+        asked = [str(path), ",".join(self.devices), ",".join(map(str, cores))]
+        options = ["--standalone", "--nproc-per-node", str(len(self.devices)), "--max-restarts", "0"]
+        command = [sys.executable, "-m", TORCHRUN, *options, "-m", ENTRY, *asked]
+        with socket.socket(socket.AF_UNIX) as server, (folder / "log").open("wb") as log:
+            server.bind(str(path))
+            server.listen(len(self.devices))
+            server.settimeout(0.2)
+            self._torchrun = subprocess.Popen(
+                command, env=_environment(), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                start_new_session=True,  # Ctrl-C is for this process, which ends the others
+            )  # fmt: skip
+            self._accept(server, time.monotonic() + START_LIMIT)
+
+    def _accept(self, server: socket.socket, until: float) -> None:
+        """Wait for each process to begin."""
+        while len(self._pipes) < len(self.devices):
+            try:
+                connected, _ = server.accept()
+            except TimeoutError:
+                assert self._torchrun is not None
+                if self._torchrun.poll() is not None:
+                    raise ProcessError(f"the processes could not be started: {self._last_words()}") from None
+                if time.monotonic() > until:
+                    raise ProcessError(f"the processes did not begin within {START_LIMIT:.0f} seconds") from None
+                continue
+            connected.setblocking(True)
+            pipe = Connection(connected.detach())
+            ready = pipe.recv()
+            assert isinstance(ready, Ready)
+            self._pipes[ready.rank], self._pids[ready.rank] = pipe, ready.pid
+
+    def _answers(self, until: float, limit: float) -> list[object]:
+        """What each process answers, by rank."""
+        waiting = {pipe: rank for rank, pipe in self._pipes.items()}
+        found: dict[int, object] = {}
+        while waiting:
+            ready = wait(list(waiting), max(0.0, until - time.monotonic()))
+            if not ready:
+                late = ", ".join(map(str, sorted(waiting.values())))
+                raise ProcessError(
+                    f"this took more than {limit:g} seconds and was ended: nothing came from process {late}; "
+                    "give it a longer limit, or fewer steps"
+                )
+            for pipe in ready:
+                assert isinstance(pipe, Connection)
+                rank = waiting.pop(pipe)
+                found[rank] = self._answer(pipe, rank)
+        return [found[rank] for rank in range(len(self.devices))]
+
+    def _answer(self, pipe: Connection, rank: int) -> object:
+        try:
+            answer = pipe.recv()
+        except (EOFError, ConnectionError):
+            raise ProcessError(f"process {rank}, on {self.devices[rank]}, {self._how_it_ended()}") from None
+        if isinstance(answer, Done):
+            return answer.result
+        assert isinstance(answer, Failed)
+        if not answer.traceback:
+            raise InputError(answer.sentence)
+        _log.error("process %d, on %s:\n%s", rank, self.devices[rank], answer.traceback)
+        raise ProcessError(f"process {rank}, on {self.devices[rank]}, failed: {answer.sentence}")
+
+    def _how_it_ended(self) -> str:
+        """What became of a process that closed its end of the socket, in words."""
+        assert self._torchrun is not None
+        try:
+            self._torchrun.wait(GRACE)  # it ends once one of its processes has
+        except subprocess.TimeoutExpired:
+            return f"ended: {self._last_words()}"
+        codes = [int(code) for code in _EXIT.findall(self._log())]
+        if not codes:
+            return f"ended: {self._last_words()}"
+        if codes[0] >= 0:
+            return f"ended with exit code {codes[0]}"
+        memory = ", out of memory?" if codes[0] == -signal.SIGKILL else ""
+        return f"was killed (signal {-codes[0]}{memory})"
+
+    def _log(self) -> str:
+        assert self._folder is not None
+        return (Path(self._folder.name) / "log").read_text(errors="replace")
+
+    def _last_words(self) -> str:
+        return next((line.strip() for line in reversed(self._log().splitlines()) if line.strip()), "it said nothing")
+
+
+def _cores(devices: Sequence[str]) -> list[int]:
+    """A core for each process, if there are as many and the system can pin; none for GPUs."""
+    if not hasattr(os, "sched_getaffinity") or any(device != "cpu" for device in devices):
+        return []
+    ours = sorted(os.sched_getaffinity(0))
+    return ours[: len(devices)] if len(ours) >= len(devices) else []
+
+
+def _environment() -> dict[str, str]:
+    """What processes are started with: ours are the packages that they import, and they meet on this machine."""
+    given = dict(os.environ)
+    path = os.pathsep.join(filter(None, [str(ROOT), given.get("PYTHONPATH", "")]))
+    loopback = next((name for _, name in socket.if_nameindex() if name in ("lo", "lo0")), "")
+    meet = {} if not loopback else {"GLOO_SOCKET_IFNAME": loopback}
+    # no folder of the user's may hide a package: PYTHONSAFEPATH
+    ours = {"PYTHONPATH": path, "PYTHONSAFEPATH": "1", "OMP_NUM_THREADS": "1", "TORCHELASTIC_ERROR_FILE": ""}
+    return meet | given | ours

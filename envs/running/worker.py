@@ -1,0 +1,90 @@
+"""One of the processes that `processes` starts: it does one job after another, as long as the socket is open.
+
+Torchrun starts it with the path of the socket, the device of each process, and the core of each, or "".
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import threading
+import traceback
+from multiprocessing.connection import Connection
+from queue import SimpleQueue
+from typing import TYPE_CHECKING
+
+from envs.running.processes import Done, Failed, Process, Ready
+from graphs.foundation.errors import InputError, reason
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Job = Callable[[Process], object]
+
+
+def main(path: str, devices: str, cores: str) -> None:
+    """Connect, join the others, and do what is sent."""
+    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    if cores:
+        os.sched_setaffinity(0, {int(cores.split(",")[rank])})
+    with socket.socket(socket.AF_UNIX) as connected:
+        connected.connect(path)
+        pipe = Connection(connected.detach())
+    pipe.send(Ready(rank, os.getpid()))
+    jobs: SimpleQueue[Job | Exception] = SimpleQueue()
+    threading.Thread(target=_receive, args=(pipe, jobs), daemon=True).start()
+    try:
+        process = _joined(rank, size, devices.split(",")[rank])
+    except Exception as error:
+        jobs.get()
+        pipe.send(_failed(error))
+    else:
+        while True:
+            _answer(pipe, jobs.get(), process)
+    threading.Event().wait()  # until the socket is closed
+
+
+def _receive(pipe: Connection, jobs: SimpleQueue[Job | Exception]) -> None:
+    """Take jobs as they come, and end this process, whatever it does, when no more can."""
+    while True:
+        try:
+            jobs.put(pipe.recv())
+        except (EOFError, OSError):
+            os._exit(0)
+        except Exception as error:  # a job of a module that cannot be imported here, for one
+            jobs.put(error)
+
+
+def _joined(rank: int, size: int, name: str) -> Process:
+    """What this process is, once it has met the others."""
+    import torch  # imported here: the socket is watched meanwhile
+    from torch import distributed
+
+    torch.set_num_threads(1)
+    device = torch.device(name)
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+        distributed.init_process_group("nccl", device_id=device)
+    else:
+        distributed.init_process_group("gloo")
+    return Process(rank, size, device)
+
+
+def _answer(pipe: Connection, job: Job | Exception, process: Process) -> None:
+    try:
+        if isinstance(job, Exception):
+            raise job
+        pipe.send(Done(job(process)))
+    except Exception as error:
+        pipe.send(_failed(error))
+
+
+def _failed(error: Exception) -> Failed:
+    if isinstance(error, InputError):
+        return Failed(str(error), "")
+    return Failed(reason(error), "".join(traceback.format_exception(error)))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
