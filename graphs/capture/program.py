@@ -21,3 +21,6 @@ class TracedProgram:
     calls: Mapping[Node, Call] = field(default_factory=dict)  # the call in the module's code that a node comes from
     names: Mapping[nn.Parameter, str] = field(default_factory=dict)  # the first name of each parameter
     inputs: Mapping[Node, Tensor] = field(default_factory=dict)  # the input, buffer or constant that a node stands for
+    changed: Mapping[str, Node | None] | None = None
+    """The value that each buffer or parameter, by name, has after a step that changes it; None instead of a node if
+    that is not known, as where it was changed through a view of it. None of a module that was exported."""

@@ -19,7 +19,7 @@ raises on tensors without data.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
 
@@ -60,6 +60,7 @@ def record(module: nn.Module, args: tuple[object, ...], kwargs: dict[str, object
             raise Unrecorded(f"it holds or is given a {type(tensor).__name__}")
     stand_ins = StandIns(module, (args, kwargs))
     names = {parameter: name for name, parameter in module.named_parameters()}
+    buffers = dict(module.named_buffers())
     with unchanged(module), module_paths(module) as paths:
         calls = _Calls(paths)
         recorder = Recorder(stand_ins, paths, calls)
@@ -69,13 +70,35 @@ def record(module: nn.Module, args: tuple[object, ...], kwargs: dict[str, object
         below_autograd = torch._C._AutoDispatchBelowAutograd()  # no gradients are prepared, though the code may ask
         with exporter_settings(), stand_ins.mode(), below_autograd, recorder, calls:
             outputs = tree_leaves(module(*args, **kwargs))
+        changed = _changed(module, recorder, buffers | {name: each for each, name in names.items()}, stand_ins)
     inputs = {
         recorder.placeholders[id(stand_in)]: tensor
         for tensor, stand_in in stand_ins.pairs()
         if id(stand_in) in recorder.placeholders and not isinstance(tensor, nn.Parameter)
     }
     nodes = list(recorder.graph.nodes)
-    return TracedProgram(nodes, recorder.read(outputs), placed, recorder.calls, names, inputs)
+    return TracedProgram(nodes, recorder.read(outputs), placed, recorder.calls, names, inputs, changed)
+
+
+def _changed(
+    module: nn.Module, recorder: Recorder, before: Mapping[str, Tensor], stand_ins: StandIns
+) -> dict[str, Node | None]:
+    """What a module that has run holds in place of the buffers and parameters that it had before, by name."""
+    changed: dict[str, Node | None] = {}
+    held: dict[str, Tensor] = {**dict(module.named_buffers()), **dict(module.named_parameters())}
+    for name, tensor in before.items():
+        stand_in, now = stand_ins(tensor), held.get(name)
+        placed = recorder.placeholders.get(id(stand_in))
+        if now is None or (now is stand_in and placed is None):  # it holds none any more; it was never read
+            continue
+        try:
+            [node] = recorder.read([now])
+        except Unrecorded:
+            changed[name] = None
+        else:
+            if node is not placed:
+                changed[name] = node
+    return changed
 
 
 class _Calls(FunctionCalls):

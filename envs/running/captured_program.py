@@ -1,0 +1,306 @@
+"""CapturedProgram: which ATen nodes each op of a captured model runs, and which tensors cross from op to op.
+
+    captured nodes                       ops         read of other ops
+    linear = addmm(b, x, w_view)         0  addmm
+    parts = split(linear, ...)
+    left, right = parts[0], parts[1]     1, 2        linear (the split is made again by each)
+    seen = transpose(left)
+    joined = cat([seen, right])          3  cat      left, right (the transpose is made by op 3)
+
+Views (`graphs.capture.forward`) are no ops, so they are made where they are read. What crosses from one op to another
+is a result: the output of an op, or one of several. The changes of buffers, such as running statistics, are made by the
+op whose results they are computed from.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+from torch import Tensor, nn
+from torch.fx import Node
+from torch.utils._pytree import tree_leaves
+
+from envs.running.program_part import ProgramPart
+from graphs.capture.examples import Example
+from graphs.capture.forward import Builder, is_getitem, traced_example
+from graphs.capture.training_step import training_step
+from graphs.foundation.errors import InputError
+from graphs.op_graph import OpGraph, Phase
+
+
+@dataclass(frozen=True, eq=False)
+class CapturedProgram:
+    """A captured model, op by op. The last op is the loss: the sum of the outputs that it reads."""
+
+    example: Example
+    builder: Builder
+    step: OpGraph  # the training step of the model, whose first ops are those of its forward pass
+    parts: tuple[ProgramPart, ...] = field(init=False)
+    """(forward ops,) each op by itself, the loss being the last one."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "parts", tuple(self._parts()))
+
+    @classmethod
+    def of(cls, example: Example) -> CapturedProgram:
+        """The program of a model. Raises InputError for one that cannot be captured, or not run part by part."""
+        builder = traced_example(example)
+        step = training_step(builder.build())
+        if builder.program.changed is None:
+            raise InputError(
+                f"{example.name}: the model was exported, as it cannot be recorded (a warning says why), so that its "
+                "ops cannot be run by themselves"
+            )
+        for name, node in builder.program.changed.items():
+            if node is None or name in builder.program.names.values():
+                how = "through a view of it" if node is None else "by its forward pass"
+                raise InputError(f"{example.name}: {name!r} is changed {how}, so that its ops cannot be run apart")
+        return cls(example, builder, step)
+
+    def check(self, graph: OpGraph) -> None:
+        """Raise InputError for a graph whose forward ops are not those of the model, with the same sizes."""
+        own, forward = self.step, np.flatnonzero(graph.phase == Phase.FORWARD)
+        if not graph.is_training:
+            raise InputError(f"graph {graph.name!r} is a forward pass, and what is run is a training step")
+        names = tuple(graph.names[op] for op in forward.tolist())
+        if names != own.names[: self.loss + 1]:
+            odd = next((name for name in names if name not in set(own.names)), f"{len(names)} ops")
+            raise InputError(
+                f"graph {graph.name!r} is not of this model: it has {odd!r} in its forward pass; plan the model that "
+                "is to be run"
+            )
+        differs = np.flatnonzero(graph.output_bytes[forward] != own.output_bytes[: self.loss + 1])
+        if len(differs):
+            raise InputError(
+                f"the output of {names[differs[0]]!r} has {graph.output_bytes[forward[differs[0]]]:.0f} bytes in graph "
+                f"{graph.name!r}, and {own.output_bytes[differs[0]]:.0f} in the model; give both the same batch"
+            )
+
+    # ---- what there is -----------------------------------------------------------------------------------
+
+    @property
+    def loss(self) -> int:
+        """The number of the op that turns outputs into one number; those of other forward ops are smaller."""
+        return int(np.flatnonzero(self.step.phase == Phase.FORWARD)[-1])
+
+    @cached_property
+    def weights(self) -> dict[str, nn.Parameter]:
+        """The parameters that the model has, by name, as they are in its module."""
+        return dict(self.example.module.named_parameters())
+
+    @cached_property
+    def buffers(self) -> dict[str, Tensor]:
+        """Its buffers by name, as they are in its module."""
+        return dict(self.example.module.named_buffers())
+
+    @cached_property
+    def leaves(self) -> tuple[int, ...]:
+        """The leaves of its arguments that are tensors, each once."""
+        first = dict[int, int]()
+        for leaf, value in enumerate(tree_leaves((self.example.args, self.example.kwargs))):
+            if isinstance(value, Tensor):
+                first.setdefault(id(value), leaf)
+        return tuple(first.values())
+
+    @cached_property
+    def repeated(self) -> dict[int, int]:
+        """Leaves that are the same tensor as an earlier one, and that one: the program reads the earlier one alone."""
+        leaves = tree_leaves((self.example.args, self.example.kwargs))
+        own = {id(leaves[leaf]): leaf for leaf in self.leaves}
+        first = {leaf: own.get(id(value), leaf) for leaf, value in enumerate(leaves)}
+        return {leaf: earlier for leaf, earlier in first.items() if leaf != earlier}
+
+    @cached_property
+    def loss_outputs(self) -> tuple[int, ...]:
+        """Which of the tensors that the model returns the loss adds up, by their position among these."""
+        sinks = set(self.step.edges[self.step.edges[:, 1] == self.loss, 0].tolist())
+        outputs = self.builder.program.outputs
+        summed = [
+            position
+            for position, node in enumerate(outputs)
+            if self.builder.op.get(node) in sinks and node.meta["val"].is_floating_point()
+        ]
+        return tuple(summed)
+
+    @property
+    def returns_loss(self) -> bool:
+        """Whether the model returns its loss, one number; a loss is taken for a mean over samples."""
+        outputs = self.builder.program.outputs
+        return len(self.loss_outputs) == 1 and outputs[self.loss_outputs[0]].meta["val"].numel() == 1
+
+    # ---- parts -------------------------------------------------------------------------------------------
+
+    def part(self, ops: Iterable[int]) -> ProgramPart:
+        """Several ops together, the loss among them or not: views and results between them stay inside."""
+        chosen = frozenset(ops)
+        part = self._part(chosen)
+        read = {node for op, other in enumerate(self.parts) if op not in chosen for node in other.reads}
+        return _with_results(part, self._sorted(read & self._made(chosen)))
+
+    @cached_property
+    def readers(self) -> Mapping[Node, tuple[int, ...]]:
+        """The ops that read each result."""
+        found: dict[Node, list[int]] = defaultdict(list)
+        for op, part in enumerate(self.parts):
+            for node in part.reads:
+                found[node].append(op)
+        return {node: tuple(ops) for node, ops in found.items()}
+
+    def op_of(self, result: Node) -> int:
+        """The op that makes a result."""
+        return self.builder.op[self._origin(result)]
+
+    def _parts(self) -> list[ProgramPart]:
+        alone = [self._part(frozenset([op])) for op in range(self.loss + 1)]
+        made: dict[int, set[Node]] = defaultdict(set)
+        for part in alone:
+            for node in part.reads:
+                made[self.op_of(node)].add(node)
+        return [_with_results(part, self._sorted(made[op])) for op, part in enumerate(alone)]
+
+    def _part(self, ops: frozenset[int]) -> ProgramPart:
+        """Some ops, without saying which results of theirs others read."""
+        outputs = [self.builder.program.outputs[position] for position in self.loss_outputs] if self.loss in ops else []
+        updates = {name: node for name, node in self._updates.items() if self._update_home[name] in ops}
+        computed, read = set[Node](), set[Node]()
+        stack = [*self._made(ops), *outputs, *updates.values()]
+        while stack:
+            node = stack.pop()
+            if node in computed or node in read:
+                continue
+            is_read = node.op == "placeholder" or (self._is_result(node) and self.op_of(node) not in ops)
+            (read if is_read else computed).add(node)
+            if not is_read:
+                stack.extend(node.all_input_nodes)
+        names = self.builder.program.names
+        parameters, buffers, leaves = self.builder.program.parameters, self._buffer_nodes, self._leaf_nodes
+        given = self._sorted(node for node in read if node.op == "placeholder")
+        known = parameters.keys() | buffers.keys() | leaves.keys()
+        return ProgramPart(
+            ops,
+            self._sorted(computed),
+            self._sorted(node for node in read if node.op != "placeholder"),
+            {node: names[parameters[node]] for node in given if node in parameters},
+            {node: leaves[node] for node in given if node in leaves},
+            {node: buffers[node] for node in given if node in buffers},
+            {node: self._constant(node) for node in given if node not in known},
+            (),
+            tuple(outputs),
+            updates,
+        )
+
+    def _constant(self, node: Node) -> Tensor:
+        value: Tensor = self.builder.program.inputs.get(node, node.meta["val"])
+        return value
+
+    # ---- nodes -------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _position(self) -> dict[Node, int]:
+        return {node: position for position, node in enumerate(self.builder.program.nodes)}
+
+    def _sorted(self, nodes: Iterable[Node]) -> tuple[Node, ...]:
+        return tuple(sorted(nodes, key=self._position.__getitem__))
+
+    @cached_property
+    def _origins(self) -> dict[int, Node]:
+        """By op the node that computes it."""
+        origins: dict[int, Node] = {}
+        for node, op in self.builder.op.items():
+            origins.setdefault(op, node)
+        return origins
+
+    def _origin(self, node: Node) -> Node:
+        """The node whose output a result is, or is one of."""
+        if is_getitem(node) and self._origins.get(self.builder.op.get(node, -1)) is not node:
+            return node.all_input_nodes[0]
+        return node
+
+    def _is_result(self, node: Node) -> bool:
+        """Whether a node is what an op makes, and no view of it.
+
+        One of several outputs may be none of the graph's nodes: only the change of a buffer reads it.
+        """
+        origin = self._origin(node)
+        return (
+            isinstance(node.meta.get("val"), Tensor)
+            and origin in self.builder.op
+            and self._origins[self.builder.op[origin]] is origin
+        )
+
+    def _made(self, ops: Iterable[int]) -> set[Node]:
+        """The results of ops, as far as anything live reads them, or an update does."""
+        nodes = self._results
+        return {node for op in ops for node in nodes.get(op, ())}
+
+    @cached_property
+    def _results(self) -> dict[int, list[Node]]:
+        """By op its results that outputs depend on, or changes of buffers."""
+        needed = set(self.builder.live)
+        for node in self._updates.values():
+            needed |= self._cone(node)
+        results: dict[int, list[Node]] = defaultdict(list)
+        for node in needed:
+            if node.op == "call_function" and self._is_result(node):
+                results[self.op_of(node)].append(node)
+        return results
+
+    # ---- what is given, and what changes -----------------------------------------------------------------
+
+    @cached_property
+    def _buffer_nodes(self) -> dict[Node, str]:
+        names = {id(tensor): name for name, tensor in self.buffers.items()}
+        return {node: names[id(t)] for node, t in self.builder.program.inputs.items() if id(t) in names}
+
+    @cached_property
+    def _leaf_nodes(self) -> dict[Node, int]:
+        leaves = tree_leaves((self.example.args, self.example.kwargs))
+        own = {id(leaves[leaf]): leaf for leaf in self.leaves}
+        found = self.builder.program.inputs
+        return {node: own[id(t)] for node, t in found.items() if id(t) in own and node not in self._buffer_nodes}
+
+    @cached_property
+    def _updates(self) -> dict[str, Node]:
+        """The new values of buffers, by name."""
+        return {name: node for name, node in (self.builder.program.changed or {}).items() if node is not None}
+
+    @cached_property
+    def _update_home(self) -> dict[str, int]:
+        """The op with which each of them is computed: that of the latest result that it needs.
+
+        One that needs none goes with the first op of its module, or else with the first of all.
+        """
+        homes = {}
+        for name, node in self._updates.items():
+            needed = [self.op_of(each) for each in self._cone(node) if self._is_result(each)]
+            homes[name] = max(needed, default=self._first_op(name))
+        return homes
+
+    def _cone(self, node: Node) -> set[Node]:
+        """What a change of a buffer needs, down to the results of ops."""
+        found, stack = set[Node](), [node]
+        while stack:
+            each = stack.pop()
+            if each not in found:
+                found.add(each)
+                if not (each.op == "call_function" and self._is_result(each)):
+                    stack.extend(each.all_input_nodes)
+        return found
+
+    def _first_op(self, buffer: str) -> int:
+        module = buffer.rpartition(".")[0]
+        own: Sequence[int] = [
+            op for op, node in self._origins.items() if list(node.meta["nn_module_stack"].values())[-1][0] == module
+        ]
+        return min(own, default=0)
+
+
+def _with_results(part: ProgramPart, results: tuple[Node, ...]) -> ProgramPart:
+    return ProgramPart(
+        part.ops, part.nodes, part.reads, part.weights, part.inputs, part.buffers, part.constants, results,
+        part.outputs, part.updates,
+    )  # fmt: skip

@@ -1,0 +1,71 @@
+"""ProgramPart: some ops of a captured program, as they are run together: ATen nodes, and what these read and make."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.fx import Graph, GraphModule, Node
+from torch.utils._pytree import tree_map
+
+aten = torch.ops.aten
+
+
+@dataclass(frozen=True, eq=False)
+class ProgramPart:
+    """The nodes of a set of ops, each after those that it reads, and what they have to do with all others.
+
+    A *result* is a tensor that an op makes: its output or, of an op with several, one of them. Views are no results:
+    each part makes those that it reads anew.
+    """
+
+    ops: frozenset[int]
+    nodes: tuple[Node, ...]  # all that is computed
+    reads: tuple[Node, ...]  # results of other ops
+    weights: Mapping[Node, str]  # by the nodes that stand for them, their names
+    inputs: Mapping[Node, int]  # their leaves in the model's arguments
+    buffers: Mapping[Node, str]  # their names
+    constants: Mapping[Node, Tensor]
+    results: tuple[Node, ...]  # its own, as far as others read them
+    outputs: tuple[Node, ...]  # what the loss adds up, if it is one of the ops
+    updates: Mapping[str, Node]  # the new values of buffers, by name
+
+    @property
+    def placeholders(self) -> tuple[Node, ...]:
+        """All that is given to it, in the order in which its module takes them."""
+        return (*self.reads, *self.weights, *self.inputs, *self.buffers, *self.constants)
+
+    @property
+    def returned(self) -> tuple[Node, ...]:
+        """What its module returns, but for the loss, which comes last, if it is one of the ops."""
+        return (*self.results, *self.updates.values())
+
+    def module(self, device: torch.device) -> GraphModule:
+        """A module that takes the tensors of `placeholders` and returns a tuple of those of `returned`.
+
+        The loss, which is the sum of all elements of `outputs`, follows as one number. Tensors that it makes of nothing
+        (`zeros`) are made on the given device.
+        """
+        graph = Graph()
+        made: dict[Node, Node] = {node: graph.placeholder(node.name) for node in self.placeholders}
+
+        def replaced(value: Any) -> Any:
+            if isinstance(value, Node):
+                return made[value]
+            return device if isinstance(value, torch.device) else value
+
+        for node in self.nodes:
+            args, kwargs = tree_map(replaced, (tuple(node.args), dict(node.kwargs)))
+            made[node] = graph.call_function(node.target, args, kwargs)  # type: ignore[arg-type]  # a function
+        returned = [made[node] for node in self.returned]
+        if self.outputs:
+            sums = [graph.call_function(aten.sum.default, (made[node],)) for node in self.outputs]
+            loss = sums[0]
+            for each in sums[1:]:
+                loss = graph.call_function(aten.add.Tensor, (loss, each))
+            returned.append(loss)
+        graph.output(tuple(returned))
+        return GraphModule({}, graph)

@@ -1,0 +1,227 @@
+"""Running the ops of a captured program one after another, or stage by stage, is running the model."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.fx import Node
+from torch.utils._pytree import tree_leaves
+
+from envs.running.captured_program import CapturedProgram
+from envs.running.program_part import ProgramPart
+from graphs.capture.examples import Example
+from graphs.capture.training_step import training_step
+from graphs.foundation.errors import InputError
+from graphs.op_graph import Phase
+from tests.envs.placed_models.models import BATCH, MODELS, WIDTH
+
+CPU = torch.device("cpu")
+
+
+class Recurrent(nn.Module):
+    """An LSTM and a GRU, and the mean squared error of what they make."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm, self.gru = nn.LSTM(WIDTH, WIDTH, 2, batch_first=True), nn.GRU(WIDTH, WIDTH, batch_first=True)
+
+    def forward(self, x: Tensor, wanted: Tensor) -> Tensor:
+        made, _ = self.gru(self.lstm(x)[0])
+        return nn.functional.mse_loss(made, wanted)
+
+
+class Twice(nn.Module):
+    """One batch norm that is run twice, a buffer that is computed, and one that holds an input."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.norm = nn.Linear(WIDTH, WIDTH), nn.BatchNorm1d(WIDTH)
+        self.seen: Tensor
+        self.register_buffer("latest", torch.zeros(BATCH, WIDTH))
+        self.register_buffer("seen", torch.zeros(()))
+        self.register_buffer("scale", torch.full((), 0.5))
+
+    def forward(self, x: Tensor) -> dict[str, Tensor | list[Tensor]]:
+        y = self.norm(self.linear(self.norm(x)))
+        self.latest = x
+        self.seen = self.seen + y.detach().abs().mean()
+        parts = (y * self.scale).split(WIDTH // 4, 1)
+        return {"parts": [parts[2].transpose(0, 1), parts[0]], "both": parts[0] @ parts[1].t(), "which": y.argmax(1)}
+
+
+class Views(nn.Module):
+    """Views of weights, inputs and outputs, which several ops read; an expanded output."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(3, WIDTH, WIDTH))
+
+    def forward(self, x: Tensor) -> Tensor:
+        turned = x.t()
+        first = self.weight[0] @ turned
+        second = self.weight[1] @ first.view(WIDTH, BATCH) + turned
+        halves = (second * 2).chunk(2, 1)
+        best, _ = (halves[0] @ halves[1].transpose(0, 1)).topk(3, 0)
+        result: Tensor = best.sum(0).expand(5, WIDTH) * self.weight[2, :, None, 0].t()
+        return result
+
+
+def example(name: str) -> Example:
+    torch.manual_seed(3)
+    module: nn.Module
+    if name in MODELS:
+        module, make = MODELS[name]()
+        module.train(name != "bert")  # which drops at random
+        return Example(module, (), make(BATCH, torch.Generator().manual_seed(1)), name, BATCH)
+    if name == "recurrent":
+        return Example(Recurrent(), (torch.randn(BATCH, 5, WIDTH), torch.randn(BATCH, 5, WIDTH)), {}, name, BATCH)
+    module = {"twice": Twice, "views": Views}[name]()
+    return Example(module, (torch.randn(BATCH, WIDTH),), {}, name, BATCH)
+
+
+@cache
+def program_of(name: str) -> CapturedProgram:
+    return CapturedProgram.of(example(name))
+
+
+def run(program: CapturedProgram, parts: list[ProgramPart]) -> tuple[Tensor, dict[str, Tensor]]:
+    """The loss, and the buffers that have changed, of parts that are run in order."""
+    leaves = tree_leaves((program.example.args, program.example.kwargs))
+    results, updates, loss = dict[Node, Tensor](), dict[str, Tensor](), None
+    for part in parts:
+        given = [
+            *(results[node] for node in part.reads),
+            *(program.weights[name] for name in part.weights.values()),
+            *(leaves[leaf] for leaf in part.inputs.values()),
+            *(program.buffers[name] for name in part.buffers.values()),
+            *part.constants.values(),
+        ]
+        made = part.module(CPU)(*given)
+        results.update(zip(part.results, made, strict=False))
+        updates.update(zip(part.updates, made[len(part.results) :], strict=False))
+        if part.outputs:
+            loss = made[-1]
+    assert loss is not None
+    return loss, updates
+
+
+def in_stages(program: CapturedProgram, stages: int) -> list[ProgramPart]:
+    """Ops in a row, by number: each op comes after those that it reads."""
+    return [program.part(ops.tolist()) for ops in np.array_split(np.arange(program.loss + 1), stages)]
+
+
+@pytest.mark.parametrize("stages", [0, 1, 3])
+@pytest.mark.parametrize("name", [*MODELS, "recurrent", "twice", "views"])
+def test_the_parts_of_a_program_are_the_model(name: str, stages: int) -> None:
+    program = program_of(name)
+    model, kwargs = deepcopy(program.example.module), program.example.kwargs
+    loss, updates = run(program, in_stages(program, stages) if stages else list(program.parts))
+    returned = [leaf for leaf in tree_leaves(model(*program.example.args, **kwargs)) if isinstance(leaf, Tensor)]
+    expected = torch.stack([returned[position].sum() for position in program.loss_outputs]).sum()
+    torch.testing.assert_close(loss, expected, rtol=1e-5, atol=1e-4)
+    trained = [program.step.weight_names[weight] for weight in sorted(set(program.step.weight_uses[:, 1].tolist()))]
+    weights = dict(model.named_parameters())
+    own = torch.autograd.grad(loss, [program.weights[each] for each in trained], allow_unused=True)
+    theirs = torch.autograd.grad(expected, [weights[each] for each in trained], allow_unused=True)
+    for each, ours, wanted in zip(trained, own, theirs, strict=True):
+        assert (ours is None) == (wanted is None), each
+        if ours is not None:
+            torch.testing.assert_close(ours, wanted, rtol=1e-4, atol=1e-5)
+    for buffer, wanted in model.named_buffers():
+        ours = updates.get(buffer, program.buffers[buffer])
+        torch.testing.assert_close(ours, wanted, rtol=1e-5, atol=1e-6)
+        assert (buffer in updates) == (not torch.equal(wanted, program.buffers[buffer]))
+
+
+@pytest.mark.parametrize("name", [*MODELS, "recurrent", "twice", "views"])
+def test_what_ops_read_of_each_other_is_what_the_graph_says(name: str) -> None:
+    program = program_of(name)
+    edges = {tuple(edge) for edge in program.step.edges.tolist() if edge[1] <= program.loss}
+    read = {(program.op_of(node), op) for op, part in enumerate(program.parts) for node in part.reads}
+    assert read == edges
+    uses = {(op, weight) for op, part in enumerate(program.parts) for weight in part.weights.values()}
+    assert uses == {(op, program.step.weight_names[weight]) for op, weight in program.step.weight_uses.tolist()}
+    assert all(op in program.readers[node] for op, part in enumerate(program.parts) for node in part.reads)
+
+
+def test_the_loss_is_what_a_model_returns_or_the_sum_of_its_outputs() -> None:
+    assert program_of("recurrent").returns_loss
+    assert not program_of("bert").returns_loss
+    assert program_of("bert").loss_outputs == (1,)  # the first is read by the op that makes the second
+    assert program_of("twice").loss_outputs == (0, 2)  # neither the integers, nor what another one is computed from
+
+
+def test_a_batch_norm_is_read_where_it_is_changed_last() -> None:
+    program = program_of("twice")
+    homes = {name: op for op, part in enumerate(program.parts) for name in part.updates}
+    assert set(homes) == {"latest", "seen", "norm.running_mean", "norm.running_var", "norm.num_batches_tracked"}
+    norms = [op for op, kind in enumerate(program.step.kinds) if "batch_norm" in kind and op < program.loss]
+    assert homes["norm.running_mean"] == norms[1]
+    assert [op for op, part in enumerate(program.parts) if "norm.running_mean" in part.buffers.values()] == norms[:1]
+
+
+def test_inputs_are_known_by_their_leaves() -> None:
+    words = torch.randint(0, 40, (2, 8))
+    model, _ = MODELS["gpt"]()
+    program = CapturedProgram.of(Example(Labelled(model), (), {"words": words, "labels": words, "scale": 2.0}, "gpt"))
+    assert program.leaves == (0,)
+    assert program.repeated == {1: 0}
+    assert {leaf for part in program.parts for leaf in part.inputs.values()} == {0}
+
+
+class Labelled(nn.Module):
+    """The cross-entropy of a model's outputs."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, words: Tensor, labels: Tensor, scale: float) -> Tensor:
+        return nn.functional.cross_entropy(self.model(words).flatten(0, 1), labels.flatten()) * scale
+
+
+class Odd(nn.Module):
+    """Changes a buffer through a view, or a parameter."""
+
+    def __init__(self, *, through_a_view: bool) -> None:
+        super().__init__()
+        self.rows: Tensor
+        self.linear, self.through_a_view = nn.Linear(4, 4), through_a_view
+        self.register_buffer("rows", torch.zeros(2, 4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.through_a_view:
+            self.rows[0] = x[0]
+        else:
+            with torch.no_grad():
+                self.linear.weight.mul_(0.5)
+        y: Tensor = self.linear(x)
+        return y
+
+
+@pytest.mark.parametrize(
+    ("through_a_view", "sentence"),
+    [(True, "'rows' is changed through a view of it"), (False, "'linear.weight' is changed by its forward pass")],
+)
+def test_what_cannot_be_run_apart_is_refused(through_a_view: bool, sentence: str) -> None:
+    with pytest.raises(InputError, match=sentence):
+        CapturedProgram.of(Example(Odd(through_a_view=through_a_view), (torch.ones(2, 4),), {}, "odd"))
+
+
+def test_a_graph_of_another_model_or_batch_is_refused() -> None:
+    program, other = program_of("mlp"), program_of("experts")
+    program.check(training_step(program_of("mlp").builder.draft.built("mlp")))
+    with pytest.raises(InputError, match="'experts' is not of this model: it has 'into/"):
+        program.check(other.step)
+    module, make = MODELS["mlp"]()
+    larger = CapturedProgram.of(Example(module, (), make(2 * BATCH, torch.Generator()), "mlp", 2 * BATCH))
+    with pytest.raises(InputError, match="has 512 bytes in graph 'mlp', and 256 in the model; give both"):
+        program.check(larger.step)
+    with pytest.raises(InputError, match="is a forward pass"):
+        program.check(program.builder.draft.built("mlp"))
+    assert (program.step.phase[: program.loss + 1] == Phase.FORWARD).all()
