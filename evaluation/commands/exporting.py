@@ -42,9 +42,10 @@ def export(
 
     Args:
         model: the model that the plan is for, `file.py:callable` or a family spec: a graph file has no modules.
-        plan: a plan file of a device for each op, as `place --out` writes it.
+        plan: a plan file of a device for each op, or of a pipeline's stages, as `place --out` writes it.
         to: `device_map`, for accelerate and transformers; `torchtitan`, the modules of each stage by name; `vllm`, its
-            VLLM_PP_LAYER_PARTITION; or `megatron`, its pipeline layout. The last three are for layers in a row.
+            VLLM_PP_LAYER_PARTITION; `megatron`, its pipeline layout; or `deepspeed`, the parts of its PipelineModule.
+            The last four are for layers in a row.
         cluster: a cluster file or a preset, as `place` takes it.
         out: the file to write; without it the text is only shown.
         groups: the number of op groups that the plan was made for, as `simulate` takes it.
@@ -57,7 +58,6 @@ def export(
     check_writable(out, inputs=[model, plan, cluster])
     _check_model(model)
     planned = simulate(model, plan, cluster=cluster, **options)
-    planned.plan.per_unit(planned.problem, "export")  # refused here if it is no op placement
     from evaluation.exports.exported_plan import ExportedPlan
     from evaluation.exports.formats import export_plan
     from evaluation.simulated_plan import SimulatedPlan

@@ -1,26 +1,34 @@
-"""Modules that are placed whole, and on which device each op is if they are.
+"""A plan rounded to modules that are placed whole: on which device, or in which stage of a pipeline, each of them is.
 
-Other programs place modules: what a module reads is brought to its device when it is called, and what a module's own
-code computes between calls of its parts runs where these left their outputs. So these are placed whole, each the
-outermost on its path:
+    op placement     places are devices: a module goes where its ops take most of the time
+    pipeline         places are stages: likewise, but no earlier than what the module reads
 
-    layers.3             a part with a number
-    encoder.embed        one without parts, or with parameters or buffers of its own
+A rounded pipeline has the stages, devices and order of passes of the given one.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import connected_components
 from torch import nn
 
 from envs.costs.costs import costs_of
-from envs.placed_models.call_placement import on_calls
 from envs.plan import Plan
-from graphs.components import connected_components
-from graphs.op_graph import Ints, OpGraph, Phase
+from envs.schedule import AS_READY
+from envs.stages import stages_of
+from graphs.foundation.errors import InputError
+from graphs.grouping import untied
+from graphs.op_graph import Ints, Phase
+from graphs.order import topological_order
+from graphs.pairs import distinct_pairs
 from graphs.problem import Problem
+from graphs.whole_modules import WholeModules
+
+LEAST = 1e-12  # seconds: of ops that take no time the number counts
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,92 +37,135 @@ class ModuleKeys:
 
     problem: Problem  # without op groups
     plan: Plan
-    keys: tuple[str, ...]  # paths of modules, in the order of the model; none is inside of another
-    devices: Ints  # (keys,) where the ops of each take most of the time
-    of_op: Ints  # (ops,) the key that each forward op is of; -1 for code between modules, and for other phases
+    modules: WholeModules
+    hosts: tuple[int, ...]  # the device of each place
+    places: Ints  # (keys,) where the ops of each take most of the time
 
     @classmethod
     def of(cls, problem: Problem, plan: Plan, model: nn.Module) -> ModuleKeys:
-        """Round an op placement to modules.
+        """Round a plan to modules.
 
-        Raises InputError for a plan that is none, and for a graph that does not know its calls.
+        Raises InputError for a plan that has ops on several devices, and for a graph that does not know its calls.
         """
-        problem, plan, _ = on_calls(problem, plan, model, "export")
-        graph = problem.graph
-        modules = dict(model.named_modules(remove_duplicate=False))
-        key_of = {path: _key(path, modules) for path in modules}
-        keys = tuple(dict.fromkeys(key for key in key_of.values() if key is not None))
-        number = {key: index for index, key in enumerate(keys)}
-        of_op = np.full(len(graph), -1)
-        for op in np.flatnonzero(graph.phase == Phase.FORWARD).tolist():
-            call = graph.calls[op]
-            key = None if call is None else key_of.get(call.module)
-            of_op[op] = -1 if key is None else number[key]
-        same: dict[int, int] = {}  # a module that has several paths is on one device
-        shared = [(index, same.setdefault(id(modules[key]), index)) for index, key in enumerate(keys)]
-        return cls(problem, plan, keys, _majority(problem, plan, of_op, shared), of_op)
+        check_one_device_each(plan)
+        graph = untied(problem.graph)
+        problem, modules = replace(problem, graph=graph), WholeModules.of(graph, model)
+        place, hosts = plan.placement, tuple(range(len(problem.cluster)))
+        if is_pipeline(plan):
+            place = stages_of(graph, plan.devices, plan.schedule.stages)
+            hosts = tuple(plan.placement[np.unique(place, return_index=True)[1]].tolist())
+        return cls(problem, plan, modules, hosts, _most(problem, plan, modules, place))
 
-    def placed(self, ranks: Ints) -> Plan:
-        """The plan with the modules on the devices that are numbers (keys,).
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Paths of modules, in the order of the model; none is inside of another."""
+        return self.modules.keys
 
-        Code between modules runs where the latest of what it reads was computed: on the highest number. If it reads
-        only the model's inputs it runs where the first module is.
+    @property
+    def devices(self) -> Ints:
+        """(keys,) the device of each module."""
+        return np.array(self.hosts)[self.places]
+
+    @property
+    def is_pipeline(self) -> bool:
+        """Whether places are stages, and not devices."""
+        return is_pipeline(self.plan)
+
+    @cached_property
+    def first_op(self) -> Ints:
+        """(keys,) the first op of each module; of one without ops, that of the module before it."""
+        ops, first = np.unique(self.modules.of_op, return_index=True)
+        found = np.full(len(self.keys), -1)
+        found[ops[ops >= 0]] = first[ops >= 0]
+        return _filled(found)
+
+    def placed(self, places: Ints, hosts: tuple[int, ...] = ()) -> Plan:
+        """The plan with the modules at these places, (keys,), which have these devices, those of the plan unless given.
+
+        Code between modules runs where the latest of what it reads was computed: at the highest number. If it reads
+        only the model's inputs it runs where the first module is, or in the first stage. Raises InputError if a stage
+        has no modules.
         """
-        graph = self.problem.graph
-        device = np.where(self.of_op >= 0, ranks[self.of_op], -1)
+        graph, of_op, hosts = self.problem.graph, self.modules.of_op, hosts or self.hosts
+        place = np.where(of_op >= 0, places[of_op], -1)
         inputs: list[list[int]] = [[] for _ in range(len(graph))]
-        for producer, consumer in _data_edges(graph).tolist():
+        for producer, consumer in self.modules.data_edges.tolist():
             inputs[consumer].append(producer)
         for op in graph.topological_order.tolist():
-            if self.of_op[op] < 0 and graph.phase[op] == Phase.FORWARD:
-                device[op] = max((int(device[producer]) for producer in inputs[op]), default=-1)
-        device[device < 0] = ranks[0]
+            if of_op[op] < 0 and graph.phase[op] == Phase.FORWARD:
+                place[op] = max((int(place[producer]) for producer in inputs[op]), default=-1)
+        place[place < 0] = 0 if self.is_pipeline else places[0]
         mirrored = graph.mirror >= 0
-        device[mirrored] = device[graph.mirror[mirrored]]
-        return Plan.of(device, order=self.plan.order)
+        place[mirrored] = place[graph.mirror[mirrored]]
+        devices = tuple((hosts[each],) for each in place.tolist())
+        if not self.is_pipeline:
+            return Plan(devices, self.plan.order, self.plan.schedule)
+        empty = sorted(set(range(len(hosts))) - set(places.tolist()))
+        if empty:
+            raise InputError(
+                f"rounded to whole modules, stage {empty[0]} of this plan has none: it has {len(hosts)} stages for "
+                f"{len(self.keys)} modules; give a plan with fewer, or one made with --groups modules"
+            )
+        return Plan(devices, self.plan.order, replace(self.plan.schedule, stages=tuple(place.tolist())))
 
 
-def _key(path: str, modules: dict[str, nn.Module]) -> str | None:
-    """The module that a module is placed with; None for one that only holds others."""
-    parts = path.split(".") if path else []
-    for depth in range(len(parts) + 1):
-        outer = ".".join(parts[:depth])
-        module = modules[outer]
-        own = [*module.parameters(recurse=False), *module.buffers(recurse=False)]
-        is_numbered = depth > 0 and parts[depth - 1].isdecimal()
-        if own or is_numbered or not [*module.children()]:
-            return outer
-    return None
+def check_one_device_each(plan: Plan) -> None:
+    """Raise InputError for a plan that has ops on several devices: replicas, or parts of divided ops."""
+    several = max(map(len, plan.devices), default=1)
+    if several > 1:
+        raise InputError(
+            f"export takes plans with one device per op, and this plan places ops on {several} devices each; give it "
+            "another plan"
+        )
 
 
-def _data_edges(graph: OpGraph) -> Ints:
-    """(edges, 2) producer, consumer of the forward pass."""
-    edges: Ints = graph.edges[~graph.control & (graph.phase[graph.edges] == Phase.FORWARD).all(axis=1)]
-    return edges
+def is_pipeline(plan: Plan) -> bool:
+    """Whether the plan has stages that follow one another, and not only devices."""
+    schedule = plan.schedule
+    return bool(schedule.stages) or schedule.order != AS_READY or bool(schedule.recompute)
 
 
-def _majority(problem: Problem, plan: Plan, of_op: Ints, shared: list[tuple[int, int]]) -> Ints:
-    """(keys,) the device of the most time; modules whose outputs are read by one op between modules share it.
+def _most(problem: Problem, plan: Plan, modules: WholeModules, place: Ints) -> Ints:
+    """(keys,) the place of the most time, given that of each op, (ops,); modules that share a device have the same one.
 
     A module without ops is where the one before it is.
     """
-    graph, keys = problem.graph, len(shared)
-    edges = _data_edges(graph)
-    keyed = np.flatnonzero(of_op >= 0)
-    mirrored = np.flatnonzero(graph.mirror >= 0)
-    tied = [
-        np.column_stack([keyed, len(graph) + of_op[keyed]]),
-        edges[of_op[edges[:, 1]] < 0],
-        np.column_stack([mirrored, graph.mirror[mirrored]]),
-        len(graph) + np.array(shared, np.int64),
-    ]
-    component = connected_components(np.concatenate(tied), len(graph) + keys)
-    seconds = np.zeros((int(component.max()) + 1, len(problem.cluster)))
-    of_ops, placement = component[: len(graph)], plan.placement
-    least = 1e-12  # of ops that take no time the number counts
-    np.add.at(seconds, (of_ops, placement), costs_of(problem).op_seconds[np.arange(len(graph)), placement] + least)
-    of_keys = component[len(graph) :]
-    found = np.where(seconds[of_keys].any(axis=1), seconds[of_keys].argmax(axis=1), -1)
+    graph, together = problem.graph, modules.together
+    if is_pipeline(plan):
+        together = _without_circles(modules, together)
+    of_ops, of_keys = together[: len(graph)], together[len(graph) :]
+    seconds = np.zeros((int(together.max()) + 1, int(place.max()) + 1))
+    cost = costs_of(problem).op_seconds[np.arange(len(graph)), plan.placement] + LEAST
+    np.add.at(seconds, (of_ops, place), cost)
+    found = np.where(seconds.any(axis=1), seconds.argmax(axis=1), -1)
+    if is_pipeline(plan):
+        found[np.setdiff1d(of_ops, of_keys)] = 0  # of the model's inputs alone
+        found = _no_earlier(found, distinct_pairs(of_ops[modules.data_edges])[0])
+    return _filled(found[of_keys])
+
+
+def _without_circles(modules: WholeModules, together: Ints) -> Ints:
+    """(ops + keys,) numbers as `together`; what feeds each other in a circle is one: it must be in the same stage."""
+    edges, count = distinct_pairs(together[modules.data_edges])[0], int(together.max()) + 1
+    matrix = csr_array((np.ones(len(edges), np.int8), (edges[:, 0], edges[:, 1])), shape=(count, count))
+    circles: Ints = connected_components(matrix, directed=True, connection="strong")[1].astype(np.int64)
+    return circles[together]
+
+
+def _no_earlier(stage: Ints, edges: Ints) -> Ints:
+    """(nodes,) the stages, (nodes,), each put off to the latest of those that feed it along the edges, (edges, 2)."""
+    edges, found = edges[edges[:, 0] != edges[:, 1]], stage.copy()
+    after: list[list[int]] = [[] for _ in range(len(stage))]
+    for first, second in edges.tolist():
+        after[first].append(second)
+    for node in topological_order(edges, len(stage)).tolist():
+        for second in after[node]:
+            found[second] = max(found[second], found[node])
+    return found
+
+
+def _filled(found: Ints) -> Ints:
+    """(keys,) what was found of each; of one with -1 that of the one before it, or of the first that has any."""
     known = np.flatnonzero(found >= 0)
-    before = np.maximum(np.searchsorted(known, np.arange(keys), side="right") - 1, 0)
+    before = np.maximum(np.searchsorted(known, np.arange(len(found)), side="right") - 1, 0)
     return np.asarray(found[known[before]], np.int64)

@@ -3,7 +3,7 @@
 import json
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -14,9 +14,9 @@ from torch import Tensor, nn
 
 import placelab
 from envs.plan import Plan
-from envs.schedule import Schedule
 from envs.simulation.simulator import simulate
-from evaluation.exports.formats import export_plan
+from evaluation.commands.arguments import ExportFormat
+from evaluation.exports.formats import FORMATS, export_plan
 from evaluation.exports.module_keys import ModuleKeys
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
@@ -118,7 +118,7 @@ def test_code_between_modules_reads_from_one_device(given_model: tuple[nn.Module
     placement = keys.placed(keys.devices).placement
     graph = problem.graph
     for producer, consumer in graph.edges[~graph.control & (graph.phase[graph.edges] == 0).all(axis=1)].tolist():
-        if keys.of_op[consumer] < 0 and keys.of_op[producer] >= 0:
+        if keys.modules.of_op[consumer] < 0 and keys.modules.of_op[producer] >= 0:
             assert placement[producer] == placement[consumer]
 
 
@@ -168,6 +168,12 @@ def _row_on_four(known: list[Problem] = []) -> Problem:  # noqa: B006 - captured
     return known[0]
 
 
+def test_all_formats_are_offered_and_in_the_document() -> None:
+    assert get_args(ExportFormat) == tuple(FORMATS)
+    document = (ROOT / "docs/running.md").read_text()
+    assert re.findall(r"^\| `(\w+)` \|", document, re.MULTILINE) == list(FORMATS)
+
+
 def test_the_example_of_the_document_and_its_cost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     document = (ROOT / "docs/running.md").read_text()
     example = re.findall(r"```python\n(.*?)```", document, re.DOTALL)[-1]
@@ -185,9 +191,7 @@ def test_what_cannot_be_exported_gets_one_sentence() -> None:
     model, inputs = (Row(), (WORDS,)), "p100x2"
     problem = placelab.place(model, cluster=inputs, placer="single_device", groups=None).problem
     one = Plan.of([0] * len(problem.graph))
-    with pytest.raises(InputError, match="export takes op placements only, and this plan runs 2 micro-batches"):
-        placelab.export(model, Plan(one.devices, schedule=Schedule(micro_batches=2)), cluster=inputs, to="vllm")
-    with pytest.raises(InputError, match="export takes op placements only, and this plan places ops on 2 devices"):
+    with pytest.raises(InputError, match="export takes plans with one device per op, and this plan places ops on 2"):
         placelab.export(model, Plan(((0, 1),) * len(problem.graph)), cluster=inputs, to="device_map")
     with pytest.raises(InputError, match="a graph has no modules to export"):
         placelab.export(problem.graph, one, cluster=inputs, to="device_map")

@@ -1,0 +1,20 @@
+"""What an export writes, and the plan that this says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from envs.plan import Plan
+from graphs.problem import Problem
+
+
+@dataclass(frozen=True, eq=False)
+class Written:
+    """A plan in the words of another program, and as placelab simulates it."""
+
+    text: str
+    problem: Problem  # without op groups
+    plan: Plan
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    """In place of the text: by what is added to the name of the file to write, such as ".0.et"."""

@@ -1,0 +1,155 @@
+"""Pipelines are exported by whole modules too, and simulated again as the pipelines that they are."""
+
+import json
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+import placelab
+from envs.pipelines.layers import Layers
+from envs.pipelines.pipeline import LayerPipeline, LayerStage
+from envs.plan import Plan
+from envs.schedule import Schedule
+from envs.simulation.simulator import simulate
+from evaluation.exports.formats import export_plan
+from evaluation.exports.module_keys import ModuleKeys
+from graphs.foundation.errors import InputError
+from graphs.problem import Problem
+from tests.evaluation.test_exports import Row
+
+WORDS = torch.zeros(8, 6, dtype=torch.long)
+KEYS = ("words", *(f"layers.{layer}" for layer in range(5)), "head", "scale")
+
+
+@cache
+def row() -> tuple[nn.Module, Problem]:
+    model = Row()
+    return model, placelab.place((model, (WORDS,)), cluster="p100x4", placer="single_device", groups=None).problem
+
+
+def whole(stage_of_key: list[int], hosts: tuple[int, ...], order: str) -> Plan:
+    """A pipeline of whole modules."""
+    model, problem = row()
+    keys = ModuleKeys.of(problem, Plan.of([0] * len(problem.graph)), model)
+    stage = keys.placed(np.array(stage_of_key)).placement
+    devices = tuple((hosts[each],) for each in stage)
+    return Plan(devices, schedule=Schedule(4, tuple(stage.tolist()), order))
+
+
+@pytest.mark.parametrize(
+    ("hosts", "order", "texts"),
+    [
+        ((0, 1), "early_backward_a", {
+            "vllm": "VLLM_PP_LAYER_PARTITION=2,3", "megatron": "Ett|tttL",
+            "deepspeed": '{"parts": [0, 4, 8], "layers": ["words", "scale", "layers.0", "layers.1", "layers.2", '
+            '"layers.3", "layers.4", "head"]}',
+            "torchtitan": '[["words", "layers.0", "layers.1", "scale"], ["layers.2", "layers.3", "layers.4", "head"]]',
+        }),
+        ((2, 1, 2, 1), "interleaved", {
+            "megatron": "Et|t|tt|tL",
+            "torchtitan": '[["words", "layers.0", "scale"], ["layers.1"], ["layers.2", "layers.3"], '
+            '["layers.4", "head"]]',
+        }),
+        ((3, 1, 1, 3), "zb_v", {
+            "torchtitan": '[["words", "layers.0", "scale"], ["layers.1"], ["layers.2", "layers.3"], '
+            '["layers.4", "head"]]',
+        }),
+    ],
+)  # fmt: skip
+def test_pipelines_of_whole_modules_lose_nothing(hosts: tuple[int, ...], order: str, texts: dict[str, str]) -> None:
+    model, problem = row()
+    stages = [0, 0, 0, 1, 1, 1, 1, 0] if len(hosts) == 2 else [0, 0, 1, 2, 2, 3, 3, 0]
+    plan = whole(stages, hosts, order)
+    seconds = simulate(problem, plan).step_seconds
+    mapped = {key: hosts[stage] for key, stage in zip(KEYS, stages, strict=True)}
+    for to, text in {"device_map": json.dumps(mapped, indent=1), **texts}.items():
+        written = export_plan(problem, plan, model, to)
+        assert written.text == text
+        assert written.plan == plan
+        assert simulate(written.problem, written.plan).step_seconds == seconds
+    for to in {"vllm", "megatron", "deepspeed", "torchtitan"} - texts.keys():
+        with pytest.raises(InputError, match=f"{to} takes .* and this plan has its stages on "):
+            export_plan(problem, plan, model, to)
+
+
+@given(
+    cuts=st.lists(st.integers(1, 19), min_size=1, max_size=3, unique=True), order=st.sampled_from(["gpipe", "zb_h1"])
+)
+@settings(max_examples=15, deadline=None)
+def test_stages_that_cut_modules_are_rounded_and_run_forwards(cuts: list[int], order: str) -> None:
+    model, problem = row()
+    layers = Layers.of(problem, 40)
+    ends = [0, *sorted(cuts), len(layers)]
+    stages = tuple(LayerStage(first, end, (number,)) for number, (first, end) in enumerate(zip(ends, ends[1:])))  # noqa: B905, RUF007
+    plan = LayerPipeline(stages, 4, order).plan(problem, layers)
+    for to in ("device_map", "megatron"):
+        try:
+            written = export_plan(problem, plan, model, to)
+        except InputError as error:
+            assert "rounded to whole modules, stage" in str(error)  # noqa: PT017
+            continue
+        written.plan.check(written.problem)
+        stage = written.plan.schedule.stages
+        assert written.plan.placement.tolist() == list(stage)
+        assert replace(written.plan.schedule, stages=()) == replace(plan.schedule, stages=())
+        if to == "device_map":
+            said = json.loads(written.text)
+            for call, number in zip(written.problem.graph.calls, stage, strict=True):
+                held = [said[key] for key in said if call is not None and f"{call.module}.".startswith(f"{key}.")]
+                assert held in ([], [number])
+        else:
+            assert written.text.count("t") == 5
+            assert written.text.count("|") == len(cuts)
+
+
+def test_micro_batches_without_stages_stay_micro_batches() -> None:
+    model, problem = row()
+    plan = replace(whole([0, 0, 0, 1, 1, 0, 1, 0], (0, 1), "gpipe"), schedule=Schedule(micro_batches=2))
+    written = export_plan(problem, plan, model, "device_map")
+    assert written.plan == plan
+    assert not written.plan.schedule.stages
+
+
+class Circle(nn.Module):
+    """A module that is called twice, with another one in between: they cannot be in two stages."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.outer, self.last = nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.last(self.outer(self.inner(self.outer(x))))
+        return y
+
+
+def test_modules_that_feed_each_other_are_in_one_stage() -> None:
+    model = Circle()
+    problem = placelab.place(
+        (model, (torch.ones(4, 8),)), cluster="p100x2", placer="single_device", groups=None
+    ).problem
+    graph = problem.graph
+    first = [int(call is not None and call.module in ("outer", "inner") and call.index == 0) for call in graph.calls]
+    stage = [1 - first[graph.mirror[op] if graph.mirror[op] >= 0 else op] for op in range(len(graph))]
+    plan = Plan(tuple((each,) for each in stage), schedule=Schedule(2, tuple(stage), "gpipe"))
+    plan.check(problem)
+    said = json.loads(export_plan(problem, plan, model, "device_map").text)
+    assert said["inner"] == said["outer"] == 0
+    assert said["last"] == 1
+
+
+def test_a_stage_without_modules_is_refused() -> None:
+    model, problem = row()
+    graph = problem.graph
+    plan = whole([0, 0, 0, 0, 0, 0, 1, 0], (0, 1), "gpipe")
+    loss = int(np.flatnonzero([kind == "loss" for kind in graph.kinds])[0])
+    late = {loss, *np.flatnonzero(graph.mirror == loss).tolist()}
+    stage = tuple(int(op in late) for op in range(len(graph)))
+    alone = Plan(tuple((each,) for each in stage), schedule=replace(plan.schedule, stages=stage))
+    with pytest.raises(InputError, match="stage 1 of this plan has none: it has 2 stages for 8 modules"):
+        export_plan(problem, alone, model, "device_map")
