@@ -30,6 +30,13 @@ class Row:
     finish: Floats  # (entries,) seconds
     link: bool = False
 
+    @property
+    def busy_seconds(self) -> float:
+        """Seconds for which it did something: transfers at once, by multicast or over a free link, count once."""
+        start, finish = np.unique(np.stack([self.start, self.finish]), axis=1)
+        until = np.concatenate([[0.0], np.maximum.accumulate(finish)[:-1]])
+        return float(np.maximum(finish - np.maximum(start, until), 0.0).sum())
+
 
 class Mark(NamedTuple):
     """How an op or a pass is drawn: by its label if those of the chart fit, else by its letter in each cell."""

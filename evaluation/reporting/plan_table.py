@@ -10,7 +10,6 @@ from rich.text import Text
 from envs.costs.costs import timing
 from envs.expansion.expanded import Expansion
 from envs.expansion.layout import Layout
-from envs.gantt import Row
 from envs.orders import GIVEN
 from envs.robustness import Robustness
 from envs.schedule import AS_READY
@@ -170,7 +169,7 @@ def link_shares(timeline: Timeline) -> dict[str, float]:
     shares: dict[str, float] = {}
     for row in timeline.rows():
         if row.link:  # channels of the same name: the busier
-            shares[row.label] = max(shares.get(row.label, 0.0), _carrying(row) / (timeline.step_seconds or 1.0))
+            shares[row.label] = max(shares.get(row.label, 0.0), row.busy_seconds / (timeline.step_seconds or 1.0))
     return shares
 
 
@@ -178,10 +177,3 @@ def _bar(filled: float) -> Text:
     cells = min(BAR, round(filled * BAR))
     colour = "red" if filled > 1 else "yellow" if filled > 0.9 else "green"
     return Text.assemble(("█" * cells, colour), ("░" * (BAR - cells), "dim"), f" {share(filled):>4}")
-
-
-def _carrying(row: Row) -> float:
-    """Seconds for which a link carried something: transfers at once, by multicast or over a free link, count once."""
-    start, finish = np.unique(np.stack([row.start, row.finish]), axis=1)
-    until = np.concatenate([[0.0], np.maximum.accumulate(finish)[:-1]])
-    return float(np.maximum(finish - np.maximum(start, until), 0.0).sum())

@@ -1,0 +1,82 @@
+"""A simulated step beside the same step as it was measured: by device, by kind of op and by link."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from envs.running.measured_run import MeasuredRun
+
+
+@dataclass(frozen=True)
+class Beside:
+    """Seconds of one thing in both steps."""
+
+    name: str
+    predicted: float
+    measured: float
+    count: int = 1  # of ops or transfers
+    bytes: float = 0.0  # that are sent
+
+    @property
+    def ratio(self) -> float:
+        """Measured over predicted; NaN if nothing was predicted."""
+        return self.measured / self.predicted if self.predicted else np.nan
+
+
+@dataclass(frozen=True)
+class DeviceBeside:
+    """What a device does in both steps."""
+
+    name: str
+    busy: Beside
+    idle: Beside
+    predicted_growth: float  # bytes beyond the weights, at the peak
+    measured_growth: float  # bytes beyond what was held before the first step; NaN if unknown
+
+
+def device_rows(run: MeasuredRun) -> list[DeviceBeside]:
+    """A row per device."""
+    steps = run.predicted, run.measured
+    busy = [step.busy_seconds for step in steps]
+    idle = [step.step_seconds - each for step, each in zip(steps, busy, strict=True)]
+    growth = run.predicted.peak_bytes - run.predicted.weight_bytes
+    return [
+        DeviceBeside(
+            device.name,
+            Beside("busy", float(busy[0][row]), float(busy[1][row])),
+            Beside("idle", float(idle[0][row]), float(idle[1][row])),
+            float(growth[row]),
+            float(run.growth_bytes[row]),
+        )
+        for row, device in enumerate(run.predicted.problem.cluster.devices)
+    ]
+
+
+def kind_rows(run: MeasuredRun) -> list[Beside]:
+    """A row per kind of op that takes time, what took longest first."""
+    kinds, kind = np.unique(np.array(run.predicted.problem.graph.kinds), return_inverse=True)
+    predicted, measured = (
+        np.bincount(kind, step.finish - step.start, minlength=len(kinds)) for step in (run.predicted, run.measured)
+    )
+    counts = np.bincount(kind, minlength=len(kinds))
+    rows = [
+        Beside(name, float(one), float(other), int(count))
+        for name, one, other, count in zip(kinds.tolist(), predicted, measured, counts, strict=True)
+        if one or other
+    ]
+    return sorted(rows, key=lambda row: (-row.measured, row.name))
+
+
+def link_rows(run: MeasuredRun) -> list[Beside]:
+    """A row per link that is used, with the seconds during which something is on its way there.
+
+    Measured, that begins when a tensor is handed over, and ends when its reader has it.
+    """
+    size = run.predicted.problem.graph.moved_bytes[run.predicted.transfers.output]
+    links = zip(run.predicted.by_link(), run.predicted.link_rows(), run.measured.link_rows(), strict=True)
+    return [
+        Beside(name, one.busy_seconds, other.busy_seconds, len(mine), float(size[mine].sum()))
+        for (name, mine), one, other in links
+    ]
