@@ -10,6 +10,7 @@ import msgspec
 from envs.costs.costs import AUTO, timed
 from evaluation.record import Record
 from graphs.foundation.documents import read_document
+from graphs.grouping import Grouping
 from graphs.load import load_cluster, load_graph
 from graphs.problem import DEFAULT_ORDER, Problem
 
@@ -35,7 +36,7 @@ class ProblemFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     """What `*.problem.json` holds: enough to build the problem again, next to a plan for it."""
 
     graph: str  # a family spec, a graph file, or file.py:callable
-    groups: int | None  # op groups, or none for single ops
+    groups: Grouping  # op groups, one for each module, or none for single ops
     cluster: str  # a preset or a cluster file
     optimizer: str
     cost_model: str = AUTO

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Literal, TypeAlias
 
 import numpy as np
 
@@ -20,6 +21,9 @@ MERGED = (  # the reason why a file is refused
     "--groups to tie its ops"
 )
 
+Grouping: TypeAlias = int | Literal["modules"] | None  # how many, one for each module, or every unit by itself
+MODULES: Literal["modules"] = "modules"
+
 _log = logging.getLogger("placelab")
 
 # The device on which sizes are compared, of the order of a P100; only the ratio of its speeds matters.
@@ -29,12 +33,12 @@ _BYTES_PER_SECOND = 750e9
 SKIPPING = 0.1  # what the bytes of an edge count that a longer path goes around
 
 
-def check_groups(groups: int) -> None:
+def check_groups(groups: Grouping) -> None:
     """Raise InputError for a number of op groups that no graph can have."""
-    if not isinstance(groups, int) or groups < 1:
+    if groups not in (None, MODULES) and (not isinstance(groups, int) or groups < 1):
         raise InputError(
-            f"cannot make {groups!r} op groups; ask for at least 1, or leave every op a unit with --groups none "
-            "(groups=None in Python)"
+            f"cannot make {groups!r} op groups; ask for at least 1, for one of each module with --groups modules, or "
+            "leave every op a unit with --groups none (groups=None in Python)"
         )
 
 

@@ -25,10 +25,11 @@ from graphs.foundation.errors import InputError
 from graphs.foundation.knobs import knobs_of
 from graphs.foundation.progress import progress
 from graphs.graph_file import load_graph_file
-from graphs.grouping import check_groups, tie_ops
+from graphs.grouping import MODULES, Grouping, check_groups, tie_ops
 from graphs.op_graph import OpGraph
 from graphs.problem import Problem, check_optimizer
 from graphs.suites import suite_specs
+from graphs.whole_modules import tie_modules
 
 Graph = OpGraph | str | os.PathLike[str]  # a graph, or what names one
 GRAPH_FILES = (".json", ".json.gz", ".txt", ".onnx")
@@ -41,7 +42,7 @@ _OF_BATCH = re.compile(r"(.+\.(?:json|json\.gz|txt)):batch=(\d+)")
 _COUNTED = re.compile(r"(\w+)x(\d+)")
 
 
-def load_graph(what: Graph, *, groups: int | None = None, training: bool = True, with_law: bool = False) -> OpGraph:
+def load_graph(what: Graph, *, groups: Grouping = None, training: bool = True, with_law: bool = False) -> OpGraph:
     """The graph that is meant by a graph, a graph file, a family spec, or "file.py:callable".
 
     Graph files are our own, layer profiles of PipeDream or DAPPLE (`*.txt`), workloads of "Efficient Algorithms for
@@ -53,14 +54,30 @@ def load_graph(what: Graph, *, groups: int | None = None, training: bool = True,
     before and nothing has changed since (`graphs.capture.cache`); a graph and a graph file are taken as they are. A
     model is captured again, with another batch, for a graph `with_law`: it then knows exactly what does not grow with
     the batch (`graphs.capture.second_batch`). "graph.txt:batch=32" says how many samples a step of a file has. With
-    `groups`, the ops are then tied into that number of op groups, as by `tie_ops`.
+    `groups`, the ops are then tied into that number of op groups, as by `tie_ops`, or those of each module of a model,
+    as by `tie_modules`.
 
     Raises InputError as `check_graph` does, and for a model that cannot be captured.
     """
-    if groups is not None:
-        check_groups(groups)
+    check_groups(groups)
+    if groups == MODULES:
+        check_modules(what)
     graph = what if isinstance(what, OpGraph) else _named(_text(what), training, with_law)
+    if groups == MODULES:
+        from graphs.capture.examples import example_of  # with torch, seconds to import
+
+        return tie_modules(graph, example_of(_text(what)).module)
     return graph if groups is None else tie_ops(graph, groups)
+
+
+def check_modules(what: Graph) -> None:
+    """Raise InputError for a graph, which has no modules that ops could be tied by."""
+    if isinstance(what, OpGraph) or _in_file(_text(what)):
+        name = what.name if isinstance(what, OpGraph) else _text(what)
+        raise InputError(
+            f"{name}: a graph has no modules to tie its ops by; give the model that it was captured from, or a number "
+            "of op groups"
+        )
 
 
 def check_graph(what: Graph) -> None:
@@ -114,9 +131,7 @@ def problem_in_file(what: str | os.PathLike[str]) -> Problem | None:
     return load_workload(path).problem(name_of(path)) if is_workload(path) else None
 
 
-def load_suite(
-    names: str, *, groups: int | None = 128, optimizer: str = "adam", with_law: bool = False
-) -> list[Problem]:
+def load_suite(names: str, *, groups: Grouping = 128, optimizer: str = "adam", with_law: bool = False) -> list[Problem]:
     """The problems of a suite or several, their ops tied into op groups, and `with_law` as `load_graph` has it.
 
     Raises InputError for an unknown suite.

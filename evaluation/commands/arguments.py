@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from envs.placer_result import PlacerResult
     from envs.plan import Plan
     from graphs.cluster import Cluster
+    from graphs.grouping import Grouping
     from graphs.op_graph import OpGraph
     from placers.contract.placer import Placer
 
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     CostModelLike: TypeAlias = str | CostModel
     PlanLike: TypeAlias = str | Path | Plan | PlacerResult
     PathLike: TypeAlias = str | Path
-    Groups: TypeAlias = int | Literal["auto"] | None
+    Groups: TypeAlias = Grouping | Literal["auto"]
     Changes: TypeAlias = str | Sequence[str]
 
 
@@ -149,9 +150,9 @@ def of_problem(options: PlanOptions) -> ProblemOptions:
     return cast("ProblemOptions", {key: value for key, value in options.items() if key != "micro_batches"})
 
 
-def tied_into(groups: Groups) -> int | None:
-    """The number of op groups, `auto` replaced; None for every op by itself."""
-    return GROUPS if isinstance(groups, str) else groups
+def tied_into(groups: Groups) -> Grouping:
+    """The number of op groups, `auto` replaced; "modules" for one of each, and None for every op by itself."""
+    return GROUPS if groups == AUTO else groups
 
 
 def path_or_none(file: PathLike | None) -> Path | None:
@@ -230,12 +231,12 @@ def _flag(name: str, value: Any) -> bool:
 
 
 def _groups(name: str, value: Any) -> int | str | None:
-    """A number of op groups, `auto`, or nothing: every op by itself, except those that the graph ties together."""
+    """A number of op groups, `auto`, `modules`, or nothing: every op by itself, but for those that the graph ties."""
     if value in (None, "none", "None"):
         return None
     if value == 0:
         raise InputError(f"{name} is 0; expected at least 1, or `none` to place every op by itself")
-    return AUTO if value == AUTO else _whole(name, value)
+    return value if value in (AUTO, "modules") else _whole(name, value)
 
 
 def _changes(name: str, value: Any) -> list[str]:
@@ -320,7 +321,7 @@ ARGUMENTS: dict[str, tuple[Any, Taken]] = {
     "CostModelLike": (str, _text_or("the spec of a cost model, or an object with `costs`", method="costs")),
     "PlanLike": (Path, _plan),
     "PathLike": (Path, _path),
-    "Groups": (int | Literal["auto"] | None, _groups),
+    "Groups": (int | Literal["auto", "modules"] | None, _groups),
     "Changes": (list[str], _changes),
     "Kind": (Kind, _kind),
     "CacheAction": (CacheAction, _one_of(CacheAction)),

@@ -23,6 +23,7 @@ from evaluation.simulated_plan import SimulatedPlan
 from graphs.foundation.documents import write_document
 from graphs.foundation.errors import InputError
 from graphs.foundation.files import check_writable, write_whole
+from graphs.grouping import MODULES, Grouping
 from graphs.load import load_clusters, load_graph, load_suite
 from graphs.problem import Problem
 from placers import default
@@ -81,7 +82,10 @@ def _problems(folder: Path, suite: str, groups: Groups, order: str, *, with_law:
 
     settings = recipe_of(folder).problems
     load_clusters(settings.test_clusters)  # refused here, not after models were captured
-    count = (None if groups == AUTO else tied_into(groups)) or settings.test_groups
+    asked_for = None if groups == AUTO else tied_into(groups)
+    if asked_for == MODULES:
+        raise InputError("a policy is evaluated on a number of op groups, as it was trained on; give one")
+    count = asked_for or settings.test_groups
     if suite:
         rule, made = order_of(order), load_suite(suite, groups=count, optimizer=settings.optimizer, with_law=with_law)
         return [with_order(problem, order=rule) for problem in made]
@@ -90,7 +94,7 @@ def _problems(folder: Path, suite: str, groups: Groups, order: str, *, with_law:
 
 
 def finetune(
-    run: Path, graph: str, cluster: str, *, groups: int | None, optimizer: str, simulations: int, seed: int,
+    run: Path, graph: str, cluster: str, *, groups: Grouping, optimizer: str, simulations: int, seed: int,
     cost_model: str = AUTO, order: str = AUTO,
 ) -> Comparison:  # fmt: skip
     """Fine-tune the policy of a run on one problem, and compare, as the verb `finetune` says.

@@ -182,8 +182,9 @@ def place(
         plans: without a placer, what a plan may be: `placement`, a device for each op; or `all`: pipelines, replicas,
             micro-batches and recomputation as well, by the placer `planner`.
         budget: how many placements the placer may simulate; with 0, the policy's own placement is the result.
-        groups: tie the ops into this many groups, each placed as one; `none` places every op by itself. 256 unless
-            given, and none for a workload on the devices of its own file.
+        groups: tie the ops into this many groups, each placed as one; `none` places every op by itself, and `modules`
+            those of each module together, so that an export loses nothing. 256 unless given, and none for a workload
+            on the devices of its own file.
         optimizer: whose state occupies memory: sgd, momentum or adam; none if weights say what all of it takes.
         batch: samples of a step, the whole batch, in place of the model's own; measured times are taken to be in
             proportion. Of a file that does not say what its own batch is, give it as `FILE:batch=32`.

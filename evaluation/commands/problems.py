@@ -17,11 +17,20 @@ from graphs.batch import check_samples
 from graphs.cluster import Cluster
 from graphs.formats.msr import BYTES_PER_SECOND, is_workload
 from graphs.foundation.errors import InputError
-from graphs.grouping import tie_ops
-from graphs.load import load_cluster, load_clusters, load_graph, load_suite, opened_graphs, problem_in_file
+from graphs.grouping import MODULES, Grouping, tie_ops
+from graphs.load import (
+    check_modules,
+    load_cluster,
+    load_clusters,
+    load_graph,
+    load_suite,
+    opened_graphs,
+    problem_in_file,
+)
 from graphs.op_graph import OpGraph
 from graphs.problem import DEFAULT_ORDER, STEP_TIME, Problem, check_optimizer
 from graphs.suites import suite_specs
+from graphs.whole_modules import tie_modules
 
 if TYPE_CHECKING:
     from evaluation.commands.arguments import ClusterLike, CostModelLike, GraphLike, Groups, ProblemOptions
@@ -82,6 +91,9 @@ def asked_problems(
     opened = iter(opened_graphs([graph for graph in graphs if not isinstance(graph, tuple)]))
     loaded = [graph if isinstance(graph, tuple) else next(opened) for graph in graphs]
     tied = tied_into(groups)
+    for graph in loaded if tied == MODULES else []:
+        if not isinstance(graph, tuple):
+            check_modules(graph)
 
     def problems(with_law: bool) -> list[Problem]:
         twice = with_law or batch is not None
@@ -103,7 +115,7 @@ def asked_problems(
     return problems
 
 
-def graph_of(graph: GraphLike, *, groups: int | None = None, training: bool = True, with_law: bool = False) -> OpGraph:
+def graph_of(graph: GraphLike, *, groups: Grouping = None, training: bool = True, with_law: bool = False) -> OpGraph:
     """The graph that text, a path, a graph, or a module with its example inputs names.
 
     A graph `with_law` knows what does not grow with its batch. Raises InputError as `graphs.load.load_graph` and
@@ -124,6 +136,8 @@ def graph_of(graph: GraphLike, *, groups: int | None = None, training: bool = Tr
         return training_step(forward) if training else forward
 
     captured = of_two_batches(capture(), capture) if with_law else capture()
+    if groups == MODULES:
+        return tie_modules(captured, example.module)
     return captured if groups is None else tie_ops(captured, groups)
 
 

@@ -58,7 +58,7 @@ class ModuleKeys:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """Paths of modules, in the order of the model; none is inside of another."""
+        """The model's own tensors, and paths of modules, in its order; none is inside of another."""
         return self.modules.keys
 
     @property
@@ -91,9 +91,10 @@ class ModuleKeys:
         inputs: list[list[int]] = [[] for _ in range(len(graph))]
         for producer, consumer in self.modules.data_edges.tolist():
             inputs[consumer].append(producer)
+        np.maximum.at(place, self.modules.reads[:, 0], places[self.modules.reads[:, 1]])
         for op in graph.topological_order.tolist():
             if of_op[op] < 0 and graph.phase[op] == Phase.FORWARD:
-                place[op] = max((int(place[producer]) for producer in inputs[op]), default=-1)
+                place[op] = max([int(place[op]), *(int(place[producer]) for producer in inputs[op])])
         place[place < 0] = 0 if self.is_pipeline else places[0]
         mirrored = graph.mirror >= 0
         place[mirrored] = place[graph.mirror[mirrored]]

@@ -57,8 +57,8 @@ class Row:
 
     @property
     def parts(self) -> list[list[str]]:
-        """The modules of each piece, by name, in the order of the model."""
-        named = [*zip(self.keys.keys, self.piece.tolist(), strict=True)]
+        """The modules of each piece, by name, in the order of the model. Its own tensors are in all pieces."""
+        named = [*zip(self.keys.keys, self.piece.tolist(), strict=True)][self.keys.modules.tensors :]
         return [[key for key, piece in named if piece == number] for number in range(len(self.devices))]
 
     def shape(self, to: str, *, several: bool = False, is_v: bool = False) -> Shape:

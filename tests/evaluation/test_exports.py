@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -18,8 +19,11 @@ from envs.simulation.simulator import simulate
 from evaluation.commands.arguments import ExportFormat
 from evaluation.exports.formats import FORMATS, export_plan
 from evaluation.exports.module_keys import ModuleKeys
+from graphs.capture.examples import example_of
 from graphs.foundation.errors import InputError
+from graphs.load import load_graph
 from graphs.problem import Problem
+from graphs.whole_modules import WholeModules, tie_modules
 from tests.envs.placed_models.models import Conv, gpt
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -56,6 +60,24 @@ class Row(nn.Module):
         return logits
 
 
+class WithPlaces(nn.Module):
+    """Two layers, and tensors that are the model's own: two are read by its own code, and one by the layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.places = nn.Parameter(torch.zeros(8, 8))
+        self.register_buffer("factor", torch.ones(8))
+        self.register_buffer("mask", torch.ones(8, 1))
+        self.words, self.layers = nn.Embedding(20, 8), nn.ModuleList(Residual() for _ in range(2))
+
+    def forward(self, words: Tensor) -> Tensor:
+        x = self.words(words) + self.places
+        for layer in self.layers:
+            x = layer(x * self.mask) if layer is self.layers[0] else layer(x)
+        y: Tensor = nn.functional.linear(x * self.factor, self.words.weight)
+        return y
+
+
 def bert() -> nn.Module:
     transformers = pytest.importorskip("transformers")
     model: nn.Module = transformers.BertModel(
@@ -79,7 +101,7 @@ def gpt2() -> nn.Module:
 WORDS = torch.zeros(2, 8, dtype=torch.long)
 MODELS: dict[str, Any] = {
     "row": (Row, WORDS), "bert": (bert, WORDS), "gpt2": (gpt2, WORDS), "gpt": (lambda: gpt()[0], WORDS),
-    "conv": (Conv, torch.zeros(4, 3, 8, 8)),
+    "conv": (Conv, torch.zeros(4, 3, 8, 8)), "places": (WithPlaces, WORDS),
 }  # fmt: skip
 
 
@@ -102,7 +124,8 @@ def test_every_tensor_has_one_key_and_its_ops_are_there(given_model: tuple[nn.Mo
     found = json.loads(written.text)
     for name in model.state_dict():
         assert len([key for key in found if key == "" or name == key or name.startswith(f"{key}.")]) == 1, name
-    assert set(found) <= dict(model.named_modules(remove_duplicate=False)).keys()
+    own = {name for name, _ in [*model.named_parameters(recurse=False), *model.named_buffers(recurse=False)]}
+    assert set(found) <= dict(model.named_modules(remove_duplicate=False)).keys() | own
     written.plan.check(written.problem)
     for call, device in zip(written.problem.graph.calls, written.plan.placement.tolist(), strict=True):
         if call is not None:
@@ -160,6 +183,51 @@ def test_layers_of_all_pieces_are_all_layers(devices: list[int]) -> None:
     parts = json.loads(export_plan(problem, plan, model, "torchtitan").text)
     assert sorted(name for part in parts for name in part) == sorted(keys.keys)
     assert [sum(name.startswith("layers.") for name in part) for part in parts] == counts
+
+
+@given(seed=st.integers(0, 1000))
+@settings(max_examples=4, deadline=None)
+def test_a_placement_of_whole_modules_loses_nothing(given_model: tuple[nn.Module, Problem], seed: int) -> None:
+    model, problem = given_model
+    tied = replace(problem, graph=tie_modules(problem.graph, model))
+    plan = random_plan(tied, seed)
+    written = export_plan(tied, plan, model, "device_map")
+    assert written.plan.devices == plan.devices
+    assert simulate(written.problem, written.plan).step_seconds == simulate(tied, plan).step_seconds
+
+
+@pytest.mark.parametrize(
+    ("spec", "units"),
+    [
+        ("resnet:layers=50,image=64,batch=2", 19), ("llama:layers=2", 5), ("bert:layers=2", 6), ("nmt:layers=2", 4),
+        ("vit:layers=2", 5),
+    ],
+)  # fmt: skip
+def test_groups_of_modules_are_placed_by_any_placer(spec: str, units: int) -> None:
+    placed = placelab.place(spec, cluster="p100x4", placer="round_robin", groups="modules")
+    assert placed.problem.graph.num_units == units
+    exported = placelab.export(spec, placed.plan, cluster="p100x4", to="device_map")
+    assert exported.cost_seconds == 0.0
+    assert exported.rounded.plan.devices == placed.plan.devices
+    module, found = example_of(spec).module, json.loads(exported.text)
+    for name in module.state_dict():
+        assert len([key for key in found if name == key or name.startswith(f"{key}.")]) == 1, name
+
+
+def test_code_of_a_model_that_reads_its_own_tensors_is_where_these_are() -> None:
+    model = WithPlaces()
+    problem = placelab.place((model, (WORDS,)), cluster="p100x2", placer="single_device", groups="modules").problem
+    graph = problem.graph
+    assert WholeModules.of(graph, model).keys == ("places", "factor", "mask", "words", "layers.0", "layers.1")
+    unit = dict(zip(graph.names, graph.units.tolist(), strict=True))
+    assert unit["words/embedding"] == unit["add"] == unit["mul"] == unit["mm"] == unit["layers.1/add_2"] == 0
+    assert unit["layers.0/add_1"] == unit["layers.0.up/addmm"] == 1
+    with pytest.raises(InputError, match="a graph has no modules to tie its ops by; give the model"):
+        placelab.place(graph, cluster="p100x2", placer="single_device", groups="modules")
+    with pytest.raises(InputError, match="a graph has no modules to tie its ops by; give the model"):
+        load_graph("mine.graph.json", groups="modules")
+    with pytest.raises(InputError, match="evaluated on a number of op groups"):
+        placelab.evaluate("default", groups="modules")
 
 
 def _row_on_four(known: list[Problem] = []) -> Problem:  # noqa: B006 - captured once

@@ -24,5 +24,6 @@ def write(keys: ModuleKeys) -> Written:
     row = Row.of(keys)
     row.shape("deepspeed")
     order = np.lexsort((np.arange(len(keys.keys)), keys.first_op, row.piece))
+    layers = [keys.keys[number] for number in order.tolist() if number >= keys.modules.tensors]
     parts = [0, *accumulate(len(part) for part in row.parts)]
-    return row.written(json.dumps({"parts": parts, "layers": [keys.keys[number] for number in order.tolist()]}))
+    return row.written(json.dumps({"parts": parts, "layers": layers}))
