@@ -1,7 +1,8 @@
 """StepShares: what each device spends a step on, and what it waits for while it is idle.
 
-A device works on a pass, is held after a launch, or is idle. While it is idle it waits for its next op, and each
-instant belongs to what it then waits for:
+A device works on a pass, is held after an op (by its launch, and by what runs it), is held by messages, or is idle.
+What messages take counts as *transfers*. While a device is idle it waits for its next op, and each instant belongs to
+what it then waits for:
 
 - Of the next op's inputs the one that comes last counts. If it was made on another device, the op waits for a transfer
   from the end of its producer, when the transfer is queued, to its arrival. It waits for the *all-reduce* if that
@@ -51,8 +52,8 @@ class StepShares:
         )
         np.add.at(seconds, (timeline.placement, _SHARE_OF_KIND[kinds]), timeline.finish - timeline.start)
         waits = _Waits(timeline)
-        for device, spec in enumerate(cluster.devices):
-            seconds[device, len(WORK) :] = waits.on(device, spec.launch_seconds)
+        for device, hold_seconds in enumerate(cluster.hold_seconds.tolist()):
+            seconds[device, len(WORK) :] = waits.on(device, hold_seconds)
         return cls(seconds)
 
     def __getitem__(self, share: str) -> Floats:
@@ -66,8 +67,24 @@ class StepShares:
 
     @property
     def idle(self) -> Floats:
-        """(devices,) seconds in which a device neither computes nor is held after a launch."""
+        """(devices,) seconds in which a device neither computes nor is held after an op."""
         return self["transfers"] + self["all_reduce"] + self["bubble"]
+
+
+def message_holds(timeline: Timeline) -> list[tuple[Floats, Floats]]:
+    """Of each device the messages that it sends and receives: when they are made or arrive, and how long they hold it.
+
+    Both (messages,), in seconds. A multicast transfer is one message for its sender.
+    """
+    cluster, moved = timeline.problem.cluster, timeline.transfers
+    is_own = ~np.append(cluster.multicast, False)[moved.channel]  # FREE is the last
+    label = np.where(is_own, moved.destination, -1)
+    first = np.unique(np.stack([moved.output, moved.channel, label]), axis=1, return_index=True)[1]
+    device = np.concatenate([moved.source[first], moved.destination])
+    at = np.concatenate([timeline.finish[moved.producer[first]], moved.finish])
+    size = timeline.problem.graph.moved_bytes[np.concatenate([moved.output[first], moved.output])]
+    held = cluster.message_seconds[device] + size * cluster.message_seconds_per_byte[device]
+    return [(at[device == each], held[device == each]) for each in range(len(cluster))]
 
 
 class _Waits:
@@ -89,8 +106,9 @@ class _Waits:
         self._producer, self._transfer = np.full(len(graph), -1), np.full(len(graph), LOCAL)
         self._producer[consumer[ascending]] = producer[ascending]
         self._transfer[consumer[ascending]] = transfer[ascending]
+        self._messages = message_holds(timeline)
 
-    def on(self, device: int, launch_seconds: float) -> Floats:
+    def on(self, device: int, hold_seconds: float) -> Floats:
         """(IDLE,) seconds that a device spends on each."""
         timeline = self._timeline
         mine = np.flatnonzero(timeline.placement == device)
@@ -99,10 +117,15 @@ class _Waits:
         step = timeline.step_seconds
         begin = np.concatenate([[0.0], timeline.finish[runs]])
         until = np.maximum(np.concatenate([timeline.start[runs], [step]]), begin)
-        free = np.minimum(begin + launch_seconds, until)
+        free = np.minimum(begin + hold_seconds, until)
         free[0] = 0.0  # nothing was launched before
         total = np.zeros(len(IDLE))
         total[IDLE.index("launch")] = (free - begin).sum()
+        at, held = self._messages[device]
+        after = np.searchsorted(timeline.start[runs], at, side="right")  # its hold is over before the next op starts
+        messages = np.minimum(np.bincount(after, held, minlength=len(begin)), until - free)
+        total[IDLE.index("transfers")] = messages.sum()
+        free = free + messages  # wherever in a gap they are: what the next op waits for keeps its seconds
         for gap in np.flatnonzero(until > free).tolist():
             since, end = float(free[gap]), float(until[gap])
             if gap < len(runs):
@@ -111,7 +134,7 @@ class _Waits:
                 op = int(mine[np.argmax(timeline.finish[mine])]) if len(mine) else -1
                 end = float(timeline.finish[op]) if op >= 0 else since
             waited = self._for(op, since, end)
-            total[1:3] += waited
+            total[IDLE.index("transfers") :][:2] += waited
             total[IDLE.index("bubble")] += float(until[gap]) - since - waited.sum()
         return total
 

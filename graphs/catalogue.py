@@ -32,6 +32,8 @@ FILE = Path(__file__).with_suffix(".toml")
 QUANTITIES = (  # of a device: the key in a file, the field of `Device`, the unit
     ("flops_per_second", "flops_per_second", "FLOP/s"), ("bytes_per_second", "bytes_per_second", "bytes/s"),
     ("memory", "memory_bytes", "bytes"), ("launch", "launch_seconds", "seconds"),
+    ("runner", "runner_seconds", "seconds"), ("message", "message_seconds", "seconds"),
+    ("message_per_byte", "message_seconds_per_byte", "seconds"),
 )  # fmt: skip
 
 
@@ -52,6 +54,9 @@ class CatalogueDevice(msgspec.Struct, frozen=True, forbid_unknown_fields=True, o
     bytes_per_second: Speed
     memory: Size
     launch: Time = 0.0
+    runner: Time = 0.0
+    message: Time = 0.0
+    message_per_byte: Time = 0.0
     source: str = ""
 
 

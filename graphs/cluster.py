@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 
 import numpy as np
 
@@ -15,6 +15,7 @@ LEAST = 1 / MOST  # of a speed: the time of an op or a transfer is then still fi
 FASTEST = 1e30  # of a finite speed: the sum of many is then still finite
 FREE = -1  # in place of a channel: transfers between the two devices wait for nothing
 MOST_DEVICES = 4096  # the matrices of more would fill the memory of a laptop
+HOLDS = ("launch_seconds", "runner_seconds", "message_seconds", "message_seconds_per_byte")  # of a device
 
 
 def check_count(name: str, count: int) -> None:
@@ -35,17 +36,26 @@ class Device:
     bytes_per_second: float  # of its own memory, bytes/s
     memory_bytes: float  # infinite where it does not matter
     launch_seconds: float = 0.0  # the device is held this long after each op that takes time
+    runner_seconds: float = 0.0  # and so much longer by what runs a plan: no op time that was measured contains it
+    message_seconds: float = 0.0  # the device is held this long for each message that it sends or receives,
+    message_seconds_per_byte: float = 0.0  # and so much longer for each byte of the message
 
     def __post_init__(self) -> None:
         for key, least, most in (
-            ("flops_per_second", LEAST, FASTEST), ("bytes_per_second", LEAST, FASTEST),
-            ("memory_bytes", 0, MOST), ("launch_seconds", 0, MOST),
+            ("flops_per_second", LEAST, FASTEST), ("bytes_per_second", LEAST, FASTEST), ("memory_bytes", 0, MOST),
+            *((key, 0, MOST) for key in HOLDS),
         ):  # fmt: skip
             value = getattr(self, key)
             if not (least <= value <= most or (key == "memory_bytes" and value == np.inf)):
                 expected = f"a number > 0, from {least:g} to {most:g}" if least else f"a number >= 0, to {most:g}"
                 raise InputError(f"device {self.name!r}: {key} is {value}; expected {expected}")
             object.__setattr__(self, key, float(value) + 0.0)  # so that equal devices print alike
+
+    def __repr__(self) -> str:
+        """Fingerprints are made of it: holds that are 0 are left out, so that they may be added to."""
+        given = {each.name: getattr(self, each.name) for each in fields(self)}
+        shown = (f"{key}={value!r}" for key, value in given.items() if value or key not in HOLDS[1:])
+        return f"Device({', '.join(shown)})"
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,9 +141,19 @@ class Cluster:
         return np.array([device.memory_bytes for device in self.devices])
 
     @property
-    def launch_seconds(self) -> Floats:
-        """(devices,) seconds."""
-        return np.array([device.launch_seconds for device in self.devices])
+    def hold_seconds(self) -> Floats:
+        """(devices,) seconds for which each is held after an op that takes time: by the launch and by the runner."""
+        return np.array([device.launch_seconds + device.runner_seconds for device in self.devices])
+
+    @property
+    def message_seconds(self) -> Floats:
+        """(devices,) seconds for which each is held for a message that it sends or receives, whatever its size."""
+        return np.array([device.message_seconds for device in self.devices])
+
+    @property
+    def message_seconds_per_byte(self) -> Floats:
+        """(devices,) seconds for which each is held for a byte of a message."""
+        return np.array([device.message_seconds_per_byte for device in self.devices])
 
     @property
     def is_free(self) -> Bools:

@@ -204,9 +204,10 @@ def _all_one_by_one(problem: Problem, op_seconds: Floats) -> float:
     graph, cluster = problem.graph, problem.cluster
     apart = ~np.eye(len(cluster), dtype=np.bool_)
     may = True if problem.allowed is None else problem.allowed[graph.units]
-    ops = np.where(may, op_seconds, 0.0).max(axis=1) + cluster.launch_seconds.max()
+    ops = np.where(may, op_seconds, 0.0).max(axis=1) + cluster.hold_seconds.max()
     slowest = cluster.bandwidth[apart].min(initial=math.inf)
     sends = cluster.latency[apart].max(initial=0.0) + graph.moved_bytes / slowest + cluster.gap.max(initial=0.0)
+    sends += 2 * (cluster.message_seconds.max() + graph.moved_bytes * cluster.message_seconds_per_byte.max())
     return float(ops.sum() + len(cluster) * sends.sum())
 
 

@@ -31,7 +31,7 @@ class Costs:
 
     def busy_seconds(self, cluster: Cluster) -> Floats:
         """(ops, devices) seconds for which an op holds a device: its duration and, if it takes time, a launch."""
-        busy: Floats = self.op_seconds + np.where(self.op_seconds > 0, cluster.launch_seconds, 0.0)
+        busy: Floats = self.op_seconds + np.where(self.op_seconds > 0, cluster.hold_seconds, 0.0)
         return busy
 
 

@@ -95,7 +95,7 @@ class StageGrain:
     def shared(self, coarse: Problem, share: float) -> Problem:
         """The coarse problem of a share of the batch."""
         given = self.part_of(self.problem, share)
-        launch, ops = given.cluster.launch_seconds, len(coarse.graph)
+        launch, ops = given.cluster.hold_seconds, len(coarse.graph)
         assert given.op_seconds is not None
         busy = Costs(given.op_seconds).busy_seconds(given.cluster)
         seconds = np.zeros((ops, len(launch)))

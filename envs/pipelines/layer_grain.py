@@ -141,7 +141,9 @@ class LayerGrain:
     @cached_property
     def _kind(self) -> Ints:
         """(devices,) which of them are equally fast."""
-        seconds = np.vstack([costs_of(self.problem).op_seconds, self.problem.cluster.launch_seconds])
+        cluster = self.problem.cluster
+        holds = (cluster.hold_seconds, cluster.message_seconds, cluster.message_seconds_per_byte)
+        seconds = np.vstack([costs_of(self.problem).op_seconds, *holds])
         return np.unique(seconds, axis=1, return_inverse=True)[1].ravel()
 
     @cached_property

@@ -40,7 +40,15 @@ OUTPUT = np.dtype(
 EDGE = np.dtype([("consumer", np.uint32), ("output", np.uint32)])  # op, and what the edge carries
 INPUT = np.dtype([("edge", np.uint32), ("output", np.uint32)])  # a data edge: position in `edges`, and what it carries
 LINK = np.dtype([("latency", np.float64), ("bandwidth", np.float64), ("resource", np.uint32)], align=True)
-SERVER = np.dtype([("hold", np.float64), ("multicast", np.bool_)], align=True)  # seconds a resource rests after a task
+SERVER = np.dtype(
+    [
+        ("hold", np.float64),  # seconds for which a resource rests after a task
+        ("per_message", np.float64),  # of a device, seconds for which each message that it sends or receives holds it,
+        ("per_byte", np.float64),  # and so much longer for each byte
+        ("multicast", np.bool_),
+    ],
+    align=True,
+)
 
 
 class Blueprint(NamedTuple):
@@ -50,6 +58,7 @@ class Blueprint(NamedTuple):
     """
 
     fifo: bool  # first come, first served, whatever the priorities
+    messages_hold: bool  # messages hold some device that sends or receives them
     ops: Records  # (ops,)
     op_seconds: Floats  # (ops, devices)
     outputs: Records  # (outputs,)
@@ -90,12 +99,15 @@ class Blueprint(NamedTuple):
         free = len(cluster) + len(cluster.gap)
         links["resource"] = np.where(cluster.is_free, free, cluster.channel + len(cluster))
         servers = np.zeros(free + 1, SERVER)
-        servers["hold"][:free] = np.concatenate([cluster.launch_seconds, cluster.gap])
+        servers["hold"][:free] = np.concatenate([cluster.hold_seconds, cluster.gap])
+        servers["per_message"][: len(cluster)] = cluster.message_seconds
+        servers["per_byte"][: len(cluster)] = cluster.message_seconds_per_byte
         servers["multicast"][len(cluster) : free] = cluster.multicast
         has_free = bool(cluster.is_free.any())
         use_start, uses = _by_key(graph.weight_uses[:, 1], len(graph.weights))
         return cls(
-            len(priority) == 0, ops, np.array(op_seconds, order="C"), outputs, edges, inputs, links,
+            len(priority) == 0, bool((servers["per_message"] + servers["per_byte"]).any()), ops,
+            np.array(op_seconds, order="C"), outputs, edges, inputs, links,
             servers if has_free else servers[:free], free if has_free else NONE,
             use_start, graph.weight_uses[uses, 0].astype(np.uint32),
             problem.weight_state_bytes,

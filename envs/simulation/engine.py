@@ -7,7 +7,7 @@ op that takes no time ends at the instant at which it is ready, and is in no que
 A resource takes its next task at once, even if it is held: the task then starts at the end of the hold, unless a more
 urgent one becomes ready before, which takes its place. So a hold needs no event of its own. It has one while memory is
 followed, for what a task writes is held from its start, and before a task that takes no time, since that ends in
-another round of its instant.
+another round of its instant; and where messages hold devices, for they make a hold longer.
 
 Task i < ops computes op i; the others are transfers, made when their producer ends. Tensors are numbered likewise:
 tensor i < ops is the output of op i, the others are copies.
@@ -22,14 +22,14 @@ import numpy as np
 
 from envs.simulation.blueprint import NONE, Blueprint, Index, Indices, static_bytes
 from envs.simulation.compiled import compiled, inlined, subroutine
+from envs.simulation.memory import allocate, note_peaks, read
 from envs.simulation.queues import is_more_urgent, pop, push, push_event, push_last, withdraw_event
-from envs.simulation.run import Run
+from envs.simulation.run import ALLOCATED, STARTING, TASKS, TENSORS, Run
 from graphs.op_graph import Floats
 
 # what a resource does that runs no task; DUE: it may start one at this instant
 IDLE, HELD, DUE = NONE, NONE - 1, NONE - 2
 STARTED = -1.0  # in place of seconds
-TASKS, TENSORS, STARTING, ALLOCATED = 0, 1, 2, 3  # counters
 
 
 @compiled
@@ -59,6 +59,8 @@ def _begin(blueprint: Blueprint, placement: Indices, run: Run, memory: bool) -> 
     ended = int(np.int64(NONE))  # no literal, as in `_run_all`
     if memory:
         static_bytes(blueprint, placement, run.seen, run.held)
+    if blueprint.messages_hold:
+        _forget_messages(run)
     for index in range(len(run.resources)):
         resource = run.resources[index]
         resource.running = IDLE
@@ -98,6 +100,8 @@ def _run_all(blueprint: Blueprint, run: Run, ended: int, memory: bool) -> float:
             resource = run.resources[here]
             if resource.running != DUE:
                 head, tail = _take_back(blueprint, run, here, head, tail)
+            if blueprint.messages_hold and here < devices:
+                _hold_for_messages(blueprint, run, here, now)
             if resource.first == NONE:
                 resource.running = IDLE
                 continue
@@ -105,7 +109,7 @@ def _run_all(blueprint: Blueprint, run: Run, ended: int, memory: bool) -> float:
             resource.may_idle -= at - resource.since
             if resource.may_idle < 0.0:
                 return np.inf
-            if at > now and (memory or at + run.tasks[resource.first].seconds == at):
+            if at > now and (memory or blueprint.messages_hold or at + run.tasks[resource.first].seconds == at):
                 resource.running = HELD
                 head, tail = push_event(run.events, head, tail, at, here)
             else:
@@ -115,7 +119,7 @@ def _run_all(blueprint: Blueprint, run: Run, ended: int, memory: bool) -> float:
             return end
         if run.events[head].seconds > now:
             if memory:
-                _note_peaks(run)
+                note_peaks(run)
             now = run.events[head].seconds
         else:  # another round of this instant, since something took no time
             _settle(run, now)
@@ -146,7 +150,7 @@ def _make_op_ready(blueprint: Blueprint, run: Run, op: int, now: float, ended: i
         return ended
     task.start = now
     if memory:
-        _allocate(blueprint, run, op, task.destination)
+        allocate(blueprint, run, op, task.destination)
     task.next = ended
     return op
 
@@ -168,13 +172,13 @@ def _make_ready(blueprint: Blueprint, run: Run, index: int, where: int, now: flo
 
 
 @inlined
-def _make_due(run: Run, where: int) -> None:
+def _make_due(run: Run, where: Index) -> None:
     run.resources[where].running = DUE
     _add_due(run, where)
 
 
 @inlined
-def _add_due(run: Run, where: int) -> None:
+def _add_due(run: Run, where: Index) -> None:
     run.due[run.counters[STARTING]] = where
     run.counters[STARTING] += 1
 
@@ -206,7 +210,7 @@ def _start(
     run.resources[where].running = index
     run.tasks[index].start = at
     if memory:
-        _allocate(blueprint, run, index, where)
+        allocate(blueprint, run, index, where)
     return push_event(run.events, head, tail, at + run.tasks[index].seconds, where)
 
 
@@ -221,7 +225,7 @@ def _start_all(
     while index != NONE:
         run.tasks[index].start = at
         if memory:
-            _allocate(blueprint, run, index, where)
+            allocate(blueprint, run, index, where)
         end = at + run.tasks[index].seconds
         head, tail = push_event(run.events, head, tail, end, np.uint32(len(run.resources) + index))
         index = run.tasks[index].next
@@ -237,8 +241,8 @@ def _end_op(blueprint: Blueprint, run: Run, index: int, here: int, now: float, e
     op = blueprint.ops[index]
     if memory:
         for i in range(op.in_start, op.in_end):
-            read = blueprint.inputs[i]
-            _read(blueprint, run, run.read[read.edge], read.output, here)
+            given = blueprint.inputs[i]
+            read(blueprint, run, run.read[given.edge], given.output, here)
         run.tensors[index].readers = 0
     for edge in range(op.out_start, op.control_start):
         consumer = blueprint.edges[edge].consumer
@@ -301,6 +305,8 @@ def _send(
             task.copies = NONE
             run.tensors[op].readers += 1
         channel.transfer = index
+        if blueprint.messages_hold:
+            _add_message(run, here, sent.moved_bytes)
         if link.resource == blueprint.free:
             push_last(run.tasks, channel, index)
             if channel.running == IDLE:
@@ -325,58 +331,58 @@ def _end_transfer(blueprint: Blueprint, run: Run, index: Index, now: float, ende
     """Hand what has arrived to its consumers. Returns the new stack of ended ops."""
     task = run.tasks[index]
     edge = task.arrivals
+    if blueprint.messages_hold:
+        _receive(blueprint, run, index)
     while edge != NONE:
         ended = _arrive(blueprint, run, int(blueprint.edges[edge].consumer), now, ended, memory)
         edge = run.served[edge]
     if memory:
-        _read(blueprint, run, task.op, task.op, run.tasks[task.op].destination)
+        read(blueprint, run, task.op, task.op, run.tasks[task.op].destination)
     return ended
 
 
-# ---- memory ----------------------------------------------------------------------------------------------------------
+# ---- messages that hold devices --------------------------------------------------------------------------------------
 
 
-@inlined
-def _allocate(blueprint: Blueprint, run: Run, index: int, where: int) -> None:
-    """Hold what a starting task writes: an output, or the copies of one, or of a message."""
-    task = run.tasks[index]
-    size = blueprint.outputs[task.output].occupied_bytes
-    if where < blueprint.op_seconds.shape[1]:
-        _hold(run, where, size)
-        return
-    copy = task.copies
-    while copy != NONE:
-        _hold(run, run.tensors[copy].holder, size)
-        copy = run.tensors[copy].next
+@subroutine
+def _forget_messages(run: Run) -> None:
+    for device in range(len(run.pending)):
+        pending = run.pending[device]
+        pending.messages = 0
+        pending.bytes = 0.0
+        pending.received = NONE
 
 
-@inlined
-def _hold(run: Run, where: int, size: float) -> None:
-    device = run.resources[where]
-    device.held += size
-    if not device.allocated:
-        device.allocated = True
-        run.allocated[run.counters[ALLOCATED]] = where
-        run.counters[ALLOCATED] += 1
+@subroutine
+def _add_message(run: Run, where: Index, size: float) -> None:
+    """A device has a message to hand over or to take in, which holds it: now if it is idle, else after what it does."""
+    pending = run.pending[where]
+    pending.messages += 1
+    pending.bytes += size
+    if run.resources[where].running == IDLE:
+        _make_due(run, where)
 
 
-@inlined
-def _read(blueprint: Blueprint, run: Run, tensor: int, output: int, where: int) -> None:
-    """One read of a tensor on a device has ended: the last one frees it. If it is a copy, it is one of `output`.
+@subroutine
+def _receive(blueprint: Blueprint, run: Run, index: Index) -> None:
+    """Each device that reads what a transfer carried takes it in."""
+    size = blueprint.outputs[run.tasks[index].output].moved_bytes
+    edge = run.tasks[index].arrivals
+    while edge != NONE:
+        there = run.tasks[blueprint.edges[edge].consumer].destination
+        if run.pending[there].received != index:
+            run.pending[there].received = index
+            _add_message(run, there, size)
+        edge = run.served[edge]
 
-    A consumer on the producer's device reads its output, even over an edge with a message of its own.
-    """
-    run.tensors[tensor].readers -= 1
-    if run.tensors[tensor].readers == 0:
-        made = tensor if tensor < len(blueprint.ops) else output
-        run.resources[where].held -= blueprint.outputs[made].occupied_bytes
 
-
-@inlined
-def _note_peaks(run: Run) -> None:
-    """The instant is over, so what is held now counts for the peak."""
-    for i in range(run.counters[ALLOCATED]):
-        device = run.resources[run.allocated[i]]
-        device.allocated = False
-        device.peak = max(device.peak, device.held)
-    run.counters[ALLOCATED] = 0
+@subroutine
+def _hold_for_messages(blueprint: Blueprint, run: Run, here: Index, now: float) -> None:
+    """Hold a device that runs no op for the messages that it has sent and received."""
+    pending, resource, server = run.pending[here], run.resources[here], blueprint.servers[here]
+    if pending.messages > 0:
+        resource.may_idle -= max(now - resource.since, 0.0)
+        seconds = pending.messages * server.per_message + pending.bytes * server.per_byte
+        resource.since = max(now, resource.since) + seconds
+        pending.messages = 0
+        pending.bytes = 0.0

@@ -9,6 +9,8 @@ import numpy as np
 from envs.simulation.blueprint import NONE, Blueprint, Indices, Records
 from graphs.op_graph import Floats
 
+TASKS, TENSORS, STARTING, ALLOCATED = 0, 1, 2, 3  # counters
+
 TASK = np.dtype(
     [
         ("seconds", np.float64),
@@ -59,6 +61,13 @@ TENSOR = np.dtype(
         ("next", np.uint32),  # of a copy, the next one that the same transfer makes
     ]
 )
+PENDING = np.dtype(
+    [
+        ("messages", np.uint32),  # that a device has sent or received, and has not been held for
+        ("received", np.uint32),  # the latest transfer that it received
+        ("bytes", np.float64),  # of the messages
+    ]
+)
 
 
 class Run(NamedTuple):
@@ -75,6 +84,7 @@ class Run(NamedTuple):
     allocated: Indices  # (devices,) where something was allocated at this instant
     seen: Indices  # (devices,) scratch
     held: Floats  # (devices,) bytes of weights
+    pending: Records  # (devices,) where messages hold devices
     may_idle: Floats  # (devices,) seconds that each may be idle before the run is given up; infinite unless set
 
     @classmethod
@@ -92,7 +102,7 @@ class Run(NamedTuple):
         run = cls(
             indices(4), np.zeros(tasks, TASK), np.zeros(resources, RESOURCE), np.zeros(tasks, TENSOR),
             np.zeros(4 * at_once, EVENT), indices(len(blueprint.edges)), indices(len(blueprint.edges)),
-            indices(resources), indices(devices), indices(devices), np.zeros(devices),
+            indices(resources), indices(devices), indices(devices), np.zeros(devices), np.zeros(devices, PENDING),
             np.full(devices, np.inf),
         )  # fmt: skip
         run.tasks["op"][:ops] = run.tasks["output"][:ops] = np.arange(ops)

@@ -16,9 +16,9 @@ from envs.expansion.expanded import Expansion
 from envs.orders import order_name, priorities_of
 from envs.plan import Plan
 from envs.simulation.blueprint import Blueprint, Indices, static_bytes
-from envs.simulation.engine import TENSORS, time_placements
+from envs.simulation.engine import time_placements
 from envs.simulation.ordered import time_plans
-from envs.simulation.run import Run
+from envs.simulation.run import TENSORS, Run
 from envs.timeline import Timeline, Transfers
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Bools, Floats, Ints

@@ -37,12 +37,16 @@ class Tasks:
         return cls(problem.graph, problem.cluster, seconds, problem.graph.carried_bytes)
 
     def mean_transfers(self) -> Floats:
-        """(edges,) mean latency plus the bytes over the mean bandwidth, of distinct devices, in seconds."""
+        """(edges,) mean latency plus the bytes over the mean bandwidth, of distinct devices, in seconds.
+
+        What taking in a message costs its receiver is added to both, as in `link_costs`.
+        """
         cluster, pairs = self.cluster, ~np.eye(len(self.cluster), dtype=np.bool_)
         if not pairs.any():
             return np.zeros(len(self.payload))
-        latency, bandwidth = cluster.latency[pairs].mean(), cluster.bandwidth[pairs].mean()
-        mean: Floats = latency * ~self.graph.control + self.payload / bandwidth
+        latency = cluster.latency[pairs].mean() + cluster.message_seconds.mean()
+        bandwidth, per_byte = cluster.bandwidth[pairs].mean(), cluster.message_seconds_per_byte.mean()
+        mean: Floats = latency * ~self.graph.control + (self.payload / bandwidth + self.payload * per_byte)
         return mean
 
     def upward_ranks(self) -> Floats:
@@ -118,10 +122,14 @@ class ListScheduler(Named, ABC):
 
 
 def link_costs(cluster: Cluster) -> tuple[Floats, Floats]:
-    """Latency and seconds per byte, (devices, devices) each; both are 0 within a device."""
+    """Latency and seconds per byte until an idle receiver has a message, (devices, devices); 0 within a device.
+
+    That a message holds its sender, or a receiver that is busy, no list scheduler counts.
+    """
     apart = ~np.eye(len(cluster), dtype=np.bool_)
     per_byte = np.divide(1.0, cluster.bandwidth, out=np.zeros(apart.shape), where=apart)
-    return np.where(apart, cluster.latency, 0.0), per_byte
+    per_byte += apart * cluster.message_seconds_per_byte
+    return np.where(apart, cluster.latency + cluster.message_seconds, 0.0), per_byte
 
 
 def by_urgency(graph: OpGraph, urgency: Floats) -> Ints:

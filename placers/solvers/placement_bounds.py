@@ -27,7 +27,7 @@ def _bounds(problem: Problem, op_seconds: Floats, placements: Ints) -> Floats:
     device = placements.T[graph.units]  # (ops, plans)
     seconds = op_seconds[np.arange(len(graph))[:, None], device]
     takes_time = seconds > 0
-    launch = np.where(takes_time, cluster.launch_seconds[device], 0.0)
+    launch = np.where(takes_time, cluster.hold_seconds[device], 0.0)
     head, tail = np.zeros_like(seconds), np.zeros_like(seconds)
     offsets, by_producer = graph.successors
     for op in graph.topological_order.tolist():

@@ -78,7 +78,7 @@ def test_only_the_pairs_that_are_free_are() -> None:
 
 
 @settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
-@given(cases())
+@given(cases(messages=False))
 def test_an_op_starts_by_the_recurrence_of_list_scheduling(case: Case) -> None:
     cluster = case.problem.cluster.with_free_links()
     problem = replace(case.problem, cluster=cluster)

@@ -257,7 +257,7 @@ def test_several_kinds_of_devices_need_a_profile_each(tmp_path: Path) -> None:
     gpu = known(tmp_path / "gpu.profile.json", ("mm", 1, 2, 1.0, {}), kind="gpu")
     problem = Problem(chain(), load_cluster("cpu_gpu:gpus=1"))
     both = load_cost_model(f"profiled:file={cpu}+{gpu}").costs(problem).op_seconds
-    launch = problem.cluster.launch_seconds
+    launch = problem.cluster.hold_seconds
     np.testing.assert_allclose(both[0], [10 - launch[0], 1 - launch[1]])
     with pytest.raises(InputError, match=r"cpu\.profile\.json holds no times on 'gpu' devices, .*file=ONE\+OTHER"):
         load_cost_model(f"profiled:file={cpu}").costs(problem)

@@ -53,8 +53,8 @@ def test_changes_take_what_the_log_says(vit: Training) -> None:
 
 
 def test_one_process_launches_the_ops_of_all_its_devices() -> None:
-    assert FITTED.cluster(8).launch_seconds.tolist() == pytest.approx([8 * 52e-6] * 16)
-    assert Machine(launch_seconds=1e-5).cluster(8).launch_seconds.tolist() == [1e-5] * 16
+    assert FITTED.cluster(8).hold_seconds.tolist() == pytest.approx([8 * 52e-6] * 16)
+    assert Machine(launch_seconds=1e-5).cluster(8).hold_seconds.tolist() == [1e-5] * 16
 
 
 def test_the_document(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -52,6 +52,18 @@ def test_the_fingerprint_changes_with_devices_and_links() -> None:
     assert len({one, *(other.fingerprint for other in others)}) == 5
 
 
+def test_holds_by_messages_and_by_the_runner_change_the_fingerprint_and_none_of_them_leaves_it_as_it_was() -> None:
+    cluster = toy_cluster(2)
+    assert cluster.fingerprint == "0ba5713edb1ed213"
+    assert repr(TWO[0]) == (
+        "Device(name='a', kind='gpu', flops_per_second=1.0, bytes_per_second=1.0, memory_bytes=1.0, launch_seconds=0.0)"
+    )
+    assert repr(replace(TWO[0], message_seconds=0.5)).endswith("launch_seconds=0.0, message_seconds=0.5)")
+    held = [replace(TWO[0], **{key: 1.0}) for key in HOLDS]  # type: ignore[arg-type]
+    clusters = [cluster, *(replace(cluster, devices=(each, TWO[1])) for each in (TWO[0], *held))]
+    assert len({each.fingerprint for each in clusters}) == 5
+
+
 def test_the_fingerprint_does_not_depend_on_how_channels_are_numbered() -> None:
     one = toy_cluster(3, shared_out=True, gap=1.0)
     renumbered = replace(one, channel=5 - one.channel, gap=np.full(9, 1.0), multicast=np.zeros(9, np.bool_))
@@ -61,7 +73,10 @@ def test_the_fingerprint_does_not_depend_on_how_channels_are_numbered() -> None:
     assert replace(renumbered, gap=gap).fingerprint != one.fingerprint
 
 
-@pytest.mark.parametrize("key", ["flops_per_second", "bytes_per_second", "memory_bytes", "launch_seconds"])
+HOLDS = ("runner_seconds", "message_seconds", "message_seconds_per_byte")
+
+
+@pytest.mark.parametrize("key", ["flops_per_second", "bytes_per_second", "memory_bytes", "launch_seconds", *HOLDS])
 def test_a_quantity_beyond_any_machine_is_refused(key: str) -> None:
     value = 1e-300 if "per_second" in key else 1e308
     with pytest.raises(InputError, match=f"{key} is 1e.30.*; expected a number"):

@@ -103,7 +103,7 @@ def test_a_cluster_comes_back_as_it_was(tmp_path: Path, seed: int, devices: int,
     pairs = (devices, devices)
     channels = int(rng.integers(1, 9))
     cluster = Cluster(
-        "any", tuple(Device(f"d{i}", "any", *(rng.random(4) + 0.1).tolist()) for i in range(devices)),
+        "any", tuple(Device(f"d{i}", "any", *(rng.random(7) + 0.1).tolist()) for i in range(devices)),
         latency=rng.choice([0.0, 1e-6, rng.random()], pairs),
         bandwidth=rng.choice([1e9, 12.5e9, rng.random() + 1], pairs),
         channel=rng.integers(0, channels, pairs), gap=rng.choice([0.0, 25e-6], channels),

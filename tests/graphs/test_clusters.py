@@ -38,7 +38,7 @@ def test_cards_of_one_server_talk_over_nvlink_and_servers_over_their_one_network
 
 def test_each_published_machine() -> None:
     placeto = load_cluster("p2_8xlarge:links=placeto")
-    assert (placeto.bandwidth[0, 1], placeto.gap[0], placeto.launch_seconds[0]) == (7600e6, 25e-6, 5.7e-6)
+    assert (placeto.bandwidth[0, 1], placeto.gap[0], placeto.hold_seconds[0]) == (7600e6, 25e-6, 5.7e-6)
     assert placeto.multicast.all()
     assert placeto.channel[2, 3] == placeto.channel[2, 7] != placeto.channel[3, 2]
     assert load_cluster("p2_8xlarge:links=tofu").bandwidth[0, 1] == 21e9

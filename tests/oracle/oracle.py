@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from graphs.cluster import FREE
+from graphs.cluster import FREE, Cluster
 from graphs.op_graph import Floats, OpGraph
 from graphs.problem import Problem
 
@@ -28,6 +28,8 @@ class Task:
     order: tuple[float, float]  # priority, op index; the ready time comes in between
     destination: int = -1
     output: int = -1
+    handed_over: dict[int, float] = field(default_factory=dict)  # of a transfer: by the sender, bytes
+    taken_in: dict[int, float] = field(default_factory=dict)  # of a transfer: by each receiver, bytes
     is_free: bool = False  # rule 1: an op that takes no time needs no device
     needs: set[Name] = field(default_factory=set)
     ready: float = -1.0
@@ -50,7 +52,7 @@ def simulate(
     """One step of a placement, (ops,) devices, where op v takes op_seconds[v][device]."""
     ops = range(len(problem.graph))
     tasks, sender = make_tasks(problem, op_seconds, placement, priorities(problem, op_seconds, priority))
-    run(tasks)
+    run(tasks, problem.cluster)
     of_op = [tasks["op", op] for op in ops]
     copies = {copy: (tasks[name].start, tasks[name].finish) for copy, name in sender.items()}
     start, finish = [task.start for task in of_op], [task.finish for task in of_op]
@@ -92,8 +94,8 @@ def make_tasks(
     sender: dict[Copy, Name] = {}
     for op, device in enumerate(placement):
         seconds = op_seconds[op][device]
-        launch = cluster.devices[device].launch_seconds if seconds > 0 else 0.0
-        tasks["op", op] = Task(("device", device), seconds, launch, (priority[op], op), is_free=seconds == 0)
+        hold = float(cluster.hold_seconds[device]) if seconds > 0 else 0.0
+        tasks["op", op] = Task(("device", device), seconds, hold, (priority[op], op), is_free=seconds == 0)
     for edge, ((u, v), is_control, output) in enumerate(
         zip(graph.edges.tolist(), graph.control.tolist(), outputs(graph), strict=True)
     ):
@@ -111,17 +113,20 @@ def make_tasks(
             new = Task(where, seconds, gap, (priority[u], u), label, output, needs={("op", u)})
             task = tasks.setdefault(needed, new)
             task.seconds = max(task.seconds, seconds)
+            task.handed_over[source] = task.taken_in[destination] = float(size)
         tasks["op", v].needs.add(needed)
     return tasks, sender
 
 
-def run(tasks: dict[Name, Task]) -> None:
+def run(tasks: dict[Name, Task], cluster: Cluster) -> None:
     """Fill in when each task is ready, starts and finishes."""
     now = 0.0
     free_at: dict[tuple[str, int], float] = {task.resource: 0.0 for task in tasks.values()}
     ended: set[Name] = set()
     while len(ended) < len(tasks):
+        before = set(ended)
         apply_ends(tasks, ended, now)
+        hold_for_messages(tasks, cluster, ended - before, free_at, now)
         waiting = [task for task in tasks.values() if task.ready >= 0 and task.start < 0]
         for resource in free_at:
             queue = [task for task in waiting if task.resource == resource]
@@ -147,6 +152,18 @@ def apply_ends(tasks: dict[Name, Task], ended: set[Name], now: float) -> None:
                     task.start = task.finish = now
             if 0 <= task.finish <= now:
                 ended.add(name)
+
+
+def hold_for_messages(
+    tasks: dict[Name, Task], cluster: Cluster, new: set[Name], free_at: dict[tuple[str, int], float], now: float
+) -> None:
+    """Rule 4: what ended now hands over its messages, what arrived now is taken in: after what is under way."""
+    for name, task in tasks.items():
+        for messages, is_due in ((task.handed_over, task.needs & new), (task.taken_in, {name} & new)):
+            for device, size in messages.items() if is_due else ():
+                spec = cluster.devices[device]
+                seconds = spec.message_seconds + size * spec.message_seconds_per_byte
+                free_at["device", device] = max(free_at.get(("device", device), 0.0), now) + seconds
 
 
 def peaks(

@@ -14,7 +14,7 @@ from heapq import heappop, heappush
 from simpy import Environment
 from simpy.events import Event, EventPriority
 
-from graphs.cluster import FREE
+from graphs.cluster import FREE, Device
 from graphs.op_graph import Floats
 from graphs.problem import Problem
 
@@ -41,6 +41,7 @@ class Server:
 
     queue: list[Turn] = field(default_factory=list)
     is_busy: bool = False
+    owed: float = 0.0  # seconds for messages, once what it does has ended
 
 
 @dataclass(eq=False)
@@ -53,6 +54,7 @@ class Task:
     order: tuple[float, int, int, int]  # priority, op, destination, output
     done: Event
     needs: list[Event] = field(default_factory=list)
+    messages: list[tuple[Server, float]] = field(default_factory=list)  # devices that its end holds, and seconds
     start: float = -1.0
     finish: float = -1.0
 
@@ -112,7 +114,7 @@ def _work(environment: Environment, starter: Starter, task: Task) -> Generator[E
     yield from task.needs
     if task.server is None:
         task.start = task.finish = environment.now
-        task.done.succeed()
+        _end(environment, starter, task)
         return
     urgency, op, destination, output = task.order
     turn = environment.event()
@@ -122,11 +124,29 @@ def _work(environment: Environment, starter: Starter, task: Task) -> Generator[E
     task.start = environment.now
     yield environment.timeout(task.seconds)
     task.finish = environment.now
-    task.done.succeed()
+    _end(environment, starter, task)
     if task.hold > 0:
         yield environment.timeout(task.hold)
-    task.server.is_busy = False
-    starter.look_at(task.server)
+    yield from _be_held(environment, starter, task.server)
+
+
+def _end(environment: Environment, starter: Starter, task: Task) -> None:
+    """A task has ended: what it hands over or has brought holds devices."""
+    task.done.succeed()
+    for server, seconds in task.messages:
+        server.owed += seconds
+        if seconds and not server.is_busy:
+            server.is_busy = True
+            environment.process(_be_held(environment, starter, server))
+
+
+def _be_held(environment: Environment, starter: Starter, server: Server) -> Generator[Event, None, None]:
+    """Messages hold a server, until there are no more."""
+    while server.owed:
+        owed, server.owed = server.owed, 0.0
+        yield environment.timeout(owed)
+    server.is_busy = False
+    starter.look_at(server)
 
 
 def _tasks(
@@ -145,9 +165,9 @@ def _tasks(
     ops = []
     for op, device in enumerate(placement):
         seconds = op_seconds[op][device]
-        launch = cluster.devices[device].launch_seconds if seconds > 0 else 0.0
+        hold = float(cluster.hold_seconds[device]) if seconds > 0 else 0.0
         server = devices[device] if seconds > 0 else None
-        ops.append(Task(server, seconds, launch, (urgency[op], op, 0, op), environment.event()))
+        ops.append(Task(server, seconds, hold, (urgency[op], op, 0, op), environment.event()))
     copies: dict[Copy, Task] = {}
     multicasts: dict[tuple[int, int], Task] = {}
     last = len(ops) - 1
@@ -169,11 +189,18 @@ def _tasks(
             order = (urgency[u], u, -1 if is_shared else there, output)
             over, hold = (Server(), 0.0) if is_free else (channels[along], gap[along])
             send = shared or Task(over, seconds, hold, order, environment.event(), [ops[u].done])
+            if not shared:
+                ops[u].messages.append((devices[here], _message_seconds(cluster.devices[here], size)))
+            send.messages.append((devices[there], _message_seconds(cluster.devices[there], size)))
             if is_shared:
                 multicasts[output, along] = send
             copies[output, u, there] = send
         ops[v].needs.append(copies[output, u, there].done)
     return ops, copies
+
+
+def _message_seconds(device: Device, size: float) -> float:
+    return device.message_seconds + size * device.message_seconds_per_byte
 
 
 def _urgency(problem: Problem, op_seconds: Sequence[Sequence[float]], priority: str | Floats) -> list[float]:

@@ -27,14 +27,21 @@ class Case:
 
 
 SECONDS = st.sampled_from((0.0, 0.0, 1.0, 1.0, 2.0, 3.0, 0.1, 0.7))  # mostly whole, so that many events coincide
+EXACT_SECONDS = st.sampled_from((0.0, 0.0, 1.0, 1.0, 2.0, 3.0, 0.125, 0.75))  # whose sums are exact
 BYTES = st.integers(0, 4)
 
 
 @st.composite
-def cases(draw: st.DrawFn, max_ops: int = 8, max_devices: int = 4, plans: int = 3) -> Case:
+def cases(
+    draw: st.DrawFn, max_ops: int = 8, max_devices: int = 4, plans: int = 3, messages: bool | None = None
+) -> Case:
+    """In half of the cases messages hold devices, or as given: then sums of seconds are exact, in any order."""
     ops, devices = draw(st.integers(1, max_ops)), draw(st.integers(1, max_devices))
-    problem = Problem(draw(graphs(ops)), draw(clusters(devices)), draw(st.sampled_from(("sgd", "adam"))))
-    seconds = np.reshape(draw(st.lists(SECONDS, min_size=ops * devices, max_size=ops * devices)), (ops, devices))
+    messages = draw(st.booleans()) if messages is None else messages
+    cluster = draw(clusters(devices, messages=messages))
+    problem = Problem(draw(graphs(ops)), cluster, draw(st.sampled_from(("sgd", "adam"))))
+    values = EXACT_SECONDS if messages else SECONDS
+    seconds = np.reshape(draw(st.lists(values, min_size=ops * devices, max_size=ops * devices)), (ops, devices))
     seconds[list(draw(st.sets(st.integers(0, ops - 1))))] = 0.0  # free everywhere; others may be free on some devices
     units = problem.graph.num_units
     places = draw(st.lists(st.integers(0, devices - 1), min_size=plans * units, max_size=plans * units))
@@ -98,20 +105,25 @@ def full_graphs(draw: st.DrawFn, ops: int) -> OpGraph:
 
 
 @st.composite
-def clusters(draw: st.DrawFn, devices: int) -> Cluster:
+def clusters(draw: st.DrawFn, devices: int, messages: bool = False) -> Cluster:
+    """With every kind of channel; with `messages`, these and the runner hold devices, too, for exact seconds."""
+
     def matrix(values: st.SearchStrategy[float]) -> Floats:
         return np.reshape(draw(st.lists(values, min_size=devices**2, max_size=devices**2)), (devices, devices))
 
     channels = draw(st.integers(1, 4))
     lowest = draw(st.sampled_from((0, 0, FREE)))
-    launch = st.sampled_from((0.0, 0.0, 1.0, 0.1))
+    part = 0.125 if messages else 0.1
+    launch = st.sampled_from((0.0, 0.0, 1.0, part))
+    holds = [st.sampled_from((0.0, 1.0, 0.25) if messages else (0.0,))] * 3
     return Cluster(
         "random",
         tuple(
-            Device(f"gpu:{i}", "gpu", 1.0, 1.0, float(draw(st.integers(0, 20))), draw(launch)) for i in range(devices)
+            Device(f"gpu:{i}", "gpu", 1.0, 1.0, float(draw(st.integers(0, 20))), draw(launch), *map(draw, holds))
+            for i in range(devices)
         ),
-        latency=matrix(st.sampled_from((0.0, 0.0, 1.0, 0.1))),
-        bandwidth=matrix(st.sampled_from((1.0, 2.0, 3.0, np.inf))),
+        latency=matrix(st.sampled_from((0.0, 0.0, 1.0, part))),
+        bandwidth=matrix(st.sampled_from((1.0, 2.0, 4.0 if messages else 3.0, np.inf))),
         channel=matrix(st.integers(lowest, channels - 1)).astype(np.int64),
         gap=np.array([draw(launch) for _ in range(channels)]),
         multicast=np.array([draw(st.booleans()) for _ in range(channels)]),

@@ -62,7 +62,7 @@ class GivenOrder:
         self._consumers = graph.edges[edges, 1]
         self._op_seconds = simulator.costs.op_seconds
         self._send_seconds = graph.output_bytes / cluster.bandwidth[0, 1]
-        self._holds = (float(cluster.launch_seconds[0]), float(cluster.gap[0]))
+        self._holds = (float(cluster.hold_seconds[0]), float(cluster.gap[0]))
 
     def step_seconds(self, order: Ints, by_op: Ints) -> Floats:
         """(plans,) seconds of placements, (ops, plans) devices, in a topological order of the ops."""
