@@ -10,7 +10,7 @@ Format", Google, 2016).
 from __future__ import annotations
 
 import gzip
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,16 +26,37 @@ from graphs.foundation.files import write_whole
 from graphs.op_graph import Floats, Ints, Phase
 
 ENDINGS = (".json", ".json.gz")
-PASSES, DEVICES, LINKS = 0, 1, 2  # the format's processes: groups of tracks
+GROUPS = PASSES, DEVICES, LINKS = 0, 1, 2  # the format's processes: groups of tracks
 
 Event = dict[str, Any]
 
 
 def save_trace(timeline: Timeline, path: Path) -> None:
     """Write a trace, packed if the name ends with `.gz`. Raises InputError for another ending."""
+    _save(trace_events(timeline), path)
+
+
+def save_traces(timelines: Mapping[str, Timeline], path: Path) -> None:
+    """Write several steps as one trace, each with tracks of its own, under its name; as `save_trace`."""
+    _save(events_of_several(timelines), path)
+
+
+def events_of_several(timelines: Mapping[str, Timeline]) -> Iterator[Event]:
+    """The events of several steps, which begin together."""
+    for number, (name, timeline) in enumerate(timelines.items()):
+        for event in trace_events(timeline):
+            own: Event = {"pid": event["pid"] + len(GROUPS) * number}
+            if "id" in event:
+                own["id"] = event["id"] * len(timelines) + number
+            if event["name"] == "process_name":
+                own["args"] = {"name": f"{name}: {event['args']['name']}"}
+            yield event | own
+
+
+def _save(events: Iterator[Event], path: Path) -> None:
     if not path.name.endswith(ENDINGS):
         raise InputError(f"cannot tell what to write to {path}: a trace is {' or '.join(f'*{end}' for end in ENDINGS)}")
-    text = msgspec.json.encode({"displayTimeUnit": "ms", "traceEvents": list(trace_events(timeline))})
+    text = msgspec.json.encode({"displayTimeUnit": "ms", "traceEvents": list(events)})
     write_whole(path, gzip.compress(text, mtime=0) if path.suffix == ".gz" else text)
 
 
@@ -53,15 +74,16 @@ def trace_events(timeline: Timeline) -> Iterator[Event]:
 def _links(timeline: Timeline) -> tuple[list[str], Ints]:
     """The tracks of the links, by name, and that of each transfer, (transfers,).
 
-    A free link has as many as it has transfers at once, since the slices of a track do not overlap.
+    There are as many of a link as it has transfers at once, since the slices of a track do not overlap: of a free link,
+    or of one that was measured. The copies of a multicast transfer are one slice.
     """
     moved = timeline.transfers
     names: list[str] = []
     track = np.zeros(len(moved), np.int64)
     for name, mine in timeline.by_link():
-        lane = np.zeros(len(mine), np.int64)
-        if moved.channel[mine[0]] == FREE:
-            lane = _lanes(moved.start[mine], moved.finish[mine])
+        start, finish = moved.start[mine], moved.finish[mine]
+        is_one = moved.channel[mine[0]] != FREE and timeline.problem.cluster.multicast[moved.channel[mine[0]]]
+        lane = np.zeros(len(mine), np.int64) if is_one else _lanes(start, finish)
         track[mine] = len(names) + lane
         names += [name] * (int(lane.max()) + 1)
     return names, track
@@ -72,7 +94,7 @@ def _lanes(start: Floats, finish: Floats) -> Ints:
     until: list[float] = []
     lane = np.zeros(len(start), np.int64)
     for at in np.lexsort((finish, start)).tolist():
-        open_lanes = (number for number, end in enumerate(until) if end <= start[at])
+        open_lanes = (number for number, end in enumerate(until) if _ticks(end) <= _ticks(start[at]))
         lane[at] = number = next(open_lanes, len(until))
         until[number:] = [float(finish[at]), *until[number + 1 :]]
     return lane

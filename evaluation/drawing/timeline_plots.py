@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path as FilePath
 
@@ -69,6 +69,22 @@ def save_gantt(timeline: Timeline, path: FilePath) -> None:
     )  # fmt: skip
 
 
+def save_gantts(timelines: Mapping[str, Timeline], path: FilePath) -> None:
+    """Write a chart of several steps of one plan, by their names, such as predicted and measured.
+
+    They are below one another, on one axis of time: PNG, SVG or a page (HTML), with shares of each step. Raises
+    InputError for another ending.
+    """
+    paint, height = partial(_paint_gantts, timelines=timelines), 0.4 + sum(map(_height, timelines.values()))
+    said = [f"{name} {formatting.seconds(timeline.step_seconds)}" for name, timeline in timelines.items()]
+    save_figure(
+        path, paint, height, what="a chart of steps", name=next(iter(timelines.values())).problem.name,
+        facts=f"One training step takes: {', '.join(said)}.",
+        charts=lambda: [svg(paint, height=height, description="What each device and link did during each step")]
+        + [share_bars(timeline) for timeline in timelines.values()],
+    )  # fmt: skip
+
+
 def _splits(timeline: Timeline) -> list[str]:
     """A chart of what tensors are divided by, if the plan says it."""
     expansion = timeline.expansion
@@ -81,9 +97,30 @@ def _height(timeline: Timeline) -> float:
 
 
 def _paint_gantt(figure: Figure, timeline: Timeline) -> None:
-    rows = _shown(timeline)
     axes = figure.subplots()
-    scale, unit = _unit(timeline.step_seconds)
+    _legend(figure, _paint_step(axes, timeline, timeline.step_seconds))
+
+
+def _paint_gantts(figure: Figure, timelines: Mapping[str, Timeline]) -> None:
+    """Several steps below one another, on one axis of time."""
+    heights = [len(_shown(timeline)) for timeline in timelines.values()]
+    panels = figure.subplots(len(heights), 1, squeeze=False, gridspec_kw={"height_ratios": heights})[:, 0]
+    longest = max(timeline.step_seconds for timeline in timelines.values())
+    handles: dict[str, Patch] = {}
+    for axes, (name, timeline) in zip(panels, timelines.items(), strict=True):
+        handles |= {str(patch.get_label()): patch for patch in _paint_step(axes, timeline, longest)}
+        axes.set_title(f"{name}: {formatting.seconds(timeline.step_seconds)}")
+    _legend(figure, list(handles.values()))
+
+
+def _legend(figure: Figure, handles: list[Patch]) -> None:
+    figure.legend(handles=handles, loc="outside upper left", ncols=5, fontsize=8, handlelength=1)
+
+
+def _paint_step(axes: Axes, timeline: Timeline, seconds: float) -> list[Patch]:
+    """What a step did, on an axis of so many seconds; returns the entries of the legend."""
+    rows = _shown(timeline)
+    scale, unit = _unit(seconds)
     colours = COLOURS if timeline.passes is None else OF_PASSES
     used: set[str] = set()
     for position, row in enumerate(rows):
@@ -92,14 +129,13 @@ def _paint_gantt(figure: Figure, timeline: Timeline) -> None:
             axes.add_patch(PathPatch(boxes, facecolor=colours[kind], linewidth=0))
             used.add(kind)
     passes = timeline.passes
-    beside = [] if passes is None else label_passes(axes, passes, timeline.step_seconds, scale)
+    beside = [] if passes is None else label_passes(axes, passes, seconds, scale)
     axes.set_yticks(range(len(rows)), [row.label for row in rows])
     axes.tick_params(axis="y", length=0)
-    axes.set_xlim(0, timeline.step_seconds * scale or 1.0)
+    axes.set_xlim(0, seconds * scale or 1.0)
     axes.set_ylim(len(rows) - 0.4, -0.6)  # the first device on top
     axes.set_xlabel(unit)
-    handles = [Patch(color=colour, label=kind) for kind, colour in colours.items() if kind in used]
-    figure.legend(handles=handles + beside, loc="outside upper left", ncols=5, fontsize=8, handlelength=1)
+    return [Patch(color=colour, label=kind) for kind, colour in colours.items() if kind in used] + beside
 
 
 def _paint_memory(figure: Figure, timeline: Timeline) -> None:

@@ -3,6 +3,7 @@
 import gzip
 import json
 from collections import defaultdict
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from envs.plan import Plan
 from envs.simulation.simulator import Simulator, simulate
 from envs.timeline import Timeline
-from envs.trace import DEVICES, LINKS, PASSES, save_trace, trace_events
+from envs.trace import DEVICES, GROUPS, LINKS, PASSES, events_of_several, save_trace, save_traces, trace_events
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
 from tests.envs.expansion.divided_graphs import mlp
@@ -70,6 +71,28 @@ def test_slices_of_a_track_do_not_overlap_and_counters_reach_the_peak(case: Case
             assert one["ts"] + one["dur"] <= following["ts"] + 1e-6
     names = [device.name for device in case.problem.cluster.devices]
     assert [most[f"memory of {name}"] for name in names] == timeline.peak_bytes.tolist()
+
+
+def test_several_steps_have_tracks_and_arrows_of_their_own(tmp_path: Path) -> None:
+    events = list(events_of_several({"predicted": diamond(), "measured": diamond()}))
+    own = list(trace_events(diamond()))
+    assert events[: len(own)] != events[len(own) :]
+    for first, second, alone in zip(events[: len(own)], events[len(own) :], own, strict=True):
+        assert second["pid"] == first["pid"] + len(GROUPS) == alone["pid"] + len(GROUPS)
+        assert (first.get("ts"), first["ph"]) == (second.get("ts"), second["ph"]) == (alone.get("ts"), alone["ph"])
+    groups = [event["args"]["name"] for event in events if event["name"] == "process_name"]
+    assert groups == ["predicted: devices", "predicted: links", "measured: devices", "measured: links"]
+    ends = [event["id"] for event in events if event["ph"] == "f"]
+    assert len(set(ends)) == len(ends) > 0
+    save_traces({"predicted": diamond(), "measured": diamond()}, tmp_path / "both.json")
+    assert json.loads((tmp_path / "both.json").read_bytes())["traceEvents"] == events
+
+
+def test_transfers_that_were_measured_at_once_are_beside_one_another() -> None:
+    line = diamond()
+    moved = replace(line.transfers, start=np.array([1.0, 1.0]), finish=np.array([5.0, 5.0]))
+    tracks = [e["tid"] for e in trace_events(replace(line, transfers=moved)) if e.get("cat") == "transfer"]
+    assert tracks == [0, 1]
 
 
 def test_a_trace_is_a_file_of_json_packed_or_not(tmp_path: Path) -> None:

@@ -8,7 +8,8 @@ from envs.simulation.simulator import Simulator, simulate
 from evaluation.comparison import Comparison
 from evaluation.drawing.result_plots import Curve, comparison_bars, learning_curve
 from evaluation.drawing.share_plots import share_bars
-from evaluation.drawing.timeline_plots import _spans, gantt_chart, memory_curves, save_gantt
+from evaluation.drawing.timeline_plots import _spans, gantt_chart, memory_curves, save_gantt, save_gantts
+from evaluation.formatting import seconds
 from graphs.foundation.errors import InputError
 from graphs.op_graph import OpGraph
 from graphs.problem import Problem
@@ -143,6 +144,21 @@ def test_a_step_without_time_can_be_drawn() -> None:
 
 def test_equal_plots_are_equal_text() -> None:
     assert comparison_bars(Comparison(SOME)) == comparison_bars(Comparison(SOME))
+
+
+def test_steps_of_one_plan_are_below_one_another_on_one_axis(four_ops_two_devices: Toy, tmp_path: Path) -> None:
+    toy = four_ops_two_devices
+    predicted, measured = (Simulator(toy.problem).timeline(each) for each in (toy.best_placement, [0, 0, 0, 0]))
+    save_gantts({"predicted": predicted, "measured": measured}, tmp_path / "both.svg")
+    said = words((tmp_path / "both.svg").read_text())
+    assert f"predicted: {seconds(predicted.step_seconds)}" in said
+    assert f"measured: {seconds(measured.step_seconds)}" in said
+    save_gantts({"predicted": predicted, "measured": measured}, tmp_path / "both.html")
+    page = (tmp_path / "both.html").read_text()
+    assert page.count("<svg") == 3
+    assert f"predicted {seconds(predicted.step_seconds)}, measured {seconds(measured.step_seconds)}" in page
+    with pytest.raises(InputError, match=r"both.pdf: a chart of steps is \*.png, \*.svg or \*.html"):
+        save_gantts({"predicted": predicted}, tmp_path / "both.pdf")
 
 
 def test_a_gantt_chart_is_saved_as_its_ending_says(four_ops_two_devices: Toy, tmp_path: Path) -> None:
