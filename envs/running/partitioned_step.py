@@ -1,0 +1,206 @@
+"""PartitionedStep: a plan that divides ops, run by DTensor.
+
+Each process holds the parts of the weights that the plan's updates store there, and its part of the batch. The user's
+own forward pass then runs on DTensors, which find out by the rules of each operation how its output is divided, and
+move what they need. So weights, gradients, optimizer state and the batch are where the plan says; other tensors are
+where DTensor takes them, and so `collectives` need not be the plan's.
+
+DTensor computes what the undivided model does: batch normalisation is over the whole batch, where replicas of a plan
+normalise their own part.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor, Replicate, distribute_tensor
+from torch.distributed.tensor.experimental import implicit_replication
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
+
+from envs.plan import Plan
+from envs.running.attention import attention_kernels
+from envs.running.captured_program import CapturedProgram
+from envs.running.parts_of_dtensors import Collective, OnParts
+from envs.running.running_step import Record, Span
+from envs.running.tensor_placements import Placements, TensorPlacements
+from envs.simulation.simulator import LaidOut
+from graphs.foundation.errors import InputError, reason
+from graphs.op_graph import OpGraph, Phase
+from graphs.problem import Problem
+
+PHASES = {Phase.FORWARD: "forward", Phase.BACKWARD: "backward", Phase.UPDATE: "update"}
+
+
+class PartitionedStep:
+    """One process of a step whose ops are divided over a mesh; its rank is the number of its device."""
+
+    def __init__(
+        self,
+        program: CapturedProgram,
+        problem: Problem,
+        plan: Plan,
+        *,
+        device: str = "cpu",
+        rate: float = 1e-3,
+        epsilon: float = 1e-8,
+    ) -> None:
+        """To be made by all processes of the group. `device` is this process's; `rate` and `epsilon` are Adam's.
+
+        Raises InputError for a plan that DTensor cannot say (`TensorPlacements`), or a problem of another model.
+        """
+        program.check(problem.graph)
+        shapes = {name: tuple(weight.shape) for name, weight in program.weights.items()}
+        said = TensorPlacements(problem, plan, shapes)
+        self.program, self.device, self.laid = program, torch.device(device), _laid_out(problem, said.devices)
+        self.collectives: list[Collective] = []
+        """What this process took part in, in the latest step."""
+        self._said, self._mesh = said, DeviceMesh(self.device.type, torch.tensor(said.devices).reshape(said.mesh))
+        self._whole: Placements = (Replicate(),) * len(said.mesh)
+        self._mine = self._mesh.get_coordinate() is not None
+        self._inputs = _by_leaf(program, said.inputs)
+        self._buffers = {name: self._put(buffer, self._whole) for name, buffer in program.buffers.items()}
+        self._weights = {name: self._put(weight, self._stored(name)) for name, weight in program.weights.items()}
+        self._parts = {name: weight.to_local() for name, weight in self._weights.items()} if self._mine else {}
+        for name, weight in self._weights.items():
+            weight.requires_grad_(program.weights[name].requires_grad)
+        self._gradients: dict[str, DTensor] = {}
+        self._optimizer = torch.optim.Adam(self._parts.values(), rate, eps=epsilon) if self._mine else None
+
+    # ---- a step ------------------------------------------------------------------------------------------
+
+    def run(self, inputs: Mapping[int, Tensor], record: Record | None = None) -> float:
+        """One step; all processes are given the whole batch, of which each takes its part.
+
+        The loss is returned by the first process of the mesh, 0 by all others. Raises InputError for an operation that
+        DTensor cannot run on what it would be given.
+        """
+        if self._optimizer is None:
+            return 0.0
+        times, parts = [self._now()], OnParts()
+        attention = attention_kernels(self.program.builder, self.device)
+        with implicit_replication(), attention, parts:
+            try:
+                loss = self._loss(inputs)
+                times.append(self._now())
+                loss.backward()  # type: ignore[no-untyped-call]
+            except (NotImplementedError, RuntimeError) as error:
+                name = self.program.example.name
+                raise InputError(f"{name}: DTensor cannot run this plan: {reason(error)}") from error
+            self._add_up()
+            times.append(self._now())
+            self._optimizer.step()
+            times.append(self._now())
+            value = float(loss.full_tensor())
+        self.collectives = parts.collectives
+        if record is not None:
+            first = len(PHASES) * self._said.devices.index(self._mesh.get_rank())
+            record.spans += [Span(first + k, *times[k : k + 2]) for k in range(len(PHASES))]
+        return value if self._is_first else 0.0
+
+    def _loss(self, inputs: Mapping[int, Tensor]) -> DTensor:
+        example, program = self.program.example, self.program
+        leaves, spec = tree_flatten((example.args, example.kwargs))
+        given = dict(inputs)
+        for leaf, value in enumerate(leaves):
+            if isinstance(value, Tensor):
+                whole = given.get(program.repeated.get(leaf, leaf), value)
+                leaves[leaf] = self._put(whole, self._inputs.get(program.repeated.get(leaf, leaf), self._whole))
+        args, kwargs = tree_unflatten(leaves, spec)
+        read = self._said.read
+        tensors: dict[str, Tensor] = {
+            name: weight.redistribute(placements=read.get(name, weight.placements))
+            for name, weight in self._weights.items()
+        }
+        tensors.update(self._buffers)
+        returned = torch.func.functional_call(example.module, tensors, args, kwargs)
+        outputs = [leaf for leaf in tree_leaves(returned) if isinstance(leaf, Tensor)]
+        total = sum(outputs[position].sum() for position in program.loss_outputs)
+        changed = {name: tensors[name] for name in self._buffers}  # or assigned anew
+        self._buffers = {name: each for name, each in changed.items() if isinstance(each, DTensor)}
+        assert isinstance(total, DTensor)
+        return total
+
+    def _add_up(self) -> None:
+        """Gradients as weights are stored: sums over the devices that have made parts of them."""
+        for name, weight in self._weights.items():
+            gradient, weight.grad = weight.grad, None
+            if isinstance(gradient, DTensor):
+                self._gradients[name] = gradient.redistribute(placements=self._stored(name))
+                self._parts[name].grad = self._gradients[name].to_local()
+
+    def _now(self) -> float:
+        if self.device.type != "cpu":
+            torch.accelerator.synchronize(self.device)
+        return time.perf_counter()
+
+    # ---- tensors -----------------------------------------------------------------------------------------
+
+    def weights(self) -> Mapping[str, Tensor]:
+        """All weights, whole, in the first process of the mesh; to be called by all, as what follows."""
+        return self._full(self._weights)
+
+    def gradients(self) -> Mapping[str, Tensor]:
+        """The gradients of these in the latest step."""
+        return self._full(self._gradients)
+
+    def buffers(self) -> Mapping[str, Tensor]:
+        """The buffers that a step changes."""
+        changed = self.program.builder.program.changed or {}
+        return self._full({name: buffer for name, buffer in self._buffers.items() if name in changed})
+
+    @property
+    def _is_first(self) -> bool:
+        return self._mesh.get_rank() == self._said.devices[0]
+
+    def _full(self, tensors: Mapping[str, DTensor]) -> dict[str, Tensor]:
+        if not self._mine:
+            return {}
+        with torch.no_grad():
+            whole = {name: each.full_tensor() for name, each in tensors.items()}
+        return whole if self._is_first else {}
+
+    def _stored(self, name: str) -> Placements:
+        return self._said.stored.get(name, self._whole)
+
+    def _put(self, tensor: Tensor, placements: Placements) -> DTensor:
+        """What this process has of a tensor that all have: nothing is sent."""
+        whole = tensor.detach().to(self.device)
+        put = distribute_tensor(whole, self._mesh, placements, src_data_rank=None)
+        own = put.to_local().clone(memory_format=torch.contiguous_format)  # it may be in the memory of the whole
+        return DTensor.from_local(own, self._mesh, placements, shape=put.shape, stride=put.stride())
+
+
+def _by_leaf(program: CapturedProgram, placements: Mapping[int, Placements]) -> dict[int, Placements]:
+    """The placements of inputs by their leaf in the model's arguments, in place of their number in signatures."""
+    first, numbers = -1 - len(program.step.weights), program.builder.signer.inputs
+    found: dict[int, Placements] = {}
+    for part in program.parts:
+        for node, leaf in part.inputs.items():
+            if node in numbers and first - numbers[node] in placements:
+                found[leaf] = placements[first - numbers[node]]
+    return found
+
+
+def _laid_out(problem: Problem, devices: tuple[int, ...]) -> LaidOut:
+    """Each device's forward pass, backward pass and update, as one op each; what is sent is within these.
+
+    Their costs are equal parts of what all ops cost.
+    """
+    graph = problem.graph
+    names = tuple(f"{name}.{device}" for device in devices for name in PHASES.values())
+    kinds = tuple(f"partition.{name}" for _ in devices for name in PHASES.values())
+    flops, traffic = (
+        np.tile([costs[graph.phase == phase].sum() / len(devices) for phase in PHASES], len(devices))
+        for costs in (graph.flops, graph.bytes_accessed)
+    )
+    first = np.arange(len(names)).reshape(-1, len(PHASES))
+    edges = np.concatenate([first[:, :2], first[:, 1:]])
+    phases = np.tile([int(phase) for phase in PHASES], len(devices))
+    steps = OpGraph(graph.name, names, kinds, flops, traffic, np.zeros(len(names)), edges, phase=phases)
+    placement = np.repeat(np.array(devices, np.int64), len(PHASES))
+    return LaidOut(Problem(steps, problem.cluster, problem.optimizer), placement, "")

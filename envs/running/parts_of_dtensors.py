@@ -1,0 +1,93 @@
+"""OnParts: the operations that DTensors run on the part of each that a process has, and what is sent for it.
+
+Of a tensor of S bytes on n devices a device receives, as rings send it:
+
+    all-gather, all-to-all     S (n - 1) / n      S: the result
+    reduce-scatter             S (n - 1) / n      S: what is reduced
+    all-reduce                 2 S (n - 1) / n
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, distributed
+from torch.distributed import distributed_c10d
+from torch.distributed.tensor import DTensor
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+aten = torch.ops.aten
+
+_NAMESPACES = ("_c10d_functional", "_dtensor")
+_WAYS = {"all_reduce": 2.0, "all_gather": 1.0, "reduce_scatter": 1.0, "all_to_all": 1.0, "alltoall": 1.0}
+
+
+@dataclass(frozen=True)
+class Collective:
+    """A collective operation that a process took part in."""
+
+    name: str  # "all_reduce"
+    devices: int
+    size: float  # bytes that the process received
+
+
+class OnParts(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """The mode in which a step on DTensors runs.
+
+    A DTensor that is gathered has another layout in memory than PyTorch believes it has, so that its parts may not
+    allow a view. Such a view is a copy here; changing that in place, which would not be seen elsewhere, is an error.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.collectives: list[Collective] = []
+        self._copied: set[StorageWeakRef] = set()
+
+    def __torch_dispatch__(
+        self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Runs the operation; those on DTensors come again as operations on their parts."""
+        if any(issubclass(each, DTensor) for each in types):
+            return NotImplemented
+        function: Callable[..., Any] = func
+        if func is aten.view.default:
+            return self._viewed(*args)
+        if self._copied and func._schema.is_mutable and self._is_copied(args[0]):
+            raise RuntimeError(f"{func.name()} changes a tensor in place whose memory DTensor has laid out otherwise")
+        out = function(*args, **(kwargs or {}))
+        if func.namespace in _NAMESPACES:
+            self._note(func.name().partition("::")[2].partition(".")[0], tree_leaves((args, kwargs)), out)
+        return out
+
+    def _viewed(self, part: Tensor, shape: Sequence[int]) -> Tensor:
+        try:
+            return aten.view.default(part, shape)  # type: ignore[no-any-return]
+        except RuntimeError:
+            if part.numel() != torch.Size(shape).numel() and -1 not in shape:
+                raise
+            copied: Tensor = part.reshape(shape)
+            self._copied = {each for each in self._copied if not each.expired()}  # type: ignore[no-untyped-call]
+            self._copied.add(StorageWeakRef(copied.untyped_storage()))  # type: ignore[no-untyped-call]
+            return copied
+
+    def _is_copied(self, tensor: Any) -> bool:
+        memory = StorageWeakRef(tensor.untyped_storage()) if isinstance(tensor, Tensor) else None  # type: ignore[no-untyped-call]
+        return memory in self._copied
+
+    def _note(self, name: str, given: Sequence[Any], out: Any) -> None:
+        ways = next((ways for key, ways in _WAYS.items() if key in name), 0.0)
+        group = next((value for value in reversed(given) if isinstance(value, str)), None)
+        if ways and group is not None:
+            members = distributed_c10d._resolve_process_group(group)  # type: ignore[attr-defined,arg-type]
+            devices = distributed.get_world_size(members)
+            size = max(_bytes(given), _bytes(tree_leaves(out)))
+            self.collectives.append(Collective(name, devices, ways * size * (devices - 1) / devices))
+
+
+def _bytes(values: Sequence[Any]) -> int:
+    return sum(each.numel() * each.element_size() for each in values if isinstance(each, Tensor))

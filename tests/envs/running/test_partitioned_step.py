@@ -1,0 +1,105 @@
+"""Steps that DTensor divides over processes as plans say are those of the model itself."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import torch
+
+from envs.plan import Plan
+from envs.running.captured_program import CapturedProgram
+from envs.running.parts_of_dtensors import OnParts
+from envs.running.processes import Workers
+from envs.simulation.simulator import simulate
+from graphs.load import load_cluster
+from graphs.problem import Problem
+from placers.contract.placer import Placer
+from placers.data_parallel import build as data_parallel
+from placers.tensor_parallel import TensorParallel
+from placers.tofu import build as tofu
+from tests.envs.running.partitioned_jobs import Arrays, Partitioned, Trained, example_of, unplaced
+
+
+@pytest.fixture(scope="module")
+def workers() -> Iterator[Workers]:
+    with Workers(["cpu"] * 4) as workers:
+        yield workers
+
+
+def planned(name: str, cluster: str, placer: Placer) -> tuple[Problem, Plan]:
+    problem = Problem(CapturedProgram.of(example_of(name)).step, load_cluster(cluster))
+    return problem, placer.place(problem).plan
+
+
+def run(workers: Workers, name: str, cluster: str, plan: Plan) -> list[Trained]:
+    found = workers.run(Partitioned(name, cluster, plan), limit=60.0)
+    return [each for each in found if not isinstance(each, str)]
+
+
+def assert_close(ours: Arrays, theirs: Arrays) -> None:
+    assert ours.keys() == theirs.keys()
+    for name, array in theirs.items():
+        np.testing.assert_allclose(ours[name], array, rtol=1e-4, atol=2e-6 * max(1.0, float(np.abs(array).max())))
+
+
+CASES = [
+    ("mlp", "v100x2", TensorParallel()),  # columns, then rows
+    ("mlp", "v100x4", tofu()),  # two axes
+    ("gpt", "v100x2", TensorParallel()),  # heads, and a tied weight
+    ("gpt", "v100x4", TensorParallel(shards=2)),  # within two replicas
+    ("conv", "v100x2", tofu()),  # batch normalisation by channels
+    ("conv", "v100x4", data_parallel()),
+    pytest.param("experts", "v100x2", tofu(), marks=pytest.mark.slow),
+    pytest.param("bert", "v100x2", TensorParallel(others="batch"), marks=pytest.mark.slow),
+]
+
+
+@pytest.mark.parametrize(("name", "cluster", "placer"), CASES, ids=lambda each: getattr(each, "name", each))
+def test_five_steps_of_adam_are_those_of_the_model_itself(
+    name: str, cluster: str, placer: Placer, workers: Workers
+) -> None:
+    _, plan = planned(name, cluster, placer)
+    found, alone = run(workers, name, cluster, plan), unplaced(name)
+    np.testing.assert_allclose(np.sum([each.losses for each in found], axis=0), alone.losses, rtol=1e-5, atol=1e-4)
+    assert_close(found[0].weights, alone.weights)
+    assert_close(found[0].gradients, alone.gradients)
+    assert_close(found[0].buffers, {key: each for key, each in alone.buffers.items() if key in found[0].buffers})
+    assert bool(found[0].buffers) == (name == "conv")
+    assert not any(each.weights for each in found[1:])
+    for device, each in enumerate(found):
+        assert each.record is not None
+        times = [(span.start, span.finish) for span in each.record.spans]
+        assert [span.op for span in each.record.spans] == (
+            [3 * device + k for k in range(3)] if each.collectives else []
+        )
+        assert times == sorted(times)
+    assert any(len(set(devices)) > 1 for devices in plan.devices)
+
+
+def test_what_megatrons_perceptron_holds_and_sends_is_what_the_plan_says(workers: Workers) -> None:
+    problem, plan = planned("mlp", "v100x2", TensorParallel())
+    found, timeline = run(workers, "mlp", "v100x2", plan), simulate(problem, plan)
+    received, moved = np.zeros(2), timeline.transfers
+    np.add.at(received, moved.destination, timeline.problem.graph.moved_bytes[moved.output])
+    for device in (0, 1):
+        assert sum(each.size for each in found[device].collectives) == received[device] > 0
+        assert found[device].held * problem.bytes_per_weight_byte == timeline.static_bytes[device]
+
+
+def test_what_dtensor_cannot_say_is_refused_in_every_process(workers: Workers) -> None:
+    _, plan = planned("gpt", "v100x4", tofu())
+    found = workers.run(Partitioned("gpt", "v100x4", plan), limit=60.0)
+    assert all("other parts of weight 'words.weight'" in str(each) for each in found)
+
+
+def test_a_view_that_memory_does_not_allow_is_a_copy_which_cannot_be_changed_in_place() -> None:
+    x = torch.arange(6.0).reshape(2, 3).T
+    with OnParts():
+        flat = torch.ops.aten.view.default(x, [6])
+        assert flat.tolist() == [0, 3, 1, 4, 2, 5]
+        assert (flat + 1).tolist() == [1, 4, 2, 5, 3, 6]
+        with pytest.raises(RuntimeError, match="changes a tensor in place"):
+            flat[1:].add_(1)
+        torch.ops.aten.view.default(x.contiguous(), [6]).add_(1)
+        with pytest.raises(RuntimeError, match="shape"):
+            torch.ops.aten.view.default(x, [5])
