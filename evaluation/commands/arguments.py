@@ -77,7 +77,9 @@ Taken: TypeAlias = Callable[[str, Any], Any]  # name and value -> the value as v
 
 CacheAction: TypeAlias = Literal["show", "clear"]
 PlanChoice: TypeAlias = Literal["placement", "all"]  # what a plan may be, where no placer is named
-ExportFormat: TypeAlias = Literal["device_map", "torchtitan", "vllm", "megatron", "deepspeed"]
+ExportFormat: TypeAlias = Literal[
+    "device_map", "torchtitan", "vllm", "megatron", "deepspeed", "llama_cpp", "schedule_csv"
+]  # fmt: skip
 
 AUTO: Literal["auto"] = "auto"
 CACHE_HELP = "    cache: use what was captured before, where nothing has changed since; `--no-cache` captures again.\n"

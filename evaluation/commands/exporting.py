@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     )
     from evaluation.exports.exported_plan import ExportedPlan
 
+WITHOUT_MODEL = ("schedule_csv",)  # formats that take a plan as it is
+
 
 @captures
 @checked
@@ -41,11 +43,13 @@ def export(
     """Write a plan as other programs take it, rounded to whole modules, and say what rounding costs.
 
     Args:
-        model: the model that the plan is for, `file.py:callable` or a family spec: a graph file has no modules.
+        model: the model that the plan is for, `file.py:callable` or a family spec: a graph file has no modules, and is
+            taken for `schedule_csv` only.
         plan: a plan file of a device for each op, or of a pipeline's stages, as `place --out` writes it.
         to: `device_map`, for accelerate and transformers; `torchtitan`, the modules of each stage by name; `vllm`, its
-            VLLM_PP_LAYER_PARTITION; `megatron`, its pipeline layout; or `deepspeed`, the parts of its PipelineModule.
-            The last four are for layers in a row.
+            VLLM_PP_LAYER_PARTITION; `megatron`, its pipeline layout; `deepspeed`, the parts of its PipelineModule; or
+            `llama_cpp`, its --tensor-split and -ot. The last five are for layers in a row. `schedule_csv` is the order
+            of a pipeline's passes, for torch.distributed.pipelining and torchtitan.
         cluster: a cluster file or a preset, as `place` takes it.
         out: the file to write; without it the text is only shown.
         groups: the number of op groups that the plan was made for, as `simulate` takes it.
@@ -56,13 +60,14 @@ def export(
 
     """
     check_writable(out, inputs=[model, plan, cluster])
-    _check_model(model)
+    if to not in WITHOUT_MODEL:
+        _check_model(model)
     planned = simulate(model, plan, cluster=cluster, **options)
     from evaluation.exports.exported_plan import ExportedPlan
     from evaluation.exports.formats import export_plan
     from evaluation.simulated_plan import SimulatedPlan
 
-    written = export_plan(planned.problem, planned.plan, _module(model), to)
+    written = export_plan(planned.problem, planned.plan, None if to in WITHOUT_MODEL else _module(model), to)
     found = ExportedPlan(to, written.text, planned, SimulatedPlan.of(written.problem, written.plan))
     if out is not None:
         write_whole(Path(out), written.text + "\n")

@@ -18,7 +18,7 @@ from envs.pipelines.shapes import Shape
 from evaluation.exports.module_keys import ModuleKeys
 from evaluation.exports.written import Written
 from graphs.foundation.errors import InputError
-from graphs.op_graph import Ints
+from graphs.op_graph import Bools, Ints
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,21 +32,13 @@ class Row:
 
     @classmethod
     def of(cls, keys: ModuleKeys) -> Row:
-        """The layers are the parts of the module that has most numbered ones.
-
-        Raises InputError if none has two, and if other modules are between them.
-        """
-        layers = _layers(keys)
+        """The modules in pieces, as the plan has the layers. Raises InputError as `layers_of` does."""
+        layers = layers_of(keys)
         where = keys.places[layers]
-        if keys.is_pipeline:
-            used = list(range(len(keys.hosts)))
-        else:
-            used = sorted(set(where.tolist()), key=lambda place: float(np.flatnonzero(where == place).mean()))
+        used = list(range(len(keys.hosts))) if keys.is_pipeline else by_layers(where)
         piece = np.zeros(len(keys.keys), np.int64)
         piece[layers] = np.repeat(np.arange(len(used)), [int((where == place).sum()) for place in used])
-        is_after = keys.first_op > keys.first_op[layers].max()
-        is_after[layers] = False
-        piece[is_after] = len(used) - 1
+        piece[after(keys, layers)] = len(used) - 1
         return cls(keys, tuple(layers), piece, tuple(keys.hosts[place] for place in used))
 
     @property
@@ -81,8 +73,23 @@ class Row:
         return Written(text, self.keys.problem, self.keys.placed(self.piece, self.devices))
 
 
-def _layers(keys: ModuleKeys) -> list[int]:
-    """The numbers of the modules that are layers."""
+def by_layers(where: Ints) -> list[int]:
+    """The places of layers, (layers,), in the order of what they have."""
+    return sorted(set(where.tolist()), key=lambda place: float(np.flatnonzero(where == place).mean()))
+
+
+def after(keys: ModuleKeys, layers: list[int]) -> Bools:
+    """(keys,) whether each module is called after the last of the layers."""
+    found: Bools = keys.first_op > keys.first_op[layers].max()
+    found[layers] = False
+    return found
+
+
+def layers_of(keys: ModuleKeys) -> list[int]:
+    """The numbers of the modules that are layers: the parts of the module that has most numbered ones.
+
+    Raises InputError if none has two, and if other modules are between them.
+    """
     numbered = defaultdict[str, list[int]](list)
     for index, key in enumerate(keys.keys):
         parent, _, last = key.rpartition(".")

@@ -78,6 +78,16 @@ def test_pipelines_of_whole_modules_lose_nothing(hosts: tuple[int, ...], order: 
             export_plan(problem, plan, model, to)
 
 
+def test_the_order_of_passes_is_written_as_it_is() -> None:
+    model, problem = row()
+    plan = whole([0, 0, 0, 1, 1, 1, 1, 0], (2, 1), "early_backward_a")
+    written = export_plan(problem, plan, None, "schedule_csv")
+    assert written.text == "0F0,0F1,0B0,0F2,0B1,0F3,0B2,0B3\n1F0,1B0,1F1,1B1,1F2,1B2,1F3,1B3"
+    assert (written.problem, written.plan) == (problem, plan)
+    with pytest.raises(InputError, match="llama_cpp takes op placements only"):
+        export_plan(problem, plan, model, "llama_cpp")
+
+
 @given(
     cuts=st.lists(st.integers(1, 19), min_size=1, max_size=3, unique=True), order=st.sampled_from(["gpipe", "zb_h1"])
 )

@@ -17,7 +17,8 @@ import placelab
 from envs.plan import Plan
 from envs.simulation.simulator import simulate
 from evaluation.commands.arguments import ExportFormat
-from evaluation.exports.formats import FORMATS, export_plan
+from evaluation.commands.exporting import WITHOUT_MODEL
+from evaluation.exports.formats import OF_MODULES, OF_PLANS, export_plan
 from evaluation.exports.module_keys import ModuleKeys
 from graphs.capture.examples import example_of
 from graphs.foundation.errors import InputError
@@ -230,6 +231,30 @@ def test_code_of_a_model_that_reads_its_own_tensors_is_where_these_are() -> None
         placelab.evaluate("default", groups="modules")
 
 
+@pytest.mark.parametrize(
+    ("cluster", "places", "text", "rounded"),
+    [  # words, layers, head, scale, which is called after words; device 0 of cpu_gpu is the CPU
+        ("p100x3", (0, 0, 0, 1, 1, 2, 2, 0), "--n-gpu-layers 6 --tensor-split 2,2,2", (0, 0, 0, 1, 1, 2, 2, 0)),
+        ("p100x3", (2, 2, 0, 2, 0, 0, 0, 0), "--n-gpu-layers 6 --tensor-split 2,4", (2, 2, 2, 0, 0, 0, 0, 2)),
+        (
+            "cpu_gpu:gpus=2", (1, 1, 0, 1, 2, 0, 2, 0),
+            r"--n-gpu-layers 6 --tensor-split 3,3 -ot 'blk\.(1|4)\.=CPU'", (0, 1, 0, 1, 2, 0, 2, 0),
+        ),
+        ("cpu_gpu:gpus=2", (0,) * 8, "--n-gpu-layers 0", (0,) * 8),
+    ],
+)  # fmt: skip
+def test_llama_cpp_counts_layers_and_names_those_on_the_cpu(
+    cluster: str, places: tuple[int, ...], text: str, rounded: tuple[int, ...]
+) -> None:
+    model = Row()
+    problem = placelab.place((model, (WORDS,)), cluster=cluster, placer="single_device", groups=None).problem
+    keys = ModuleKeys.of(problem, Plan.of([0] * len(problem.graph)), model)
+    written = export_plan(problem, keys.placed(np.array(places)), model, "llama_cpp")
+    assert written.text == text
+    keyed = keys.modules.of_op >= 0
+    assert np.array_equal(written.plan.placement[keyed], np.array(rounded)[keys.modules.of_op[keyed]])
+
+
 def _row_on_four(known: list[Problem] = []) -> Problem:  # noqa: B006 - captured once
     if not known:
         known.append(placelab.place((Row(), (WORDS,)), cluster="p100x4", placer="single_device", groups=None).problem)
@@ -237,9 +262,10 @@ def _row_on_four(known: list[Problem] = []) -> Problem:  # noqa: B006 - captured
 
 
 def test_all_formats_are_offered_and_in_the_document() -> None:
-    assert get_args(ExportFormat) == tuple(FORMATS)
+    assert get_args(ExportFormat) == (*OF_MODULES, *OF_PLANS)
+    assert tuple(OF_PLANS) == WITHOUT_MODEL
     document = (ROOT / "docs/running.md").read_text()
-    assert re.findall(r"^\| `(\w+)` \|", document, re.MULTILINE) == list(FORMATS)
+    assert re.findall(r"^\| `(\w+)` \|", document, re.MULTILINE) == [*OF_MODULES, *OF_PLANS]
 
 
 def test_the_example_of_the_document_and_its_cost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,7 @@
-"""Formats of exports: one in each file, whose `write` rounds a plan to modules, or to layers in a row, and says it."""
+"""Formats of exports, one in each file: its `write` says a plan in the words of another program.
+
+Most round it to modules, or to layers in a row, before. The others take a plan as it is, and need no model.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +10,29 @@ from collections.abc import Callable
 from torch import nn
 
 from envs.plan import Plan
-from evaluation.exports.formats import deepspeed, device_map, megatron, torchtitan, vllm
+from evaluation.exports.formats import (
+    deepspeed,
+    device_map,
+    llama_cpp,
+    megatron,
+    schedule_csv,
+    torchtitan,
+    vllm,
+)  # fmt: skip
 from evaluation.exports.module_keys import ModuleKeys
 from evaluation.exports.written import Written
 from graphs.problem import Problem
 
-FORMATS: dict[str, Callable[[ModuleKeys], Written]] = {
+OF_MODULES: dict[str, Callable[[ModuleKeys], Written]] = {
     "device_map": device_map.write, "torchtitan": torchtitan.write, "vllm": vllm.write, "megatron": megatron.write,
-    "deepspeed": deepspeed.write,
+    "deepspeed": deepspeed.write, "llama_cpp": llama_cpp.write,
 }  # fmt: skip
+OF_PLANS: dict[str, Callable[[Problem, Plan], Written]] = {"schedule_csv": schedule_csv.write}
 
 
-def export_plan(problem: Problem, plan: Plan, model: nn.Module, to: str) -> Written:
-    """A plan in a format. Raises InputError for what the format cannot say."""
-    return FORMATS[to](ModuleKeys.of(problem, plan, model))
+def export_plan(problem: Problem, plan: Plan, model: nn.Module | None, to: str) -> Written:
+    """A plan in a format; one of `OF_PLANS` needs no model. Raises InputError for what the format cannot say."""
+    if to in OF_PLANS:
+        return OF_PLANS[to](problem, plan)
+    assert model is not None, to
+    return OF_MODULES[to](ModuleKeys.of(problem, plan, model))

@@ -1,0 +1,19 @@
+"""For torchtitan's pipeline_parallel_schedule_csv: the order of passes, a row of actions for each rank.
+
+It is what PyTorch's runtime of pipelines loads (`_PipelineScheduleRuntime._load_csv` of torch.distributed.pipelining,
+format "compute_only"), which sends and receives by itself. torchtitan puts stages on ranks by its
+pipeline_parallel_schedule, which is therefore one with as many stages on each.
+"""
+
+from __future__ import annotations
+
+from envs.plan import Plan
+from envs.running.schedule_rows import schedule_rows
+from evaluation.exports.written import Written
+from graphs.problem import Problem
+
+
+def write(problem: Problem, plan: Plan) -> Written:
+    """`0F0,0F1,0B0,...`, the plan itself, as it is. Raises InputError for one without stages on ranks."""
+    rows = schedule_rows(problem, plan).rows()
+    return Written("\n".join(map(",".join, rows)), problem, plan)
