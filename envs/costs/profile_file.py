@@ -1,6 +1,6 @@
 """A profile: how long the ops of models took on one machine, `*.profile.json` or `*.profile.json.gz`.
 
-Each distinct op is there once, with its median time and the ops of each profiled graph that are like it.
+Each distinct op is there once, with its time and the ops of each profiled graph that are like it.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class MeasuredOp(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     signature: str
     flops: Amount
     bytes_accessed: Amount
-    seconds: Positive  # median from one start to the next, launch included
+    seconds: Positive  # lower quartile, from one start to the next: launch included
     spread: Amount  # interquartile range over the median, as sampled
     repeats: int
     how: Literal["measured", "scaled"] = "measured"  # or from its forward op, where autograd has no rule for it

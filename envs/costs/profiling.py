@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterable
 from dataclasses import replace
@@ -11,6 +12,7 @@ from typing import Literal
 
 from msgspec.structs import replace as with_
 
+from envs.costs.busy_machine import BusyGuard
 from envs.costs.profile_file import ENDINGS, MeasuredOp, Profile, ProfiledMachine, load_profile, save_profile
 from envs.costs.timing import OpTimer, RefusedError, torch_device
 from graphs.capture.op_calls import CapturedCalls, DistinctOp, distinct_ops
@@ -19,13 +21,16 @@ from graphs.foundation.progress import progress
 
 SAVE_SECONDS = 10.0  # at most this much work is lost if the machine goes down
 
+_log = logging.getLogger("placelab")
+
 
 def profile(captured: CapturedCalls, out: Path, *, repeats: int = 20, device: str = "") -> Profile:
     """Time the distinct ops of a graph on a torch device (the machine's GPU if it has one), into a file.
 
     A file that exists is extended: what was measured on this machine is not measured again, be it of an interrupted
     run or of other graphs. An op that PyTorch cannot run alone is kept as refused. A backward op for which autograd
-    has no rule takes as long as its forward op, times the ratio of what the graph says they cost. Raises InputError
+    has no rule takes as long as its forward op, times the ratio of what the graph says they cost. A warning says if the
+    machine was busy with something else, as far as a product shows that is timed between the ops. Raises InputError
     for a file of another name or machine, less than one repeat, an unknown device, or an op that does not fit in
     memory; KeyboardInterrupt, with what was measured in the file, if interrupted.
     """
@@ -46,13 +51,14 @@ def _measured(profile: Profile, graph: str, distinct: list[DistinctOp], timer: O
     held = {_key(op) for op in profile.ops}
     todo = [op for op in distinct if _key(op) not in held]
     ops, refused = list(profile.ops), dict(profile.refused)
-    saved = time.monotonic()
+    saved, guard = time.monotonic(), BusyGuard(timer.reference_seconds)
 
     def so_far() -> Profile:
         return with_(profile, date=datetime.now(UTC).isoformat(timespec="seconds"), ops=ops, refused=refused)
 
     try:
         for op in progress(todo, "profiling", unit="op"):
+            guard.look_now_and_then()
             try:
                 ops.append(_one(op, graph, timer))
                 refused.pop(op.call.signature, None)
@@ -68,6 +74,10 @@ def _measured(profile: Profile, graph: str, distinct: list[DistinctOp], timer: O
         ) from None
     finally:
         save_profile(so_far(), out)
+    if todo:
+        guard.look()
+    if warning := guard.warning(f"end other programs, remove {out} and profile again"):
+        _log.warning(warning)
     return so_far()
 
 

@@ -1,9 +1,10 @@
 """Timing of ops: one at a time is run alone on a device of this machine.
 
 Every op is timed in the same way: tensors of its shapes, strides and types are filled with random numbers; a few calls
-warm up; then samples are taken, each of as many calls as last a millisecond, and their median counts. With one thread
-on a processor the time is the thread's own, which other programs disturb less; otherwise it is wall time, on a GPU
-until all launched work is done. What an op reads is in a cache if it fits there, as if another op had just written it.
+warm up; then samples are taken, each of as many calls as last a millisecond, and their lower quartile counts, which
+other programs disturb less than the median. With one thread on a processor the time is the thread's own; otherwise it
+is wall time, on a GPU until all launched work is done. What an op reads is in a cache if it fits there, as if another
+op had just written it.
 A backward op is timed as autograd's computation of its gradients, less the time to start autograd, which a backward
 pass does once.
 """
@@ -33,6 +34,7 @@ SAMPLE_SECONDS = 1e-3  # the shortest sample that is trusted
 OP_SECONDS = 2.0  # after this long an op gets no more than FEWEST samples
 FEWEST = 3
 MOST_CALLS = 10_000  # of a sample
+LOOK_REPEATS = 7  # samples of the reference by which a busy machine is noticed
 
 # sides of the square product and bytes of the copy by which a device's own speed is measured
 _PRODUCT = {"cpu": 1024, "gpu": 8192}
@@ -47,7 +49,7 @@ class RefusedError(RuntimeError):
 class Sample:
     """How long something took."""
 
-    seconds: float  # median of one call
+    seconds: float  # of one call, the lower quartile
     spread: float  # interquartile range over the median
     repeats: int
 
@@ -59,12 +61,12 @@ class OpTimer:
         self.device, self.repeats = device, repeats
         self.kind = "cpu" if device.type == "cpu" else "gpu"
         self._random = torch.Generator(device).manual_seed(0)
+        self._square = torch.rand(_PRODUCT[self.kind], _PRODUCT[self.kind], device=device, generator=self._random)
 
     @cached_property
     def machine(self) -> ProfiledMachine:
         """The device and the speeds that it reaches."""
         side, size = _PRODUCT[self.kind], _COPY[self.kind]
-        square = torch.rand(side, side, device=self.device, generator=self._random)
         source, target = (torch.zeros(size // 4, device=self.device) for _ in range(2))
         one = torch.ones(1, device=self.device)
         launch = self.time(lambda: one + one).seconds
@@ -76,7 +78,7 @@ class OpTimer:
             kind="cpu" if self.kind == "cpu" else "gpu",
             torch=str(torch.__version__),
             threads=torch.get_num_threads(),
-            flops_per_second=2 * side**3 / self.time(lambda: square @ square).seconds,
+            flops_per_second=2 * side**3 / self.time(self._product).seconds,
             bytes_per_second=2 * size / self.time(lambda: target.copy_(source)).seconds,
             memory_bytes=float(self.memory_bytes()),
             launch_seconds=launch,
@@ -95,19 +97,26 @@ class OpTimer:
         launch, autograd = self.machine.launch_seconds, self.machine.autograd_seconds
         return replace(sample, seconds=max(sample.seconds - autograd, launch))
 
-    def time(self, call: Callable[[], object]) -> Sample:
-        """Warm up, then sample."""
+    def reference_seconds(self) -> float:
+        """What a square product takes now, which is always the same."""
+        return self.time(self._product, min(LOOK_REPEATS, self.repeats)).seconds
+
+    def _product(self) -> Tensor:
+        return self._square @ self._square
+
+    def time(self, call: Callable[[], object], repeats: int = 0) -> Sample:
+        """Warm up, then sample, as often as the timer was told unless another number is given."""
         started = time.perf_counter()
         once = [self._clocked(call, 1) for _ in range(WARM_UP)][-1]
         calls = int(np.clip(np.ceil(SAMPLE_SECONDS / max(once, 1e-9)), 1, MOST_CALLS))
         taken: list[float] = []
-        while len(taken) < self.repeats:
+        while len(taken) < (repeats or self.repeats):
             taken.append(self._clocked(call, calls))
             if len(taken) >= FEWEST and time.perf_counter() - started > OP_SECONDS:
                 break
         low, median, high = np.percentile(taken, [25, 50, 75])
-        median = max(float(median), 1e-9)  # the resolution of a clock
-        return Sample(median, float(high - low) / median, len(taken))
+        resolution = 1e-9  # of a clock
+        return Sample(max(float(low), resolution), float(high - low) / max(float(median), resolution), len(taken))
 
     def _clocked(self, call: Callable[[], object], calls: int) -> float:
         started = self._clock()

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from envs.costs.busy_machine import BusyGuard
 from envs.costs.costs import load_cost_model, timed
 from envs.costs.profile_file import MeasuredOp, Profile, load_profile, save_profile
 from envs.costs.profiling import profile
@@ -104,6 +105,46 @@ def test_a_file_is_extended_and_nothing_measured_twice(
     assert (both.seconds(captured.graph) == before.seconds(captured.graph)).all()
     assert not np.isnan(both.seconds(other.graph)).any()
     assert load_profile(path) == both
+
+
+@pytest.mark.parametrize("slowest", [1.05, 1.3])
+def test_a_machine_that_is_busy_with_something_else_is_said_to_be(
+    slowest: float, captured: CapturedCalls, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    takes = [2e-3, 2e-3 * slowest]
+    monkeypatch.setattr(OpTimer, "reference_seconds", lambda timer: takes.pop(0))
+    path = tmp_path / "towers.profile.json"
+    profile(captured, path, repeats=1, device="cpu")
+    assert takes == []  # before and after
+    said = [record.message for record in caplog.records]
+    if slowest > 1.1:
+        assert said == [
+            "this machine was busy with something else while it was measured: a reference product took between 2 and "
+            f"2.6 ms, 30% more; end other programs, remove {path} and profile again"
+        ]
+    else:
+        assert said == []
+    profile(captured, path, repeats=1, device="cpu")  # nothing is measured, and the reference neither
+
+
+def test_the_reference_is_timed_again_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 5.0
+    monkeypatch.setattr("envs.costs.busy_machine.time.monotonic", lambda: now)
+    guard = BusyGuard(lambda: now)
+    assert guard.moved == 0
+    assert guard.warning("wait") == ""
+    for now in (5.0, 10.0, 15.0, 16.0, 27.0):  # noqa: B007  # the guard reads it
+        guard.look_now_and_then()
+    assert guard.taken == [5.0, 16.0, 27.0]
+    assert guard.moved == pytest.approx(27 / 5 - 1)
+
+
+def test_the_lower_quartile_of_the_samples_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    timer = OpTimer(torch.device("cpu"), 5)
+    clocked = iter([9.0] * 3 + [5.0, 3.0, 1.0, 2.0, 40.0])  # three calls warm up
+    monkeypatch.setattr(OpTimer, "_clocked", lambda timer, call, calls: next(clocked))
+    assert timer.time(lambda: None) == Sample(2.0, (5.0 - 2.0) / 3.0, 5)
 
 
 def test_an_interruption_keeps_what_was_measured(
