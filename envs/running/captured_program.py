@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from torch.fx import Node
 from torch.utils._pytree import tree_leaves
 
+from envs.running.differentiable import differentiable
 from envs.running.program_part import ProgramPart
 from graphs.capture.examples import Example
 from graphs.capture.forward import Builder, is_getitem, traced_example
@@ -149,6 +150,11 @@ class CapturedProgram:
             for node in part.reads:
                 found[node].append(op)
         return {node: tuple(ops) for node, ops in found.items()}
+
+    @cached_property
+    def differentiable(self) -> frozenset[Node]:
+        """The results that have a gradient."""
+        return differentiable(self.parts, {name for name, weight in self.weights.items() if weight.requires_grad})
 
     def op_of(self, result: Node) -> int:
         """The op that makes a result."""
