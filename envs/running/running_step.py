@@ -35,7 +35,8 @@ class Record:
     """What one process did in a step."""
 
     spans: list[Span] = field(default_factory=list)
-    messages: list[Message] = field(default_factory=list)  # those that it received
+    messages: list[Message] = field(default_factory=list)
+    """Those that it received, and those that it sent, if it knows only one end of each: the other one's time is NaN."""
 
 
 class RunningStep(Protocol):

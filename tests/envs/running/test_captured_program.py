@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from copy import deepcopy
-from functools import cache
 
 import numpy as np
 import pytest
@@ -18,75 +17,10 @@ from graphs.capture.examples import Example
 from graphs.capture.training_step import training_step
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Phase
-from tests.envs.placed_models.models import BATCH, MODELS, WIDTH
+from tests.envs.placed_models.models import BATCH, MODELS
+from tests.envs.running.trained_models import EXAMPLES, called, program_of
 
 CPU = torch.device("cpu")
-
-
-class Recurrent(nn.Module):
-    """An LSTM and a GRU, and the mean squared error of what they make."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.lstm, self.gru = nn.LSTM(WIDTH, WIDTH, 2, batch_first=True), nn.GRU(WIDTH, WIDTH, batch_first=True)
-
-    def forward(self, x: Tensor, wanted: Tensor) -> Tensor:
-        made, _ = self.gru(self.lstm(x)[0])
-        return nn.functional.mse_loss(made, wanted)
-
-
-class Twice(nn.Module):
-    """One batch norm that is run twice, a buffer that is computed, and one that holds an input."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear, self.norm = nn.Linear(WIDTH, WIDTH), nn.BatchNorm1d(WIDTH)
-        self.seen: Tensor
-        self.register_buffer("latest", torch.zeros(BATCH, WIDTH))
-        self.register_buffer("seen", torch.zeros(()))
-        self.register_buffer("scale", torch.full((), 0.5))
-
-    def forward(self, x: Tensor) -> dict[str, Tensor | list[Tensor]]:
-        y = self.norm(self.linear(self.norm(x)))
-        self.latest = x
-        self.seen = self.seen + y.detach().abs().mean()
-        parts = (y * self.scale).split(WIDTH // 4, 1)
-        return {"parts": [parts[2].transpose(0, 1), parts[0]], "both": parts[0] @ parts[1].t(), "which": y.argmax(1)}
-
-
-class Views(nn.Module):
-    """Views of weights, inputs and outputs, which several ops read; an expanded output."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.randn(3, WIDTH, WIDTH))
-
-    def forward(self, x: Tensor) -> Tensor:
-        turned = x.t()
-        first = self.weight[0] @ turned
-        second = self.weight[1] @ first.view(WIDTH, BATCH) + turned
-        halves = (second * 2).chunk(2, 1)
-        best, _ = (halves[0] @ halves[1].transpose(0, 1)).topk(3, 0)
-        result: Tensor = best.sum(0).expand(5, WIDTH) * self.weight[2, :, None, 0].t()
-        return result
-
-
-def example(name: str) -> Example:
-    torch.manual_seed(3)
-    module: nn.Module
-    if name in MODELS:
-        module, make = MODELS[name]()
-        module.train(name != "bert")  # which drops at random
-        return Example(module, (), make(BATCH, torch.Generator().manual_seed(1)), name, BATCH)
-    if name == "recurrent":
-        return Example(Recurrent(), (torch.randn(BATCH, 5, WIDTH), torch.randn(BATCH, 5, WIDTH)), {}, name, BATCH)
-    module = {"twice": Twice, "views": Views}[name]()
-    return Example(module, (torch.randn(BATCH, WIDTH),), {}, name, BATCH)
-
-
-@cache
-def program_of(name: str) -> CapturedProgram:
-    return CapturedProgram.of(example(name))
 
 
 def run(program: CapturedProgram, parts: list[ProgramPart]) -> tuple[Tensor, dict[str, Tensor]]:
@@ -116,12 +50,12 @@ def in_stages(program: CapturedProgram, stages: int) -> list[ProgramPart]:
 
 
 @pytest.mark.parametrize("stages", [0, 1, 3])
-@pytest.mark.parametrize("name", [*MODELS, "recurrent", "twice", "views"])
+@pytest.mark.parametrize("name", EXAMPLES)
 def test_the_parts_of_a_program_are_the_model(name: str, stages: int) -> None:
     program = program_of(name)
-    model, kwargs = deepcopy(program.example.module), program.example.kwargs
+    model = deepcopy(program.example.module)
     loss, updates = run(program, in_stages(program, stages) if stages else list(program.parts))
-    returned = [leaf for leaf in tree_leaves(model(*program.example.args, **kwargs)) if isinstance(leaf, Tensor)]
+    returned = called(program.example, model, tree_leaves((program.example.args, program.example.kwargs)))
     expected = torch.stack([returned[position].sum() for position in program.loss_outputs]).sum()
     torch.testing.assert_close(loss, expected, rtol=1e-5, atol=1e-4)
     trained = [program.step.weight_names[weight] for weight in sorted(set(program.step.weight_uses[:, 1].tolist()))]
@@ -138,7 +72,7 @@ def test_the_parts_of_a_program_are_the_model(name: str, stages: int) -> None:
         assert (buffer in updates) == (not torch.equal(wanted, program.buffers[buffer]))
 
 
-@pytest.mark.parametrize("name", [*MODELS, "recurrent", "twice", "views"])
+@pytest.mark.parametrize("name", EXAMPLES)
 def test_what_ops_read_of_each_other_is_what_the_graph_says(name: str) -> None:
     program = program_of(name)
     edges = {tuple(edge) for edge in program.step.edges.tolist() if edge[1] <= program.loss}
@@ -151,8 +85,10 @@ def test_what_ops_read_of_each_other_is_what_the_graph_says(name: str) -> None:
 
 def test_the_loss_is_what_a_model_returns_or_the_sum_of_its_outputs() -> None:
     assert program_of("recurrent").returns_loss
-    assert not program_of("bert").returns_loss
-    assert program_of("bert").loss_outputs == (1,)  # the first is read by the op that makes the second
+    model, make = MODELS["bert"]()
+    bert = CapturedProgram.of(Example(model, (), make(BATCH, torch.Generator()), "bert"))
+    assert not bert.returns_loss
+    assert bert.loss_outputs == (1,)  # the first is read by the op that makes the second
     assert program_of("twice").loss_outputs == (0, 2)  # neither the integers, nor what another one is computed from
 
 
@@ -216,10 +152,9 @@ def test_what_cannot_be_run_apart_is_refused(through_a_view: bool, sentence: str
 def test_a_graph_of_another_model_or_batch_is_refused() -> None:
     program, other = program_of("mlp"), program_of("experts")
     program.check(training_step(program_of("mlp").builder.draft.built("mlp")))
-    with pytest.raises(InputError, match="'experts' is not of this model: it has 'into/"):
+    with pytest.raises(InputError, match=r"'experts' is not of this model: it has 'model\.into/"):
         program.check(other.step)
-    module, make = MODELS["mlp"]()
-    larger = CapturedProgram.of(Example(module, (), make(2 * BATCH, torch.Generator()), "mlp", 2 * BATCH))
+    larger = CapturedProgram.of(program_of("mlp").example.resized(2 * BATCH))
     with pytest.raises(InputError, match="has 512 bytes in graph 'mlp', and 256 in the model; give both"):
         program.check(larger.step)
     with pytest.raises(InputError, match="is a forward pass"):
