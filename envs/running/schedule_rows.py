@@ -26,7 +26,6 @@ from graphs.problem import Problem
 
 _KIND_OF_PART = {"forward": PassKind.FORWARD, "backward": PassKind.INPUT_GRADIENT, "gradient": PassKind.WEIGHT_GRADIENT}
 _KIND = {KINDS[PARTS.index(part)]: kind for part, kind in _KIND_OF_PART.items()}
-_TURN = tuple(PassKind)  # of passes that start at the same time, as some take none
 
 
 @dataclass(frozen=True)
@@ -59,7 +58,7 @@ def schedule_rows(problem: Problem, plan: Plan) -> ScheduleRows:
             "use sharing 'split'"
         )
     if plan.schedule.order == AS_READY:
-        return ScheduleRows(ranks, devices, _as_simulated(problem, plan, devices))
+        return ScheduleRows(ranks, devices, _as_simulated(problem, plan, ranks, devices))
     passes = load_pass_order(plan.schedule.order).passes(ranks, plan.schedule.micro_batches)
     return ScheduleRows(ranks, devices, passes)
 
@@ -81,31 +80,52 @@ def _ranks(layout: Layout) -> tuple[Ranks, tuple[tuple[int, ...], ...]]:
     return tuple(tuple(stages) for stages in hosted.values()), tuple(hosted)
 
 
-def _as_simulated(problem: Problem, plan: Plan, devices: tuple[tuple[int, ...], ...]) -> Passes:
-    """The passes of each rank as its first replica starts them."""
+def _as_simulated(problem: Problem, plan: Plan, ranks: Ranks, devices: tuple[tuple[int, ...], ...]) -> Passes:
+    """The passes of each rank as its first replica starts them.
+
+    PyTorch sends from stage to stage only. So each pass comes after that of the stage before, or behind, though it may
+    be simulated without it, as a stage between two others, with nothing to do for them, has to pass on what they send.
+    """
+    at, last = _starts(problem, plan, {replicas[0] for replicas in devices}), sum(map(len, ranks)) - 1
+    time: dict[Pass, tuple[float, int, int, int]] = {}  # when each starts at the earliest, and its turn among equals
+    for micro_batch in range(plan.schedule.micro_batches):
+        now = -np.inf
+        for stage in range(last + 1):
+            each = Pass(stage, PassKind.FORWARD, micro_batch)
+            now = max(now, at.get(each, now))
+            time[each] = now, micro_batch, 0, stage
+        for stage in range(last, -1, -1):
+            parts = [Pass(stage, kind, micro_batch) for kind in (PassKind.INPUT_GRADIENT, PassKind.WEIGHT_GRADIENT)]
+            simulated = [at[each] for each in parts if each in at]
+            now = max([now, *simulated[:1]])
+            if len(simulated) < len(parts):
+                time[Pass(stage, PassKind.BACKWARD, micro_batch)] = now, micro_batch, 1, -stage
+            else:
+                time[parts[0]] = now, micro_batch, 1, -stage
+                time[parts[1]] = max(now, simulated[1]), micro_batch, 2, -stage
+    passes = sorted(time, key=time.__getitem__)
+    return tuple(_with_whole_backward_passes([each for each in passes if each.stage in hosted]) for hosted in ranks)
+
+
+def _starts(problem: Problem, plan: Plan, devices: set[int]) -> dict[Pass, float]:
+    """When the passes on some devices start in the simulation at the grain of stages."""
     expansion = expand_stages(problem, plan)
-    timeline = Simulator(expansion.problem, order=expansion.order).timeline(expansion.placement)
-    spans: dict[int, dict[Pass, tuple[float, float, int]]] = {replicas[0]: {} for replicas in devices}
-    kinds = expansion.given.graph.kinds
+    start = Simulator(expansion.problem, order=expansion.order).timeline(expansion.placement).start
+    kinds, found = expansion.given.graph.kinds, dict[Pass, float]()
     copies = np.flatnonzero((expansion.role == Role.WORK) & (expansion.micro_batch >= 0))
     for op in copies.tolist():  # the ops of stages come before parcels, which have the kind of what they are from
-        kind, device = _KIND.get(kinds[expansion.origin[op]]), int(expansion.placement[op])
-        if kind is not None and device in spans:
+        kind = _KIND.get(kinds[expansion.origin[op]])
+        if kind is not None and expansion.placement[op] in devices:
             each = Pass(int(expansion.stage[op]), kind, int(expansion.micro_batch[op]))
-            at = float(timeline.start[op]), float(timeline.finish[op]), _TURN.index(kind)
-            spans[device].setdefault(each, at)
-    return tuple(_with_whole_backward_passes(sorted(of_rank, key=of_rank.__getitem__)) for of_rank in spans.values())
+            found.setdefault(each, float(start[op]))
+    return found
 
 
 def _with_whole_backward_passes(passes: list[Pass]) -> tuple[Pass, ...]:
-    """The passes, with one backward pass in place of two parts that follow each other, or of the only part."""
-    there, found = set(passes), list[Pass]()
+    """The passes, with one backward pass in place of two parts that follow each other."""
+    found: list[Pass] = []
     for each in passes:
-        first, second = (each._replace(kind=kind) for kind in (PassKind.INPUT_GRADIENT, PassKind.WEIGHT_GRADIENT))
-        is_part = each.kind in (first.kind, second.kind)
-        if is_part and not {first, second} <= there:
-            found.append(each._replace(kind=PassKind.BACKWARD))
-        elif each == second and found[-1] == first:
+        if each.kind == PassKind.WEIGHT_GRADIENT and found[-1] == each._replace(kind=PassKind.INPUT_GRADIENT):
             found[-1] = each._replace(kind=PassKind.BACKWARD)
         else:
             found.append(each)
