@@ -1,0 +1,179 @@
+"""Pipelines and replicas, run by processes, train as the model itself does on the same parts of its batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from envs.expansion.expand_stages import expand_stages
+from envs.expansion.expanded import Role
+from envs.pass_orders import PassKind
+from envs.plan import Plan
+from envs.running.pipelined_step import check_pipeline
+from envs.running.processes import Workers
+from envs.running.schedule_rows import schedule_rows
+from envs.running.stage_modules import stage_programs
+from envs.schedule import Schedule
+from graphs.foundation.errors import InputError
+from graphs.op_graph import Phase
+from graphs.problem import Problem
+from tests.envs.expansion.pipelines import Pipeline, interleaved, servers, v_shaped
+from tests.envs.running.pipeline_jobs import PROCESSES, RATE, STEPS, Case, Result, Trainings, unplaced
+
+TWO, THREE = ((0,), (1,)), ((0,), (1,), (2,))
+CASES = (
+    *(
+        case
+        for model in ("mlp", "gpt", "conv")
+        for case in (
+            Case(model, TWO, "early_backward_a"),
+            Case(model, v_shaped(2), "zb_v"),
+            Case(model, THREE, "zb_h1", devices=(2, 0, 1)),
+            Case(model, TWO, "early_backward_a", micro_batches=2, replicas=2),
+            Case(model, ((0,),), micro_batches=2, replicas=2),
+        )
+    ),
+    Case("mlp", THREE, "gpipe"),
+    Case("conv", TWO, "gpipe", micro_batches=2),
+    Case("gpt", interleaved(2), "interleaved", recompute=(1,)),
+    Case("conv", interleaved(3), micro_batches=2),  # in the simulated order
+    Case("gpt", ((0, 1),), "gpipe", micro_batches=2),  # both stages on one device
+    Case("conv", ((0,),), micro_batches=2, replicas=2, as_pipeline=True),
+    Case("mlp", ((0,),), micro_batches=1, replicas=4),
+    Case("bert", interleaved(3)),  # a stage that makes a mask alone
+    Case("experts", interleaved(2), "interleaved_zero_bubble", recompute=(0, 2)),
+    Case("experts", TWO, "early_backward_b", devices=(1, 0), micro_batches=2),
+)
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """Of so small models, threads would take most of the time."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def results() -> dict[Case, list[Result]]:
+    """What each process has in the end, of every case."""
+    with Workers(["cpu"] * PROCESSES, pin=False) as workers:
+        found = workers.run(Trainings(CASES), limit=180.0)
+    return {case: [of_process[number] for of_process in found] for number, case in enumerate(CASES)}
+
+
+def name_of(case: Case) -> str:
+    return f"{case.model}-{case.order}-{case.stages}-{case.micro_batches}-{case.replicas}"
+
+
+@pytest.mark.parametrize("case", CASES, ids=name_of)
+def test_training_equals_that_of_the_model(case: Case, results: dict[Case, list[Result]]) -> None:
+    expected, found = unplaced(case), results[case]
+    np.testing.assert_allclose(np.sum([each.losses for each in found], axis=0), expected.losses, rtol=1e-5, atol=1e-4)
+    largest = max(np.abs(gradient).max() for gradient in expected.gradients.values())
+    for name, gradient in expected.gradients.items():
+        is_noise = np.abs(gradient) < 1e-5 * largest  # Adam divides it by itself
+        for own, weight in of(found, "gradients", "weights", name=name):
+            np.testing.assert_allclose(own, gradient, rtol=1e-4, atol=1e-6 * largest)
+            apart = np.abs(weight - expected.weights[name])
+            assert (apart <= np.where(is_noise, 2 * RATE * STEPS, 1e-5)).all(), name
+    changed = {name for each in found for name in each.buffers}
+    assert changed == {name for name in expected.buffers if "running" in name or "num_batches" in name}
+    for name in changed:
+        for (own,) in of(found, "buffers", name=name):
+            np.testing.assert_allclose(own, expected.buffers[name], rtol=1e-5, atol=1e-6)
+
+
+def of(found: list[Result], *kinds: str, name: str) -> list[tuple[np.ndarray, ...]]:
+    """What each of the processes that have it has under a name."""
+    both = [[getattr(each, kind) for kind in kinds] for each in found]
+    assert any(name in arrays[0] for arrays in both), f"no process has {name}"
+    return [tuple(each[name] for each in arrays) for arrays in both if name in arrays[0]]
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.stages > 1], ids=name_of)
+def test_every_pass_is_recorded_in_the_order_of_its_row(case: Case, results: dict[Case, list[Result]]) -> None:
+    """Ops of the plan at the grain of stages that take time; devices without a stage record nothing."""
+    program = case.program()
+    problem = case.problem(program)
+    plan = case.plan(problem)
+    expansion, rows = expand_stages(problem, plan), schedule_rows(problem, plan)
+    assert expansion.problem.op_seconds is not None
+    works = (expansion.role <= Role.RECOMPUTED) & (expansion.problem.op_seconds.max(axis=1) > 0)
+    phase = expansion.problem.graph.phase
+    for device, result in enumerate(results[case]):
+        here = works & (expansion.placement == device)
+        assert {span.op for span in result.spans} == set(np.flatnonzero(here).tolist())
+        ops = [span.op for span in sorted(result.spans, key=lambda span: (span.start, span.finish))]
+        ran = [(int(expansion.stage[op]), int(expansion.micro_batch[op]), phase[op] == Phase.FORWARD) for op in ops]
+        of_rank = [passes for passes, replicas in zip(rows.passes, rows.devices, strict=True) if device in replicas]
+        row = [(each.stage, each.micro_batch, each.kind == PassKind.FORWARD) for each in sum(of_rank, ())]
+        has_ops = [each for each in row if each in ran]
+        assert without_repeats([each for each in ran if each[1] >= 0]) == without_repeats(has_ops)
+        assert all(number < 0 for _, number, _ in ran[len(ran) - ran.count(ran[-1]) :]) if ran else not row
+
+
+def without_repeats(passes: list[tuple[int, int, bool]]) -> list[tuple[int, int, bool]]:
+    return [each for number, each in enumerate(passes) if number == 0 or passes[number - 1] != each]
+
+
+# ---- what is refused ---------------------------------------------------------------------------------------------
+
+
+def chain(**schedule: Any) -> tuple[Problem, Plan]:
+    """Two stages on two devices."""
+    pipeline = Pipeline(2, 2)
+    plan = pipeline.plan("gpipe", **schedule)
+    devices = max(max(each) for each in plan.devices) + 1
+    return pipeline.problem(servers(devices)), plan
+
+
+def test_plans_that_cannot_be_run_as_pipelines_are_refused() -> None:
+    for plan, words in (
+        (chain(replicas=(2, 1)), "stages 0 and 1 have 2 and 1 replicas"),
+        (chain(replicas=(2, 2), sharing="turns"), "in turns"),
+        (chain(update="micro_batch"), "updates weights after each micro-batch"),
+        (chain(recompute=(0,), recompute_at="early"), "use recompute_at 'late'"),
+        (chain(), "it is not known how many samples"),
+    ):
+        with pytest.raises(InputError, match=words):
+            check_pipeline(*plan)
+
+
+def test_divided_ops_and_sparse_gradients_are_refused() -> None:
+    case = Case("mlp", TWO, "gpipe")
+    problem = case.problem(case.program())
+    plan = case.plan(problem)
+    assert check_pipeline(problem, plan).ranks == TWO
+    split = replace(plan, devices=tuple((0, 1) for _ in plan.devices), split=tuple(("",) for _ in plan.devices))
+    with pytest.raises(InputError, match="divides ops as well"):
+        check_pipeline(problem, replace(split, schedule=Schedule(2)))
+    graph = problem.graph
+    sparse = replace(problem, graph=replace(graph, kinds=("aten.embedding.sparse", *graph.kinds[1:])))
+    with pytest.raises(InputError, match="use sparse=False"):
+        check_pipeline(sparse, plan)
+
+
+def test_a_stage_sends_to_the_next_one_alone() -> None:
+    """What the first tower of the conv net makes is passed on by stages of the second one."""
+    case = Case("conv", interleaved(3))
+    program = case.program()
+    stage = np.array(case.plan(case.problem(program)).schedule.stages)[: program.loss + 1]
+    stages = stage_programs(program, stage)
+    assert (stages[0].received, stages[-1].sent) == ((), ())
+    for one, other in pairwise(stages):
+        assert one.sent == other.received
+        assert set(other.part.reads) <= set(other.received)
+        assert set(one.sent) <= {*one.received, *one.part.results}
+    assert any(set(one.received) & set(one.sent) for one in stages)
+    stage[:2] += 5  # so that there is a last stage
+    stage[program.loss] = 4
+    with pytest.raises(InputError, match="the loss is in stage 4, and the last stage is 5"):
+        stage_programs(program, stage)
