@@ -17,7 +17,7 @@ from graphs.op_graph import Phase
 from graphs.problem import Problem
 from tests.envs.placed_models.models import MLP, MODELS, Run, captured, loss_of, random_run
 
-Sent = dict[tuple[object, int, int], int]  # call, source, destination -> bytes
+Sent = dict[tuple[object, int, int], list[int]]  # call, source, destination -> bytes of each that was sent
 SEVERAL = "topk"  # whose two outputs the simulator sends together, and a model one by one
 
 
@@ -29,21 +29,21 @@ def made_by(run: Run) -> list[Copy]:
 
 
 def sent(copies: list[Copy], *kinds: CopyOf) -> Sent:
-    total: dict[tuple[object, int, int], int] = defaultdict(int)
+    found: Sent = defaultdict(list)
     for copy in copies:
         if copy.of in kinds:
-            total[copy.call, copy.source, copy.destination] += copy.size
-    return dict(total)
+            found[copy.call, copy.source, copy.destination].append(copy.size)
+    return {key: sorted(sizes) for key, sizes in found.items()}
 
 
 def simulated(problem: Problem, plan: Plan, *phases: Phase) -> Sent:
     moved, graph = simulate(problem, plan).transfers, problem.graph
-    total: dict[tuple[object, int, int], int] = defaultdict(int)
+    found: Sent = defaultdict(list)
     for producer, output, *ends in zip(moved.producer, moved.output, moved.source, moved.destination, strict=True):
         if graph.phase[producer] in phases:
             source, destination = map(int, ends)
-            total[graph.calls[producer], source, destination] += int(graph.moved_bytes[output])
-    return dict(total)
+            found[graph.calls[producer], source, destination].append(int(graph.moved_bytes[output]))
+    return {key: sorted(sizes) for key, sizes in found.items()}
 
 
 def without(several: Sent) -> Sent:
