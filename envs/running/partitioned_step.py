@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from functools import cached_property
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
@@ -23,40 +23,31 @@ from torch.distributed.tensor.experimental import implicit_replication
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
 from envs.plan import Plan
+from envs.running.adam import Adam
 from envs.running.attention import attention_kernels
 from envs.running.captured_program import CapturedProgram
 from envs.running.parts_of_dtensors import Collective, OnParts
+from envs.running.phase_times import PHASES, by_phase
 from envs.running.running_step import Record, Span
 from envs.running.tensor_placements import Placements, TensorPlacements
 from envs.simulation.simulator import LaidOut
 from graphs.foundation.errors import InputError, reason
-from graphs.op_graph import OpGraph, Phase
 from graphs.problem import Problem
-
-PHASES = {Phase.FORWARD: "forward", Phase.BACKWARD: "backward", Phase.UPDATE: "update"}
 
 
 class PartitionedStep:
     """One process of a step whose ops are divided over a mesh; its rank is the number of its device."""
 
     def __init__(
-        self,
-        program: CapturedProgram,
-        problem: Problem,
-        plan: Plan,
-        *,
-        device: str = "cpu",
-        rate: float = 1e-3,
-        epsilon: float = 1e-8,
+        self, program: CapturedProgram, problem: Problem, plan: Plan, device: torch.device, adam: Adam
     ) -> None:
-        """To be made by all processes of the group. `device` is this process's; `rate` and `epsilon` are Adam's.
+        """To be made by all processes of the group, each with its device.
 
         Raises InputError for a plan that DTensor cannot say (`TensorPlacements`), or a problem of another model.
         """
         program.check(problem.graph)
-        shapes = {name: tuple(weight.shape) for name, weight in program.weights.items()}
-        said = TensorPlacements(problem, plan, shapes)
-        self.program, self.device, self.laid = program, torch.device(device), _laid_out(problem, said.devices)
+        said = TensorPlacements(problem, plan)
+        self.program, self.device = program, device
         self.collectives: list[Collective] = []
         """What this process took part in, in the latest step."""
         self._said, self._mesh = said, DeviceMesh(self.device.type, torch.tensor(said.devices).reshape(said.mesh))
@@ -69,7 +60,12 @@ class PartitionedStep:
         for name, weight in self._weights.items():
             weight.requires_grad_(program.weights[name].requires_grad)
         self._gradients: dict[str, DTensor] = {}
-        self._optimizer = torch.optim.Adam(self._parts.values(), rate, eps=epsilon) if self._mine else None
+        self._optimizer = adam.optimizer(list(self._parts.values())) if self._mine else None
+
+    @cached_property
+    def laid(self) -> LaidOut:
+        """Each device's forward pass, backward pass and update, as one op each."""
+        return by_phase(self._said.problem, self._said.plan)
 
     # ---- a step ------------------------------------------------------------------------------------------
 
@@ -98,7 +94,7 @@ class PartitionedStep:
             value = float(loss.full_tensor())
         self.collectives = parts.collectives
         if record is not None:
-            first = len(PHASES) * self._said.devices.index(self._mesh.get_rank())
+            first = len(PHASES) * sorted(self._said.devices).index(self._mesh.get_rank())
             record.spans += [Span(first + k, *times[k : k + 2]) for k in range(len(PHASES))]
         return value if self._is_first else 0.0
 
@@ -184,23 +180,3 @@ def _by_leaf(program: CapturedProgram, placements: Mapping[int, Placements]) -> 
             if node in numbers and first - numbers[node] in placements:
                 found[leaf] = placements[first - numbers[node]]
     return found
-
-
-def _laid_out(problem: Problem, devices: tuple[int, ...]) -> LaidOut:
-    """Each device's forward pass, backward pass and update, as one op each; what is sent is within these.
-
-    Their costs are equal parts of what all ops cost.
-    """
-    graph = problem.graph
-    names = tuple(f"{name}.{device}" for device in devices for name in PHASES.values())
-    kinds = tuple(f"partition.{name}" for _ in devices for name in PHASES.values())
-    flops, traffic = (
-        np.tile([costs[graph.phase == phase].sum() / len(devices) for phase in PHASES], len(devices))
-        for costs in (graph.flops, graph.bytes_accessed)
-    )
-    first = np.arange(len(names)).reshape(-1, len(PHASES))
-    edges = np.concatenate([first[:, :2], first[:, 1:]])
-    phases = np.tile([int(phase) for phase in PHASES], len(devices))
-    steps = OpGraph(graph.name, names, kinds, flops, traffic, np.zeros(len(names)), edges, phase=phases)
-    placement = np.repeat(np.array(devices, np.int64), len(PHASES))
-    return LaidOut(Problem(steps, problem.cluster, problem.optimizer), placement, "")

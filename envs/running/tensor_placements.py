@@ -12,7 +12,7 @@ what each op divides of other ops' outputs. DTensor decides that itself, by the 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -43,7 +43,6 @@ class TensorPlacements:
 
     problem: Problem
     plan: Plan
-    shapes: Mapping[str, Shape]  # of the weights, by name
 
     def __post_init__(self) -> None:
         self._check()
@@ -64,7 +63,7 @@ class TensorPlacements:
         """By weight what forward ops read of it."""
         found: dict[str, tuple[int, Placements]] = {}
         for op, weight, access in self._uses(Phase.FORWARD):
-            placements = self._of_access(op, access, self.shapes[weight], f"weight {weight!r}")
+            placements = self._of_access(op, access, self.shapes.get(weight, ()), f"weight {weight!r}")
             first, before = found.setdefault(weight, (op, placements))
             if before != placements:
                 names = self.problem.graph.names
@@ -79,7 +78,7 @@ class TensorPlacements:
         """By weight what its update writes, and so what devices have of it; of one that has none, what is read."""
         found = dict(self.read)
         for op, weight, access in self._uses(Phase.UPDATE):
-            found[weight] = self._of_access(op, access, self.shapes[weight], f"weight {weight!r}")
+            found[weight] = self._of_access(op, access, self.shapes.get(weight, ()), f"weight {weight!r}")
         return found
 
     @cached_property
@@ -167,6 +166,18 @@ class TensorPlacements:
         if self._size(op, batch) % parts:
             raise self._unsaid(op, f"divides {self._size(op, batch)} samples into {parts} unequal parts")
         return tuple(Shard(0) if index == batch else Replicate() for index in split)
+
+    @cached_property
+    def shapes(self) -> dict[str, Shape]:
+        """Those of weights that are read by ops with a signature, by name."""
+        graph, found = self.problem.graph, dict[str, Shape]()
+        for op in range(len(graph) if graph.signatures is not None else 0):
+            signature = None if graph.signatures is None else graph.signatures.signature(op)
+            if graph.signatures is not None and signature is not None:
+                for number, read in zip(graph.signatures.numbers(op), signature.reads, strict=True):
+                    if -len(graph.weights) <= number < 0:
+                        found[graph.weight_names[-1 - number]] = read.base
+        return found
 
     def _split(self, op: int) -> Split:
         return split_of(self._described[op], self.plan.split[op] if self.plan.split else (), self._axes)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from envs.expansion.layout import Layout
 from envs.plan import Plan
+from envs.running.tensor_placements import TensorPlacements
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
 
@@ -13,6 +14,8 @@ def check_can_run(problem: Problem, plan: Plan) -> None:
     plan.check(problem)
     if not problem.graph.is_training:
         raise InputError(f"{problem.graph.name!r} is a forward pass, and what is run is a training step")
+    if plan.split:
+        TensorPlacements(problem, plan)
 
 
 def parts_of_batch(problem: Problem, plan: Plan) -> tuple[int, int]:

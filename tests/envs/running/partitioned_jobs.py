@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 from envs.plan import Plan
+from envs.running.adam import Adam
 from envs.running.captured_program import CapturedProgram
 from envs.running.partitioned_step import PartitionedStep
 from envs.running.parts_of_dtensors import Collective
@@ -69,7 +70,7 @@ class Partitioned:
         program = CapturedProgram.of(example_of(self.name))
         problem = Problem(program.step, load_cluster(self.cluster))
         try:
-            step = PartitionedStep(program, problem, self.plan, epsilon=EPSILON)
+            step = PartitionedStep(program, problem, self.plan, process.device, Adam(eps=EPSILON))
             record, losses = Record(), list[float]()
             for number in range(self.steps):
                 inputs = dict(enumerate(tree_leaves(((), batch(self.name, number)))))
@@ -86,7 +87,7 @@ def unplaced(name: str) -> Trained:
     """The same steps of the model itself."""
     program = CapturedProgram.of(example_of(name))
     model = program.example.module
-    optimizer, losses = torch.optim.Adam(model.parameters(), 1e-3, eps=EPSILON), list[float]()
+    optimizer, losses = Adam(eps=EPSILON).optimizer(list(model.parameters())), list[float]()
     for number in range(STEPS):
         returned = model(**batch(name, number))
         outputs = tree_leaves(returned)

@@ -23,14 +23,13 @@ from graphs.problem import Problem
 from placers.optcnn import build as optcnn
 from placers.tensor_parallel import TensorParallel
 from placers.tofu import build as tofu
-from tests.envs.placed_models.models import MODELS, captured
+from tests.envs.placed_models.models import captured
 
 PLACERS = (TensorParallel(), TensorParallel(shards=2, others="batch"), tofu(), optcnn())
 
 
-def problem_of(name: str, devices: int) -> tuple[Problem, dict[str, tuple[int, ...]]]:
-    shapes = {key: tuple(weight.shape) for key, weight in MODELS[name]()[0].named_parameters()}
-    return Problem(captured(name), load_cluster(f"v100x{devices}")), shapes
+def problem_of(name: str, devices: int) -> Problem:
+    return Problem(captured(name), load_cluster(f"v100x{devices}"))
 
 
 def part(tensor: Tensor, placements: Placements, mesh: tuple[int, ...], at: tuple[int, ...]) -> Tensor:
@@ -48,17 +47,17 @@ def part(tensor: Tensor, placements: Placements, mesh: tuple[int, ...], at: tupl
     ("name", "devices"), [("mlp", 2), ("mlp", 4), ("gpt", 2), ("gpt", 4), ("conv", 2), ("experts", 4)]
 )
 def test_devices_have_the_parts_of_weights_that_the_simulator_says_they_store(name: str, devices: int) -> None:
-    problem, shapes = problem_of(name, devices)
+    problem = problem_of(name, devices)
     said, was_divided = 0, False
     for placer in PLACERS:
         plan = placer.place(problem).plan
         try:
-            placements = TensorPlacements(problem, plan, shapes)
+            placements = TensorPlacements(problem, plan)
         except InputError:
             continue
         stored = StoredWeights(Partition(Layout(problem, plan)))
         for number, weight in enumerate(problem.graph.weight_names):
-            numbers = torch.arange(torch.Size(shapes[weight]).numel()).reshape(shapes[weight])
+            numbers = torch.arange(torch.Size(placements.shapes[weight]).numel()).reshape(placements.shapes[weight])
             factored = numbers.reshape([each.size for each in stored.shape[number]])
             for device, at in zip(placements.devices, coordinates(placements.mesh), strict=True):
                 [box] = stored.by_device[number][device]
@@ -71,8 +70,8 @@ def test_devices_have_the_parts_of_weights_that_the_simulator_says_they_store(na
 
 
 def test_heads_of_query_key_and_value_are_divided_alike() -> None:
-    problem, shapes = problem_of("gpt", 4)
-    placements = TensorPlacements(problem, TensorParallel(shards=2).place(problem).plan, shapes)
+    problem = problem_of("gpt", 4)
+    placements = TensorPlacements(problem, TensorParallel(shards=2).place(problem).plan)
     assert placements.mesh == (2, 2)
     assert placements.stored["blocks.0.qkv.weight"] == (Replicate(), _StridedShard(0, split_factor=3))
     assert placements.stored["blocks.0.out.weight"] == (Replicate(), Shard(1))
@@ -93,19 +92,19 @@ def columns(problem: Problem, mesh: tuple[int | tuple[float, ...], ...], devices
 
 
 def test_unequal_parts_are_refused() -> None:
-    problem, shapes = problem_of("mlp", 4)
-    assert TensorPlacements(problem, columns(problem, (2, 2), (0, 1, 2, 3)), shapes).stored["0.weight"] == (
+    problem = problem_of("mlp", 4)
+    assert TensorPlacements(problem, columns(problem, (2, 2), (0, 1, 2, 3))).stored["0.weight"] == (
         Shard(0),
         Shard(0),
     )
     with pytest.raises(InputError, match=r"op '0/addmm' is divided over a mesh with unequal parts"):
-        TensorPlacements(problem, columns(problem, ((3.0, 1.0),), (0, 1)), shapes)
+        TensorPlacements(problem, columns(problem, ((3.0, 1.0),), (0, 1)))
     with pytest.raises(InputError, match=r"op '0/addmm' divides 16 of index 'm' into 3 unequal parts"):
-        TensorPlacements(problem, columns(problem, (3,), (0, 1, 2)), shapes)
+        TensorPlacements(problem, columns(problem, (3,), (0, 1, 2)))
 
 
 def test_ops_on_some_of_the_devices_are_refused() -> None:
-    problem, shapes = problem_of("mlp", 4)
+    problem = problem_of("mlp", 4)
     plan = columns(problem, (2, 2), (0, 1, 2, 3))
     devices = tuple(
         (0, 1) if name.startswith("2/") else several
@@ -113,23 +112,23 @@ def test_ops_on_some_of_the_devices_are_refused() -> None:
     )
     split = tuple(each[:1] if len(several) == 2 else each for each, several in zip(plan.split, devices, strict=True))
     with pytest.raises(InputError, match=r"op '2/addmm_1' is on devices \(0, 1\)"):
-        TensorPlacements(problem, replace(plan, devices=devices, split=split), shapes)
+        TensorPlacements(problem, replace(plan, devices=devices, split=split))
 
 
 def test_a_weight_that_is_read_in_two_ways_is_refused() -> None:
-    problem, shapes = problem_of("gpt", 2)
+    problem = problem_of("gpt", 2)
     with pytest.raises(InputError, match=r"'words/embedding' and 'head/mm' read other parts of weight 'words.weight'"):
-        TensorPlacements(problem, tofu().place(problem).plan, shapes)
+        TensorPlacements(problem, tofu().place(problem).plan)
 
 
 def test_two_axes_on_one_dimension_are_refused_where_they_divide_factors_of_it() -> None:
-    problem, shapes = problem_of("conv", 4)
+    problem = problem_of("conv", 4)
     with pytest.raises(InputError, match=r"'last/convolution_2.update' divides a dimension of weight 'last.weight'"):
-        TensorPlacements(problem, tofu().place(problem).plan, shapes)
+        TensorPlacements(problem, tofu().place(problem).plan)
 
 
 def test_micro_batches_are_refused() -> None:
-    problem, shapes = problem_of("mlp", 2)
+    problem = problem_of("mlp", 2)
     plan = replace(columns(problem, (2,), (0, 1)), schedule=Schedule(micro_batches=2))
     with pytest.raises(InputError, match="2 micro-batches"):
-        TensorPlacements(problem, plan, shapes)
+        TensorPlacements(problem, plan)
