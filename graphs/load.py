@@ -32,7 +32,7 @@ from graphs.suites import suite_specs
 from graphs.whole_modules import tie_modules
 
 Graph = OpGraph | str | os.PathLike[str]  # a graph, or what names one
-GRAPH_FILES = (".json", ".json.gz", ".txt", ".onnx")
+GRAPH_FILES = (".json", ".json.gz", ".txt", ".onnx", ".et")
 _GRAPHS = (
     f"a graph is also given as a file, *.graph.json or {', '.join(f'*{ending}' for ending in GRAPH_FILES)}, or as "
     "file.py:callable"
@@ -46,9 +46,9 @@ def load_graph(what: Graph, *, groups: Grouping = None, training: bool = True, w
     """The graph that is meant by a graph, a graph file, a family spec, or "file.py:callable".
 
     Graph files are our own, layer profiles of PipeDream or DAPPLE (`*.txt`), workloads of "Efficient Algorithms for
-    Device Placement" (`*.json`), or ONNX models (`*.onnx`), which are forward passes; "model.onnx:batch=8" gives a
-    size to what the model only names. A graph whose file gives it no name is called by the file, or by its folder if
-    the file is called `graph.txt` or the like.
+    Device Placement" (`*.json`), ONNX models (`*.onnx`), which are forward passes, or Chakra execution traces
+    (`*.et`), which are what one rank ran; "model.onnx:batch=8" gives a size to what the model only names. A graph whose
+    file gives it no name is called by the file, or by its folder if the file is called `graph.txt` or the like.
 
     A model is captured as a whole training step, or with `training=False` as its forward pass, unless that was done
     before and nothing has changed since (`graphs.capture.cache`); a graph and a graph file are taken as they are. A
@@ -222,6 +222,10 @@ def _from_file(what: str) -> OpGraph:
         return load_layer_profile(path).graph()
     if path.suffix == ".onnx":
         return load_onnx(path)
+    if path.suffix == ".et":
+        from graphs.formats.chakra import load_chakra  # with protobuf, which few files need
+
+        return load_chakra(path)
     return load_workload(path).graph(name_of(path)) if is_workload(path) else load_graph_file(path)
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     )
     from evaluation.exports.exported_plan import ExportedPlan
 
-WITHOUT_MODEL = ("schedule_csv",)  # formats that take a plan as it is
+WITHOUT_MODEL = ("schedule_csv", "chakra")  # formats that take a plan as it is
 
 
 @captures
@@ -44,14 +44,16 @@ def export(
 
     Args:
         model: the model that the plan is for, `file.py:callable` or a family spec: a graph file has no modules, and is
-            taken for `schedule_csv` only.
+            taken for `schedule_csv` and `chakra` only.
         plan: a plan file of a device for each op, or of a pipeline's stages, as `place --out` writes it.
         to: `device_map`, for accelerate and transformers; `torchtitan`, the modules of each stage by name; `vllm`, its
             VLLM_PP_LAYER_PARTITION; `megatron`, its pipeline layout; `deepspeed`, the parts of its PipelineModule; or
             `llama_cpp`, its --tensor-split and -ot. The last five are for layers in a row. `schedule_csv` is the order
-            of a pipeline's passes, for torch.distributed.pipelining and torchtitan.
+            of a pipeline's passes, for torch.distributed.pipelining and torchtitan; `chakra`, execution traces of the
+            simulated step, for simulators of networks.
         cluster: a cluster file or a preset, as `place` takes it.
-        out: the file to write; without it the text is only shown.
+        out: the file to write; without it the text is only shown. Of `chakra` what the names of its files begin with,
+            which end in .0.et, .1.et, and so on: one for each device.
         groups: the number of op groups that the plan was made for, as `simulate` takes it.
         optimizer: whose state occupies memory, as `place` takes it.
         batch: samples of a step, as `place` takes it.
@@ -59,7 +61,10 @@ def export(
         order: the rule to simulate under, in place of the plan's own order.
 
     """
-    check_writable(out, inputs=[model, plan, cluster])
+    several = to == "chakra"
+    if several and out is None:
+        raise InputError("chakra traces are several files; say with --out what their names begin with")
+    check_writable(f"{out}.0.et" if several else out, inputs=[model, plan, cluster])
     if to not in WITHOUT_MODEL:
         _check_model(model)
     planned = simulate(model, plan, cluster=cluster, **options)
@@ -69,8 +74,8 @@ def export(
 
     written = export_plan(planned.problem, planned.plan, None if to in WITHOUT_MODEL else _module(model), to)
     found = ExportedPlan(to, written.text, planned, SimulatedPlan.of(written.problem, written.plan))
-    if out is not None:
-        write_whole(Path(out), written.text + "\n")
+    for ending, content in (written.files or {"": (written.text + "\n").encode()}).items() if out is not None else ():
+        write_whole(Path(f"{out}{ending}"), content)
     return found
 
 

@@ -30,7 +30,7 @@ CATALOGUE = Path(__file__).resolve().parents[2] / "graphs" / "catalogue.toml"
 OWN = "file.py:build:knob=3, a function of your own"
 ELSEWHERE = {  # what may be given instead of a name
     **dict.fromkeys(KINDS, f"or {OWN}"),
-    "families": "or a graph file (*.graph.json, *.txt, *.json, *.onnx), or file.py:callable, a model of your own",
+    "families": "or a graph file (*.graph.json, *.txt, *.json, *.onnx, *.et), or file.py:callable, a model of your own",
     "suites": "or several with commas between them",
     "clusters": f"or a cluster file (*.toml, *.json), or {OWN}",
     "devices": "that clusters and cluster files name; a cluster file may add its own",

@@ -11,6 +11,7 @@ from torch import nn
 
 from envs.plan import Plan
 from evaluation.exports.formats import (
+    chakra,
     deepspeed,
     device_map,
     llama_cpp,
@@ -27,7 +28,9 @@ OF_MODULES: dict[str, Callable[[ModuleKeys], Written]] = {
     "device_map": device_map.write, "torchtitan": torchtitan.write, "vllm": vllm.write, "megatron": megatron.write,
     "deepspeed": deepspeed.write, "llama_cpp": llama_cpp.write,
 }  # fmt: skip
-OF_PLANS: dict[str, Callable[[Problem, Plan], Written]] = {"schedule_csv": schedule_csv.write}
+OF_PLANS: dict[str, Callable[[Problem, Plan], Written]] = {
+    "schedule_csv": schedule_csv.write, "chakra": chakra.write,
+}  # fmt: skip
 
 
 def export_plan(problem: Problem, plan: Plan, model: nn.Module | None, to: str) -> Written:

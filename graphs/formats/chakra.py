@@ -1,0 +1,118 @@
+"""Chakra execution traces (`*.et`): what one rank ran in a step, with how long it took, as an op graph.
+
+MLCommons' converter makes them of what PyTorch's profilers record, and placelab of plans (`envs.chakra_traces`).
+
+- Each node is an op, and how long it took becomes its `measured_seconds`; no FLOPs are known.
+- Of a trace with kernels of a GPU, ops of the host take no time: they run ahead of the kernels.
+- An edge leads from what a node depends on: with data, unless it is among the control dependencies. A control
+  dependency on a node that is not in the file is left out, as the converter may have removed that.
+- An op's output are the tensors among its outputs, or else its `tensor_size`; a receive brings its `comm_size`.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from graphs.formats import name_of
+from graphs.formats.chakra_messages import Collective, Message, NodeType, Value, attributes, nodes_of
+from graphs.foundation.documents import read_file
+from graphs.foundation.errors import InputError, located
+from graphs.op_graph import OpGraph
+
+ENDINGS = (".et",)
+KIND, SECONDS = "kind", "seconds"  # attributes that only placelab writes: what an op computes, and its exact time
+_TENSOR, _TENSORS = "Tensor", "GenericList[Tensor"  # the types of outputs that are tensors, as PyTorch writes them
+_NUMBERS = (3, 4)  # where a tensor says how many elements it has, and how many bytes each
+
+
+def load_chakra(path: Path) -> OpGraph:
+    """The op graph in a trace, a forward pass. Raises InputError, naming the file, if it is missing or damaged."""
+    raw = read_file(path, "MLCommons' chakra_converter writes such a trace, and `placelab export --to chakra`")
+    nodes = nodes_of(path, raw)
+    with located(path):
+        return _graph(name_of(path), nodes)
+
+
+def _graph(name: str, nodes: Sequence[Message]) -> OpGraph:
+    number = {int(node.id): index for index, node in enumerate(nodes)}
+    if len(number) < len(nodes):
+        [(twice, _)] = Counter(int(node.id) for node in nodes).most_common(1)
+        raise InputError(f"two nodes have the id {twice}")
+    about = [attributes(node) for node in nodes]
+    edges, control = _edges(nodes, number)
+    on_host = [bool(each.get("is_cpu_op", True)) for each in about]  # as its own feeder takes it
+    kernels = any(not host and node.duration_micros for host, node in zip(on_host, nodes, strict=True))
+    seconds = [
+        0.0 if host and kernels else _number(node, each, SECONDS, node.duration_micros / 1e6)
+        for node, each, host in zip(nodes, about, on_host, strict=True)
+    ]
+    sizes = [_output_bytes(node, each) for node, each in zip(nodes, about, strict=True)]
+    return OpGraph(
+        name, _names(nodes), tuple(map(_kind, nodes, about)), np.zeros(len(nodes)), np.zeros(len(nodes)),
+        np.array(sizes), np.array(edges, np.int64), np.array(control, np.bool_), measured_seconds=np.array(seconds),
+    )  # fmt: skip
+
+
+def _edges(nodes: Sequence[Message], number: dict[int, int]) -> tuple[list[tuple[int, int]], list[bool]]:
+    """(edges, 2) producer, consumer, and (edges,) whether it only orders."""
+    edges = dict[tuple[int, int], bool]()
+    for index, node in enumerate(nodes):
+        for each in node.data_deps:
+            if each not in number:
+                raise InputError(f"node {node.name!r} depends on data of node {each}, which is not there")
+            edges[number[each], index] = False
+        for each in node.ctrl_deps:
+            if each in number and number[each] != index:
+                edges[number[each], index] = True
+    return list(edges), list(edges.values())
+
+
+def _names(nodes: Sequence[Message]) -> tuple[str, ...]:
+    """Those of the nodes; if several are called the same, with their ids."""
+    count = Counter(node.name for node in nodes)
+    return tuple(node.name if node.name and count[node.name] == 1 else f"{node.name}#{node.id}" for node in nodes)
+
+
+def _kind(node: Message, about: dict[str, Value]) -> str:
+    """What is computed, if placelab has written it; "aten::mm", or the type of a node of another name."""
+    if KIND in about:
+        return str(about[KIND])
+    if node.type not in set(NodeType):
+        raise InputError(f"node {node.name!r} is of the unknown type {node.type}")
+    if node.type == NodeType.COMM_COLL_NODE and about.get("comm_type") in set(Collective):
+        return Collective(about["comm_type"]).name  # type: ignore[arg-type]
+    return str(node.name) if "::" in node.name else NodeType(node.type).name
+
+
+def _output_bytes(node: Message, about: dict[str, Value]) -> float:
+    if node.type == NodeType.COMM_RECV_NODE and "comm_size" in about:
+        return _number(node, about, "comm_size", 0.0)
+    if not node.HasField("outputs") or "tensor_size" in about:
+        return _number(node, about, "tensor_size", 0.0)
+    try:
+        values, types = (ast.literal_eval(text or "[]") for text in (node.outputs.values, node.outputs.types))
+        return float(sum(_tensors(values, types)))
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError, IndexError) as error:
+        raise InputError(f"node {node.name!r} has outputs that are no lists of tensors: {error}") from error
+
+
+def _tensors(values: Sequence[Any], types: Sequence[str]) -> Iterator[int]:
+    """The bytes of each tensor, [id, storage, offset, elements, bytes of each, device], and of those in lists."""
+    for value, kind in zip(values, types, strict=True):
+        if kind.startswith((_TENSOR, _TENSORS)):
+            for tensor in [value] if kind.startswith(_TENSOR) else list(value):
+                elements, size = (int(tensor[place]) for place in _NUMBERS)
+                yield elements * size
+
+
+def _number(node: Message, about: dict[str, Value], key: str, otherwise: float) -> float:
+    value = about.get(key, otherwise)
+    if isinstance(value, str) or not 0 <= value < np.inf:
+        raise InputError(f"node {node.name!r} has the {key} {value!r}; expected a number >= 0")
+    return float(value)
