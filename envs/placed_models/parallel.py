@@ -22,6 +22,7 @@ from envs.placed_models.recomputation import Resume, remembered_regions
 from envs.plan import Plan
 from graphs.capture.function_calls import module_paths
 from graphs.foundation.errors import InputError
+from graphs.foundation.torch_names import PARALLELIZE, check_names
 from graphs.op_graph import Call, OpGraph
 from graphs.problem import Problem
 
@@ -48,8 +49,9 @@ def run_by_plan(
     """The model, from now on run by a plan whose calls are on one device each (`call_placement.on_calls`).
 
     Its parameters and buffers are moved. Raises InputError for devices that are not those of the plan, for a model that
-    the problem's graph is not of, and for one that is run by a plan already.
+    the problem's graph is not of, for one that is run by a plan already, and if PyTorch lacks what is needed.
     """
+    check_names(PARALLELIZE)
     if isinstance(vars(model).get("forward"), PlacedForward):
         raise InputError("this model is run by a plan already; make it anew to run it by another")
     _check_model(model, problem.graph)

@@ -6,11 +6,13 @@ from envs.expansion.layout import Layout
 from envs.plan import Plan
 from envs.running.tensor_placements import TensorPlacements
 from graphs.foundation.errors import InputError
+from graphs.foundation.torch_names import RUN, check_names
 from graphs.problem import Problem
 
 
 def check_can_run(problem: Problem, plan: Plan) -> None:
-    """Raise InputError for a plan that cannot be run."""
+    """Raise InputError for a plan that cannot be run, and for a version of PyTorch that lacks what is needed."""
+    check_names(RUN)
     plan.check(problem)
     if not problem.graph.is_training:
         raise InputError(f"{problem.graph.name!r} is a forward pass, and what is run is a training step")

@@ -1,0 +1,68 @@
+"""PyTorch's own names that are used here, though no version of it promises them.
+
+One that another version lacks is found before a model runs, and said in one sentence. Names that are imported are not
+in the list: whoever imports them fails at once, and says which it was. Nor are those of `graphs/capture`: what cannot
+be recorded is exported, and a warning says why.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from graphs.foundation.errors import InputError
+
+TRIED = ("2.13",)
+"""The versions of PyTorch with which the tests have passed; pyproject.toml takes no earlier one."""
+
+PARALLELIZE, RUN = "parallelize", "run"
+
+NAMES = {
+    PARALLELIZE: (
+        "torch._C._FunctionBase._set_sequence_nr",
+        "torch._C._are_functorch_transforms_active",
+        "torch._C._functorch.is_functorch_wrapped_tensor",
+        "torch.Tensor._version",
+        "torch.UntypedStorage._cdata",
+        "torch.utils.checkpoint.CheckpointFunction",
+        "torch.utils.checkpoint._checkpoint_without_reentrant_generator",
+    ),
+    RUN: (
+        "torch._foreach_add_",
+        "torch._fused_adam_",
+        "torch.autograd.Variable._execution_engine.run_backward",
+        "torch.distributed.distributed_c10d._resolve_process_group",
+    ),
+}
+
+
+def check_names(what: str) -> None:
+    """Raise InputError if PyTorch lacks a name that something, a key of `NAMES`, needs."""
+    if sentence := missing_name(what):
+        raise InputError(sentence)
+
+
+def missing_name(what: str) -> str:
+    """A sentence about the first name that PyTorch lacks, or ""."""
+    missing = next((name for name in NAMES[what] if not _exists(name)), None)
+    if missing is None:
+        return ""
+    version = import_module("torch").__version__
+    return f"PyTorch {version} has no {missing}, which {what} needs; install one that was tried: {', '.join(TRIED)}"
+
+
+def _exists(name: str) -> bool:
+    """Whether there is such a module, or an attribute of one."""
+    first, *rest = name.split(".")
+    found: Any = import_module(first)
+    path = first
+    for part in rest:
+        path = f"{path}.{part}"
+        try:
+            found = getattr(found, part)
+        except AttributeError:
+            try:
+                found = import_module(path)  # a submodule that nobody has imported yet
+            except ImportError:
+                return False
+    return True
