@@ -18,8 +18,8 @@ class Adam:
     eps: float = 1e-8
 
     def optimizer(self, weights: Sequence[Tensor]) -> torch.optim.Optimizer:
-        """PyTorch's own, of all weights of a model."""
-        return torch.optim.Adam(list(weights), lr=self.rate, betas=self.betas, eps=self.eps)
+        """PyTorch's own, of some weights: the fused one, so that equal gradients make equal weights, to the bit."""
+        return torch.optim.Adam(list(weights), lr=self.rate, betas=self.betas, eps=self.eps, fused=True)
 
 
 class AdamUpdate:
@@ -33,7 +33,8 @@ class AdamUpdate:
         self._adam = adam
         self._first = [torch.zeros_like(weight, memory_format=torch.preserve_format) for weight in weights]
         self._second = [torch.zeros_like(weight, memory_format=torch.preserve_format) for weight in weights]
-        self._steps = [torch.zeros((), device=weight.device) for weight in weights]
+        self._steps = [torch.zeros((), device=weight.device) for weight in weights[:1]] * len(weights)
+        self._in_step = True  # as long as all have had a gradient in each step: one number, which is counted once
         self._sparse: dict[int, torch.optim.SparseAdam] = {}
 
     def __call__(self, weights: list[Tensor], gradients: list[Tensor | None]) -> None:
@@ -51,8 +52,13 @@ class AdamUpdate:
                 dense.append(gradient if same else torch.empty_like(weight).copy_(gradient))
         if not taking:
             return
+        if self._in_step and len(taking) < len(weights):
+            self._steps, self._in_step = [step.clone() for step in self._steps], False
         steps = [self._steps[number] for number in taking]
-        torch._foreach_add_(steps, 1)
+        if self._in_step:
+            steps[0] += 1
+        else:
+            torch._foreach_add_(steps, 1)
         torch._fused_adam_(
             [weights[number] for number in taking], dense, [self._first[number] for number in taking],
             [self._second[number] for number in taking], [], steps, lr=self._adam.rate, beta1=self._adam.betas[0],

@@ -92,8 +92,11 @@ class GradientOps:
         return tuple(node for node in self.program.parts[op].reads if self.has_gradient(node))
 
     def sources(self, result: Node) -> tuple[int, ...]:
-        """The forward ops whose .grad computes a part of the gradient of a result."""
-        return tuple(op for op in self.program.readers.get(result, ()) if op in self.grad)
+        """The forward ops whose .grad computes a part of the gradient of a result, in the order of autograd's sum.
+
+        That begins with the op that ran last.
+        """
+        return tuple(op for op in reversed(self.program.readers.get(result, ())) if op in self.grad)
 
     def _check(self) -> None:
         program, edges = self.program, {tuple(edge) for edge in self.graph.edges.tolist()}

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
+from envs.running.adam import Adam
 from envs.running.captured_program import CapturedProgram
 from envs.running.model_data import Batch, batches, divided, seeded_example
 from envs.running.training_job import Training
@@ -65,7 +66,7 @@ def unplaced(training: Training, *, replicas: int = 1, micro_batches: int = 1, d
     example = seeded_example(training.model, training.seed, training.samples)
     program = CapturedProgram.of(example)
     module = example.module.to(device)
-    optimizer = torch.optim.Adam(module.parameters(), lr=training.learning_rate)
+    optimizer = Adam(training.learning_rate).optimizer(list(module.parameters()))
     first = kept = {name: buffer.detach().clone() for name, buffer in module.named_buffers()}
     losses = []
     for batch in islice(batches(example, training.data, seed=training.seed), training.steps):

@@ -49,7 +49,7 @@ def file(tmp_path: Path) -> str:
 def test_it_is_the_users_loop(file: str) -> None:
     found = unplaced(Training(f"{file}:plain", 4, seed=3))
     example = seeded_example(f"{file}:plain", 3)
-    optimizer = torch.optim.Adam(example.module.parameters(), 1e-3)
+    optimizer = torch.optim.Adam(example.module.parameters(), 1e-3, fused=True)
     data, losses = batches(example, seed=3), []
     for _ in range(4):
         optimizer.zero_grad()
