@@ -19,7 +19,7 @@ from torch import nn
 from envs.costs.costs import costs_of
 from envs.plan import Plan
 from envs.schedule import AS_READY
-from envs.stages import stages_of
+from envs.stages import Devices, stages_of
 from graphs.foundation.errors import InputError
 from graphs.grouping import untied
 from graphs.op_graph import Ints, Phase
@@ -38,22 +38,26 @@ class ModuleKeys:
     problem: Problem  # without op groups
     plan: Plan
     modules: WholeModules
-    hosts: tuple[int, ...]  # the device of each place
+    hosts: Devices  # of each place its device, or those of its replicas
     places: Ints  # (keys,) where the ops of each take most of the time
 
     @classmethod
     def of(cls, problem: Problem, plan: Plan, model: nn.Module) -> ModuleKeys:
         """Round a plan to modules.
 
-        Raises InputError for a plan that has ops on several devices, and for a graph that does not know its calls.
+        Raises InputError for a plan that divides ops, or whose replicas take turns, and for a graph that does not know
+        its calls.
         """
-        check_one_device_each(plan)
+        if plan.split or plan.mesh or (plan.schedule.sharing == "turns" and _most_devices(plan) > 1):
+            raise InputError(
+                "export takes no plan that divides ops, or whose replicas take micro-batches in turns; give it another"
+            )
         graph = untied(problem.graph)
         problem, modules = replace(problem, graph=graph), WholeModules.of(graph, model)
-        place, hosts = plan.placement, tuple(range(len(problem.cluster)))
+        place, hosts = plan.placement, tuple((device,) for device in range(len(problem.cluster)))
         if is_pipeline(plan):
             place = stages_of(graph, plan.devices, plan.schedule.stages)
-            hosts = tuple(plan.placement[np.unique(place, return_index=True)[1]].tolist())
+            hosts = tuple(plan.devices[op] for op in np.unique(place, return_index=True)[1].tolist())
         return cls(problem, plan, modules, hosts, _most(problem, plan, modules, place))
 
     @property
@@ -63,8 +67,17 @@ class ModuleKeys:
 
     @property
     def devices(self) -> Ints:
-        """(keys,) the device of each module."""
-        return np.array(self.hosts)[self.places]
+        """(keys,) the device of each module. Raises InputError as `check_one_device_each`."""
+        self.check_one_device_each()
+        return np.array([self.hosts[place][0] for place in self.places.tolist()], np.int64)
+
+    def check_one_device_each(self) -> None:
+        """Raise InputError for a plan with replicas."""
+        if (several := _most_devices(self.plan)) > 1:
+            raise InputError(
+                f"export takes plans with one device per op, and this plan places ops on {several} devices each; give "
+                "it another plan, or use --to torchtitan, megatron or deepspeed"
+            )
 
     @property
     def is_pipeline(self) -> bool:
@@ -79,7 +92,7 @@ class ModuleKeys:
         found[ops[ops >= 0]] = first[ops >= 0]
         return _filled(found)
 
-    def placed(self, places: Ints, hosts: tuple[int, ...] = ()) -> Plan:
+    def placed(self, places: Ints, hosts: Devices = ()) -> Plan:
         """The plan with the modules at these places, (keys,), which have these devices, those of the plan unless given.
 
         Code between modules runs where the latest of what it reads was computed: at the highest number. If it reads
@@ -98,7 +111,7 @@ class ModuleKeys:
         place[place < 0] = 0 if self.is_pipeline else places[0]
         mirrored = graph.mirror >= 0
         place[mirrored] = place[graph.mirror[mirrored]]
-        devices = tuple((hosts[each],) for each in place.tolist())
+        devices = tuple(hosts[each] for each in place.tolist())
         if not self.is_pipeline:
             return Plan(devices, self.plan.order, self.plan.schedule)
         empty = sorted(set(range(len(hosts))) - set(places.tolist()))
@@ -110,20 +123,15 @@ class ModuleKeys:
         return Plan(devices, self.plan.order, replace(self.plan.schedule, stages=tuple(place.tolist())))
 
 
-def check_one_device_each(plan: Plan) -> None:
-    """Raise InputError for a plan that has ops on several devices: replicas, or parts of divided ops."""
-    several = max(map(len, plan.devices), default=1)
-    if several > 1:
-        raise InputError(
-            f"export takes plans with one device per op, and this plan places ops on {several} devices each; give it "
-            "another plan"
-        )
-
-
 def is_pipeline(plan: Plan) -> bool:
-    """Whether the plan has stages that follow one another, and not only devices."""
+    """Whether the plan has stages that follow one another, or replicas, and not only devices."""
     schedule = plan.schedule
-    return bool(schedule.stages) or schedule.order != AS_READY or bool(schedule.recompute)
+    return bool(schedule.stages or schedule.recompute) or schedule.order != AS_READY or _most_devices(plan) > 1
+
+
+def _most_devices(plan: Plan) -> int:
+    """How many devices an op has, at most."""
+    return max(map(len, plan.devices), default=1)
 
 
 def _most(problem: Problem, plan: Plan, modules: WholeModules, place: Ints) -> Ints:

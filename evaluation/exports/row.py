@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from envs.pipelines.shapes import Shape
+from envs.stages import Devices
 from evaluation.exports.module_keys import ModuleKeys
 from evaluation.exports.written import Written
 from graphs.foundation.errors import InputError
@@ -28,7 +29,7 @@ class Row:
     keys: ModuleKeys
     layers: tuple[int, ...]  # which modules are the layers
     piece: Ints  # (keys,) that each module is in
-    devices: tuple[int, ...]  # of each piece
+    devices: Devices  # of each piece, several if it has replicas
 
     @classmethod
     def of(cls, keys: ModuleKeys) -> Row:
@@ -56,13 +57,17 @@ class Row:
     def shape(self, to: str, *, several: bool = False, is_v: bool = False) -> Shape:
         """On how many ranks the pieces go, one after the other, and over and over again if there may be `several` each.
 
-        With `is_v` they go back and forth, in the shape of a V. Raises InputError if they do not.
+        With `is_v` they go back and forth, in the shape of a V. Raises InputError if they do not, and if they have
+        replicas, but not as many each.
         """
+        if len({len(each) for each in self.devices}) > 1:
+            counts = ", ".join(str(len(each)) for each in self.devices)
+            raise InputError(f"{to} takes as many replicas of each stage, and those of this plan have {counts} devices")
         ranks = [*dict.fromkeys(self.devices)]
         shape = Shape(len(ranks), len(self.devices), is_v)
         goes = [ranks[shape.rank_of(piece)] for piece in range(len(self.devices))] if several else ranks
         if goes != list(self.devices) or len(self.devices) % len(ranks):
-            names = [self.keys.problem.cluster.devices[device].name for device in self.devices]
+            names = [self.keys.problem.cluster.devices[each[0]].name for each in self.devices]
             way = "back and forth, in the shape of a V" if is_v else "to one device after the other"
             taken = f"stages that go {way}, as often on each" if several else "one stage on each device"
             raise InputError(f"{to} takes {taken}, and this plan has its stages on {', '.join(names)}")

@@ -24,6 +24,7 @@ from graphs.problem import Problem
 from tests.evaluation.test_exports import Row
 
 WORDS = torch.zeros(8, 6, dtype=torch.long)
+CALLED = ["words", "scale", "layers.0", "layers.1", "layers.2", "layers.3", "layers.4", "head"]
 KEYS = ("words", *(f"layers.{layer}" for layer in range(5)), "head", "scale")
 
 
@@ -84,8 +85,36 @@ def test_the_order_of_passes_is_written_as_it_is() -> None:
     written = export_plan(problem, plan, None, "schedule_csv")
     assert written.text == "0F0,0F1,0B0,0F2,0B1,0F3,0B2,0B3\n1F0,1B0,1F1,1B1,1F2,1B2,1F3,1B3"
     assert (written.problem, written.plan) == (problem, plan)
+    with pytest.raises(InputError, match="schedule_csv takes pipelines, and this plan is a device for each op"):
+        export_plan(problem, Plan.of(plan.placement), None, "schedule_csv")
+    headless = whole([0, 0, 0, 0, 0, 0, 1, 0], (2, 1), "gpipe")
+    assert export_plan(problem, headless, model, "megatron").text == "Ettttt|L"
+    with pytest.raises(InputError, match="vllm takes at least one layer on each device"):
+        export_plan(problem, headless, model, "vllm")
     with pytest.raises(InputError, match="llama_cpp takes op placements only"):
         export_plan(problem, plan, model, "llama_cpp")
+
+
+def test_replicas_are_kept_if_all_stages_have_as_many() -> None:
+    model, problem = row()
+    alone = whole([0, 0, 0, 1, 1, 1, 1, 0], (0, 1), "early_backward_a")
+    plan = replace(alone, devices=tuple(((0, 1), (2, 3))[each] for each in alone.schedule.stages))
+    for to, text in (("megatron", "Ett|tttL"), ("deepspeed", json.dumps({"parts": [0, 4, 8], "layers": CALLED}))):
+        written = export_plan(problem, plan, model, to)
+        assert (written.text, written.plan) == (text, plan)
+    for to in ("vllm", "device_map", "llama_cpp"):
+        with pytest.raises(InputError, match="one device per op, and this plan places ops on 2 devices each"):
+            export_plan(problem, plan, model, to)
+    uneven = replace(alone, devices=tuple(((0,), (2, 3))[each] for each in alone.schedule.stages))
+    with pytest.raises(InputError, match="as many replicas of each stage, and those of this plan have 1, 2 devices"):
+        export_plan(problem, uneven, model, "torchtitan")
+    in_turns = replace(plan, schedule=replace(plan.schedule, sharing="turns"))
+    with pytest.raises(InputError, match="whose replicas take micro-batches in turns"):
+        export_plan(problem, in_turns, model, "torchtitan")
+    everywhere = replace(plan, devices=((0, 1, 2, 3),) * len(problem.graph), schedule=Schedule())
+    written = export_plan(problem, everywhere, model, "torchtitan")
+    assert [sorted(part) for part in json.loads(written.text)] == [sorted(KEYS)]
+    assert simulate(problem, everywhere).step_seconds == simulate(written.problem, written.plan).step_seconds
 
 
 @given(

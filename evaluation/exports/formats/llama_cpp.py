@@ -28,6 +28,7 @@ def write(keys: ModuleKeys) -> Written:
 
     Raises InputError for layers that llama.cpp does not know, and for a plan of micro-batches.
     """
+    keys.check_one_device_each()
     if keys.plan.schedule != WHOLE_BATCH:
         raise InputError("llama_cpp takes op placements only, and this plan has micro-batches or stages; give another")
     layers = layers_of(keys)
@@ -45,7 +46,8 @@ def write(keys: ModuleKeys) -> Written:
     place[~on_cpu] = 1 + np.repeat(np.arange(len(gpus)), [int((where == gpu).sum()) for gpu in gpus])
     places = np.full(len(keys.keys), CPU if cpus else min(1, len(gpus)))
     places[layers], places[after(keys, layers)] = place, len(gpus)
-    plan = keys.placed(places, (*cpus[:1], *gpus) if cpus else (0, *gpus))
+    hosts = (*(cpus[:1] or [0]), *gpus)
+    plan = keys.placed(places, tuple((device,) for device in hosts))
     text = f"--n-gpu-layers {len(layers) + 1 if gpus else 0}"
     if gpus:
         share = np.bincount(np.maximum(np.maximum.accumulate(place), 1) - 1, minlength=len(gpus))

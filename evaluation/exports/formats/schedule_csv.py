@@ -10,10 +10,13 @@ from __future__ import annotations
 from envs.plan import Plan
 from envs.running.schedule_rows import schedule_rows
 from evaluation.exports.written import Written
+from graphs.foundation.errors import InputError
 from graphs.problem import Problem
 
 
 def write(problem: Problem, plan: Plan) -> Written:
     """`0F0,0F1,0B0,...`, the plan itself, as it is. Raises InputError for one without stages on ranks."""
+    if plan.is_placement:
+        raise InputError("schedule_csv takes pipelines, and this plan is a device for each op; give it another plan")
     rows = schedule_rows(problem, plan).rows()
     return Written("\n".join(map(",".join, rows)), problem, plan)

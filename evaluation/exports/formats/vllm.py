@@ -5,10 +5,17 @@ from __future__ import annotations
 from evaluation.exports.module_keys import ModuleKeys
 from evaluation.exports.row import Row
 from evaluation.exports.written import Written
+from graphs.foundation.errors import InputError
 
 
 def write(keys: ModuleKeys) -> Written:
-    """`VLLM_PP_LAYER_PARTITION=8,9,7`. Raises InputError for a device with several stages, which vLLM has not."""
+    """`VLLM_PP_LAYER_PARTITION=8,9,7`.
+
+    Raises InputError for replicas, a device with several stages, and a stage without layers, which vLLM has not.
+    """
+    keys.check_one_device_each()
     row = Row.of(keys)
     row.shape("vllm")
+    if 0 in row.counts:
+        raise InputError(f"vllm takes at least one layer on each device, and this plan has {row.counts}; give another")
     return row.written("VLLM_PP_LAYER_PARTITION=" + ",".join(map(str, row.counts)))
