@@ -189,20 +189,13 @@ def _taken(stored: Tensor, order: tuple[int, ...]) -> Tensor:
 
 
 def _stored(node: Node) -> tuple[int, ...]:
-    """The order of dimensions in which a tensor is sent, for processes send what is contiguous alone.
+    """The order in which a tensor's dimensions lie in memory, the longest stride first.
 
-    That in which it lies in memory, so that its reader has the strides that views of it need; or as they are numbered,
-    if it does not fill its memory, and views of it do with any strides.
+    In this order it is sent, without gaps, for processes send what is contiguous alone. So its reader has strides of
+    the same order, on which views depend, and the strides of what ops such as attention make.
     """
-    value: Tensor = node.meta["val"]
-    strides, filled = value.stride(), 1
-    order = sorted(range(value.dim()), key=lambda each: (-strides[each], -value.shape[each]))
-    for each in reversed(order):
-        if value.shape[each] != 1:
-            if strides[each] != filled:
-                return tuple(range(value.dim()))
-            filled *= value.shape[each]
-    return tuple(order)
+    strides = node.meta["val"].stride()
+    return tuple(sorted(range(len(strides)), key=lambda each: -strides[each]))
 
 
 def _inverse(order: tuple[int, ...]) -> tuple[int, ...]:

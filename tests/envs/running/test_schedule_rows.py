@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 from torch.distributed.pipelining import schedules
 
 from envs.pass_orders import Ranks
+from envs.plan import Plan
 from envs.running.schedule_rows import schedule_rows
-from envs.schedule import AS_READY
+from envs.schedule import AS_READY, Schedule
 from graphs.foundation.errors import InputError
 from tests.envs.expansion.pipelines import Pipeline, interleaved, servers, v_shaped
 
@@ -53,7 +54,7 @@ def test_stages_that_overlap_belong_to_no_rank() -> None:
     plan = pipeline.plan("gpipe", ranks=((0,), (1,)), replicas=[2, 1])
     moved = tuple((0,) if devices == (2,) else devices for devices in plan.devices)
     with pytest.raises(InputError, match="stages 0 and 1 share device 0"):
-        schedule_rows(pipeline.problem(servers(3)), type(plan)(moved, schedule=plan.schedule))
+        schedule_rows(pipeline.problem(servers(3)), Plan(moved, schedule=plan.schedule))
 
 
 SHAPES: dict[str, tuple[Callable[[int], Ranks], int]] = {  # ranks by how many there are, and stages on each
@@ -61,6 +62,14 @@ SHAPES: dict[str, tuple[Callable[[int], Ranks], int]] = {  # ranks by how many t
     "early_backward_b": (lambda ranks: (), 1), "zb_h1": (lambda ranks: (), 1), "interleaved": (interleaved, 2),
     "looped_bfs": (interleaved, 2), "zb_v": (v_shaped, 2),
 }  # fmt: skip
+
+
+def test_stages_feed_no_earlier_ones() -> None:
+    """A plan in micro-batches without stages of its own may have such ops; it is run as no pipeline."""
+    problem, plan = Pipeline(3, 2).problem(), Pipeline(3, 2).plan()
+    there_and_back = tuple((0,) if devices == (2,) else devices for devices in plan.devices)
+    with pytest.raises(InputError, match="stages wait for each other"):
+        schedule_rows(problem, Plan(there_and_back, schedule=Schedule(2)))
 
 
 @given(
