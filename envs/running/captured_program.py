@@ -74,6 +74,11 @@ class CapturedProgram:
                 f"graph {graph.name!r} is not of this model: it has {odd!r} in its forward pass; plan the model that "
                 "is to be run"
             )
+        if more := set(graph.names) - set(own.names):
+            raise InputError(
+                f"graph {graph.name!r} has an op {min(more)!r} that the training step of this model does not have; "
+                "plan the model that is to be run"
+            )
         differs = np.flatnonzero(graph.output_bytes[forward] != own.output_bytes[: self.loss + 1])
         if len(differs):
             raise InputError(

@@ -49,7 +49,8 @@ class GradientOps:
     @cached_property
     def weights(self) -> dict[int, tuple[str, ...]]:
         """By forward op the weights whose gradients its .grad_weight computes, by name."""
-        frozen = {name for name, each in zip(self.graph.weight_names, self.graph.frozen, strict=False) if each}
+        names = self.program.step.weight_names  # those of a graph from a file may be unknown, and are in this order
+        frozen = {names[weight] for weight in np.flatnonzero(self.graph.frozen)}
         return {
             op: tuple(name for name in self.program.parts[op].weights.values() if name not in frozen)
             for op in self.grad_weight

@@ -21,20 +21,17 @@ import torch
 from torch import Tensor, distributed
 from torch.utils._pytree import tree_leaves
 
-from envs.plan import Plan
 from envs.running.adam import Adam
 from envs.running.captured_program import CapturedProgram
 from envs.running.gradient_ops import GradientOps
 from envs.running.links import Links, Work
 from envs.running.op_tasks import Parcel, Tasks
-from envs.running.processes import Process
-from envs.running.running_step import Message, Record, RunningStep, Span
+from envs.running.running_step import Message, Record, Span
 from envs.running.sent_tensors import SentTensors, TensorOf, sent_tensors
 from envs.simulation.simulator import LaidOut
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Floats, OpGraph
 from graphs.order import ready_first
-from graphs.problem import Problem
 
 
 def step_order(graph: OpGraph, start: Floats) -> list[int]:
@@ -204,13 +201,6 @@ class OpStep:
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
         return time.perf_counter()
-
-
-def op_step(
-    program: CapturedProgram, problem: Problem, plan: Plan, process: Process, learning_rate: float
-) -> RunningStep:
-    """The part of an op placement that a process runs; see `OpStep`."""
-    return OpStep(program, LaidOut.of(problem, plan), process.rank, process.device, Adam(learning_rate))
 
 
 def _processes() -> int:

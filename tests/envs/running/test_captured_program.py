@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from copy import deepcopy
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -157,6 +158,9 @@ def test_a_graph_of_another_model_or_batch_is_refused() -> None:
     larger = CapturedProgram.of(program_of("mlp").example.resized(2 * BATCH))
     with pytest.raises(InputError, match="has 512 bytes in graph 'mlp', and 256 in the model; give both"):
         program.check(larger.step)
+    odd = replace(program.step, names=(*program.step.names[:-1], "more"))
+    with pytest.raises(InputError, match="has an op 'more' that the training step of this model does not have"):
+        program.check(odd)
     with pytest.raises(InputError, match="is a forward pass"):
         program.check(program.builder.draft.built("mlp"))
     assert (program.step.phase[: program.loss + 1] == Phase.FORWARD).all()

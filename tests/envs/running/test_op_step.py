@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from envs.plan import Plan
 from envs.running.processes import Workers
 from envs.simulation.simulator import LaidOut
+from graphs.freezing import freeze_layers
+from graphs.load import load_cluster
+from graphs.problem import Problem
 from tests.envs.running.placed_runs import PlacedRun, Trained, assert_equal, laid_out, run_placed
 from tests.envs.running.trained_models import EXAMPLES, program_of
 
@@ -26,6 +31,20 @@ def test_one_process_makes_what_the_model_makes(name: str) -> None:
     assert_equal(name, [found])
     assert not found.messages
     assert {span.op for span in found.spans} == set(range(len(program_of(name).step)))
+
+
+def test_frozen_layers_are_not_trained_and_the_others_as_before() -> None:
+    program = program_of("gpt")
+    frozen = freeze_layers(program.step, 1)
+    frozen = replace(frozen, weight_names=())  # as of a graph that comes from a file
+    problem = Problem(frozen, load_cluster("p100x1"))
+    found = run_placed("gpt", LaidOut.of(problem, Plan.of([0] * len(frozen))), 0)
+    trained = run_placed("gpt", laid_out("gpt", 1, 0), 0)
+    gone = trained.weights.keys() - found.weights.keys()
+    assert gone == {name for name in trained.weights if ".words" in name or ".places" in name or "blocks.0." in name}
+    assert found.weights
+    for name, value in found.gradients[0].items():
+        np.testing.assert_array_equal(value, trained.gradients[0][name])
 
 
 PLACED = [(name, devices, seed + devices) for devices in (2, 3) for seed, name in enumerate(EXAMPLES)]
