@@ -41,11 +41,7 @@ class WholeModules:
     @classmethod
     def of(cls, graph: OpGraph, model: nn.Module) -> WholeModules:
         """The modules of a model. Raises InputError for a graph that does not know the calls of the model's code."""
-        if not graph.calls or not any(graph.weight_names):
-            raise InputError(
-                f"graph {graph.name!r} does not say which calls of a model's code its ops come from; give the model "
-                "that it was captured from, which must be one that can be recorded"
-            )
+        check_calls(graph)
         modules = dict(model.named_modules(remove_duplicate=False))
         key_of = {path: _key(path, modules) for path in modules}
         own = _own(model) if key_of[""] is None else {}
@@ -95,6 +91,15 @@ class WholeModules:
         is_alone = ~np.isin(of_ops, of_keys)
         first = of_keys[np.isin(of_keys, of_ops).argmax()]  # of those that have ops
         return replace(self.graph, group=np.where(is_alone, first, of_ops))
+
+
+def check_calls(graph: OpGraph) -> None:
+    """Raise InputError for a graph that does not know the calls of the model's code, and its weights by name."""
+    if not graph.calls or not any(graph.weight_names):
+        raise InputError(
+            f"graph {graph.name!r} does not say which calls of a model's code its ops come from; give the model that "
+            "it was captured from, which must be one that can be recorded"
+        )
 
 
 def tie_modules(graph: OpGraph, model: nn.Module) -> OpGraph:

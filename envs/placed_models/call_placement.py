@@ -15,10 +15,10 @@ from torch import nn
 from envs.placed_models.in_place import changes_by_name
 from envs.plan import Plan
 from graphs.components import connected_components
-from graphs.foundation.errors import InputError
 from graphs.grouping import untied
 from graphs.op_graph import Call, Ints, OpGraph, Phase
 from graphs.problem import Problem
+from graphs.whole_modules import check_calls
 
 LOSS = "loss"  # the kind of the op that turns a model's outputs into one number
 
@@ -61,11 +61,7 @@ def on_calls(
     """
     graph = untied(problem.graph)
     plan.per_unit(replace(problem, graph=graph), who)
-    if not graph.calls or not any(graph.weight_names):
-        raise InputError(
-            f"graph {graph.name!r} does not say which calls of a model's code its ops come from; give the model that "
-            "it was captured from, which must be one that can be recorded"
-        )
+    check_calls(graph)
     placement = plan.placement
     component = _tied(graph, model)
     by_work = np.lexsort((np.arange(len(graph))[::-1], graph.bytes_accessed, graph.flops))  # the largest last

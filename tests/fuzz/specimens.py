@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
+from envs.chakra_traces import chakra_traces
 from envs.costs.costs import timed
 from envs.costs.efficiency_file import Efficiencies, KindClass, save_efficiencies
 from envs.costs.profile_file import MeasuredOp, Profile, ProfiledMachine, save_profile
@@ -21,6 +22,7 @@ from evaluation.journal import Journal, JournalEntry
 from evaluation.record import Record
 from evaluation.run_files import EvaluationFile, ProblemFile, load_problem
 from graphs.cluster_file import save_cluster
+from graphs.formats.chakra_messages import new, written
 from graphs.formats.onnx import save_onnx
 from graphs.foundation.documents import write_document
 from graphs.graph_file import save_graph
@@ -123,6 +125,15 @@ def make_profile(path: Path) -> None:
     save_profile(Profile(date="2025-01-01", machine=machine, ops=ops), path)
 
 
+def make_trace(path: Path) -> None:
+    """What one device runs of a plan, and a node as MLCommons' converter writes it."""
+    made = problem()
+    outputs = new("IOInfo", values="[[7, 1, 0, 6, 4, 'cuda:0']]", types="['Tensor(float)']")
+    recorded = new("Node", id=999, name="aten::mm", type=4, ctrl_deps=[0], duration_micros=7, outputs=outputs)
+    units = np.arange(made.graph.num_units) % 2
+    path.write_bytes(chakra_traces(simulate(made, Plan.of_units(made, units)))[0] + written([recorded]))
+
+
 def make_onnx_model(path: Path) -> None:
     """A product, a view, and an Einsum."""
     import onnx
@@ -205,6 +216,7 @@ SPECIMENS = {
     "msr": Specimen("x.json", text(WORKLOAD), use_workload, JSON),
     "own onnx": Specimen("x.onnx", lambda path: save_onnx(step(), path), use_graph, ONNX),
     "plain onnx": Specimen("x.onnx", make_onnx_model, use_graph, ONNX),
+    "chakra": Specimen("x.et", make_trace, use_graph, BYTES),
     "efficiency": Specimen("x.toml", make_efficiencies, use_cost_model("roofline:efficiency="), TOML),
     "times": Specimen("x.json", make_times, use_cost_model("recorded:file="), JSON),
     "profile": Specimen("x.profile.json", make_profile, use_cost_model("profiled:file="), JSON),
