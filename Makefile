@@ -3,6 +3,7 @@ PIP_FLAGS ?=
 BIN := .venv/bin
 RUN := runs/demo
 NEW := xlnet
+SMALL := transformer:layers=2,width=64,heads=4,sequence=32,batch=8,vocabulary=1000
 UNSEEN := rnnlm:layers=5,steps=14,hidden=2560,batch=256
 
 RIVALS := annealing,genetic,hill_climbing,random,metis,metis:default=true,kahip,heft,peft,m_etf,m_sct,m_topo,$\
@@ -21,12 +22,14 @@ setup: .venv/installed
 	$(BIN)/python -m evaluation.compile_all
 	touch $@
 
-demo: setup  ## place a model of a family that the released policy never saw; then train, evaluate, fine-tune, report
+demo: setup  ## place a model of a family that the released policy never saw; run a small one; train, evaluate, fine-tune, report
 	rm -rf $(RUN)
 	mkdir -p runs
 	$(BIN)/placelab place $(NEW) --cluster p100:devices=4 --placer default --out runs/$(NEW).plan.json
 	$(BIN)/placelab simulate $(NEW) runs/$(NEW).plan.json --cluster p100:devices=4 --gantt runs/$(NEW).html > /dev/null
 	@echo "Every op and transfer of that step: runs/$(NEW).html"
+	$(BIN)/placelab place $(SMALL) --cluster p100:devices=2 --placer metis --out runs/small.plan.json > /dev/null
+	$(BIN)/placelab run $(SMALL) runs/small.plan.json --cluster p100:devices=2 --devices cpu,cpu --check
 	$(BIN)/placelab compare $(NEW) --clusters p100:devices=4 --placers default,metis,heft,human_expert,single_device
 	$(BIN)/placelab train sequential --out $(RUN) --seed 0 --set ppo.updates=500
 	$(BIN)/placelab evaluate $(RUN) --workers 2

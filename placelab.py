@@ -33,19 +33,20 @@ for package in ("graphs", "envs", "placers", "training", "evaluation"):  # commo
 # once these packages are known to be ours
 from evaluation.commands.exporting import export  # noqa: E402
 from evaluation.commands.graph_verbs import capture, fits, place, profile, show, simulate  # noqa: E402
+from evaluation.commands.process_run import run  # noqa: E402
 from evaluation.commands.run_verbs import cache, compare, evaluate, finetune, list_names, report, train  # noqa: E402
 from evaluation.commands.running import parallelize  # noqa: E402
 from graphs.foundation.errors import DoesNotFitError, InputError  # noqa: E402
 
 __all__ = [
     "DoesNotFitError", "InputError", "cache", "capture", "compare", "evaluate", "export", "finetune", "fits",
-    "list_names", "main", "parallelize", "place", "profile", "report", "show", "simulate", "train",
+    "list_names", "main", "parallelize", "place", "profile", "report", "run", "show", "simulate", "train",
 ]  # fmt: skip
 
 VERBS: dict[str, Callable[..., object]] = {
     "list": list_names, "capture": capture, "profile": profile, "show": show, "simulate": simulate, "place": place,
     "fits": fits, "compare": compare, "train": train, "evaluate": evaluate, "finetune": finetune, "report": report,
-    "export": export, "cache": cache,
+    "export": export, "run": run, "cache": cache,
 }  # fmt: skip
 
 
@@ -54,11 +55,11 @@ OBJECTS = 100_000  # between two looks for garbage: the default, 700, slows the 
 
 def main() -> None:
     """Run the command line."""
-    from evaluation.commands.command_line import run  # imported late: its parser is not for Python
+    from evaluation.commands import command_line  # imported late: its parser is not for Python
 
     gc.set_threshold(OBJECTS)
     atexit.register(gc.freeze)  # as Python ends it would look again, among all that was ever imported
-    run(VERBS, "Find, and learn to find, the devices on which a neural network's operations run fastest.")
+    command_line.run(VERBS, "Find, and learn to find, the devices on which a neural network's operations run fastest.")
 
 
 if __name__ == "__main__":

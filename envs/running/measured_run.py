@@ -12,9 +12,9 @@ from envs.orders import order_name
 from envs.plan import Plan
 from envs.running.measured_timeline import measured_timeline
 from envs.running.processes import LIMIT, Workers
-from envs.running.reference import Difference, Results, differences, unplaced
+from envs.running.reference import Difference, Results, comparable, differences, unplaced
 from envs.running.training_job import StepOf, Trained, Training, TrainingJob
-from envs.running.ways import check_can_run, parts_of_batch
+from envs.running.ways import check_can_run, parts_of_batch, step_of
 from envs.timeline import Timeline
 from graphs.op_graph import Floats
 from graphs.problem import Problem
@@ -45,13 +45,13 @@ class MeasuredRun:
 
     @property
     def is_equal(self) -> bool:
-        """Whether what decides is as close to the unplaced model as rounding allows; true if it was not compared."""
-        return all(each.is_small for each in self.differences if each.decides)
+        """Whether it is as close to the unplaced model as rounding allows; true if it was not compared."""
+        return all(each.is_small for each in self.differences)
 
 
 def run_plan(
     workers: Workers, training: Training, problem: Problem, plan: Plan, *,
-    way: StepOf, check: bool = False, limit: float = LIMIT,
+    check: bool = False, limit: float = LIMIT, way: StepOf = step_of,
 ) -> MeasuredRun:  # fmt: skip
     """Train by a plan in processes, one per device of the problem's cluster.
 
@@ -63,6 +63,7 @@ def run_plan(
     if check:
         replicas, micro_batches = parts_of_batch(problem, plan)
         device = workers.devices[0]
+        training = comparable(training)
         expected = unplaced(training, replicas=replicas, micro_batches=micro_batches, device=device)
     done = workers.run(TrainingJob(training, problem, plan, way, check), limit=limit)
     laid = done[0].laid

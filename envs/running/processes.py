@@ -106,6 +106,11 @@ class Workers:
     ) -> None:
         self.close()
 
+    @property
+    def cores(self) -> int:
+        """How many cores there are for the processes; 0 if they run on GPUs, or if the system does not say."""
+        return 0 if any(device != "cpu" for device in self.devices) else len(_own_cores())
+
     def run(self, job: Callable[[Process], Result], *, limit: float = LIMIT) -> list[Result]:
         """What a job returns in each process, by rank. Jobs and results are plain data, with NumPy's arrays.
 
@@ -236,10 +241,12 @@ class Workers:
 
 def _cores(devices: Sequence[str]) -> list[int]:
     """A core for each process, if there are as many and the system can pin; none for GPUs."""
-    if not hasattr(os, "sched_getaffinity") or any(device != "cpu" for device in devices):
-        return []
-    ours = sorted(os.sched_getaffinity(0))
+    ours = _own_cores() if all(device == "cpu" for device in devices) else []
     return ours[: len(devices)] if len(ours) >= len(devices) else []
+
+
+def _own_cores() -> list[int]:
+    return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
 
 
 def _environment() -> dict[str, str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 import numpy as np
@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
-from envs.running.adam import Adam
 from envs.running.captured_program import CapturedProgram
 from envs.running.model_data import Batch, batches, divided, seeded_example
 from envs.running.training_job import Training
@@ -24,8 +23,12 @@ from graphs.capture.examples import Example
 from graphs.foundation.errors import InputError
 
 TOLERANCE = 1e-3
-"""How far losses, gradients and buffers may be from the reference's, relative to the largest of their tensor: about ten
-times what the rounding of float32 came to in our tests. (Weights may differ more: see `Difference`.)"""
+"""The largest relative difference that counts as rounding: ten times what was found in our tests. (Our choice.)"""
+FLOOR = 0.01
+"""Of the largest number of all tensors of a kind: to this, differences in tensors of smaller numbers are relative.
+
+The gradient of a bias before batch norm, for one, is nothing but rounding."""
+EPSILON = 1e-3  # of the largest gradient of the first step
 
 
 @dataclass(frozen=True)
@@ -33,29 +36,35 @@ class Results:
     """What a training ends with."""
 
     losses: tuple[float, ...]  # (steps,)
-    weights: Mapping[str, Tensor]
+    weights: Mapping[str, Tensor]  # those that are trained
     gradients: Mapping[str, Tensor]  # of the last step
-    buffers: Mapping[str, Tensor]
+    buffers: Mapping[str, Tensor]  # those that change
 
 
 @dataclass(frozen=True)
 class Difference:
-    """The largest difference between two trainings in one kind of tensor.
-
-    Of weights it may be large where Adam divides a gradient that is rounding noise by itself: up to twice the learning
-    rate in each step. That decides nothing, and is shown.
-    """
+    """The largest difference between two trainings in one kind of tensor."""
 
     what: str  # "losses", "gradients", "weights" or "buffers"
     largest: float
-    relative: float  # the largest difference of a tensor over its largest number, of all tensors
-    name: str  # the tensor with the largest relative difference; "" if there is no difference
-    decides: bool  # whether results are equal only if it is small
+    relative: float  # the largest difference of a tensor over its largest number, of all tensors (see `FLOOR`)
+    name: str  # of the tensor where it is largest; "" if there is no difference
 
     @property
     def is_small(self) -> bool:
         """Whether it is no more than rounding makes."""
         return self.relative <= TOLERANCE
+
+
+def comparable(training: Training) -> Training:
+    """The same training with an epsilon of Adam's that leaves results comparable.
+
+    Adam divides a gradient by its own size. Where that is rounding, it makes whole steps of it, each time others. An
+    epsilon of a thousandth of the largest gradient of the first step, which both trainings then take, prevents that.
+    """
+    gradients = unplaced(replace(training, steps=1)).gradients.values()
+    largest = max((float(each.abs().max()) for each in gradients if each.numel()), default=0.0)
+    return replace(training, epsilon=max(training.epsilon, EPSILON * largest))
 
 
 def unplaced(training: Training, *, replicas: int = 1, micro_batches: int = 1, device: str = "cpu") -> Results:
@@ -66,7 +75,7 @@ def unplaced(training: Training, *, replicas: int = 1, micro_batches: int = 1, d
     example = seeded_example(training.model, training.seed, training.samples)
     program = CapturedProgram.of(example)
     module = example.module.to(device)
-    optimizer = Adam(training.learning_rate).optimizer(list(module.parameters()))
+    optimizer = training.adam.optimizer(list(module.parameters()))
     first = kept = {name: buffer.detach().clone() for name, buffer in module.named_buffers()}
     losses = []
     for batch in islice(batches(example, training.data, seed=training.seed), training.steps):
@@ -97,35 +106,37 @@ def differences(found: Sequence[Results], expected: Results) -> list[Difference]
     total = np.sum([each.losses for each in found], axis=0).tolist()
     losses = [{f"step {step}": torch.tensor(loss) for step, loss in enumerate(of)} for of in (total, expected.losses)]
     return [
-        _difference("losses", losses[:1], losses[1], decides=True),
-        _difference("gradients", [each.gradients for each in found], expected.gradients, decides=True),
-        _difference("weights", [each.weights for each in found], expected.weights, decides=False),
-        _difference("buffers", [each.buffers for each in found], expected.buffers, decides=True),
+        _difference("losses", losses[:1], losses[1]),
+        _difference("gradients", [each.gradients for each in found], expected.gradients),
+        _difference("weights", [each.weights for each in found], expected.weights),
+        _difference("buffers", [each.buffers for each in found], expected.buffers),
     ]
 
 
-def _difference(
-    what: str, found: Sequence[Mapping[str, Tensor]], expected: Mapping[str, Tensor], *, decides: bool
-) -> Difference:
+def _difference(what: str, found: Sequence[Mapping[str, Tensor]], expected: Mapping[str, Tensor]) -> Difference:
     apart, relative, worst = 0.0, 0.0, ""
+    floor = FLOOR * max(map(_size, expected.values()), default=0.0)
     for name, right in expected.items():
-        largest, part = _apart([each[name] for each in found if name in each], right)
+        largest = _apart([each[name] for each in found if name in each], right)
         apart = max(apart, largest)
+        part = largest / max(_size(right), floor) if largest and (floor or _size(right)) else math.inf * bool(largest)
         if part > relative:
             relative, worst = part, name
-    return Difference(what, apart, relative, worst, decides)
+    return Difference(what, apart, relative, worst)
 
 
-def _apart(found: Sequence[Tensor], expected: Tensor) -> tuple[float, float]:
-    """The largest difference of any of several tensors, and that over the largest number that is expected."""
-    right = expected.detach().cpu().double()
+def _apart(found: Sequence[Tensor], expected: Tensor) -> float:
+    """The largest difference of any of several tensors from the one that is expected."""
     if not found:
-        return math.inf, math.inf
-    if not right.numel():
-        return 0.0, 0.0
-    largest = max(float((each.detach().cpu().double() - right).abs().max()) for each in found)
-    largest = math.inf if math.isnan(largest) else largest
-    return largest, (largest / scale if (scale := float(right.abs().max())) else math.inf if largest else 0.0)
+        return math.inf
+    right = expected.detach().cpu().double()
+    largest = max(_size(each.detach().cpu().double() - right) for each in found)
+    return math.inf if math.isnan(largest) else largest
+
+
+def _size(tensor: Tensor) -> float:
+    """The largest number in a tensor, without its sign."""
+    return float(tensor.detach().abs().max()) if tensor.numel() else 0.0
 
 
 def _loss(example: Example, program: CapturedProgram, batch: Batch) -> Tensor:

@@ -42,8 +42,10 @@ class Record:
 class RunningStep(Protocol):
     """The part of a training step that one process runs; all processes call `run` equally often."""
 
-    laid: LaidOut
-    """The problem whose ops spans name, and where they are."""
+    @property
+    def laid(self) -> LaidOut:
+        """The problem whose ops spans name, and where they are."""
+        ...
 
     def run(self, inputs: Mapping[int, Tensor], record: Record | None = None) -> float:
         """One step, updates included. `inputs` are the inputs by their leaf in the model's arguments.

@@ -13,6 +13,7 @@ from safetensors.torch import save
 from torch import Tensor, distributed
 
 from envs.plan import Plan
+from envs.running.adam import Adam
 from envs.running.captured_program import CapturedProgram
 from envs.running.measured_timeline import RecordedStep
 from envs.running.model_data import batches, seeded_example
@@ -22,8 +23,8 @@ from envs.running.running_step import Record, RunningStep
 from envs.simulation.simulator import LaidOut
 from graphs.problem import Problem
 
-StepOf = Callable[[CapturedProgram, Problem, Plan, Process, float], RunningStep]
-"""A way of running a plan: the part of its step that a process runs, with Adam at a learning rate."""
+StepOf = Callable[[CapturedProgram, Problem, Plan, Process, Adam], RunningStep]
+"""A way of running a plan: the part of its step that a process runs."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,13 @@ class Training:
     samples: int = 0  # of a step, if not the model's own
     seed: int = 0
     data: str = ""  # "path/to/file.py:callable", whose batches are the user's
-    learning_rate: float = 1e-3  # of Adam
+    learning_rate: float = 1e-3  # of Adam, as what follows
+    epsilon: float = 1e-8
+
+    @property
+    def adam(self) -> Adam:
+        """The optimizer."""
+        return Adam(self.learning_rate, eps=self.epsilon)
 
 
 @dataclass(frozen=True)
@@ -76,7 +83,7 @@ class TrainingJob:
         """Raises InputError for a model or a plan that cannot be run."""
         program, data = _program(process, self.training), self.training.data
         program.check(self.problem.graph)
-        step = self.way(program, self.problem, self.plan, process, self.training.learning_rate)
+        step = self.way(program, self.problem, self.plan, process, self.training.adam)
         gc.collect()
         memory = MemoryGrowth(process.device)
         steps = [
@@ -95,12 +102,16 @@ def packed(tensors: Mapping[str, Tensor]) -> bytes:
 def _step(step: RunningStep, inputs: Mapping[int, Tensor], device: torch.device) -> RecordedStep:
     """Run a step, which all processes begin together."""
     record = Record()
+    gc.collect()
+    gc.disable()  # else it may come in between
     distributed.barrier()
     _finish(device)
     began = time.perf_counter()
     loss = step.run(inputs, record)
     _finish(device)
-    return RecordedStep(began, time.perf_counter(), loss, record)
+    ended = time.perf_counter()
+    gc.enable()
+    return RecordedStep(began, ended, loss, record)
 
 
 def _finish(device: torch.device) -> None:
@@ -117,6 +128,8 @@ def _program(process: Process, training: Training) -> CapturedProgram:
         held = {name: tensor.detach().clone() for name, tensor in _held(program).items()}
         process.kept.clear()  # one model at a time
         process.kept[key] = program, held
+        gc.collect()
+        gc.freeze()  # what stays need not be looked through again
     program, held = process.kept[key]  # type: ignore[misc]  # as they were kept
     with torch.no_grad():
         for name, tensor in _held(program).items():

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from envs.expansion.layout import Layout
 from envs.plan import Plan
+from envs.running.adam import Adam
+from envs.running.captured_program import CapturedProgram
+from envs.running.op_step import OpStep
+from envs.running.partitioned_step import PartitionedStep
+from envs.running.pipelined_step import PipelinedStep, check_pipeline
+from envs.running.processes import Process
+from envs.running.replicated_step import ReplicatedStep, is_replicated
+from envs.running.running_step import RunningStep
 from envs.running.tensor_placements import TensorPlacements
+from envs.simulation.simulator import LaidOut
 from graphs.foundation.errors import InputError
 from graphs.foundation.torch_names import RUN, check_names
 from graphs.problem import Problem
@@ -18,6 +27,21 @@ def check_can_run(problem: Problem, plan: Plan) -> None:
         raise InputError(f"{problem.graph.name!r} is a forward pass, and what is run is a training step")
     if plan.split:
         TensorPlacements(problem, plan)
+    elif not plan.is_placement:
+        check_pipeline(problem, plan)
+
+
+def step_of(program: CapturedProgram, problem: Problem, plan: Plan, process: Process, adam: Adam) -> RunningStep:
+    """The part of a plan's step that a process runs; all of them make theirs together.
+
+    Raises InputError for what cannot be run.
+    """
+    if plan.is_placement:
+        return OpStep(program, LaidOut.of(problem, plan), process.rank, process.device, adam)
+    if plan.split:
+        return PartitionedStep(program, problem, plan, process.device, adam)
+    way = ReplicatedStep if is_replicated(problem, plan) else PipelinedStep
+    return way(program, problem, plan, process, adam.optimizer)
 
 
 def parts_of_batch(problem: Problem, plan: Plan) -> tuple[int, int]:

@@ -71,6 +71,17 @@ class CompareOptions(PlanOptions, total=False):
     plans: PathLike | None
 
 
+class RunOptions(TimingOptions, total=False):
+    """What `run` takes in addition to a model, a plan, devices and steps."""
+
+    batch: int | None
+    data: str
+    seed: int
+    limit: int
+    chart: PathLike | None
+    trace: PathLike | None
+
+
 P = ParamSpec("P")
 R = TypeVar("R")
 Taken: TypeAlias = Callable[[str, Any], Any]  # name and value -> the value as verbs expect it; raises InputError
@@ -87,11 +98,13 @@ GROUPS = 256  # op groups, unless a number is given; a search ends with as many,
 PLACERS: dict[str, str] = {"placement": "annealing:policy=default", "all": "planner"}  # unless one is named
 # The least that makes sense, of each whole number.
 LEAST = {"budget": 0, "seed": 0, "simulations": 0, "seeds": 1, "workers": 1, "groups": 1, "repeats": 1, "batch": 1,
-         "micro_batches": 1, "freeze": 0}  # fmt: skip
-OPTIONS = {f"Unpack[{each.__name__}]": each for each in (TimingOptions, ProblemOptions, PlanOptions, CompareOptions)}
-DEFAULTS: CompareOptions = {
+         "micro_batches": 1, "freeze": 0, "steps": 1, "limit": 1}  # fmt: skip
+TAKEN = (TimingOptions, ProblemOptions, PlanOptions, CompareOptions, RunOptions)
+OPTIONS = {f"Unpack[{each.__name__}]": each for each in TAKEN}
+DEFAULTS: dict[str, object] = {
     "groups": AUTO, "optimizer": AUTO, "batch": None, "cost_model": AUTO, "order": AUTO, "objective": "step-time",
-    "micro_batches": None, "seeds": 1, "workers": 1, "robust": False, "journal": None, "plans": None,
+    "micro_batches": None, "seeds": 1, "workers": 1, "robust": False, "journal": None, "plans": None, "data": "",
+    "seed": 0, "limit": 600, "chart": None, "trace": None,
 }  # fmt: skip
 
 
@@ -143,7 +156,7 @@ def _flat_signature(verb: Callable[..., object]) -> inspect.Signature:
             continue
         for name, kind in OPTIONS[parameter.annotation].__annotations__.items():
             keyword = inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=kind.__forward_arg__)
-            parameters.append(keyword.replace(default=DEFAULTS[name]))  # type: ignore[literal-required]
+            parameters.append(keyword.replace(default=DEFAULTS[name]))
     return signature.replace(parameters=sorted(parameters, key=lambda p: (p.kind, text.index(f"    {p.name}: "))))
 
 

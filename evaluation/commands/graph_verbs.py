@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from evaluation.reporting.profile_report import ProfileReport
     from evaluation.simulated_plan import SimulatedPlan
 
-PLANS, CHARTS = (".plan.json",), (".png", ".svg", ".html")  # what the names of files end in
+# what the names of files end in
+PLANS, CHARTS, TRACES = (".plan.json",), (".png", ".svg", ".html"), (".json", ".json.gz")
 
 
 @captures
@@ -301,7 +302,7 @@ def simulate(
     from envs.plan_file import read_plan
     from envs.trace import save_trace
 
-    check_writable(trace, endings=(".json", ".json.gz"), inputs=[graph, plan, cluster])
+    check_writable(trace, endings=TRACES, inputs=[graph, plan, cluster])
     check_writable(gantt, splits, endings=CHARTS, inputs=[graph, plan, cluster])
     saved = None
     if isinstance(plan, str | Path):

@@ -70,6 +70,8 @@ def test_a_graph_file_is_shown_placed_simulated_and_compared_on_without_torch(gr
         ["finetune", "nowhere", "rnnlm"],
         ["train", "nowhere"],
         ["report", "nowhere"],
+        ["run", "nonsense", "x.plan.json"],
+        ["run", "rnnlm", "nowhere.plan.json"],
     ],
 )
 def test_what_does_not_exist_is_refused_without_torch(arguments: list[str]) -> None:

@@ -10,6 +10,7 @@ from torch import Tensor, distributed
 from torch.distributed import Work
 
 from envs.plan import Plan
+from envs.running.adam import Adam
 from envs.running.captured_program import CapturedProgram
 from envs.running.processes import Process
 from envs.running.running_step import Message, Record, RunningStep, Span
@@ -73,7 +74,7 @@ class PretendedStep:
         return {}
 
 
-def pretended(program: CapturedProgram, problem: Problem, plan: Plan, process: Process, rate: float) -> RunningStep:
+def pretended(program: CapturedProgram, problem: Problem, plan: Plan, process: Process, adam: Adam) -> RunningStep:
     return PretendedStep(LaidOut.of(problem, plan), process.rank)
 
 

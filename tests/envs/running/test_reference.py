@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from envs.running.model_data import batches, seeded_example
-from envs.running.reference import Results, differences, unplaced
+from envs.running.reference import Results, comparable, differences, unplaced
 from envs.running.training_job import Training
 from graphs.foundation.errors import InputError
 
@@ -67,7 +67,7 @@ def test_parts_of_a_batch_add_up_where_samples_are_apart(file: str) -> None:
     whole = unplaced(training)
     for replicas, micro_batches in ((2, 1), (1, 4), (2, 2)):
         found = differences([unplaced(training, replicas=replicas, micro_batches=micro_batches)], whole)
-        assert all(each.relative < 1e-5 for each in found if each.decides)
+        assert all(each.relative < 1e-5 for each in found)
 
 
 def test_batch_norm_sees_the_parts_and_the_first_replicas_buffers_stay(file: str) -> None:
@@ -103,9 +103,26 @@ def test_the_largest_difference_names_its_tensor() -> None:
     losses, gradients, weights, buffers = differences([first, second], expected)
     assert (losses.largest, losses.relative, losses.name) == (0.25, 0.5, "step 1")
     assert (gradients.largest, gradients.relative, gradients.name) == (1.0, 0.25, "w")
-    assert (weights.largest, weights.relative, weights.decides) == (0.5, 0.25, False)
+    assert (weights.largest, weights.relative, weights.name) == (0.5, 0.25, "w")
     assert (buffers.largest, buffers.relative, buffers.name) == (0.0, 0.0, "")
     assert [each.is_small for each in (losses, gradients, weights, buffers)] == [False, False, False, True]
+
+
+def test_what_is_small_beside_all_others_may_be_rounding() -> None:
+    gradients = {"bias": torch.tensor([1e-8]), "weight": torch.tensor([1.0])}
+    expected = replace(some_results(), gradients=gradients)
+    found = replace(expected, gradients=gradients | {"bias": torch.tensor([-1e-8])})
+    assert differences([found], expected)[1].relative == pytest.approx(2e-6)
+
+
+def test_an_epsilon_keeps_rounding_from_becoming_steps(file: str) -> None:
+    training = Training(f"{file}:normed", 5)
+    found = comparable(training)
+    gradients = unplaced(replace(training, steps=1)).gradients
+    assert found.epsilon == pytest.approx(1e-3 * max(float(each.abs().max()) for each in gradients.values()))
+    assert replace(found, epsilon=training.epsilon) == training
+    first, other = (unplaced(each, micro_batches=1) for each in (found, replace(found, steps=4)))
+    assert first.losses[:4] == other.losses
 
 
 def test_what_is_missing_or_no_number_is_infinitely_far() -> None:

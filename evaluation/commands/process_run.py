@@ -1,0 +1,175 @@
+"""The verb that runs a plan in processes, one per device, and shows what was predicted beside what was measured."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from evaluation.commands.arguments import captures, checked
+from evaluation.commands.graph_verbs import CHARTS, TRACES, simulate
+from graphs.foundation.errors import InputError
+from graphs.foundation.files import check_readable, check_writable
+
+# Imported late, in the verb, as those of graph_verbs.
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from envs.running.training_job import Training
+    from evaluation.commands.arguments import ClusterLike, GraphLike, PathLike, PlanLike, ProblemOptions, RunOptions
+    from evaluation.measured_plan import MeasuredPlan
+    from evaluation.simulated_plan import SimulatedPlan
+
+
+@captures
+@checked
+def run(
+    model: GraphLike,
+    plan: PlanLike,
+    *,
+    cluster: ClusterLike = "",
+    devices: Sequence[str] = (),
+    steps: int = 10,
+    check: bool = False,
+    out: PathLike | None = None,
+    **options: Unpack[RunOptions],
+) -> MeasuredPlan:
+    """Train a model for some steps as a plan says, in a process per device, and compare with what was predicted.
+
+    Torchrun starts the processes: on CPUs with gloo, each on a core of its own if there are enough, and on GPUs with
+    NCCL. The optimizer is Adam. A model that returns one number returns its loss; of others the loss is the sum of all
+    outputs. The first two steps do not count for the step time.
+
+    Args:
+        model: `file.py:callable` or a family spec: each process makes the model itself, with the same weights.
+        plan: a plan file, as `place --out` writes it or edited by hand.
+        cluster: a cluster file or a preset, as `place` takes it.
+        devices: what PyTorch is to use for each device of the cluster, with commas between them: `cpu,cpu` or
+            `cuda:0,cuda:1`; without it GPUs, if there are as many, and CPUs otherwise.
+        steps: how many steps to train.
+        check: train the model without the plan, too, in one process, and show how far losses, gradients, weights and
+            buffers are from it.
+        out: a new folder for what was run: the command, settings, versions, seed, metrics, the plan and both steps.
+        groups: the number of op groups that the plan was made for, as `simulate` takes it.
+        batch: samples of a step, as `place` takes it.
+        cost_model: what ops cost in the prediction, as `place` takes it.
+        order: the rule that ops are run under, in place of the plan's own order, as `simulate` takes it.
+        data: `file.py:callable` that returns batches, or yields them, each as the example inputs are given and of their
+            sizes; the same in every process. Without it, inputs that are all zero become normal numbers, and of others
+            each step has the samples in another order.
+        seed: of the weights, and of batches that are made.
+        limit: seconds after which the processes are ended.
+        chart: a chart of both steps to write: `*.png`, `*.svg` or `*.html`.
+        trace: a file of both steps to write for ui.perfetto.dev: `*.json` or `*.json.gz`.
+
+    """
+    _check_files([model, plan, cluster], options["chart"], options["trace"], out)
+    _check_model(model)
+    if isinstance(plan, Path):
+        check_readable(plan, "`placelab place GRAPH --out FILE` writes a plan")
+    _check_data(options["data"])
+    used = _devices(devices, cluster)
+    asked: ProblemOptions = {
+        "groups": options["groups"], "batch": options["batch"], "cost_model": options["cost_model"],
+        "order": options["order"],
+    }  # fmt: skip
+    planned = simulate(model, plan, cluster=cluster, **asked)
+    from envs.running.training_job import Training
+
+    training = Training(str(model), steps, options["batch"] or 0, options["seed"], options["data"])
+    found = _measured(planned, training, used, check=check, limit=options["limit"])
+    _save(found, options["chart"], options["trace"], out, {**asked, "cluster": cluster, "batch": None})
+    return found
+
+
+def _measured(
+    planned: SimulatedPlan, training: Training, devices: tuple[str, ...], *, check: bool, limit: int
+) -> MeasuredPlan:
+    """Run a plan in processes of their own."""
+    from envs.running.measured_run import run_plan
+    from envs.running.processes import Workers
+    from evaluation.measured_plan import MeasuredPlan
+
+    with Workers(devices) as workers:
+        run = run_plan(workers, training, planned.problem, planned.plan, check=check, limit=limit)
+        return MeasuredPlan(planned, run, training, devices, workers.cores)
+
+
+def _save(
+    found: MeasuredPlan,
+    chart: PathLike | None,
+    trace: PathLike | None,
+    out: PathLike | None,
+    asked: Mapping[str, object],
+) -> None:
+    """Write what is asked for."""
+    from envs.trace import save_traces
+
+    if chart is not None:
+        found.save_chart(Path(chart))
+    if trace is not None:
+        save_traces({"predicted": found.predicted, "measured": found.measured}, Path(trace))
+    if out is not None:
+        from evaluation.measured_folder import save_run
+
+        save_run(found, Path(out), {key: value for key, value in asked.items() if isinstance(value, str)})
+
+
+def _check_files(
+    inputs: Sequence[object], chart: PathLike | None, trace: PathLike | None, out: PathLike | None
+) -> None:
+    """Raise InputError for what cannot be written, and if torchrun has started this process."""
+    check_writable(chart, endings=CHARTS, inputs=inputs)
+    check_writable(trace, endings=TRACES, inputs=inputs)
+    if "RANK" in os.environ:
+        raise InputError(
+            "RANK is set: torchrun seems to have started this already; run it by itself, since it starts a process for "
+            "each device"
+        )
+    if out is not None:
+        from evaluation.measured_folder import check_free
+
+        check_free(Path(out))
+
+
+def _check_model(model: GraphLike) -> None:
+    """Raise InputError for what processes cannot make themselves, or what names no model."""
+    from graphs.load import GRAPH_FILES, check_graph
+
+    if not isinstance(model, str) or model.endswith(GRAPH_FILES):
+        what = f"{model} is a graph" if isinstance(model, str) else f"an object of type {type(model).__name__} is given"
+        raise InputError(
+            f"{what}, and each process makes the model itself: give file.py:callable or a family spec; "
+            "`placelab.parallelize` runs a module that is there already"
+        )
+    check_graph(model)
+
+
+def _check_data(data: str) -> None:
+    """Raise InputError for a file of batches that is not there."""
+    if data:
+        file, _, name = data.rpartition(":")
+        if not file.endswith(".py") or not name or not Path(file).is_file():
+            raise InputError(f"data: {data} is no path/to/file.py:callable that exists")
+
+
+def _devices(given: Sequence[str], cluster: ClusterLike) -> tuple[str, ...]:
+    """On what each process is to run. Raises InputError for devices that cannot be used, or not together."""
+    from envs.placed_models.places import given_devices  # with torch
+    from evaluation.commands.problems import CLUSTER
+    from graphs.load import load_cluster
+
+    found = load_cluster(cluster or CLUSTER)
+    if not given:
+        from torch import cuda
+
+        enough = cuda.device_count() >= len(found)
+        return tuple(f"cuda:{number}" if enough else "cpu" for number in range(len(found)))
+    used = tuple(str(device) for device in given_devices(given, found))
+    types = {device.partition(":")[0] for device in used}
+    if len(types) > 1 or types > {"cpu", "cuda"}:
+        raise InputError(f"devices: {', '.join(used)} are of several kinds; processes run all on CPUs or all on GPUs")
+    if types == {"cuda"} and len(set(used)) < len(used):
+        raise InputError(f"devices: {', '.join(used)} has a GPU twice; NCCL takes one process for each")
+    return used

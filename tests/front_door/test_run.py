@@ -1,0 +1,158 @@
+"""`placelab run`: a plan trains in processes, equals the unplaced model, and is shown beside its simulation."""
+
+import json
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+from torch import nn
+
+import placelab
+from envs.running.processes import Workers
+from envs.trace import GROUPS
+from evaluation.measured_folder import PLAN, RESULT
+from evaluation.simulated_plan import SimulatedPlan
+from graphs.foundation.errors import InputError
+
+ROOT = Path(__file__).resolve().parents[2]
+MODEL = """
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+class Net(nn.Module):
+    def __init__(self, p=0.0):
+        super().__init__()
+        self.left, self.right = nn.Linear(8, 16), nn.Linear(8, 16)
+        self.norm, self.head, self.p = nn.BatchNorm1d(16), nn.Linear(16, 4), p
+    def forward(self, x, y):
+        return F.cross_entropy(F.dropout(self.head(self.norm(self.left(x) + self.right(x).tanh())), self.p), y)
+
+def model():
+    return Net(), (torch.zeros(16, 8), torch.arange(16) % 4)
+
+def dropping():
+    return Net(0.5), (torch.zeros(16, 8), torch.arange(16) % 4)
+
+def data():
+    for seed in range(3):
+        random = torch.Generator().manual_seed(seed)
+        yield torch.randn(16, 8, generator=random), torch.randint(4, (16,), generator=random)
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Models in a file, and a plan for each."""
+    folder = tmp_path_factory.mktemp("run")
+    (folder / "net.py").write_text(MODEL)
+    for name in ("model", "dropping"):
+        plan = folder / f"{name}.plan.json"
+        placelab.place(f"{folder}/net.py:{name}", cluster="p100x2", placer="round_robin", out=plan)
+    return folder
+
+
+@pytest.fixture
+def given(folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A model, for commands that run in its folder."""
+    monkeypatch.chdir(folder)
+    return "net.py:model"
+
+
+def test_a_plan_is_run_checked_shown_and_kept(given: str) -> None:
+    run = placelab.run(
+        given, "model.plan.json", cluster="p100x2", steps=4, check=True, data="net.py:data", seed=3, out="kept",
+        chart="both.svg", trace="both.json",
+    )  # fmt: skip
+    found, predicted = run.to_json(), placelab.simulate(given, "model.plan.json", cluster="p100x2")
+    assert found["predicted_seconds"] == predicted.timeline.step_seconds
+    assert found["equal"] is True
+    assert {what: each["relative"] < 1e-4 for what, each in found["differences"].items()} == dict.fromkeys(
+        ("losses", "gradients", "weights", "buffers"), True
+    )
+    assert len(found["losses"]) == len(found["step_seconds"]) == 4
+    assert found["shortest_seconds"] <= found["measured_seconds"] in found["step_seconds"][2:]
+    assert [(each["device"], each["on"]) for each in found["devices"]] == [("gpu:0", "cpu"), ("gpu:1", "cpu")]
+    busy = [each["busy"]["measured_seconds"] for each in found["devices"]]
+    assert all(0 < each <= found["measured_seconds"] for each in busy)
+    assert sum(each["measured_seconds"] for each in found["kinds"].values()) == pytest.approx(sum(busy))
+    assert sum(each["transfers"] for each in found["links"].values()) == len(predicted.timeline.transfers)
+    console = Console(width=140)
+    with console.capture() as shown:
+        console.print(run)
+    said = shown.get()
+    assert "It computes what the unplaced model does, but for rounding." in said
+    assert "gpu:0>gpu:1" in said
+    groups = {event["pid"] for event in json.loads(Path("both.json").read_text())["traceEvents"]}
+    assert groups == {1, 2, 1 + len(GROUPS), 2 + len(GROUPS)}
+    assert "measured" in Path("both.svg").read_text()
+    _is_kept(Path("kept"), found, predicted)
+    with pytest.raises(InputError, match="kept holds a run already"):
+        placelab.run(given, "model.plan.json", cluster="p100x2", out="kept")
+
+
+def _is_kept(kept: Path, found: dict[str, Any], predicted: SimulatedPlan) -> None:
+    """The folder holds what was run, on what, and all that was found."""
+    assert json.loads((kept / RESULT).read_text()) == found
+    lines = [json.loads(line) for line in (kept / "metrics.jsonl").read_text().splitlines()]
+    assert [line["loss"] for line in lines] == found["losses"]
+    assert json.loads((kept / "meta.json").read_text())["versions"].keys() >= {"placelab", "torch", "python"}
+    assert tomllib.loads((kept / "config.toml").read_text())["training"]["data"] == "net.py:data"
+    command = (kept / "command.txt").read_text().split()
+    assert command[:4] == ["placelab", "run", "net.py:model", f"kept/{PLAN}"]
+    assert placelab.simulate("net.py:model", kept / PLAN, cluster="p100x2").plan == predicted.plan
+
+
+def test_the_example_of_the_document_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    document = (ROOT / "docs/running.md").read_text()
+    [example] = [text for text in re.findall(r"```python\n(.*?)```", document, re.DOTALL) if "placelab.run(" in text]
+    monkeypatch.chdir(tmp_path)
+    exec(compile(example, "running.md", "exec"), {})
+    said = capsys.readouterr().out
+    assert " True\n" in said
+    assert "gpu:0 " in said
+
+
+@pytest.mark.parametrize(
+    ("keywords", "sentence"),
+    [
+        ({"model": "net.graph.json"}, "net.graph.json is a graph, and each process makes the model itself"),
+        ({"model": (nn.Linear(2, 2), ())}, "an object of type tuple is given, and each process makes the model itself"),
+        ({"plan": "none.plan.json"}, "none.plan.json"),
+        ({"cluster": "p1000x2"}, "unknown cluster 'p1000x2'"),
+        ({"steps": 0}, "steps is 0; expected a whole number >= 1"),
+        ({"limit": 0}, "limit is 0; expected a whole number >= 1"),
+        ({"devices": "cpu"}, "1 devices are given, and the plan has 'gpu:0', 'gpu:1'"),
+        ({"devices": "cpu,gpu"}, "device 'gpu' cannot be used here"),
+        ({"devices": "cpu,meta"}, "cpu, meta are of several kinds"),
+        ({"data": "nowhere.py:data"}, "data: nowhere.py:data is no path/to/file.py:callable that exists"),
+        ({"data": "net.py"}, "data: net.py is no path/to/file.py:callable that exists"),
+        ({"chart": "chart.pdf"}, "must end in .png or .svg or .html"),
+        ({"trace": "trace.txt"}, "must end in .json or .json.gz"),
+        ({"out": "net.py"}, "net.py is a file; name a folder"),
+    ],
+)
+def test_what_cannot_be_run_is_refused_before_anything_starts(
+    keywords: dict[str, Any], sentence: str, given: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Workers, "run", lambda *_, **__: pytest.fail("started before it was refused"))
+    with pytest.raises(InputError) as refused:
+        placelab.run(**{"model": given, "plan": "model.plan.json", "cluster": "p100x2", **keywords})
+    assert sentence in str(refused.value)
+
+
+def test_several_starts_of_one_run_are_refused(given: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK", "1")
+    with pytest.raises(InputError, match="RANK is set: torchrun seems to have started this already"):
+        placelab.run(given, "model.plan.json", cluster="p100x2")
+
+
+def test_a_model_that_draws_random_numbers_runs_and_is_not_checked(given: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Workers, "run", lambda *_, **__: pytest.fail("started before it was refused"))
+    with pytest.raises(InputError, match="draws random numbers as it runs"):
+        placelab.run("net.py:dropping", "dropping.plan.json", cluster="p100x2", check=True)
