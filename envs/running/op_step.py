@@ -75,6 +75,7 @@ class OpStep:
         self._slots: list[object] = [None] * self._made.slots
         for slot, tensor in self._made.held.items():
             self._slots[slot] = tensor
+        self._made.held.clear()  # so that what is replaced is not held any longer
         parcels = [parcel for task in self._made.tasks for parcel in (*task.arrivals, *task.departures)]
         parcels += [parcel for several in self._made.at_end for parcel in several]
         self._packed = {parcel.tag: parcel.sent.packed for parcel in parcels}
@@ -88,6 +89,7 @@ class OpStep:
 
     # ---- a step ------------------------------------------------------------------------------------------
 
+    @torch.enable_grad()
     def run(self, inputs: Mapping[int, Tensor], record: Record | None = None) -> float:
         """One step; see `RunningStep`."""
         self._take(inputs)

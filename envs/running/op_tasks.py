@@ -53,13 +53,14 @@ class Tasks:
         """`order` are the ops of the process."""
         self.ops, self.rank, self.device, self.adam = ops, rank, device, adam
         self._slot: dict[Hashable, int] = {}
-        self.held: dict[int, Tensor] = {}  # what slots hold before the first step, and keep
+        self.held: dict[int, Tensor] = {}  # what slots hold before the first step
         self.inputs: dict[int, int] = {}  # leaf -> slot
         self.weights: dict[str, int] = {}  # slots of all weights that are read here
         self.owned: dict[str, int] = {}  # of those that are updated here, the slots of their gradients
         self.buffers: dict[str, int] = {}  # slots of all buffers that are read or changed here
         self.changed: set[str] = set()  # the buffers that are changed here
         self.renewed: list[tuple[int, int]] = []  # after a step: slots, and those that replace what they hold
+        self.stays: set[int] = set()  # slots that are not empty after a step
         self.at_end: tuple[list[Parcel], list[Parcel]] = [], []  # arrivals and departures after all ops
         self._place = {op: number for number, op in enumerate(order)}
         self._arrivals, self._departures = self._parcels(messages)
@@ -249,11 +250,11 @@ class Tasks:
 
     def _free(self) -> None:
         """Say of each slot after which task it is empty again; not of what is kept for the next step, or its end."""
-        stays = {*self.held, *self.inputs.values(), *self.owned.values(), self.loss}
-        stays.update(slot for pair in self.renewed for slot in pair)
+        self.stays = {*self.held, *self.inputs.values(), *self.owned.values(), self.loss}
+        kept = self.stays.union(*self.renewed)
         last: dict[int, Task] = {}
         for task in self.tasks:
             last.update(dict.fromkeys([*task.makes, *task.reads], task))
         for slot, task in last.items():
-            if slot not in stays:
+            if slot not in kept:
                 task.frees.append(slot)
