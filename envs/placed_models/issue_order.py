@@ -40,14 +40,24 @@ def as_issued(problem: Problem, plan: Plan, *, defer: bool = False) -> tuple[Pro
     `defer` is its `defer_weight_gradients`. That copies wait for a GPU's earlier work, and the user's thread for
     anything, is not in it.
     """
-    graph, seconds = problem.graph, costs_of(problem).op_seconds
-    waits = np.array([defer and kind in DEFERRED for kind in graph.kinds])
-    issued = np.lexsort((priorities_of(problem, PROGRAM), waits, graph.phase))
+    seconds, waits = costs_of(problem).op_seconds, _waits(problem, defer=defer)
+    timed = replace(problem, op_seconds=_in_one_node(problem, seconds, waits))
+    run, run_plan = as_autograd_runs(timed, replace(plan, order=program_order(problem, defer=defer)))
+    return _strictly(run, run_plan)
+
+
+def program_order(problem: Problem, *, defer: bool = False) -> tuple[float, ...]:
+    """(ops,) the order of PyTorch (`envs.orders.program`), or with gradients of weights after all others."""
+    graph = problem.graph
+    issued = np.lexsort((priorities_of(problem, PROGRAM), _waits(problem, defer=defer), graph.phase))
     order = np.empty(len(graph))
     order[issued] = np.arange(len(graph))
-    timed = replace(problem, op_seconds=_in_one_node(problem, seconds, waits))
-    run, run_plan = as_autograd_runs(timed, replace(plan, order=tuple(order.tolist())))
-    return _strictly(run, run_plan)
+    return tuple(order.tolist())
+
+
+def _waits(problem: Problem, *, defer: bool) -> Bools:
+    """(ops,) the gradients of weights that wait."""
+    return np.array([defer and kind in DEFERRED for kind in problem.graph.kinds], np.bool_)
 
 
 def _in_one_node(problem: Problem, seconds: Floats, waits: Bools) -> Floats:

@@ -15,3 +15,9 @@ MODELS = {
 }
 PLANS = (("annealing", DEFAULT_ORDER), ("annealing", PROGRAM), ("heft", DEFAULT_ORDER), ("m_etf", DEFAULT_ORDER))
 """Placers, and the order that the simulator has meanwhile."""
+
+IN_PROCESSES = {
+    "Transformer": "transformer:layers=4,width=256,heads=4,sequence=64,batch=16",
+    "RNN language model": "rnnlm:layers=2,steps=6,hidden=512,batch=64",
+}
+"""Small enough for processors."""

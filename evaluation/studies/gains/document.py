@@ -9,6 +9,7 @@ from statistics import median
 
 from evaluation.studies.document import save_document
 from evaluation.studies.gains.measure import Measured, Run
+from evaluation.studies.gains.processes import ORDERS, InProcesses
 from graphs.problem import DEFAULT_ORDER, PROGRAM
 
 LEAST_GAIN = 0.02  # of a step on one device: parts of less say nothing
@@ -20,6 +21,7 @@ class GainFindings:
     """What is measured of a study."""
 
     models: Sequence[Measured]
+    in_processes: Sequence[InProcesses] = ()
 
     def gain(self, model: Measured, run: Run) -> float:
         """By which share of a step on one device the plan's is shorter."""
@@ -49,5 +51,5 @@ def save(found: GainFindings, folder: Path, command: str) -> Path:
     count = sum(len(found.gaining(model)) for model in found.models)
     return save_document(
         "gains", "gains.md", folder, {}, command=command, found=found, count=count, least=LEAST_GAIN, ways=WAYS,
-        cluster=found.models[0].cluster, budget=found.models[0].budget,
+        orders=ORDERS, cluster=found.models[0].cluster, budget=found.models[0].budget,
     )  # fmt: skip
