@@ -31,7 +31,7 @@ from envs.running.processes import Process
 from envs.running.running_step import Record
 from envs.running.schedule_rows import ScheduleRows, schedule_rows
 from envs.running.shared_gradients import SharedGradients, group_of, together
-from envs.running.stage_modules import StageModule, StageProgram, examples, stage_programs
+from envs.running.stage_modules import StageModule, StageProgram, examples, stage_programs, trained_weights
 from envs.running.torch_schedules import schedule_of
 from envs.simulation.simulator import LaidOut
 from graphs.foundation.errors import InputError
@@ -95,7 +95,8 @@ class PipelinedStep:
         hosted = () if self._place is None else rows.ranks[self._place[0]]
         pipelines = [tuple(replicas[replica] for replicas in rows.devices) for replica in range(self._replicas)]
         groups = [group_of(tuple(sorted(devices))) for devices in pipelines]
-        self._weights = _weights(small, [stages[number] for number in hosted], process.device)
+        trained = trained_weights(small, problem.graph)
+        self._weights = _weights(small, [stages[number] for number in hosted], trained, process.device)
         scale = 1.0 / (self._replicas * self._micro_batches) if small.returns_loss else 1.0
         self._modules = {
             number: StageModule(
@@ -104,7 +105,7 @@ class PipelinedStep:
             ) for number in hosted
         }  # fmt: skip
         self._trained = {name: weight for name, weight in self._weights.items() if weight.requires_grad}
-        self._shared = SharedGradients(_holders(small, stages, rows), self._trained, plan.schedule.bucket_bytes)
+        self._shared = SharedGradients(_holders(stages, rows, trained), self._trained, plan.schedule.bucket_bytes)
         self._changed = {name: number for number in hosted for name in stages[number].part.updates}
         self._siblings = [group_of(tuple(sorted(devices))) for devices in rows.devices] if self._replicas > 1 else []
         self._rows, self._device = rows, process.device
@@ -114,13 +115,13 @@ class PipelinedStep:
         if self._place is not None:
             devices, group = pipelines[self._place[1]], groups[self._place[1]]
             group_rank = tuple(sorted(devices).index(device) for device in devices)
-            _check_parts(small, rows, stages)
+            sent = [*(examples(small, stage.sent, trained) for stage in stages[:-1]), (torch.zeros(()),)]  # the loss
+            received = [examples(small, stage.received, trained) for stage in stages]
+            _check_parts(rows, received)
             self._stages = [
                 _TimedStage(
                     self._modules[number], number, len(stages), process.device,
-                    input_args=examples(small, stages[number].received),
-                    output_args=examples(small, stages[number].sent) if number + 1 < len(stages) else torch.zeros(()),
-                    group=group,
+                    input_args=received[number], output_args=sent[number], group=group,
                 ) for number in hosted
             ]  # fmt: skip
             self._schedule = schedule_of(
@@ -245,37 +246,35 @@ def _program_of_part(program: CapturedProgram, parts: int, process: Process) -> 
     return small
 
 
-def _weights(program: CapturedProgram, stages: list[StageProgram], device: torch.device) -> dict[str, nn.Parameter]:
-    """The weights of some stages on a device, by name."""
+def _weights(
+    program: CapturedProgram, stages: list[StageProgram], trained: frozenset[str], device: torch.device
+) -> dict[str, nn.Parameter]:
+    """The weights of some stages on a device, by name; those that are not trained need no gradients."""
     names = dict.fromkeys(name for stage in stages for name in stage.part.weights.values())
-    return {name: _on(program.weights[name], device) for name in names}
+    found = {}
+    for name in names:
+        weight, is_trained = program.weights[name], name in trained
+        as_it_is = weight.device == device and weight.requires_grad == is_trained
+        found[name] = weight if as_it_is else nn.Parameter(weight.detach().to(device), is_trained)
+    return found
 
 
-def _on(weight: nn.Parameter, device: torch.device) -> nn.Parameter:
-    if weight.device == device:
-        return weight
-    return nn.Parameter(weight.detach().to(device), weight.requires_grad)
-
-
-def _holders(
-    program: CapturedProgram, stages: list[StageProgram], rows: ScheduleRows
-) -> dict[str, tuple[int, ...]]:  # fmt: skip
+def _holders(stages: list[StageProgram], rows: ScheduleRows, trained: frozenset[str]) -> dict[str, tuple[int, ...]]:
     """By trained weight the devices of all stages that use it, ascending."""
     found: dict[str, set[int]] = {}
     for replicas, hosted in zip(rows.devices, rows.ranks, strict=True):
         for number in hosted:
-            for name in stages[number].part.weights.values():
-                if program.weights[name].requires_grad:
-                    found.setdefault(name, set()).update(replicas)
+            for name in trained.intersection(stages[number].part.weights.values()):
+                found.setdefault(name, set()).update(replicas)
     return {name: tuple(sorted(devices)) for name, devices in found.items()}
 
 
-def _check_parts(program: CapturedProgram, rows: ScheduleRows, stages: list[StageProgram]) -> None:
+def _check_parts(rows: ScheduleRows, received: list[tuple[Tensor, ...]]) -> None:
     """Raise InputError if weight gradients are run apart in a stage that sends no gradients back."""
     apart = {each.stage for passes in rows.passes for each in passes if each.kind in PARTS_OF_BACKWARD}
     for number in sorted(apart - {0}):
-        if not any(tensor.requires_grad for tensor in examples(program, stages[number].received)):
+        if not any(tensor.requires_grad for tensor in received[number]):
             raise InputError(
                 f"the order runs the gradients of weights apart, and stage {number} has no others, since no weight is "
-                "used before it; use an order of whole backward passes"
+                "trained before it; use an order of whole backward passes"
             )

@@ -26,8 +26,9 @@ from envs.running.pipelined_step import MadeOptimizer, check_pipeline
 from envs.running.processes import Process
 from envs.running.running_step import Record
 from envs.running.shared_gradients import group_of
+from envs.running.stage_modules import trained_weights
 from envs.simulation.simulator import LaidOut
-from graphs.op_graph import Phase
+from graphs.op_graph import OpGraph, Phase
 from graphs.problem import Problem
 
 _MIB = 2**20
@@ -58,13 +59,16 @@ class ReplicatedStep:
             return
         self._records = PassRecords(self.laid.expansion, process.rank)
         module = deepcopy(program.example.module).to(process.device)  # hooks of replicas stay on their module
+        names = trained_weights(program, problem.graph)
+        for name, weight in module.named_parameters():
+            weight.requires_grad_(name in names)
         trained = [weight for weight in module.parameters() if weight.requires_grad]
         self._module = DistributedDataParallel(
             module,
             device_ids=[process.device] if process.device.type == "cuda" else None,
             process_group=group,
             bucket_cap_mb=plan.schedule.bucket_bytes / _MIB,
-            find_unused_parameters=len(trained) > _weights_with_gradients(program),
+            find_unused_parameters=len(trained) > _weights_with_gradients(problem.graph),
         )
         self._optimizer = optimizer(trained)
 
@@ -123,9 +127,8 @@ class ReplicatedStep:
         return loss / (self._replicas * self._micro_batches) if self._program.returns_loss else loss
 
 
-def _weights_with_gradients(program: CapturedProgram) -> int:
-    """How many weights the loss depends on."""
-    graph = program.step
+def _weights_with_gradients(graph: OpGraph) -> int:
+    """How many weights the loss depends on, and are trained."""
     return len({weight for op, weight in graph.weight_uses.tolist() if graph.phase[op] == Phase.UPDATE})
 
 

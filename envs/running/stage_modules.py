@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.fx import Node
@@ -22,7 +23,7 @@ from torch.utils.checkpoint import checkpoint
 from envs.running.captured_program import CapturedProgram
 from envs.running.program_part import ProgramPart
 from graphs.foundation.errors import InputError
-from graphs.op_graph import Ints
+from graphs.op_graph import Ints, OpGraph
 
 _BY_STORAGE = {torch.ops.aten.as_strided.default}  # views that depend on how a tensor is stored
 
@@ -131,19 +132,25 @@ class StageModule(nn.Module):
         return tuple(_sendable(known[node], order, tied) for node, order in zip(stage.sent, self._leaving, strict=True))
 
 
-def examples(program: CapturedProgram, nodes: Sequence[Node]) -> tuple[Tensor, ...]:
-    """Tensors without data like those that are sent, for `PipelineStage`."""
-    trained = {
-        node for node, weight in program.builder.program.parameters.items() if weight.requires_grad
-    }  # and what depends on them
+def trained_weights(program: CapturedProgram, graph: OpGraph) -> frozenset[str]:
+    """The names of the weights that a step trains: those that neither the model nor the graph of the step freezes."""
+    names = program.step.weight_names  # the graph has them in this order, and need not know the names
+    frozen = {names[weight] for weight in np.flatnonzero(graph.frozen)}
+    return frozenset(name for name, each in program.weights.items() if each.requires_grad and name not in frozen)
+
+
+def examples(program: CapturedProgram, nodes: Sequence[Node], trained: frozenset[str]) -> tuple[Tensor, ...]:
+    """Tensors without data like those that are sent, for `PipelineStage`; `trained` are names of weights."""
+    names = program.builder.program.names
+    depends = {node for node, each in program.builder.program.parameters.items() if names[each] in trained}
     for node in program.builder.program.nodes:
-        if not trained.isdisjoint(node.all_input_nodes):
-            trained.add(node)
+        if not depends.isdisjoint(node.all_input_nodes):
+            depends.add(node)
     found = []
     for node in nodes:
         value = node.meta["val"].permute(_stored(node))
         like = torch.empty(value.shape, dtype=value.dtype, device="meta")
-        found.append(like.requires_grad_(node in trained and value.dtype.is_floating_point))
+        found.append(like.requires_grad_(node in depends and value.dtype.is_floating_point))
     return tuple(found)
 
 

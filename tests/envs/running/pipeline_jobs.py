@@ -20,6 +20,7 @@ from envs.running.replicated_step import ReplicatedStep, is_replicated
 from envs.running.running_step import Record, RunningStep, Span
 from envs.schedule import AS_READY, Schedule
 from graphs.capture.examples import Example
+from graphs.freezing import freeze_layers
 from graphs.load import load_cluster
 from graphs.problem import Problem
 from tests.envs.placed_models.models import MODELS
@@ -39,6 +40,7 @@ class Case:
     replicas: int = 1
     recompute: tuple[int, ...] = ()
     as_pipeline: bool = False  # of one stage, not as replicas of the module
+    frozen: int = 0  # first layers
     devices: tuple[int, ...] = ()  # in the order of ranks, replica by replica; 0, 1, 2, ... unless given
 
     @property
@@ -53,7 +55,7 @@ class Case:
         return program
 
     def problem(self, program: CapturedProgram) -> Problem:
-        return Problem(program.step, load_cluster(f"p100x{PROCESSES}"))
+        return Problem(freeze_layers(program.step, self.frozen), load_cluster(f"p100x{PROCESSES}"))
 
     def plan(self, problem: Problem) -> Plan:
         """As many units in each stage, in the order of their first ops."""
@@ -122,7 +124,10 @@ class Trainings:
 def unplaced(case: Case) -> Result:
     """The model itself, trained on the same parts of the same inputs."""
     program = case.program()
-    module, optimizer = program.example.module, adam(list(program.example.module.parameters()))
+    module, graph = program.example.module, case.problem(program).graph
+    frozen = {graph.weight_names[number] for number in np.flatnonzero(graph.frozen)}
+    trained = {name: weight for name, weight in module.named_parameters() if name not in frozen}
+    optimizer = adam(list(trained.values()))
     result, parts = Result(), case.replicas * case.micro_batches
     for inputs in case.batches(program):
         optimizer.zero_grad()
@@ -133,9 +138,8 @@ def unplaced(case: Case) -> Result:
             buffer.copy_(buffers[name])  # of the first replica
         result.losses.append(sum(losses))
         optimizer.step()
-    gradients = {name: weight.grad for name, weight in module.named_parameters() if weight.grad is not None}
-    named = dict(module.named_parameters())
-    result.weights, result.gradients = arrays({name: named[name] for name in gradients}), arrays(gradients)
+    gradients = {name: weight.grad for name, weight in trained.items() if weight.grad is not None}
+    result.weights, result.gradients = arrays({name: trained[name] for name in gradients}), arrays(gradients)
     result.buffers = arrays(dict(module.named_buffers()))
     return result
 

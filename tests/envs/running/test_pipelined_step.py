@@ -67,6 +67,8 @@ CASES = (
     Case("bert", interleaved(3)),  # a stage that makes a mask alone
     Case("experts", interleaved(2), "interleaved_zero_bubble", recompute=(0, 2)),
     Case("experts", TWO, "early_backward_b", devices=(1, 0), micro_batches=2),
+    Case("gpt", interleaved(2), "interleaved", frozen=1),
+    Case("gpt", ((0,),), micro_batches=2, replicas=2, frozen=2),
     *(random_case(seed) for seed in range(6)),
 )
 
@@ -96,6 +98,7 @@ def name_of(case: Case) -> str:
 def test_training_equals_that_of_the_model(case: Case, results: dict[Case, list[Result]]) -> None:
     expected, found = unplaced(case), results[case]
     np.testing.assert_allclose(np.sum([each.losses for each in found], axis=0), expected.losses, rtol=1e-5, atol=1e-4)
+    assert {name for each in found for name in each.weights} == set(expected.weights)
     largest = max(np.abs(gradient).max() for gradient in expected.gradients.values())
     for name, gradient in expected.gradients.items():
         is_noise = np.abs(gradient) < 1e-5 * largest  # Adam divides it by itself
