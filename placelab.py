@@ -31,6 +31,7 @@ for package in ("graphs", "envs", "placers", "training", "evaluation"):  # commo
         raise SystemExit(f"placelab: {sentence}") if Path(sys.argv[0]).stem == "placelab" else ImportError(sentence)
 
 # once these packages are known to be ours
+from evaluation.commands.calibrating import calibrate  # noqa: E402
 from evaluation.commands.exporting import export  # noqa: E402
 from evaluation.commands.graph_verbs import capture, fits, place, profile, show, simulate  # noqa: E402
 from evaluation.commands.process_run import run  # noqa: E402
@@ -39,14 +40,14 @@ from evaluation.commands.running import parallelize  # noqa: E402
 from graphs.foundation.errors import DoesNotFitError, InputError  # noqa: E402
 
 __all__ = [
-    "DoesNotFitError", "InputError", "cache", "capture", "compare", "evaluate", "export", "finetune", "fits",
-    "list_names", "main", "parallelize", "place", "profile", "report", "run", "show", "simulate", "train",
+    "DoesNotFitError", "InputError", "cache", "calibrate", "capture", "compare", "evaluate", "export", "finetune",
+    "fits", "list_names", "main", "parallelize", "place", "profile", "report", "run", "show", "simulate", "train",
 ]  # fmt: skip
 
 VERBS: dict[str, Callable[..., object]] = {
     "list": list_names, "capture": capture, "profile": profile, "show": show, "simulate": simulate, "place": place,
     "fits": fits, "compare": compare, "train": train, "evaluate": evaluate, "finetune": finetune, "report": report,
-    "export": export, "run": run, "cache": cache,
+    "export": export, "run": run, "calibrate": calibrate, "cache": cache,
 }  # fmt: skip
 
 

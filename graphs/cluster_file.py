@@ -65,7 +65,7 @@ import msgspec
 import numpy as np
 
 from graphs.catalogue import QUANTITIES, Catalogue, catalogue, device_of
-from graphs.cluster import FREE, MOST_DEVICES, Cluster, Device, check_count
+from graphs.cluster import FREE, HOLDS, MOST_DEVICES, Cluster, Device, check_count
 from graphs.foundation.by_name import unknown
 from graphs.foundation.documents import read_document, write_document
 from graphs.foundation.errors import InputError, located
@@ -302,7 +302,8 @@ def _content(cluster: Cluster) -> ClusterFile:
 
 
 def _entry(device: Device) -> DeviceEntry:
-    quantities = {key: _text(getattr(device, name), unit) for key, name, unit in QUANTITIES}
+    given = [each for each in QUANTITIES if each[1] not in HOLDS or getattr(device, each[1])]
+    quantities = {key: _text(getattr(device, name), unit) for key, name, unit in given}
     return DeviceEntry(name=device.name, kind=device.kind, **quantities)
 
 

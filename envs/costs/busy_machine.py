@@ -7,7 +7,7 @@ by tens of percent. What takes equally long at all times shows it, if it is time
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 TOLERATED = 0.1  # by which the reference may move
@@ -18,33 +18,35 @@ EVERY = 10.0  # seconds between two looks
 class BusyGuard:
     """Times a reference again and again."""
 
-    reference: Callable[[], float]
-    """Seconds that the reference takes now."""
-    taken: list[float] = field(default_factory=list)
-    """Seconds that it took so far."""
+    reference: Callable[[], Sequence[Sequence[float]]]
+    """Seconds that the reference takes now: of each device one number, or several that are equal on a quiet machine."""
+    looks: list[Sequence[Sequence[float]]] = field(default_factory=list)
+    """What it took so far."""
     _looked: float = 0.0
 
     def look(self) -> None:
         """Time the reference."""
-        self.taken.append(self.reference())
+        self.looks.append(self.reference())
         self._looked = time.monotonic()
 
     def look_now_and_then(self) -> None:
         """Time it if that was long ago."""
-        if not self.taken or time.monotonic() - self._looked > EVERY:
+        if not self.looks or time.monotonic() - self._looked > EVERY:
             self.look()
 
     @property
-    def moved(self) -> float:
-        """By which share the slowest look was longer than the fastest one; 0 without any."""
-        return max(self.taken) / min(self.taken) - 1 if self.taken else 0.0
+    def range(self) -> tuple[float, float]:
+        """The least and the most that it took, in seconds, on the device where these are furthest apart."""
+        of_devices = [[seconds for look in device for seconds in look] for device in zip(*self.looks, strict=True)]
+        ranges = [(min(taken), max(taken)) for taken in of_devices]
+        return max(ranges, key=lambda each: each[1] / each[0], default=(1.0, 1.0))
 
     def warning(self, remedy: str) -> str:
         """What to say of it, with what to do about it; empty if the machine was quiet enough."""
-        if self.moved <= TOLERATED:
+        least, most = self.range
+        if most / least - 1 <= TOLERATED:
             return ""
-        least, most = (1e3 * seconds for seconds in (min(self.taken), max(self.taken)))
         return (
             f"this machine was busy with something else while it was measured: a reference product took between "
-            f"{least:.3g} and {most:.3g} ms, {self.moved:.0%} more; {remedy}"
+            f"{1e3 * least:.3g} and {1e3 * most:.3g} ms, {most / least - 1:.0%} more; {remedy}"
         )

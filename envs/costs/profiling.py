@@ -51,7 +51,7 @@ def _measured(profile: Profile, graph: str, distinct: list[DistinctOp], timer: O
     held = {_key(op) for op in profile.ops}
     todo = [op for op in distinct if _key(op) not in held]
     ops, refused = list(profile.ops), dict(profile.refused)
-    saved, guard = time.monotonic(), BusyGuard(timer.reference_seconds)
+    saved, guard = time.monotonic(), BusyGuard(lambda: [[timer.reference_seconds()]])
 
     def so_far() -> Profile:
         return with_(profile, date=datetime.now(UTC).isoformat(timespec="seconds"), ops=ops, refused=refused)

@@ -85,6 +85,7 @@ def profile(
     repeats: int = 20,
     training: bool = True,
     device: str = "",
+    threads: int | None = None,
     efficiencies: PathLike | None = None,
 ) -> ProfileReport:
     """Run each distinct op of a model alone on this machine, and keep how long it takes.
@@ -97,11 +98,14 @@ def profile(
         repeats: how many samples to take of each op.
         training: run the ops of a whole training step: forward, backward and update.
         device: `cpu`, `cuda` or `cuda:1`; without it, the machine's GPU if it has one.
+        threads: with how many threads a processor computes: 1 for plans that `run` runs, whose processes have one each;
+            without it, as many as PyTorch takes.
         efficiencies: a TOML file to write for `--cost-model roofline:efficiency=FILE`.
 
     """
     from envs.costs.efficiency_file import check_ending
     from envs.costs.profiling import profile as profiled
+    from envs.costs.timing import torch_threads
     from evaluation.reporting.profile_report import ProfileReport
     from graphs.capture.op_calls import load_calls
 
@@ -109,7 +113,9 @@ def profile(
     if efficiencies is not None:
         check_ending(Path(efficiencies))
     captured = load_calls(model, training=training)
-    found = ProfileReport.of(profiled(captured, Path(out), repeats=repeats, device=device), captured.graph)
+    with torch_threads(threads):
+        measured = profiled(captured, Path(out), repeats=repeats, device=device)
+    found = ProfileReport.of(measured, captured.graph)
     if efficiencies is not None:
         found.save_efficiencies(Path(efficiencies))
     return found

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -45,12 +46,15 @@ def _against_peers(ops: int) -> Iterator[Figure]:
     placeto = PlacetoSimulator(op_seconds[:, 0].tolist(), case.graph.output_bytes.tolist(), *neighbours(case.graph))
     per_device = op_seconds.tolist()
     same = np.repeat(drawn[:1], len(drawn), axis=0)
-    placetos, simpys, alone, again, with_memory = least_seconds(
+    devices = tuple(replace(each, message_seconds=1e-5) for each in case.cluster.devices)
+    held = Simulator(replace(case, cluster=replace(case.cluster, devices=devices)), order="fifo")
+    placetos, simpys, alone, again, with_memory, with_messages = least_seconds(
         lambda: [placeto.run(placement) for placement in lists[:few]],
         lambda: [simpy_oracle.simulate(case, per_device, placement) for placement in lists[:fewer]],
         lambda: simulator.seconds(drawn),
         lambda: simulator.seconds(same),
         lambda: simulator.run_batch(drawn),
+        lambda: held.seconds(drawn),
         rounds=7 if ops < 10_000 else 3,
     )
     ours = alone / len(drawn)
@@ -59,6 +63,7 @@ def _against_peers(ops: int) -> Iterator[Figure]:
     yield reported(f"the same, one placement over and over, {ops:,} ops", placetos / few / (again / len(same)))
     yield at_least(200, f"SimPy / ours, {ops:,} ops", simpys / fewer / ours)
     yield at_most(1.5, f"with memory / without, {ops:,} ops", with_memory / alone)
+    yield reported(f"where messages hold devices / where they do not, {ops:,} ops", with_messages / alone)
 
 
 def _on_two_threads(ops: int = 500, plans: int = 256) -> Figure:

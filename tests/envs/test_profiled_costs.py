@@ -131,13 +131,12 @@ def test_a_machine_that_is_busy_with_something_else_is_said_to_be(
 def test_the_reference_is_timed_again_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 5.0
     monkeypatch.setattr("envs.costs.busy_machine.time.monotonic", lambda: now)
-    guard = BusyGuard(lambda: now)
-    assert guard.moved == 0
+    guard = BusyGuard(lambda: [[now], [1.0, 1.0]])
     assert guard.warning("wait") == ""
     for now in (5.0, 10.0, 15.0, 16.0, 27.0):  # noqa: B007  # the guard reads it
         guard.look_now_and_then()
-    assert guard.taken == [5.0, 16.0, 27.0]
-    assert guard.moved == pytest.approx(27 / 5 - 1)
+    assert [look[0] for look in guard.looks] == [[5.0], [16.0], [27.0]]
+    assert guard.range == (5.0, 27.0)
 
 
 def test_the_lower_quartile_of_the_samples_counts(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -72,6 +72,7 @@ def test_a_graph_file_is_shown_placed_simulated_and_compared_on_without_torch(gr
         ["report", "nowhere"],
         ["run", "nonsense", "x.plan.json"],
         ["run", "rnnlm", "nowhere.plan.json"],
+        ["calibrate", "p1000", "--out", "x.cluster.toml"],
     ],
 )
 def test_what_does_not_exist_is_refused_without_torch(arguments: list[str]) -> None:

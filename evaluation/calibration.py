@@ -1,0 +1,171 @@
+"""Calibration: what links and running cost on the machine at hand, measured between processes, one per device."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from typing import NamedTuple
+
+import numpy as np
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from envs.costs.busy_machine import BusyGuard
+from envs.plan import Plan
+from envs.running.link_fits import WHILE_COMPUTED, WHILE_WAITED, Line, Pair, calibrated, fitted
+from envs.running.link_speeds import SIZES, MeasurePair, machine, reference_seconds
+from envs.running.measured_run import run_plan
+from envs.running.processes import Workers
+from envs.running.training_job import Training
+from evaluation.formatting import numbers, seconds, share, table
+from graphs.cluster import Cluster
+from graphs.foundation.progress import progress
+from graphs.op_graph import Floats
+from graphs.problem import Problem
+
+MEGABYTE = 1e6
+REMEDY = "end other programs and calibrate again"
+
+
+class RunnerSample(NamedTuple):
+    """A step of a model on one device, as it was simulated and as it took."""
+
+    model: str
+    device: int
+    ops: int  # after which the device is held before the step ends
+    predicted: float  # seconds, with no runner
+    measured: float  # seconds, the lower quartile of several steps
+
+    @property
+    def per_op(self) -> float:
+        """Seconds that running adds to each op; 0 where the step was not slower than predicted."""
+        return max((self.measured - self.predicted) / max(self.ops, 1), 0.0)
+
+
+def least_wrong(runs: Sequence[RunnerSample]) -> float:
+    """Seconds per op with which the sum of the relative errors of predicted steps, in absolute value, is least.
+
+    That is a weighted median: a model of short ops says more of the runner than one whose ops take long themselves.
+    """
+    ordered = sorted(runs, key=lambda run: run.per_op)
+    weights = np.cumsum([run.ops / run.measured for run in ordered])
+    return ordered[int(np.searchsorted(weights, weights[-1] / 2))].per_op
+
+
+@dataclass(frozen=True, eq=False)
+class Calibration:
+    """What was measured, and the cluster with it."""
+
+    given: Cluster
+    one_way: Mapping[Pair, Line]  # what a message takes between two idle processes
+    messages: Sequence[Line]  # (devices,) processor time of a message, sent or received
+    runs: Sequence[RunnerSample]  # of every model on every device; empty without models
+    warning: str  # that the machine was busy with something else; empty if it was not
+
+    @property
+    def runner_seconds(self) -> list[float]:
+        """(devices,) seconds per op with which the models' predicted steps are least wrong; empty without models."""
+        by_device = [[run for run in self.runs if run.device == each] for each in range(len(self.given))]
+        return [least_wrong(runs) for runs in by_device] if self.runs else []
+
+    @property
+    def cluster(self) -> Cluster:
+        """The given cluster with what was measured."""
+        return calibrated(self.given, self.one_way, self.messages, self.runner_seconds)
+
+    def to_json(self) -> dict[str, object]:
+        """As a record."""
+        names = [device.name for device in self.given.devices]
+        return {
+            "cluster": self.given.name,
+            "links": [
+                {"between": [names[lower], names[higher]], **line._asdict()}
+                for (lower, higher), line in self.one_way.items()
+            ],
+            "messages": {name: line._asdict() for name, line in zip(names, self.messages, strict=True)},
+            "runner_seconds": dict(zip(names, self.runner_seconds, strict=False)),
+            "runs": [run._asdict() | {"device": names[run.device], "per_op": run.per_op} for run in self.runs],
+            "busy": self.warning,
+        }
+
+    def __rich__(self) -> RenderableType:
+        names = [device.name for device in self.given.devices]
+        links = table("A message between idle processes", "link", *numbers("latency", "bandwidth", "spread"))
+        for (lower, higher), line in self.one_way.items():
+            rate = f"{1 / max(line.per_byte, 1e-15) / 1e9:,.2f} GB/s"
+            links.add_row(f"{names[lower]} - {names[higher]}", seconds(line.fixed), rate, share(line.spread))
+        costs = table("What it costs the processor at each end", "device", *numbers("per message", "per MB", "spread"))
+        for name, line in zip(names, self.messages, strict=True):
+            costs.add_row(name, seconds(line.fixed), seconds(line.per_byte * MEGABYTE), share(line.spread))
+        shown: list[RenderableType] = [links, costs] if self.one_way else []
+        if self.runs:
+            heads = numbers("ops", "predicted", "measured", "runner, per op")
+            runs = table("A step on one device, predicted without a runner", "device", "model", *heads)
+            for run in self.runs:
+                taken = (seconds(value) for value in (run.predicted, run.measured, run.per_op))
+                runs.add_row(names[run.device], run.model, f"{run.ops:,}", *taken)
+            shown.append(runs)
+        spread = "Spread: the interquartile range of a size's samples over their median; of all sizes the median."
+        return Group(*shown, Text(spread), *([Text(f"Warning: {self.warning}.")] if self.warning else []))
+
+
+@dataclass(frozen=True)
+class Calibrator:
+    """Measures with processes, one per device."""
+
+    workers: Workers
+    samples: int  # of each size of message
+    steps: int  # of each model
+    limit: int  # seconds for each job
+
+    def this_machine(self, name: str) -> Cluster:
+        """The devices of the processes, as fast as they are found to be; their links are not measured yet."""
+        found = self.workers.run(machine, limit=self.limit)
+        sharing = [sum(other.name == each.name for other in found) if each.kind == "cpu" else 1 for each in found]
+        devices = tuple(
+            replace(each.device(), name=f"{each.kind}:{rank}", memory_bytes=each.memory_bytes / among)
+            for rank, (each, among) in enumerate(zip(found, sharing, strict=True))
+        )
+        alike = Cluster.uniform(name, devices[0], len(found), latency=0.0, bandwidth=1.0, shared_out=False)
+        return replace(alike, devices=devices)
+
+    def measure(self, given: Cluster, problems: Mapping[str, Problem]) -> Calibration:
+        """The links of each pair of devices, and what running adds to the ops of each model, by its spec."""
+        guard = BusyGuard(lambda: self.workers.run(reference_seconds, limit=self.limit))
+        guard.look()
+        one_way, messages = self._links(len(given), guard)
+        runs, work = [], [(model, device) for model in problems for device in range(len(given))]
+        for model, device in progress(work, "running models", unit="run"):
+            guard.look_now_and_then()
+            runs.append(self._run(model, problems[model], device))
+        guard.look()
+        return Calibration(given, one_way, messages, runs, guard.warning(REMEDY))
+
+    def _links(self, count: int, guard: BusyGuard) -> tuple[dict[Pair, Line], list[Line]]:
+        """What messages take between each pair, and what they cost each device."""
+        one_way, costs = dict[Pair, Line](), defaultdict[int, list[Floats]](list)
+        pairs = list(combinations(range(count), 2))
+        for pair in progress(pairs, "measuring links", unit="link"):
+            guard.look_now_and_then()
+            found = self.workers.run(MeasurePair(*pair, samples=self.samples), limit=self.limit)
+            lower, higher = (found[rank] for rank in pair)
+            assert lower is not None
+            assert higher is not None
+            both = np.concatenate([lower.one_way, higher.one_way], axis=1)
+            one_way[pair] = fitted(SIZES, both, WHILE_WAITED)
+            for rank, measured in zip(pair, (lower, higher), strict=True):
+                costs[rank] += [measured.as_sender, measured.as_receiver]
+        lines = [fitted(SIZES, np.concatenate(costs[rank], axis=1), WHILE_COMPUTED) for rank in sorted(costs)]
+        return one_way, lines or [Line(0.0, 0.0, 0.0)] * count
+
+    def _run(self, model: str, problem: Problem, device: int) -> RunnerSample:
+        """A model on one device."""
+        devices = tuple(replace(each, runner_seconds=0.0) for each in problem.cluster.devices)
+        bare = replace(problem, cluster=replace(problem.cluster, devices=devices))
+        plan = Plan.of([device] * len(problem.graph))
+        run = run_plan(self.workers, Training(model, self.steps), bare, plan, limit=self.limit)
+        held = int((run.predicted.finish > run.predicted.start).sum()) - 1
+        measured = float(np.percentile(run.counted, WHILE_WAITED))
+        return RunnerSample(model, device, held, run.predicted.step_seconds, measured)

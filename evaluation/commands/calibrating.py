@@ -1,0 +1,141 @@
+"""The verb that measures what links, and running, cost on this machine."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from evaluation.commands.arguments import captures, checked
+from graphs.foundation.errors import InputError
+from graphs.foundation.files import check_writable
+
+# Imported late, in the verb, as those of graph_verbs.
+if TYPE_CHECKING:
+    from evaluation.calibration import Calibration
+    from evaluation.commands.arguments import ClusterLike, PathLike
+    from graphs.cluster import Cluster
+    from graphs.problem import Problem
+
+
+@captures
+@checked
+def calibrate(
+    cluster: ClusterLike = "",
+    *,
+    out: PathLike,
+    processes: int | None = None,
+    models: Sequence[str] = (),
+    profile: PathLike | None = None,
+    samples: int = 20,
+    steps: int = 20,
+    limit: int = 600,
+) -> Calibration:
+    """Measure between processes, one per device, what messages take and cost, and what running adds to each op.
+
+    Processes on CPUs have a core each and send with gloo, those on GPUs with NCCL. The cluster that is written has the
+    latency and bandwidth of every link, the processor time of a message at each end and, with models, the seconds that
+    what runs a plan adds to each op. A warning says if the machine was busy with something else.
+
+    Args:
+        cluster: a cluster file or a preset, whose links are measured; all else stays as it is. Without one, the
+            processors of this machine, or its GPUs if it has several, with the speeds that they are found to have.
+        out: the cluster to write, `*.toml` or `*.json`.
+        processes: how many, if no cluster is given; without it one for each core, or each GPU.
+        models: `file.py:callable` or family specs to run on each device by itself, with commas between them.
+        profile: their profile, as `placelab profile` writes it: what a step takes longer is the runner's.
+        samples: how many to take of each size of message.
+        steps: how many steps to run of each model on each device.
+        limit: seconds after which the processes are ended, for each pair of devices and each model.
+
+    """
+    check_writable(out, endings=(".toml", ".json"), inputs=[cluster, profile, *models])
+    if bool(models) != (profile is not None):
+        raise InputError(
+            "what running costs is what a step takes longer than its ops: give models and, with profile, a file that "
+            "`placelab profile MODEL --out FILE` wrote of them; or neither, to measure links alone"
+        )
+    if profile is not None:
+        _check_threads(Path(profile))
+    given, devices = _devices(cluster, processes)
+    if len(given) < 2 and not models:
+        raise InputError("one device has no links to measure; give models, or several processes")
+    problems = {model: _problem(model, given, str(profile)) for model in models}
+    from envs.costs.costs import timed
+    from envs.running.processes import Workers
+    from evaluation.calibration import Calibrator
+    from graphs.cluster_file import save_cluster
+
+    with Workers(devices) as workers:
+        calibrator = Calibrator(workers, samples, steps, limit)
+        if not cluster:
+            given = calibrator.this_machine(given.name)
+            for model, problem in problems.items():
+                problems[model] = timed(replace(problem, cluster=given, op_seconds=None), f"profiled:file={profile}")
+        found = calibrator.measure(given, problems)
+    save_cluster(found.cluster, Path(out))
+    return found
+
+
+def _devices(cluster: ClusterLike, processes: int | None) -> tuple[Cluster, tuple[str, ...]]:
+    """The cluster, or one of its size, and each device as PyTorch calls it. Raises InputError for what is not here."""
+    given = _given(cluster, processes) if cluster else _unknown(processes)
+    if given.is_cpu.all():
+        return given, ("cpu",) * len(given)
+    if given.is_cpu.any():
+        raise InputError(f"cluster {given.name!r} has CPUs and GPUs; processes measure all on CPUs or all on GPUs")
+    from torch import cuda
+
+    if len(given) > cuda.device_count():
+        raise InputError(
+            f"cluster {given.name!r} has {len(given)} GPUs and this machine {cuda.device_count()}; give a cluster of "
+            "CPUs, or none"
+        )
+    return given, tuple(f"cuda:{rank}" for rank in range(len(given)))
+
+
+def _given(cluster: ClusterLike, processes: int | None) -> Cluster:
+    from graphs.load import load_cluster
+
+    found = load_cluster(cluster)
+    if processes not in (None, len(found)):
+        raise InputError(f"processes is {processes}; cluster {found.name!r} has {len(found)} devices: leave it out")
+    return found
+
+
+def _unknown(processes: int | None) -> Cluster:
+    """As many processors of this machine, or of its GPUs if it has several, as there are to be processes."""
+    from torch import cuda
+
+    from graphs.cluster import Cluster, Device
+
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    gpus = cuda.device_count()
+    count = processes or (gpus if gpus > 1 else cores)
+    kind = "gpu" if 1 < count <= gpus else "cpu"
+    unknown = Device(kind, kind, 1.0, 1.0, float("inf"))
+    return Cluster.uniform("this machine", unknown, count, latency=0.0, bandwidth=1.0, shared_out=False)
+
+
+def _check_threads(profile: Path) -> None:
+    """Raise InputError for a profile of more threads than a process has."""
+    from envs.costs.profile_file import load_profile
+
+    machine = load_profile(profile).machine
+    if machine.kind == "cpu" and machine.threads != 1:
+        raise InputError(
+            f"{profile} was measured with {machine.threads} threads, and each process computes with one: profile the "
+            "models again, into another file, with --threads 1"
+        )
+
+
+def _problem(model: str, cluster: Cluster, profile: str) -> Problem:
+    """A model on the cluster, timed by its profile. Raises InputError for what cannot be run, or was not profiled."""
+    from evaluation.commands.problems import problem_of
+    from graphs.load import GRAPH_FILES
+
+    if model.endswith(GRAPH_FILES):
+        raise InputError(f"{model} is a graph, and a model is to be run: give file.py:callable or a family spec")
+    return problem_of(model, cluster, groups=None, cost_model=f"profiled:file={profile}")
