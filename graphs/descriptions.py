@@ -174,7 +174,8 @@ class _Describer:
                 if numbers[k] == forward:
                     places = None if reader is None else _as_part(reader)
                     access = written if reader is None or places is None else _at_part(reader, places, written)
-                    arriving.append((access, Source(producer, result)))
+                    known = 0 if reader is None else result  # what is not described has one output, whatever is in it
+                    arriving.append((access, Source(producer, known)))
         if self._is_of_weights(op):  # the sum so far, of a weight that other ops read as well
             arriving += self._carried(op, forward)
         return arriving

@@ -2,10 +2,14 @@
 
 import pytest
 
+from envs.simulation.simulator import simulate
 from graphs.described import Described
 from graphs.descriptions import descriptions_of
-from graphs.load import load_graph
+from graphs.load import load_cluster, load_graph
 from graphs.op_graph import OpGraph, Phase
+from graphs.problem import Problem
+from placers.tensor_parallel import TensorParallel
+from tests.envs.placed_models.models import captured
 from tests.oracle.toys import random_graph
 
 SPECS = (
@@ -90,3 +94,17 @@ def test_the_same_graph_is_described_once_and_one_without_signatures_not_at_all(
     graph, described = step(SPECS[0])
     assert descriptions_of(graph) is described
     assert descriptions_of(random_graph(9, 1)) == (None,) * 9
+
+
+def test_what_is_not_described_is_read_as_one_output() -> None:
+    """A scatter has gradients of two things that it reads."""
+    graph = captured("experts")
+    described = descriptions_of(graph)
+    assert described[graph.names.index("scatter.grad")] is None
+    for each in described:
+        for source in () if each is None else each.sources:
+            if source is not None and source.op >= 0:
+                read = described[source.op]
+                assert source.result < (1 if read is None else len(read.operator.writes))
+    problem = Problem(graph, load_cluster("v100x2"))
+    assert simulate(problem, TensorParallel().place(problem).plan).step_seconds > 0
