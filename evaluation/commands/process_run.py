@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from tqdm import tqdm
 
 from evaluation.commands.arguments import captures, checked
 from evaluation.commands.graph_verbs import CHARTS, TRACES, simulate
@@ -91,6 +94,7 @@ def _measured(
     from envs.running.processes import Workers
     from evaluation.measured_plan import MeasuredPlan
 
+    tqdm.write(f"{training.steps} steps in {len(devices)} processes on {', '.join(devices)} ...", file=sys.stderr)
     with Workers(devices) as workers:
         run = run_plan(workers, training, planned.problem, planned.plan, check=check, limit=limit)
         return MeasuredPlan(planned, run, training, devices, workers.cores)
