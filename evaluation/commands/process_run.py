@@ -68,10 +68,10 @@ def run(
 
     """
     _check_files([model, plan, cluster], options["chart"], options["trace"], out)
-    _check_model(model)
     if isinstance(plan, Path):
         check_readable(plan, "`placelab place GRAPH --out FILE` writes a plan")
     _check_data(options["data"])
+    _check_model(model)  # imports torch, unlike the checks of files
     used = _devices(devices, cluster)
     asked: ProblemOptions = {
         "groups": options["groups"], "batch": options["batch"], "cost_model": options["cost_model"],
