@@ -9,7 +9,7 @@ import numpy as np
 
 from envs.bounds import lower_bound
 from envs.objectives import Evaluator, evaluator_of
-from envs.simulation.simulator import Outcomes, Simulator
+from envs.simulation.simulator import Outcome, Outcomes, Simulator
 from graphs.op_graph import Bools, Floats, Ints
 from graphs.problem import Problem
 
@@ -57,6 +57,14 @@ class PreparedProblem:
     def lower_bound(self) -> float:
         """Seconds that no placement can beat, and a nanosecond at least: a graph without costs has a bound of 0."""
         return max(lower_bound(self.problem), 1e-9)
+
+    def outcome(self, placement: Ints) -> Outcome:
+        """What a placement, (units,), costs by the objective."""
+        return self.outcomes(placement[None]).of(0)
+
+    def outcomes(self, placements: Ints) -> Outcomes:
+        """What each of (plans, units) placements costs by the objective."""
+        return self.evaluator.run_batch(placements)
 
     def evaluate(self, drawn: Ints) -> Outcomes:
         """Evaluate placements (plans, units or more, the rest being padding) and remember the fastest that fits.

@@ -17,6 +17,7 @@ from graphs.units import Units
 # bytes already include these
 OPTIMIZER_BYTES = {"sgd": 2.0, "momentum": 3.0, "adam": 4.0, "none": 1.0}
 STEP_TIME = "step-time"  # the objective that is meant unless another is named
+MEASURED = "measured"  # the step time of placements that are run
 DEFAULT_ORDER = "longest_path"  # the rule that is meant unless another is named
 FIFO = "fifo"  # the rule of papers: first come, first served
 PROGRAM = "program"  # that of PyTorch, which reports show next to a plan's own
@@ -115,9 +116,12 @@ class Problem:
         fastest: Ints = np.where(self.allowed, seconds, np.inf).argmin(axis=1)
         return fastest
 
-    def check_step_time(self, who: str, instead: str) -> None:
-        """Raise InputError unless the objective is the step time; `who` supports no other, `instead` does."""
-        if self.objective != STEP_TIME:
+    def check_step_time(self, who: str, instead: str, *, measured: bool = False) -> None:
+        """Raise InputError unless the objective is the step time; `who` supports no other, `instead` does.
+
+        With `measured` it may be the measured one, too.
+        """
+        if self.objective != STEP_TIME and not (measured and self.objective.partition(":")[0] == MEASURED):
             raise InputError(f"{who} knows step times only, and the objective is {self.objective!r}; use {instead}")
 
     def _check_allowed(self) -> None:

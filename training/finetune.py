@@ -64,9 +64,8 @@ class FineTuner:
         policy = copy.deepcopy(self.start.policy_for(problem))
         kind_of_trainer = trainer_class(policy.kind)
         if kind_of_trainer.knows_step_times_only:
-            problem.check_step_time(
-                f"{self.name}, by {trainer_of(policy.kind).upper()},", "another policy, or this one without fine-tuning"
-            )
+            remedy = "another policy, or this one without fine-tuning"
+            problem.check_step_time(f"{self.name}, by {trainer_of(policy.kind).upper()},", remedy, measured=True)
         opening = self.start.place(problem, seed=seed, budget=max(0, min(FEW_SAMPLES, simulations - 1)))
         chosen, spent, history = opening.plan.per_unit(problem), opening.simulations, list[tuple[int, float]]()
         if simulations > 0:

@@ -107,7 +107,7 @@ class ReinforceTrainer(Trainer, Generic[View, States]):
         self.mdp = Mdp(rules or Rules())
         self.remember = remember
         for problem in problems:
-            problem.check_step_time("REINFORCE", "a policy that learns by PPO")
+            problem.check_step_time("REINFORCE", "a policy that learns by PPO", measured=True)
         self.problems = [
             ReinforceProblem(PreparedProblem(each), policy.view(each), deque(maxlen=self.settings.baseline_updates - 1))
             for each in problems
@@ -158,11 +158,11 @@ class ReinforceTrainer(Trainer, Generic[View, States]):
         """
         self.remember = True
         prepared, best = self.problems[0].prepared, self.problems[0].prepared.incumbent
-        self.note(0, opening, prepared.simulator.run(opening))
+        self.note(0, opening, prepared.outcome(opening))
         yield 0, best
         if simulations:
             together = np.full(len(opening), prepared.fastest_device)
-            self.note(0, together, prepared.simulator.run(together))
+            self.note(0, together, prepared.outcome(together))
             self.simulations += 1
             yield self.simulations, best
         at_most = self.mdp.rules.simulations(len(opening))

@@ -190,7 +190,7 @@ class PlacetoEnv(PlacementEnv):
             self.mdp.best.clear()  # equal seeds, equal episodes
         self._episode = self.begin(self.np_random, options)
         self.progress = self._episode.progress
-        outcome = self.progress.prepared.simulator.run(self.progress.placement)
+        outcome = self.progress.prepared.outcome(self.progress.placement)
         self.settle(self._episode, outcome)
         return self.shown(self.progress, outcome)
 
@@ -199,7 +199,7 @@ class PlacetoEnv(PlacementEnv):
         if not self.action_space.contains(action):
             raise InputError(f"the action is {action!r}; expected a device from 0 to {self._sampler.devices - 1}")
         self._episode.place(int(action))
-        outcome = self.progress.prepared.simulator.run(self.progress.placement)
+        outcome = self.progress.prepared.outcome(self.progress.placement)
         reward = self.settle(self._episode, outcome)
         observation, info = self.shown(self.progress, outcome)
         return observation, reward, self._episode.ended, False, info

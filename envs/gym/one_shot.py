@@ -54,7 +54,7 @@ class GdpEnv(PlacementEnv):
             )
         placement = np.full(units, prepared.fastest_device)
         self.progress = Progress(index, prepared, placement, np.zeros(units, np.bool_), 0)
-        self._outcome = prepared.simulator.run(placement)
+        self._outcome = prepared.outcome(placement)
         self._ended = False
         return self.shown(self.progress, self._outcome)
 
@@ -67,7 +67,7 @@ class GdpEnv(PlacementEnv):
             raise InputError("the episode has ended; call reset")
         progress.placement[:] = action[: len(progress.placement)]
         progress.visited[:] = True
-        before, self._outcome = self._outcome, progress.prepared.simulator.run(progress.placement)
+        before, self._outcome = self._outcome, progress.prepared.outcome(progress.placement)
         smallest = float(progress.prepared.problem.cluster.memory_bytes.min())
         reward = self._reward(before, self._outcome, True, Penalty(smallest))
         self._ended = True

@@ -130,7 +130,7 @@ class PipelinePlanEnv(gym.Env[Any, Any]):
                 raise InputError(f"{what} is {count}; expected 1 or more")
         for order in pass_orders:
             load_pass_order(order)
-        self._sampler = ProblemSampler(problems, ProblemSettings(**settings))
+        self._sampler = ProblemSampler(problems, ProblemSettings(**settings), measured=False)
         most = self._sampler.devices
         if max_devices is not None and max_devices < most:
             raise InputError(f"max_devices is {max_devices}, but the largest cluster has {most} devices")

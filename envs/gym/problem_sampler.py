@@ -63,14 +63,17 @@ class ProblemSampler:
     """The problems that an environment chooses from.
 
     Given as problems, or as a graph (or several) on one cluster, by object or by name. Raises InputError for
-    neither or both, or for another objective than the step time, on which rewards depend.
+    neither or both, or for another objective than the step time, on which rewards depend; with `measured` it may be
+    the measured one.
     """
 
-    def __init__(self, problems: Problem | Sequence[Problem] | None, settings: ProblemSettings) -> None:
+    def __init__(
+        self, problems: Problem | Sequence[Problem] | None, settings: ProblemSettings, *, measured: bool = True
+    ) -> None:
         self._settings = settings
         found = _problems(problems, settings)
         for each in found:
-            each.check_step_time("an environment", "a problem with the objective step-time")
+            each.check_step_time("an environment", "a problem with the objective step-time", measured=measured)
         self.problems = [PreparedProblem(each) for each in found]
         self.devices = max(len(each.cluster) for each in found)
         limit_torch_threads()  # for the policies that decide in this environment

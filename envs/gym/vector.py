@@ -193,6 +193,6 @@ def simulate_together(episodes: Sequence[Episode]) -> list[Outcome]:
         of_problem[episode.progress.prepared].append(i)
     found: dict[int, Outcome] = {}
     for prepared, members in of_problem.items():
-        outcomes = prepared.simulator.run_batch(np.stack([episodes[i].progress.placement for i in members]))
+        outcomes = prepared.outcomes(np.stack([episodes[i].progress.placement for i in members]))
         found |= {i: outcomes.of(row) for row, i in enumerate(members)}
     return [found[i] for i in range(len(episodes))]

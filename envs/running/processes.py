@@ -239,6 +239,14 @@ class Workers:
         return next((line.strip() for line in reversed(self._log().splitlines()) if line.strip()), "it said nothing")
 
 
+def devices_for(count: int) -> tuple[str, ...]:
+    """A GPU for each process if this machine has as many, and otherwise its processor."""
+    from torch import cuda  # the process that starts others need not import it
+
+    enough = cuda.device_count() >= count
+    return tuple(f"cuda:{number}" if enough else "cpu" for number in range(count))
+
+
 def _cores(devices: Sequence[str]) -> list[int]:
     """A core for each process, if there are as many and the system can pin; none for GPUs."""
     ours = _own_cores() if all(device == "cpu" for device in devices) else []

@@ -166,10 +166,9 @@ def _devices(given: Sequence[str], cluster: ClusterLike) -> tuple[str, ...]:
 
     found = load_cluster(cluster or CLUSTER)
     if not given:
-        from torch import cuda
+        from envs.running.processes import devices_for
 
-        enough = cuda.device_count() >= len(found)
-        return tuple(f"cuda:{number}" if enough else "cpu" for number in range(len(found)))
+        return devices_for(len(found))
     used = tuple(str(device) for device in given_devices(given, found))
     types = {device.partition(":")[0] for device in used}
     if len(types) > 1 or types > {"cpu", "cuda"}:

@@ -46,7 +46,7 @@ LEAST = {"graphs.families": 1, "graphs.clusters": 1}  # whole numbers there (lay
 Built = TypeVar("Built")
 
 _KNOB = re.compile(r"\w+=")
-_OWN = re.compile(r"(?P<function>.+?\.py:\w+)(?::(?P<knobs>.*))?")
+_OWN = re.compile(r"(?P<function>[^=]+?\.py:\w+)(?::(?P<knobs>.*))?")
 _PROJECT = Path(__file__).resolve().parents[2]
 
 
