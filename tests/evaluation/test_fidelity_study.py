@@ -1,0 +1,70 @@
+"""The study of fidelity: what it concludes from predictions and measurements."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from envs.costs.costs import timed
+from evaluation.studies.fidelity.__main__ import study
+from evaluation.studies.fidelity.cases import MOVED, PLACERS, cases
+from evaluation.studies.fidelity.document import Agreement, FidelityFindings, save
+from evaluation.studies.fidelity.measure import MeasuredModel, MeasuredPlan
+from graphs.foundation.errors import InputError
+from graphs.load import load_cluster, load_graph
+from graphs.problem import Problem
+
+
+def model(name: str, **plans: tuple[float, float, tuple[float, ...]]) -> MeasuredModel:
+    """Plans by name: predicted before and after calibration, and measured in rounds."""
+    return MeasuredModel(
+        model=name, spec="spec", ops=3, rounds=2, processes=2, machine="a machine", refused=("one: why",),
+        plans=tuple(
+            MeasuredPlan(name=each, kind="op placement", predicted={"plain": a, "calibrated": b}, measured=measured)
+            for each, (a, b, measured) in plans.items()
+        ),
+    )  # fmt: skip
+
+
+def test_agreement_is_rank_error_bias_and_regret() -> None:
+    found = Agreement.of(np.array([1.0, 2.0, 3.0, 4.0]), np.array([2.0, 1.0, 3.0, 5.0]))
+    assert found.spearman == pytest.approx(0.8)  # 1 - 6 (1 + 1) / (4 (16 - 1))
+    assert found.error == pytest.approx((0.2 + 0.5) / 2)
+    assert found.bias == pytest.approx((-0.2 + 0.0) / 2)
+    assert found.regret == 1.0
+    assert not found.holds
+    assert Agreement.of(np.array([1.0, 2.0]), np.array([1.05, 2.0])).holds
+
+
+def test_the_document_says_which_models_fail(tmp_path: Path) -> None:
+    good = model("good", a=(0.5, 1.0, (1.0, 1.0)), b=(1.0, 2.0, (2.0, 2.1)), c=(2.0, 3.0, (3.0, 3.1)))
+    bad = model("bad", a=(0.5, 3.0, (1.0, 1.0)), b=(1.0, 2.0, (2.0, 2.0)), c=(2.0, 1.0, (3.0, 3.0)))
+    findings = FidelityFindings([good, bad])
+    assert findings.failing("calibrated") == [bad]
+    assert findings.worst(bad, "calibrated") == ("a", 2.0)
+    assert findings.by_kind("calibrated")["op placement"][0] == 6
+    assert findings.repeatable(good) == pytest.approx(1.0)
+    text = save(findings, tmp_path, "the command").read_text()
+    assert "1 of 2 models; not on bad." in text
+    assert "| b | op placement | 2050.0 | 1000.0 | 2000.0 |" in text
+    assert (tmp_path / "fidelity.png").exists()
+
+
+def test_plans_are_of_all_kinds_and_each_there_once() -> None:
+    spec = "transformer:layers=2,width=16,heads=2,sequence=8,batch=8,vocabulary=64"
+    problem = timed(Problem(load_graph(spec, with_law=True), load_cluster("p100:devices=2")), "roofline")
+    found = list(cases(problem))
+    assert {case.name for case in found} <= {*PLACERS, *(f"annealing, {share:.0%} moved" for share in MOVED)}
+    assert len({case.plan for case in found}) == len(found) >= 10
+    micro_batches = [case.plan.schedule.micro_batches for case in found]
+    assert {1, 2, 4} == set(micro_batches)
+    assert any(len(devices) == 2 for case in found for devices in case.plan.devices)
+
+
+def test_nothing_begins_without_a_cluster(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="--cluster FILE"):
+        study(out=tmp_path)
+    with pytest.raises(InputError, match="no model was run yet"):
+        study(out=tmp_path, write_only=True)
