@@ -104,6 +104,7 @@ def adding(parts: tuple[Box, ...], wanted: Wanted) -> tuple[Box, ...]:
     trimmed = _trimmed(parts)
     if trimmed:
         candidates.append(trimmed)
+    candidates.append((whole,) * len(parts))
     able = [boxes for boxes in candidates if all(hold(boxes, box) for _, box in wanted)]
     return min(able, key=lambda boxes: moved(parts, boxes, wanted))
 

@@ -72,8 +72,8 @@ def test_the_vector_form_simulates_once_per_problem_and_step(problems: list[Prob
     assert [graph.nodes.shape[1] for graph in observations] == [10] * 8
     calls = []
     for each in env.problems:
-        original = each.simulator.run_batch
-        each.simulator.run_batch = lambda *args, original=original: calls.append(1) or original(*args)  # type: ignore
+        original = each.evaluator.run_batch
+        each.evaluator.run_batch = lambda *args, original=original: calls.append(1) or original(*args)  # type: ignore
     env.step(np.zeros(8, np.int64))
     assert 1 <= len(calls) <= 3
     assert env.action_masks().shape == (8, 3)

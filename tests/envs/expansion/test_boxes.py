@@ -68,6 +68,15 @@ def test_the_sum_of_two_halves_of_a_batch_is_scattered_and_gathered() -> None:
     assert (first, elements(nothing)) == (whole, 0)
 
 
+def test_where_readers_want_much_all_is_added_up_everywhere() -> None:
+    def box(rows: tuple[int, int], columns: tuple[int, int]) -> Box:
+        return Range(*rows), Range(*columns)
+
+    parts = (box((0, 5), (0, 5)), box((0, 0), (0, 0)))
+    wanted = ((0, box((1, 3), (0, 0))), (0, box((1, 4), (0, 5))), (1, box((0, 3), (0, 1))), (-1, box((0, 0), (0, 2))))
+    assert moved(parts, adding(parts, wanted), wanted) <= moved(parts, (parts[0],) * 2, wanted) == 40
+
+
 def test_gradients_of_windows_overlap_at_their_borders_and_are_cut_there() -> None:
     rows = tuple((Range(low, high),) for low, high in ((0, 4), (3, 8), (7, 11)))
     assert summands(rows, (0, 0, 0)) == ((0, 1, 2),)
