@@ -16,6 +16,7 @@ from envs.timeline import Timeline
 from evaluation.measured_rows import Beside, device_rows, kind_rows, link_rows
 from evaluation.reporting.measured_table import measured_table
 from evaluation.simulated_plan import SimulatedPlan
+from graphs.foundation.errors import DiffersError
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,6 +48,16 @@ class MeasuredPlan:
     def measured_seconds(self) -> float:
         """The median step time."""
         return self.run.step_seconds
+
+    def require_equal(self) -> None:
+        """Raise DiffersError, naming the tensor, if the plan was checked and differs from the unplaced model."""
+        if self.run.is_equal:
+            return
+        worst = max((each for each in self.run.differences if not each.is_small), key=lambda each: each.relative)
+        raise DiffersError(
+            f"run by the plan, {self.planned.problem.graph.name!r} is not what it is without: its {worst.what} differ "
+            f"by {worst.relative:.2g} of the largest, in {worst.name!r}"
+        )
 
     def save_chart(self, path: Path) -> None:
         """Draw both steps below one another. Raises InputError for another ending than of an image or a page."""

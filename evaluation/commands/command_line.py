@@ -17,7 +17,7 @@ from typing import Annotated
 import cyclopts
 
 from evaluation.commands.arguments import flag_type
-from graphs.foundation.errors import DoesNotFitError, InputError
+from graphs.foundation.errors import DiffersError, DoesNotFitError, InputError
 
 JSON_HELP = "    json: print the result as one JSON document.\n"
 
@@ -48,7 +48,7 @@ def _run(app: cyclopts.App, given: list[str], verbs: Mapping[str, Verb]) -> int:
     except cyclopts.CycloptsError as error:
         verb = f"{given[0]} " if given and given[0] in verbs else ""
         return _fail(f"{error} (see placelab {verb}--help)", 2)
-    except (InputError, DoesNotFitError) as error:
+    except (InputError, DoesNotFitError, DiffersError) as error:
         return _fail(str(error), error.exit_code)
     except OSError as error:
         return _fail(f"{error.filename}: {error.strerror}" if error.filename else str(error), 2)
@@ -87,8 +87,9 @@ def _print(result: object, json: bool) -> None:
         (console if console.is_terminal else Console(width=140)).print(result)
     else:
         print(plain)
-    if hasattr(result, "require_fit"):
-        result.require_fit()
+    for required in ("require_fit", "require_equal"):
+        if hasattr(result, required):
+            getattr(result, required)()
 
 
 def _repeat(given: list[str], verb: Verb) -> str:

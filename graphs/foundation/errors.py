@@ -23,6 +23,12 @@ class DoesNotFitError(RuntimeError):
     exit_code = 3
 
 
+class DiffersError(RuntimeError):
+    """A plan that was run and checked does not compute what the model does; the message says by how much."""
+
+    exit_code = 4
+
+
 @contextmanager
 def located(where: object) -> Iterator[None]:
     """Put where it was found, such as a file, before the message of an InputError that is raised inside."""

@@ -12,6 +12,7 @@ from torch import nn
 
 import placelab
 from envs.running.processes import Workers
+from envs.running.reference import Difference
 from envs.trace import GROUPS
 from evaluation.measured_folder import PLAN, RESULT
 from evaluation.simulated_plan import SimulatedPlan
@@ -104,6 +105,19 @@ def _is_kept(kept: Path, found: dict[str, Any], predicted: SimulatedPlan) -> Non
     command = (kept / "command.txt").read_text().split()
     assert command[:4] == ["placelab", "run", "net.py:model", f"kept/{PLAN}"]
     assert placelab.simulate("net.py:model", kept / PLAN, cluster="p100x2").plan == predicted.plan
+
+
+def test_a_plan_that_computes_something_else_ends_with_exit_code_4(
+    given: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wrong = Difference("weights", 0.5, 0.25, "head.weight")
+    monkeypatch.setattr("envs.running.measured_run.differences", lambda *_: [wrong])
+    words = ["placelab", "run", given, "model.plan.json", "--cluster", "p100x2", "--steps", "1", "--check"]
+    monkeypatch.setattr("sys.argv", words)
+    with pytest.raises(SystemExit) as ended:
+        placelab.main()
+    assert ended.value.code == 4
+    assert "its weights differ by 0.25 of the largest, in 'head.weight'" in " ".join(capsys.readouterr().err.split())
 
 
 def test_the_example_of_the_document_runs(
