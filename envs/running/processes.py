@@ -40,6 +40,7 @@ GRACE = 10.0  # seconds for processes that are told to end
 TORCHRUN = "torch.distributed.run"
 ENTRY = "envs.running.worker"
 ROOT = Path(__file__).resolve().parents[2]
+_NEVER = str(2**40)  # bytes
 _EXIT = re.compile(r"exitcode\s*:\s*(-?\d+)")  # in what torchrun says of a process that ended
 
 _log = logging.getLogger("placelab")
@@ -263,6 +264,8 @@ def _environment() -> dict[str, str]:
     path = os.pathsep.join(filter(None, [str(ROOT), given.get("PYTHONPATH", "")]))
     loopback = next((name for _, name in socket.if_nameindex() if name in ("lo", "lo0")), "")
     meet = {} if not loopback else {"GLOO_SOCKET_IFNAME": loopback}
+    # glibc keeps freed memory: if it is given back, every large tensor of the next step costs page faults
+    meet |= {"MALLOC_MMAP_THRESHOLD_": _NEVER, "MALLOC_TRIM_THRESHOLD_": _NEVER}
     # no folder of the user's may hide a package: PYTHONSAFEPATH
     ours = {"PYTHONPATH": path, "PYTHONSAFEPATH": "1", "OMP_NUM_THREADS": "1", "TORCHELASTIC_ERROR_FILE": ""}
     return meet | given | ours

@@ -12,7 +12,7 @@ from graphs.foundation import by_name
 from graphs.problem import Problem
 
 MODELS = {
-    "GPT, tied": "transformer:layers=4,width=128,heads=4,sequence=64,batch=16,vocabulary=1000,tied=true",
+    "GPT": "transformer:layers=4,width=128,heads=4,sequence=64,batch=16,vocabulary=1000,tied=true",
     "BERT": "bert:layers=2,width=128,heads=4,sequence=32,batch=8",
     "ViT": "vit:layers=4,width=192,heads=4,image=64,batch=16",
     "Inception": "inception:blocks=4,width=32,image=64,batch=16",

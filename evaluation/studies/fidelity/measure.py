@@ -11,6 +11,7 @@ import msgspec
 from envs.costs.costs import timed
 from envs.costs.profile_file import load_profile
 from envs.costs.profiling import profile
+from envs.costs.timing import torch_threads
 from envs.plan import Plan
 from envs.running.measured_run import run_plan
 from envs.running.processes import ProcessError, Workers
@@ -62,7 +63,8 @@ def jobs(out: Path, models: dict[str, str], cluster: Path, rounds: int) -> list[
 
 def measured(name: str, spec: str, cluster: Path, out: Path, rounds: int) -> MeasuredModel:
     """Profile a model, and run its plans in turns."""
-    profile(load_calls(spec), out / TIMES, device="cpu")
+    with torch_threads(1):
+        profile(load_calls(spec), out / TIMES, device="cpu")
     calibrated, plain = (problem_of(spec, each, out) for each in clusters(cluster))
     plans = {case.name: case.plan for case in cases(calibrated)}
     with Workers(["cpu"] * len(calibrated.cluster)) as workers:
