@@ -16,13 +16,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from torch import Tensor, nn
 from torch.fx import Node
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
 from envs.running.differentiable import differentiable
 from envs.running.program_part import ProgramPart
@@ -138,6 +139,20 @@ class CapturedProgram:
         outputs = self.builder.program.outputs
         return len(self.loss_outputs) == 1 and outputs[self.loss_outputs[0]].meta["val"].numel() == 1
 
+    # ---- the model itself --------------------------------------------------------------------------------
+
+    def arguments(self, inputs: Mapping[int, object]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """What the model is called with: inputs by leaf, and those of the example where none is given."""
+        leaves, tree = tree_flatten((self.example.args, self.example.kwargs))
+        args, kwargs = tree_unflatten([inputs.get(leaf, value) for leaf, value in enumerate(leaves)], tree)
+        return args, kwargs
+
+    def loss_from(self, returned: object) -> Tensor:
+        """The loss of what the model returned: the sum of all elements of those outputs that depend on a weight."""
+        outputs = [leaf for leaf in tree_leaves(returned) if isinstance(leaf, Tensor)]
+        first, *others = [outputs[position].sum() for position in self.loss_outputs]
+        return sum((each.to(first.device) for each in others), first)
+
     # ---- parts -------------------------------------------------------------------------------------------
 
     def part(self, ops: Iterable[int]) -> ProgramPart:
@@ -145,7 +160,7 @@ class CapturedProgram:
         chosen = frozenset(ops)
         part = self._part(chosen)
         read = {node for op, other in enumerate(self.parts) if op not in chosen for node in other.reads}
-        return _with_results(part, self._sorted(read & self._made(chosen)))
+        return replace(part, results=self._sorted(read & self._made(chosen)))
 
     @cached_property
     def readers(self) -> Mapping[Node, tuple[int, ...]]:
@@ -171,7 +186,7 @@ class CapturedProgram:
         for part in alone:
             for node in part.reads:
                 made[self.op_of(node)].add(node)
-        return [_with_results(part, self._sorted(made[op])) for op, part in enumerate(alone)]
+        return [replace(part, results=self._sorted(made[op])) for op, part in enumerate(alone)]
 
     def _part(self, ops: frozenset[int]) -> ProgramPart:
         """Some ops, without saying which results of theirs others read."""
@@ -308,10 +323,3 @@ class CapturedProgram:
             op for op, node in self._origins.items() if list(node.meta["nn_module_stack"].values())[-1][0] == module
         ]
         return min(own, default=0)
-
-
-def _with_results(part: ProgramPart, results: tuple[Node, ...]) -> ProgramPart:
-    return ProgramPart(
-        part.ops, part.nodes, part.reads, part.weights, part.inputs, part.buffers, part.constants, results,
-        part.outputs, part.updates,
-    )  # fmt: skip

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from envs.costs.profile_file import ProfiledMachine
 from envs.costs.timing import OpTimer
+from envs.running.clock import now
 from envs.running.links import Links, Work
 from envs.running.processes import Process
 from graphs.op_graph import Floats
@@ -76,7 +77,7 @@ def reference_seconds(process: Process) -> list[float]:
     square, is_cpu = torch.ones(side, side, device=process.device), process.device.type == "cpu"
     times = []
     for _ in range(REFERENCE_SAMPLES + 2):  # the first product warms up
-        times.append((_now(process), *([time.thread_time()] if is_cpu else [])))
+        times.append((now(process.device), *([time.thread_time()] if is_cpu else [])))
         square @ square
     taken = [np.subtract(after, before) for before, after in pairwise(times[1:])]
     quartiles: list[float] = np.percentile(taken, 25, axis=0).tolist()
@@ -105,9 +106,9 @@ class _Ends:
         """Seconds of a message to the other one, while both do nothing else."""
         buffer = self._some(1, size)[0]
         self.meet()
-        began = _now(self._process)
+        began = now(self._process.device)
         self._to_and_fro(buffer)
-        return (_now(self._process) - began) / 2
+        return (now(self._process.device) - began) / 2
 
     def costs(self, size: int, sender: int, samples: int) -> list[float]:
         """(samples,) seconds of this processor for each message of one of the two, beside what both compute."""
@@ -137,7 +138,7 @@ class _Ends:
 
     def _clock(self) -> float:
         """Seconds of the processor: of all threads on a CPU, and on the wall, when a GPU has done its work."""
-        return time.process_time() if self._process.device.type == "cpu" else _now(self._process)
+        return time.process_time() if self._process.device.type == "cpu" else now(self._process.device)
 
     def _to_and_fro(self, buffer: Tensor) -> None:
         steps = (self._links.send, self._links.receive)
@@ -150,10 +151,3 @@ class _Ends:
             device = self._process.device
             self._buffers = [torch.zeros(size, dtype=torch.uint8, device=device) for _ in range(count)]
         return self._buffers
-
-
-def _now(process: Process) -> float:
-    """Seconds on the wall, once a GPU has done what it was asked to."""
-    if process.device.type == "cuda":
-        torch.cuda.synchronize(process.device)
-    return time.perf_counter()

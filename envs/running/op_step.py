@@ -14,7 +14,6 @@ ops read, one device computes the new value, and sends it to the others.
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Mapping, Sequence
 
 import torch
@@ -23,6 +22,7 @@ from torch.utils._pytree import tree_leaves
 
 from envs.running.adam import Adam
 from envs.running.captured_program import CapturedProgram
+from envs.running.clock import now
 from envs.running.gradient_ops import GradientOps
 from envs.running.links import Links, Work
 from envs.running.op_tasks import Parcel, Tasks
@@ -101,9 +101,9 @@ class OpStep:
             if record is None:
                 task.compute(slots)
             else:
-                start = self._now()
+                start = now(self._device)
                 task.compute(slots)
-                record.spans.append(Span(task.op, start, self._now()))
+                record.spans.append(Span(task.op, start, now(self._device)))
             for parcel in task.departures:
                 sent.append(self._send(parcel, record))
             for slot in task.frees:
@@ -145,7 +145,7 @@ class OpStep:
         work, buffer = coming
         work.wait()
         if record is not None:
-            record.messages.append(self._message(parcel, math.nan, self._now()))
+            record.messages.append(self._message(parcel, math.nan, now(self._device)))
         tensors = self._packed[parcel.tag].unpacked(buffer)
         for sent_tensor, slot, tensor in zip(parcel.sent.tensors, parcel.slots, tensors, strict=True):
             is_weight = sent_tensor.of is TensorOf.WEIGHT
@@ -155,7 +155,7 @@ class OpStep:
         """Begin to send a message, whose buffer must not change until that is done."""
         assert self._links is not None
         if record is not None:
-            record.messages.append(self._message(parcel, self._now(), math.nan))
+            record.messages.append(self._message(parcel, now(self._device), math.nan))
         tensors = list[Tensor]()
         for sent_tensor, slot in zip(parcel.sent.tensors, parcel.slots, strict=True):
             tensor = self._slots[slot]
@@ -197,12 +197,6 @@ class OpStep:
         tensor = self._slots[slot]
         assert isinstance(tensor, Tensor)
         return tensor
-
-    def _now(self) -> float:
-        """Seconds by a clock that all processes of a machine share, once the device has done what it was told."""
-        if self._device.type == "cuda":
-            torch.cuda.synchronize(self._device)
-        return time.perf_counter()
 
 
 def _processes() -> int:

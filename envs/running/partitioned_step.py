@@ -11,7 +11,6 @@ normalise their own part.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from functools import cached_property
 
@@ -20,12 +19,13 @@ from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Replicate, distribute_tensor
 from torch.distributed.tensor.experimental import implicit_replication
-from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
+from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from envs.plan import Plan
 from envs.running.adam import Adam
 from envs.running.attention import attention_kernels
 from envs.running.captured_program import CapturedProgram
+from envs.running.clock import now
 from envs.running.parts_of_dtensors import Collective, OnParts
 from envs.running.phase_times import PHASES, by_phase
 from envs.running.running_step import Record, Span
@@ -77,20 +77,20 @@ class PartitionedStep:
         """
         if self._optimizer is None:
             return 0.0
-        times, parts = [self._now()], OnParts()
+        times, parts = [now(self.device)], OnParts()
         attention = attention_kernels(self.program.builder, self.device)
         with implicit_replication(), attention, parts:
             try:
                 loss = self._loss(inputs)
-                times.append(self._now())
+                times.append(now(self.device))
                 loss.backward()  # type: ignore[no-untyped-call]
             except (NotImplementedError, RuntimeError) as error:
                 name = self.program.example.name
                 raise InputError(f"{name}: DTensor cannot run this plan: {reason(error)}") from error
             self._add_up()
-            times.append(self._now())
+            times.append(now(self.device))
             self._optimizer.step()
-            times.append(self._now())
+            times.append(now(self.device))
             value = float(loss.full_tensor())
         self.collectives = parts.collectives
         if record is not None:
@@ -114,8 +114,7 @@ class PartitionedStep:
         }
         tensors.update(self._buffers)
         returned = torch.func.functional_call(example.module, tensors, args, kwargs)
-        outputs = [leaf for leaf in tree_leaves(returned) if isinstance(leaf, Tensor)]
-        total = sum(outputs[position].sum() for position in program.loss_outputs)
+        total = program.loss_from(returned)
         changed = {name: tensors[name] for name in self._buffers}  # or assigned anew
         self._buffers = {name: each for name, each in changed.items() if isinstance(each, DTensor)}
         assert isinstance(total, DTensor)
@@ -128,11 +127,6 @@ class PartitionedStep:
             if isinstance(gradient, DTensor):
                 self._gradients[name] = gradient.redistribute(placements=self._stored(name))
                 self._parts[name].grad = self._gradients[name].to_local()
-
-    def _now(self) -> float:
-        if self.device.type != "cpu":
-            torch.accelerator.synchronize(self.device)
-        return time.perf_counter()
 
     # ---- tensors -----------------------------------------------------------------------------------------
 

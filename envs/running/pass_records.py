@@ -12,16 +12,11 @@ from itertools import pairwise
 import numpy as np
 
 from envs.expansion.expanded import Expansion, Role
-from envs.expansion.stage_grain import KINDS, PARTS
 from envs.pass_orders import Pass, PassKind
 from envs.running.running_step import Span
+from envs.running.schedule_rows import PASS_OF_KIND
 from graphs.op_graph import Phase
 
-_PART = {
-    KINDS[PARTS.index("forward")]: PassKind.FORWARD,
-    KINDS[PARTS.index("backward")]: PassKind.INPUT_GRADIENT,
-    KINDS[PARTS.index("gradient")]: PassKind.WEIGHT_GRADIENT,
-}
 _OF_PHASE = {Phase.FORWARD: PassKind.FORWARD, Phase.BACKWARD: PassKind.INPUT_GRADIENT}
 
 
@@ -42,7 +37,7 @@ class PassRecords:
             if graph.phase[op] >= Phase.UPDATE:
                 self._updates.append(op)
                 continue
-            kind = _PART.get(kinds[expansion.origin[op]], _OF_PHASE[graph.phase[op]])
+            kind = PASS_OF_KIND.get(kinds[expansion.origin[op]], _OF_PHASE[graph.phase[op]])
             kind = PassKind.INPUT_GRADIENT if again[op] else kind
             self._ops[Pass(int(expansion.stage[op]), kind, int(expansion.micro_batch[op]))].append(op)
 

@@ -9,7 +9,6 @@ Replicas divide the batch, and each divides its part into micro-batches. Its sta
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -18,13 +17,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.distributed.pipelining import PipelineStage
-from torch.utils._pytree import tree_flatten, tree_unflatten
+from torch.utils._pytree import tree_leaves
 
 from envs.expansion.expand_stages import expand_stages
 from envs.expansion.layout import Layout
 from envs.pass_orders import Pass, PassKind
 from envs.plan import Plan
 from envs.running.captured_program import CapturedProgram
+from envs.running.clock import now
 from envs.running.model_data import divided
 from envs.running.pass_records import PassRecords
 from envs.running.processes import Process
@@ -142,14 +142,14 @@ class PipelinedStep:
         losses: list[Tensor] = []
         self._schedule.step(target=torch.zeros(self._micro_batches), losses=losses, return_outputs=False)
         self._shared.add_up()
-        began = _now(self._device) if record is not None else 0.0
+        began = now(self._device) if record is not None else 0.0
         if self._optimizer is not None:
             self._optimizer.step()
         if record is not None:
             for stage in self._stages:
                 for each, start, finish in stage.passes or ():
                     record.spans += self._records.of_pass(each, start, finish)
-            record.spans += self._records.of_updates(began, _now(self._device))
+            record.spans += self._records.of_updates(began, now(self._device))
         if self._siblings:
             self._take_buffers(rank)
         return float(sum(loss.detach() for loss in losses))
@@ -200,17 +200,10 @@ class _TimedStage(PipelineStage):
     def _noted(self, kind: PassKind, micro_batch: int, run: Callable[[], Any]) -> Any:
         if self.passes is None:
             return run()
-        start = _now(self.device)
+        start = now(self.device)
         result = run()
-        self.passes.append((Pass(self.stage_index, kind, micro_batch), start, _now(self.device)))
+        self.passes.append((Pass(self.stage_index, kind, micro_batch), start, now(self.device)))
         return result
-
-
-def _now(device: torch.device) -> float:
-    """Seconds, once the device has done all that it was asked to."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    return time.perf_counter()
 
 
 def _place(rows: ScheduleRows, device: int) -> tuple[int, int] | None:
@@ -232,10 +225,10 @@ def _program_of_part(program: CapturedProgram, parts: int, process: Process) -> 
     if isinstance(kept, tuple) and kept[0] is program:
         return kept[1]  # type: ignore[no-any-return]  # as it was kept
     example = program.example
-    leaves, tree = tree_flatten((example.args, example.kwargs))
+    leaves = tree_leaves((example.args, example.kwargs))
     part = dict(divided({leaf: leaves[leaf] for leaf in program.leaves}, parts)[0])
     part |= {leaf: part[earlier] for leaf, earlier in program.repeated.items()}
-    args, kwargs = tree_unflatten([part.get(leaf, value) for leaf, value in enumerate(leaves)], tree)
+    args, kwargs = program.arguments(part)
     small = CapturedProgram.of(replace(example, args=args, kwargs=kwargs, samples=example.samples // parts))
     if small.step.names != program.step.names:
         raise InputError(

@@ -14,7 +14,6 @@ from itertools import islice
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
 from envs.running.captured_program import CapturedProgram
 from envs.running.model_data import Batch, batches, divided, seeded_example
@@ -140,22 +139,17 @@ def _size(tensor: Tensor) -> float:
 
 
 def _loss(example: Example, program: CapturedProgram, batch: Batch) -> Tensor:
-    """What the plan's step calls the loss: the sum of all elements of those outputs that depend on a weight."""
-    leaves, tree = tree_flatten((example.args, example.kwargs))
-    args, kwargs = tree_unflatten([batch.get(leaf, value) for leaf, value in enumerate(leaves)], tree)
+    """What the plan's step calls the loss."""
+    args, kwargs = program.arguments(batch)
     before = _random_states()
     with example.importing():
-        outputs = [leaf for leaf in tree_leaves(example.module(*args, **kwargs)) if isinstance(leaf, Tensor)]
+        returned = example.module(*args, **kwargs)
     if any(not torch.equal(one, other) for one, other in zip(before, _random_states(), strict=True)):
         raise InputError(
             f"{example.name} draws random numbers as it runs, which no plan repeats, so that it cannot be compared "
             "with the model itself; return it without dropout (p=0), or in eval()"
         )
-    loss = torch.zeros(())
-    for number, position in enumerate(program.loss_outputs):
-        total = outputs[position].sum()
-        loss = total if number == 0 else loss + total.to(loss.device)
-    return loss
+    return program.loss_from(returned)
 
 
 def _random_states() -> Sequence[Tensor]:

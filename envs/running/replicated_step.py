@@ -6,7 +6,6 @@ last backward pass runs, bucket by bucket.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from contextlib import nullcontext
 from copy import deepcopy
@@ -14,12 +13,12 @@ from copy import deepcopy
 import torch
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
 from envs.expansion.layout import Layout
 from envs.pass_orders import Pass, PassKind
 from envs.plan import Plan
 from envs.running.captured_program import CapturedProgram
+from envs.running.clock import now
 from envs.running.model_data import divided
 from envs.running.pass_records import PassRecords
 from envs.running.pipelined_step import MadeOptimizer, check_pipeline
@@ -82,19 +81,19 @@ class ReplicatedStep:
         for number, part in enumerate(parts):
             alone = nullcontext() if number + 1 == len(parts) else self._module.no_sync()
             with alone:
-                began = _now(self._device)
+                began = now(self._device)
                 loss = self._loss(part)
-                middle = _now(self._device)
+                middle = now(self._device)
                 torch.autograd.backward(loss * self._replicas)  # gradients are averaged over replicas
-                ended = _now(self._device)
+                ended = now(self._device)
             total += float(loss.detach())
             if record is not None:
                 record.spans += self._records.of_pass(Pass(0, PassKind.FORWARD, number), began, middle)
                 record.spans += self._records.of_pass(Pass(0, PassKind.BACKWARD, number), middle, ended)
-        began = _now(self._device)
+        began = now(self._device)
         self._optimizer.step()
         if record is not None:
-            record.spans += self._records.of_updates(began, _now(self._device))
+            record.spans += self._records.of_updates(began, now(self._device))
         return total
 
     def weights(self) -> Mapping[str, Tensor]:
@@ -117,23 +116,12 @@ class ReplicatedStep:
 
     def _loss(self, inputs: Mapping[int, Tensor]) -> Tensor:
         """Of a micro-batch, as far as it counts in the step."""
-        example = self._program.example
-        leaves, tree = tree_flatten((example.args, example.kwargs))
-        args, kwargs = tree_unflatten([inputs.get(leaf, value) for leaf, value in enumerate(leaves)], tree)
-        with example.importing():
-            outputs = [leaf for leaf in tree_leaves(self._module(*args, **kwargs)) if isinstance(leaf, Tensor)]
-        first, *others = [outputs[position].sum() for position in self._program.loss_outputs]
-        loss: Tensor = sum(others, first)
+        args, kwargs = self._program.arguments(inputs)
+        with self._program.example.importing():
+            loss = self._program.loss_from(self._module(*args, **kwargs))
         return loss / (self._replicas * self._micro_batches) if self._program.returns_loss else loss
 
 
 def _weights_with_gradients(graph: OpGraph) -> int:
     """How many weights the loss depends on, and are trained."""
     return len({weight for op, weight in graph.weight_uses.tolist() if graph.phase[op] == Phase.UPDATE})
-
-
-def _now(device: torch.device) -> float:
-    """Seconds, once the device has done all that it was asked to."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    return time.perf_counter()

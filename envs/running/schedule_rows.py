@@ -16,7 +16,7 @@ import numpy as np
 from envs.expansion.expand_stages import expand_stages
 from envs.expansion.expanded import Role
 from envs.expansion.layout import Layout
-from envs.expansion.stage_grain import KINDS, PARTS
+from envs.expansion.stage_grain import BACKWARD, FORWARD, GRADIENT, KINDS
 from envs.pass_orders import Pass, Passes, PassKind, Ranks, load_pass_order
 from envs.plan import Plan
 from envs.plan_checks import check_forward
@@ -25,8 +25,9 @@ from envs.simulation.simulator import Simulator
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
 
-_KIND_OF_PART = {"forward": PassKind.FORWARD, "backward": PassKind.INPUT_GRADIENT, "gradient": PassKind.WEIGHT_GRADIENT}
-_KIND = {KINDS[PARTS.index(part)]: kind for part, kind in _KIND_OF_PART.items()}
+_PASS_OF_PART = {FORWARD: PassKind.FORWARD, BACKWARD: PassKind.INPUT_GRADIENT, GRADIENT: PassKind.WEIGHT_GRADIENT}
+PASS_OF_KIND = {KINDS[part]: kind for part, kind in _PASS_OF_PART.items()}
+"""The passes that ops of stages stand for, by the ops' kinds."""
 
 
 @dataclass(frozen=True)
@@ -117,7 +118,7 @@ def _starts(problem: Problem, plan: Plan, devices: set[int]) -> dict[Pass, float
     kinds, found = expansion.given.graph.kinds, dict[Pass, float]()
     copies = np.flatnonzero((expansion.role == Role.WORK) & (expansion.micro_batch >= 0))
     for op in copies.tolist():  # the ops of stages come before parcels, which have the kind of what they are from
-        kind = _KIND.get(kinds[expansion.origin[op]])
+        kind = PASS_OF_KIND.get(kinds[expansion.origin[op]])
         if kind is not None and expansion.placement[op] in devices:
             each = Pass(int(expansion.stage[op]), kind, int(expansion.micro_batch[op]))
             found.setdefault(each, float(start[op]))

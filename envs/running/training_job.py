@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import islice
@@ -15,6 +14,7 @@ from torch import Tensor, distributed
 from envs.plan import Plan
 from envs.running.adam import Adam
 from envs.running.captured_program import CapturedProgram
+from envs.running.clock import now
 from envs.running.measured_timeline import RecordedStep
 from envs.running.model_data import batches, seeded_example
 from envs.running.process_memory import MemoryGrowth
@@ -105,19 +105,11 @@ def _step(step: RunningStep, inputs: Mapping[int, Tensor], device: torch.device)
     gc.collect()
     gc.disable()  # else it may come in between
     distributed.barrier()
-    _finish(device)
-    began = time.perf_counter()
+    began = now(device)
     loss = step.run(inputs, record)
-    _finish(device)
-    ended = time.perf_counter()
+    ended = now(device)
     gc.enable()
     return RecordedStep(began, ended, loss, record)
-
-
-def _finish(device: torch.device) -> None:
-    """Wait until a GPU has done what it was asked to."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
 
 
 def _program(process: Process, training: Training) -> CapturedProgram:
