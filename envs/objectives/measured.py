@@ -109,11 +109,11 @@ class Machine:
         """(plans,) what was measured of each, or else what can be said by the ratio so far."""
         if not self.measured:
             return simulated
-        known = [self.measured.get(Plan.of_units(self.problem, placement)) for placement in placements]
-        guessed = np.maximum(np.median(self._ratios) * simulated, np.nextafter(min(self.measured.values()), np.inf))
-        found: Floats = np.array(
-            [guess if one is None else one for one, guess in zip(known, guessed.tolist(), strict=True)]
-        )
+        least = np.nextafter(min(self.measured.values()), np.inf)
+        found: Floats = np.maximum(np.median(self._ratios) * simulated, least)
+        for plan, seconds in self.measured.items():
+            if plan.is_placement and plan.order == "":
+                found[(placements == plan.per_unit(self.problem)).all(axis=1)] = seconds
         return found
 
 
