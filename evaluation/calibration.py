@@ -11,21 +11,24 @@ from typing import NamedTuple
 import numpy as np
 from rich.console import Group, RenderableType
 from rich.text import Text
+from scipy.optimize import brentq
 
-from envs.costs.busy_machine import BusyGuard
+from envs.costs.busy_machine import BusyGuard, quiet_seconds
 from envs.plan import Plan
 from envs.running.link_fits import WHILE_COMPUTED, WHILE_WAITED, Line, Pair, calibrated, fitted
 from envs.running.link_speeds import SIZES, MeasurePair, machine, reference_seconds
 from envs.running.measured_run import run_plan
 from envs.running.processes import Workers
 from envs.running.training_job import Training
-from evaluation.formatting import numbers, seconds, share, table
+from envs.simulation.simulator import simulate
+from evaluation.formatting import numbers, ratio, seconds, share, table
 from graphs.cluster import Cluster
 from graphs.foundation.progress import progress
 from graphs.op_graph import Floats
 from graphs.problem import Problem
 
 MEGABYTE = 1e6
+TIMES = 0.2, 10.0  # as much as between processes that do nothing else messages may cost in a step
 REMEDY = "end other programs and calibrate again"
 
 
@@ -36,12 +39,22 @@ class RunnerSample(NamedTuple):
     device: int
     ops: int  # after which the device is held before the step ends
     predicted: float  # seconds, with no runner
-    measured: float  # seconds, the lower quartile of several steps
+    measured: float  # seconds, of the quietest of several steps
 
     @property
     def per_op(self) -> float:
         """Seconds that running adds to each op; 0 where the step was not slower than predicted."""
         return max((self.measured - self.predicted) / max(self.ops, 1), 0.0)
+
+
+class MessageSample(NamedTuple):
+    """A step of a model whose ops are spread over all devices, and what messages must cost for it to take as long."""
+
+    model: str
+    messages: int
+    predicted: float  # seconds, with messages that cost what they do while processes compute little
+    measured: float  # seconds, of the quietest of several steps
+    times: float  # as much as that they cost here
 
 
 def least_wrong(runs: Sequence[RunnerSample]) -> float:
@@ -62,6 +75,7 @@ class Calibration:
     one_way: Mapping[Pair, Line]  # what a message takes between two idle processes
     messages: Sequence[Line]  # (devices,) processor time of a message, sent or received
     runs: Sequence[RunnerSample]  # of every model on every device; empty without models
+    spread: Sequence[MessageSample]  # of every model; empty without models, and for one device
     warning: str  # that the machine was busy with something else; empty if it was not
 
     @property
@@ -71,9 +85,14 @@ class Calibration:
         return [least_wrong(runs) for runs in by_device] if self.runs else []
 
     @property
+    def times(self) -> float:
+        """How many times as much messages cost in a step: the median over the models; 1 without models."""
+        return float(np.median([each.times for each in self.spread])) if self.spread else 1.0
+
+    @property
     def cluster(self) -> Cluster:
         """The given cluster with what was measured."""
-        return calibrated(self.given, self.one_way, self.messages, self.runner_seconds)
+        return calibrated(self.given, self.one_way, self.messages, self.runner_seconds, self.times)
 
     def to_json(self) -> dict[str, object]:
         """As a record."""
@@ -87,6 +106,7 @@ class Calibration:
             "messages": {name: line._asdict() for name, line in zip(names, self.messages, strict=True)},
             "runner_seconds": dict(zip(names, self.runner_seconds, strict=False)),
             "runs": [run._asdict() | {"device": names[run.device], "per_op": run.per_op} for run in self.runs],
+            "messages_in_steps": [each._asdict() for each in self.spread],
             "busy": self.warning,
         }
 
@@ -107,6 +127,13 @@ class Calibration:
                 taken = (seconds(value) for value in (run.predicted, run.measured, run.per_op))
                 runs.add_row(names[run.device], run.model, f"{run.ops:,}", *taken)
             shown.append(runs)
+        if self.spread:
+            title = f"A step spread over all devices: messages cost {ratio(self.times)} times as much"
+            steps = table(title, "model", *numbers("messages", "predicted", "measured", "times"))
+            for each in self.spread:
+                predicted, measured = seconds(each.predicted), seconds(each.measured)
+                steps.add_row(each.model, f"{each.messages:,}", predicted, measured, ratio(each.times))
+            shown.append(steps)
         spread = "Spread: the interquartile range of a size's samples over their median; of all sizes the median."
         return Group(*shown, Text(spread), *([Text(f"Warning: {self.warning}.")] if self.warning else []))
 
@@ -136,12 +163,14 @@ class Calibrator:
         guard = BusyGuard(lambda: self.workers.run(reference_seconds, limit=self.limit))
         guard.look()
         one_way, messages = self._links(len(given), guard)
-        runs, work = [], [(model, device) for model in problems for device in range(len(given))]
+        runs, work = list[RunnerSample](), [(model, device) for model in problems for device in range(len(given))]
         for model, device in progress(work, "running models", unit="run"):
             guard.look_now_and_then()
             runs.append(self._run(model, problems[model], device))
+        found = Calibration(given, one_way, messages, runs, [], "")
+        spread = [self._spread(model, problems[model], found) for model in problems if len(given) > 1]
         guard.look()
-        return Calibration(given, one_way, messages, runs, guard.warning(REMEDY))
+        return replace(found, spread=spread, warning=guard.warning(REMEDY))
 
     def _links(self, count: int, guard: BusyGuard) -> tuple[dict[Pair, Line], list[Line]]:
         """What messages take between each pair, and what they cost each device."""
@@ -167,5 +196,22 @@ class Calibrator:
         plan = Plan.of([device] * len(problem.graph))
         run = run_plan(self.workers, Training(model, self.steps), bare, plan, limit=self.limit)
         held = int((run.predicted.finish > run.predicted.start).sum()) - 1
-        measured = float(np.percentile(run.counted, WHILE_WAITED))
+        measured = quiet_seconds(run.counted)
         return RunnerSample(model, device, held, run.predicted.step_seconds, measured)
+
+    def _spread(self, model: str, problem: Problem, found: Calibration) -> MessageSample:
+        """A model whose ops are anywhere, so that much is sent."""
+        placement = np.random.default_rng(0).integers(len(problem.cluster), size=problem.graph.num_units)
+        plan = Plan.of_units(problem, placement)
+        run = run_plan(self.workers, Training(model, self.steps), problem, plan, limit=self.limit)
+        measured = quiet_seconds(run.counted)
+
+        def predicted(times: float) -> float:
+            cluster = calibrated(found.given, found.one_way, found.messages, found.runner_seconds, times)
+            return simulate(replace(problem, cluster=cluster), plan).step_seconds
+
+        least, most = TIMES
+        times = least if predicted(least) > measured else most
+        if predicted(least) <= measured < predicted(most):
+            times = float(brentq(lambda each: predicted(each) - measured, least, most, xtol=0.01))
+        return MessageSample(model, len(run.predicted.transfers), predicted(1.0), measured, times)

@@ -10,8 +10,27 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
+from graphs.op_graph import Floats, Ints
+
+QUIET = 0.25  # of what is repeated: the share that other programs disturbed least
 TOLERATED = 0.1  # by which the reference may move
 EVERY = 10.0  # seconds between two looks
+
+
+def undisturbed(seconds: Floats) -> Ints:
+    """Which of repeated measurements of one thing, (repeats,) seconds, count: the shortest quarter, but at least one.
+
+    What else happens on a machine only ever makes them longer.
+    """
+    count = max(round(QUIET * len(seconds)), 1)
+    return np.argsort(seconds, kind="stable")[:count].astype(np.int64)
+
+
+def quiet_seconds(seconds: Floats) -> float:
+    """The mean of those that count."""
+    return float(seconds[undisturbed(seconds)].mean())
 
 
 @dataclass

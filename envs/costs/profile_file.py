@@ -59,10 +59,11 @@ class MeasuredOp(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     signature: str
     flops: Amount
     bytes_accessed: Amount
-    seconds: Positive  # lower quartile, from one start to the next: launch included
+    seconds: Positive  # from one start to the next: launch included
     spread: Amount  # interquartile range over the median, as sampled
     repeats: int
-    how: Literal["measured", "scaled"] = "measured"  # or from its forward op, where autograd has no rule for it
+    how: Literal["measured", "scaled", "in_step"] = "measured"
+    """Alone; from its forward op, where autograd has no rule for it; or on average in a step of the whole model."""
     ops: dict[str, list[str]]  # graph -> its ops that are like this one
 
     @property
@@ -80,6 +81,11 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     machine: ProfiledMachine
     ops: list[MeasuredOp]
     refused: dict[str, str] = {}  # signature -> why PyTorch could not run it alone
+
+    @property
+    def is_of_steps(self) -> bool:
+        """Whether its ops were timed in steps of whole models, and not alone."""
+        return any(op.how == "in_step" for op in self.ops)
 
     def seconds(self, graph: OpGraph) -> Floats:
         """(ops,) seconds of a graph's ops, launch included: zero for free ones, NaN for unknown ones.

@@ -41,15 +41,15 @@ def profile(captured: CapturedCalls, out: Path, *, repeats: int = 20, device: st
     timer = OpTimer(torch_device(device), repeats)
     distinct = distinct_ops(captured)
     _check_memory(distinct, timer)
-    earlier = _earlier(out, timer.machine)
-    profile = _for_graph(earlier, captured.graph.name, distinct)
+    earlier = earlier_profile(out, timer.machine)
+    profile = for_graph(earlier, captured.graph.name, distinct)
     return _measured(profile, captured.graph.name, distinct, timer, out)
 
 
 def _measured(profile: Profile, graph: str, distinct: list[DistinctOp], timer: OpTimer, out: Path) -> Profile:
     """Measure what the profile does not hold; save every SAVE_SECONDS, and at the end whatever ended it."""
-    held = {_key(op) for op in profile.ops}
-    todo = [op for op in distinct if _key(op) not in held]
+    held = {key_of(op) for op in profile.ops}
+    todo = [op for op in distinct if key_of(op) not in held]
     ops, refused = list(profile.ops), dict(profile.refused)
     saved, guard = time.monotonic(), BusyGuard(lambda: [[timer.reference_seconds()]])
 
@@ -97,8 +97,11 @@ def _one(op: DistinctOp, graph: str, timer: OpTimer) -> MeasuredOp:
     )  # fmt: skip
 
 
-def _earlier(out: Path, machine: ProfiledMachine) -> Profile:
-    """What the file holds already, or nothing yet. Raises InputError if it was measured on another machine."""
+def earlier_profile(out: Path, machine: ProfiledMachine, *, in_step: bool = False) -> Profile:
+    """What the file holds already, or nothing yet.
+
+    Raises InputError if it was measured on another machine, or in another way: ops run alone, or in a step.
+    """
     if not out.exists():
         return Profile(date="", machine=machine, ops=[])
     earlier = load_profile(out)
@@ -107,20 +110,24 @@ def _earlier(out: Path, machine: ProfiledMachine) -> Profile:
             f"{out} was measured on {earlier.machine.described()}, this is {machine.described()}; "
             "choose another file, or remove it"
         )
+    if earlier.ops and earlier.is_of_steps != in_step:
+        how = "in whole steps" if earlier.is_of_steps else "alone"
+        raise InputError(f"{out} holds times of ops that were run {how}; choose another file, or remove it")
     return earlier
 
 
-def _for_graph(earlier: Profile, graph: str, distinct: list[DistinctOp]) -> Profile:
+def for_graph(earlier: Profile, graph: str, distinct: list[DistinctOp]) -> Profile:
     """The earlier profile; of the graph, with the names of its ops as they are now."""
-    names = {_key(op): list(op.names) for op in distinct}
+    names = {key_of(op): list(op.names) for op in distinct}
     ops = []
     for op in earlier.ops:
         others = {name: of for name, of in op.ops.items() if name != graph}
-        ops.append(with_(op, ops=others | ({graph: names[_key(op)]} if _key(op) in names else {})))
+        ops.append(with_(op, ops=others | ({graph: names[key_of(op)]} if key_of(op) in names else {})))
     return with_(earlier, ops=ops)
 
 
-def _key(op: DistinctOp | MeasuredOp) -> tuple[str, float, float]:
+def key_of(op: DistinctOp | MeasuredOp) -> tuple[str, float, float]:
+    """What distinct ops differ in."""
     signature = op.signature if isinstance(op, MeasuredOp) else op.call.signature
     return signature, op.flops, op.bytes_accessed
 

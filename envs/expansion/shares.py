@@ -23,8 +23,8 @@ def shared(problem: Problem, share: float) -> Problem:
 
     What ops cost grows by the law of the graph (`graphs.batch`). Times that follow from FLOPs and bytes are what the
     cost model says of the smaller costs; seconds that were made from its own, as under noise, keep their ratio to them.
-    Times that were measured, or given, are in proportion to the share, but for updates. The whole batch gives the same
-    numbers, to the bit. Raises InputError as `costs_of` does.
+    Profiled times of ops grow as the roofline's do. Other times that were measured, or given, are in proportion to the
+    share, but for updates. The whole batch gives the same numbers, to the bit. Raises InputError as `costs_of` does.
     """
     seconds = costs_of(problem).op_seconds
     if share == 1.0:
@@ -64,7 +64,8 @@ def _but_updates(problem: Problem, share: float) -> Floats:
 
 
 def _following(spec: str) -> CostModel | None:
-    """The cost model that timed a problem, if its seconds follow from FLOPs and bytes."""
+    """The cost model with whose seconds those of a problem grow, by the spec of the one that timed it; or None."""
     is_known = by_name.own(spec) or spec.partition(":")[0] in by_name.names("envs.costs.cost_models")
     model = load_cost_model(spec) if is_known else None
-    return model if getattr(getattr(model, "built", model), "follows_costs", False) else None
+    built = getattr(model, "built", model)
+    return model if getattr(built, "follows_costs", False) else getattr(built, "grows_with", None)

@@ -51,14 +51,15 @@ def fitted(sizes: Sequence[int], samples: Floats, percentile: float) -> Line:
 
 
 def calibrated(
-    cluster: Cluster, one_way: Mapping[Pair, Line], messages: Sequence[Line], runner: Sequence[float] = ()
-) -> Cluster:
+    cluster: Cluster, one_way: Mapping[Pair, Line], messages: Sequence[Line], runner: Sequence[float] = (),
+    times: float = 1.0,
+) -> Cluster:  # fmt: skip
     """The cluster with measured links.
 
     `one_way` is what messages take between idle processes, by lower and higher rank; `messages`, (devices,), the
-    processor time that one costs its sender or its receiver; `runner`, (devices,), seconds per op, or nothing to leave
-    them as they are. In the simulator an idle receiver has a message once its link has brought it and its processor
-    has taken it in, so that the latter is subtracted from what was measured.
+    processor time that one costs its sender or its receiver, which is `times` as much in a step; `runner`, (devices,),
+    seconds per op, or nothing to leave them as they are. In the simulator an idle receiver has a message once its link
+    has brought it and its processor has taken it in, so that the latter is subtracted from what was measured.
     """
     latency, bandwidth = cluster.latency.copy(), cluster.bandwidth.copy()
     for pair, line in one_way.items():
@@ -68,7 +69,11 @@ def calibrated(
             per_byte = max(line.per_byte - inside.per_byte, ALONE * line.per_byte, 1e-15)
             bandwidth[source, target] = _rounded(1 / per_byte)
     devices = [
-        replace(device, message_seconds=_rounded(line.fixed), message_seconds_per_byte=_rounded(line.per_byte))
+        replace(
+            device,
+            message_seconds=_rounded(times * line.fixed),
+            message_seconds_per_byte=_rounded(times * line.per_byte),
+        )
         for device, line in zip(cluster.devices, messages, strict=True)
     ]
     if runner:

@@ -86,35 +86,45 @@ def profile(
     training: bool = True,
     device: str = "",
     threads: int | None = None,
+    in_step: bool = False,
     efficiencies: PathLike | None = None,
 ) -> ProfileReport:
-    """Run each distinct op of a model alone on this machine, and keep how long it takes.
+    """Run each distinct op of a model on this machine, alone or in whole steps, and keep how long it takes.
 
     Ctrl-C stops and saves; the same command resumes from there, and another model extends the file.
 
     Args:
         model: `file.py:callable` or a family spec, as `capture` takes them.
         out: the profile to write or extend, `*.profile.json` or `*.profile.json.gz`.
-        repeats: how many samples to take of each op.
+        repeats: how many samples to take of each op, or how many steps to run.
         training: run the ops of a whole training step: forward, backward and update.
         device: `cpu`, `cuda` or `cuda:1`; without it, the machine's GPU if it has one.
         threads: with how many threads a processor computes: 1 for plans that `run` runs, whose processes have one each;
             without it, as many as PyTorch takes.
+        in_step: train the whole model op by op, as `run` does with one thread, and time its ops there: caches then hold
+            what they hold in a step, and not what an op that is run alone left there. The model must fit on the device.
         efficiencies: a TOML file to write for `--cost-model roofline:efficiency=FILE`.
 
     """
     from envs.costs.efficiency_file import check_ending
     from envs.costs.profiling import profile as profiled
-    from envs.costs.timing import torch_threads
+    from envs.costs.timing import torch_device, torch_threads
     from evaluation.reporting.profile_report import ProfileReport
     from graphs.capture.op_calls import load_calls
 
     check_writable(out, efficiencies, inputs=[model])
     if efficiencies is not None:
         check_ending(Path(efficiencies))
+    if in_step and (not training or threads not in (None, 1)):
+        raise InputError("in_step runs whole training steps with one thread: leave out training and threads")
     captured = load_calls(model, training=training)
-    with torch_threads(threads):
-        measured = profiled(captured, Path(out), repeats=repeats, device=device)
+    if in_step:
+        from envs.running.profiled_step import profile_steps
+
+        measured = profile_steps(model, captured, Path(out), steps=repeats, device=str(torch_device(device)))
+    else:
+        with torch_threads(threads):
+            measured = profiled(captured, Path(out), repeats=repeats, device=device)
     found = ProfileReport.of(measured, captured.graph)
     if efficiencies is not None:
         found.save_efficiencies(Path(efficiencies))

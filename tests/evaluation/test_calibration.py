@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import placelab
 from envs.costs.profile_file import Profile, ProfiledMachine, load_profile, save_profile
 from envs.running.link_fits import Line
-from evaluation.calibration import Calibration, RunnerSample, least_wrong
+from evaluation.calibration import Calibration, MessageSample, RunnerSample, least_wrong
 from graphs.cluster_file import load_cluster_file, save_cluster
 from graphs.foundation.errors import InputError
 from tests.evaluation.some_records import to_text
@@ -26,21 +26,28 @@ RUNS = st.lists(
 def calibration(warning: str = "") -> Calibration:
     lines = [Line(50e-6, 0.3e-9, 0.25), Line(40e-6, 0.2e-9, 0.15)]
     runs = [RunnerSample("mlp", device, 100, 10e-3, 20e-3 + 5e-3 * device) for device in (0, 1)]
-    return Calibration(toy_cluster(2), {(0, 1): Line(60e-6, 0.5e-9, 0.1)}, lines, runs, warning)
+    return Calibration(
+        toy_cluster(2),
+        {(0, 1): Line(60e-6, 0.5e-9, 0.1)},
+        lines,
+        runs,
+        [MessageSample("mlp", 7, 20e-3, 30e-3, 2.0)],
+        warning,
+    )
 
 
 def test_what_was_measured_is_in_the_cluster_and_its_file(tmp_path: Path) -> None:
     cluster = calibration().cluster
     first, second = cluster.devices
-    assert (first.message_seconds, first.message_seconds_per_byte) == (50e-6, 0.3e-9)
+    assert (first.message_seconds, first.message_seconds_per_byte) == (100e-6, 0.6e-9)  # twice in a step
     assert (first.runner_seconds, second.runner_seconds) == (100e-6, 150e-6)
     assert cluster.latency[0, 1] == pytest.approx(60e-6 - 40e-6)
     assert 1 / cluster.bandwidth[1, 0] == pytest.approx(0.5e-9 - 0.3e-9)
     save_cluster(cluster, tmp_path / "mine.cluster.toml")
     assert load_cluster_file(tmp_path / "mine.cluster.toml").fingerprint == cluster.fingerprint
     text = (tmp_path / "mine.cluster.toml").read_text()
-    assert 'message = "50us"' in text
-    assert 'message_per_byte = "0.3ns"' in text
+    assert 'message = "80us"' in text
+    assert 'message_per_byte = "0.4ns"' in text
     assert 'runner = "150us"' in text
 
 

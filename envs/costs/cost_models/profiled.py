@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
+from envs.costs.cost_models.roofline import Roofline
 from envs.costs.costs import Costs
 from envs.costs.op_times import known_seconds
 from envs.costs.profile_file import REMEDY, Profile, load_profile
@@ -21,8 +23,11 @@ class Profiled:
     """Times from profiles, one for each kind of device; a profile holds for every device of its kind.
 
     A profile says how long a device is busy with an op, from one start to the next. The simulator adds the launch
-    itself, so the seconds here are the measured time without the cluster's `launch_seconds`.
+    itself, so the seconds here are the measured time without the cluster's `launch_seconds`. For a part of the batch
+    they change as the roofline's do: weights are read whole for however few samples.
     """
+
+    grows_with: ClassVar[Roofline] = Roofline()
 
     source: str  # what a refusal calls the profiles
     profiles: Sequence[Profile]

@@ -11,6 +11,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from scipy import stats
 
+from envs.costs.busy_machine import quiet_seconds
 from evaluation.drawing.figures import BLUE, ORANGE
 from evaluation.studies.document import save_document
 from evaluation.studies.fidelity.measure import FORMS, MeasuredModel, MeasuredPlan
@@ -57,8 +58,8 @@ class FidelityFindings:
     def repeatable(self, model: MeasuredModel) -> float:
         """How well two halves of the rounds rank the plans alike (Spearman): no prediction can do better."""
         rounds = np.array([plan.measured for plan in model.plans])
-        halves = (np.median(half, axis=1) for half in np.array_split(rounds, 2, axis=1))
-        return float(stats.spearmanr(*halves).statistic)
+        first, second = ([quiet_seconds(plan) for plan in half] for half in np.array_split(rounds, 2, axis=1))
+        return float(stats.spearmanr(np.array(first), np.array(second)).statistic)
 
     def by_kind(self, form: str) -> dict[str, tuple[int, float, float]]:
         """Of each kind of plan how many there are, and the median error and bias of their predictions."""
@@ -92,13 +93,14 @@ def save(found: FidelityFindings, folder: Path, command: str) -> Path:
     return save_document(
         "fidelity", "fidelity.md", folder, {"fidelity.png": (partial(_scatter, found=found), 6.4)}, command=command,
         found=found, forms=FORMS, last=list(FORMS)[-1], least_spearman=LEAST_SPEARMAN, most_error=MOST_ERROR,
-        most_regret=MOST_REGRET, simulations=SIMULATIONS, runs=RUNS, middle=lambda seconds: float(np.median(seconds)),
+        most_regret=MOST_REGRET, simulations=SIMULATIONS, runs=RUNS,
+        quiet=lambda seconds: quiet_seconds(np.array(seconds)),
     )  # fmt: skip
 
 
 def _measured(model: MeasuredModel) -> Floats:
-    """(plans,) median seconds of a step."""
-    return np.array([float(np.median(plan.measured)) for plan in model.plans])
+    """(plans,) seconds of a step: of the quietest."""
+    return np.array([quiet_seconds(np.array(plan.measured)) for plan in model.plans])
 
 
 def _scatter(figure: Figure, found: FidelityFindings) -> None:

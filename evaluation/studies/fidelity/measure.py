@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -9,12 +10,11 @@ from pathlib import Path
 import msgspec
 
 from envs.costs.costs import timed
-from envs.costs.profile_file import load_profile
-from envs.costs.profiling import profile
-from envs.costs.timing import torch_threads
+from envs.costs.profile_file import Profile, save_profile
 from envs.plan import Plan
 from envs.running.measured_run import run_plan
 from envs.running.processes import ProcessError, Workers
+from envs.running.profiled_step import StepTimer, profile_steps
 from envs.running.training_job import Training
 from envs.simulation.simulator import simulate
 from evaluation.studies.fidelity.cases import cases
@@ -28,7 +28,7 @@ from graphs.problem import Problem
 
 FORMS = {"plain": "before calibration", "calibrated": "after calibration"}
 TIMES = "ops.profile.json"
-STEPS = 5  # of a plan in a round; the first two do not count
+STEPS = 12  # of a plan in a round; the first two do not count
 
 
 class MeasuredPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -62,27 +62,37 @@ def jobs(out: Path, models: dict[str, str], cluster: Path, rounds: int) -> list[
 
 
 def measured(name: str, spec: str, cluster: Path, out: Path, rounds: int) -> MeasuredModel:
-    """Profile a model, and run its plans in turns."""
-    with torch_threads(1):
-        profile(load_calls(spec), out / TIMES, device="cpu")
-    calibrated, plain = (problem_of(spec, each, out) for each in clusters(cluster))
+    """Profile a model, make its plans, and run these in turns; in each round its ops are timed again."""
+    captured, times = load_calls(spec), out / TIMES
+    times.unlink(missing_ok=True)
+    profile_steps(spec, captured, times)
+    calibrated, _ = _problems(spec, cluster, out)
     plans = {case.name: case.plan for case in cases(calibrated)}
     with Workers(["cpu"] * len(calibrated.cluster)) as workers:
-        seconds, refused = in_turns(workers, Training(spec, STEPS), calibrated, plans, rounds)
+        timer = StepTimer(workers, spec, captured)
+        training, between = Training(spec, STEPS), partial(timer.run, STEPS)
+        seconds, refused = in_turns(workers, training, calibrated, plans, rounds, between)
+    save_profile(timer.extended(Profile(date="", machine=timer.machine, ops=[])), times)
+    problems = _problems(spec, cluster, out)
     return MeasuredModel(
         model=name, spec=spec, ops=len(calibrated.graph), rounds=rounds, processes=len(calibrated.cluster),
-        machine=load_profile(out / TIMES).machine.described(), refused=refused,
-        plans=tuple(_plan(each, plans[each], plain, calibrated, taken) for each, taken in seconds.items()),
+        machine=timer.machine.described(), refused=refused,
+        plans=tuple(_plan(each, plans[each], problems, taken) for each, taken in seconds.items()),
     )  # fmt: skip
 
 
 def in_turns(
-    workers: Workers, training: Training, problem: Problem, plans: dict[str, Plan], rounds: int
-) -> tuple[dict[str, tuple[float, ...]], tuple[str, ...]]:
-    """By plan the seconds of its steps that count, all plans being run in each round; and why others are not run."""
+    workers: Workers, training: Training, problem: Problem, plans: dict[str, Plan], rounds: int,
+    between: Callable[[], object] = lambda: None,
+) -> tuple[dict[str, tuple[float, ...]], tuple[str, ...]]:  # fmt: skip
+    """By plan the seconds of its steps that count, all plans being run in each round; and why others are not run.
+
+    Something else may be done in each round as well.
+    """
     taken: dict[str, tuple[float, ...]] = dict.fromkeys(plans, ())
     refused: dict[str, str] = {}
     for _ in progress(range(rounds), f"running {problem.graph.name}", unit="round"):
+        between()
         for name in [each for each in plans if each not in refused]:
             try:
                 run = run_plan(workers, training, problem, plans[name])
@@ -111,9 +121,16 @@ def problem_of(spec: str, cluster: Cluster, out: Path) -> Problem:
     return timed(Problem(load_graph(spec, with_law=True), cluster), f"profiled:file={out / TIMES}")
 
 
-def _plan(name: str, plan: Plan, plain: Problem, calibrated: Problem, taken: tuple[float, ...]) -> MeasuredPlan:
-    seconds = (simulate(problem, plan).step_seconds for problem in (plain, calibrated))
-    return MeasuredPlan(name=name, kind=_kind(plan), predicted=dict(zip(FORMS, seconds, strict=True)), measured=taken)
+def _problems(spec: str, cluster: Path, out: Path) -> tuple[Problem, Problem]:
+    """The model on the calibrated cluster, and without what calibration adds."""
+    calibrated, plain = (problem_of(spec, each, out) for each in clusters(cluster))
+    return calibrated, plain
+
+
+def _plan(name: str, plan: Plan, problems: tuple[Problem, Problem], taken: tuple[float, ...]) -> MeasuredPlan:
+    calibrated, plain = (simulate(problem, plan).step_seconds for problem in problems)
+    predicted = {"plain": plain, "calibrated": calibrated}
+    return MeasuredPlan(name=name, kind=_kind(plan), predicted=predicted, measured=taken)
 
 
 def _kind(plan: Plan) -> str:

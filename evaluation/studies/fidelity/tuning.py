@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
+from envs.costs.busy_machine import quiet_seconds
 from envs.objectives import evaluator_of
 from envs.objectives.measured import Machine
 from envs.running.processes import Workers
@@ -40,8 +41,8 @@ class Tuned(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
     @property
     def ratio(self) -> float:
-        """The median step of the tuned plan over that of the simulator's favourite."""
-        return float(np.median(self.tuned) / np.median(self.favourite))
+        """The quietest steps of the tuned plan over those of the simulator's favourite."""
+        return quiet_seconds(np.array(self.tuned)) / quiet_seconds(np.array(self.favourite))
 
 
 def jobs(out: Path, models: dict[str, str], cluster: Path, rounds: int) -> list[SavedJob]:
