@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.distributed.pipelining import PipelineStage
+from torch.distributed.pipelining._backward import stage_backward_weight
 from torch.utils._pytree import tree_leaves
 
 from envs.expansion.expand_stages import expand_stages
@@ -192,6 +193,18 @@ class _TimedStage(PipelineStage):
         kind = PassKind.BACKWARD if full_backward else PassKind.INPUT_GRADIENT
         run = super().backward_one_chunk
         self._noted(kind, bwd_chunk_id, lambda: run(bwd_chunk_id, loss, full_backward, last_backward))
+
+    def backward_maybe_with_nosync(
+        self, backward_type: str, bwd_kwargs: dict[str, Any], last_backward: bool = False
+    ) -> tuple[tuple[Tensor | None, ...], list[dict[str, Any]] | None]:
+        """As PyTorch's, which frees what autograd has saved for one weight, and may need it for another one.
+
+        So it is where a recurrent net reads its weights in every step. It is freed with the pass instead.
+        """
+        if backward_type != "weight":
+            return super().backward_maybe_with_nosync(backward_type, bwd_kwargs, last_backward)
+        found = stage_backward_weight(self.submod.parameters(), bwd_kwargs["param_groups"], retain_graph=True)
+        return found, None
 
     def backward_weight_one_chunk(self, bwd_chunk_id: int, last_backward: bool = False) -> None:
         run = super().backward_weight_one_chunk

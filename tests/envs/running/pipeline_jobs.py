@@ -20,13 +20,29 @@ from envs.running.replicated_step import ReplicatedStep, is_replicated
 from envs.running.running_step import Record, RunningStep, Span
 from envs.schedule import AS_READY, Schedule
 from graphs.capture.examples import Example
+from graphs.families.gnmt import Translator
 from graphs.freezing import freeze_layers
 from graphs.load import load_cluster
 from graphs.problem import Problem
-from tests.envs.placed_models.models import MODELS
+from tests.envs.placed_models.models import MODELS as COMMON
+from tests.envs.placed_models.models import WIDTH, WORDS, Made
 
 SAMPLES, STEPS, RATE, PROCESSES = 8, 5, 1e-3, 4
 Arrays = dict[str, np.ndarray]
+
+
+def translator() -> Made:
+    """A recurrent net with attention, whose weights each time step reads."""
+    torch.manual_seed(0)
+
+    def sentences(batch: int, random: torch.Generator) -> dict[str, Tensor]:
+        source, target = torch.randint(0, WORDS, (2, batch, 3), generator=random)
+        return {"source": source, "target": target}
+
+    return Translator(1, WIDTH, WORDS), sentences
+
+
+MODELS = COMMON | {"translator": translator}
 
 
 @dataclass(frozen=True)
@@ -150,7 +166,7 @@ def _loss(module: nn.Module, program: CapturedProgram, inputs: Mapping[int, Tens
     cut = {name: inputs[leaf][part * size : (part + 1) * size] for leaf, name in enumerate(names)}
     outputs = tree_leaves(module(**cut))
     summed = [outputs[position] for position in program.loss_outputs]
-    loss = torch.stack([output.sum() for output in summed]).sum()
+    loss = torch.stack([output.sum() for output in summed]).sum() / (parts if program.returns_loss else 1)
     loss.backward()  # type: ignore[no-untyped-call]
     return float(loss.detach())
 

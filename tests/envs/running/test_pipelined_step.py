@@ -67,6 +67,7 @@ CASES = (
     Case("bert", interleaved(3)),  # a stage that makes a mask alone
     Case("experts", interleaved(2), "interleaved_zero_bubble", recompute=(0, 2)),
     Case("experts", TWO, "early_backward_b", devices=(1, 0), micro_batches=2),
+    Case("translator", TWO, "zb_h1"),  # weights that each time step reads
     Case("gpt", interleaved(2), "interleaved", frozen=1),
     Case("gpt", ((0,),), micro_batches=2, replicas=2, frozen=2),
     *(random_case(seed) for seed in range(6)),
