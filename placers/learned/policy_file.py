@@ -1,12 +1,12 @@
 """A policy on disk: a folder with its weights, what it is made of and what it expects to see.
 
-`policy.safetensors` holds the weights and `meta.json` the rest; no pickle. A folder written for other features or by
-another file version is refused rather than misread.
+`policy.safetensors` holds the weights and `meta.json` the rest; no pickle. A folder written for features that are not
+known, or by another file version, is refused rather than misread.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -45,7 +45,8 @@ def check_weights(path: Path, weights: Mapping[str, Tensor]) -> None:
 def load_policy(folder: Path, kind: type[P]) -> tuple[P, Meta]:
     """The policy of a kind in a folder, and its meta.
 
-    Raises InputError as `load_meta` does, and for a policy of another placer, other features or damaged weights.
+    A policy from before some of its decoder's features has weights of zero for these, and places as it did. Raises
+    InputError as `load_meta` does, and for a policy of another placer, unknown features or damaged weights.
     """
     limit_torch_threads()
     meta = load_meta(folder)
@@ -54,11 +55,29 @@ def load_policy(folder: Path, kind: type[P]) -> tuple[P, Meta]:
             f"{folder} holds a policy of {meta.placer!r}, not of {kind.kind!r}; use {meta.placer}:checkpoint={folder}"
         )
     policy = kind.new(meta.network, meta.seed)
-    check_features(folder / META, "decoder", meta.decoder_features, policy.decoder_features)
+    ours, theirs = policy.decoder_features, meta.decoder_features
+    readable = tuple(name for name in theirs if name in ours) if policy.feature_weights else ours
+    check_features(folder / META, "decoder", theirs, readable)
     try:
-        policy.load_state_dict(load_file(folder / WEIGHTS))
-    except (OSError, SafetensorError, RuntimeError) as error:
+        weights = load_file(folder / WEIGHTS)
+        for name in policy.feature_weights:
+            weights[name] = by_feature(weights[name], theirs, ours)
+        policy.load_state_dict(weights)
+    except (OSError, SafetensorError, RuntimeError, KeyError) as error:
         reason = str(error).partition("\n")[0]
         raise InputError(f"{folder / WEIGHTS}: not the weights of {meta.network!r} ({reason})") from error
     check_weights(folder / WEIGHTS, policy.state_dict())
     return policy, meta
+
+
+def by_feature(weight: Tensor, theirs: Sequence[str], ours: Sequence[str]) -> Tensor:
+    """(outputs, ours) the columns of a weight, (outputs, theirs), by feature: zero for a feature that it did not know.
+
+    A policy is then what it was: it does not listen to what it never saw. Raises RuntimeError for other numbers of
+    columns.
+    """
+    if weight.shape[1] != len(theirs):
+        raise RuntimeError(f"weights of {weight.shape[1]} features, and {len(theirs)} are named")
+    padded = weight.new_zeros(len(weight), len(ours))
+    padded[:, [ours.index(name) for name in theirs]] = weight
+    return padded

@@ -277,7 +277,7 @@ def test_a_policy_survives_the_disk_and_is_not_taken_for_another(tmp_path: Path)
     with pytest.raises(InputError, match="holds a policy of 'sequential', not of 'gdp'; use sequential:checkpoint="):
         build_gdp(checkpoint=str(tmp_path))
     stored = json.loads((tmp_path / "meta.json").read_text())
-    (tmp_path / "meta.json").write_text(json.dumps(stored | {"decoder_features": ["load"]}))
+    (tmp_path / "meta.json").write_text(json.dumps(stored | {"decoder_features": ["loudness"]}))
     with pytest.raises(InputError, match="trained on other decoder features"):
         load_policy(tmp_path, SequentialPolicy)
     other = "graphsage_transformer:width=16,sage_layers=1,transformer_layers=1,heads=2"

@@ -8,7 +8,8 @@ from enum import IntEnum, auto
 class Feature(IntEnum):
     """The column of each feature. Times are in units of the layout's `scale`, through `signed_log`.
 
-    Policies are saved with these names in this order: another order, or another feature, needs a new training.
+    Policies are saved with these names. New features come last: a policy that was trained without them has weights of
+    zero for them. A feature that is removed, or that means something else from now on, needs a new training.
     """
 
     # seconds of all work on the device, this unit included
@@ -58,7 +59,7 @@ class Feature(IntEnum):
     LOAD_AHEAD_ABOVE_MOST = auto()
     ROOM_AHEAD = auto()  # share of memory left by all that
     AGAIN = auto()  # 1: there was a pass before
-    # known before anything is placed: logarithms of ratios, but for the last two
+    # known before anything is placed: logarithms of ratios, but for SHARE and IS_CPU
     SECONDS = auto()  # of the unit here over its mean
     SPEED = auto()  # of the device over the mean
     MEMORY = auto()  # of the device over the mean
@@ -66,7 +67,28 @@ class Feature(IntEnum):
     OUTGOING = auto()  # bandwidth to other devices over the mean
     SHARE = auto()  # one over the number of devices
     IS_CPU = auto()
+    # the unit's component: all units that edges join with it, whichever way
+    COMPONENT_HERE = auto()  # work of it that is here, of its work that is placed
+    COMPONENT_PRESENT = auto()  # a unit of it is here: 0 or 1
+    COMPONENT_LEFT = auto()  # share of its work that is not placed yet
+    COMPONENT_SHARE = auto()  # share of all work that it is
+    COMPONENT_OF_FAIR_SHARE = auto()  # its work, divided by what each device would have if all had equally much, less 1
+    # balance; an even share is what each device would be busy with if all ended at the same time
+    LACK = auto()  # of the device to its even share, without this unit: seconds, below 0 where it has more
+    LACK_OF_ALL = auto()  # share of the work that is lacked anywhere
+    BALANCE = auto()  # work that is not placed yet, of what is lacked: 1 as long as no device has more than its share
+    # seconds of channels, each with all that it carries, whoever sends it
+    OUT_BUSIEST = auto()  # of all transfers so far, of the busiest channel out of the device
+    OUT_BACKLOG = auto()  # behind the device's clock, of the channel out of it that is free last
+    IN_BUSIEST = auto()  # of all transfers so far, of the busiest channel into the device
+    REMAINING = auto()  # of transfers to and from units that are not placed yet, over the fastest link here
+    # known before anything is placed
+    ALONE = auto()  # seconds of everything on this device, over the scale: logarithm
+    ALONE_FILL = auto()  # share of the device's memory that everything would take; at most 2
+    LONGEST_PATH = auto()  # devices run what is ready by that rule: 0 or 1
+    OPS_PER_UNIT = auto()  # a quarter of the logarithm: 0 if units are ops
 
 
 FEATURES = tuple(feature.name.lower() for feature in Feature)
 FIRST_STATIC = int(Feature.SECONDS)
+AFTER_STATIC = int(Feature.COMPONENT_HERE)

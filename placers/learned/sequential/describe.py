@@ -8,6 +8,13 @@ import numpy as np
 
 from envs.simulation.compiled import inlined, subroutine
 from placers.learned.sequential.decoder_features import FIRST_STATIC, Feature
+from placers.learned.sequential.describe_totals import (
+    describe_balance,
+    describe_channels,
+    describe_component,
+    describe_problem,
+    signed_log,
+)
 from placers.learned.sequential.layout import Layout
 from placers.learned.sequential.state import RolloutState, Singles
 
@@ -25,6 +32,10 @@ def describe(
     _describe_times(layout, state, unit, horizon, out)
     _describe_bytes(layout, state, unit, out)
     _describe_memory(layout, state, progress, out)
+    describe_component(layout, state, unit, out)
+    describe_balance(layout, state, progress, out)
+    describe_channels(layout, state, unit, out)
+    describe_problem(layout, out)
     critical = _critical(layout, state, unit)
     for device in range(len(out)):
         x = out[device]
@@ -147,9 +158,3 @@ def describe_ahead(layout: Layout, state: RolloutState, before: int, unit: int, 
                 if state.holders[tensor, device] == 0 and not state.present[tensor, device]:
                     left -= layout.tensor_bytes[tensor]
             x[Feature.ROOM_AHEAD] = min(max(left / max(layout.limits[device], 1.0), -1.0), 1.0)
-
-
-@inlined
-def signed_log(value: float) -> float:
-    """Fine where times differ by an op, coarse where they differ by a step."""
-    return math.log1p(10.0 * value) if value >= 0 else -math.log1p(-10.0 * value)

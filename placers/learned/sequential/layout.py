@@ -15,7 +15,8 @@ from graphs.op_graph import Bools, Floats, Ints, OpGraph, Phase
 from graphs.paths import earliest_starts
 from graphs.problem import Problem
 from placers.learned.features import Column, joined
-from placers.learned.sequential.decoder_features import FEATURES, FIRST_STATIC
+from placers.learned.sequential.decoder_features import AFTER_STATIC, FEATURES, FIRST_STATIC
+from placers.learned.sequential.totals import Totals
 from placers.solvers.list_scheduling import Tasks, link_costs
 
 
@@ -54,11 +55,12 @@ class Layout(NamedTuple):
     channel: Ints  # (devices, devices) as `Cluster.links`
     channels: int
     same: Ints  # (devices,) the first device that this one could change places with
-    static: NDArray[np.float32]  # (units, devices, features from FIRST_STATIC on)
+    static: NDArray[np.float32]  # (units, devices, features from FIRST_STATIC to AFTER_STATIC)
     share: Floats  # (units,) of all the work
     fair: float  # seconds of work per device if all had equally much
     need: float  # bytes of all held tensors
     scale: float  # seconds: the lower bound of the step
+    totals: Totals
 
     @classmethod
     def of(cls, problem: Problem, costs: Costs, order: str = "longest_path") -> Layout:
@@ -79,6 +81,7 @@ class Layout(NamedTuple):
         latency, per_byte = link_costs(cluster)
         apart = ~np.eye(len(cluster), dtype=np.bool_)
         mean_seconds = seconds.mean(axis=1)
+        share = unit_seconds.sum(axis=1) / max(unit_seconds.sum(), 1e-30)
         return cls(
             order=units.order if order == "topological" else np.lexsort((units.first_position, -rank)),
             op_start=starts(graph.units[ops], count),
@@ -109,10 +112,11 @@ class Layout(NamedTuple):
             channels=int(cluster.links[apart].max(initial=0)) + 1,
             same=interchangeable(cluster, seconds),
             static=_static(cluster, unit_seconds, held),
-            share=unit_seconds.sum(axis=1) / max(unit_seconds.sum(), 1e-30),
+            share=share,
             fair=float(unit_seconds.sum()) / len(cluster) ** 2,
             need=float(held.tensor_bytes.sum()),
             scale=max(path_bound(problem, costs.op_seconds), work_bound(problem, costs.op_seconds), 1e-12),
+            totals=Totals.of(problem, unit_seconds, share, per_byte),
         )
 
 
@@ -214,4 +218,4 @@ def _static(cluster: Cluster, seconds: Floats, held: HeldMemory) -> NDArray[np.f
         "share": 1 / count,
         "is_cpu": cluster.is_cpu,
     }
-    return joined(FEATURES[FIRST_STATIC:], features)
+    return joined(FEATURES[FIRST_STATIC:AFTER_STATIC], features)

@@ -116,6 +116,7 @@ class SequentialPolicy(Policy[tuple[Observation, Layout], SequentialBatch, Seque
     kind: ClassVar[str] = "sequential"
     shape_type: ClassVar[type[msgspec.Struct]] = SequentialShape
     decoder_features: ClassVar[tuple[str, ...]] = FEATURES
+    feature_weights: ClassVar[tuple[str, ...]] = ("first.weight", "skip.weight")
 
     def __init__(self, shape: SequentialShape) -> None:
         super().__init__()

@@ -61,6 +61,8 @@ def _begin(layout: Layout, state: RolloutState, share: float) -> None:
     state.traffic[:] = 0.0
     state.placed[:] = 0
     state.free[:] = 0.0
+    state.carried[:] = 0.0
+    state.in_component[:] = 0.0
     state.present[:] = False
     for device in range(len(state.left)):
         state.left[device] = layout.limits[device] * share
@@ -127,6 +129,7 @@ def _schedule(layout: Layout, state: RolloutState, unit: int, device: int, commi
                 sending += seconds
                 if commit:
                     state.free[channel] = at
+                    state.carried[channel] += seconds
                     state.arrival[op, device] = at
                     state.traffic[source] += seconds
                 else:
@@ -155,6 +158,7 @@ def _place(layout: Layout, state: RolloutState, unit: int, device: int) -> None:
     _schedule(layout, state, unit, device, True)
     state.where[unit] = device
     state.load[device] += layout.unit_seconds[unit, device]
+    state.in_component[layout.totals.component[unit], device] += layout.share[unit]
     state.placed[device] += 1
     state.left[device] -= state.need[device]
     for i in range(layout.held_start[unit], layout.held_start[unit + 1]):

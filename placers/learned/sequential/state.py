@@ -79,6 +79,8 @@ class RolloutState(NamedTuple):
     traffic: PerDevice  # seconds of transfers out of each device
     placed: Annotated[Ints, np.int64, "devices"]  # units
     free: PerChannel  # seconds when it has carried everything
+    carried: PerChannel  # seconds of all transfers
+    in_component: Annotated[Floats, np.float64, "components", "devices"]  # share of all work
     left: PerDevice  # bytes
     present: Annotated[Bools, np.bool_, "tensors", "devices"]
     # units ahead: not placed yet, and on this device in the pass before
@@ -113,6 +115,7 @@ class RolloutState(NamedTuple):
             "units": len(layout.order),
             "devices": devices,
             "channels": layout.channels,
+            "components": len(layout.totals.component_share),
             "tensors": len(layout.tensor_bytes),
             "width": layers.first.shape[1],
             "half width": len(layers.out),

@@ -1,0 +1,58 @@
+"""Totals: what a problem comes to as a whole, for the features that no single unit or device shows."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+
+from graphs.op_graph import Floats, Ints
+from graphs.problem import DEFAULT_ORDER, Problem
+
+
+class Totals(NamedTuple):
+    """The parts of a problem that nothing joins, and what one device alone, or all evenly, would take.
+
+        a -> b    c -> d <- e      components 0 0 1 1 1
+
+    An even share is busy time that is the same on all devices: with devices that would take 6 s and 3 s for everything,
+    one does a third of the work and the other two thirds, and both take 2 s.
+    """
+
+    component: Ints  # (units,) each unit's, numbered from 0
+    component_share: Floats  # (components,) of all the work
+    alone: Floats  # (devices,) seconds of everything on each device
+    even: float  # seconds: each device's even share
+    least_per_byte: Floats  # (devices,) seconds per byte over each device's fastest link, either way; 0 if it has none
+    longest_path: float  # 1 if devices run by that rule what is ready, else 0
+    ops_per_unit: float
+
+    @classmethod
+    def of(cls, problem: Problem, unit_seconds: Floats, share: Floats, per_byte: Floats) -> Totals:
+        """Of a problem with (units, devices) seconds, (units,) shares of work and (devices, devices) seconds per byte.
+
+        The latter are 0 within a device.
+        """
+        units, alone = problem.units, unit_seconds.sum(axis=0)
+        component = components(units.edges, len(units))
+        either_way = np.minimum(per_byte, per_byte.T) + np.where(np.eye(len(alone), dtype=np.bool_), np.inf, 0.0)
+        return cls(
+            component=component,
+            component_share=np.bincount(component, weights=share).astype(np.float64),
+            alone=alone,
+            even=float(1.0 / (1.0 / np.maximum(alone, 1e-30)).sum()),
+            least_per_byte=either_way.min(axis=1) if len(alone) > 1 else np.zeros(1),
+            longest_path=float(problem.order == DEFAULT_ORDER),
+            ops_per_unit=len(problem.graph) / max(len(units), 1),
+        )
+
+
+def components(edges: Ints, units: int) -> Ints:
+    """(units,) the component of each unit that (edges, 2) pairs join, numbered by their first units."""
+    joined = coo_array((np.ones(len(edges)), edges.T), shape=(units, units))
+    labels = connected_components(joined, directed=False)[1]
+    _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
+    numbers: Ints = np.argsort(np.argsort(first))[inverse].astype(np.int64)
+    return numbers
