@@ -11,7 +11,8 @@ import numpy as np
 
 from envs.simulation.blueprint import Records
 from envs.simulation.compiled import inlined, subroutine
-from graphs.op_graph import Floats, Ints, OpGraph, Phase
+from graphs.op_graph import Floats, Ints
+from graphs.parts import Parts
 from graphs.problem import Problem
 from placers.search.moves import below
 
@@ -20,13 +21,9 @@ SMALLEST = 0.01  # of the largest change; in between, every power of ten is as f
 
 
 class OrderTables(NamedTuple):
-    """What moves of the order read, and where they write down what they changed.
+    """What moves of the order read, and where they write down what they changed."""
 
-    A part of a unit is its ops of one kind: forward, gradients that other gradients wait for, those that none waits
-    for, as of weights, or updates. These are urgent in different degrees.
-    """
-
-    parts: Ints  # (units + 1,) where the parts of each unit begin
+    parts: Ints  # (units + 1,) where the parts of each unit begin (`graphs.parts`)
     offsets: Ints  # (parts + 1,) where the ops of each part begin
     ops: Ints  # (ops,) by unit and part
     changed: Ints  # (ops,) the ops that the latest move changed, in its first places
@@ -36,14 +33,10 @@ class OrderTables(NamedTuple):
     @classmethod
     def of(cls, problem: Problem, priorities: Floats) -> OrderTables:
         """The tables of a problem whose ops have some priorities, (ops,), at first."""
-        graph = problem.graph
-        kinds = len(Phase)
-        part_of = graph.units * kinds + _kinds(graph)
-        ops = np.argsort(part_of, kind="stable")
-        parts, first = np.unique(part_of[ops], return_index=True)
+        parts, ops = Parts.of(problem.graph), len(problem.graph)
         return cls(
-            np.searchsorted(parts // kinds, np.arange(len(problem.units) + 1)), np.append(first, len(graph)), ops,
-            np.zeros(len(graph), np.int64), np.zeros(len(graph)), float(LARGEST * np.ptp(priorities)),
+            np.searchsorted(parts.unit, np.arange(len(problem.units) + 1)), parts.offsets, parts.ops,
+            np.zeros(ops, np.int64), np.zeros(ops), float(LARGEST * np.ptp(priorities)),
         )  # fmt: skip
 
 
@@ -79,12 +72,3 @@ def take_back_order(tables: OrderTables, ops: Records, count: int) -> None:
     """Undo the latest move, which changed `count` ops."""
     for i in range(count):
         ops[tables.changed[i]].priority = tables.before[i]
-
-
-def _kinds(graph: OpGraph) -> Ints:
-    """(ops,) 0 forward, 1 a gradient that another waits for, 2 one that none waits for, 3 an update or later."""
-    kinds: Ints = np.where(graph.phase >= Phase.UPDATE, 3, np.where(graph.phase == Phase.BACKWARD, 2, 0))
-    producers, consumers = graph.edges.T
-    waited_for = producers[(kinds[producers] == 2) & (kinds[consumers] == 2)]
-    kinds[waited_for] = 1
-    return kinds
