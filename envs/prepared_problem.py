@@ -66,16 +66,18 @@ class PreparedProblem:
         """What each of (plans, units) placements costs by the objective."""
         return self.evaluator.run_batch(placements)
 
-    def evaluate(self, drawn: Ints) -> Outcomes:
+    def evaluate(self, drawn: Ints, priorities: Floats | None = None) -> Outcomes:
         """Evaluate placements (plans, units or more, the rest being padding) and remember the fastest that fits.
 
-        A unit that was drawn where it may not run counts as where its plan would have it.
+        A unit that was drawn where it may not run counts as where its plan would have it. Each placement is run under
+        its own `priorities`, (plans, ops), if there are some; only the simulator does that.
         """
         placements = self.problem.made_allowed(np.ascontiguousarray(drawn[:, : len(self.problem.units)]))
-        outcomes = self.evaluator.run_batch(placements)
+        outcomes = outcomes_of(self.evaluator, placements, priorities)
         seconds: Floats = np.where(outcomes.fits, outcomes.step_seconds, np.inf)
         fastest = int(seconds.argmin())
-        self.incumbent.offer(placements[fastest], float(seconds[fastest]))
+        order = None if priorities is None else priorities[fastest]
+        self.incumbent.offer(placements[fastest], float(seconds[fastest]), order)
         return outcomes
 
     # ---- what environments show of the units, all of it between 0 and 1 --------------------------------------------
@@ -104,6 +106,17 @@ class PreparedProblem:
     def _weight_bytes(self) -> Floats:
         """(units,) bytes of each unit's distinct weights, with gradients and optimizer state."""
         return self.problem.units.weight_bytes(self.problem.weight_state_bytes)
+
+
+def outcomes_of(evaluator: Evaluator, placements: Ints, priorities: Floats | None) -> Outcomes:
+    """What each of (plans, units) placements costs, under its own priorities, (plans, ops), if there are some.
+
+    Only the simulator evaluates under other priorities than those of the problem's rule.
+    """
+    if priorities is None:
+        return evaluator.run_batch(placements)
+    assert isinstance(evaluator, Simulator)
+    return evaluator.run_ordered(placements, priorities)
 
 
 def _of_largest(values: Floats) -> Floats:

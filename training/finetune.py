@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from envs.placer_result import PlacerResult
+from envs.plan import Plan
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
 from placers.learned.learned_placer import LearnedPlacer
@@ -67,17 +68,18 @@ class FineTuner:
             remedy = "another policy, or this one without fine-tuning"
             problem.check_step_time(f"{self.name}, by {trainer_of(policy.kind).upper()},", remedy, measured=True)
         opening = self.start.place(problem, seed=seed, budget=max(0, min(FEW_SAMPLES, simulations - 1)))
-        chosen, spent, history = opening.plan.per_unit(problem), opening.simulations, list[tuple[int, float]]()
+        plan, spent, history = opening.plan, opening.simulations, list[tuple[int, float]]()
         if simulations > 0:
             spent += 1  # the plan to beat
             left = simulations - spent
             trainer = kind_of_trainer.of(policy, [problem], policy.fine_tuning(problem, left), seed)
-            for taken, best in trainer.fine_tune(chosen, left):
+            for taken, best in trainer.fine_tune(plan, left):
                 history.append((spent + taken, best.value))
             spent = history[-1][0]
-            chosen = chosen if best.placement is None else best.placement
-        curve = _improvements(history)
-        result = PlacerResult.of_units(problem, chosen, self.name, seed, simulations=spent, curve=curve)
+            if best.placement is not None:
+                order = "" if best.priorities is None else best.priorities
+                plan = Plan.of_units(problem, best.placement, order=order)
+        result = PlacerResult(plan, self.name, seed, spent, tuple(_improvements(history)))
         return FineTuned(policy, result, tuple(history))
 
 

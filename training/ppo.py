@@ -19,10 +19,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from envs.plan import Plan
 from envs.prepared_problem import Incumbent, PreparedProblem
 from envs.simulation.simulator import Outcomes
 from graphs.foundation.errors import InputError
-from graphs.op_graph import Floats, Ints
+from graphs.op_graph import Floats
 from graphs.problem import Problem
 from placers.learned.policy import A, Batch, Policy, View
 from placers.learned.settings import Imitation, Ppo, Settings
@@ -111,10 +112,11 @@ class PpoTrainer(Trainer, Generic[View, Batch, A]):
             self.problems[index].prepared.incumbent = best
         self.updates, self.imitated, self.simulations = (int(counters[name]) for name in COUNTERS)
 
-    def fine_tune(self, opening: Ints, simulations: int) -> Iterator[tuple[int, Incumbent]]:
+    def fine_tune(self, opening: Plan, simulations: int) -> Iterator[tuple[int, Incumbent]]:
         """As `Trainer.fine_tune`."""
         only = self.problems[0].prepared
-        only.evaluate(opening[None])
+        priorities = None if isinstance(opening.order, str) else np.array([opening.order])
+        only.evaluate(opening.per_unit(only.problem)[None], priorities)
         yield 0, only.incumbent
         for _ in range(simulations // self.settings.samples):
             yield self.update().simulations, only.incumbent
@@ -130,7 +132,7 @@ class PpoTrainer(Trainer, Generic[View, Batch, A]):
             batch = self.policy.stack([problem.view for problem in chosen])
             best = Demonstrations.of(self.policy, batch, chosen)
             scores = self.policy.score(batch, best.action)
-            likelihood = best.likelihood(scores.log_probability[:, 0], scores.mask)
+            likelihood = best.likelihood(scores.log_probability[:, 0], scores.of_devices)
             self._step(-likelihood)
             self.imitated += 1
             return float(likelihood.detach())
@@ -184,11 +186,11 @@ class PpoTrainer(Trainer, Generic[View, Batch, A]):
             before = log_probability.detach() if before is None else before  # the policy that drew them is the first
             log_ratio, mask, clip = log_probability - before, scores.mask[:, None, :], self.settings.clip
             gain = surrogate(log_ratio, rollouts.advantages[:, :, None], clip) * mask
-            units = mask.sum()
-            clipped = (((log_ratio.exp() - 1).abs() > clip) & mask).sum() / (units * samples)
-            entropy = scores.entropy.sum() / scores.mask.sum()
+            units = scores.of_devices.sum()  # those of the order come on top, and make no decision of a device less
+            clipped = (((log_ratio.exp() - 1).abs() > clip) & mask).sum() / (mask.sum() * samples)
+            entropy = scores.entropy.sum() / units
             imitated = (
-                0.0 if best is None else weight * best.likelihood(scores.log_probability[:, samples], scores.mask)
+                0.0 if best is None else weight * best.likelihood(scores.log_probability[:, samples], scores.of_devices)
             )
             self._step(-(gain.mean(dim=1).sum() / units) - bonus * entropy - imitated)
         return float(entropy.detach()), float(clipped)

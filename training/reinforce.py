@@ -29,6 +29,7 @@ from torch import Tensor
 from envs.gym.iterative import Episode, Mdp, Rules
 from envs.gym.observations import Progress
 from envs.gym.vector import simulate_together
+from envs.plan import Plan
 from envs.prepared_problem import Incumbent, PreparedProblem
 from envs.simulation.simulator import Outcome
 from graphs.foundation.errors import InputError
@@ -149,7 +150,7 @@ class ReinforceTrainer(Trainer, Generic[View, States]):
         parts = (self.seed, self.policy.shape, self.settings, self.mdp.rules, problems)
         return hashlib.sha256(msgspec.json.encode(parts)).hexdigest()
 
-    def fine_tune(self, opening: Ints, simulations: int) -> Iterator[tuple[int, Incumbent]]:
+    def fine_tune(self, opening: Plan, simulations: int) -> Iterator[tuple[int, Incumbent]]:
         """Updates until the next one might exceed this number of simulations, no placement being simulated twice.
 
         The first episodes know the opening and the arbitrary start of the paper, all units on one device. An episode
@@ -158,14 +159,15 @@ class ReinforceTrainer(Trainer, Generic[View, States]):
         """
         self.remember = True
         prepared, best = self.problems[0].prepared, self.problems[0].prepared.incumbent
-        self.note(0, opening, prepared.outcome(opening))
+        first = opening.per_unit(prepared.problem)
+        self.note(0, first, prepared.outcome(first))
         yield 0, best
         if simulations:
-            together = np.full(len(opening), prepared.fastest_device)
+            together = np.full(len(first), prepared.fastest_device)
             self.note(0, together, prepared.outcome(together))
             self.simulations += 1
             yield self.simulations, best
-        at_most = self.mdp.rules.simulations(len(opening))
+        at_most = self.mdp.rules.simulations(len(first))
         for _ in range(simulations // self.settings.episodes):
             count = min(self.settings.episodes, (simulations - self.simulations) // at_most)
             if count == 0:

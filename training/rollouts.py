@@ -62,7 +62,8 @@ class PpoRollouts(Generic[Batch, A]):
         prepared = [each.prepared for each in problems]
         advantages, logs, fitting = [], [], []
         with ThreadPoolExecutor() as pool:  # the simulator leaves the interpreter's lock to others
-            results = list(pool.map(PreparedProblem.evaluate, prepared, action.devices.numpy()))
+            orders = policy.drawn_orders(batch, action)
+            results = list(pool.map(PreparedProblem.evaluate, prepared, action.devices.numpy(), orders))
         for problem, outcomes in zip(problems, results, strict=True):
             advantages.append(advantages_of(problem, outcomes))
             fitting.append(outcomes.fits.mean())

@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from envs.plan import Plan
 from envs.prepared_problem import Incumbent
 from graphs.foundation.torch_threads import limit_torch_threads
-from graphs.op_graph import Ints
 from graphs.problem import Problem
 from placers.learned.policy import LearnedPolicy
 from placers.learned.settings import Ppo, Reinforce, Settings
@@ -79,10 +79,10 @@ class Trainer(ABC):
         """Take a `state`. Raises InputError for that of another run."""
 
     @abstractmethod
-    def fine_tune(self, opening: Ints, simulations: int) -> Iterator[tuple[int, Incumbent]]:
+    def fine_tune(self, opening: Plan, simulations: int) -> Iterator[tuple[int, Incumbent]]:
         """Learn from the first problem alone; yields the simulations taken so far, and the fastest that fits by then.
 
-        The opening, (units,), is simulated first and does not count.
+        The opening, an op placement, is simulated first and does not count.
         """
 
     def scheduled(self, settings: Ppo | Reinforce, imitation: float, progress: float) -> tuple[float, float, float]:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from envs.objectives import evaluator_of
 from envs.placer_result import PlacerResult
+from envs.prepared_problem import outcomes_of
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
 from graphs.foundation.torch_threads import limit_torch_threads
@@ -81,14 +82,20 @@ class LearnedPlacer:
     def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> PlacerResult:
         """The most likely placement, unsimulated, if there is but one to choose from; else the best by simulation.
 
+        The plan has an order of its own if the policy chooses one, and placements are compared under theirs.
         Raises InputError if the policy is not for such a problem.
         """
         limit_torch_threads()
         choices = max(1, min(self.samples or budget, budget))
-        placements = problem.made_allowed(self.policy_for(problem).candidates(problem, choices, seed))
+        policy = self.policy_for(problem)
+        placements = problem.made_allowed(policy.candidates(problem, choices, seed))
+        orders = policy.likely_orders(problem, placements)
         evaluator = evaluator_of(problem)
-        best = evaluator.run_batch(placements).best() if len(placements) > 1 else 0
-        return PlacerResult.of_units(problem, placements[best], self.name, seed, simulations=evaluator.simulations)
+        best = outcomes_of(evaluator, placements, orders).best() if len(placements) > 1 else 0
+        return PlacerResult.of_units(
+            problem, placements[best], self.name, seed,
+            simulations=evaluator.simulations, order="" if orders is None else orders[best],
+        )  # fmt: skip
 
 
 def _new_for(policy: type[LearnedPolicy], network: str, problem: Problem) -> LearnedPolicy:

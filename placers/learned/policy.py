@@ -11,7 +11,7 @@ import msgspec
 import torch
 from torch import Tensor, nn
 
-from graphs.op_graph import Ints
+from graphs.op_graph import Floats, Ints
 from graphs.problem import Problem
 from placers.learned.settings import Settings
 from placers.learned.shapes import shape_of, weights_drawn_from
@@ -41,6 +41,10 @@ class LearnedPolicy(nn.Module, ABC):
 
         Raises InputError if the policy is not for such a problem.
         """
+
+    def likely_orders(self, problem: Problem, placements: Ints) -> Floats | None:  # noqa: ARG002 - most have none
+        """(placements, ops) in which order the policy would run (placements, units); None if by the problem's rule."""
+        return None
 
     @abstractmethod
     def fine_tuning(self, problem: Problem, simulations: int) -> Settings:
@@ -76,6 +80,20 @@ class Scores:
     log_probability: Tensor  # (problems, samples, decisions), 0 where masked
     entropy: Tensor  # (problems, decisions) nats, 0 where masked
     mask: Tensor  # (problems, decisions) bool, False where padded
+    of_order: int = 0  # of the decisions, how many, the last ones, are of the order and not of devices
+
+    @property
+    def of_devices(self) -> Tensor:
+        """(problems, decisions) bool: the mask without decisions of the order."""
+        if not self.of_order:
+            return self.mask
+        return torch.cat([self.mask[:, : -self.of_order], torch.zeros_like(self.mask[:, -self.of_order :])], 1)
+
+    def with_order(self, log_probability: Tensor, mask: Tensor) -> Scores:
+        """Further decisions, (problems, samples, decisions) and (problems, decisions), whose entropy never changes."""
+        entropy = torch.cat([self.entropy, torch.zeros(mask.shape)], 1)
+        rated = torch.cat([self.log_probability, log_probability], 2)
+        return Scores(rated, entropy, torch.cat([self.mask, mask], 1), mask.shape[1])
 
 
 class Policy(LearnedPolicy, Generic[View, Batch, A]):
@@ -100,3 +118,7 @@ class Policy(LearnedPolicy, Generic[View, Batch, A]):
     @abstractmethod
     def actions_of(self, batch: Batch, placements: Sequence[Ints]) -> A:
         """Actions, one for each problem, that lead to placements, (units,) each."""
+
+    def drawn_orders(self, batch: Batch, action: A) -> Sequence[Floats | None]:  # noqa: ARG002 - most draw none
+        """For each problem, (samples, ops) the priorities that were drawn with the devices; None: those of its rule."""
+        return [None] * len(action.devices)

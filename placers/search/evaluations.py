@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from envs.objectives import Evaluator, evaluator_of
-from envs.prepared_problem import Incumbent
+from envs.prepared_problem import Incumbent, outcomes_of
 from envs.simulation.compiled import compiled, inlined
 from envs.simulation.simulator import Outcomes, Simulator
 from graphs.op_graph import Floats, Ints
@@ -82,16 +82,8 @@ class Evaluations:
         return "" if np.array_equal(self.priorities, self.rule) else self.priorities
 
     def energies(self, placements: Ints, priorities: Floats | None = None) -> Floats:
-        """(plans,) energies of placements (plans, units), each under its own priorities, (plans, ops), if there are.
-
-        Only the simulator evaluates under other priorities than the rule's.
-        """
-        evaluator = self.evaluator
-        if priorities is None:
-            outcomes = evaluator.run_batch(placements)
-        else:
-            assert isinstance(evaluator, Simulator)
-            outcomes = evaluator.run_ordered(placements, priorities)
+        """(plans,) energies of placements (plans, units), each under its own priorities, (plans, ops), if there are."""
+        outcomes = outcomes_of(self.evaluator, placements, priorities)
         self.simulations += len(placements)
         return self._noted(placements, outcomes, priorities)
 

@@ -94,7 +94,7 @@ def test_policies_of_one_class_do_not_share_what_they_see() -> None:
         PpoTrainer(SequentialPolicy.new(f"{NETWORK},order={order}", 0), [chain], Ppo(), 0).problems[0].view
         for order in ("longest_path", "topological")
     ]
-    assert [layout.order.tolist() for _, layout in seen] == [[0, 2, 1, 3], [0, 1, 2, 3]]
+    assert [layout.order.tolist() for _, layout, _ in seen] == [[0, 2, 1, 3], [0, 1, 2, 3]]
 
 
 def test_the_model_card_says_what_was_learned_from_and_how() -> None:

@@ -2,10 +2,12 @@
 
 The problem is encoded once, as in GDP, and the decoder is small: what it needs to know of the placement so far is in
 the features of the devices (`sequential.rollout`). They are relative, so one policy serves all graphs and clusters.
+A policy with `orders` then also decides in which order devices run what is ready (`sequential.order_head`).
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal, Self
@@ -26,6 +28,8 @@ from placers.learned.policy import Policy, Scores, UnitDevices
 from placers.learned.sequential.decoder_features import FEATURES, Feature
 from placers.learned.sequential.encoder import UnitEncoder
 from placers.learned.sequential.layout import Layout, renamed_by_use
+from placers.learned.sequential.order_head import Corrections, OrderHead, PartBatch
+from placers.learned.sequential.precedence import Precedence
 from placers.learned.sequential.rollout import roll_out
 from placers.learned.sequential.state import GIVEN, GREEDY, SAMPLED, Rollouts, RolloutState, Sampling, ScoreLayers
 from placers.learned.settings import Settings, brief_ppo
@@ -49,6 +53,7 @@ class SequentialShape(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     heads: Size = 4  # of the Transformer's attention, which divide the width
     hidden: Size = 64  # width of the decoder
     order: Literal["longest_path", "topological"] = "longest_path"  # in which units are placed: what is left, from most
+    orders: bool = False  # whether it also decides the order in which devices run what is ready
 
     def __post_init__(self) -> None:
         if self.width % self.heads:
@@ -61,6 +66,7 @@ class SequentialBatch:
 
     encoded: Batch
     layouts: tuple[Layout, ...]
+    parts: PartBatch  # of which there are none where the order is not chosen
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,16 +107,23 @@ class SequentialAction(UnitDevices):
 
     earlier: Tensor  # (problems, samples, units) devices in the pass before, -1 in a first pass
     trace: Trace
+    corrections: Corrections | None = None  # of the order, if that was decided too
 
     def cat(self, other: Self) -> Self:
         """The samples of both, those of the other after these."""
         devices, earlier = (
             torch.cat(both, 1) for both in ((self.devices, other.devices), (self.earlier, other.earlier))
         )
-        return type(self)(devices, earlier, self.trace.cat(other.trace))
+        corrections = None
+        if self.corrections is not None and other.corrections is not None:
+            corrections = self.corrections.cat(other.corrections)
+        return type(self)(devices, earlier, self.trace.cat(other.trace), corrections)
 
 
-class SequentialPolicy(Policy[tuple[Observation, Layout], SequentialBatch, SequentialAction]):
+SequentialView = tuple[Observation, Layout, Precedence | None]
+
+
+class SequentialPolicy(Policy[SequentialView, SequentialBatch, SequentialAction]):
     """A distribution over placements, unit by unit in the order of its shape."""
 
     kind: ClassVar[str] = "sequential"
@@ -132,15 +145,18 @@ class SequentialPolicy(Policy[tuple[Observation, Layout], SequentialBatch, Seque
         nn.init.zeros_(self.skip.weight)
         with torch.no_grad():
             self.skip.weight[0, Feature.FINISH] = EARLIEST_FINISH_FIRST
+        self.order_head = OrderHead(hidden) if shape.orders else None
 
-    def view(self, problem: Problem) -> tuple[Observation, Layout]:
+    def view(self, problem: Problem) -> SequentialView:
         """What the policy sees of a problem."""
         costs = costs_of(problem)
-        return observe(problem, costs), Layout.of(problem, costs, self.shape.order)
+        precedence = Precedence.of(problem, costs) if self.order_head else None
+        return observe(problem, costs), Layout.of(problem, costs, self.shape.order), precedence
 
-    def stack(self, views: Sequence[tuple[Observation, Layout]]) -> SequentialBatch:
+    def stack(self, views: Sequence[SequentialView]) -> SequentialBatch:
         """Several views as a batch."""
-        return SequentialBatch(Batch.of([seen for seen, _ in views]), tuple(layout for _, layout in views))
+        seen, layouts, precedences = zip(*views, strict=True)
+        return SequentialBatch(Batch.of(seen), layouts, PartBatch.of(precedences))
 
     def forward(self, batch: Batch) -> Tensor:
         """The state of every unit, (problems, units, hidden)."""
@@ -164,7 +180,27 @@ class SequentialPolicy(Policy[tuple[Observation, Layout], SequentialBatch, Seque
             for of_pass in numbers[: int(passes[i]), i]:
                 before = self._draw(layout, states[i], Sampling.of(SAMPLED, of_pass[None, :units], before))
             earlier[i, :, :units] = torch.from_numpy(before)
-        return self._roll_out(batch, states, SAMPLED, uniform, torch.full(shape, -1), earlier)
+        action = self._roll_out(batch, states, SAMPLED, uniform, torch.full(shape, -1), earlier)
+        if self.order_head is None:
+            return action
+        corrections = self.order_head.draw(states, batch.parts, action.devices, generator)
+        return dataclasses.replace(action, corrections=corrections)
+
+    def drawn_orders(self, batch: SequentialBatch, action: SequentialAction) -> list[Floats | None]:
+        """As `Policy.drawn_orders`."""
+        if action.corrections is None:
+            return [None] * len(batch.layouts)
+        return batch.parts.priorities(action.corrections.values)
+
+    @torch.no_grad()
+    def likely_orders(self, problem: Problem, placements: Ints) -> Floats | None:
+        """As `LearnedPolicy.likely_orders`."""
+        costs = costs_of(problem)
+        precedence = Precedence.of(problem, costs) if self.order_head else None
+        if self.order_head is None or precedence is None:
+            return None
+        states = self(Batch.of([observe(problem, costs)]))
+        return self.order_head.likely_priorities(states, precedence, placements)
 
     def actions_of(self, batch: SequentialBatch, placements: Sequence[Ints]) -> SequentialAction:
         """The actions of a first pass that lead to placements, (units,) each.
@@ -187,7 +223,7 @@ class SequentialPolicy(Policy[tuple[Observation, Layout], SequentialBatch, Seque
 
         The log-probability of a device that the decoder would not allow is as good as minus infinity. There are
         2 * units decisions; the latter half, those of the earlier pass, is masked: sums over all are rounded
-        as they were when policies were trained with them.
+        as they were when policies were trained with them. Then come those of the order, if it is chosen.
         """
         encoded, trace = self(batch.encoded), action.trace
         states = encoded.flatten(0, 1)
@@ -199,9 +235,13 @@ class SequentialPolicy(Policy[tuple[Observation, Layout], SequentialBatch, Seque
         entropy = -(log_probabilities.exp() * log_probabilities).sum(-1).mean(1)
         units = batch.encoded.unit_mask
         mask = torch.cat([units, torch.zeros_like(units)], 1)
-        return Scores(
+        scores = Scores(
             torch.cat([chosen, 0 * chosen], 2) * mask[:, None], torch.cat([entropy, 0 * entropy], 1) * mask, mask
         )
+        if self.order_head is None or action.corrections is None:
+            return scores
+        of_order = self.order_head.log_probability(encoded, batch.parts, action.corrections)
+        return scores.with_order(of_order, batch.parts.mask)
 
     def candidates(self, problem: Problem, count: int, seed: int) -> Ints:
         """(count, units) the greedy placement, then ever bolder samples, all after `PASSES` passes."""
@@ -255,7 +295,8 @@ class SequentialPolicy(Policy[tuple[Observation, Layout], SequentialBatch, Seque
             self._run(layout, states[i], Sampling.of(mode, uniform[i].double().numpy(), before), rollouts)
             chosen[i, :, :units] = torch.from_numpy(rollouts.placements)
             done.append(rollouts)
-        return SequentialAction(chosen, earlier, _trace(done, batch))
+        undecided = Corrections.undecided(batch.parts, devices.shape[1]) if self.order_head else None
+        return SequentialAction(chosen, earlier, _trace(done, batch), undecided)
 
     def _run(self, layout: Layout, states: Tensor, sampling: Sampling, rollouts: Rollouts) -> None:
         layers = ScoreLayers(
