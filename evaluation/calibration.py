@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import NamedTuple
@@ -29,6 +29,7 @@ from graphs.problem import Problem
 
 MEGABYTE = 1e6
 TIMES = 0.2, 10.0  # as much as between processes that do nothing else messages may cost in a step
+SEED = 4  # of the placement by which messages are calibrated
 REMEDY = "end other programs and calibrate again"
 
 
@@ -55,6 +56,40 @@ class MessageSample(NamedTuple):
     predicted: float  # seconds, with messages that cost what they do while processes compute little
     measured: float  # seconds, of the quietest of several steps
     times: float  # as much as that they cost here
+
+
+def runner_sample(model: str, problem: Problem, device: int, measured: float) -> RunnerSample:
+    """What a step on one device, which took the measured seconds, says of the runner."""
+    devices = tuple(replace(each, runner_seconds=0.0) for each in problem.cluster.devices)
+    bare = replace(problem, cluster=replace(problem.cluster, devices=devices))
+    predicted = simulate(bare, Plan.of([device] * len(problem.graph)))
+    held = int((predicted.finish > predicted.start).sum()) - 1
+    return RunnerSample(model, device, held, predicted.step_seconds, measured)
+
+
+def spread_plan(problem: Problem) -> Plan:
+    """Units on devices that are drawn, always the same for a problem."""
+    random = np.random.default_rng(SEED)
+    return Plan.of_units(problem, random.integers(len(problem.cluster), size=problem.graph.num_units))
+
+
+def message_sample(
+    model: str, problem: Problem, plan: Plan, measured: float, cluster: Callable[[float], Cluster]
+) -> MessageSample:
+    """What a step by a plan, which took the measured seconds, says of messages.
+
+    `cluster` is the cluster with messages that cost so many times as much.
+    """
+
+    def predicted(times: float) -> float:
+        return simulate(replace(problem, cluster=cluster(times)), plan).step_seconds
+
+    least, most = TIMES
+    times = least if predicted(least) > measured else most
+    if predicted(least) <= measured < predicted(most):
+        times = float(brentq(lambda each: predicted(each) - measured, least, most, xtol=0.01))
+    transfers = len(simulate(problem, plan).transfers)
+    return MessageSample(model, transfers, predicted(1.0), measured, times)
 
 
 def least_wrong(runs: Sequence[RunnerSample]) -> float:
@@ -191,27 +226,15 @@ class Calibrator:
 
     def _run(self, model: str, problem: Problem, device: int) -> RunnerSample:
         """A model on one device."""
-        devices = tuple(replace(each, runner_seconds=0.0) for each in problem.cluster.devices)
-        bare = replace(problem, cluster=replace(problem.cluster, devices=devices))
         plan = Plan.of([device] * len(problem.graph))
-        run = run_plan(self.workers, Training(model, self.steps), bare, plan, limit=self.limit)
-        held = int((run.predicted.finish > run.predicted.start).sum()) - 1
-        measured = quiet_seconds(run.counted)
-        return RunnerSample(model, device, held, run.predicted.step_seconds, measured)
+        run = run_plan(self.workers, Training(model, self.steps), problem, plan, limit=self.limit)
+        return runner_sample(model, problem, device, quiet_seconds(run.counted))
 
     def _spread(self, model: str, problem: Problem, found: Calibration) -> MessageSample:
         """A model whose ops are anywhere, so that much is sent."""
-        placement = np.random.default_rng(0).integers(len(problem.cluster), size=problem.graph.num_units)
-        plan = Plan.of_units(problem, placement)
+        plan = spread_plan(problem)
         run = run_plan(self.workers, Training(model, self.steps), problem, plan, limit=self.limit)
-        measured = quiet_seconds(run.counted)
-
-        def predicted(times: float) -> float:
-            cluster = calibrated(found.given, found.one_way, found.messages, found.runner_seconds, times)
-            return simulate(replace(problem, cluster=cluster), plan).step_seconds
-
-        least, most = TIMES
-        times = least if predicted(least) > measured else most
-        if predicted(least) <= measured < predicted(most):
-            times = float(brentq(lambda each: predicted(each) - measured, least, most, xtol=0.01))
-        return MessageSample(model, len(run.predicted.transfers), predicted(1.0), measured, times)
+        given = found.given, found.one_way, found.messages, found.runner_seconds
+        return message_sample(
+            model, problem, plan, quiet_seconds(run.counted), lambda times: calibrated(*given, times=times)
+        )

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from envs.costs.costs import timed
+from envs.plan import Plan
+from envs.simulation.simulator import simulate
+from evaluation.calibration import spread_plan
 from evaluation.studies.fidelity.__main__ import study
 from evaluation.studies.fidelity.cases import MOVED, PLACERS, cases
 from evaluation.studies.fidelity.document import Agreement, FidelityFindings, save
-from evaluation.studies.fidelity.measure import MeasuredModel, MeasuredPlan
+from evaluation.studies.fidelity.measure import MeasuredModel, MeasuredPlan, fitted, plain_cluster
+from graphs.cluster import Cluster
 from graphs.foundation.errors import InputError
 from graphs.load import load_cluster, load_graph
 from graphs.problem import Problem
@@ -48,7 +53,7 @@ def test_the_document_says_which_models_fail(tmp_path: Path) -> None:
     assert findings.repeatable(good) == pytest.approx(1.0)
     text = save(findings, tmp_path, "the command").read_text()
     assert "1 of 2 models; not on bad." in text
-    assert "| b | op placement | 2050.0 | 1000.0 | 2000.0 |" in text
+    assert "| b | op placement | 2000.0 | 1000.0 | 2000.0 |" in text
     assert (tmp_path / "fidelity.png").exists()
 
 
@@ -68,3 +73,27 @@ def test_nothing_begins_without_a_cluster(tmp_path: Path) -> None:
         study(out=tmp_path)
     with pytest.raises(InputError, match="no model was run yet"):
         study(out=tmp_path, write_only=True)
+
+
+def with_costs(cluster: Cluster, runner: float, message: float, per_byte: float) -> Cluster:
+    devices = tuple(
+        replace(device, runner_seconds=runner, message_seconds=message, message_seconds_per_byte=per_byte)
+        for device in cluster.devices
+    )
+    return replace(cluster, devices=devices)
+
+
+def test_calibration_finds_the_runner_and_the_messages_that_made_the_steps() -> None:
+    spec = "transformer:layers=2,width=16,heads=2,sequence=8,batch=8,vocabulary=64"
+    cluster = load_cluster("p100:devices=2")
+    given = with_costs(cluster, 0.0, 2e-5, 1e-9)
+    plain = timed(Problem(load_graph(spec), plain_cluster(given)), "roofline")
+    assert plain.cluster.devices == cluster.devices
+    real = replace(plain, cluster=with_costs(given, 3e-5, 5e-5, 2.5e-9))
+    single = simulate(real, Plan.of([0] * len(plain.graph))).step_seconds
+    spread = simulate(real, spread_plan(plain)).step_seconds
+    found = fitted("model", plain, given, single, spread)
+    for device in found.devices:
+        assert device.runner_seconds == pytest.approx(3e-5, rel=1e-3)
+        assert device.message_seconds == pytest.approx(5e-5, rel=0.02)
+        assert device.message_seconds_per_byte == pytest.approx(2.5e-9, rel=0.02)

@@ -2,8 +2,9 @@
 
     python -m evaluation.studies.fidelity --cluster calibrated.toml --out runs/studies/fidelity
 
-The cluster is what `placelab calibrate` wrote on this machine, which must have nothing else to do. Ctrl-C stops it, and
-the same command resumes. The folder then holds `fidelity.md`, a figure and all measurements.
+The cluster is what `placelab calibrate` wrote on this machine, which must have nothing else to do. The runner and
+messages are calibrated again with each model. Ctrl-C stops it, and the same command resumes. The folder then holds
+`fidelity.md`, a figure and all measurements.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def study(
         chosen = names_in(models, "model", MODELS) or list(MODELS)
         out.mkdir(parents=True, exist_ok=True)
         some = {name: MODELS[name] for name in chosen}
-        list(pieces_done([*measure.jobs(out, some, cluster, rounds), *tuning.jobs(out, some, cluster, rounds)]))
+        list(pieces_done([*measure.jobs(out, some, cluster, rounds), *tuning.jobs(out, some, rounds)]))
     done = [piece for piece in load_pieces(out, MeasuredModel) if piece.rounds == rounds]
     if not done:
         raise InputError(f"{out}: no model was run yet in {rounds} rounds")

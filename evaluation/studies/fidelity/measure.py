@@ -8,7 +8,9 @@ from functools import partial
 from pathlib import Path
 
 import msgspec
+import numpy as np
 
+from envs.costs.busy_machine import quiet_seconds
 from envs.costs.costs import timed
 from envs.costs.profile_file import Profile, save_profile
 from envs.plan import Plan
@@ -17,17 +19,19 @@ from envs.running.processes import ProcessError, Workers
 from envs.running.profiled_step import StepTimer, profile_steps
 from envs.running.training_job import Training
 from envs.simulation.simulator import simulate
+from evaluation.calibration import message_sample, runner_sample, spread_plan
 from evaluation.studies.fidelity.cases import cases
 from evaluation.studies.pieces import PIECES, SavedJob
 from graphs.capture.op_calls import load_calls
 from graphs.cluster import Cluster
+from graphs.cluster_file import save_cluster
 from graphs.foundation.errors import InputError
 from graphs.foundation.progress import progress
 from graphs.load import load_cluster, load_graph
 from graphs.problem import Problem
 
 FORMS = {"plain": "before calibration", "calibrated": "after calibration"}
-TIMES = "ops.profile.json"
+SINGLE, SPREAD = "calibration: one device", "calibration: ops anywhere"
 STEPS = 12  # of a plan in a round; the first two do not count
 
 
@@ -62,23 +66,54 @@ def jobs(out: Path, models: dict[str, str], cluster: Path, rounds: int) -> list[
 
 
 def measured(name: str, spec: str, cluster: Path, out: Path, rounds: int) -> MeasuredModel:
-    """Profile a model, make its plans, and run these in turns; in each round its ops are timed again."""
-    captured, times = load_calls(spec), out / TIMES
+    """Profile a model, make its plans, and run these in turns.
+
+    A machine is faster at some times than at others. So in each round the ops are timed again, and the two plans run by
+    which the runner and messages are calibrated: one device, and a placement that is not among the plans.
+    """
+    captured, times = load_calls(spec), times_file(out, name)
     times.unlink(missing_ok=True)
     profile_steps(spec, captured, times)
-    calibrated, _ = _problems(spec, cluster, out)
-    plans = {case.name: case.plan for case in cases(calibrated)}
-    with Workers(["cpu"] * len(calibrated.cluster)) as workers:
+    given = problem_of(spec, load_cluster(str(cluster)), times)
+    plans = {case.name: case.plan for case in cases(given)}
+    calibrating = {SINGLE: Plan.of([0] * len(given.graph)), SPREAD: spread_plan(given)}
+    with Workers(["cpu"] * len(given.cluster)) as workers:
         timer = StepTimer(workers, spec, captured)
         training, between = Training(spec, STEPS), partial(timer.run, STEPS)
-        seconds, refused = in_turns(workers, training, calibrated, plans, rounds, between)
+        seconds, refused = in_turns(workers, training, given, plans | calibrating, rounds, between)
     save_profile(timer.extended(Profile(date="", machine=timer.machine, ops=[])), times)
-    problems = _problems(spec, cluster, out)
+    single, spread = (quiet_seconds(np.array(seconds.pop(each))) for each in calibrating)
+    plain = problem_of(spec, plain_cluster(given.cluster), times)
+    calibrated = fitted(name, plain, given.cluster, single, spread)
+    save_cluster(calibrated, calibrated_file(out, name))
+    problems = {"plain": plain, "calibrated": replace(plain, cluster=calibrated)}
     return MeasuredModel(
-        model=name, spec=spec, ops=len(calibrated.graph), rounds=rounds, processes=len(calibrated.cluster),
+        model=name, spec=spec, ops=len(given.graph), rounds=rounds, processes=len(given.cluster),
         machine=timer.machine.described(), refused=refused,
         plans=tuple(_plan(each, plans[each], problems, taken) for each, taken in seconds.items()),
     )  # fmt: skip
+
+
+def fitted(name: str, problem: Problem, given: Cluster, single: float, spread: float) -> Cluster:
+    """The cluster with the runner and the messages of a model.
+
+    `single` and `spread` are the seconds of its steps on one device, and by `spread_plan`.
+    """
+    runner = runner_sample(name, problem, 0, single).per_op
+
+    def with_messages(times: float) -> Cluster:
+        return replace(
+            given,
+            devices=tuple(
+                replace(
+                    device, runner_seconds=runner, message_seconds=times * device.message_seconds,
+                    message_seconds_per_byte=times * device.message_seconds_per_byte,
+                )
+                for device in given.devices
+            ),
+        )  # fmt: skip
+
+    return with_messages(message_sample(name, problem, spread_plan(problem), spread, with_messages).times)
 
 
 def in_turns(
@@ -106,30 +141,32 @@ def in_turns(
     return taken, tuple(refused.values())
 
 
-def clusters(path: Path) -> tuple[Cluster, Cluster]:
-    """The calibrated cluster, and the same as links and ops alone describe it."""
-    calibrated = load_cluster(str(path))
+def plain_cluster(calibrated: Cluster) -> Cluster:
+    """The same as links and ops alone describe it."""
     devices = tuple(
         replace(device, runner_seconds=0.0, message_seconds=0.0, message_seconds_per_byte=0.0)
         for device in calibrated.devices
     )
-    return calibrated, replace(calibrated, devices=devices)
+    return replace(calibrated, devices=devices)
 
 
-def problem_of(spec: str, cluster: Cluster, out: Path) -> Problem:
-    """A model with the times of its ops, which are profiled in the study's folder."""
-    return timed(Problem(load_graph(spec, with_law=True), cluster), f"profiled:file={out / TIMES}")
+def problem_of(spec: str, cluster: Cluster, times: Path) -> Problem:
+    """A model with the times of its ops in a profile."""
+    return timed(Problem(load_graph(spec, with_law=True), cluster), f"profiled:file={times}")
 
 
-def _problems(spec: str, cluster: Path, out: Path) -> tuple[Problem, Problem]:
-    """The model on the calibrated cluster, and without what calibration adds."""
-    calibrated, plain = (problem_of(spec, each, out) for each in clusters(cluster))
-    return calibrated, plain
+def times_file(out: Path, model: str) -> Path:
+    """Where the profile of a model is, in the study's folder."""
+    return out / f"{model}.profile.json"
 
 
-def _plan(name: str, plan: Plan, problems: tuple[Problem, Problem], taken: tuple[float, ...]) -> MeasuredPlan:
-    calibrated, plain = (simulate(problem, plan).step_seconds for problem in problems)
-    predicted = {"plain": plain, "calibrated": calibrated}
+def calibrated_file(out: Path, model: str) -> Path:
+    """Where the cluster is that was calibrated with a model."""
+    return out / f"{model}.cluster.toml"
+
+
+def _plan(name: str, plan: Plan, problems: dict[str, Problem], taken: tuple[float, ...]) -> MeasuredPlan:
+    predicted = {form: simulate(problems[form], plan).step_seconds for form in FORMS}
     return MeasuredPlan(name=name, kind=_kind(plan), predicted=predicted, measured=taken)
 
 

@@ -18,9 +18,10 @@ from envs.objectives import evaluator_of
 from envs.objectives.measured import Machine
 from envs.running.processes import Workers
 from envs.running.training_job import Training
-from evaluation.studies.fidelity.measure import STEPS, clusters, in_turns, problem_of
+from evaluation.studies.fidelity.measure import STEPS, calibrated_file, in_turns, problem_of, times_file
 from evaluation.studies.pieces import PIECES, SavedJob
 from graphs.foundation import by_name
+from graphs.load import load_cluster
 from graphs.problem import MEASURED
 from placers.learned.learned_placer import LearnedPlacer
 from training.finetune import FineTuner
@@ -45,17 +46,17 @@ class Tuned(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
         return quiet_seconds(np.array(self.tuned)) / quiet_seconds(np.array(self.favourite))
 
 
-def jobs(out: Path, models: dict[str, str], cluster: Path, rounds: int) -> list[SavedJob]:
-    """A job per model, whose ops `measure` has profiled."""
+def jobs(out: Path, models: dict[str, str], rounds: int) -> list[SavedJob]:
+    """A job per model, which `measure` has profiled and calibrated."""
     return [
-        SavedJob(out / TUNED / PIECES / f"{rounds}-{name}.json", partial(tuned, name, spec, cluster, out, rounds))
+        SavedJob(out / TUNED / PIECES / f"{rounds}-{name}.json", partial(tuned, name, spec, out, rounds))
         for name, spec in models.items()
     ]
 
 
-def tuned(name: str, spec: str, cluster: Path, out: Path, rounds: int) -> Tuned:
+def tuned(name: str, spec: str, out: Path, rounds: int) -> Tuned:
     """Fine-tune by simulated and by measured steps, and run both plans in turns."""
-    problem = problem_of(spec, clusters(cluster)[0], out)
+    problem = problem_of(spec, load_cluster(str(calibrated_file(out, name))), times_file(out, name))
     placer = by_name.build("placers", "default")
     assert isinstance(placer, LearnedPlacer)
     by_machine = replace(problem, objective=f"{MEASURED}:runs={RUNS},steps={STEPS}")
