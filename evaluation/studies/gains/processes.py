@@ -13,12 +13,13 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
+from envs.costs.busy_machine import quiet_seconds
 from envs.costs.costs import timed
-from envs.costs.profiling import profile
 from envs.placed_models.issue_order import program_order
 from envs.plan import Plan
 from envs.running.measured_run import run_plan
 from envs.running.processes import Workers
+from envs.running.profiled_step import profile_steps
 from envs.running.training_job import Training
 from envs.simulation.simulator import simulate
 from evaluation.studies.pieces import PIECES, SavedJob
@@ -29,7 +30,7 @@ from graphs.load import load_cluster, load_graph
 from graphs.problem import FIFO, PROGRAM, Problem
 
 FOLDER = "processes"  # within the study's
-STEPS = 6  # of an order in a round, the first of which do not count
+STEPS = 12  # of an order in a round, the first of which do not count
 
 ALONE, PLANNED = "one device", "planned"
 ORDERS = (PLANNED, "first come", "program order", "deferred")
@@ -40,7 +41,7 @@ class Order(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
     name: str
     simulated: float  # seconds
-    measured: float  # seconds, the median over all steps
+    measured: float  # seconds, of the quietest of all steps
 
 
 class InProcesses(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -79,8 +80,9 @@ def measured(out: Path, model: str, spec: str, cluster: str, budget: int, rounds
     devices = load_cluster(cluster)
     if not devices.is_cpu.all():
         raise InputError(f"{cluster}: give a cluster file of CPUs alone, as `placelab calibrate` writes it")
-    path = out / "ops.profile.json"
-    profile(load_calls(spec), path, device="cpu")
+    path = out / f"{model}.profile.json".replace(" ", "_")
+    path.unlink(missing_ok=True)
+    profile_steps(spec, load_calls(spec), path)
     problem = timed(Problem(load_graph(spec), devices), f"profiled:file={path}")
     plans = _plans(problem, budget)
     training, seconds = Training(spec, STEPS), {name: list[float]() for name in plans}
@@ -89,7 +91,9 @@ def measured(out: Path, model: str, spec: str, cluster: str, budget: int, rounds
             for name, plan in plans.items():
                 seconds[name] += run_plan(workers, training, problem, plan).counted.tolist()
     orders = tuple(
-        Order(name=name, simulated=simulate(problem, plan).step_seconds, measured=float(np.median(seconds[name])))
+        Order(
+            name=name, simulated=simulate(problem, plan).step_seconds, measured=quiet_seconds(np.array(seconds[name]))
+        )
         for name, plan in plans.items()
     )
     return InProcesses(model=model, spec=spec, cluster=cluster, budget=budget, rounds=rounds, orders=orders)
