@@ -39,7 +39,7 @@ def model_card(meta: Meta, recipe: Recipe, folder: Path) -> str:
         keep_trailing_newline=True,
     )  # fmt: skip
     card: str = template.render(
-        meta=meta, problems=problems, folder=folder, imitated=recipe.imitation.updates,
+        meta=meta, problems=problems, world=problems.world, folder=folder, imitated=recipe.imitation.updates,
         trainer=trainer_of(meta.placer).upper(), groups=f"{', '.join(most)} or {last}" if most else last,
         **{name: [text for text, is_there in parts.items() if is_there] for name, parts in content.items()},
     )  # fmt: skip

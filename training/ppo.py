@@ -31,6 +31,7 @@ from training.advantage import rewards, standardised, surrogate
 from training.divergence import descend, stops_where_it_diverges
 from training.imitation import Demonstrations, search
 from training.ppo_rewards import load_ppo_reward
+from training.renewal import RenewedPool
 from training.rollouts import PpoProblem, PpoRollouts
 from training.trainer import (
     Trainer,
@@ -40,6 +41,7 @@ from training.trainer import (
     share_done,
     written_incumbents,
 )  # fmt: skip
+from training.world.renewed import RenewedProblems
 
 FIRST_SHARE = 0.2  # of the problems, of the smallest graphs, with which a curriculum begins
 IMITATING = 1 << 32  # next to the seed, tells its random numbers from those of PPO's updates
@@ -72,12 +74,16 @@ class PpoTrainer(Trainer, Generic[View, Batch, A]):
         settings: Ppo,
         seed: int,
         imitation: Imitation | None = None,
+        renewed: RenewedProblems | None = None,
     ) -> None:
         super().__init__(seed, settings.updates)
         self.policy: Policy[View, Batch, A] = policy
         self.problems = [PpoProblem(PreparedProblem(problem), policy.view) for problem in problems]
         for one in {len(problem.cluster): each for problem, each in zip(problems, self.problems, strict=True)}.values():
             _ = one.view  # a policy for another number of devices is refused here, not when it meets one
+        if renewed is not None and settings.baseline == "moving_average":
+            raise InputError("a moving average is of problems that stay; set world.problems to 0")
+        self.renewed = None if renewed is None else RenewedPool(renewed, policy.view)
         self.settings = settings
         self._reward = load_ppo_reward(settings.reward)
         self.imitation = imitation or Imitation()
@@ -88,16 +94,21 @@ class PpoTrainer(Trainer, Generic[View, Batch, A]):
 
     @classmethod
     def of(
-        cls, policy: Policy[View, Batch, A], problems: Sequence[Problem], settings: Settings, seed: int
+        cls,
+        policy: Policy[View, Batch, A],
+        problems: Sequence[Problem],
+        settings: Settings,
+        seed: int,
+        renewed: RenewedProblems | None = None,
     ) -> PpoTrainer[View, Batch, A]:
         """As `Trainer.of`."""
-        return cls(policy, problems, settings.ppo, seed, settings.imitation)
+        return cls(policy, problems, settings.ppo, seed, settings.imitation, renewed)
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, str]]:
         """Baselines, counters, and the best placements, where the policy imitates them."""
         tensors = {"baselines": torch.tensor([each.baseline.value for each in self.problems], dtype=torch.float64)}
         if self.imitation.simulations:
-            tensors |= written_incumbents(each.prepared.incumbent for each in self.problems)
+            tensors |= written_incumbents({number: each.prepared.incumbent for number, each in self._known().items()})
         counters = {name: str(getattr(self, name)) for name in (*COUNTERS, "seed")}
         return tensors, {"version": VERSION, **counters}
 
@@ -109,7 +120,7 @@ class PpoTrainer(Trainer, Generic[View, Batch, A]):
         for each, value in zip(self.problems, tensors.get("baselines", torch.zeros(0)).tolist(), strict=False):
             each.baseline.value = value
         for index, best in read_incumbents(tensors).items():
-            self.problems[index].prepared.incumbent = best
+            self._numbered(index).prepared.incumbent = best
         self.updates, self.imitated, self.simulations = (int(counters[name]) for name in COUNTERS)
 
     def fine_tune(self, opening: Plan, simulations: int) -> Iterator[tuple[int, Incumbent]]:
@@ -151,15 +162,36 @@ class PpoTrainer(Trainer, Generic[View, Batch, A]):
         return PpoMetrics(self.updates, self.simulations, rollouts.mean_ratio, rollouts.fitting, entropy, clipped, rate)
 
     def _chosen(self, *seed: int) -> tuple[list[PpoProblem[View]], torch.Generator]:
-        """The problems of an update, those of smaller graphs while the curriculum lasts; and what draws its samples."""
+        """The problems of an update, and what draws its samples.
+
+        Of those that stay, the smaller ones while the curriculum lasts; a share of all is random ones that are renewed.
+        """
         chooser, generator = generators(*seed)
+        wanted, drawn = self.settings.problems_per_update, list[PpoProblem[View]]()
+        if self.renewed is not None:
+            share = self.renewed.source.settings.share if self.problems else 1.0
+            drawn = self.renewed.drawn(chooser, int(chooser.binomial(wanted, share)), self.imitated + self.updates)
         joined, lasts = np.arange(len(self.problems)), self.settings.curriculum * self.settings.updates
         if self.updates < lasts:
             share = between(FIRST_SHARE, 1.0, self.updates / lasts)
             by_size = np.argsort([len(each.prepared.problem.graph) for each in self.problems], kind="stable")
             joined = by_size[: max(1, round(share * len(self.problems)))]
-        count = min(self.settings.problems_per_update, len(joined))
-        return [self.problems[i] for i in chooser.choice(joined, count, replace=False)], generator
+        count = min(wanted - len(drawn), len(joined))
+        return drawn + [self.problems[i] for i in chooser.choice(joined, count, replace=False)], generator
+
+    def _known(self) -> dict[int, PpoProblem[View]]:
+        """The problems by number, those that stay first, then the random ones that were met and are held."""
+        stay = dict(enumerate(self.problems))
+        renewed = {} if self.renewed is None else self.renewed.known()
+        return stay | {len(stay) + number: each for number, each in renewed.items()}
+
+    def _numbered(self, number: int) -> PpoProblem[View]:
+        """One of `_known`, which is made if need be."""
+        if number < len(self.problems):
+            return self.problems[number]
+        if self.renewed is None:
+            raise InputError("written by a run that had random problems")
+        return self.renewed.at(number - len(self.problems))
 
     def advantages(self, problem: PpoProblem[View], outcomes: Outcomes) -> Floats:
         """(samples,) how much better each sample of a problem is than its baseline, which may change by that."""

@@ -22,6 +22,7 @@ from graphs.splits import split
 from graphs.suites import suite_specs
 from training.randomised import randomised, with_other_times
 from training.recipe import ProblemSet
+from training.world.renewed import RenewedProblems
 
 
 def load_problems(
@@ -39,6 +40,8 @@ def load_problems(
     """
     check_problems(chosen, which)
     sources = _sources(chosen, which)
+    if not sources and which == "train":  # there are random problems alone
+        return []
     if not sources:
         raise InputError("the recipe names nothing to evaluate on; give it test_graphs, or name a suite")
     rng = np.random.default_rng(seed)
@@ -60,6 +63,11 @@ def load_problems(
             problem = timed(Problem(tied_graph, cluster, chosen.optimizer, order=chosen.order))
             problems.append(with_other_times(problem, rng) if _happens(chosen.measured, rng) else problem)
     return problems
+
+
+def renewed_problems(chosen: ProblemSet, seed: int) -> RenewedProblems | None:
+    """The random problems of a problem set, if it asks for any."""
+    return RenewedProblems(chosen.world, seed, chosen.optimizer, chosen.order) if chosen.world.problems else None
 
 
 def check_problems(chosen: ProblemSet, which: Literal["train", "test"]) -> None:

@@ -16,6 +16,7 @@ from graphs.foundation.errors import InputError
 from graphs.problem import DEFAULT_ORDER
 from placers.learned.lookup import trainer_of
 from placers.learned.settings import EpisodeRules, Imitation, Positive, Ppo, Reinforce, Settings, Share
+from training.world.settings import World
 
 RECIPES = Path(__file__).resolve().parent / "recipes"
 VERSION = 1  # of recipe files, which need not give it
@@ -26,10 +27,10 @@ FAMILIES = ("rnnlm", "inception", "transformer")
 
 
 class ProblemSet(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What to train on, graphs on some clusters, and what to evaluate on.
+    """What to train on, graphs on some clusters and random problems, and what to evaluate on.
 
-    Without graphs and suites, and if no families are named, three families are trained on. Raises InputError if
-    nothing is left to train on.
+    Without graphs, suites and random problems, and if no families are named, three families are trained on. Raises
+    InputError if nothing is left to train on.
     """
 
     families: tuple[str, ...] = FAMILIES  # whose training splits are trained on
@@ -49,12 +50,13 @@ class ProblemSet(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     test_groups: Positive = 64  # into which test graphs are tied
     optimizer: str = "adam"  # whose state occupies memory
     order: str = DEFAULT_ORDER  # the rule by which devices choose among the ops that are ready (`envs.orders`)
+    world: World = World()  # random problems, next to all others
 
     def __post_init__(self) -> None:
-        if self.families is FAMILIES and (self.graphs or self.suites):
+        if self.families is FAMILIES and (self.graphs or self.suites or self.world.problems):
             msgspec.structs.force_setattr(self, "families", ())  # not named: the default is for want of anything else
-        if not (self.families or self.graphs or self.suites):
-            raise InputError("there is nothing to train on; name families, graphs or suites")
+        if not (self.families or self.graphs or self.suites or self.world.problems):
+            raise InputError("there is nothing to train on; name families, graphs or suites, or set world.problems")
         needed = {"groups": True, "clusters": self.families or self.graphs}
         needed["test_clusters"] = self.families or self.test_graphs
         for what, is_needed in needed.items():
@@ -77,6 +79,8 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         for section in self._unused:
             if getattr(self, section) != getattr(Settings(), section):
                 raise InputError(f"[{section}] says nothing to placer {self.placer!r}; remove that section")
+        if self.problems.world.problems and trainer_of(self.placer) != "ppo":
+            raise InputError(f"placer {self.placer!r} learns from problems that stay; set world.problems to 0")
 
     @property
     def settings(self) -> Settings:

@@ -41,6 +41,7 @@ from placers.learned.settings import Reinforce, Settings
 from training.advantage import surrogate
 from training.divergence import descend, stops_where_it_diverges
 from training.trainer import Trainer, below, generators, read_incumbents, share_done, written_incumbents
+from training.world.renewed import RenewedProblems
 
 NODES_AT_ONCE = 20_000  # units of the states whose gradient is taken together: some 100 MB, or that for each device
 VERSION = "1"  # of its state on disk
@@ -118,9 +119,16 @@ class ReinforceTrainer(Trainer, Generic[View, States]):
 
     @classmethod
     def of(
-        cls, policy: EpisodePolicy[View, States], problems: Sequence[Problem], settings: Settings, seed: int
+        cls,
+        policy: EpisodePolicy[View, States],
+        problems: Sequence[Problem],
+        settings: Settings,
+        seed: int,
+        renewed: RenewedProblems | None = None,
     ) -> ReinforceTrainer[View, States]:
-        """As `Trainer.of`."""
+        """As `Trainer.of`. Raises InputError for problems that are renewed."""
+        if renewed is not None:
+            raise InputError("REINFORCE learns from problems that stay; set world.problems to 0")
         rules = Rules(visits=policy.order, **msgspec.structs.asdict(settings.rules))
         return cls(policy, problems, settings.reinforce, rules=rules, seed=seed)
 
@@ -128,7 +136,9 @@ class ReinforceTrainer(Trainer, Generic[View, States]):
         """The baselines' returns, the best placements, and counters."""
         of_returns = {index: each.returns for index, each in enumerate(self.problems) if each.returns}
         tensors = {f"returns.{index}": torch.from_numpy(np.stack(returns)) for index, returns in of_returns.items()}
-        tensors |= written_incumbents(self.mdp.best.get(each.prepared, Incumbent()) for each in self.problems)
+        tensors |= written_incumbents(
+            {index: self.mdp.best.get(each.prepared, Incumbent()) for index, each in enumerate(self.problems)}
+        )
         counters = {"updates": str(self.updates), "simulations": str(self.simulations)}
         return tensors, {"version": VERSION, "of": self._fingerprint(), **counters}
 

@@ -11,7 +11,6 @@ from pathlib import Path
 from graphs.foundation.errors import InputError
 from graphs.load import load_graph
 from placers.learned.learned_placer import LearnedPlacer
-from training.problem_sets import load_problems
 from training.recipe import load_recipe
 from training.run_folder import CONFIG, check_free, check_resumable
 from training.train import check_recipe, train
@@ -60,7 +59,6 @@ def train_runs(
     check_recipe(recipe)
     captured, placers = cache(load_graph), []
     for each, folder in folders.items():
-        problems = load_problems(recipe.problems, seed=each, capture=captured)
         resumes = each in begun
-        placers.append(train(recipe, problems, out=folder, seed=each, resume=resumes, command=commands[each]))
+        placers.append(train(recipe, out=folder, seed=each, resume=resumes, command=commands[each], capture=captured))
     return Trained(tuple(placers))

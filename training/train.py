@@ -10,6 +10,7 @@ from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
 from graphs.foundation.interrupts import Interrupts
 from graphs.foundation.progress import progress_bar
+from graphs.op_graph import OpGraph
 from graphs.problem import Problem
 from placers.learned.learned_placer import LearnedPlacer
 from placers.learned.lookup import learned_placers, trainer_of
@@ -17,7 +18,7 @@ from placers.learned.policy_meta import Meta
 from training.checkpoint import restore_trainer, save_trainer
 from training.metrics_file import appended_metrics
 from training.ppo import PpoTrainer
-from training.problem_sets import check_problems, load_problems
+from training.problem_sets import check_problems, load_problems, renewed_problems
 from training.recipe import Recipe, load_recipe
 from training.reinforce import ReinforceTrainer
 from training.run_folder import check_free, check_resumable, cut_metrics, finish_run, held, library_versions, start_run
@@ -35,12 +36,14 @@ def train(
     seed: int = 0,
     resume: bool = False,
     command: str = "",
+    capture: Callable[[str], OpGraph] | None = None,
 ) -> LearnedPlacer:
     """Train a placer, by the trainer that it declares, and return it; the folder `out` then holds the run.
 
-    Without problems, those of the recipe: the training split of its families on its clusters. With `resume` the run
-    in `out` resumes from its last checkpoint, to the same end as if it had not stopped. Ctrl-C stops after the
-    current update, saves, and raises KeyboardInterrupt. Raises InputError for a recipe or folder that does not fit.
+    Without problems, those of the recipe: the training split of its families on its clusters, captured by `capture` as
+    `load_problems` says, and random ones. With `resume` the run in `out` resumes from its last checkpoint, to the same
+    end as if it had not stopped. Ctrl-C stops after the current update, saves, and raises KeyboardInterrupt. Raises
+    InputError for a recipe or folder that does not fit.
     """
     recipe = load_recipe(recipe) if isinstance(recipe, str) else recipe
     kind_of_trainer = trainer_class(recipe.placer)
@@ -51,9 +54,12 @@ def train(
     resumes = resume and check_resumable(out, recipe)
     extension = by_name.module("placers", recipe.placer)
     policy = extension.new_policy(recipe.network, seed)
+    renewed = None
     if not problems:
         check_recipe(recipe)
-    trainer = kind_of_trainer.of(policy, problems or load_problems(recipe.problems, seed=seed), recipe.settings, seed)
+        problems = load_problems(recipe.problems, seed=seed, capture=capture)
+        renewed = renewed_problems(recipe.problems, seed)
+    trainer = kind_of_trainer.of(policy, problems, recipe.settings, seed, renewed)
     with held(out):
         if resumes:
             restore_trainer(out, trainer)

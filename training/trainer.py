@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
@@ -16,6 +16,7 @@ from graphs.foundation.torch_threads import limit_torch_threads
 from graphs.problem import Problem
 from placers.learned.policy import LearnedPolicy
 from placers.learned.settings import Ppo, Reinforce, Settings
+from training.world.renewed import RenewedProblems
 
 
 class Metrics(Protocol):
@@ -55,8 +56,18 @@ class Trainer(ABC):
 
     @classmethod
     @abstractmethod
-    def of(cls, policy: Any, problems: Sequence[Problem], settings: Settings, seed: int) -> Self:
-        """A trainer for a policy that declares it. Raises InputError for a policy that is not for the problems."""
+    def of(
+        cls,
+        policy: Any,
+        problems: Sequence[Problem],
+        settings: Settings,
+        seed: int,
+        renewed: RenewedProblems | None = None,
+    ) -> Self:
+        """A trainer for a policy that declares it, of problems that stay and random ones that are renewed.
+
+        Raises InputError for a policy that is not for the problems.
+        """
 
     @abstractmethod
     def update(self) -> Metrics:
@@ -114,16 +125,16 @@ def below(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
 
 
-def written_incumbents(found: Iterable[Incumbent]) -> dict[str, Tensor]:
-    """Tensors "best.INDEX" of each that has a placement: its value, then its devices, which float64 holds exactly."""
+def written_incumbents(found: Mapping[int, Incumbent]) -> dict[str, Tensor]:
+    """Tensors "best.NUMBER" of each that has a placement: its value, then its devices, which float64 holds exactly."""
     return {
-        f"best.{index}": torch.from_numpy(np.append(each.value, each.placement))
-        for index, each in enumerate(found)
+        f"best.{number}": torch.from_numpy(np.append(each.value, each.placement))
+        for number, each in found.items()
         if each.placement is not None
     }
 
 
 def read_incumbents(tensors: Mapping[str, Tensor]) -> dict[int, Incumbent]:
-    """By index, what `written_incumbents` wrote."""
+    """By number, what `written_incumbents` wrote."""
     values = {int(index): value.numpy() for index, value in below("best.", tensors).items()}
     return {index: Incumbent(best[1:].astype(np.int64), float(best[0])) for index, best in values.items()}

@@ -1,0 +1,40 @@
+"""The random problems that PPO holds, among all that it meets: made when they are first drawn, dropped when renewed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Generic
+
+import numpy as np
+
+from envs.prepared_problem import PreparedProblem
+from graphs.problem import Problem
+from placers.learned.policy import View
+from training.rollouts import PpoProblem
+from training.world.renewed import RenewedProblems
+
+
+class RenewedPool(Generic[View]):
+    """Those of `RenewedProblems` that are held at a time, as PPO needs them."""
+
+    def __init__(self, source: RenewedProblems, see: Callable[[Problem], View]) -> None:
+        self.source = source
+        self._see = see
+        self._held: dict[int, PpoProblem[View]] = {}
+
+    def at(self, number: int) -> PpoProblem[View]:
+        """A problem by its number, with what has been found out about it since it was first drawn."""
+        if number not in self._held:
+            self._held[number] = PpoProblem(PreparedProblem(self.source.problem(number)), self._see)
+        return self._held[number]
+
+    def drawn(self, chooser: np.random.Generator, count: int, updates: int) -> list[PpoProblem[View]]:
+        """Some of the problems that are held after a number of updates, or all if there are no more."""
+        held = self.source.held(updates)
+        for number in [number for number in self._held if number not in held]:
+            del self._held[number]
+        return [self.at(int(i)) for i in chooser.choice(held, min(count, len(held)), replace=False)]
+
+    def known(self) -> dict[int, PpoProblem[View]]:
+        """By number, the problems that were drawn and not renewed since."""
+        return dict(sorted(self._held.items()))
