@@ -3,6 +3,7 @@
 The problem is encoded once, as in GDP, and the decoder is small: what it needs to know of the placement so far is in
 the features of the devices (`sequential.rollout`). They are relative, so one policy serves all graphs and clusters.
 A policy with `orders` then also decides in which order devices run what is ready (`sequential.order_head`).
+A policy with `one_device` first decides whether to place unit by unit at all (`sequential.one_device`).
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from placers.learned.policy import Policy, Scores, UnitDevices
 from placers.learned.sequential.decoder_features import FEATURES, Feature
 from placers.learned.sequential.encoder import UnitEncoder
 from placers.learned.sequential.layout import Layout, renamed_by_use
+from placers.learned.sequential.one_device import OneDeviceChoice, OneDeviceHead, one_device
 from placers.learned.sequential.order_head import Corrections, OrderHead, PartBatch
 from placers.learned.sequential.precedence import Precedence
 from placers.learned.sequential.rollout import roll_out
@@ -54,6 +56,7 @@ class SequentialShape(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     hidden: Size = 64  # width of the decoder
     order: Literal["longest_path", "topological"] = "longest_path"  # in which units are placed: what is left, from most
     orders: bool = False  # whether it also decides the order in which devices run what is ready
+    one_device: bool = False  # whether it may say that everything is best on one device
 
     def __post_init__(self) -> None:
         if self.width % self.heads:
@@ -108,6 +111,7 @@ class SequentialAction(UnitDevices):
     earlier: Tensor  # (problems, samples, units) devices in the pass before, -1 in a first pass
     trace: Trace
     corrections: Corrections | None = None  # of the order, if that was decided too
+    one_device: OneDeviceChoice | None = None  # the first decision, if the policy makes it
 
     def cat(self, other: Self) -> Self:
         """The samples of both, those of the other after these."""
@@ -117,7 +121,8 @@ class SequentialAction(UnitDevices):
         corrections = None
         if self.corrections is not None and other.corrections is not None:
             corrections = self.corrections.cat(other.corrections)
-        return type(self)(devices, earlier, self.trace.cat(other.trace), corrections)
+        one_device = self.one_device and other.one_device and self.one_device.cat(other.one_device)
+        return type(self)(devices, earlier, self.trace.cat(other.trace), corrections, one_device)
 
 
 SequentialView = tuple[Observation, Layout, Precedence | None]
@@ -146,6 +151,7 @@ class SequentialPolicy(Policy[SequentialView, SequentialBatch, SequentialAction]
         with torch.no_grad():
             self.skip.weight[0, Feature.FINISH] = EARLIEST_FINISH_FIRST
         self.order_head = OrderHead(hidden) if shape.orders else None
+        self.one_device = OneDeviceHead(hidden) if shape.one_device else None
 
     def view(self, problem: Problem) -> SequentialView:
         """What the policy sees of a problem."""
@@ -180,7 +186,8 @@ class SequentialPolicy(Policy[SequentialView, SequentialBatch, SequentialAction]
             for of_pass in numbers[: int(passes[i]), i]:
                 before = self._draw(layout, states[i], Sampling.of(SAMPLED, of_pass[None, :units], before))
             earlier[i, :, :units] = torch.from_numpy(before)
-        action = self._roll_out(batch, states, SAMPLED, uniform, torch.full(shape, -1), earlier)
+        choice = self.one_device.tried(batch.layouts, samples, generator) if self.one_device else None
+        action = self._roll_out(batch, states, SAMPLED, uniform, torch.full(shape, -1), earlier, choice)
         if self.order_head is None:
             return action
         corrections = self.order_head.draw(states, batch.parts, action.devices, generator)
@@ -211,12 +218,16 @@ class SequentialPolicy(Policy[SequentialView, SequentialBatch, SequentialAction]
             renamed_by_use(layout, placement) for layout, placement in zip(batch.layouts, placements, strict=True)
         ]
         devices = UnitDevices.of(renamed, batch.encoded.unit_mask.shape[1]).devices
-        return self.follow(batch, devices, torch.full_like(devices, -1))
+        choice = self.one_device.of_placements(batch.layouts, renamed) if self.one_device else None
+        return self.follow(batch, devices, torch.full_like(devices, -1), choice)
 
     @torch.no_grad()
-    def follow(self, batch: SequentialBatch, devices: Tensor, earlier: Tensor) -> SequentialAction:
+    def follow(
+        self, batch: SequentialBatch, devices: Tensor, earlier: Tensor, choice: OneDeviceChoice | None = None
+    ) -> SequentialAction:
         """The action that is these devices after an earlier pass, (problems, samples, units) both."""
-        return self._roll_out(batch, self(batch.encoded), GIVEN, torch.zeros(devices.shape), devices, earlier)
+        uniform = torch.zeros(devices.shape)
+        return self._roll_out(batch, self(batch.encoded), GIVEN, uniform, devices, earlier, choice)
 
     def score(self, batch: SequentialBatch, action: SequentialAction) -> Scores:
         """Log-probabilities and entropy of actions, differentiable.
@@ -238,17 +249,41 @@ class SequentialPolicy(Policy[SequentialView, SequentialBatch, SequentialAction]
         scores = Scores(
             torch.cat([chosen, 0 * chosen], 2) * mask[:, None], torch.cat([entropy, 0 * entropy], 1) * mask, mask
         )
+        if self.one_device is not None and action.one_device is not None:
+            logits = self.one_device(encoded, units, batch.layouts)
+            scores = self.one_device.with_decision(scores, logits, action.one_device)
         if self.order_head is None or action.corrections is None:
             return scores
         of_order = self.order_head.log_probability(encoded, batch.parts, action.corrections)
         return scores.with_order(of_order, batch.parts.mask)
 
     def candidates(self, problem: Problem, count: int, seed: int) -> Ints:
-        """(count, units) the greedy placement, then ever bolder samples, all after `PASSES` passes."""
+        """(count, units) the greedy placement, then ever bolder samples, all after `PASSES` passes.
+
+        Everything on one device comes first if the policy says so.
+        """
+        batch = self.stack([self.view(problem)])
+        device = self.says_one_device(batch)
+        first: Ints = np.full((int(device >= 0), len(problem.units)), device)
+        if count == len(first):
+            return first
+        return np.concatenate([first, self.drawn(batch, count - len(first), seed)])
+
+    def drawn(self, batch: SequentialBatch, count: int, seed: int) -> Ints:
+        """(count, units) of a single problem, unit by unit: the greedy placement, then ever bolder samples."""
         temperatures = np.linspace(1.0, HIGHEST_TEMPERATURE, count)
         shares = np.linspace(HIGHEST_FILL, LOWEST_FILL, count)
-        placements: Ints = self.decode(self.stack([self.view(problem)]), temperatures, shares, seed, passes=PASSES)[-1]
+        placements: Ints = self.decode(batch, temperatures, shares, seed, passes=PASSES)[-1]
         return placements
+
+    @torch.no_grad()
+    def says_one_device(self, batch: SequentialBatch) -> int:
+        """The device on which it would rather have everything of a single problem; -1 to place unit by unit."""
+        device = one_device(batch.layouts[0])
+        if self.one_device is None or device < 0:
+            return -1
+        logits = self.one_device(self(batch.encoded), batch.encoded.unit_mask, batch.layouts)
+        return device if float(logits[0]) > 0 else -1
 
     def fine_tuning(self, problem: Problem, simulations: int) -> Settings:  # noqa: ARG002 - for all problems alike
         """Bold: a trained decoder is nearly certain everywhere, and would otherwise try the same placement again."""
@@ -283,9 +318,13 @@ class SequentialPolicy(Policy[SequentialView, SequentialBatch, SequentialAction]
         return rollouts.placements
 
     def _roll_out(
-        self, batch: SequentialBatch, states: Tensor, mode: int, uniform: Tensor, devices: Tensor, earlier: Tensor
-    ) -> SequentialAction:
-        """Roll out all samples of all problems, (problems, samples, units); devices are followed if they are GIVEN."""
+        self, batch: SequentialBatch, states: Tensor, mode: int, uniform: Tensor, devices: Tensor, earlier: Tensor,
+        choice: OneDeviceChoice | None,
+    ) -> SequentialAction:  # fmt: skip
+        """Roll out all samples of all problems, (problems, samples, units); devices are followed if they are GIVEN.
+
+        Of samples that are on one device no unit was a choice.
+        """
         chosen, done = devices.clone(), []
         for i, layout in enumerate(batch.layouts):
             units = len(layout.order)
@@ -293,10 +332,12 @@ class SequentialPolicy(Policy[SequentialView, SequentialBatch, SequentialAction]
             rollouts.placements[:] = devices[i, :, :units].numpy()
             before = np.ascontiguousarray(earlier[i, :, :units].numpy())
             self._run(layout, states[i], Sampling.of(mode, uniform[i].double().numpy(), before), rollouts)
+            if choice is not None:
+                rollouts.put(choice.taken[i].numpy(), one_device(layout))
             chosen[i, :, :units] = torch.from_numpy(rollouts.placements)
             done.append(rollouts)
         undecided = Corrections.undecided(batch.parts, devices.shape[1]) if self.order_head else None
-        return SequentialAction(chosen, earlier, _trace(done, batch), undecided)
+        return SequentialAction(chosen, earlier, _trace(done, batch), undecided, choice)
 
     def _run(self, layout: Layout, states: Tensor, sampling: Sampling, rollouts: Rollouts) -> None:
         layers = ScoreLayers(

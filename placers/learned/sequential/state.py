@@ -63,6 +63,12 @@ class Rollouts(NamedTuple):
             log_probability=np.zeros((samples, units)),
         )
 
+    def put(self, samples: Bools, device: int) -> None:
+        """Some of the samples, (samples,) bool, have all their units on a device, without a choice."""
+        self.placements[samples] = device
+        self.allowed[samples] = np.arange(self.allowed.shape[2]) == device
+        self.log_probability[samples] = 0.0
+
 
 PerDevice = Annotated[Floats, np.float64, "devices"]
 PerChannel = Annotated[Floats, np.float64, "channels"]

@@ -1,0 +1,129 @@
+"""The first decision of a policy that may make it: everything on one device, or unit by unit.
+
+Where transfers cost more than devices gain, one device is best, and hundreds of decisions must agree to say so. As one
+decision it has one probability, is imitated and reinforced as any other, and takes no roll-out. The device is no
+choice: it is the fastest that holds everything.
+
+While a policy is trained, in `SHARE_TRIED` of the problems that it meets the first sample has everything there and all
+others are placed unit by unit, whatever the policy would rather do. Drawn by its own probability, the better of the
+two would soon leave nothing to learn the other from. The advantages of a problem's samples sum to 0, so with p the
+probability of one device and A the advantage of that sample the gradient of p's logit is
+
+    A * (1 - p)  -  (sum of the others' advantages = -A) * p  =  A
+
+which has the sign of the gradient under p's own draws, p * (1 - p) * A, and does not vanish where p is near 0 or 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from graphs.op_graph import Ints
+from placers.learned.policy import Scores
+from placers.learned.sequential.layout import Layout
+from placers.learned.sequential.state import FILLED
+
+SHARE_TRIED = 0.5
+SELDOM = -2.0  # logit of a new policy's decision for one device: an eighth
+SEEN = ("seconds", "even_seconds", "fill", "links", "latencies", "share", "longest_path", "ops_per_unit")
+
+
+@dataclass(frozen=True, eq=False)
+class OneDeviceChoice:
+    """What was decided."""
+
+    taken: Tensor  # (problems, samples) bool: everything is on one device
+    open: Tensor  # (problems,) bool: whether that was a choice
+
+    def cat(self, other: Self) -> Self:
+        """The samples of both."""
+        return type(self)(torch.cat([self.taken, other.taken], 1), self.open)
+
+
+class OneDeviceHead(nn.Module):
+    """Rates everything on one device against placing unit by unit, from the mean state of the units and the layout."""
+
+    def __init__(self, hidden: int) -> None:
+        super().__init__()
+        self.first = nn.Linear(hidden + len(SEEN), hidden)
+        self.out = nn.Linear(hidden, 1)
+        nn.init.normal_(self.out.weight, std=0.05)
+        nn.init.constant_(self.out.bias, SELDOM)
+
+    def forward(self, states: Tensor, unit_mask: Tensor, layouts: Sequence[Layout]) -> Tensor:
+        """(problems,) the logit of one device, from (problems, units, hidden) states."""
+        counted = unit_mask[..., None]
+        mean = (states * counted).sum(1) / counted.sum(1).clamp_min(1)
+        seen = torch.from_numpy(np.stack([_seen(layout) for layout in layouts]))
+        logits: Tensor = self.out(torch.relu(self.first(torch.cat([mean, seen], 1)))).squeeze(-1)
+        return logits
+
+    def tried(self, layouts: Sequence[Layout], samples: int, generator: torch.Generator) -> OneDeviceChoice:
+        """What is tried in training: in some problems the first of several samples is on one device."""
+        open_ = _open(layouts)
+        taken = torch.zeros(len(layouts), samples, dtype=torch.bool)
+        drawn = torch.rand(len(layouts), generator=generator) < SHARE_TRIED
+        if samples > 1:
+            taken[:, 0] = drawn & open_
+        return OneDeviceChoice(taken, open_)
+
+    def of_placements(self, layouts: Sequence[Layout], placements: Sequence[Ints]) -> OneDeviceChoice:
+        """The decisions that lead to placements, (units,) each: one device where all units are there."""
+        taken = [is_one_device(layout, placement) for layout, placement in zip(layouts, placements, strict=True)]
+        return OneDeviceChoice(torch.tensor(taken)[:, None], _open(layouts))
+
+    def with_decision(self, scores: Scores, logits: Tensor, choice: OneDeviceChoice) -> Scores:
+        """Scores with one more decision."""
+        sure = nn.functional.logsigmoid(logits), nn.functional.logsigmoid(-logits)
+        rated = torch.where(choice.taken, sure[0][:, None], sure[1][:, None]) * choice.open[:, None]
+        entropy = -(sure[0].exp() * sure[0] + sure[1].exp() * sure[1]) * choice.open
+        return Scores(
+            torch.cat([scores.log_probability, rated[..., None]], 2),
+            torch.cat([scores.entropy, entropy[:, None]], 1),
+            torch.cat([scores.mask, choice.open[:, None]], 1),
+        )
+
+
+def one_device(layout: Layout) -> int:
+    """The device that would be done first with everything, of those that hold it by estimate; -1 if none does."""
+    holds = layout.limits * FILLED >= layout.need
+    return int(np.where(holds, layout.totals.alone, np.inf).argmin()) if holds.any() else -1
+
+
+def is_one_device(layout: Layout, placement: Ints) -> bool:
+    """Whether a placement, (units,), has everything on that device, or on one that is equal to it."""
+    device = one_device(layout)
+    return bool(device >= 0 and (placement == placement[0]).all() and layout.same[placement[0]] == layout.same[device])
+
+
+def _open(layouts: Sequence[Layout]) -> Tensor:
+    """(problems,) bool: whether there is such a device, and another one."""
+    return torch.tensor([one_device(layout) >= 0 and len(layout.limits) > 1 for layout in layouts])
+
+
+def _seen(layout: Layout) -> NDArray[np.float32]:
+    """(SEEN,) of a problem: logarithms, but for shares and flags."""
+    device, totals, fastest = max(one_device(layout), 0), layout.totals, float(layout.totals.least_per_byte.min())
+    apart = layout.latency[~np.eye(len(layout.limits), dtype=np.bool_)]
+    links, latency = len(layout.neighbour) / 2, float(apart.min()) if len(apart) else 0.0
+    alone = max(float(totals.alone[device]), 1e-30)
+    return np.array(
+        [
+            np.log(alone / layout.scale) if alone > 1e-30 else 0.0,
+            np.log(alone / totals.even) if alone > 1e-30 else 0.0,
+            min(layout.need / max(float(layout.limits[device]), 1.0), 2.0),
+            np.log1p(10 * layout.linked_bytes.sum() / 2 * fastest / layout.scale),
+            np.log1p(10 * links * latency / layout.scale),
+            1 / len(layout.limits),
+            totals.longest_path,
+            np.log(totals.ops_per_unit) / 4,
+        ],
+        np.float32,
+    )
