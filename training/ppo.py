@@ -25,11 +25,14 @@ from envs.simulation.simulator import Outcomes
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Floats
 from graphs.problem import Problem
-from placers.learned.policy import A, Batch, Policy, View
+from placers.learned.policy import A, Batch, Policy, Scores, View
 from placers.learned.settings import Imitation, Ppo, Settings
 from training.advantage import rewards, standardised, surrogate
 from training.divergence import descend, stops_where_it_diverges
-from training.imitation import Demonstrations, search
+from training.labels.demonstrations import Demonstrations
+from training.labels.improvement import improve_labels
+from training.labels.preferences import preference
+from training.labels.schedule import read_schedules, written_schedules
 from training.ppo_rewards import load_ppo_reward
 from training.renewal import RenewedPool
 from training.rollouts import PpoProblem, PpoRollouts
@@ -108,7 +111,9 @@ class PpoTrainer(Trainer, Generic[View, Batch, A]):
         """Baselines, counters, and the best placements, where the policy imitates them."""
         tensors = {"baselines": torch.tensor([each.baseline.value for each in self.problems], dtype=torch.float64)}
         if self.imitation.simulations:
-            tensors |= written_incumbents({number: each.prepared.incumbent for number, each in self._known().items()})
+            known = self._known()
+            tensors |= written_incumbents({number: each.prepared.incumbent for number, each in known.items()})
+            tensors |= written_schedules({number: each.schedule for number, each in known.items()})
         counters = {name: str(getattr(self, name)) for name in (*COUNTERS, "seed")}
         return tensors, {"version": VERSION, **counters}
 
@@ -121,6 +126,8 @@ class PpoTrainer(Trainer, Generic[View, Batch, A]):
             each.baseline.value = value
         for index, best in read_incumbents(tensors).items():
             self._numbered(index).prepared.incumbent = best
+        for index, schedule in read_schedules(tensors).items():
+            self._numbered(index).schedule = schedule
         self.updates, self.imitated, self.simulations = (int(counters[name]) for name in COUNTERS)
 
     def fine_tune(self, opening: Plan, simulations: int) -> Iterator[tuple[int, Incumbent]]:
@@ -133,13 +140,10 @@ class PpoTrainer(Trainer, Generic[View, Batch, A]):
             yield self.update().simulations, only.incumbent
 
     def imitate(self) -> float:
-        """As `Trainer.imitate`, of the best known placements; problems without one are searched first."""
+        """As `Trainer.imitate`, of the best known placements; problems whose labels are due are searched first."""
         with stops_where_it_diverges(self.imitated + 1, self.optimizer, of="imitation"):
             chosen, _ = self._chosen(self.seed, IMITATING, self.imitated)
-            for problem in chosen:
-                if problem.prepared.incumbent.placement is None:
-                    search(problem.prepared, self.imitation.simulations, self.seed)
-                    self.simulations += self.imitation.simulations
+            self.simulations += improve_labels(self.policy, chosen, self.imitation, self.seed)
             batch = self.policy.stack([problem.view for problem in chosen])
             best = Demonstrations.of(self.policy, batch, chosen)
             scores = self.policy.score(batch, best.action)
@@ -155,6 +159,8 @@ class PpoTrainer(Trainer, Generic[View, Batch, A]):
             rate, bonus, weight = self.scheduled(self.settings, self.imitation.weight, progress)
             chosen, generator = self._chosen(self.seed, self.updates)
             rollouts = PpoRollouts.collect(self.policy, chosen, self.settings.samples, generator, self.advantages)
+            if weight and self.imitation.again:
+                self.simulations += improve_labels(self.policy, chosen, self.imitation, self.seed)
             best = Demonstrations.of(self.policy, rollouts.batch, chosen) if weight else None
             entropy, clipped = self._improve(rollouts, bonus, best, weight)
         self.updates += 1
@@ -221,11 +227,23 @@ class PpoTrainer(Trainer, Generic[View, Batch, A]):
             units = scores.of_devices.sum()  # those of the order come on top, and make no decision of a device less
             clipped = (((log_ratio.exp() - 1).abs() > clip) & mask).sum() / (mask.sum() * samples)
             entropy = scores.entropy.sum() / units
-            imitated = (
-                0.0 if best is None else weight * best.likelihood(scores.log_probability[:, samples], scores.of_devices)
-            )
-            self._step(-(gain.mean(dim=1).sum() / units) - bonus * entropy - imitated)
+            taught = self._taught(scores, rollouts.step_seconds, best, weight)
+            self._step(-(gain.mean(dim=1).sum() / units) - bonus * entropy - taught)
         return float(entropy.detach()), float(clipped)
+
+    def _taught(
+        self, scores: Scores, step_seconds: Tensor, best: Demonstrations[A] | None, weight: float
+    ) -> Tensor | float:
+        """What labels and pairs of samples add to the objective; labels are rated behind the samples."""
+        samples = step_seconds.shape[1]
+        taught: Tensor | float = 0.0
+        if best is not None:
+            taught += weight * best.likelihood(scores.log_probability[:, samples], scores.of_devices)
+        if self.imitation.preference:
+            decisions = scores.mask.sum(dim=1, keepdim=True).clamp_min(1)
+            likelihood = scores.log_probability[:, :samples].sum(dim=2) / decisions
+            taught += self.imitation.preference * preference(likelihood, step_seconds)
+        return taught
 
     def _step(self, loss: Tensor) -> None:
         self.optimizer.zero_grad()

@@ -18,6 +18,7 @@ from graphs.op_graph import Floats
 from graphs.problem import Problem
 from placers.learned.policy import A, Batch, Policy, View
 from training.advantage import MovingAverage
+from training.labels.schedule import LabelSchedule
 
 
 @dataclass(eq=False)
@@ -27,6 +28,7 @@ class PpoProblem(Generic[View]):
     prepared: PreparedProblem
     see: Callable[[Problem], View]  # makes what the policy sees of it
     baseline: MovingAverage = field(default_factory=MovingAverage)  # of its rewards, where they are compared with it
+    schedule: LabelSchedule = field(default_factory=LabelSchedule)  # of the searches for its label, the incumbent
 
     @cached_property
     def view(self) -> View:
@@ -44,6 +46,7 @@ class PpoRollouts(Generic[Batch, A]):
     batch: Batch
     action: A  # several samples of each problem
     advantages: Tensor  # (problems, samples)
+    step_seconds: Tensor  # (problems, samples); infinite for what does not fit
     mean_ratio: float  # geometric mean over problems of step seconds / lower bound, fitting samples
     fitting: float  # share of the samples that fit
 
@@ -73,6 +76,7 @@ class PpoRollouts(Generic[Batch, A]):
             batch,
             action,
             torch.from_numpy(np.stack(advantages)).float(),
+            torch.from_numpy(np.stack([np.where(each.fits, each.step_seconds, np.inf) for each in results])),
             float(np.exp(np.mean(logs))) if logs else float("nan"),
             float(np.mean(fitting)),
         )

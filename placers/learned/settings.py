@@ -46,11 +46,24 @@ class Ppo(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
 
 
 class Imitation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """How much of what search finds is imitated, before and during PPO (`training.imitation`); all of this is ours."""
+    """How much of what search finds is imitated, before and during PPO (`training.labels`); all of this is ours.
 
-    simulations: Annotated[int, msgspec.Meta(ge=0)] = 0  # of annealing, on each training problem; 0: no imitation
+    Raises InputError for labels that are to be searched again, but never searched.
+    """
+
+    simulations: Annotated[int, msgspec.Meta(ge=0)] = 0  # of each search for a problem's label; 0: no imitation
     updates: Annotated[int, msgspec.Meta(ge=0)] = 0  # of imitation alone, before PPO
     weight: Weight = 0.0  # of the imitated log-probability in PPO; falls linearly to 0
+    again: Annotated[int, msgspec.Meta(ge=0)] = 0  # updates that meet a problem until its label is searched again,
+    # from the policy's samples on; twice as many after each search in vain; 0: it is searched once, without the policy
+    preference: Weight = 0.0  # in PPO, of preferring the best sample of a problem to each of its others
+
+    def __post_init__(self) -> None:
+        if self.again and not self.simulations:
+            raise InputError(
+                f"labels are to be searched again after {self.again} updates, and a search has no simulations; "
+                "give it some, or leave `again` out"
+            )
 
 
 class Reinforce(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

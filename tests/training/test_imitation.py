@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 from msgspec.structs import replace
 
-from envs.prepared_problem import PreparedProblem
 from envs.simulation.simulator import Simulator
 from graphs.problem import Problem
 from placers.learned.policy_meta import Meta
@@ -14,7 +13,8 @@ from placers.learned.sequential.layout import Layout, renamed_by_use
 from placers.learned.sequential.policy import SequentialPolicy
 from placers.learned.settings import Imitation, Ppo
 from tests.oracle.toys import random_graph, toy_cluster, toy_graph
-from training.imitation import Demonstrations, search
+from training.labels.demonstrations import Demonstrations
+from training.labels.improvement import improve_labels
 from training.model_card import model_card
 from training.ppo import PpoTrainer
 from training.recipe import load_recipe
@@ -38,12 +38,12 @@ def likelihood_of(trainer: Any) -> float:
 
 
 def test_a_search_leaves_the_best_placement_with_each_problem() -> None:
-    for problem in some_problems():
-        known = PreparedProblem(problem)
-        search(known, 50, seed=0)
-        assert known.incumbent.placement is not None
-        again = Simulator(problem).run(known.incumbent.placement)
-        assert again.step_seconds == known.incumbent.value
+    trainer = PpoTrainer(SequentialPolicy.new(NETWORK, 0), some_problems(), Ppo(), 0)
+    assert improve_labels(trainer.policy, trainer.problems, Imitation(simulations=50), seed=0) == 100
+    for known in trainer.problems:
+        assert known.prepared.incumbent.placement is not None
+        again = Simulator(known.prepared.problem).run(known.prepared.incumbent.placement)
+        assert again.step_seconds == known.prepared.incumbent.value
 
 
 def test_renaming_equal_devices_changes_no_step_time_and_takes_them_in_order() -> None:
@@ -75,8 +75,7 @@ def test_imitation_in_ppo_pulls_towards_what_is_known() -> None:
     def likelihood_after(weight: float) -> float:
         settings, imitation = Ppo(updates=30, samples=4), Imitation(simulations=50, weight=weight)
         trainer = PpoTrainer(SequentialPolicy.new(NETWORK, 0), some_problems(), settings, 0, imitation)
-        for known in trainer.problems:
-            search(known.prepared, 50, seed=0)
+        improve_labels(trainer.policy, trainer.problems, imitation, seed=0)
         for _ in range(15):
             trainer.update()
         return likelihood_of(trainer)

@@ -158,25 +158,30 @@ def renamed_by_use(layout: Layout, placement: Ints) -> Ints:
     return np.array([names[int(device)] for device in placement], np.int64)
 
 
-def _swappable(cluster: Cluster, seconds: Floats, one: int, other: int) -> bool:
-    if cluster.memory_bytes[one] != cluster.memory_bytes[other] or (seconds[:, one] != seconds[:, other]).any():
+def is_symmetry(cluster: Cluster, seconds: Floats, turned: Ints) -> bool:
+    """Whether devices can change places without any effect: device d becomes turned[d], (devices,)."""
+    if (cluster.memory_bytes[turned] != cluster.memory_bytes).any() or (seconds[:, turned] != seconds).any():
         return False
-    turned = np.arange(len(cluster))
-    turned[[one, other]] = other, one
-    swapped = np.ix_(turned, turned)  # matrix[swapped] has both rows and both columns exchanged
+    swapped = np.ix_(turned, turned)  # matrix[swapped] has rows and columns exchanged
     apart = ~np.eye(len(cluster), dtype=np.bool_)
     # the swap may give channels other numbers, but must pair each channel before with exactly one after:
     # before 0 0 1 and after 1 1 0 will do; before 0 0 1 and after 0 1 1 will not, as other links share a channel
     before, after = cluster.channel[apart], cluster.channel[swapped][apart]
     renamed = np.unique(np.stack([before, after], axis=1), axis=0)
     serial = renamed[(renamed != FREE).all(axis=1)]
-    return (
+    return bool(
         all((m[apart] == m[swapped][apart]).all() for m in (cluster.latency, cluster.bandwidth))
         and len(renamed) == len(np.unique(before)) == len(np.unique(after))
         and ((renamed[:, 0] == FREE) == (renamed[:, 1] == FREE)).all()
         and (cluster.gap[serial[:, 0]] == cluster.gap[serial[:, 1]]).all()
         and (cluster.multicast[serial[:, 0]] == cluster.multicast[serial[:, 1]]).all()
     )
+
+
+def _swappable(cluster: Cluster, seconds: Floats, one: int, other: int) -> bool:
+    turned = np.arange(len(cluster))
+    turned[[one, other]] = other, one
+    return is_symmetry(cluster, seconds, turned)
 
 
 def _inputs(graph: OpGraph) -> tuple[Ints, Ints, Bools, Floats]:

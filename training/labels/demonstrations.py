@@ -1,4 +1,4 @@
-"""Imitation: a policy learns the best placements that are known before, and while, it learns from its own.
+"""Demonstrations: a policy learns the best placements that are known, before and while it learns from its own.
 
 A policy that is nearly sure everywhere does not find what takes many units to move at once, such as the tail of a
 network going to a device of its own: no single step of that pays. Search finds it, at some hundreds of simulations.
@@ -16,23 +16,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from envs.prepared_problem import PreparedProblem
-from placers.annealing import Annealing
 from placers.learned.policy import A, Batch, Policy, View
+from training.labels.forced_decoding import IMPOSSIBLE
 from training.rollouts import PpoProblem
-
-IMPOSSIBLE = -1e6  # log-probability below which the policy may not choose what is demonstrated
-
-
-def search(problem: PreparedProblem, simulations: int, seed: int) -> None:
-    """Let annealing place a problem, whose incumbent is then what it finds."""
-    plan = Annealing().place(problem.problem, seed=seed, budget=simulations).plan
-    problem.evaluate(plan.per_unit(problem.problem)[None])
 
 
 @dataclass(frozen=True, eq=False)
 class Demonstrations(Generic[A]):
-    """The best known placements of the problems of a batch, as a policy is to imitate them."""
+    """The labels of the problems of a batch, as a policy is to imitate them."""
 
     action: A  # one sample of each problem
     known: Tensor  # (problems, 1) bool: whether a placement of it is known
