@@ -1,0 +1,1 @@
+"""How policies do on kinds of problems that they were not trained on."""

@@ -1,0 +1,85 @@
+"""The study of transfer: sets of problems, and what is concluded from plans."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from evaluation.studies.transfer.__main__ import study
+from evaluation.studies.transfer.document import TransferFindings
+from evaluation.studies.transfer.measure import SAMPLES, SEARCH, Found, SetFound
+from evaluation.studies.transfer.sets import sets
+from graphs.foundation.errors import InputError
+
+
+def found(problem: str, placer: str, seconds: float, *, budget: int = 1, fits: bool = True) -> Found:
+    return Found(
+        problem=problem, units=9, devices=2, placer=placer, budget=budget, step_seconds=seconds, fits=fits,
+        cpu_seconds=1,
+    )  # fmt: skip
+
+
+def plans(who: str, *of: Found, name: str = "chain") -> SetFound:
+    return SetFound(split="test", set=name, who=who, found=of)
+
+
+def test_ratios_are_of_plans_that_fit() -> None:
+    rivals = plans(
+        "",
+        found("a", "heft", 4.0), found("a", "metis", 2.0), found("a", SEARCH, 1.0, budget=100),
+        found("b", "heft", 3.0), found("b", "metis", 1.0, fits=False), found("b", SEARCH, 3.0, budget=100),
+        found("c", "heft", 1.0, fits=False), found("c", SEARCH, 5.0, budget=100),
+    )  # fmt: skip
+    policy = plans(
+        "mine",
+        found("a", "mine", 3.0), found("a", "mine", 1.5, budget=SAMPLES),
+        found("b", "mine", 1.0, fits=False), found("b", "mine", 2.0, budget=SAMPLES),
+        found("c", "mine", 5.0), found("c", "mine", 4.0, budget=SAMPLES),
+    )  # fmt: skip
+    (row,) = TransferFindings([rivals], [policy]).rows("mine")
+    assert (row.name, row.problems, row.fitting, row.worst) == ("chain", 3, 2, 1.5)
+    assert row.greedy.value == pytest.approx(3 / 2)
+    assert row.best.value == pytest.approx((1.5 / 2 * 2 / 3) ** (1 / 2))
+    assert row.greedy_known.value == pytest.approx((3 / 1 * 5 / 4) ** (1 / 2))
+    assert row.best_known.value == pytest.approx((1.5 / 1 * 2 / 2 * 4 / 4) ** (1 / 3))
+    assert row.cheap.value == pytest.approx((2 / 1 * 3 / 2) ** (1 / 2))
+
+
+def test_several_sets_have_a_row_of_all() -> None:
+    rivals = [plans("", found("a", "heft", 2.0), name=name) for name in ("chain", "tree")]
+    mine = [plans("mine", found("a", "mine", value), name=name) for name, value in (("chain", 1.0), ("tree", 4.0))]
+    rows = TransferFindings(rivals, mine).rows("mine")
+    assert [row.name for row in rows] == ["chain", "tree", "all"]
+    assert rows[-1].greedy.value == pytest.approx(1.0)
+    assert rows[-1].problems == 2
+
+
+def test_splits_have_different_problems_and_choices_see_no_profile() -> None:
+    validation, test = (sets(split, 2, None) for split in ("validation", "test"))
+    assert set(validation) < set(test)
+    for name, make in validation.items():
+        for mine, other in zip(make(), test[name](), strict=True):
+            assert mine.graph.fingerprint != other.graph.fingerprint
+
+
+def test_the_study_writes_its_document_and_resumes(tmp_path: Path) -> None:
+    options = {"kinds": "chain", "count": 1, "searching": 10, "split": "validation", "out": tmp_path}
+    path = study(policies="sequential:untrained=yes", **options)  # type: ignore[arg-type]
+    text = path.read_text()
+    assert "| chain | 1 |" in text
+    assert study(policies="sequential:untrained=yes", write_only=True, **options).read_text() == text  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("asked", "sentence"),
+    [
+        ({"split": "training"}, "training"),
+        ({"kinds": "knots"}, "knots"),
+        ({"count": 0}, "at least one problem"),
+        ({"write_only": True}, "no set of split 'test' is done yet"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(asked: dict[str, object], sentence: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=sentence):
+        study(out=tmp_path, **asked)  # type: ignore[arg-type]
