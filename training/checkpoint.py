@@ -1,6 +1,7 @@
 """A training run on disk, from which it is resumed as if it had never stopped.
 
-`trainer.safetensors` holds policy, Adam's moments, baselines, the best placements and counters in one file that is
+`trainer.safetensors` holds policy, Adam's moments, baselines, the best placements, counters and, where weights are
+chosen by validation, their mean and the best, in one file that is
 replaced in one step, so that a kill at any moment leaves a state that fits together. The random numbers of an update
 follow from (seed, update) and need no storage.
 """
@@ -17,22 +18,24 @@ from safetensors.torch import load_file, save
 from graphs.foundation.errors import InputError, located
 from graphs.foundation.files import write_whole
 from placers.learned.policy_file import check_weights
+from training.selection import Selection
 from training.trainer import Trainer, below
 
 TRAINER = "trainer.safetensors"
 
 
-def save_trainer(folder: Path, trainer: Trainer) -> None:
-    """Write everything that a trainer needs to be resumed into the folder."""
+def save_trainer(folder: Path, trainer: Trainer, selection: Selection | None = None) -> None:
+    """Write everything that a trainer, and a selection among its weights, need to be resumed into the folder."""
     tensors = {f"policy.{key}": value for key, value in trainer.policy.state_dict().items()}
     for index, state in trainer.optimizer.state_dict()["state"].items():
         tensors |= {f"adam.{index}.{key}": value for key, value in state.items()}
     own, counters = trainer.state()
-    write_state(folder, tensors | own, counters)
+    selected = selection.state() if selection else {}
+    write_state(folder, tensors | own | selected, counters)
 
 
-def restore_trainer(folder: Path, trainer: Trainer) -> None:
-    """Put the trainer where the saved one stopped.
+def restore_trainer(folder: Path, trainer: Trainer, selection: Selection | None = None) -> None:
+    """Put the trainer, and a selection among its weights, where the saved ones stopped.
 
     Raises InputError if the file is missing or damaged, or of another run or network.
     """
@@ -40,6 +43,8 @@ def restore_trainer(folder: Path, trainer: Trainer) -> None:
     tensors, counters = read_state(folder)
     with located(path):
         trainer.restore(tensors, counters)
+    if selection:
+        selection.restore(tensors)
     try:
         trainer.policy.load_state_dict(below("policy.", tensors))
     except RuntimeError as error:

@@ -1,4 +1,4 @@
-"""Metrics of a run as they come: lines of JSON in `metrics.jsonl`, and scalars for TensorBoard."""
+"""Metrics of a run as they come: lines of JSON in `metrics.jsonl`, and scalars for TensorBoard; what was validated."""
 
 from __future__ import annotations
 
@@ -7,14 +7,17 @@ import math
 import os
 import socket
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from io import FileIO
 from pathlib import Path
 
-from graphs.foundation.files import named_if_refused
+from graphs.foundation.files import named_if_refused, write_whole
+from training.selection import Validated
 
 METRICS = "metrics.jsonl"
+VALIDATION = "validation.jsonl"
 TENSORBOARD = "tensorboard"
 
 
@@ -24,6 +27,11 @@ def appended_metrics(folder: Path) -> Iterator[MetricsFile]:
     board = folder / TENSORBOARD / f"events.out.tfevents.{time.time():.6f}.{socket.gethostname()}.{os.getpid()}.0"
     with _Lines(folder / METRICS) as lines, _Lines(board) as events:
         yield MetricsFile(lines, events)
+
+
+def write_validated(folder: Path, validated: Sequence[Validated]) -> None:
+    """Write what a run's weights made of the validation problems: lines of JSON in `validation.jsonl`."""
+    write_whole(folder / VALIDATION, "".join(f"{json.dumps(asdict(each))}\n" for each in validated))
 
 
 class MetricsFile:

@@ -21,8 +21,11 @@ from graphs.problem import Problem, check_optimizer
 from graphs.splits import split
 from graphs.suites import suite_specs
 from training.randomised import randomised, with_other_times
-from training.recipe import ProblemSet
+from training.recipe import ProblemSet, Recipe
+from training.world.random_problem import world_problems
 from training.world.renewed import RenewedProblems
+
+VALIDATION = 1 << 20  # seed of the problems to validate on, other than those of problems to test on
 
 
 def load_problems(
@@ -68,6 +71,15 @@ def load_problems(
 def renewed_problems(chosen: ProblemSet, seed: int) -> RenewedProblems | None:
     """The random problems of a problem set, if it asks for any."""
     return RenewedProblems(chosen.world, seed, chosen.optimizer, chosen.order) if chosen.world.problems else None
+
+
+def validation_problems(recipe: Recipe) -> list[Problem]:
+    """The random problems, of kinds held out, by which a run chooses among its weights; none if it does not choose."""
+    chosen, count = recipe.problems, recipe.validation.problems if recipe.validation.every else 0
+    return world_problems(
+        chosen.world.held_out, seed=VALIDATION, count=count, settings=chosen.world, order=chosen.order,
+        optimizer=chosen.optimizer,
+    )  # fmt: skip
 
 
 def check_problems(chosen: ProblemSet, which: Literal["train", "test"]) -> None:

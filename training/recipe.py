@@ -64,12 +64,22 @@ class ProblemSet(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
                 raise InputError(f"{what} is empty; give at least one, or leave it out")
 
 
+class Validation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """By which problems the weights are chosen that a run keeps (`training.selection`): random, of kinds held out."""
+
+    every: Annotated[int, msgspec.Meta(ge=0)] = 0  # updates; 0: the last weights are kept, and nothing is validated
+    problems: Positive = 48  # kinds taking turns; the same for every seed of training
+    averaging: Annotated[float, msgspec.Meta(ge=0, lt=1)] = 0.0  # share of the mean that stays at each update, such as
+    # 0.99: the weights are averaged over some 100 updates; 0: those of each update alone
+
+
 class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A training run, but for its seed. Raises InputError for settings of a trainer that is not the placer's."""
 
     placer: str = "gdp"  # the learned placer to train, a folder of placers/learned
     network: str = "graphsage_transformer"  # a file in placers/learned/gdp/networks; of others, "hdp:devices=2"
     problems: ProblemSet = ProblemSet()
+    validation: Validation = Validation()
     ppo: Ppo = Ppo()
     imitation: Imitation = Imitation()
     reinforce: Reinforce = Reinforce()  # in place of ppo, where the placer is trained so
@@ -81,6 +91,8 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
                 raise InputError(f"[{section}] says nothing to placer {self.placer!r}; remove that section")
         if self.problems.world.problems and trainer_of(self.placer) != "ppo":
             raise InputError(f"placer {self.placer!r} learns from problems that stay; set world.problems to 0")
+        if self.validation.every and not self.problems.world.held_out:
+            raise InputError("there is nothing to validate on; name kinds in problems.world.held_out")
 
     @property
     def settings(self) -> Settings:

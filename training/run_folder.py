@@ -1,4 +1,7 @@
-"""A run folder: `config.toml`, `meta.json`, `command.txt`, `metrics.jsonl`, `card.md`, TensorBoard and a policy."""
+"""A run folder: `config.toml`, `meta.json`, `command.txt`, `metrics.jsonl`, `card.md`, TensorBoard and a policy.
+
+Where weights are chosen by validation, `validation.jsonl` says how they did.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ from graphs.problem import FIFO
 from placers.learned.policy_file import save_policy
 from placers.learned.policy_meta import META, Meta
 from training.checkpoint import TRAINER, updates_in
-from training.metrics_file import METRICS, TENSORBOARD
+from training.metrics_file import METRICS, TENSORBOARD, VALIDATION
 from training.model_card import model_card
 from training.recipe import Recipe, load_recipe
 
@@ -32,7 +35,7 @@ def start_run(path: Path, recipe: Recipe, command: str) -> None:
     """Write what a new run begins with, in place of one that had come to nothing, into a folder that exists."""
     with named_if_refused(path):
         shutil.rmtree(path / TENSORBOARD, ignore_errors=True)
-        for left in (METRICS, TRAINER):
+        for left in (METRICS, VALIDATION, TRAINER):
             (path / left).unlink(missing_ok=True)
     write_whole(path / "command.txt", f"{command}\n")
     write_whole(path / CONFIG, recipe.to_toml())

@@ -16,12 +16,13 @@ from placers.learned.learned_placer import LearnedPlacer
 from placers.learned.lookup import learned_placers, trainer_of
 from placers.learned.policy_meta import Meta
 from training.checkpoint import restore_trainer, save_trainer
-from training.metrics_file import appended_metrics
+from training.metrics_file import appended_metrics, write_validated
 from training.ppo import PpoTrainer
-from training.problem_sets import check_problems, load_problems, renewed_problems
+from training.problem_sets import check_problems, load_problems, renewed_problems, validation_problems
 from training.recipe import Recipe, load_recipe
 from training.reinforce import ReinforceTrainer
 from training.run_folder import check_free, check_resumable, cut_metrics, finish_run, held, library_versions, start_run
+from training.selection import Selection
 from training.trainer import Trainer
 
 CHECKPOINT_EVERY = 100  # updates
@@ -54,7 +55,7 @@ def train(
     resumes = resume and check_resumable(out, recipe)
     extension = by_name.module("placers", recipe.placer)
     policy = extension.new_policy(recipe.network, seed)
-    renewed = None
+    renewed, selection = None, Selection(recipe.validation, validation_problems(recipe))
     if not problems:
         check_recipe(recipe)
         problems = load_problems(recipe.problems, seed=seed, capture=capture)
@@ -62,13 +63,13 @@ def train(
     trainer = kind_of_trainer.of(policy, problems, recipe.settings, seed, renewed)
     with held(out):
         if resumes:
-            restore_trainer(out, trainer)
+            restore_trainer(out, trainer, selection)
             cut_metrics(out, trainer.updates)
         else:
             check_free(out)  # again: another process may have begun in the meantime
             start_run(out, recipe, command)
-            save_trainer(out, trainer)  # so that there is a state to resume from, however early the run is stopped
-        _run(trainer, recipe, out)
+            save_trainer(out, trainer, selection)  # to resume from, however early the run is stopped
+        _run(trainer, selection, recipe, out)
     placer: LearnedPlacer = extension.build(checkpoint=str(out))
     return placer
 
@@ -89,9 +90,9 @@ def check_recipe(recipe: Recipe) -> None:
     by_name.check("envs.rewards", recipe.rules.reward)
 
 
-def _run(trainer: Trainer, recipe: Recipe, out: Path) -> None:
+def _run(trainer: Trainer, selection: Selection, recipe: Recipe, out: Path) -> None:
     """All updates that are left, those of imitation first; saves the policy at the end, or when the run is stopped."""
-    save = partial(save_trainer, out, trainer)
+    save = partial(save_trainer, out, trainer, selection)
     if trainer.imitated < (goal := trainer.imitation_goal):
         _repeat(
             "imitating what search finds", lambda: trainer.imitated, goal,
@@ -104,6 +105,8 @@ def _run(trainer: Trainer, recipe: Recipe, out: Path) -> None:
         def improve() -> str:
             line = trainer.update()
             metrics.write(line.update, vars(line))
+            if selection.follow(trainer.policy, line.update, is_last=line.update == trainer.goal):
+                write_validated(out, selection.validated)
             return f"step/bound {line.step_over_bound:.2f}, fitting {line.fitting:.0%}"
 
         _repeat("training", lambda: trainer.updates, trainer.goal, improve, save)
@@ -116,7 +119,7 @@ def _run(trainer: Trainer, recipe: Recipe, out: Path) -> None:
         decoder_features=trainer.policy.decoder_features,
         versions=library_versions(),
     )
-    finish_run(out, recipe, meta, trainer.policy.state_dict())
+    finish_run(out, recipe, meta, selection.weights(trainer.policy))
     if trainer.updates < trainer.goal:
         raise KeyboardInterrupt(f"stopped after update {trainer.updates} of {trainer.goal}; saved in {out}")
 

@@ -1,0 +1,146 @@
+"""Validation: a run keeps the weights that place problems of other kinds best, averaged if so asked."""
+
+import json
+import signal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from msgspec.structs import replace
+
+from envs.prepared_problem import PreparedProblem
+from graphs.foundation.errors import InputError
+from graphs.problem import Problem
+from placers.learned.policy_file import load_policy
+from placers.learned.sequential.policy import SequentialPolicy
+from placers.learned.settings import Ppo
+from tests.oracle.toys import random_graph, toy_cluster
+from training.ppo import PpoMetrics, PpoTrainer
+from training.problem_sets import validation_problems
+from training.recipe import ProblemSet, Recipe, Validation, load_recipe
+from training.selection import NOT_FITTING, Selection
+from training.train import train
+from training.world.settings import World
+
+NETWORK = "sequential:width=16,heads=2,hidden=16,sage_layers=1"
+RECIPE = Recipe(
+    placer="sequential",
+    network=NETWORK,
+    problems=ProblemSet(world=World(problems=6, units=(8, 12), devices=(2, 3), held_out=("fan", "tiles"))),
+    validation=Validation(every=2, problems=4, averaging=0.5),
+    ppo=Ppo(updates=5, problems_per_update=3, samples=4, reward="log", learning_rate=1e-2),
+)
+
+
+def some_policy(seed: int) -> SequentialPolicy:
+    return SequentialPolicy.new(NETWORK, seed)
+
+
+def some_problem(*, memory: float = 1e4) -> Problem:
+    return Problem(random_graph(10, seed=1), toy_cluster(2, memory=memory))
+
+
+def state_of(policy: Any) -> dict[str, torch.Tensor]:
+    return {key: value.clone() for key, value in policy.state_dict().items()}
+
+
+def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(one[key], other[key]) for key in one)
+
+
+def test_what_is_validated_is_the_greedy_plan_of_each_problem() -> None:
+    policy, problem = some_policy(0), some_problem()
+    selection = Selection(Validation(every=1, problems=2), [problem, some_problem(memory=0.5)])
+    assert selection.follow(policy, 1, is_last=False)
+    [found] = selection.validated
+    known = PreparedProblem(problem)
+    step = known.outcomes(policy.candidates(problem, 1, 0)).step_seconds[0] / known.lower_bound
+    other = PreparedProblem(some_problem(memory=0.5))
+    unfit = other.outcomes(policy.candidates(other.problem, 1, 0)).step_seconds[0] / other.lower_bound
+    assert found.fitting == 0.5
+    assert found.step_over_bound == pytest.approx(np.sqrt(step * unfit * NOT_FITTING))
+    assert found.kept
+
+
+def test_the_best_weights_are_kept_and_not_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    ratios = iter([3.0, 1.0, 2.0])
+    monkeypatch.setattr("training.selection._greedy", lambda policy, known: (next(ratios), True))
+    selection = Selection(Validation(every=1), [some_problem()])
+    policies = [some_policy(seed) for seed in range(3)]
+    assert same(selection.weights(policies[0]), state_of(policies[0])), "nothing is validated yet"
+    for update, policy in enumerate(policies, start=1):
+        selection.follow(policy, update, is_last=False)
+    assert [each.kept for each in selection.validated] == [True, True, False]
+    assert same(selection.weights(policies[2]), state_of(policies[1]))
+    again = Selection(Validation(every=1), [some_problem()])
+    again.restore(selection.state())
+    assert again.validated == selection.validated
+    assert same(again.weights(policies[2]), state_of(policies[1]))
+
+
+def test_averages_are_exponential() -> None:
+    selection = Selection(Validation(every=3, averaging=0.9), [some_problem()])
+    policies = [some_policy(seed) for seed in range(3)]
+    for update, policy in enumerate(policies, start=1):
+        assert selection.follow(policy, update, is_last=False) == (update == 3)
+    states = [state_of(policy) for policy in policies]
+    for key, value in selection.weights(policies[2]).items():
+        expected = 0.9 * (0.9 * states[0][key] + 0.1 * states[1][key]) + 0.1 * states[2][key]
+        assert torch.allclose(value, expected, atol=1e-6)
+
+
+def test_without_validation_the_last_weights_are_the_policy() -> None:
+    policy, selection = some_policy(0), Selection(Validation(), [])
+    assert not selection.follow(policy, 1, is_last=True)
+    assert selection.state() == {}
+    assert same(selection.weights(policy), state_of(policy))
+    assert validation_problems(replace(RECIPE, validation=Validation())) == []
+
+
+def test_a_run_is_validated_as_asked_and_resumed_to_the_same_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = train(RECIPE, out=tmp_path / "whole", seed=3)
+    lines = [json.loads(line) for line in (tmp_path / "whole" / "validation.jsonl").read_text().splitlines()]
+    assert [line["update"] for line in lines] == [2, 4, 5]
+    best = min(lines, key=lambda line: float(line["step_over_bound"]))
+    assert best == [line for line in lines if line["kept"]][-1]
+    again = Selection(replace(RECIPE.validation, averaging=0.0), validation_problems(RECIPE))
+    again.follow(load_policy(tmp_path / "whole", SequentialPolicy)[0], 1, is_last=True)
+    assert again.validated[0].step_over_bound == pytest.approx(best["step_over_bound"])
+    update = PpoTrainer.update
+
+    def interrupted(trainer: PpoTrainer[Any, Any, Any]) -> PpoMetrics:
+        if trainer.updates == 2:
+            signal.raise_signal(signal.SIGINT)
+        return update(trainer)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PpoTrainer, "update", interrupted)
+        with pytest.raises(KeyboardInterrupt, match="stopped after update 3 of 5"):
+            train(RECIPE, out=tmp_path / "resumed", seed=3)
+    resumed = train(RECIPE, out=tmp_path / "resumed", seed=3, resume=True)
+    assert same(state_of(whole.policy), state_of(resumed.policy))
+    for file in ("trainer.safetensors", "validation.jsonl", "policy.safetensors"):
+        assert (tmp_path / "whole" / file).read_bytes() == (tmp_path / "resumed" / file).read_bytes()
+
+
+def test_problems_to_validate_on_are_of_the_kinds_held_out_whatever_the_seed_of_training() -> None:
+    problems = validation_problems(RECIPE)
+    assert [problem.graph.name for problem in problems] == ["random-fan", "random-tiles"] * 2
+    assert {problem.order for problem in problems} == {"longest_path"}
+
+
+def test_validation_needs_kinds_that_are_held_out() -> None:
+    with pytest.raises(InputError, match=r"nothing to validate on; name kinds in problems\.world\.held_out"):
+        Recipe(placer="sequential", network=NETWORK, validation=Validation(every=10))
+
+
+def test_the_recipe_of_the_second_policy_holds_kinds_and_families_out() -> None:
+    recipe = load_recipe("policy2")
+    assert recipe.problems.order == "longest_path"
+    assert set(recipe.problems.world.held_out).isdisjoint(recipe.problems.world.trained_on)
+    assert {"nasnet", "wavenet", "xlnet"}.isdisjoint(recipe.problems.families)
+    assert recipe.validation.every > 0
