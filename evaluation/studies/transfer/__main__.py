@@ -29,7 +29,6 @@ def study(
     workers: int = 1,
     data: Path | None = None,
     out: Path = Path("runs/studies/transfer"),
-    document: Path | None = None,
     write_only: WriteOnly = False,
 ) -> Path:
     """Place all problems of all sets by rivals and policies.
@@ -42,8 +41,7 @@ def study(
         searching: simulations of the search for the best known plans.
         workers: processes that share the sets.
         data: the folder with the profiles; without it, they are left out.
-        out: the folder that keeps what is done.
-        document: a folder for the document; without it, `out`.
+        out: the folder that keeps what is done, and the document.
         write_only: write the document from what is done, and do nothing else.
 
     """
@@ -68,7 +66,7 @@ def study(
     rivals.sort(key=lambda piece: list(chosen).index(piece.set))
     command = command_of("transfer", policies=policies, split=split, count=count, searching=searching)
     findings = TransferFindings(rivals, found)
-    return save(findings, document or out, command=command, split=split, searching=searching)
+    return save(findings, out, command=command, split=split, searching=searching)
 
 
 if __name__ == "__main__":
