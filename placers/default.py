@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
 from placers.contract.placer import Placer
 from placers.learned.lookup import placer_of
@@ -14,15 +15,17 @@ LEARNED = True  # is compared with the classical placers, not as one of them
 RELEASED = Path(__file__).resolve().parent / "released"  # the run folder of `placelab train released`
 
 
-def build(*, samples: int = 0) -> Placer:
+def build(*, samples: int = 0, cheap: bool = False) -> Placer:
     """The released policy's greedy placement, or the best of `samples`; of as many as the budget allows with 0.
 
+    With `cheap` some of those are plans of cheap placers, and passes of the policy over them.
     Raises InputError if this copy of placelab comes without the policy.
     """
     if not (RELEASED / "meta.json").is_file():
         raise InputError(
             f"the released policy is missing from {RELEASED}; `placelab train released --out {RELEASED}` makes it"
         )
-    learned: Any = placer_of(RELEASED, samples=samples)  # a frozen dataclass, as all learned placers are
-    named: Placer = replace(learned, name=f"default:samples={samples}" if samples else "default")
+    learned: Any = placer_of(RELEASED, samples=samples, cheap=cheap)  # a frozen dataclass, as all learned placers are
+    knobs = {"samples": samples, "cheap": cheap and "yes"}
+    named: Placer = replace(learned, name=by_name.spec_of("default", {knob: v for knob, v in knobs.items() if v}))
     return named

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Self
 
 from envs.objectives import evaluator_of
 from envs.placer_result import PlacerResult
@@ -13,6 +14,7 @@ from envs.prepared_problem import outcomes_of
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
 from graphs.foundation.torch_threads import limit_torch_threads
+from graphs.op_graph import Ints
 from graphs.problem import Problem
 from placers.learned.policy import LearnedPolicy
 from placers.learned.policy_file import load_policy
@@ -37,7 +39,7 @@ class LearnedPlacer:
         samples: int,
         untrained: bool,
         hidden: int = 0,
-    ) -> LearnedPlacer:
+    ) -> Self:
         """With the policy in a checkpoint folder; with an untrained one over a network only if that is asked for.
 
         An untrained policy for one number of devices is made for each problem. `hidden` is part of the placer's name.
@@ -79,6 +81,10 @@ class LearnedPlacer:
         assert self.untrained is not None
         return self.untrained(problem)
 
+    def candidates(self, policy: LearnedPolicy, problem: Problem, count: int, seed: int) -> Ints:
+        """At most `count` placements to choose from, (count, units); the first is the most likely one."""
+        return policy.candidates(problem, count, seed)
+
     def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> PlacerResult:
         """The most likely placement, unsimulated, if there is but one to choose from; else the best by simulation.
 
@@ -88,7 +94,7 @@ class LearnedPlacer:
         limit_torch_threads()
         choices = max(1, min(self.samples or budget, budget))
         policy = self.policy_for(problem)
-        placements = problem.made_allowed(policy.candidates(problem, choices, seed))
+        placements = problem.made_allowed(self.candidates(policy, problem, choices, seed))
         orders = policy.likely_orders(problem, placements)
         evaluator = evaluator_of(problem)
         best = outcomes_of(evaluator, placements, orders).best() if len(placements) > 1 else 0

@@ -25,7 +25,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from graphs.op_graph import Ints
+from graphs.op_graph import Floats, Ints
 from placers.learned.policy import Scores
 from placers.learned.sequential.layout import Layout
 from placers.learned.sequential.state import FILLED
@@ -101,6 +101,15 @@ def is_one_device(layout: Layout, placement: Ints) -> bool:
     """Whether a placement, (units,), has everything on that device, or on one that is equal to it."""
     device = one_device(layout)
     return bool(device >= 0 and (placement == placement[0]).all() and layout.same[placement[0]] == layout.same[device])
+
+
+def with_one_device(layout: Layout, logit: float, placements: Ints, unit_by_unit: Floats) -> Floats:
+    """(placements,) log-probabilities after the first decision, of those that they have unit by unit."""
+    if not _open([layout])[0]:
+        return unit_by_unit
+    alone = np.array([is_one_device(layout, placement) for placement in placements])
+    decided: Floats = np.where(alone, -np.logaddexp(0, -logit), -np.logaddexp(0, logit) + unit_by_unit)
+    return decided
 
 
 def _open(layouts: Sequence[Layout]) -> Tensor:

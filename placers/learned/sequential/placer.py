@@ -5,11 +5,37 @@ after another, in HEFT's order (Topcuoglu et al. 2002) unless the policy has ano
 learned rule.
 """
 
-from functools import partial
+from __future__ import annotations
 
+from dataclasses import dataclass, replace
+
+from graphs.op_graph import Ints
+from graphs.problem import Problem
 from placers.learned.learned_placer import LearnedPlacer
+from placers.learned.policy import LearnedPolicy
+from placers.learned.sequential.cheap_plans import candidates_with_cheap_plans
 from placers.learned.sequential.policy import SequentialPolicy
 
 TRAINER = "ppo"
 new_policy = SequentialPolicy.new
-build = partial(LearnedPlacer.with_network, SequentialPolicy, network="sequential")
+
+
+@dataclass(frozen=True, eq=False)
+class SequentialPlacer(LearnedPlacer):
+    """A policy's most likely placement, or the best of several candidates."""
+
+    cheap: bool = False  # among them are plans of cheap placers
+
+    def candidates(self, policy: LearnedPolicy, problem: Problem, count: int, seed: int) -> Ints:
+        """As `LearnedPlacer.candidates`."""
+        if self.cheap and isinstance(policy, SequentialPolicy):
+            return candidates_with_cheap_plans(policy, problem, count, seed)
+        return policy.candidates(problem, count, seed)
+
+
+def build(
+    *, checkpoint: str = "", network: str = "sequential", samples: int = 0, untrained: bool = False, cheap: bool = False
+) -> SequentialPlacer:
+    """A policy that places unit by unit; with `cheap` its candidates include plans of cheap placers."""
+    placer = SequentialPlacer.of(SequentialPolicy, network, checkpoint=checkpoint, samples=samples, untrained=untrained)
+    return replace(placer, name=f"{placer.name},cheap=yes", cheap=True) if cheap else placer

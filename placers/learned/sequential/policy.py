@@ -29,11 +29,12 @@ from placers.learned.policy import Policy, Scores, UnitDevices
 from placers.learned.sequential.decoder_features import FEATURES, Feature
 from placers.learned.sequential.encoder import UnitEncoder
 from placers.learned.sequential.layout import Layout, renamed_by_use
-from placers.learned.sequential.one_device import OneDeviceChoice, OneDeviceHead, one_device
+from placers.learned.sequential.one_device import OneDeviceChoice, OneDeviceHead, one_device, with_one_device
 from placers.learned.sequential.order_head import Corrections, OrderHead, PartBatch
 from placers.learned.sequential.precedence import Precedence
 from placers.learned.sequential.rollout import roll_out
 from placers.learned.sequential.state import GIVEN, GREEDY, SAMPLED, Rollouts, RolloutState, Sampling, ScoreLayers
+from placers.learned.sequential.trace import Trace, trace_of
 from placers.learned.settings import Settings, brief_ppo
 from placers.learned.shapes import Size
 
@@ -70,38 +71,6 @@ class SequentialBatch:
     encoded: Batch
     layouts: tuple[Layout, ...]
     parts: PartBatch  # of which there are none where the order is not chosen
-
-
-@dataclass(frozen=True, eq=False)
-class Trace:
-    """What the decoder saw while it placed, for every (problem, sample, unit) with more than one device to choose.
-
-    That follows from the placements and not from the policy, so one trace serves all epochs of an update.
-    """
-
-    rows: Tensor  # (rows,) allowed devices: index into the flattened (problems, samples, units, devices), ascending
-    states: Tensor  # (rows,) index into the flattened (problems, units)
-    features: Tensor  # (rows, features)
-    allowed: Tensor  # (problems, samples, units, devices) bool
-    log_probability: Tensor  # (problems, samples, units) as the roll-out computed it, under the policy of its time
-
-    def cat(self, other: Trace) -> Trace:
-        """Of the samples of both."""
-        allowed = torch.cat([self.allowed, other.allowed], 1)
-        first, second = self._rows_in(allowed.shape, 0), other._rows_in(allowed.shape, self.allowed.shape[1])
-        rows, order = torch.cat([first, second]).sort()
-        return Trace(
-            rows,
-            torch.cat([self.states, other.states])[order],
-            torch.cat([self.features, other.features])[order],
-            allowed,
-            torch.cat([self.log_probability, other.log_probability], 1),
-        )
-
-    def _rows_in(self, shape: torch.Size, sample: int) -> Tensor:
-        """(rows,) the rows where these samples, from the given one on, are some of those of a larger shape."""
-        problems, samples, units, devices = torch.unravel_index(self.rows, self.allowed.shape)
-        return ((problems * shape[1] + samples + sample) * shape[2] + units) * shape[3] + devices
 
 
 @dataclass(frozen=True, eq=False)
@@ -285,6 +254,33 @@ class SequentialPolicy(Policy[SequentialView, SequentialBatch, SequentialAction]
         logits = self.one_device(self(batch.encoded), batch.encoded.unit_mask, batch.layouts)
         return device if float(logits[0]) > 0 else -1
 
+    @torch.no_grad()
+    def passes_over(self, batch: SequentialBatch, placements: Ints) -> Ints:
+        """(placements, units) greedy placements of a single problem, with these as the pass before."""
+        states, count = self(batch.encoded)[0], len(placements)
+        nothing, shares = np.zeros(placements.shape), np.full(count, HIGHEST_FILL)
+        sampling = Sampling(np.full(count, GREEDY), nothing, np.ones(count), shares, np.ascontiguousarray(placements))
+        return self._draw(batch.layouts[0], states, sampling)
+
+    @torch.no_grad()
+    def likelihoods(self, batch: SequentialBatch, placements: Ints) -> Floats:
+        """(placements,) log-probabilities of placements of a single problem; as good as none where one is masked.
+
+        One after another: what the decoder sees of thousands of units takes much memory.
+        """
+        layout, states, found = batch.layouts[0], self(batch.encoded)[0], []
+        for placement in placements:
+            rollouts = Rollouts.room_for(layout, 1, keep=True)
+            rollouts.placements[0] = renamed_by_use(layout, placement)
+            sampling = Sampling.of(GIVEN, np.zeros((1, len(placement))), np.full((1, len(placement)), -1))
+            self._run(layout, states, sampling, rollouts)
+            could = rollouts.allowed[0, np.arange(len(placement)), rollouts.placements[0]]
+            found.append(np.where(could, rollouts.log_probability[0], MASKED_LOGIT).sum())
+        if self.one_device is None:
+            return np.array(found)
+        logit = self.one_device(self(batch.encoded), batch.encoded.unit_mask, batch.layouts)
+        return with_one_device(layout, float(logit[0]), placements, np.array(found))
+
     def fine_tuning(self, problem: Problem, simulations: int) -> Settings:  # noqa: ARG002 - for all problems alike
         """Bold: a trained decoder is nearly certain everywhere, and would otherwise try the same placement again."""
         ppo = brief_ppo(simulations)
@@ -337,7 +333,7 @@ class SequentialPolicy(Policy[SequentialView, SequentialBatch, SequentialAction]
             chosen[i, :, :units] = torch.from_numpy(rollouts.placements)
             done.append(rollouts)
         undecided = Corrections.undecided(batch.parts, devices.shape[1]) if self.order_head else None
-        return SequentialAction(chosen, earlier, _trace(done, batch), undecided, choice)
+        return SequentialAction(chosen, earlier, trace_of(done, batch.encoded), undecided, choice)
 
     def _run(self, layout: Layout, states: Tensor, sampling: Sampling, rollouts: Rollouts) -> None:
         layers = ScoreLayers(
@@ -350,29 +346,3 @@ class SequentialPolicy(Policy[SequentialView, SequentialBatch, SequentialAction]
         )
         roll_out(layout, layers, sampling, RolloutState.room_for(layout, layers), rollouts)
         check_outputs(torch.from_numpy(rollouts.log_probability))
-
-
-def _trace(done: Sequence[Rollouts], batch: SequentialBatch) -> Trace:
-    """Records of problems of different sizes in one, without the rows that leave no choice."""
-    problems, units = batch.encoded.unit_mask.shape
-    samples = len(done[0].placements)
-    devices = batch.encoded.device_mask.shape[1]
-    allowed = np.zeros((problems, samples, units, devices), np.bool_)
-    log_probability = np.zeros((problems, samples, units))
-    rows, states, features = [], [], []
-    for i, rollouts in enumerate(done):
-        _, own_units, own_devices = rollouts.allowed.shape
-        allowed[i, :, :own_units, :own_devices] = rollouts.allowed
-        log_probability[i, :, :own_units] = rollouts.log_probability
-        open_ = rollouts.allowed & (rollouts.allowed.sum(axis=2, keepdims=True) > 1)
-        sample, unit, device = np.nonzero(open_)
-        rows.append(np.ravel_multi_index((np.full(len(unit), i), sample, unit, device), allowed.shape))
-        states.append(i * units + unit)
-        features.append(rollouts.features[open_])
-    return Trace(
-        torch.from_numpy(np.concatenate(rows)),
-        torch.from_numpy(np.concatenate(states)),
-        torch.from_numpy(np.concatenate(features)),
-        torch.from_numpy(allowed),
-        torch.from_numpy(log_probability),
-    )
