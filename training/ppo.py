@@ -161,7 +161,8 @@ class PpoTrainer(Trainer, Generic[View, Batch, A]):
             rollouts = PpoRollouts.collect(self.policy, chosen, self.settings.samples, generator, self.advantages)
             if weight and self.imitation.again:
                 self.simulations += improve_labels(self.policy, chosen, self.imitation, self.seed)
-            best = Demonstrations.of(self.policy, rollouts.batch, chosen) if weight else None
+            beside = rollouts.action if self.imitation.in_passes else None
+            best = Demonstrations.of(self.policy, rollouts.batch, chosen, beside) if weight else None
             entropy, clipped = self._improve(rollouts, bonus, best, weight)
         self.updates += 1
         self.simulations += rollouts.advantages.numel()

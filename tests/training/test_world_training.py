@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from msgspec.structs import replace
 
 import placelab
 from graphs.foundation.errors import InputError
@@ -31,6 +32,7 @@ RECIPE = Recipe(
     ppo=Ppo(updates=6, problems_per_update=3, samples=4, reward="log"),
     imitation=Imitation(simulations=20, updates=2, weight=0.1),
 )
+LABELLED = replace(RECIPE, imitation=Imitation(simulations=20, updates=2, weight=0.1, again=1, in_passes=True))
 
 
 def weights(placer: Any) -> torch.Tensor:
@@ -51,7 +53,7 @@ def names(chosen: list[Any]) -> list[str]:
 def test_a_run_that_was_stopped_meets_the_same_problems_and_ends_alike(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = train(RECIPE, out=tmp_path / "whole", seed=3)
+    whole = train(LABELLED, out=tmp_path / "whole", seed=3)
     update = PpoTrainer.update
 
     def interrupted(trainer: PpoTrainer[Any, Any, Any]) -> PpoMetrics:
@@ -62,12 +64,12 @@ def test_a_run_that_was_stopped_meets_the_same_problems_and_ends_alike(
     with monkeypatch.context() as patch:
         patch.setattr(PpoTrainer, "update", interrupted)
         with pytest.raises(KeyboardInterrupt, match="stopped after update 3 of 6"):
-            train(RECIPE, out=tmp_path / "resumed", seed=3)
-    resumed = train(RECIPE, out=tmp_path / "resumed", seed=3, resume=True)
+            train(LABELLED, out=tmp_path / "resumed", seed=3)
+    resumed = train(LABELLED, out=tmp_path / "resumed", seed=3, resume=True)
     assert torch.equal(weights(whole), weights(resumed))
     states = [(tmp_path / run / "trainer.safetensors").read_bytes() for run in ("whole", "resumed")]
     assert states[0] == states[1]
-    other = train(RECIPE, out=tmp_path / "other", seed=4)
+    other = train(LABELLED, out=tmp_path / "other", seed=4)
     assert not torch.equal(weights(whole), weights(other))
 
 

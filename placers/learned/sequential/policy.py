@@ -28,7 +28,7 @@ from placers.learned.finite import check_outputs
 from placers.learned.policy import Policy, Scores, UnitDevices
 from placers.learned.sequential.decoder_features import FEATURES, Feature
 from placers.learned.sequential.encoder import UnitEncoder
-from placers.learned.sequential.layout import Layout, renamed_by_use
+from placers.learned.sequential.layout import Layout, renamed_by_use, renamed_like
 from placers.learned.sequential.one_device import OneDeviceChoice, OneDeviceHead, one_device, with_one_device
 from placers.learned.sequential.order_head import Corrections, OrderHead, PartBatch
 from placers.learned.sequential.precedence import Precedence
@@ -189,6 +189,19 @@ class SequentialPolicy(Policy[SequentialView, SequentialBatch, SequentialAction]
         devices = UnitDevices.of(renamed, batch.encoded.unit_mask.shape[1]).devices
         choice = self.one_device.of_placements(batch.layouts, renamed) if self.one_device else None
         return self.follow(batch, devices, torch.full_like(devices, -1), choice)
+
+    def actions_beside(
+        self, batch: SequentialBatch, placements: Sequence[Ints], samples: SequentialAction
+    ) -> SequentialAction:
+        """As `Policy.actions_beside`; equal devices are renamed to those of the earlier pass, where there was one."""
+        earlier = samples.earlier[:, :1]
+        renamed = []
+        for layout, placement, row in zip(batch.layouts, placements, earlier[:, 0].numpy(), strict=True):
+            before, is_first = row[: len(placement)], row[0] < 0
+            renamed.append(renamed_by_use(layout, placement) if is_first else renamed_like(layout, placement, before))
+        devices = UnitDevices.of(renamed, batch.encoded.unit_mask.shape[1]).devices
+        choice = self.one_device.of_placements(batch.layouts, renamed) if self.one_device else None
+        return self.follow(batch, devices, earlier, choice)
 
     @torch.no_grad()
     def follow(
