@@ -17,6 +17,7 @@ def model_card(meta: Meta, recipe: Recipe, folder: Path) -> str:
     """Markdown; everything in it follows from the run."""
     problems = recipe.problems
     families = f"the graphs under `TRAIN` of {', '.join(problems.families)} (`graphs/families/`)"
+    mixed = f"up to {problems.mixed} further graphs of each of these families, whose knobs are theirs in other mixtures"
     suites = f"the suites {', '.join(problems.suites)} (`graphs/suites.py`)"
     given, tests = (", ".join(f"`{each}`" for each in graphs) for graphs in (problems.graphs, problems.test_graphs))
     shares = {
@@ -26,7 +27,12 @@ def model_card(meta: Meta, recipe: Recipe, folder: Path) -> str:
     }
     *most, last = map(str, problems.groups)
     content: dict[str, dict[str, object]] = {
-        "graphs": {families: problems.families, given: problems.graphs, suites: problems.suites},
+        "graphs": {
+            families: problems.families,
+            mixed: problems.families and problems.mixed,
+            given: problems.graphs,
+            suites: problems.suites,
+        },
         "clusters": {
             ", ".join(problems.clusters): problems.families or problems.graphs,
             "the suites' own clusters": problems.suites,

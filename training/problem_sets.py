@@ -20,6 +20,7 @@ from graphs.op_graph import OpGraph
 from graphs.problem import Problem, check_optimizer
 from graphs.splits import split
 from graphs.suites import suite_specs
+from training.mixed_knobs import mixed_graphs
 from training.randomised import randomised, with_other_times
 from training.recipe import ProblemSet, Recipe
 from training.world.random_problem import world_problems
@@ -50,8 +51,7 @@ def load_problems(
     rng = np.random.default_rng(seed)
     loaded = {name: load_cluster(name) for _, names in sources for name in names}
     problems = []
-    for spec, names in progress(sources, "capturing models", unit="model", leave=False):
-        graph = (capture or load_graph)(spec)
+    for graph, names in _graphs(chosen, which, seed, capture or load_graph):
         clusters = [loaded[name] for name in names]
         if which == "test":
             test = tie_ops(graph, chosen.test_groups)
@@ -99,6 +99,19 @@ def check_problems(chosen: ProblemSet, which: Literal["train", "test"]) -> None:
     seen |= {*chosen.graphs, *(graph for graph, _ in suite_specs(",".join(chosen.suites)))}
     if both := [spec for spec in (*families, *chosen.test_graphs) if spec in seen]:
         raise InputError(f"{both[0]!r} is among the graphs to train on and among those to evaluate on; choose one")
+
+
+def _graphs(
+    chosen: ProblemSet, which: Literal["train", "test"], seed: int, capture: Callable[[str], OpGraph]
+) -> Iterator[tuple[OpGraph, tuple[str, ...]]]:
+    """The graphs of a split, one after the other, and the clusters of each; those of mixed knobs come last."""
+    for spec, names in progress(_sources(chosen, which), "capturing models", unit="model", leave=False):
+        yield capture(spec), names
+    if which == "test" or not chosen.mixed:
+        return
+    for family in progress(chosen.families, "mixing the knobs of families", unit="family", leave=False):
+        for graph in mixed_graphs(family, chosen.mixed, np.random.default_rng((seed, *family.encode())), capture):
+            yield graph, chosen.clusters
 
 
 def _sources(chosen: ProblemSet, which: Literal["train", "test"]) -> list[tuple[str, tuple[str, ...]]]:

@@ -21,7 +21,7 @@ from placers.learned.policy import LearnedPolicy
 from training.recipe import Validation
 from training.trainer import below
 
-NOT_FITTING = 10.0  # times its step time is what a plan counts that does not fit
+NOT_FITTING = 3.0  # times its step time is what a plan counts that does not fit
 
 Weights = dict[str, Tensor]
 
@@ -31,7 +31,7 @@ class Validated:
     """What some weights make of the validation problems, by their greedy plans."""
 
     update: int
-    step_over_bound: float  # geometric mean of step seconds over the lower bound; of what does not fit, ten times it
+    step_over_bound: float  # geometric mean of step seconds over the lower bound; of what does not fit, three times it
     fitting: float  # share of the plans that fit
     kept: bool  # whether they were the best until then
 
