@@ -117,6 +117,7 @@ def _run(trainer: Trainer, selection: Selection, recipe: Recipe, out: Path) -> N
         simulations=trainer.simulations,
         updates=trainer.updates,
         decoder_features=trainer.policy.decoder_features,
+        order_features=trainer.policy.order_features,
         versions=library_versions(),
     )
     finish_run(out, recipe, meta, selection.weights(trainer.policy))

@@ -8,13 +8,13 @@ from functools import partial
 from pathlib import Path
 from typing import Self
 
-from envs.objectives import evaluator_of
+from envs.objectives import Evaluator, evaluator_of
 from envs.placer_result import PlacerResult
 from envs.prepared_problem import outcomes_of
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
 from graphs.foundation.torch_threads import limit_torch_threads
-from graphs.op_graph import Ints
+from graphs.op_graph import Floats, Ints
 from graphs.problem import Problem
 from placers.learned.policy import LearnedPolicy
 from placers.learned.policy_file import load_policy
@@ -88,7 +88,8 @@ class LearnedPlacer:
     def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> PlacerResult:
         """The most likely placement, unsimulated, if there is but one to choose from; else the best by simulation.
 
-        The plan has an order of its own if the policy chooses one, and placements are compared under theirs.
+        The plan has an order of its own if the policy chooses one, and placements are compared under theirs. The last
+        simulation then is of the best placement under the problem's rule, which is kept if it is faster.
         Raises InputError if the policy is not for such a problem.
         """
         limit_torch_threads()
@@ -97,11 +98,22 @@ class LearnedPlacer:
         placements = problem.made_allowed(self.candidates(policy, problem, choices, seed))
         orders = policy.likely_orders(problem, placements)
         evaluator = evaluator_of(problem)
-        best = outcomes_of(evaluator, placements, orders).best() if len(placements) > 1 else 0
-        return PlacerResult.of_units(
-            problem, placements[best], self.name, seed,
-            simulations=evaluator.simulations, order="" if orders is None else orders[best],
-        )  # fmt: skip
+        best, order = _best(evaluator, placements, orders)
+        simulations = evaluator.simulations
+        return PlacerResult.of_units(problem, placements[best], self.name, seed, simulations=simulations, order=order)
+
+
+def _best(evaluator: Evaluator, placements: Ints, orders: Floats | None) -> tuple[int, str | Floats]:
+    """Which of (plans, units) placements is best, and its order: of (plans, ops) ones, or the rule, ""."""
+    if len(placements) == 1:
+        return 0, "" if orders is None else orders[0]
+    if orders is None:
+        return evaluator.run_batch(placements).best(), ""
+    outcomes = outcomes_of(evaluator, placements[:-1], orders[:-1])
+    best = outcomes.best()
+    own, by_rule = outcomes.of(best), evaluator.run_batch(placements[best][None]).of(0)
+    is_faster = (not by_rule.fits, by_rule.step_seconds) < (not own.fits, own.step_seconds)
+    return best, "" if is_faster else orders[best]
 
 
 def _new_for(policy: type[LearnedPolicy], network: str, problem: Problem) -> LearnedPolicy:

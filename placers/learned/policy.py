@@ -26,6 +26,7 @@ class LearnedPolicy(nn.Module, ABC):
     kind: ClassVar[str]  # the folder it comes from: "gdp"
     shape_type: ClassVar[type[msgspec.Struct]]  # of the only argument of its constructor, the knobs of a spec
     decoder_features: ClassVar[tuple[str, ...]] = ()  # what it reads of a decision, if that is more than an observation
+    order_features: tuple[str, ...] = ()  # what it reads to choose an order, if it does
     feature_weights: ClassVar[tuple[str, ...]] = ()  # the weights with a column for each of them, if some may be added
     any_cluster: ClassVar[bool] = True  # or a policy is for one number of devices, its shape's `devices`
 

@@ -58,6 +58,7 @@ def load_policy(folder: Path, kind: type[P]) -> tuple[P, Meta]:
     ours, theirs = policy.decoder_features, meta.decoder_features
     readable = tuple(name for name in theirs if name in ours) if policy.feature_weights else ours
     check_features(folder / META, "decoder", theirs, readable)
+    check_features(folder / META, "order", meta.order_features, policy.order_features)
     try:
         weights = load_file(folder / WEIGHTS)
         for name in policy.feature_weights:

@@ -28,6 +28,7 @@ class Meta(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     device_features: tuple[str, ...] = DEVICE_FEATURES
     pair_features: tuple[str, ...] = PAIR_FEATURES
     decoder_features: tuple[str, ...] = ()  # of a policy that reads more than an observation
+    order_features: tuple[str, ...] = ()  # of a policy that chooses orders
     versions: dict[str, str] = {}
 
 

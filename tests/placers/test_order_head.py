@@ -1,7 +1,9 @@
 """The order head: an untrained one changes nothing, what it sees is true, and what it draws is what is simulated."""
 
 from dataclasses import replace
+from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 import torch
@@ -11,6 +13,7 @@ from hypothesis import strategies as st
 from envs.costs.costs import costs_of
 from envs.orders import priorities_of
 from envs.simulation.simulator import Simulator, simulate
+from graphs.foundation.errors import InputError
 from graphs.op_graph import Floats, Ints, OpGraph, Phase
 from graphs.parts import AWAITED, FORWARD, UNAWAITED, UPDATE, Parts
 from graphs.problem import DEFAULT_ORDER, STEP_TIME, Problem
@@ -263,25 +266,28 @@ def test_what_is_imitated_is_the_placement_and_not_the_order() -> None:
 # ---- plans ---------------------------------------------------------------------------------------------------------
 
 
-def test_plans_carry_the_order_that_their_placement_was_judged_by() -> None:
+def test_a_greedy_plan_has_the_likely_order_and_takes_no_simulation() -> None:
     problem, policy = random_problem(7, 20), trained(2)
-    placer = LearnedPlacer(policy, "ours")
-    greedy, several = (placer.place(problem, budget=budget) for budget in (1, 8))
+    greedy = LearnedPlacer(policy, "ours").place(problem, budget=1)
+    orders = policy.likely_orders(problem, greedy.plan.per_unit(problem)[None])
+    assert orders is not None
+    assert not np.allclose(orders[0], priorities_of(problem))
+    np.testing.assert_array_equal(greedy.plan.order, orders[0])
     assert greedy.simulations == 0
-    assert several.simulations == 8
-    for result in (greedy, several):
-        placement = result.plan.per_unit(problem)[None]
-        orders = policy.likely_orders(problem, placement)
-        assert orders is not None
-        np.testing.assert_array_equal(result.plan.order, orders[0])
-        assert not np.allclose(orders[0], priorities_of(problem))
-    candidates = policy.candidates(problem, 8, 0)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_best_of_several_is_compared_under_its_order_and_under_the_rule(seed: int) -> None:
+    problem, policy, simulator = random_problem(seed, 20), trained(seed), Simulator(random_problem(seed, 20))
+    result = LearnedPlacer(policy, "ours").place(problem, budget=8)
+    candidates = policy.candidates(problem, 8, 0)[:7]
     orders = policy.likely_orders(problem, candidates)
     assert orders is not None
-    best = Simulator(problem).run_ordered(candidates, orders).best()
-    assert simulate(problem, several.plan).step_seconds == Simulator(problem, order=orders[best]).run(
-        candidates[best]
-    ).step_seconds  # fmt: skip
+    ordered = simulator.run_ordered(candidates, orders)
+    by_rule = simulator.run(candidates[ordered.best()]).step_seconds
+    assert result.simulations == 8
+    assert simulate(problem, result.plan).step_seconds == min(by_rule, ordered.step_seconds.min())
+    assert (result.plan.order == "") == (by_rule < ordered.step_seconds.min())
 
 
 def test_fine_tuning_returns_the_order_with_the_placement() -> None:
@@ -291,18 +297,23 @@ def test_fine_tuning_returns_the_order_with_the_placement() -> None:
     assert simulate(problem, tuned.result.plan).step_seconds == tuned.history[-1][1]
 
 
-def test_a_saved_policy_orders_as_before(tmp_path) -> None:  # type: ignore[no-untyped-def]
+def test_a_saved_policy_orders_as_before_and_one_of_other_features_is_refused(tmp_path: Path) -> None:
     policy, problem = trained(), random_problem(9)
-    meta = Meta(placer="sequential", network=NETWORK, seed=0, decoder_features=policy.decoder_features)
+    meta = Meta(
+        placer="sequential", network=NETWORK, seed=0, decoder_features=policy.decoder_features,
+        order_features=policy.order_features,
+    )  # fmt: skip
     save_policy(tmp_path, policy.state_dict(), meta)
     placements = np.zeros((1, 15), np.int64)
     once, again = (
-        policy.likely_orders(problem, placements),
-        load_policy(tmp_path, SequentialPolicy)[0].likely_orders(problem, placements),
+        each.likely_orders(problem, placements) for each in (policy, load_policy(tmp_path, SequentialPolicy)[0])
     )
     assert once is not None
     assert again is not None
     np.testing.assert_array_equal(once, again)
+    save_policy(tmp_path, policy.state_dict(), msgspec.structs.replace(meta, order_features=("urgency",)))
+    with pytest.raises(InputError, match="other order features"):
+        load_policy(tmp_path, SequentialPolicy)
 
 
 # ---- learning ------------------------------------------------------------------------------------------------------

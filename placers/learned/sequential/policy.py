@@ -31,7 +31,7 @@ from placers.learned.sequential.encoder import UnitEncoder
 from placers.learned.sequential.layout import Layout, renamed_by_use, renamed_like
 from placers.learned.sequential.one_device import OneDeviceChoice, OneDeviceHead, one_device, with_one_device
 from placers.learned.sequential.order_head import Corrections, OrderHead, PartBatch
-from placers.learned.sequential.precedence import Precedence
+from placers.learned.sequential.precedence import ORDER_FEATURES, Precedence
 from placers.learned.sequential.rollout import roll_out
 from placers.learned.sequential.state import GIVEN, GREEDY, SAMPLED, Rollouts, RolloutState, Sampling, ScoreLayers
 from placers.learned.sequential.trace import Trace, trace_of
@@ -120,6 +120,7 @@ class SequentialPolicy(Policy[SequentialView, SequentialBatch, SequentialAction]
         with torch.no_grad():
             self.skip.weight[0, Feature.FINISH] = EARLIEST_FINISH_FIRST
         self.order_head = OrderHead(hidden) if shape.orders else None
+        self.order_features = ORDER_FEATURES if shape.orders else ()
         self.one_device = OneDeviceHead(hidden) if shape.one_device else None
 
     def view(self, problem: Problem) -> SequentialView:
