@@ -17,7 +17,7 @@ from graphs.problem import Problem
 # they call all compiled functions of placers
 PLACERS = (
     "default", "annealing:policy=default", "genetic", "heft", "max_load_dp", "dapple", "pipedream:form=printed",
-    "planner",
+    "planner", "neural_lns",
 )  # fmt: skip
 
 

@@ -32,6 +32,15 @@ def standardised(values: Floats) -> Floats:
     return (values - values.mean()) / spread if spread > 1e-9 else np.zeros_like(values)
 
 
+def gains_over(plan_seconds: float, outcomes: Outcomes) -> Floats:
+    """(samples,) standardised advantages of repairs of a plan: the logarithm by which each is faster, 0 if it is not.
+
+    A search keeps what is better and drops the rest, however bad (Hottung et al. 2025 pay likewise).
+    """
+    faster = np.log(max(plan_seconds, 1e-30) / np.maximum(outcomes.step_seconds, 1e-30))
+    return standardised(np.where(outcomes.fits, np.maximum(faster, 0.0), 0.0))
+
+
 class MovingAverage:
     """The baseline of REINFORCE in ColocRL and HDP: how good the samples of one problem were of late.
 

@@ -26,6 +26,7 @@ from graphs.foundation.errors import InputError
 from graphs.op_graph import Floats
 from graphs.problem import Problem
 from placers.learned.policy import A, Batch, Policy, Scores, View
+from placers.learned.sequential.current_plan import CurrentPlan
 from placers.learned.settings import Imitation, Ppo, Settings
 from training.advantage import rewards, standardised, surrogate
 from training.divergence import descend, stops_where_it_diverges
@@ -35,6 +36,7 @@ from training.labels.preferences import preference
 from training.labels.schedule import read_schedules, written_schedules
 from training.ppo_rewards import load_ppo_reward
 from training.renewal import RenewedPool
+from training.repairs import plans_to_repair
 from training.rollouts import PpoProblem, PpoRollouts
 from training.trainer import (
     Trainer,
@@ -48,6 +50,7 @@ from training.world.renewed import RenewedProblems
 
 FIRST_SHARE = 0.2  # of the problems, of the smallest graphs, with which a curriculum begins
 IMITATING = 1 << 32  # next to the seed, tells its random numbers from those of PPO's updates
+REPAIRING = 1 << 33  # likewise, what draws the plans that are repaired
 VERSION = "2"  # of its state on disk
 COUNTERS = ("updates", "imitated", "simulations")
 
@@ -87,6 +90,8 @@ class PpoTrainer(Trainer, Generic[View, Batch, A]):
         if renewed is not None and settings.baseline == "moving_average":
             raise InputError("a moving average is of problems that stay; set world.problems to 0")
         self.renewed = None if renewed is None else RenewedPool(renewed, policy.view)
+        if settings.repairs and not policy.can_repair:
+            raise InputError(f"a policy of {policy.kind!r} places all units at once; set ppo.repairs to 0")
         self.settings = settings
         self._reward = load_ppo_reward(settings.reward)
         self.imitation = imitation or Imitation()
@@ -110,7 +115,7 @@ class PpoTrainer(Trainer, Generic[View, Batch, A]):
     def state(self) -> tuple[dict[str, Tensor], dict[str, str]]:
         """Baselines, counters, and the best placements, where the policy imitates them."""
         tensors = {"baselines": torch.tensor([each.baseline.value for each in self.problems], dtype=torch.float64)}
-        if self.imitation.simulations:
+        if self.imitation.simulations or self.settings.repairs:
             known = self._known()
             tensors |= written_incumbents({number: each.prepared.incumbent for number, each in known.items()})
             tensors |= written_schedules({number: each.schedule for number, each in known.items()})
@@ -158,7 +163,9 @@ class PpoTrainer(Trainer, Generic[View, Batch, A]):
             progress = share_done(self.updates, self.settings.updates)
             rate, bonus, weight = self.scheduled(self.settings, self.imitation.weight, progress)
             chosen, generator = self._chosen(self.seed, self.updates)
-            rollouts = PpoRollouts.collect(self.policy, chosen, self.settings.samples, generator, self.advantages)
+            plans = self._plans_to_repair(chosen)
+            samples = self.settings.samples
+            rollouts = PpoRollouts.collect(self.policy, chosen, samples, generator, self.advantages, plans)
             if weight and self.imitation.again:
                 self.simulations += improve_labels(self.policy, chosen, self.imitation, self.seed)
             beside = rollouts.action if self.imitation.in_passes else None
@@ -199,6 +206,13 @@ class PpoTrainer(Trainer, Generic[View, Batch, A]):
         if self.renewed is None:
             raise InputError("written by a run that had random problems")
         return self.renewed.at(number - len(self.problems))
+
+    def _plans_to_repair(self, chosen: Sequence[PpoProblem[View]]) -> Sequence[CurrentPlan | None]:
+        """A plan of each of the chosen problems that is to be repaired in this update."""
+        if not self.settings.repairs:
+            return ()
+        chooser, _ = generators(self.seed, REPAIRING, self.updates)
+        return plans_to_repair(chosen, self.settings.repairs, chooser)
 
     def advantages(self, problem: PpoProblem[View], outcomes: Outcomes) -> Floats:
         """(samples,) how much better each sample of a problem is than its baseline, which may change by that."""

@@ -17,7 +17,8 @@ from envs.simulation.simulator import Outcomes
 from graphs.op_graph import Floats
 from graphs.problem import Problem
 from placers.learned.policy import A, Batch, Policy, View
-from training.advantage import MovingAverage
+from placers.learned.sequential.current_plan import CurrentPlan, PlanReader
+from training.advantage import MovingAverage, gains_over
 from training.labels.schedule import LabelSchedule
 
 
@@ -34,6 +35,11 @@ class PpoProblem(Generic[View]):
     def view(self) -> View:
         """What the policy sees of it, made when the policy first meets it: of many problems that takes seconds."""
         return self.see(self.prepared.problem)
+
+    @cached_property
+    def reader(self) -> PlanReader:
+        """What looks at plans of it that are to be repaired."""
+        return PlanReader(self.prepared.problem, self.prepared.simulator)
 
 
 AdvantageFunction = Callable[[PpoProblem[View], Outcomes], Floats]
@@ -58,17 +64,25 @@ class PpoRollouts(Generic[Batch, A]):
         samples: int,
         generator: torch.Generator,
         advantages_of: AdvantageFunction[View],
+        plans: Sequence[CurrentPlan | None] = (),
     ) -> PpoRollouts[Batch, A]:
-        """Draw and simulate `samples` placements of each problem; `advantages_of` gives their (samples,) advantages."""
+        """Draw and simulate `samples` placements of each problem; `advantages_of` gives their (samples,) advantages.
+
+        Of problems with a plan only some units are placed anew, and the samples are compared with that plan.
+        """
+        plans = plans or [None] * len(problems)
         batch = policy.stack([each.view for each in problems])
-        action = policy.act(batch, samples, generator)
+        repairs = any(plans)
+        action = policy.repair(batch, samples, generator, plans) if repairs else policy.act(batch, samples, generator)
         prepared = [each.prepared for each in problems]
         advantages, logs, fitting = [], [], []
         with ThreadPoolExecutor() as pool:  # the simulator leaves the interpreter's lock to others
             orders = policy.drawn_orders(batch, action)
             results = list(pool.map(PreparedProblem.evaluate, prepared, action.devices.numpy(), orders))
-        for problem, outcomes in zip(problems, results, strict=True):
-            advantages.append(advantages_of(problem, outcomes))
+        for problem, plan, outcomes in zip(problems, plans, results, strict=True):
+            advantages.append(
+                advantages_of(problem, outcomes) if plan is None else gains_over(plan.step_seconds, outcomes)
+            )
             fitting.append(outcomes.fits.mean())
             if outcomes.fits.any():
                 logs.append(np.log(outcomes.step_seconds[outcomes.fits] / problem.prepared.lower_bound).mean())

@@ -126,15 +126,23 @@ def below(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def written_incumbents(found: Mapping[int, Incumbent]) -> dict[str, Tensor]:
-    """Tensors "best.NUMBER" of each that has a placement: its value, then its devices, which float64 holds exactly."""
-    return {
-        f"best.{number}": torch.from_numpy(np.append(each.value, each.placement))
-        for number, each in found.items()
-        if each.placement is not None
-    }
+    """Tensors "best.NUMBER" of each that has a placement: its value, then its devices, which float64 holds exactly.
+
+    The priorities of one that has an order of its own are "order.NUMBER".
+    """
+    written: dict[str, Tensor] = {}
+    for number, each in found.items():
+        if each.placement is not None:
+            written[f"best.{number}"] = torch.from_numpy(np.append(each.value, each.placement))
+            if each.priorities is not None:
+                written[f"order.{number}"] = torch.from_numpy(each.priorities)
+    return written
 
 
 def read_incumbents(tensors: Mapping[str, Tensor]) -> dict[int, Incumbent]:
     """By number, what `written_incumbents` wrote."""
     values = {int(index): value.numpy() for index, value in below("best.", tensors).items()}
-    return {index: Incumbent(best[1:].astype(np.int64), float(best[0])) for index, best in values.items()}
+    orders = {int(index): order.numpy() for index, order in below("order.", tensors).items()}
+    return {
+        index: Incumbent(best[1:].astype(np.int64), float(best[0]), orders.get(index)) for index, best in values.items()
+    }

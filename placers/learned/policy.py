@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Generic, Self, TypeVar
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import msgspec
 import torch
@@ -100,6 +100,8 @@ class Scores:
 class Policy(LearnedPolicy, Generic[View, Batch, A]):
     """A distribution over whole placements, which PPO trains."""
 
+    can_repair: ClassVar[bool] = False  # whether it can place a part of the units anew, the others staying
+
     @abstractmethod
     def view(self, problem: Problem) -> View:
         """What the policy sees of a problem, made once. Raises InputError if the policy is not for such a problem."""
@@ -111,6 +113,13 @@ class Policy(LearnedPolicy, Generic[View, Batch, A]):
     @abstractmethod
     def act(self, batch: Batch, samples: int, generator: torch.Generator) -> A:
         """Draw `samples` actions for each problem of a batch."""
+
+    def repair(self, batch: Batch, samples: int, generator: torch.Generator, plans: Sequence[Any]) -> A:
+        """Draw actions as `act` does, but where a plan is given, of that problem, place only some of its units anew.
+
+        Plans are of `sequential.current_plan.CurrentPlan`, or None. Only for a policy that `can_repair`.
+        """
+        raise NotImplementedError(f"a policy of {self.kind!r} cannot repair plans")
 
     @abstractmethod
     def score(self, batch: Batch, action: A) -> Scores:

@@ -15,7 +15,8 @@ from placers.search import local_search
 from placers.search.search import Search
 from tests.oracle.toys import Toy, random_graph, toy_cluster
 
-SEARCHES = ("annealing", "genetic", "hill_climbing")
+OF_ORDERS = ("annealing", "genetic", "hill_climbing")  # which find one in few simulations
+SEARCHES = (*OF_ORDERS, "neural_lns")
 PROBLEM = Problem(random_graph(30, seed=1), toy_cluster(3, memory=1e9))
 ORDERED = Problem(random_graph(30, seed=0), toy_cluster(3, memory=1e9))  # where all searches find a better order
 BUDGET = 300
@@ -53,13 +54,13 @@ def test_one_that_was_stopped_ends_where_it_would_have_ended(
             by_name.build("placers", spec).place(ORDERED, seed=5, budget=BUDGET)
     resumed = by_name.build("placers", spec).place(ORDERED, seed=5, budget=BUDGET)
     assert (resumed.plan, resumed.simulations, resumed.curve) == (whole.plan, whole.simulations, whole.curve)
-    assert not isinstance(whole.plan.order, str)
+    assert (name in OF_ORDERS) <= (not isinstance(whole.plan.order, str))
 
 
 @pytest.mark.parametrize("name", SEARCHES)
 def test_the_order_stays_the_problems_rule_unless_it_may_change(name: str) -> None:
     search, fixed = (by_name.build("placers", f"{name}{knobs}") for knobs in ("", ":order=false"))
-    assert not isinstance(search.place(ORDERED, seed=5, budget=BUDGET).plan.order, str)
+    assert (name in OF_ORDERS) <= (not isinstance(search.place(ORDERED, seed=5, budget=BUDGET).plan.order, str))
     assert fixed.place(ORDERED, seed=5, budget=BUDGET).plan.order == ""
     for order in ("fifo", "program"):
         problem = replace(PROBLEM, order=order)

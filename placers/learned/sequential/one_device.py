@@ -46,6 +46,10 @@ class OneDeviceChoice:
         """The samples of both."""
         return type(self)(torch.cat([self.taken, other.taken], 1), self.open)
 
+    def but_for(self, repaired: Tensor) -> Self:
+        """No decision in some problems, (problems,) bool."""
+        return type(self)(self.taken & ~repaired[:, None], self.open & ~repaired)
+
 
 class OneDeviceHead(nn.Module):
     """Rates everything on one device against placing unit by unit, from the mean state of the units and the layout."""

@@ -26,8 +26,10 @@ from placers.learned.batch import Batch
 from placers.learned.features import Observation, observe
 from placers.learned.finite import check_outputs
 from placers.learned.policy import Policy, Scores, UnitDevices
+from placers.learned.sequential.current_plan import CurrentPlan
 from placers.learned.sequential.decoder_features import FEATURES, Feature
 from placers.learned.sequential.encoder import UnitEncoder
+from placers.learned.sequential.freeing import Freed, UnitChoice, free_of_plans, kept_of
 from placers.learned.sequential.layout import Layout, renamed_by_use, renamed_like
 from placers.learned.sequential.one_device import OneDeviceChoice, OneDeviceHead, one_device, with_one_device
 from placers.learned.sequential.order_head import Corrections, OrderHead, PartBatch
@@ -58,6 +60,7 @@ class SequentialShape(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     order: Literal["longest_path", "topological"] = "longest_path"  # in which units are placed: what is left, from most
     orders: bool = False  # whether it also decides the order in which devices run what is ready
     one_device: bool = False  # whether it may say that everything is best on one device
+    repairs: bool = False  # whether it chooses, too, which units of a plan are to be placed anew
 
     def __post_init__(self) -> None:
         if self.width % self.heads:
@@ -81,9 +84,10 @@ class SequentialAction(UnitDevices):
     trace: Trace
     corrections: Corrections | None = None  # of the order, if that was decided too
     one_device: OneDeviceChoice | None = None  # the first decision, if the policy makes it
+    freed: Freed | None = None  # which units were decided, if only those of a part of a plan were
 
     def cat(self, other: Self) -> Self:
-        """The samples of both, those of the other after these."""
+        """The samples of both, those of the other after these; the other's decide about all units."""
         devices, earlier = (
             torch.cat(both, 1) for both in ((self.devices, other.devices), (self.earlier, other.earlier))
         )
@@ -91,7 +95,8 @@ class SequentialAction(UnitDevices):
         if self.corrections is not None and other.corrections is not None:
             corrections = self.corrections.cat(other.corrections)
         one_device = self.one_device and other.one_device and self.one_device.cat(other.one_device)
-        return type(self)(devices, earlier, self.trace.cat(other.trace), corrections, one_device)
+        freed = self.freed and self.freed.with_more(other.devices.shape[1])
+        return type(self)(devices, earlier, self.trace.cat(other.trace), corrections, one_device, freed)
 
 
 SequentialView = tuple[Observation, Layout, Precedence | None]
@@ -104,6 +109,7 @@ class SequentialPolicy(Policy[SequentialView, SequentialBatch, SequentialAction]
     shape_type: ClassVar[type[msgspec.Struct]] = SequentialShape
     decoder_features: ClassVar[tuple[str, ...]] = FEATURES
     feature_weights: ClassVar[tuple[str, ...]] = ("first.weight", "skip.weight")
+    can_repair: ClassVar[bool] = True
 
     def __init__(self, shape: SequentialShape) -> None:
         super().__init__()
@@ -122,6 +128,7 @@ class SequentialPolicy(Policy[SequentialView, SequentialBatch, SequentialAction]
         self.order_head = OrderHead(hidden) if shape.orders else None
         self.order_features = ORDER_FEATURES if shape.orders else ()
         self.one_device = OneDeviceHead(hidden) if shape.one_device else None
+        self.choice = UnitChoice(hidden) if shape.repairs else None
 
     def view(self, problem: Problem) -> SequentialView:
         """What the policy sees of a problem."""
@@ -139,9 +146,15 @@ class SequentialPolicy(Policy[SequentialView, SequentialBatch, SequentialAction]
         states: Tensor = self.state(self.encoder(batch))
         return states
 
-    @torch.no_grad()
     def act(self, batch: SequentialBatch, samples: int, generator: torch.Generator) -> SequentialAction:
         """Draw devices. Each problem is met in a first pass, or after one or more, which all its samples then share."""
+        return self.repair(batch, samples, generator, [None] * len(batch.layouts))
+
+    @torch.no_grad()
+    def repair(
+        self, batch: SequentialBatch, samples: int, generator: torch.Generator, plans: Sequence[CurrentPlan | None]
+    ) -> SequentialAction:
+        """As `Policy.repair`; each sample frees units of its own."""
         states = self(batch.encoded)
         shape = len(batch.layouts), samples, states.shape[1]
         uniform = torch.rand(shape, generator=generator)
@@ -156,8 +169,14 @@ class SequentialPolicy(Policy[SequentialView, SequentialBatch, SequentialAction]
             for of_pass in numbers[: int(passes[i]), i]:
                 before = self._draw(layout, states[i], Sampling.of(SAMPLED, of_pass[None, :units], before))
             earlier[i, :, :units] = torch.from_numpy(before)
+        freed = free_of_plans(self.choice, states, batch.layouts, plans, samples, generator)
+        for i, plan in enumerate(plans):
+            if plan is not None:
+                earlier[i, :, : len(plan.placement)] = torch.from_numpy(plan.placement)
         choice = self.one_device.tried(batch.layouts, samples, generator) if self.one_device else None
-        action = self._roll_out(batch, states, SAMPLED, uniform, torch.full(shape, -1), earlier, choice)
+        if choice is not None and freed is not None:
+            choice = choice.but_for(freed.repaired)
+        action = self._roll_out(batch, states, SAMPLED, uniform, torch.full(shape, -1), earlier, choice, freed)
         if self.order_head is None:
             return action
         corrections = self.order_head.draw(states, batch.parts, action.devices, generator)
@@ -228,10 +247,13 @@ class SequentialPolicy(Policy[SequentialView, SequentialBatch, SequentialAction]
         chosen = log_probabilities.gather(-1, action.devices.clamp_min(0)[..., None]).squeeze(-1)
         entropy = -(log_probabilities.exp() * log_probabilities).sum(-1).mean(1)
         units = batch.encoded.unit_mask
-        mask = torch.cat([units, torch.zeros_like(units)], 1)
-        scores = Scores(
-            torch.cat([chosen, 0 * chosen], 2) * mask[:, None], torch.cat([entropy, 0 * entropy], 1) * mask, mask
-        )
+        first, spread, counted = 0 * chosen, 0 * entropy, torch.zeros_like(units)
+        if self.choice is not None and action.freed is not None:
+            seed, of_seed = self.choice.decisions(encoded, action.freed, units)
+            first = torch.cat([seed[..., None], first[..., 1:]], 2)
+            spread, counted[:, 0] = torch.cat([of_seed[:, None], spread[:, 1:]], 1), action.freed.repaired
+        mask = torch.cat([units, counted], 1)
+        scores = Scores(torch.cat([chosen, first], 2) * mask[:, None], torch.cat([entropy, spread], 1) * mask, mask)
         if self.one_device is not None and action.one_device is not None:
             logits = self.one_device(encoded, units, batch.layouts)
             scores = self.one_device.with_decision(scores, logits, action.one_device)
@@ -330,6 +352,7 @@ class SequentialPolicy(Policy[SequentialView, SequentialBatch, SequentialAction]
     def _roll_out(
         self, batch: SequentialBatch, states: Tensor, mode: int, uniform: Tensor, devices: Tensor, earlier: Tensor,
         choice: OneDeviceChoice | None,
+        freed: Freed | None = None,
     ) -> SequentialAction:  # fmt: skip
         """Roll out all samples of all problems, (problems, samples, units); devices are followed if they are GIVEN.
 
@@ -341,16 +364,24 @@ class SequentialPolicy(Policy[SequentialView, SequentialBatch, SequentialAction]
             rollouts = Rollouts.room_for(layout, devices.shape[1], keep=True)
             rollouts.placements[:] = devices[i, :, :units].numpy()
             before = np.ascontiguousarray(earlier[i, :, :units].numpy())
-            self._run(layout, states[i], Sampling.of(mode, uniform[i].double().numpy(), before), rollouts)
+            kept = kept_of(freed, i, units)
+            self._run(layout, states[i], Sampling.of(mode, uniform[i].double().numpy(), before, kept), rollouts)
             if choice is not None:
                 rollouts.put(choice.taken[i].numpy(), one_device(layout))
             chosen[i, :, :units] = torch.from_numpy(rollouts.placements)
             done.append(rollouts)
         undecided = Corrections.undecided(batch.parts, devices.shape[1]) if self.order_head else None
-        return SequentialAction(chosen, earlier, trace_of(done, batch.encoded), undecided, choice)
+        return SequentialAction(chosen, earlier, trace_of(done, batch.encoded), undecided, choice, freed)
 
     def _run(self, layout: Layout, states: Tensor, sampling: Sampling, rollouts: Rollouts) -> None:
-        layers = ScoreLayers(
+        layers = self.score_layers(layout, states)
+        roll_out(layout, layers, sampling, RolloutState.room_for(layout, layers), rollouts)
+        check_outputs(torch.from_numpy(rollouts.log_probability))
+
+    @torch.no_grad()
+    def score_layers(self, layout: Layout, states: Tensor) -> ScoreLayers:
+        """What roll-outs of a problem score devices with, by (units or more, hidden) states of its units."""
+        return ScoreLayers(
             np.ascontiguousarray(states[: len(layout.order)].numpy()),
             np.ascontiguousarray(self.first.weight.T.numpy()),
             np.ascontiguousarray(self.second.weight.T.numpy()),
@@ -358,5 +389,3 @@ class SequentialPolicy(Policy[SequentialView, SequentialBatch, SequentialAction]
             self.out.weight[0].numpy(),
             self.skip.weight[0].numpy(),
         )
-        roll_out(layout, layers, sampling, RolloutState.room_for(layout, layers), rollouts)
-        check_outputs(torch.from_numpy(rollouts.log_probability))

@@ -2,6 +2,12 @@
 
 Compiled, because it takes a step per unit and sample. It keeps a rough schedule of the forward pass on the way (ops in
 order of decreasing longest remaining path, channels that serve one transfer after another, no idle gap used later).
+
+Units that are kept stay on their devices of the pass before. They cost no scores, so a few units are placed anew in a
+fraction of the time, with the rest in its place: what is placed already, and what is ahead.
+
+    layout.order    kept  kept  [ freed ]  kept  [ freed ]  kept  kept
+    decides                        x                x
 """
 
 from __future__ import annotations
@@ -29,8 +35,17 @@ def roll_out(layout: Layout, layers: ScoreLayers, sampling: Sampling, state: Rol
         progress, horizon, latest = 0.0, 0.0, -1
         for unit in layout.order:
             features, allowed = rollouts.features[kept, unit], rollouts.allowed[kept, unit]
-            # what is known: the unit is neither placed nor ahead, and is tried on every device
             forget_previous(layout, state, previous, unit)
+            if len(sampling.kept) > 0 and sampling.kept[sample, unit]:
+                latest = previous[unit]
+                _try_where_it_was(layout, state, unit, latest, allowed)
+                rollouts.placements[sample, unit] = latest
+                rollouts.log_probability[sample, unit] = 0.0
+                horizon = max(horizon, state.finish[latest] + layout.rank[unit] - layout.unit_seconds[unit, latest])
+                progress += layout.share[unit]
+                _place(layout, state, unit, latest)
+                continue
+            # what is known: the unit is neither placed nor ahead, and is tried on every device
             _try(layout, state, previous, unit)
             describe(layout, state, unit, latest, progress, horizon, features)
             describe_ahead(layout, state, previous[unit], unit, features)
@@ -69,15 +84,30 @@ def _begin(layout: Layout, state: RolloutState, share: float) -> None:
 
 
 @inlined
+def _try_where_it_was(layout: Layout, state: RolloutState, unit: int, device: int, allowed: Bools) -> None:
+    """Write to the state what the unit would cost on one device, the only choice."""
+    _schedule(layout, state, unit, device, False)
+    state.need[device] = _bytes_to_add(layout, state, unit, device)
+    allowed[:] = False
+    allowed[device] = True
+
+
+@inlined
+def _bytes_to_add(layout: Layout, state: RolloutState, unit: int, device: int) -> float:
+    """Bytes that the unit would add to what the device holds."""
+    need = 0.0
+    for i in range(layout.held_start[unit], layout.held_start[unit + 1]):
+        if not state.present[layout.held[i], device]:
+            need += layout.tensor_bytes[layout.held[i]]
+    return need
+
+
+@inlined
 def _try(layout: Layout, state: RolloutState, previous: Ints, unit: int) -> None:
     """Write to the state what the unit would cost on every device."""
     for device in range(len(state.clock)):
         _schedule(layout, state, unit, device, False)
-        need = 0.0
-        for i in range(layout.held_start[unit], layout.held_start[unit + 1]):
-            if not state.present[layout.held[i], device]:
-                need += layout.tensor_bytes[layout.held[i]]
-        state.need[device] = need
+        state.need[device] = _bytes_to_add(layout, state, unit, device)
         state.made[device] = state.there[device] = state.linked[device] = state.cut[device] = 0.0
         state.linked_ahead[device] = state.cut_ahead[device] = 0.0
     for i in range(layout.input_start[unit], layout.input_start[unit + 1]):

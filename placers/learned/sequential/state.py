@@ -27,6 +27,9 @@ class ScoreLayers(NamedTuple):
     skip: Singles  # (features,)
 
 
+ALL_DECIDED = np.zeros((0, 0), np.bool_)
+
+
 class Sampling(NamedTuple):
     """How each of several samples chooses."""
 
@@ -35,12 +38,13 @@ class Sampling(NamedTuple):
     temperature: Floats  # (samples,)
     share: Floats  # (samples,) of each device's memory that may be filled
     previous: Ints  # (samples, units) devices in an earlier pass, or -1 if this is the first
+    kept: Bools = ALL_DECIDED  # (samples, units) which units stay where they were then; empty: none does
 
     @classmethod
-    def of(cls, mode: int, uniform: Floats, previous: Ints) -> Sampling:
+    def of(cls, mode: int, uniform: Floats, previous: Ints, kept: Bools = ALL_DECIDED) -> Sampling:
         """All samples alike, as in training; `previous` is (samples, units), `uniform` has as many units or more."""
         count = len(previous)
-        return cls(np.full(count, mode), uniform, np.ones(count), np.full(count, FILLED), previous)
+        return cls(np.full(count, mode), uniform, np.ones(count), np.full(count, FILLED), previous, kept)
 
 
 class Rollouts(NamedTuple):
