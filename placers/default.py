@@ -12,6 +12,7 @@ from placers.contract.placer import Placer
 from placers.learned.lookup import placer_of
 
 LEARNED = True  # is compared with the classical placers, not as one of them
+GROUPS = 64  # of units, in which it places large problems: as many as it was trained on
 RELEASED = Path(__file__).resolve().parent / "released"  # the run folder of `placelab train released`
 
 
@@ -25,7 +26,8 @@ def build(*, samples: int = 0, cheap: bool = False) -> Placer:
         raise InputError(
             f"the released policy is missing from {RELEASED}; `placelab train released --out {RELEASED}` makes it"
         )
-    learned: Any = placer_of(RELEASED, samples=samples, cheap=cheap)  # a frozen dataclass, as all learned placers are
+    # a frozen dataclass, as all learned placers are
+    learned: Any = placer_of(RELEASED, samples=samples, cheap=cheap, groups=GROUPS)
     knobs = {"samples": samples, "cheap": cheap and "yes"}
     named: Placer = replace(learned, name=by_name.spec_of("default", {knob: v for knob, v in knobs.items() if v}))
     return named

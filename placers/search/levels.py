@@ -33,6 +33,6 @@ def levels_of(problem: Problem) -> Levels:
 
 
 def at_finest(levels: Levels, level: int, placement: Ints) -> Ints:
-    """(units,) the placement of the problem that a placement of one of its levels, (units there,), is."""
-    projected: Ints = placement[levels[level].graph.units[levels[0].units.first_op]]
+    """(..., units) the placement of the problem that a placement of one of its levels, (..., units there), is."""
+    projected: Ints = placement[..., levels[level].graph.units[levels[0].units.first_op]]
     return projected

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from graphs.foundation.errors import InputError
 from graphs.op_graph import Ints
 from graphs.problem import Problem
 from placers.learned.learned_placer import LearnedPlacer
 from placers.learned.policy import LearnedPolicy
 from placers.learned.sequential.cheap_plans import candidates_with_cheap_plans
+from placers.learned.sequential.coarse import placed_in_groups
 from placers.learned.sequential.policy import SequentialPolicy
 
 TRAINER = "ppo"
@@ -25,17 +27,30 @@ class SequentialPlacer(LearnedPlacer):
     """A policy's most likely placement, or the best of several candidates."""
 
     cheap: bool = False  # among them are plans of cheap placers
+    groups: int = 0  # of units, into which large problems are tied; 0: all are placed unit by unit
 
     def candidates(self, policy: LearnedPolicy, problem: Problem, count: int, seed: int) -> Ints:
         """As `LearnedPlacer.candidates`."""
-        if self.cheap and isinstance(policy, SequentialPolicy):
-            return candidates_with_cheap_plans(policy, problem, count, seed)
-        return policy.candidates(problem, count, seed)
+
+        def of(problem: Problem) -> Ints:
+            if self.cheap and isinstance(policy, SequentialPolicy):
+                return candidates_with_cheap_plans(policy, problem, count, seed)
+            return policy.candidates(problem, count, seed)
+
+        return placed_in_groups(problem, self.groups, of)
 
 
 def build(
-    *, checkpoint: str = "", network: str = "sequential", samples: int = 0, untrained: bool = False, cheap: bool = False
-) -> SequentialPlacer:
-    """A policy that places unit by unit; with `cheap` its candidates include plans of cheap placers."""
+    *, checkpoint: str = "", network: str = "sequential", samples: int = 0, untrained: bool = False,
+    cheap: bool = False, groups: int = 0,
+) -> SequentialPlacer:  # fmt: skip
+    """A policy that places unit by unit, or a large problem in `groups`; with `cheap`, cheap plans are candidates.
+
+    Raises InputError for a number of groups below 0, and as `LearnedPlacer.of`.
+    """
+    if groups < 0:
+        raise InputError(f"sequential: groups is {groups}; expected at least 1, or 0 to place unit by unit")
     placer = SequentialPlacer.of(SequentialPolicy, network, checkpoint=checkpoint, samples=samples, untrained=untrained)
-    return replace(placer, name=f"{placer.name},cheap=yes", cheap=True) if cheap else placer
+    knobs = {knob: value for knob, value in (("cheap", cheap and "yes"), ("groups", groups)) if value}
+    name = ",".join([placer.name, *(f"{knob}={value}" for knob, value in knobs.items())])
+    return replace(placer, name=name, cheap=cheap, groups=groups)
