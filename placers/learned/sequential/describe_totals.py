@@ -17,13 +17,14 @@ def describe_component(layout: Layout, state: RolloutState, unit: int, out: Sing
     share, placed = layout.totals.component_share[component], 0.0
     for device in range(len(out)):
         placed += state.in_component[component, device]
+    left, of_fair_share = max(1.0 - placed / max(share, 1e-30), 0.0), signed_log(share * len(out) - 1.0)
     for device in range(len(out)):
         x, here = out[device], state.in_component[component, device]
         x[Feature.COMPONENT_HERE] = here / max(placed, 1e-30)
         x[Feature.COMPONENT_PRESENT] = here > 0
-        x[Feature.COMPONENT_LEFT] = max(1.0 - placed / max(share, 1e-30), 0.0)
+        x[Feature.COMPONENT_LEFT] = left
         x[Feature.COMPONENT_SHARE] = share
-        x[Feature.COMPONENT_OF_FAIR_SHARE] = signed_log(share * len(out) - 1.0)
+        x[Feature.COMPONENT_OF_FAIR_SHARE] = of_fair_share
 
 
 @inlined
@@ -63,15 +64,15 @@ def describe_channels(layout: Layout, state: RolloutState, unit: int, out: Singl
 @inlined
 def describe_problem(layout: Layout, out: Singles) -> None:
     """Write what is the same for all units."""
+    known = layout.totals.known
     for device in range(len(out)):
-        x = out[device]
-        x[Feature.ALONE] = math.log(max(layout.totals.alone[device], 1e-12) / layout.scale)
-        x[Feature.ALONE_FILL] = min(layout.need / max(layout.limits[device], 1.0), 2.0)
-        x[Feature.LONGEST_PATH] = layout.totals.longest_path
-        x[Feature.OPS_PER_UNIT] = math.log(layout.totals.ops_per_unit) / 4
+        for i in range(known.shape[1]):
+            out[device, Feature.ALONE + i] = known[device, i]
 
 
 @inlined
 def signed_log(value: float) -> float:
     """Fine where times differ by an op, coarse where they differ by a step."""
+    if value == 0:  # as many are; a logarithm takes longer than all else that is done for a feature
+        return 0.0
     return math.log1p(10.0 * value) if value >= 0 else -math.log1p(-10.0 * value)

@@ -83,6 +83,7 @@ class Layout(NamedTuple):
         apart = ~np.eye(len(cluster), dtype=np.bool_)
         mean_seconds = seconds.mean(axis=1)
         share = unit_seconds.sum(axis=1) / max(unit_seconds.sum(), 1e-30)
+        scale = max(path_bound(problem, costs.op_seconds), work_bound(problem, costs.op_seconds), 1e-12)
         return cls(
             order=units.order if order == "topological" else np.lexsort((units.first_position, -rank)),
             op_start=starts(graph.units[ops], count),
@@ -116,8 +117,8 @@ class Layout(NamedTuple):
             share=share,
             fair=float(unit_seconds.sum()) / len(cluster) ** 2,
             need=float(held.tensor_bytes.sum()),
-            scale=max(path_bound(problem, costs.op_seconds), work_bound(problem, costs.op_seconds), 1e-12),
-            totals=Totals.of(problem, unit_seconds, share, per_byte),
+            scale=scale,
+            totals=Totals.of(problem, held, unit_seconds, share, per_byte, scale),
         )
 
 

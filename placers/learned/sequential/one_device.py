@@ -27,6 +27,7 @@ from torch import Tensor, nn
 
 from graphs.op_graph import Floats, Ints
 from placers.learned.policy import Scores
+from placers.learned.sequential.decoder_features import Feature
 from placers.learned.sequential.layout import Layout
 from placers.learned.sequential.state import FILLED
 
@@ -135,8 +136,7 @@ def _seen(layout: Layout) -> NDArray[np.float32]:
             np.log1p(10 * layout.linked_bytes.sum() / 2 * fastest / layout.scale),
             np.log1p(10 * links * latency / layout.scale),
             1 / len(layout.limits),
-            totals.longest_path,
-            np.log(totals.ops_per_unit) / 4,
+            *totals.known[device, Feature.LONGEST_PATH - Feature.ALONE :],
         ],
         np.float32,
     )

@@ -226,9 +226,10 @@ def _score(layers: ScoreLayers, unit: int, features: Singles, state: RolloutStat
         for k in range(len(hidden)):
             hidden[k] = layers.state[unit, k]
         for i in range(len(x)):
-            score += layers.skip[i] * x[i]
-            for k in range(len(hidden)):
-                hidden[k] += layers.first[i, k] * x[i]
+            if x[i] != 0:  # as many features are; the sums stay the same
+                score += layers.skip[i] * x[i]
+                for k in range(len(hidden)):
+                    hidden[k] += layers.first[i, k] * x[i]
         for k in range(len(narrow)):
             narrow[k] = layers.bias[k]
         for i in range(len(hidden)):

@@ -8,6 +8,7 @@ import numpy as np
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
+from envs.held_memory import HeldMemory
 from graphs.op_graph import Floats, Ints
 from graphs.problem import DEFAULT_ORDER, Problem
 
@@ -25,15 +26,16 @@ class Totals(NamedTuple):
     component_share: Floats  # (components,) of all the work
     alone: Floats  # (devices,) seconds of everything on each device
     even: float  # seconds: each device's even share
+    known: Floats  # (devices, features from ALONE on)
     least_per_byte: Floats  # (devices,) seconds per byte over each device's fastest link, either way; 0 if it has none
-    longest_path: float  # 1 if devices run by that rule what is ready, else 0
-    ops_per_unit: float
 
     @classmethod
-    def of(cls, problem: Problem, unit_seconds: Floats, share: Floats, per_byte: Floats) -> Totals:
+    def of(
+        cls, problem: Problem, held: HeldMemory, unit_seconds: Floats, share: Floats, per_byte: Floats, scale: float
+    ) -> Totals:
         """Of a problem with (units, devices) seconds, (units,) shares of work and (devices, devices) seconds per byte.
 
-        The latter are 0 within a device.
+        The latter are 0 within a device; the scale is the lower bound of the step in seconds.
         """
         units, alone = problem.units, unit_seconds.sum(axis=0)
         component = components(units.edges, len(units))
@@ -44,9 +46,13 @@ class Totals(NamedTuple):
             alone=alone,
             even=float(1.0 / (1.0 / np.maximum(alone, 1e-30)).sum()),
             least_per_byte=either_way.min(axis=1) if len(alone) > 1 else np.zeros(1),
-            longest_path=float(problem.order == DEFAULT_ORDER),
-            ops_per_unit=len(problem.graph) / max(len(units), 1),
-        )
+            known=np.stack(np.broadcast_arrays(
+                np.log(np.maximum(alone, 1e-12) / scale),
+                np.minimum(float(held.tensor_bytes.sum()) / np.maximum(held.limits, 1.0), 2.0),
+                float(problem.order == DEFAULT_ORDER),
+                np.log(len(problem.graph) / max(len(units), 1)) / 4,
+            ), axis=1),
+        )  # fmt: skip
 
 
 def components(edges: Ints, units: int) -> Ints:
