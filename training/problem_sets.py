@@ -109,7 +109,7 @@ def _graphs(
         yield capture(spec), names
     if which == "test" or not chosen.mixed:
         return
-    for family in progress(chosen.families, "mixing the knobs of families", unit="family", leave=False):
+    for family in progress(chosen.families, "mixing the knobs of models", unit="model", leave=False):
         for graph in mixed_graphs(family, chosen.mixed, np.random.default_rng((seed, *family.encode())), capture):
             yield graph, chosen.clusters
 
