@@ -35,8 +35,9 @@ def repaired(policy: SequentialPolicy, samples: int = 6, seed: int = 0) -> tuple
     return batch, policy.repair(batch, samples, torch.Generator().manual_seed(seed), plans)
 
 
-def test_only_what_is_freed_changes_and_only_that_is_rated() -> None:
-    policy = SequentialPolicy.new(NETWORK, 0)
+@pytest.mark.parametrize("knobs", ["", ",one_device=true,orders=true"])
+def test_only_what_is_freed_changes_and_only_that_is_rated(knobs: str) -> None:
+    policy = SequentialPolicy.new(NETWORK + knobs, 0)
     batch, action = repaired(policy)
     assert action.freed is not None
     assert (action.freed.seeds >= 0).all(1).tolist() == [True, False, True]
@@ -54,7 +55,10 @@ def test_only_what_is_freed_changes_and_only_that_is_rated() -> None:
     rolled_out = action.trace.log_probability.float()
     units = rolled_out.shape[2]
     torch.testing.assert_close(scores.log_probability[:, :, :units], rolled_out, atol=1e-5, rtol=1e-5)
-    assert scores.mask[:, units:].sum(1).tolist() == [1, 0, 1], "which unit is freed first is one decision"
+    of_choice = scores.mask[:, units : 2 * units].sum(1).tolist()
+    assert of_choice == [1, 0, 1], "which unit is freed first is one decision"
+    if action.one_device is not None:
+        assert action.one_device.open.tolist() == [False, True, False], "a plan that is repaired is on its devices"
 
 
 def test_the_choice_of_a_unit_has_the_probability_with_which_it_is_drawn() -> None:
