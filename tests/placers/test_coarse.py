@@ -76,5 +76,5 @@ def test_the_placer_ties_large_problems_alone(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_number_of_groups_below_zero_is_refused() -> None:
-    with pytest.raises(InputError, match="groups is -1"):
+    with pytest.raises(InputError, match="groups to be at least 0"):
         by_name.build("placers", "sequential:untrained=yes,groups=-1")

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from graphs.foundation.errors import InputError
 from graphs.op_graph import Ints
 from graphs.problem import Problem
 from placers.learned.learned_placer import LearnedPlacer
@@ -44,12 +43,7 @@ def build(
     *, checkpoint: str = "", network: str = "sequential", samples: int = 0, untrained: bool = False,
     cheap: bool = False, groups: int = 0,
 ) -> SequentialPlacer:  # fmt: skip
-    """A policy that places unit by unit, or a large problem in `groups`; with `cheap`, cheap plans are candidates.
-
-    Raises InputError for a number of groups below 0, and as `LearnedPlacer.of`.
-    """
-    if groups < 0:
-        raise InputError(f"sequential: groups is {groups}; expected at least 1, or 0 to place unit by unit")
+    """A policy that places unit by unit, or a large problem in `groups`; with `cheap`, cheap plans are candidates."""
     placer = SequentialPlacer.of(SequentialPolicy, network, checkpoint=checkpoint, samples=samples, untrained=untrained)
     knobs = {knob: value for knob, value in (("cheap", cheap and "yes"), ("groups", groups)) if value}
     name = ",".join([placer.name, *(f"{knob}={value}" for knob, value in knobs.items())])
