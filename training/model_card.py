@@ -46,6 +46,7 @@ def model_card(meta: Meta, recipe: Recipe, folder: Path) -> str:
     )  # fmt: skip
     card: str = template.render(
         meta=meta, problems=problems, world=problems.world, folder=folder, imitated=recipe.imitation.updates,
+        again=recipe.imitation.again,
         trainer=trainer_of(meta.placer).upper(), groups=f"{', '.join(most)} or {last}" if most else last,
         **{name: [text for text, is_there in parts.items() if is_there] for name, parts in content.items()},
     )  # fmt: skip

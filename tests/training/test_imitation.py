@@ -132,6 +132,10 @@ def test_the_model_card_says_what_was_learned_from_and_how() -> None:
     meta = Meta(placer="sequential", network=recipe.network, seed=3, updates=8000, simulations=1234567)
     recipe = replace(recipe, problems=replace(recipe.problems, unequal=0.4, forward=0.15, measured=0.0))
     card = model_card(meta, recipe, Path("some/folder"))
+    searched_again = "Labels were searched again while it learned them, from its own samples on."
+    assert searched_again not in card
+    again = replace(recipe, imitation=replace(recipe.imitation, again=20))
+    assert f"simulations in all. {searched_again}\n- Trained on: " in model_card(meta, again, Path("some/folder"))
     for sentence in (
         "First 1,500 updates of imitation of what search found, then 8,000 updates by PPO; 1,234,567 simulations",
         "amoebanet, bert, cifar10",
