@@ -13,6 +13,7 @@ from evaluation.simulated_plan import SimulatedPlan
 from graphs.foundation import by_name
 from graphs.op_graph import OpGraph
 from graphs.problem import Problem
+from placers.learned.sequential.placer import build as build_sequential
 
 # they call all compiled functions of placers
 PLACERS = (
@@ -29,6 +30,7 @@ def compile_all() -> None:
         lower_bound(problem)
         for placer in PLACERS:
             SimulatedPlan.by(load_placer(placer), problem, budget=60)
+        build_sequential(network="sequential:orders=true", untrained=True).place(problem)  # no spec names a network
 
 
 def _chain(ops: int = 8) -> OpGraph:
