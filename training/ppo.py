@@ -168,8 +168,7 @@ class PpoTrainer(Trainer, Generic[View, Batch, A]):
             rollouts = PpoRollouts.collect(self.policy, chosen, samples, generator, self.advantages, plans)
             if weight and self.imitation.again:
                 self.simulations += improve_labels(self.policy, chosen, self.imitation, self.seed)
-            beside = rollouts.action if self.imitation.in_passes else None
-            best = Demonstrations.of(self.policy, rollouts.batch, chosen, beside) if weight else None
+            best = Demonstrations.of(self.policy, rollouts.batch, chosen) if weight else None
             entropy, clipped = self._improve(rollouts, bonus, best, weight)
         self.updates += 1
         self.simulations += rollouts.advantages.numel()

@@ -129,10 +129,6 @@ class Policy(LearnedPolicy, Generic[View, Batch, A]):
     def actions_of(self, batch: Batch, placements: Sequence[Ints]) -> A:
         """Actions, one for each problem, that lead to placements, (units,) each."""
 
-    def actions_beside(self, batch: Batch, placements: Sequence[Ints], samples: A) -> A:  # noqa: ARG002 - most decide at once
-        """The same from where the policy drew some samples: after the same earlier passes, if it makes several."""
-        return self.actions_of(batch, placements)
-
     def drawn_orders(self, batch: Batch, action: A) -> Sequence[Floats | None]:  # noqa: ARG002 - most draw none
         """For each problem, (samples, ops) the priorities that were drawn with the devices; None: those of its rule."""
         return [None] * len(action.devices)

@@ -57,7 +57,6 @@ class Imitation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     weight: Weight = 0.0  # of the imitated log-probability in PPO; falls linearly to 0
     again: Annotated[int, msgspec.Meta(ge=0)] = 0  # updates that meet a problem until its label is searched again,
     # from the policy's samples on; twice as many after each search in vain; 0: it is searched once, without the policy
-    in_passes: bool = False  # in PPO, labels are shown after the same earlier passes as a problem's samples, if any
     preference: Weight = 0.0  # in PPO, of preferring the best sample of a problem to each of its others
 
     def __post_init__(self) -> None:

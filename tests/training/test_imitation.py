@@ -1,23 +1,19 @@
 """Imitation: what search found becomes likely, under the names that the decoder gives to equal devices."""
 
-from itertools import permutations
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
-import torch
 from msgspec.structs import replace
 
 from envs.simulation.simulator import Simulator
 from graphs.problem import Problem
 from placers.learned.policy_meta import Meta
-from placers.learned.sequential.layout import Layout, renamed_by_use, renamed_like
+from placers.learned.sequential.layout import Layout, renamed_by_use
 from placers.learned.sequential.policy import SequentialPolicy
 from placers.learned.settings import Imitation, Ppo
 from tests.oracle.toys import random_graph, toy_cluster, toy_graph
 from training.labels.demonstrations import Demonstrations
-from training.labels.forced_decoding import IMPOSSIBLE
 from training.labels.improvement import improve_labels
 from training.model_card import model_card
 from training.ppo import PpoTrainer
@@ -61,33 +57,6 @@ def test_renaming_equal_devices_changes_no_step_time_and_takes_them_in_order() -
         devices, first_use = np.unique(renamed[layout.order], return_index=True)
         assert devices.tolist() == list(range(len(devices)))
         assert (np.diff(first_use) > 0).all()
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_work_stays_where_it_was_as_far_as_equal_devices_allow(seed: int) -> None:
-    problem = Problem(random_graph(15, seed=seed), toy_cluster(3))
-    layout = Layout.of(problem, Simulator(problem).costs)
-    placement, before = np.random.default_rng(seed).integers(3, size=(2, 15))
-    names = [np.array(each) for each in permutations(range(3))]
-    shared = [float(layout.share @ (name[placement] == before)) for name in names]
-    renamed = renamed_like(layout, placement, before)
-    assert float(layout.share @ (renamed == before)) == pytest.approx(max(shared))
-    assert any(np.array_equal(renamed, name[placement]) for name in names)
-
-
-def test_labels_are_shown_after_the_passes_that_came_before_the_samples() -> None:
-    trainer = PpoTrainer(SequentialPolicy.new(NETWORK, 0), some_problems() * 4, Ppo(), 0)
-    improve_labels(trainer.policy, trainer.problems, Imitation(simulations=30), seed=0)
-    batch = trainer.policy.stack([each.view for each in trainer.problems])
-    samples = trainer.policy.act(batch, 3, torch.Generator().manual_seed(0))
-    shown = Demonstrations.of(trainer.policy, batch, trainer.problems, samples).action
-    assert torch.equal(shown.earlier, samples.earlier[:, :1])
-    assert 0 < int((shown.earlier[:, 0, 0] < 0).sum()) < len(trainer.problems), "some problems are met again"
-    for each, devices in zip(trainer.problems, shown.devices[:, 0].numpy(), strict=True):
-        found = Simulator(each.prepared.problem).run(devices[: len(each.prepared.problem.units)]).step_seconds
-        assert found == each.prepared.incumbent.value
-    scores = trainer.policy.score(batch, shown)
-    assert (scores.log_probability > IMPOSSIBLE).all(), "memory is large here, and nothing else is masked"
 
 
 def test_what_is_imitated_becomes_the_policys_own_answer() -> None:

@@ -30,7 +30,7 @@ from training.ppo import PpoTrainer
 from training.rollouts import PpoProblem
 
 NETWORK = "sequential:width=16,heads=2,hidden=16,sage_layers=1"
-SEARCHED = Imitation(simulations=60, updates=6, weight=0.5, again=1, preference=0.1, in_passes=True)
+SEARCHED = Imitation(simulations=60, updates=6, weight=0.5, again=1, preference=0.1)
 
 
 def two_servers(latency: float = 0.0) -> Cluster:

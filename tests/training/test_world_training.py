@@ -32,7 +32,7 @@ RECIPE = Recipe(
     ppo=Ppo(updates=6, problems_per_update=3, samples=4, reward="log"),
     imitation=Imitation(simulations=20, updates=2, weight=0.1),
 )
-LABELLED = replace(RECIPE, imitation=Imitation(simulations=20, updates=2, weight=0.1, again=1, in_passes=True))
+LABELLED = replace(RECIPE, imitation=Imitation(simulations=20, updates=2, weight=0.1, again=1))
 
 
 def weights(placer: Any) -> torch.Tensor:

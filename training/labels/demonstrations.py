@@ -30,16 +30,12 @@ class Demonstrations(Generic[A]):
 
     @classmethod
     def of(
-        cls, policy: Policy[View, Batch, A], batch: Batch, problems: Sequence[PpoProblem[View]], beside: A | None = None
+        cls, policy: Policy[View, Batch, A], batch: Batch, problems: Sequence[PpoProblem[View]]
     ) -> Demonstrations[A]:
-        """Those of the problems that a batch was made of: as first passes, or after the passes before some samples.
-
-        `beside` are those samples.
-        """
+        """Those of the problems that a batch was made of."""
         best = [each.prepared.incumbent.placement for each in problems]
         nothing = [np.zeros(len(each.prepared.problem.units), np.int64) for each in problems]
-        shown = [n if b is None else b for b, n in zip(best, nothing, strict=True)]
-        action = policy.actions_of(batch, shown) if beside is None else policy.actions_beside(batch, shown, beside)
+        action = policy.actions_of(batch, [n if b is None else b for b, n in zip(best, nothing, strict=True)])
         return Demonstrations(action, torch.tensor([[b is not None] for b in best]))
 
     def likelihood(self, log_probability: Tensor, mask: Tensor) -> Tensor:

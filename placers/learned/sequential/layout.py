@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import linear_sum_assignment
 
 from envs.bounds import path_bound, work_bound
 from envs.costs.costs import Costs
@@ -158,19 +157,6 @@ def renamed_by_use(layout: Layout, placement: Ints) -> Ints:
             names[device] = next(other for other in alike if other not in taken)
             taken.add(names[device])
     return np.array([names[int(device)] for device in placement], np.int64)
-
-
-def renamed_like(layout: Layout, placement: Ints, before: Ints) -> Ints:
-    """(units,) the placement with equal devices renamed, so that most of the work is where it was before, (units,)."""
-    count = len(layout.same)
-    shared, names = np.zeros((count, count)), np.arange(count)
-    np.add.at(shared, (placement, before), layout.share)
-    for first in np.unique(layout.same):
-        alike = np.flatnonzero(layout.same == first)
-        here, there = linear_sum_assignment(shared[np.ix_(alike, alike)], maximize=True)
-        names[alike[here]] = alike[there]
-    renamed: Ints = names[placement]
-    return renamed
 
 
 def is_symmetry(cluster: Cluster, seconds: Floats, turned: Ints) -> bool:

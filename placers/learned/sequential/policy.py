@@ -30,7 +30,7 @@ from placers.learned.sequential.current_plan import CurrentPlan
 from placers.learned.sequential.decoder_features import FEATURES, Feature
 from placers.learned.sequential.encoder import UnitEncoder
 from placers.learned.sequential.freeing import Freed, UnitChoice, free_of_plans, kept_of
-from placers.learned.sequential.layout import Layout, renamed_by_use, renamed_like
+from placers.learned.sequential.layout import Layout, renamed_by_use
 from placers.learned.sequential.one_device import OneDeviceChoice, OneDeviceHead, one_device, with_one_device
 from placers.learned.sequential.order_head import Corrections, OrderHead, PartBatch
 from placers.learned.sequential.precedence import ORDER_FEATURES, Precedence
@@ -209,19 +209,6 @@ class SequentialPolicy(Policy[SequentialView, SequentialBatch, SequentialAction]
         devices = UnitDevices.of(renamed, batch.encoded.unit_mask.shape[1]).devices
         choice = self.one_device.of_placements(batch.layouts, renamed) if self.one_device else None
         return self.follow(batch, devices, torch.full_like(devices, -1), choice)
-
-    def actions_beside(
-        self, batch: SequentialBatch, placements: Sequence[Ints], samples: SequentialAction
-    ) -> SequentialAction:
-        """As `Policy.actions_beside`; equal devices are renamed to those of the earlier pass, where there was one."""
-        earlier = samples.earlier[:, :1]
-        renamed = []
-        for layout, placement, row in zip(batch.layouts, placements, earlier[:, 0].numpy(), strict=True):
-            before, is_first = row[: len(placement)], row[0] < 0
-            renamed.append(renamed_by_use(layout, placement) if is_first else renamed_like(layout, placement, before))
-        devices = UnitDevices.of(renamed, batch.encoded.unit_mask.shape[1]).devices
-        choice = self.one_device.of_placements(batch.layouts, renamed) if self.one_device else None
-        return self.follow(batch, devices, earlier, choice)
 
     @torch.no_grad()
     def follow(
