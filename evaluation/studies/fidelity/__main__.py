@@ -45,7 +45,7 @@ def study(
         if cluster is None:
             raise InputError("say on what plans are run: --cluster FILE, as `placelab calibrate --out FILE` writes it")
         chosen = names_in(models, "model", MODELS) or list(MODELS)
-        out.mkdir(parents=True, exist_ok=True)
+        (out / TUNED).mkdir(parents=True, exist_ok=True)
         some = {name: MODELS[name] for name in chosen}
         list(pieces_done([*measure.jobs(out, some, cluster, rounds), *tuning.jobs(out, some, rounds)]))
     done = [piece for piece in load_pieces(out, MeasuredModel) if piece.rounds == rounds]
