@@ -12,6 +12,7 @@ from training.ppo_rewards import PpoReward
 
 NOT_FITTING = -10.0  # GDP, section 4.1: reward of an invalid placement
 DECAY = 0.9  # of a moving average
+LARGEST_LOG_RATIO = 20.0  # beyond it a ratio is no guide, and beyond 88 no number in single precision
 
 
 def rewards(outcomes: Outcomes, memory_bytes: Floats, scale_seconds: float, of_ratios: PpoReward) -> Floats:
@@ -62,6 +63,9 @@ class MovingAverage:
 
 
 def surrogate(log_ratio: Tensor, advantage: Tensor, clip: float) -> Tensor:
-    """PPO's clipped objective of each decision; where the ratio is still 1 its gradient is REINFORCE's."""
-    ratio = log_ratio.exp()
+    """PPO's clipped objective of each decision; where the ratio is still 1 its gradient is REINFORCE's.
+
+    What was tried at next to no probability may have become likely since: such a ratio is held at e^20.
+    """
+    ratio = log_ratio.clamp_max(LARGEST_LOG_RATIO).exp()
     return torch.minimum(ratio * advantage, ratio.clamp(1.0 - clip, 1.0 + clip) * advantage)

@@ -9,7 +9,7 @@ from torch import nn
 
 from graphs.cluster import Cluster, Device
 from graphs.problem import Problem
-from placers.learned.sequential.one_device import SHARE_TRIED, is_one_device, one_device
+from placers.learned.sequential.one_device import LARGEST_LOGIT, SHARE_TRIED, is_one_device, one_device
 from placers.learned.sequential.placer import build
 from placers.learned.sequential.policy import SequentialPolicy
 from placers.learned.settings import Imitation, Ppo
@@ -83,6 +83,16 @@ def test_decisions_before_and_after_are_one_distribution(seed: int, ops: int, de
         p = float(torch.sigmoid(logit).detach())
         nats = -(p * np.log(p) + (1 - p) * np.log(1 - p)) if open_ else 0.0
         assert float(ours.entropy[0, -1].detach()) == pytest.approx(nats, abs=1e-5)
+
+
+def test_neither_decision_is_ever_certain() -> None:
+    """What PPO tries without being asked has a probability ratio, which has to stay a number."""
+    for says in (-1e4, 1e4):
+        policy = policy_that(says)
+        batch = policy.stack([policy.view(chain(1.0))])
+        assert policy.one_device is not None
+        logit = policy.one_device(policy(batch.encoded), batch.encoded.unit_mask, batch.layouts)
+        assert float(logit.detach()) == pytest.approx(np.sign(says) * LARGEST_LOGIT)
 
 
 def test_in_training_the_first_sample_of_some_problems_is_on_one_device_whatever_the_policy_would_rather_do() -> None:

@@ -93,6 +93,16 @@ def test_a_later_epoch_stops_where_the_ratio_has_left_the_clip() -> None:
     assert log_ratio.grad.tolist() == pytest.approx([2.0, 0.0, -3.0, 1.0, 0.0])
 
 
+@pytest.mark.parametrize("advantage", [-1.0, 0.0, 1.0])
+def test_what_was_all_but_impossible_and_has_become_likely_leaves_numbers(advantage: float) -> None:
+    log_ratio = torch.tensor([500.0], requires_grad=True)
+    gain = surrogate(log_ratio, torch.tensor([advantage]), 0.2)
+    gain.sum().backward()  # type: ignore[no-untyped-call]
+    assert torch.isfinite(gain).all()
+    assert log_ratio.grad is not None
+    assert torch.isfinite(log_ratio.grad).all()
+
+
 @pytest.mark.parametrize(("every", "simulations"), [(1, 7), (2, 4), (4, 3), (6, 2), (9, 2)])
 def test_improvements_paid_for_several_steps_at_once_add_up_to_the_same(every: int, simulations: int) -> None:
     problem = problems()[1]

@@ -11,7 +11,9 @@ probability of one device and A the advantage of that sample the gradient of p's
 
     A * (1 - p)  -  (sum of the others' advantages = -A) * p  =  A
 
-which has the sign of the gradient under p's own draws, p * (1 - p) * A, and does not vanish where p is near 0 or 1.
+which has the sign of the gradient under p's own draws, p * (1 - p) * A, and does not vanish where p is near 0 or 1. So
+nothing would keep the logit from growing without end, until the ratio of two updates' probabilities is no number any
+more; it is clipped smoothly, as Bello et al. (2017, appendix A.1) clip theirs.
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ from placers.learned.sequential.state import FILLED
 
 SHARE_TRIED = 0.5
 SELDOM = -2.0  # logit of a new policy's decision for one device: an eighth
+LARGEST_LOGIT = 6.0  # of either decision: a probability of 0.25%
 SEEN = ("seconds", "even_seconds", "fill", "links", "latencies", "share", "longest_path", "ops_per_unit")
 
 
@@ -68,7 +71,7 @@ class OneDeviceHead(nn.Module):
         mean = (states * counted).sum(1) / counted.sum(1).clamp_min(1)
         seen = torch.from_numpy(np.stack([_seen(layout) for layout in layouts]))
         logits: Tensor = self.out(torch.relu(self.first(torch.cat([mean, seen], 1)))).squeeze(-1)
-        return logits
+        return LARGEST_LOGIT * torch.tanh(logits / LARGEST_LOGIT)
 
     def tried(self, layouts: Sequence[Layout], samples: int, generator: torch.Generator) -> OneDeviceChoice:
         """What is tried in training: in some problems the first of several samples is on one device."""
