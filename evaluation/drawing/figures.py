@@ -79,8 +79,11 @@ def save_figure(
 
 
 def page(template: Path, **content: object) -> str:
-    """A page (HTML) from its Jinja template."""
-    environment = Environment(loader=FileSystemLoader(template.parent), autoescape=True, undefined=StrictUndefined)
+    """A page (HTML) from its Jinja template, which may extend `frame.html.j2`, the frame of all pages."""
+    folders = [template.parent, TEMPLATE.parent]
+    environment = Environment(
+        loader=FileSystemLoader(folders), autoescape=True, undefined=StrictUndefined, trim_blocks=True
+    )
     return environment.get_template(template.name).render(content)
 
 
