@@ -91,7 +91,7 @@ def _check_samples(problem: Problem, devices: Devices, schedule: Schedule, stage
     if samples % schedule.micro_batches:
         raise InputError(
             f"{schedule.micro_batches} micro-batches do not divide the {samples} samples of {problem.graph.name!r}; "
-            "take a number that does, or another --batch"
+            "take a number that does, or another `batch`"
         )
     each = samples // schedule.micro_batches
     replicas = {int(number): len(several) for number, several in zip(stage, devices, strict=False)}
@@ -99,7 +99,7 @@ def _check_samples(problem: Problem, devices: Devices, schedule: Schedule, stage
         if schedule.sharing == "split" and each % count:
             raise InputError(
                 f"the {count} replicas of stage {number} do not divide the {each} samples of a micro-batch; take fewer "
-                "micro-batches, another number of replicas, or another --batch"
+                "micro-batches, another number of replicas, or another `batch`"
             )
 
 

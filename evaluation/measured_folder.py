@@ -25,7 +25,7 @@ def check_free(folder: Path) -> None:
     """Raise InputError for a folder that cannot be written, or holds a run already."""
     check_writable(folder)
     if any((folder / name).exists() for name in (RESULT, METRICS, CONFIG)):
-        raise InputError(f"{folder} holds a run already; choose another --out")
+        raise InputError(f"{folder} holds a run already; choose another `out`")
 
 
 def save_run(found: MeasuredPlan, folder: Path, asked: Mapping[str, str]) -> None:

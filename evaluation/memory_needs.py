@@ -44,7 +44,7 @@ class MemoryNeeds:
         raise DoesNotFitError(
             f"none of these plans fits {name!r} on {cluster.name!r}: least is lacking with {best.kind}, "
             f"{memory(best.fullest.lacks)} on {best.fullest.device}. Try `placelab place --plans all`, which searches "
-            "for others, more or larger devices, a smaller batch, more micro-batches, or --optimizer sgd"
+            "for others, more or larger devices, a smaller batch, more micro-batches, or `optimizer='sgd'`"
         )
 
     def to_json(self) -> dict[str, Any]:

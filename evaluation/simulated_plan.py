@@ -149,7 +149,8 @@ class SimulatedPlan:
             f"no plan was found that fits {graph.name!r} on {cluster.name!r}: {self.timeline.overflow()}; parameters "
             f"and their state need {state}, all devices together hold {capacity}, and the largest output is "
             f"{memory(timed.output_bytes[largest])} ({timed.names[largest]}). Try more or larger devices, a smaller "
-            f"batch{whole}, a larger --budget, or --optimizer sgd; `placelab fits` shows what other kinds of plans need"
+            f"batch{whole}, a larger `budget`, or `optimizer='sgd'`; `placelab fits` shows what other kinds of plans "
+            "need"
         )
 
     def to_json(self) -> dict[str, Any]:

@@ -83,7 +83,7 @@ def check_free(path: Path) -> None:
     """Raise InputError if a run cannot be written into a folder, or if a run has already come to something there."""
     check_writable(path)
     if (path / META).exists() or updates_in(path) > 0:
-        raise InputError(f"{path} holds a run already; resume it with --resume, or choose another --out")
+        raise InputError(f"{path} holds a run already; resume it with `resume=True`, or choose another `out`")
 
 
 def check_resumable(path: Path, recipe: Recipe) -> bool:
@@ -94,7 +94,7 @@ def check_resumable(path: Path, recipe: Recipe) -> bool:
     check_writable(path)
     config = path / CONFIG
     if not config.is_file():
-        raise InputError(f"{path} holds no run to resume ({CONFIG} is missing); start one without --resume")
+        raise InputError(f"{path} holds no run to resume ({CONFIG} is missing); start one without `resume`")
     if recipe_of(path) != recipe:
         raise InputError(f"{path} was started from another recipe than this one (see {config})")
     if not (path / TRAINER).is_file() and (path / META).exists():

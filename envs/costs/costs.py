@@ -74,7 +74,7 @@ def timed(problem: Problem, what: CostModel | str = AUTO) -> Problem:
     if not costs.op_seconds.any():
         raise InputError(
             f"all ops of {problem.name} take 0 s by cost model {spec!r}; give them FLOPs and bytes, or measured times: "
-            "measured_seconds in the graph, or --cost-model recorded:file=FILE"
+            "measured_seconds in the graph, or `cost_model='recorded:file=FILE'`"
         )
     name = spec if isinstance(spec, str) else str(getattr(spec, "name", type(spec).__name__))
     return replace(problem, op_seconds=costs.op_seconds, timed_by=name)
@@ -101,7 +101,7 @@ def cost_model_of(graph: OpGraph) -> str:
         return "recorded"
     raise InputError(
         f"graph {graph.name!r} has measured times of {measured.sum()} of its {len(graph)} ops, and FLOPs or bytes of "
-        f"{counted.sum()}; say which count: --cost-model recorded for the measured times, "
+        f"{counted.sum()}; say which count: `cost_model='recorded'` for the measured times, "
         "recorded:otherwise=roofline to time the other ops by FLOPs and bytes, or roofline for those alone"
     )
 

@@ -131,7 +131,7 @@ def _check(number: int, expected: object, found: object) -> None:
     if (expected.shape, expected.dtype) != (found.shape, found.dtype):
         raise InputError(
             f"input {number} is {found.dtype} of shape {tuple(found.shape)}, and the step was planned for "
-            f"{expected.dtype} of shape {tuple(expected.shape)}; give batches of that size, or --batch"
+            f"{expected.dtype} of shape {tuple(expected.shape)}; give batches of that size, or another `batch`"
         )
 
 

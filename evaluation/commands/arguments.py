@@ -236,7 +236,8 @@ def _whole(name: str, value: Any) -> int:
     except (TypeError, ValueError):
         number = None
     if number is None or isinstance(value, bool) or number < least:
-        raise InputError(f"{name} is {value!r}; expected a whole number >= {least}")
+        shown = repr(value) if number is None or isinstance(value, bool) else number
+        raise InputError(f"{name} is {shown}; expected a whole number >= {least}")
     return number
 
 
@@ -250,9 +251,13 @@ def _groups(name: str, value: Any) -> int | str | None:
     """A number of op groups, `auto`, `modules`, or nothing: every op by itself, but for those that the graph ties."""
     if value in (None, "none", "None"):
         return None
-    if value == 0:
+    if value in (0, "0"):
         raise InputError(f"{name} is 0; expected at least 1, or `none` to place every op by itself")
-    return value if value in (AUTO, "modules") else _whole(name, value)
+    if value in (AUTO, "modules"):
+        return str(value)
+    if isinstance(value, str) and not value.lstrip("-").isdecimal():
+        raise InputError(f"{name} is {value!r}; expected a whole number, or one of auto, modules, none")
+    return _whole(name, value)
 
 
 def _changes(name: str, value: Any) -> list[str]:
@@ -337,7 +342,7 @@ ARGUMENTS: dict[str, tuple[Any, Taken]] = {
     "CostModelLike": (str, _text_or("the spec of a cost model, or an object with `costs`", method="costs")),
     "PlanLike": (Path, _plan),
     "PathLike": (Path, _path),
-    "Groups": (int | Literal["auto", "modules"] | None, _groups),
+    "Groups": (int | Literal["auto", "modules", "none"] | None, _groups),
     "Changes": (list[str], _changes),
     "Kind": (Kind, _kind),
     "CacheAction": (CacheAction, _one_of(CacheAction)),

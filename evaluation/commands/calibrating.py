@@ -54,8 +54,8 @@ def calibrate(
     check_writable(out, endings=(".toml", ".json"), inputs=[cluster, profile, *models])
     if bool(models) != (profile is not None):
         raise InputError(
-            "what running costs is what a step takes longer than its ops: give models and, with profile, a file that "
-            "`placelab profile MODEL --out FILE` wrote of them; or neither, to measure links alone"
+            "what running costs is what a step takes longer than its ops: give `models` and, with `profile`, a file "
+            "that `placelab profile MODEL --out FILE` wrote of them; or neither, to measure links alone"
         )
     if profile is not None:
         _check_threads(Path(profile))
@@ -127,7 +127,7 @@ def _check_threads(profile: Path) -> None:
     if machine.kind == "cpu" and machine.threads != 1:
         raise InputError(
             f"{profile} was measured with {machine.threads} threads, and each process computes with one: profile the "
-            "models again, into another file, with --threads 1"
+            "models again, into another file, with `threads=1`"
         )
 
 

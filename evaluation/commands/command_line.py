@@ -12,11 +12,14 @@ import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import cyclopts
 
 from evaluation.commands.arguments import flag_type
+from evaluation.commands.verb_help import EXAMPLES, HEADINGS, START, help_ending
+from evaluation.commands.wording import in_flags
+from evaluation.commands.wrong_use import wrong_use
 from graphs.foundation.errors import DiffersError, DoesNotFitError, InputError
 
 JSON_HELP = "    json: print the result as one JSON document.\n"
@@ -27,6 +30,16 @@ Verb = Callable[..., object]
 def run(verbs: Mapping[str, Verb], about: str, arguments: Sequence[str] | None = None) -> None:
     """Parse the arguments (by default the process's own), run the verb, print its result; exits with the code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
+    if not given:
+        print(START, end="")
+        sys.exit(0)
+    if given[0] == "help":
+        given = [*given[1:], "--help"]
+    sys.exit(_run(parser(verbs, about), given, verbs))
+
+
+def parser(verbs: Mapping[str, Verb], about: str) -> cyclopts.App:
+    """What parses the command line, and prints its help."""
     app = cyclopts.App(
         name="placelab",
         help=about,
@@ -34,9 +47,15 @@ def run(verbs: Mapping[str, Verb], about: str, arguments: Sequence[str] | None =
         version=_version,
         default_parameter=cyclopts.Parameter(negative_iterable=(), consume_multiple=True),
     )
+    app.group_commands = cyclopts.Group("Other", sort_key=len(EXAMPLES))
+    headings = {heading: cyclopts.Group(heading, sort_key=place) for place, heading in enumerate(EXAMPLES)}
+    order = list(HEADINGS)
     for name, verb in verbs.items():
-        app.command(_command(verb), name=name)
-    sys.exit(_run(app, given, verbs))
+        app.command(
+            _command(verb), name=name, help_epilogue=help_ending(name, verb), group=headings[HEADINGS[name]],
+            sort_key=order.index(name),
+        )  # fmt: skip
+    return app
 
 
 def _run(app: cyclopts.App, given: list[str], verbs: Mapping[str, Verb]) -> int:
@@ -46,10 +65,9 @@ def _run(app: cyclopts.App, given: list[str], verbs: Mapping[str, Verb]) -> int:
             print(_repeat(given, verbs[given[0]]), file=sys.stderr)
         command(*bound.args, **bound.kwargs)
     except cyclopts.CycloptsError as error:
-        verb = f"{given[0]} " if given and given[0] in verbs else ""
-        return _fail(f"{error} (see placelab {verb}--help)", 2)
+        return _fail(wrong_use(error, given[0] if given[0] in verbs else "", verbs), 2)
     except (InputError, DoesNotFitError, DiffersError) as error:
-        return _fail(str(error), error.exit_code)
+        return _fail(in_flags(str(error), inspect.signature(verbs[given[0]]).parameters), error.exit_code)
     except OSError as error:
         return _fail(f"{error.filename}: {error.strerror}" if error.filename else str(error), 2)
     except MemoryError:
@@ -62,9 +80,9 @@ def _run(app: cyclopts.App, given: list[str], verbs: Mapping[str, Verb]) -> int:
 def _command(verb: Verb) -> Callable[..., None]:
     """The verb with text in place of objects and a flag --json; it prints what the verb returns."""
     signature = inspect.signature(verb)
-    parameters = [p.replace(annotation=flag_type(str(p.annotation))) for p in signature.parameters.values()]
-    flag = Annotated[bool, cyclopts.Parameter(negative="")]
-    json = inspect.Parameter("json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=flag)
+    parameters = [p.replace(annotation=_flag(p)) for p in signature.parameters.values()]
+    kind = Annotated[bool, cyclopts.Parameter(negative="", show_default=False)]
+    json = inspect.Parameter("json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=kind)
 
     def command(*args: object, json: bool = False, **keywords: object) -> None:
         _print(verb(*args, **keywords), json)
@@ -73,6 +91,24 @@ def _command(verb: Verb) -> Callable[..., None]:
     command.__signature__ = signature.replace(parameters=[*parameters, json], return_annotation=None)  # type: ignore[attr-defined]
     command.__annotations__ = {p.name: p.annotation for p in [*parameters, json]}
     return command
+
+
+def _flag(parameter: inspect.Parameter) -> Any:
+    """The type of a parameter's flag; help shows no default that says nothing, and no `--no-` of what is off."""
+    default = parameter.default
+    says = default not in ("", (), None, inspect.Parameter.empty) and not isinstance(default, bool)
+    annotation = str(parameter.annotation)
+    settings = cyclopts.Parameter(
+        show_default=says,
+        negative="" if default is False else None,
+        converter=_as_text if annotation.startswith(("int", "Groups")) else None,
+    )
+    return Annotated[flag_type(annotation), settings]
+
+
+def _as_text(_: object, tokens: Sequence[cyclopts.Token]) -> str:
+    """A number as it was typed, which the verb checks: the parser would round it."""
+    return tokens[0].value
 
 
 def _print(result: object, json: bool) -> None:

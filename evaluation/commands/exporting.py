@@ -63,7 +63,7 @@ def export(
     """
     several = to == "chakra"
     if several and out is None:
-        raise InputError("chakra traces are several files; say with --out what their names begin with")
+        raise InputError("chakra traces are several files; say with `out` what their names begin with")
     check_writable(f"{out}.0.et" if several else out, inputs=[model, plan, cluster])
     if to not in WITHOUT_MODEL:
         _check_model(model)

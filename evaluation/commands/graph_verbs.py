@@ -69,7 +69,7 @@ def capture(
 
     check_writable(out, endings=ENDINGS, inputs=[model])
     if freeze and not training:
-        raise InputError(f"--freeze {freeze} is about training; leave out --no-training, or --freeze")
+        raise InputError(f"`freeze={freeze}` is about training; leave out `training=False`, or `freeze`")
     graph = graph_of(model, groups=tied_into(groups), training=training, with_law=batch is not None)
     graph = freeze_layers(graph if batch is None else with_batch(graph, batch), freeze)
     if out is not None:
@@ -116,7 +116,9 @@ def profile(
     if efficiencies is not None:
         check_ending(Path(efficiencies))
     if in_step and (not training or threads not in (None, 1)):
-        raise InputError("in_step runs whole training steps with one thread: leave out training and threads")
+        raise InputError(
+            "`in_step=True` runs whole training steps with one thread: leave out `training=False` and `threads`"
+        )
     captured = load_calls(model, training=training)
     if in_step:
         from envs.running.profiled_step import profile_steps
@@ -156,7 +158,7 @@ def show(
 
     check_writable(draw, endings=CHARTS, inputs=[graph, plan, cluster])
     if draw is None and (plan is not None or cluster):
-        raise InputError("a plan and its cluster colour a drawing; name the drawing, too, with --draw FILE")
+        raise InputError("a plan and its cluster colour a drawing; name the drawing, too, with `draw=FILE`")
     loaded = graph_of(graph, groups=tied_into(groups))
     if draw is not None:
         from evaluation.drawing.graph_plots import save_drawing  # with matplotlib, a second to import
@@ -187,7 +189,7 @@ def place(
     out: PathLike | None = None,
     **options: Unpack[PlanOptions],
 ) -> SimulatedPlan:
-    """Find a plan for a graph: a device for every op or, with `plans="all"`, whatever kind of plan is fastest.
+    """Find a plan for a graph: a device for every op or, if asked for, whatever kind of plan is fastest.
 
     Args:
         graph: a graph file, a family spec such as `rnnlm:layers=4`, or `file.py:callable`.
@@ -227,7 +229,7 @@ def place(
     check_writable(out, endings=PLANS, inputs=[graph, cluster])
     asked = asked_problems([graph], [cluster] if cluster else [], objective=objective, **of_problem(options))
     if placer is not None and plans != "placement":
-        raise InputError(f"--plans {plans} is about plans without a placer; leave it out, or leave out the placer")
+        raise InputError(f"`plans={plans!r}` is about plans without a placer; leave it out, or leave out the placer")
     chosen = load_placer(*with_micro_batches([PLACERS[plans] if placer is None else placer], options["micro_batches"]))
     (problem,) = asked(divides_batch([chosen]))
     placed = SimulatedPlan.by(chosen, problem, seed=seed, budget=budget)

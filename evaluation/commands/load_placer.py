@@ -72,7 +72,7 @@ def with_micro_batches(given: Sequence[str | Path | Placer], count: int | None) 
     if not any(found):
         names = ", ".join(str(getattr(what, "name", what)) for what in given)
         raise InputError(
-            f"{names}: plans no micro-batches; leave out --micro-batches {count}, or take a placer that has such a "
+            f"{names}: plans no micro-batches; leave out `micro_batches={count}`, or take a placer that has such a "
             "knob, as gpipe does"
         )
     return [what if spec is None else spec for what, spec in zip(given, found, strict=True)]

@@ -164,7 +164,7 @@ def _on_clusters(
         if optimizer not in (AUTO, "none"):
             raise InputError(
                 f"{graph}: a workload says itself what its ops hold, the optimizer's state included; leave out "
-                f"--optimizer {optimizer}, or give none"
+                f"`optimizer={optimizer!r}`, or give none"
             )
         return [replace(own, graph=tie_ops(own.graph, groups)) if isinstance(groups, int) else own]
     loaded = graph_of(opened, groups=tied_into(groups), with_law=with_law)

@@ -108,9 +108,9 @@ def compare(
     from evaluation.compare import compare as run
 
     if bool(suite) == bool(graphs):
-        raise InputError("compare needs graphs, or the name of a suite, and not both")
+        raise InputError("compare needs graphs, or a `suite`, and not both")
     if suite and clusters:
-        raise InputError("a suite names its clusters; leave out --clusters")
+        raise InputError("a suite names its clusters; leave out `clusters`")
     seeds, workers = range(options["seeds"]), options["workers"]
     journal, plans = path_or_none(options["journal"]), path_or_none(options["plans"])
     check_settings(seeds=seeds, workers=workers, journal=journal, plans=plans)

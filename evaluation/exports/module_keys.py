@@ -76,7 +76,7 @@ class ModuleKeys:
         if (several := _most_devices(self.plan)) > 1:
             raise InputError(
                 f"export takes plans with one device per op, and this plan places ops on {several} devices each; give "
-                "it another plan, or use --to torchtitan, megatron or deepspeed"
+                "it another plan, or use `to='torchtitan'`, megatron or deepspeed"
             )
 
     @property
@@ -118,7 +118,7 @@ class ModuleKeys:
         if empty:
             raise InputError(
                 f"rounded to whole modules, stage {empty[0]} of this plan has none: it has {len(hosts)} stages for "
-                f"{len(self.keys)} modules; give a plan with fewer, or one made with --groups modules"
+                f"{len(self.keys)} modules; give a plan with fewer, or one made with `groups='modules'`"
             )
         return Plan(devices, self.plan.order, replace(self.plan.schedule, stages=tuple(place.tolist())))
 

@@ -104,6 +104,6 @@ def layers_of(keys: ModuleKeys) -> list[int]:
     if len(layers) < 2 or layers != list(range(layers[0], layers[0] + len(layers))):
         raise InputError(
             f"{keys.problem.graph.name!r} is no row of numbered layers, of which this export says how many are on "
-            "each device; use --to device_map"
+            "each device; use `to='device_map'`"
         )
     return layers

@@ -170,5 +170,5 @@ def test_the_verb_writes_a_file_for_each_device(tmp_path: Path) -> None:
     graphs = [load_chakra(tmp_path / f"step.{rank}.et") for rank in range(2)]
     ops = sum(kind not in ("COMM_SEND_NODE", "COMM_RECV_NODE") for graph in graphs for kind in graph.kinds)
     assert ops == len(placed.problem.graph)
-    with pytest.raises(placelab.InputError, match="say with --out what their names begin with"):
+    with pytest.raises(placelab.InputError, match="say with `out` what their names begin with"):
         placelab.export("rnnlm:layers=2,steps=3", placed.plan, cluster="p100x2", to="chakra")

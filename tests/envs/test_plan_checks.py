@@ -130,7 +130,7 @@ def test_stages_that_are_not_given_are_numbered_as_they_run() -> None:
 @pytest.mark.parametrize(
     ("micro_batches", "replicas", "expected"),
     [
-        (5, 1, "5 micro-batches do not divide the 12 samples of 'toy'; take a number that does, or another --batch"),
+        (5, 1, "5 micro-batches do not divide the 12 samples of 'toy'; take a number that does, or another `batch`"),
         (3, 3, "the 3 replicas of stage 1 do not divide the 4 samples of a micro-batch; take fewer micro-batches"),
         (3, 2, ""),
         (12, 1, ""),

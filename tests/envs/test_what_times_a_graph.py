@@ -62,7 +62,7 @@ def test_a_mixture_is_refused_with_the_remedy(
     first: dict[str, object], second: dict[str, object], tmp_path: Path
 ) -> None:
     mixed = graph(tmp_path, first, second)
-    with pytest.raises(InputError, match=r"--cost-model recorded .* recorded:otherwise=roofline .* or roofline"):
+    with pytest.raises(InputError, match=r"`cost_model='recorded'` .* recorded:otherwise=roofline .* or roofline"):
         cost_model_of(mixed)
     with pytest.raises(InputError, match="say which count"):
         timed(Problem(mixed, toy_cluster(2)))

@@ -101,7 +101,7 @@ def test_a_file_of_version_3_is_for_as_many_groups_as_it_was_made_with(tmp_path:
     assert read_plan(path).is_of_groups
     assert load_plan(path, tied).plan == Plan.of_units(tied, [1, 2], order=[1.0] * 20)
     for problem in (other, Problem(graph, toy_cluster(3))):
-        with pytest.raises(InputError, match=r"of the same name, but with other ops, costs or --groups; to apply"):
+        with pytest.raises(InputError, match=r"of the same name, but with other ops, costs or `groups`; to apply"):
             load_plan(path, problem)
     written_as(path, plan, version=4, graph=identity)
     with pytest.raises(InputError, match=r"of the same name, but with other ops or costs; to apply"):

@@ -40,7 +40,7 @@ def test_the_planner_takes_part_in_comparisons_by_name(capsys: pytest.CaptureFix
 
 
 def test_a_placer_decides_its_own_kind_of_plans() -> None:
-    with pytest.raises(InputError, match="--plans all is about plans without a placer; leave it out, or leave out"):
+    with pytest.raises(InputError, match="`plans='all'` is about plans without a placer; leave it out, or leave out"):
         placelab.place(GRAPH, placer="heft", plans="all")
     with pytest.raises(InputError, match="unknown plans 'al'; did you mean 'all'"):
         placelab.place(GRAPH, plans="al")  # type: ignore[arg-type]

@@ -338,5 +338,5 @@ def test_a_plan_file_of_groups_is_read_with_as_many(graph: Path, tmp_path: Path)
     }  # fmt: skip
     plan.write_text(json.dumps(content))
     assert placelab.simulate(graph, plan, cluster="p100x2").plan == Plan.of([1] * len(tied), order="fifo")
-    with pytest.raises(InputError, match="but with other ops, costs or --groups"):
+    with pytest.raises(InputError, match="but with other ops, costs or `groups`"):
         placelab.simulate(graph, plan, cluster="p100x2", groups=5)

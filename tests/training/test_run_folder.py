@@ -84,7 +84,7 @@ def test_what_has_been_trained_is_not_overwritten(tmp_path: Path) -> None:
     train(RECIPE, problems(), out=tmp_path, seed=1)
     for left in ("trainer.safetensors", "meta.json"):
         (tmp_path / left).rename(tmp_path / "aside")
-        with pytest.raises(InputError, match="holds a run already; resume it with --resume, or choose another --out"):
+        with pytest.raises(InputError, match="holds a run already; resume it with `resume=True`, or choose"):
             check_free(tmp_path)
         (tmp_path / "aside").rename(tmp_path / left)
     (tmp_path / TRAINER).unlink()

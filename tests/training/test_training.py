@@ -221,7 +221,7 @@ def test_runs_that_do_not_fit_together_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no run to resume"):
         train(recipe(2), problems(), out=folder, resume=True)
     train(recipe(2), problems(), out=folder, seed=1)
-    with pytest.raises(InputError, match="holds a run already; resume it with --resume"):
+    with pytest.raises(InputError, match="holds a run already; resume it with `resume=True`"):
         train(recipe(2), problems(), out=folder, seed=1)
     with pytest.raises(InputError, match="written with seed 1, this run has seed 2"):
         train(recipe(2), problems(), out=folder, seed=2, resume=True)

@@ -36,7 +36,7 @@ def write(keys: ModuleKeys) -> Written:
     if parent not in BLOCKS:
         raise InputError(
             f"{keys.problem.graph.name!r} has its layers in {parent!r}, and llama.cpp knows them in "
-            f"{', '.join(BLOCKS)}; use --to device_map"
+            f"{', '.join(BLOCKS)}; use `to='device_map'`"
         )
     cpus = [number for number, device in enumerate(keys.problem.cluster.devices) if device.kind == "cpu"]
     where = keys.places[layers]

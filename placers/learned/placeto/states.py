@@ -41,7 +41,7 @@ class Relatives:
         if graph.num_units > MOST_UNITS:
             raise InputError(
                 f"graph {graph.name!r} has {graph.num_units} units, and Placeto looks at all of them once for each; "
-                f"tie its ops into {MOST_UNITS} groups at most (--groups)"
+                f"tie its ops into {MOST_UNITS} groups at most (`groups={MOST_UNITS}`)"
             )
         after = _reaches(units.forward_edges, units.order)
         kin = ANCESTOR * after.T + DESCENDANT * after + PARALLEL * ~(after | after.T)
