@@ -16,7 +16,7 @@ from placers.learned.sequential.cheap_plans import candidates_with_cheap_plans, 
 from placers.learned.sequential.layout import renamed_by_use
 from placers.learned.sequential.one_device import one_device
 from placers.learned.sequential.placer import build
-from placers.learned.sequential.policy import HIGHEST_FILL, SequentialPolicy
+from placers.learned.sequential.policy import SequentialPolicy
 from tests.oracle.toys import random_graph, toy_cluster
 from tests.placers.stand_in import release
 from tests.placers.test_one_device import DECIDES
@@ -51,7 +51,7 @@ def test_what_the_policy_may_not_choose_is_the_least_likely() -> None:
 def test_a_pass_over_the_greedy_placement_is_the_second_pass() -> None:
     policy = bold(3)
     batch = policy.stack([policy.view(PROBLEM)])
-    first, second = policy.decode(batch, np.ones(1), np.full(1, HIGHEST_FILL), 0, passes=2)
+    first, second = policy.decode(batch, np.ones(1), np.full(1, policy.fills[0]), 0, passes=2)
     assert np.array_equal(policy.passes_over(batch, first), second)
     both = policy.passes_over(batch, np.concatenate([first, second]))
     assert np.array_equal(both[:1], second)

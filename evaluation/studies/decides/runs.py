@@ -22,7 +22,7 @@ from graphs.problem import Problem
 from graphs.splits import split
 from placers.contract.placer import Placer
 from placers.learned.policy_meta import load_meta
-from placers.learned.sequential.policy import HIGHEST_FILL, SequentialPolicy
+from placers.learned.sequential.policy import SequentialPolicy
 from training.checkpoint import TRAINER
 
 CHEAP = "cheap"  # the piece of the cheap placers; all others are of variants
@@ -56,7 +56,7 @@ class AfterPasses:
     def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> PlacerResult:  # noqa: ARG002  # nothing is simulated
         """Without a simulation."""
         batch = self.policy.stack([self.policy.view(problem)])
-        after = self.policy.decode(batch, np.ones(1), np.full(1, HIGHEST_FILL), seed, passes=self.passes)
+        after = self.policy.decode(batch, np.ones(1), np.full(1, self.policy.fills[0]), seed, passes=self.passes)
         return PlacerResult.of_units(problem, after[-1, 0], self.name, seed)
 
 

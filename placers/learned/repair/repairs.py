@@ -13,7 +13,7 @@ from graphs.problem import Problem
 from placers.learned.finite import check_outputs
 from placers.learned.sequential.current_plan import CurrentPlan
 from placers.learned.sequential.freeing import free_some, scores_of
-from placers.learned.sequential.policy import HIGHEST_FILL, HIGHEST_TEMPERATURE, LOWEST_FILL, SequentialPolicy
+from placers.learned.sequential.policy import HIGHEST_TEMPERATURE, SequentialPolicy
 from placers.learned.sequential.rollout import roll_out
 from placers.learned.sequential.state import SAMPLED, Rollouts, RolloutState, Sampling
 
@@ -41,7 +41,7 @@ class Repairs:
             np.full(count, SAMPLED),
             generator.random(kept.shape),
             np.linspace(1.0, HIGHEST_TEMPERATURE, count),
-            np.linspace(HIGHEST_FILL, LOWEST_FILL, count),
+            np.linspace(*self._policy.fills, count),
             np.repeat(plan.placement[None], count, axis=0),
             kept,
         )

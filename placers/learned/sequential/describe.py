@@ -114,8 +114,8 @@ def _describe_memory(layout: Layout, state: RolloutState, progress: float, out: 
         x[Feature.ROOM], x[Feature.FILL] = 1.0, 0.0
         if layout.limits[device] < np.inf:
             limit = max(layout.limits[device], 1.0)
-            x[Feature.ROOM] = max((state.left[device] - state.need[device]) / limit, -1.0)
-            x[Feature.FILL] = 1.0 - max(state.left[device] / limit, -1.0)
+            x[Feature.ROOM] = max((state.left[device] - state.need[device] - state.fullest[device]) / limit, -1.0)
+            x[Feature.FILL] = 1.0 - max((state.left[device] - state.over[device]) / limit, -1.0)
         x[Feature.TIGHTNESS] = min(layout.need * (1.0 - progress) / max(room, 1.0), 3.0)
 
 
@@ -152,7 +152,7 @@ def describe_ahead(layout: Layout, state: RolloutState, before: int, unit: int, 
         x[Feature.LOAD_AHEAD] = signed_log(load / max(layout.fair, 1e-30) - 1.0)
         x[Feature.LOAD_AHEAD_ABOVE_MOST] = signed_log((load - most) / layout.scale)
         if layout.limits[device] < math.inf:
-            left = state.left[device] - state.ahead_bytes[device]
+            left = state.left[device] - state.ahead_bytes[device] - state.fullest[device]
             for i in range(layout.held_start[unit], layout.held_start[unit + 1]):
                 tensor = layout.held[i]
                 if state.holders[tensor, device] == 0 and not state.present[tensor, device]:

@@ -16,6 +16,7 @@ from graphs.paths import earliest_starts
 from graphs.problem import Problem
 from placers.learned.features import Column, joined
 from placers.learned.sequential.decoder_features import AFTER_STATIC, FEATURES, FIRST_STATIC
+from placers.learned.sequential.live_outputs import ForwardOps, LiveOutputs
 from placers.learned.sequential.totals import Totals
 from placers.solvers.list_scheduling import Tasks, link_costs
 
@@ -61,10 +62,14 @@ class Layout(NamedTuple):
     need: float  # bytes of all held tensors
     scale: float  # seconds: the lower bound of the step
     totals: Totals
+    live: LiveOutputs
 
     @classmethod
-    def of(cls, problem: Problem, costs: Costs, order: str = "longest_path") -> Layout:
-        """The layout of a problem under the given costs; units are placed by "longest_path", or "topological"."""
+    def of(cls, problem: Problem, costs: Costs, order: str = "longest_path", *, live_outputs: bool = False) -> Layout:
+        """The layout of a problem under the given costs; units are placed by "longest_path", or "topological".
+
+        Memory is that which is held during the step or, with `live_outputs`, that and outputs while they live.
+        """
         graph, cluster, units, held = problem.graph, problem.cluster, problem.units, HeldMemory.of(problem)
         count, total_order = len(units), graph.topological_order
         seconds = costs.busy_seconds(cluster)
@@ -75,6 +80,7 @@ class Layout(NamedTuple):
         ops = forward[np.argsort(graph.units[forward], kind="stable")]
         inside = graph.edges[(graph.phase[graph.edges] == Phase.FORWARD).all(axis=1)]
         inside = inside[np.argsort(inside[:, 1], kind="stable")]
+        op_start = starts(graph.units[ops], count)
         readers, inputs, carries, input_bytes = _inputs(graph)
         link_start, neighbour, links = units.neighbours
         holder, tensor = held.holders.T
@@ -83,9 +89,13 @@ class Layout(NamedTuple):
         mean_seconds = seconds.mean(axis=1)
         share = unit_seconds.sum(axis=1) / max(unit_seconds.sum(), 1e-30)
         scale = max(path_bound(problem, costs.op_seconds), work_bound(problem, costs.op_seconds), 1e-12)
+        placed_in = units.order if order == "topological" else np.lexsort((units.first_position, -rank))
+        live = LiveOutputs.none(graph, held)
+        if live_outputs:
+            live = LiveOutputs.of(graph, held, ForwardOps(op_start, ops, inside, inputs, readers), placed_in)
         return cls(
-            order=units.order if order == "topological" else np.lexsort((units.first_position, -rank)),
-            op_start=starts(graph.units[ops], count),
+            order=placed_in,
+            op_start=op_start,
             ops=ops,
             inside_start=starts(inside[:, 1], len(graph)),
             producers=np.ascontiguousarray(inside[:, 0]),
@@ -118,6 +128,7 @@ class Layout(NamedTuple):
             need=float(held.tensor_bytes.sum()),
             scale=scale,
             totals=Totals.of(problem, held, unit_seconds, share, per_byte, scale),
+            live=live,
         )
 
 

@@ -101,7 +101,7 @@ class OneDeviceHead(nn.Module):
 
 def one_device(layout: Layout) -> int:
     """The device that would be done first with everything, of those that hold it by estimate; -1 if none does."""
-    holds = layout.limits * FILLED >= layout.need
+    holds = layout.limits * FILLED >= layout.live.alone
     return int(np.where(holds, layout.totals.alone, np.inf).argmin()) if holds.any() else -1
 
 
@@ -135,7 +135,7 @@ def _seen(layout: Layout) -> NDArray[np.float32]:
         [
             np.log(alone / layout.scale) if alone > 1e-30 else 0.0,
             np.log(alone / totals.even) if alone > 1e-30 else 0.0,
-            min(layout.need / max(float(layout.limits[device]), 1.0), 2.0),
+            min(layout.live.alone / max(float(layout.limits[device]), 1.0), 2.0),
             np.log1p(10 * layout.linked_bytes.sum() / 2 * fastest / layout.scale),
             np.log1p(10 * links * latency / layout.scale),
             1 / len(layout.limits),

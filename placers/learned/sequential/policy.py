@@ -45,7 +45,8 @@ SHARES_OF_PASSES = (0.5, 0.25, 0.15, 0.1)  # of the problems that are met after 
 EARLIEST_FINISH_FIRST = -2.0  # initial weight of a device's finish: a new policy leans to where a unit ends first
 PASSES = 2  # over all units when it places; the second sees the first, and a third changed nothing
 HIGHEST_TEMPERATURE = 4.0  # of the last sample: a trained policy is sure of itself, and its samples hardly differ
-HIGHEST_FILL, LOWEST_FILL = 0.85, 0.7  # shares of memory that the greedy placement and the last sample may fill
+FILLS = 0.85, 0.7  # shares of memory that the greedy placement and the last sample may fill, by estimate
+FILLS_OF_LIVE = 0.95, 0.75  # where the estimate counts outputs while they live, and is closer
 MASKED_LOGIT = -1e9  # logit of a device that is masked; infinity would give NaN where all are
 
 
@@ -60,6 +61,7 @@ class SequentialShape(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     order: Literal["longest_path", "topological"] = "longest_path"  # in which units are placed: what is left, from most
     orders: bool = False  # whether it also decides the order in which devices run what is ready
     one_device: bool = False  # whether it may say that everything is best on one device
+    live_outputs: bool = False  # whether outputs count while they live, or only what is held during the step
     repairs: bool = False  # whether it chooses, too, which units of a plan are to be placed anew
 
     def __post_init__(self) -> None:
@@ -130,11 +132,17 @@ class SequentialPolicy(Policy[SequentialView, SequentialBatch, SequentialAction]
         self.one_device = OneDeviceHead(hidden) if shape.one_device else None
         self.choice = UnitChoice(hidden) if shape.repairs else None
 
+    @property
+    def fills(self) -> tuple[float, float]:
+        """The shares of memory that the greedy placement and the last of several samples may fill, by estimate."""
+        return FILLS_OF_LIVE if self.shape.live_outputs else FILLS
+
     def view(self, problem: Problem) -> SequentialView:
         """What the policy sees of a problem."""
         costs = costs_of(problem)
         precedence = Precedence.of(problem, costs) if self.order_head else None
-        return observe(problem, costs), Layout.of(problem, costs, self.shape.order), precedence
+        layout = Layout.of(problem, costs, self.shape.order, live_outputs=self.shape.live_outputs)
+        return observe(problem, costs), layout, precedence
 
     def stack(self, views: Sequence[SequentialView]) -> SequentialBatch:
         """Several views as a batch."""
@@ -264,7 +272,7 @@ class SequentialPolicy(Policy[SequentialView, SequentialBatch, SequentialAction]
     def drawn(self, batch: SequentialBatch, count: int, seed: int) -> Ints:
         """(count, units) of a single problem, unit by unit: the greedy placement, then ever bolder samples."""
         temperatures = np.linspace(1.0, HIGHEST_TEMPERATURE, count)
-        shares = np.linspace(HIGHEST_FILL, LOWEST_FILL, count)
+        shares = np.linspace(*self.fills, count)
         placements: Ints = self.decode(batch, temperatures, shares, seed, passes=PASSES)[-1]
         return placements
 
@@ -281,7 +289,7 @@ class SequentialPolicy(Policy[SequentialView, SequentialBatch, SequentialAction]
     def passes_over(self, batch: SequentialBatch, placements: Ints) -> Ints:
         """(placements, units) greedy placements of a single problem, with these as the pass before."""
         states, count = self(batch.encoded)[0], len(placements)
-        nothing, shares = np.zeros(placements.shape), np.full(count, HIGHEST_FILL)
+        nothing, shares = np.zeros(placements.shape), np.full(count, self.fills[0])
         sampling = Sampling(np.full(count, GREEDY), nothing, np.ones(count), shares, np.ascontiguousarray(placements))
         return self._draw(batch.layouts[0], states, sampling)
 

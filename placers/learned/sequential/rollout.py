@@ -65,6 +65,7 @@ def roll_out(layout: Layout, layers: ScoreLayers, sampling: Sampling, state: Rol
             progress += layout.share[unit]
             _place(layout, state, unit, chosen)
             latest = chosen
+        rollouts.filled[sample] = _filled(layout, state, sampling.share[sample])
 
 
 @inlined
@@ -81,25 +82,38 @@ def _begin(layout: Layout, state: RolloutState, share: float) -> None:
     state.present[:] = False
     for device in range(len(state.left)):
         state.left[device] = layout.limits[device] * share
+    state.live[:] = 0.0
+    state.over[:] = 0.0
+    for op in range(len(state.waiting)):
+        state.waiting[op] = layout.live.readers[op]
 
 
 @inlined
 def _try_where_it_was(layout: Layout, state: RolloutState, unit: int, device: int, allowed: Bools) -> None:
     """Write to the state what the unit would cost on one device, the only choice."""
     _schedule(layout, state, unit, device, False)
-    state.need[device] = _bytes_to_add(layout, state, unit, device)
+    _count_bytes(layout, state, unit, device)
     allowed[:] = False
     allowed[device] = True
 
 
 @inlined
-def _bytes_to_add(layout: Layout, state: RolloutState, unit: int, device: int) -> float:
-    """Bytes that the unit would add to what the device holds."""
-    need = 0.0
+def _count_bytes(layout: Layout, state: RolloutState, unit: int, device: int) -> None:
+    """Write what the unit would add to what the device holds, and how full the device would be at its fullest."""
+    need, outputs, copies = 0.0, 0.0, 0.0
     for i in range(layout.held_start[unit], layout.held_start[unit + 1]):
-        if not state.present[layout.held[i], device]:
-            need += layout.tensor_bytes[layout.held[i]]
-    return need
+        tensor = layout.held[i]
+        if not state.present[tensor, device]:
+            need += layout.tensor_bytes[tensor]
+            if layout.live.is_output[tensor]:
+                outputs += layout.tensor_bytes[tensor]
+    for i in range(layout.input_start[unit], layout.input_start[unit + 1]):
+        op = layout.inputs[i]
+        if layout.carries[i] and state.where[layout.unit[op]] >= 0 and np.isinf(state.arrival[op, device]):
+            copies += layout.live.bytes[op]
+    state.need[device] = need
+    now = state.live[device] + copies + layout.live.inside[unit]
+    state.fullest[device] = max(state.over[device] - outputs, now)
 
 
 @inlined
@@ -107,7 +121,7 @@ def _try(layout: Layout, state: RolloutState, previous: Ints, unit: int) -> None
     """Write to the state what the unit would cost on every device."""
     for device in range(len(state.clock)):
         _schedule(layout, state, unit, device, False)
-        state.need[device] = _bytes_to_add(layout, state, unit, device)
+        _count_bytes(layout, state, unit, device)
         state.made[device] = state.there[device] = state.linked[device] = state.cut[device] = 0.0
         state.linked_ahead[device] = state.cut_ahead[device] = 0.0
     for i in range(layout.input_start[unit], layout.input_start[unit + 1]):
@@ -191,11 +205,31 @@ def _place(layout: Layout, state: RolloutState, unit: int, device: int) -> None:
     state.in_component[layout.totals.component[unit], device] += layout.share[unit]
     state.placed[device] += 1
     state.left[device] -= state.need[device]
+    state.over[device] = state.fullest[device]
+    for i in range(layout.op_start[unit], layout.op_start[unit + 1]):
+        if state.waiting[layout.ops[i]] > 0:
+            state.live[device] += layout.live.bytes[layout.ops[i]]
+    for i in range(layout.input_start[unit], layout.input_start[unit + 1]):
+        op = layout.inputs[i]
+        state.waiting[op] -= 1
+        if state.waiting[op] == 0 and state.where[layout.unit[op]] >= 0:
+            state.live[state.where[layout.unit[op]]] -= layout.live.bytes[op]
     for i in range(layout.held_start[unit], layout.held_start[unit + 1]):
         tensor = layout.held[i]
         if state.holders[tensor, device] > 0 and not state.present[tensor, device]:
             state.ahead_bytes[device] -= layout.tensor_bytes[tensor]
         state.present[tensor, device] = True
+
+
+@inlined
+def _filled(layout: Layout, state: RolloutState, share: float) -> float:
+    """The share of its memory that the fullest device needs; of memory without limit, none."""
+    filled = 0.0
+    for device in range(len(state.left)):
+        if 0 < layout.limits[device] < np.inf:
+            need = layout.limits[device] * share - state.left[device] + state.over[device]
+            filled = max(filled, need / layout.limits[device])
+    return filled
 
 
 @inlined
@@ -207,7 +241,7 @@ def _allow(layout: Layout, state: RolloutState, first_pass: bool, allowed: Bools
         for other in range(device):
             twin = first_pass and state.placed[other] == 0 and layout.same[other] == layout.same[device]
             first = first and not (twin and state.placed[device] == 0)
-        left = state.left[device] - state.need[device]
+        left = state.left[device] - state.need[device] - state.fullest[device]
         allowed[device] = first and left >= 0
         any_room = any_room or allowed[device]
         if first and left > most:

@@ -54,6 +54,7 @@ class Rollouts(NamedTuple):
     features: Singles  # (samples, units, devices, features); of one sample for all, if they are not to be kept
     allowed: Bools  # (samples, units, devices)
     log_probability: Floats  # (samples, units), at a temperature of 1
+    filled: Floats  # (samples,) share of its memory that the fullest device needs, by estimate
 
     @classmethod
     def room_for(cls, layout: Layout, samples: int, *, keep: bool) -> Rollouts:
@@ -65,6 +66,7 @@ class Rollouts(NamedTuple):
             features=np.zeros((kept, units, devices, len(Feature)), np.float32),
             allowed=np.zeros((kept, units, devices), np.bool_),
             log_probability=np.zeros((samples, units)),
+            filled=np.zeros(samples),
         )
 
     def put(self, samples: Bools, device: int) -> None:
@@ -91,7 +93,10 @@ class RolloutState(NamedTuple):
     free: PerChannel  # seconds when it has carried everything
     carried: PerChannel  # seconds of all transfers
     in_component: Annotated[Floats, np.float64, "components", "devices"]  # share of all work
-    left: PerDevice  # bytes
+    left: PerDevice  # bytes beyond what is held
+    live: PerDevice  # bytes of outputs that wait for units to read them
+    over: PerDevice  # bytes by which the fullest moment until now exceeds what is held of outputs
+    waiting: Annotated[Ints, np.int64, "ops"]  # units that are still to read the output
     present: Annotated[Bools, np.bool_, "tensors", "devices"]
     # units ahead: not placed yet, and on this device in the pass before
     ahead: PerDevice  # seconds of all of them
@@ -104,7 +109,8 @@ class RolloutState(NamedTuple):
     sending: PerDevice  # seconds of transfers of its inputs
     cut: PerDevice  # seconds of transfers over its links to placed units
     cut_ahead: PerDevice  # seconds of transfers over its links to units ahead
-    need: PerDevice  # bytes that it would add
+    need: PerDevice  # bytes that it would add to what is held
+    fullest: PerDevice  # bytes that `over` would be
     made: PerDevice  # bytes of its inputs that were made there
     there: PerDevice  # bytes of its inputs that are there
     linked: PerDevice  # bytes of its links to placed units there
