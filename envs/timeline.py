@@ -101,11 +101,7 @@ class Timeline:
     def peak(self, device: int) -> Peak:
         """What a device holds at its peak, or at the first of several."""
         total, static = float(self.peak_bytes[device]), float(self.static_bytes[device])
-        times, amount = self.memory_curve(device)
-        at = times[amount.argmax()]
-        held = self._held(device)
-        here = (held.begin <= at) & (at < held.end) & (held.size > 0)
-        producer, size = held.producer[here], held.size[here]
+        producer, size = self.held_at_peak(device)
         is_copy = self.placement[producer] != device
         if self.expansion is None:
             return Peak(total, static, total - static, received=float(size[is_copy].sum()))
@@ -116,6 +112,17 @@ class Timeline:
         flying = len(np.unique(number[number >= 0])) if self.expansion.plan.schedule.micro_batches > 1 else 0
         received = float(size[is_activation & is_copy].sum())
         return Peak(total, static, total - static - versions - sums, flying, versions, sums, received)
+
+    def held_at_peak(self, device: int) -> tuple[Ints, Floats]:
+        """The outputs, and copies of others' outputs, that a device holds at its peak, or at the first of several.
+
+        (tensors,) the op that made each, and its bytes; with what is held for the whole step they make up the peak.
+        """
+        times, amount = self.memory_curve(device)
+        at = times[amount.argmax()]
+        held = self._held(device)
+        here = (held.begin <= at) & (at < held.end) & (held.size > 0)
+        return held.producer[here], held.size[here]
 
     @cached_property
     def weight_bytes(self) -> Floats:

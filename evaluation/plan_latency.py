@@ -6,12 +6,11 @@ import math
 from functools import lru_cache
 from typing import NamedTuple
 
-import numpy as np
-
 from envs.expansion.shares import shared
 from envs.objectives import is_pipelined
 from envs.objectives.latency import Latency
 from envs.plan import Plan
+from evaluation.alone import all_on_one
 from graphs.op_graph import Phase
 from graphs.problem import Problem
 
@@ -34,10 +33,6 @@ class PlanLatency(NamedTuple):
 
 @lru_cache(_KEPT)
 def _alone(problem: Problem, micro_batches: int) -> float:
-    units, devices = problem.graph.num_units, len(problem.cluster)
     part = shared(problem, 1.0 / micro_batches)
-    together = np.repeat(np.arange(devices)[:, None], units, axis=1)
-    if part.allowed is not None:
-        together = together[part.allowed.all(axis=0)]
-    outcomes = Latency().evaluator(part).run_batch(together)
+    outcomes = Latency().evaluator(part).run_batch(all_on_one(part))
     return float(outcomes.step_seconds[outcomes.fits].min(initial=math.inf))

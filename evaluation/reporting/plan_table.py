@@ -18,6 +18,8 @@ from envs.timeline import Timeline
 from evaluation.formatting import memory, numbers, ratio, seconds, share, table
 from evaluation.reporting.split_table import split_table
 from evaluation.reporting.step_chart import StepChart
+from evaluation.reporting.step_summary import StepSummary
+from evaluation.reporting.summary_rows import held_rows, sent_rows, time_rows
 from evaluation.split_rows import split_rows, split_summary
 from graphs.op_graph import Floats
 from graphs.problem import PROGRAM, Problem
@@ -28,10 +30,12 @@ BAR = 10  # characters
 def plan_table(timeline: Timeline, lower_bound_seconds: float, program_seconds: float) -> RenderableType:
     """What a plan asks of each device, what each does when, and what the step takes, also in PyTorch's own order.
 
-    Of a plan that is no op placement also on what each device spends the step, and by what its split divides ops.
+    And where time and memory go: on what each device spends the step, and what is largest of what is sent and held.
+    Of a plan that has a split also by what that divides ops.
     """
-    problem = timeline.problem
-    heads = numbers("used / limit", state(problem), "activations at peak", "busy")
+    problem, summary = timeline.problem, StepSummary.of(timeline)
+    heads = numbers("used / limit", state(problem), "activations at peak")
+    heads[0].no_wrap = True
     devices = table(problem.name, "device", Column("memory", no_wrap=True), *heads)
     for row, device, peak in zip(device_rows(timeline), problem.cluster.devices, timeline.peak_bytes, strict=True):
         name, used, *others = row
@@ -39,18 +43,19 @@ def plan_table(timeline: Timeline, lower_bound_seconds: float, program_seconds: 
         devices.add_row(name, _bar(peak / max(device.memory_bytes, 1.0)), Text(used, style=style), *others)
     said = plan_sentences(timeline, lower_bound_seconds, program_seconds)
     expansion = timeline.expansion
-    spent = [] if expansion is None else [_shares_table(timeline)]
+    spent = _time_table(summary) if expansion is None else _shares_table(timeline)
     splits = [split_table(split_rows(expansion.given, expansion.plan))] if expansion and expansion.plan.split else []
-    return Group(devices, StepChart(timeline), *spent, *splits, *map(Text, said))
+    said.insert(1, summary.over_alone)
+    return Group(devices, StepChart(timeline), spent, *_largest_tables(summary), *splits, *map(Text, said))
 
 
 def device_rows(timeline: Timeline) -> list[tuple[str, ...]]:
-    """Of each device: name, memory used and its limit, what it holds all the time, activations at the peak, load."""
-    peaks, static, busy = timeline.peak_bytes, timeline.static_bytes, busy_shares(timeline)
+    """Of each device: name, memory used and its limit, what it holds all the time, activations at the peak."""
+    peaks, static = timeline.peak_bytes, timeline.static_bytes
     rows: list[tuple[str, ...]] = []
     for row, device in enumerate(timeline.problem.cluster.devices):
         used = f"{memory(peaks[row])} / {memory(device.memory_bytes)}"
-        rows.append((device.name, used, memory(static[row]), timeline.peak(row).parts(memory), share(busy[row])))
+        rows.append((device.name, used, memory(static[row]), timeline.peak(row).parts(memory)))
     return rows
 
 
@@ -77,6 +82,27 @@ def sent_bytes(timeline: Timeline) -> Floats:
     size = timeline.problem.graph.moved_bytes[moved.output[once[1]]]
     sent: Floats = np.bincount(moved.source[once[1]], weights=size, minlength=len(cluster)).astype(np.float64)
     return sent
+
+
+def _time_table(summary: StepSummary) -> Table:
+    heads, rows = time_rows(summary)
+    times = table("What the step is spent on", heads[0], *numbers(*heads[1:]))
+    for row in rows:
+        times.add_row(*row)
+    return times
+
+
+def _largest_tables(summary: StepSummary) -> list[RenderableType]:
+    """Of what is sent, if anything is, and of what is held."""
+    tables: list[RenderableType] = []
+    for heads, rows in (sent_rows(summary), held_rows(summary)):
+        name, *others, last = heads
+        ends = [last] if "takes" not in heads else [others.pop(), last]
+        made = table("", Column(name, overflow="fold"), *others, *numbers(*ends))
+        for row in rows:
+            made.add_row(*map(Text, row))
+        tables += [made] if rows else []
+    return tables
 
 
 def _shares_table(timeline: Timeline) -> Table:
@@ -157,11 +183,6 @@ def _robustness(found: Robustness) -> str:
 def state(problem: Problem) -> str:
     """What a device holds for the whole step."""
     return "parameters, gradients, optimizer" if problem.graph.is_training else "parameters"
-
-
-def busy_shares(timeline: Timeline) -> Floats:
-    """(devices,) the share of the step that each device spends on ops."""
-    return timeline.busy_seconds / (timeline.step_seconds or 1.0)
 
 
 def link_shares(timeline: Timeline) -> dict[str, float]:

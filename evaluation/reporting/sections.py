@@ -1,44 +1,69 @@
-"""Sections and sheets: what a page of results is made of."""
+"""Sections, tiles and sheets: what a page of results is made of."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from markupsafe import Markup
 
 from envs.timeline import Timeline
 from evaluation import formatting
 from evaluation.comparison import Comparison, step_texts
+from evaluation.reporting.cell_charts import bar, key, strip, strip_axis
 from evaluation.reporting.plan_table import device_rows, state
+from evaluation.reporting.step_summary import StepSummary
+from evaluation.reporting.summary_rows import Rows, held_rows, sent_rows, time_rows
+
+TEMPLATE = Path(__file__).resolve().parent / "templates" / "report.html.j2"
 
 SUMMARY = (
     "Geometric means of the step time over that of the best placer of each problem, and over the lower bound, "
-    "where the plan fits; less is better. In brackets: 95% intervals, had other problems been drawn. Under program: "
-    "how many times as long the same placements take in PyTorch's own order. Simulations and search time are means per "
-    "plan."
+    "where the plan fits; less is better. In brackets: 95% intervals, had other problems been drawn. Each dot is a "
+    "problem, by its ratio to the best. Under program: how many times as long the same placements take in PyTorch's "
+    "own order. Simulations and search time are means per plan."
+)
+SPENT = (
+    "Transfers: the device waits for data that is on its way, or handles messages. Waits: nothing that it needs is on "
+    "its way; another device still computes that, or the step ends elsewhere."
 )
 
 
 @dataclass(frozen=True)
+class Tile:
+    """A number to see first."""
+
+    value: str
+    what: str
+    detail: str = ""
+    is_bad: bool = False
+
+
+@dataclass(frozen=True)
 class Sheet:
-    """A table of the page."""
+    """A table of the page. A cell is text, or a small chart (`cell_charts`)."""
 
     heads: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     strong: int = -1  # row to stress
     note: str = ""
+    title: str = ""
+    words: int = 1  # columns of words, at the left; the others are of numbers
 
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the page: sentences, a table, figures; what is folded opens on demand."""
+    """A part of the page: what is asked first, sentences, tables, figures; what is folded opens on demand."""
 
     title: str
-    sentences: tuple[str, ...]
-    figures: tuple[tuple[Markup, str], ...] = ()  # SVG, caption
-    sheet: Sheet | None = None
+    sentences: tuple[str, ...] = ()
+    tiles: tuple[Tile, ...] = ()
+    sheets: tuple[Sheet, ...] = ()
+    notes: tuple[str, ...] = ()  # on the tables
+    figures: tuple[tuple[Markup, str], ...] = ()  # chart, caption
     folded: tuple[tuple[str, Sheet], ...] = ()  # summary, table
     code: tuple[tuple[str, str], ...] = ()  # summary, text
+    commands: tuple[str, ...] = ()
 
 
 def placer_sheet(comparison: Comparison, learned: str, *, single: bool = False) -> Sheet:
@@ -48,7 +73,7 @@ def placer_sheet(comparison: Comparison, learned: str, *, single: bool = False) 
     cells = tuple(
         (
             comparison.labels[row.placer],
-            *([formatting.seconds(comparison.step_seconds[0, column])] if single else []),
+            *([formatting.seconds(comparison.step_seconds[0, column])] if single else [_strip(comparison, column)]),
             formatting.interval(row.over_best),
             formatting.interval(row.over_bound),
             formatting.seconds(comparison.program_seconds[0, column])
@@ -60,7 +85,7 @@ def placer_sheet(comparison: Comparison, learned: str, *, single: bool = False) 
         )
         for row, column in zip(rows, columns, strict=True)
     )
-    heads = ("placer", *(["step"] if single else []), "over best", "over bound", "program", "fits",
+    heads = ("placer", "step" if single else strip_axis(), "over best", "over bound", "program", "fits",
              "simulations", "search")  # fmt: skip
     placers = [row.placer for row in rows]
     return Sheet(heads, cells, placers.index(learned) if learned in placers else -1, "" if single else SUMMARY)
@@ -78,6 +103,27 @@ def problem_sheet(comparison: Comparison) -> Sheet:
 
 
 def device_sheet(timeline: Timeline) -> Sheet:
-    """Memory and load of each device."""
-    heads = ("device", "memory used / limit", state(timeline.problem), "activations at peak", "busy")
-    return Sheet(heads, tuple(device_rows(timeline)))
+    """Memory of each device."""
+    heads = ("device", "memory used / limit", state(timeline.problem), "activations at peak")
+    return Sheet(heads, tuple(device_rows(timeline)), title="Memory")
+
+
+def step_sheets(summary: StepSummary) -> tuple[Sheet, ...]:
+    """Where the time of a step goes, and what is largest of what is sent and held."""
+    heads, rows = time_rows(summary)
+    step = summary.step_seconds or 1.0
+    bars = [bar((name, getattr(device, name) / step) for name in device._fields[1:]) for device in summary.devices]
+    drawn = tuple((row[0], drawn, *row[1:]) for row, drawn in zip(rows, bars, strict=True))
+    time = Sheet((heads[0], "", *map(key, heads[1:])), drawn, note=SPENT, title="Where the time goes")
+    largest = (_largest(sent_rows(summary), 3), _largest(held_rows(summary), 2))
+    return (time, *(sheet for sheet in largest if sheet.rows))
+
+
+def _largest(rows: Rows, words: int) -> Sheet:
+    heads, cells = rows
+    title = heads[0][0].upper() + heads[0][1:]
+    return Sheet(("", *heads[1:]), tuple(cells), title=title, words=words)
+
+
+def _strip(comparison: Comparison, column: int) -> Markup:
+    return strip(zip(comparison.problems, comparison.over_best[:, column].tolist(), strict=True))

@@ -5,12 +5,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from markupsafe import escape
 
 from envs.placer_result import PlacerResult
-from envs.plan_file import save_plan
-from envs.simulation.simulator import Simulator
+from envs.plan import Plan
+from envs.plan_file import load_plan, save_plan
+from envs.simulation.simulator import Simulator, simulate
+from evaluation.comparison import Comparison
 from evaluation.reporting.report import write_report
-from evaluation.run_files import EvaluationFile, Notes, ProblemFile
+from evaluation.reporting.sections import placer_sheet, problem_sheet
+from evaluation.run_files import EvaluationFile, Notes, ProblemFile, load_evaluation, load_problem
 from graphs.foundation.documents import write_document
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
@@ -91,7 +95,45 @@ def test_the_report_shows_the_whole_run(run: Path) -> None:
     assert "The busiest link" in said
     assert "With 2% of noise on every op and transfer it takes" in said
     assert "Cost model:" in said
-    assert page.count("<svg ") == 6
+    assert said.index("as fast as the fastest device alone") < said.index("In the first tenth"), "asked first"
+    assert said.index("as fast as the best rule") < said.index("In the first tenth")
+
+
+def test_what_is_asked_first_is_what_the_timeline_says(run: Path) -> None:
+    said = text(report(run))
+    problem = load_problem(run / "best.problem.json")
+    timeline = simulate(problem, load_plan(run / "best.plan.json", problem).plan)
+    alone = min(simulate(problem, Plan.of([device] * 4000)).step_seconds for device in (0, 7))
+    assert f"{alone / timeline.step_seconds:.2f} times as fast as the fastest device alone" in said
+    for device, busy in enumerate(timeline.busy_seconds.tolist()):
+        assert f"gpu:{device} compute {busy / timeline.step_seconds:.1%}" in said, "the bar of the device"
+    assert ("It does not fit:" in said) == (not timeline.fits)
+
+
+def test_no_cell_of_a_table_is_lost_and_problems_are_folded(run: Path) -> None:
+    page = report(run)
+    comparison = Comparison(load_evaluation(run / "evaluation.json").records)
+    outside, folded = re.sub(r"<details>.*?</details>", "", page, flags=re.DOTALL), page
+    for sheet, where in ((placer_sheet(comparison, LEARNED), outside), (problem_sheet(comparison), folded)):
+        for cell in (cell for row in (sheet.heads, *sheet.rows) for cell in row):
+            assert str(escape(cell)) in where
+    assert "lower bound</th>" not in outside, "a row per problem only on demand"
+    assert page.count("<circle") == sum(len(row) for row in comparison.over_best) - 1, "a dot per plan that fits"
+
+
+def test_the_logs_of_tensorboard_are_named_by_their_command(run: Path) -> None:
+    assert "tensorboard --logdir" not in report(run)
+    (run / "tensorboard").mkdir()
+    assert f"tensorboard --logdir {run / 'tensorboard'}" in text(report(run))
+
+
+def test_validation_says_which_weights_were_kept(run: Path) -> None:
+    lines = [{"update": 100 * i, "step_over_bound": 2 - i / 10, "fitting": 0.5, "kept": i < 3} for i in range(1, 5)]
+    (run / "validation.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    said = text(report(run))
+    assert (
+        "Of 4 validated weights those of update 200 are the best: their plans take 1.80 times the lower bound" in said
+    )
 
 
 def test_the_report_is_one_small_file(run: Path) -> None:
@@ -120,7 +162,7 @@ def test_what_is_missing_is_said_in_a_sentence(tmp_path: Path) -> None:
     assert "Not fine-tuned yet" in said
     assert "No plan was kept" in said
     assert "command.txt is missing" in said
-    assert "<svg" not in said
+    assert "times as fast" not in said
 
 
 def test_names_are_shown_as_they_are(run: Path) -> None:
@@ -136,7 +178,7 @@ def test_a_comparison_without_a_learned_placer_is_still_shown(run: Path) -> None
     write_document(EvaluationFile(records=SOME[1:3]), run / "evaluation.json")
     said = text(report(run))
     assert "annealing" in said
-    assert "Blue is the learned policy" not in said
+    assert "is the fastest of" not in said
 
 
 def test_a_plan_that_no_longer_fits_its_graph_is_no_reason_to_fail(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,10 +1,9 @@
 import msgspec
-import numpy as np
 import pytest
 
 from envs.simulation.simulator import Simulator
 from evaluation.comparison import Comparison, summary_table
-from evaluation.reporting.plan_table import busy_shares, link_shares, plan_table
+from evaluation.reporting.plan_table import link_shares, plan_table
 from evaluation.reporting.step_chart import StepChart
 from graphs.problem import Problem
 from tests.evaluation.some_records import SOME, to_text
@@ -133,7 +132,6 @@ def test_a_plan_on_one_device_sends_nothing_and_may_not_fit() -> None:
 
 def test_shares_of_devices_and_links(four_ops_two_devices: Toy) -> None:
     timeline = Simulator(four_ops_two_devices.problem).timeline([0, 0, 1, 1])
-    np.testing.assert_allclose(busy_shares(timeline), [4 / 6, 4 / 6])
     assert list(link_shares(timeline).values()) == pytest.approx([2 / 6])  # one second each for two outputs
 
 

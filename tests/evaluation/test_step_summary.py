@@ -1,0 +1,79 @@
+"""The summary of a step: its numbers are sums over the timeline, and its alternatives what the simulator says."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from envs.plan import Plan
+from envs.simulation.simulator import Simulator, simulate
+from evaluation.alone import all_on_one, fastest_alone
+from evaluation.reporting.plan_table import plan_table
+from evaluation.reporting.step_summary import StepSummary, device_times, largest_held, largest_sent
+from evaluation.reporting.summary_rows import held_rows, sent_rows, time_rows
+from graphs.problem import Problem
+from tests.envs.expansion.random_plans import planned
+from tests.evaluation.some_records import to_text
+from tests.oracle.toys import Toy, toy_cluster, toy_graph
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(planned())
+def test_its_parts_add_up_to_what_the_timeline_holds(case: tuple[Problem, Plan]) -> None:
+    problem, plan = case
+    timeline = simulate(problem, plan)
+    times, sent = device_times(timeline), largest_sent(timeline)
+    np.testing.assert_allclose([sum(each[1:]) for each in times], timeline.step_seconds, atol=1e-9)
+    np.testing.assert_allclose([each.compute for each in times], timeline.busy_seconds, atol=1e-9)
+    moved = timeline.problem.graph.moved_bytes[timeline.transfers.output]
+    assert sum(each.size for each in sent) == pytest.approx(moved.sum())
+    assert sum(each.times for each in sent) == len(timeline.transfers)
+    for device, peak in enumerate(timeline.peak_bytes.tolist()):
+        held = largest_held(timeline, device)
+        assert sum(each.size for each in held) == pytest.approx(peak, abs=1e-6)
+        assert [each.size for each in held] == sorted((each.size for each in held), reverse=True)
+    given_problem = problem if timeline.expansion is None else timeline.expansion.given
+    outcomes = Simulator(given_problem).run_batch(all_on_one(given_problem))
+    fitting = outcomes.step_seconds[outcomes.fits]
+    alone = fastest_alone(given_problem)
+    assert (alone is None) == (len(fitting) == 0)
+    assert alone is None or alone.seconds == fitting.min()
+
+
+def test_the_answers_of_four_ops_on_two_devices(four_ops_two_devices: Toy) -> None:
+    toy = four_ops_two_devices
+    timeline = Simulator(toy.problem).timeline([0, 0, 1, 1])
+    summary = StepSummary.of(timeline)
+    alone = Simulator(toy.problem).run_batch(all_on_one(toy.problem)).step_seconds.min()
+    assert summary.speedup == pytest.approx(alone / 6)
+    heads, rows = time_rows(summary)
+    assert heads == ["device", "compute", "transfers", "waits"], "nothing is launched"
+    assert [row[1] for row in rows] == ["67%", "67%"]
+    assert [(sent.source, sent.destination, sent.times) for sent in summary.sent] == [("gpu:0", "gpu:1", 1)] * 2
+    text = " ".join(to_text(plan_table(timeline, 6.0, 7.5)).split())
+    for cell in (cell for make in (time_rows, sent_rows, held_rows) for row in make(summary)[1] for cell in row):
+        assert cell in text
+    assert summary.over_alone in text
+
+
+def test_unlike_devices_of_which_only_the_slower_holds_everything() -> None:
+    graph = toy_graph([1, 1], [(0, 1)], output_bytes=[8, 8])
+    cluster = toy_cluster(2)
+    fast, slow = cluster.devices
+    unlike = replace(cluster, devices=(replace(fast, flops_per_second=2.0, memory_bytes=10.0), slow))
+    problem = Problem(graph, unlike)
+    alone = fastest_alone(problem)
+    assert alone is not None
+    assert alone == ("gpu:1", 2.0)
+    slower = StepSummary.of(Simulator(problem).timeline([1, 1]))
+    assert slower.over_alone == "The fastest device alone, gpu:1, takes 2.00 s, 1.00 times as long."
+
+
+def test_a_step_that_no_device_holds_alone() -> None:
+    problem = Problem(toy_graph([1, 1], [], weights=[6, 6], weight_uses=[(0, 0), (1, 1)]), toy_cluster(2, memory=10))
+    summary = StepSummary.of(Simulator(problem).timeline([0, 1]))
+    assert summary.alone is None
+    assert np.isnan(summary.speedup)
+    assert "No device holds everything alone." in to_text(plan_table(Simulator(problem).timeline([0, 1]), 1.0, 1.0))
+    assert not summary.sent
