@@ -71,17 +71,12 @@ class Layout(NamedTuple):
         Memory is that which is held during the step or, with `live_outputs`, that and outputs while they live.
         """
         graph, cluster, units, held = problem.graph, problem.cluster, problem.units, HeldMemory.of(problem)
-        count, total_order = len(units), graph.topological_order
+        count = len(units)
         seconds = costs.busy_seconds(cluster)
         unit_seconds = units.summed(seconds)
         rank = np.zeros(count)
         np.maximum.at(rank, graph.units, Tasks(graph, cluster, seconds, graph.carried_bytes).upward_ranks())
-        forward = total_order[graph.phase[total_order] == Phase.FORWARD]
-        ops = forward[np.argsort(graph.units[forward], kind="stable")]
-        inside = graph.edges[(graph.phase[graph.edges] == Phase.FORWARD).all(axis=1)]
-        inside = inside[np.argsort(inside[:, 1], kind="stable")]
-        op_start = starts(graph.units[ops], count)
-        readers, inputs, carries, input_bytes = _inputs(graph)
+        forward, carries, input_bytes = _forward_ops(graph)
         link_start, neighbour, links = units.neighbours
         holder, tensor = held.holders.T
         latency, per_byte = link_costs(cluster)
@@ -90,17 +85,15 @@ class Layout(NamedTuple):
         share = unit_seconds.sum(axis=1) / max(unit_seconds.sum(), 1e-30)
         scale = max(path_bound(problem, costs.op_seconds), work_bound(problem, costs.op_seconds), 1e-12)
         placed_in = units.order if order == "topological" else np.lexsort((units.first_position, -rank))
-        live = LiveOutputs.none(graph, held)
-        if live_outputs:
-            live = LiveOutputs.of(graph, held, ForwardOps(op_start, ops, inside, inputs, readers), placed_in)
+        live = LiveOutputs.of(graph, held, forward, placed_in) if live_outputs else LiveOutputs.none(graph, held)
         return cls(
             order=placed_in,
-            op_start=op_start,
-            ops=ops,
-            inside_start=starts(inside[:, 1], len(graph)),
-            producers=np.ascontiguousarray(inside[:, 0]),
-            input_start=starts(readers, count),
-            inputs=inputs,
+            op_start=forward.start,
+            ops=forward.ops,
+            inside_start=starts(forward.edges[:, 1], len(graph)),
+            producers=np.ascontiguousarray(forward.edges[:, 0]),
+            input_start=starts(forward.readers, count),
+            inputs=forward.inputs,
             carries=carries,
             input_bytes=input_bytes,
             unit=np.array(graph.units),
@@ -194,6 +187,17 @@ def _swappable(cluster: Cluster, seconds: Floats, one: int, other: int) -> bool:
     turned = np.arange(len(cluster))
     turned[[one, other]] = other, one
     return is_symmetry(cluster, seconds, turned)
+
+
+def _forward_ops(graph: OpGraph) -> tuple[ForwardOps, Bools, Floats]:
+    """The ops of the forward pass, and of each input whether it is sent and how many bytes, (inputs,)."""
+    forward = graph.topological_order[graph.phase[graph.topological_order] == Phase.FORWARD]
+    ops = forward[np.argsort(graph.units[forward], kind="stable")]
+    edges = graph.edges[(graph.phase[graph.edges] == Phase.FORWARD).all(axis=1)]
+    edges = edges[np.argsort(edges[:, 1], kind="stable")]
+    readers, inputs, carries, input_bytes = _inputs(graph)
+    start = starts(graph.units[ops], graph.num_units)
+    return ForwardOps(start, ops, edges, inputs, readers), carries, input_bytes
 
 
 def _inputs(graph: OpGraph) -> tuple[Ints, Ints, Bools, Floats]:

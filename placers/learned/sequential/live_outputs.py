@@ -27,7 +27,7 @@ class ForwardOps(NamedTuple):
 
     start: Ints  # (units + 1,) where the ops of each unit begin, in `ops`
     ops: Ints  # (forward ops,) by unit, then topologically
-    inside: Ints  # (edges, 2) between ops of the same unit
+    edges: Ints  # (edges, 2) between them
     inputs: Ints  # (inputs,) ops of other units that feed a unit, each once
     readers: Ints  # (inputs,) that unit
 
@@ -68,7 +68,7 @@ def _inside(forward: ForwardOps, size: Floats, readers: Ints) -> Floats:
     position, unit = np.zeros(len(size), np.int64), np.repeat(np.arange(count), np.diff(forward.start))
     position[ops] = np.arange(len(ops))
     last = position.copy()
-    np.maximum.at(last, forward.inside[:, 0], position[forward.inside[:, 1]])
+    np.maximum.at(last, forward.edges[:, 0], position[forward.edges[:, 1]])
     until = np.where(readers[ops] > 0, forward.start[unit + 1], last[ops] + 1)
     change = np.zeros(len(ops) + 1)
     np.add.at(change, np.arange(len(ops)), size[ops])
