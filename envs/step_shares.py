@@ -21,6 +21,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from envs.last_inputs import LOCAL, LastInputs
 from envs.pass_spans import OF_PHASE, kinds_of_ops
 from envs.timeline import Timeline
 from graphs.op_graph import Floats
@@ -28,7 +29,6 @@ from graphs.op_graph import Floats
 WORK = ("forward", "backward", "recomputation", "update")
 IDLE = ("launch", "transfers", "all_reduce", "bubble")
 SHARES = (*WORK, *IDLE)
-LOCAL = -1  # the transfer of what is there without one
 
 # (kinds of spans,) the share that each counts as
 _SHARE_OF_KIND = np.array(
@@ -92,20 +92,8 @@ class _Waits:
 
     def __init__(self, timeline: Timeline) -> None:
         self._timeline = timeline
-        graph, moved = timeline.problem.graph, timeline.transfers
-        devices = len(timeline.problem.cluster)
-        producer, consumer = graph.edges.T
-        arrival, transfer = timeline.finish[producer], np.full(len(producer), LOCAL)
-        crosses = np.flatnonzero(~graph.control & (timeline.placement[producer] != timeline.placement[consumer]))
-        sent = moved.output * devices + moved.destination
-        by_key = np.argsort(sent, kind="stable")
-        wanted = graph.edge_output[crosses] * devices + timeline.placement[consumer[crosses]]
-        transfer[crosses] = by_key[np.searchsorted(sent[by_key], wanted)]
-        arrival[crosses] = moved.finish[transfer[crosses]]
-        ascending = np.lexsort((transfer, arrival))  # the last one stays: at the same instant, a transfer
-        self._producer, self._transfer = np.full(len(graph), -1), np.full(len(graph), LOCAL)
-        self._producer[consumer[ascending]] = producer[ascending]
-        self._transfer[consumer[ascending]] = transfer[ascending]
+        last = LastInputs.of(timeline)
+        self._producer, self._transfer = last.producer, last.transfer
         self._messages = message_holds(timeline)
 
     def on(self, device: int, hold_seconds: float) -> Floats:

@@ -61,9 +61,9 @@ class MeasuredPlan:
 
     def save_chart(self, path: Path) -> None:
         """Draw both steps below one another. Raises InputError for another ending than of an image or a page."""
-        from evaluation.drawing.timeline_plots import save_gantts  # with matplotlib, a second to import
+        from evaluation.drawing.timeline_plots import save_steps  # with matplotlib, a second to import
 
-        save_gantts({"predicted": self.predicted, "measured": self.measured}, path)
+        save_steps({"predicted": self.predicted, "measured": self.measured}, path)
 
     def to_json(self) -> dict[str, Any]:
         """Both steps in numbers; what is unknown is null."""

@@ -292,6 +292,7 @@ def simulate(
     robust: bool = False,
     trace: PathLike | None = None,
     gantt: PathLike | None = None,
+    against: PlanLike | None = None,
     splits: PathLike | None = None,
     **options: Unpack[PlanOptions],
 ) -> SimulatedPlan:
@@ -313,34 +314,55 @@ def simulate(
             micro-batches, too.
         robust: report noise and contention, as `place` does.
         trace: a file to write for ui.perfetto.dev: ops, transfers and memory over time, `*.json` or `*.json.gz`.
-        gantt: a chart to write: `*.png`, `*.svg`, or `*.html` with shares of the step and memory below it.
+        gantt: a chart to write: `*.png`, `*.svg`, or `*.html` to zoom into and to ask, with memory on the same axis.
+        against: a second plan for the same graph and cluster, which the chart shows below the other.
         splits: a chart to write of what the plan divides each weight and activation by: `*.png`, `*.svg` or `*.html`.
 
     """
-    from envs.plan_file import read_plan
+    from envs.plan_file import SavedPlan
     from envs.trace import save_trace
 
     check_writable(trace, endings=TRACES, inputs=[graph, plan, cluster])
-    check_writable(gantt, splits, endings=CHARTS, inputs=[graph, plan, cluster])
-    saved = None
-    if isinstance(plan, str | Path):
-        check_readable(Path(plan), "`placelab place GRAPH --out FILE` writes a plan")
-        saved = read_plan(Path(plan))  # refused here if it is damaged, before a model is captured
-    if options["groups"] == AUTO and not (saved and saved.is_of_groups):
+    check_writable(gantt, splits, endings=CHARTS, inputs=[graph, plan, cluster, against])
+    if against is not None and gantt is None:
+        raise InputError("`against` is a second plan in a chart; name the chart, too, with `gantt=FILE`")
+    plans = [plan] if against is None else [plan, against]
+    saved = [_read(each) for each in plans]  # refused here if one is damaged, before a model is captured
+    if options["groups"] == AUTO and not any(isinstance(each, SavedPlan) and each.is_of_groups for each in saved):
         options["groups"] = None
-    placed = _simulated(graph, plan if saved is None else saved, cluster, objective, options)
+    placed, *others = [_simulated(graph, each, cluster, objective, options) for each in saved]
     if trace is not None:
         save_trace(placed.timeline, Path(trace))
     if gantt is not None:
-        from evaluation.drawing.timeline_plots import save_gantt  # with matplotlib, a second to import
-
-        save_gantt(placed.timeline, Path(gantt))
+        _draw_steps(plans, [placed, *others], Path(gantt))
     if splits is not None:
         from evaluation.drawing.split_plots import save_split_chart  # likewise
         from evaluation.split_rows import split_rows
 
         save_split_chart(split_rows(placed.problem, placed.plan), Path(splits))
     return placed.with_robustness() if robust else placed
+
+
+def _read(plan: PlanLike) -> PlanLike | SavedPlan:
+    """What a plan file says, if it is one."""
+    from envs.plan_file import read_plan
+
+    if not isinstance(plan, str | Path):
+        return plan
+    check_readable(Path(plan), "`placelab place GRAPH --out FILE` writes a plan")
+    return read_plan(Path(plan))
+
+
+def _draw_steps(plans: Sequence[PlanLike], simulated: Sequence[SimulatedPlan], path: Path) -> None:
+    """The chart of a plan's step, or of two, called by their files if these differ."""
+    from evaluation.drawing.timeline_plots import save_steps  # with matplotlib and Bokeh, a second to import
+
+    files = [Path(plan).name.removesuffix(PLANS[0]) if isinstance(plan, str | Path) else "" for plan in plans]
+    names = [file or place for file, place in zip(files, ("first plan", "second plan"), strict=False)]
+    if len(set(names)) < len(names):
+        names = [f"{place}. {name}" for place, name in enumerate(names, start=1)]
+    names = names if len(names) > 1 else [""]
+    save_steps({name: each.timeline for name, each in zip(names, simulated, strict=True)}, path)
 
 
 def _simulated(

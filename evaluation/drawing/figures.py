@@ -19,6 +19,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
+from evaluation.drawing.shades import INK, INTERACTIVE
 from graphs.foundation.errors import InputError
 from graphs.foundation.files import write_whole
 
@@ -28,7 +29,6 @@ TEMPLATE = Path(__file__).resolve().parent / "templates" / "page.html.j2"
 BLUE, ORANGE, GREEN, PURPLE, RED = "#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00"
 SKY, YELLOW = "#56b4e9", "#f0e442"
 GREY = "#8c929b"  # legible on white and on black
-INK = "#1a1c1f"  # becomes the page's text colour
 
 WIDTH = 7.2  # inches
 FONT = "DejaVu Sans"  # comes with matplotlib, and is wide: what fits in it fits in the reader's font
@@ -79,12 +79,20 @@ def save_figure(
 
 
 def page(template: Path, **content: object) -> str:
-    """A page (HTML) from its Jinja template, which may extend `frame.html.j2`, the frame of all pages."""
+    """A page (HTML) from its Jinja template, which may extend `frame.html.j2`, the frame of all pages.
+
+    If it holds an interactive chart (`evaluation.drawing.interactive`), it gets the scripts of those, once.
+    """
     folders = [template.parent, TEMPLATE.parent]
     environment = Environment(
         loader=FileSystemLoader(folders), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
-    return environment.get_template(template.name).render(content)
+    text = environment.get_template(template.name).render(content)
+    if INTERACTIVE not in text:
+        return text
+    from evaluation.drawing.interactive import scripts  # with Bokeh, a second to import
+
+    return text.replace("</head>", f"{scripts(text)}</head>", 1)
 
 
 def drawn(paint: Paint, height: float, kind: str, **options: Any) -> bytes:

@@ -11,7 +11,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from evaluation.comparison import Comparison
-from evaluation.drawing.figures import BLUE, GREY, INK, RED, svg
+from evaluation.drawing.figures import BLUE, GREY, RED, svg
+from evaluation.drawing.shades import INK
 from graphs.op_graph import Floats
 
 POINTS = 300  # per curve; more become their means

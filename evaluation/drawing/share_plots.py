@@ -10,7 +10,8 @@ from matplotlib.figure import Figure
 from envs.step_shares import SHARES, StepShares
 from envs.timeline import Timeline
 from evaluation import formatting
-from evaluation.drawing.figures import BLUE, GREEN, GREY, INK, ORANGE, PURPLE, SKY, svg
+from evaluation.drawing.figures import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, svg
+from evaluation.drawing.shades import INK
 
 COLOURS = {
     "forward": BLUE, "backward": ORANGE, "recomputation": SKY, "update": GREEN, "launch": INK, "transfers": GREY,

@@ -10,7 +10,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
-from evaluation.drawing.figures import GREEN, GREY, INK, ORANGE, PURPLE, RED, SKY, WIDTH, YELLOW, save_figure, svg
+from evaluation.drawing.figures import GREEN, GREY, ORANGE, PURPLE, RED, SKY, WIDTH, YELLOW, save_figure, svg
+from evaluation.drawing.shades import INK
 from evaluation.folding import Line, folded
 from evaluation.split_rows import OTHER, Dimension, DividedTensor, SplitRow, SplitRows
 

@@ -14,9 +14,9 @@ from envs.robustness import robustness
 from evaluation.comparison import Comparison
 from evaluation.drawing.share_plots import share_bars
 from evaluation.drawing.split_plots import split_chart
-from evaluation.drawing.timeline_plots import gantt_chart, memory_curves
+from evaluation.drawing.step_figure import step_chart
 from evaluation.formatting import memory, ratio, seconds
-from evaluation.reporting.plan_table import plan_sentences, robustness_sentence, state
+from evaluation.reporting.plan_table import plan_sentences, robustness_sentence
 from evaluation.reporting.rules import best_rules
 from evaluation.reporting.run_data import RunData
 from evaluation.reporting.sections import Section, Tile, device_sheet, step_sheets
@@ -70,15 +70,13 @@ class BestPlan:
             *plan_sentences(timeline, lower_bound(problem, plan), self.found.program_seconds),
             robustness_sentence(robustness(problem, plan)),
         ]
-        doing = "What each device and, below, each of the busiest links was doing; blank is idle."
-        holding = f"Memory held; darker: {state(problem)}; dashed: the limit, if near."
+        doing = "What each device and, below, each of the busiest links was doing, and the memory that devices held."
         spending = "What each device spends the step on; a bubble is a wait for what another device still computes."
-        charts = ((gantt_chart, doing), (share_bars, spending), (memory_curves, holding))
-        figures = tuple((Markup(chart(timeline)), caption) for chart, caption in charts)
+        figures = [(Markup(step_chart({"": timeline})), doing), (Markup(share_bars(timeline)), spending)]
         if plan.split:
             divided = "What weights and activations are divided by."
-            figures += ((Markup(split_chart(split_rows(problem, plan))), divided),)
-        return Section(TITLE, tuple(said), figures=figures, sheets=(device_sheet(timeline),))
+            figures.append((Markup(split_chart(split_rows(problem, plan))), divided))
+        return Section(TITLE, tuple(said), figures=tuple(figures), sheets=(device_sheet(timeline),))
 
     def _tiles(self) -> tuple[Tile, ...]:
         summary, timeline = self.summary, self.found.timeline

@@ -10,7 +10,7 @@ from envs.plan import Plan
 from envs.simulation.simulator import simulate
 from evaluation.drawing import split_plots
 from evaluation.drawing.split_plots import save_split_chart, split_chart
-from evaluation.drawing.timeline_plots import save_gantt
+from evaluation.drawing.timeline_plots import save_steps
 from evaluation.folding import Line, folded
 from evaluation.reporting.plan_table import schedule_sentence
 from evaluation.reporting.split_table import split_table
@@ -216,9 +216,9 @@ def test_it_is_shown_with_plans_that_have_a_split_and_written_where_asked_for(tm
 
 def test_a_page_with_a_gantt_chart_has_it_too_if_there_is_a_split(tmp_path: Path) -> None:
     given, plan = by_hand(mlp([8, 16, 4], 4), 2, (2,), mm0=("o",), relu0=("o",), mm1=("i",))
-    save_gantt(simulate(given, plan), tmp_path / "split.html")
+    save_steps({"": simulate(given, plan)}, tmp_path / "split.html")
     assert "What tensors are divided by" in (tmp_path / "split.html").read_text()
-    save_gantt(simulate(given, Plan(plan.devices)), tmp_path / "replicas.html")
+    save_steps({"": simulate(given, Plan(plan.devices))}, tmp_path / "replicas.html")
     assert "What tensors are divided by" not in (tmp_path / "replicas.html").read_text()
 
 

@@ -1,0 +1,21 @@
+// Writes names into the boxes of a step's chart that have room for them. Arguments: table, words, shown (a source), figure.
+const width = figure.inner_width;
+const { start, end } = figure.x_range;
+const scale = width / (end - start);
+const pale = ["forward"]; // white is legible on its colour
+const found = { x: [], y: [], text: [], ink: [] };
+const data = table.data;
+for (let box = 0; width > 0 && box < data.start.length && found.x.length < 600; box++) {
+  const from = Math.max(data.start[box], start);
+  const until = Math.min(data.finish[box], end);
+  const room = Math.floor(((until - from) * scale - 4) / 6.3);
+  if (room < 2) continue;
+  const pass = data.label[box];
+  const name = pass >= 0 ? words.labels[pass] : data.count[box] > 1 ? `${data.count[box]} ×` : words.ops[data.op[box]];
+  if (name.length > room && (room < 5 || pass >= 0)) continue;
+  found.x.push((from + until) / 2);
+  found.y.push(data.y[box]);
+  found.text.push(name.length > room ? `${name.slice(0, room - 1)}…` : name);
+  found.ink.push(pale.includes(words.kinds[data.kind[box]]) ? "#ffffff" : "#000000");
+}
+shown.data = found;
