@@ -17,10 +17,14 @@ PROFILES = $(if $(strip $(DATA)),--data $(DATA))
 setup: .venv/installed
 
 .venv/installed: pyproject.toml constraints.txt
+	@echo "1 of 3: an environment in .venv"
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_FLAGS) -c constraints.txt -e '.[dev]'
+	@echo "2 of 3: packages, some of them large: minutes, most of which go into downloads"
+	$(BIN)/python -m pip install --disable-pip-version-check $(PIP_FLAGS) -c constraints.txt -e '.[dev]'
+	@echo "3 of 3: compiling the simulator and the searches: half a minute"
 	$(BIN)/python -m evaluation.compile_all
-	touch $@
+	@touch $@
+	@echo "Done. $(BIN)/placelab says what to do first."
 
 demo: setup  ## place a model of a family that the released policy never saw; run a small one; train, evaluate, fine-tune, report
 	rm -rf $(RUN)

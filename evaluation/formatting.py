@@ -9,6 +9,7 @@ from rich.markup import escape
 from rich.table import Column, Table
 
 from envs.objectives import rate_of
+from evaluation.fitting_table import FittingTable
 from evaluation.statistics import Estimate
 from graphs.foundation.quantities import binary_unit
 
@@ -58,7 +59,7 @@ def interval(estimate: Estimate) -> str:
 
 def table(title: str, *columns: Column | str, caption: str | None = None) -> Table:
     """A table for the terminal, without rows yet."""
-    made = Table(*columns, title=escape(title), title_style="bold", caption=caption, box=SIMPLE_HEAD)
+    made = FittingTable(*columns, title=escape(title), title_style="bold", caption=caption, box=SIMPLE_HEAD)
     made.title_justify = made.caption_justify = "left"
     return made
 

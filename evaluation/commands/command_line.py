@@ -11,12 +11,15 @@ import json as json_format
 import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import cyclopts
+from cyclopts.completion import CompletionContext
 
 from evaluation.commands.arguments import flag_type
+from evaluation.commands.flag_values import completions, names_for
 from evaluation.commands.verb_help import EXAMPLES, HEADINGS, START, help_ending
 from evaluation.commands.wording import in_flags
 from evaluation.commands.wrong_use import wrong_use
@@ -55,6 +58,9 @@ def parser(verbs: Mapping[str, Verb], about: str) -> cyclopts.App:
             _command(verb), name=name, help_epilogue=help_ending(name, verb), group=headings[HEADINGS[name]],
             sort_key=order.index(name),
         )  # fmt: skip
+    app.register_install_completion_command(
+        group="Other", help="Let the shell complete commands, flags, names and files at TAB."
+    )
     return app
 
 
@@ -102,8 +108,14 @@ def _flag(parameter: inspect.Parameter) -> Any:
         show_default=says,
         negative="" if default is False else None,
         converter=_as_text if annotation.startswith(("int", "Groups")) else None,
+        completer=partial(_completed, parameter.name) if names_for(parameter.name) else None,
     )
     return Annotated[flag_type(annotation), settings]
+
+
+def _completed(name: str, context: CompletionContext) -> list[str]:
+    """What the shell offers at TAB."""
+    return completions(name, context.incomplete)
 
 
 def _as_text(_: object, tokens: Sequence[cyclopts.Token]) -> str:
@@ -119,8 +131,7 @@ def _print(result: object, json: bool) -> None:
     elif hasattr(result, "__rich__"):
         from rich.console import Console  # not for --json: it takes a while to import
 
-        console = Console()
-        (console if console.is_terminal else Console(width=140)).print(result)
+        Console().print(result)  # as wide as the terminal, or as COLUMNS says; 80 columns where neither is known
     else:
         print(plain)
     for required in ("require_fit", "require_equal"):

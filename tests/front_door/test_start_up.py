@@ -39,7 +39,13 @@ def graph(tmp_path: Path) -> str:
     return str(path)
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["place", "--help"], ["--version"], ["list"], ["list", "--json"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [], ["--help"], ["place", "--help"], ["--version"], ["list"], ["list", "--json"],
+        ["__complete", "place", "rnnlm", "--placer", "m"],
+    ],
+)  # fmt: skip
 def test_help_and_lists_need_none_of_the_large_packages(arguments: list[str]) -> None:
     assert not imported(*arguments) & (NUMBERS | NETWORKS)
 
