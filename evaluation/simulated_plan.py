@@ -31,6 +31,7 @@ from evaluation.plan_latency import PlanLatency
 from evaluation.record import Record
 from evaluation.reporting.plan_table import plan_table, robustness_sentence
 from graphs.foundation.errors import DoesNotFitError, InputError
+from graphs.foundation.progress import waiting
 from graphs.problem import PROGRAM, Problem, order_spec
 from placers.contract.placer import Placer, as_result
 
@@ -70,7 +71,8 @@ class SimulatedPlan:
         if budget < 0:
             raise InputError(f"the budget is {budget} simulations; expected at least 0")
         started = time.perf_counter()
-        found = placer.place(problem, seed=seed, budget=budget)
+        with waiting(f"{placer.name} on {problem.name}"):
+            found = placer.place(problem, seed=seed, budget=budget)
         search_seconds = time.perf_counter() - started
         return cls.of(problem, as_result(found, placer.name, seed), search_seconds)
 

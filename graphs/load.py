@@ -23,7 +23,7 @@ from graphs.formats.pipedream import load_layer_profile
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
 from graphs.foundation.knobs import knobs_of
-from graphs.foundation.progress import progress
+from graphs.foundation.progress import progress, waiting
 from graphs.graph_file import load_graph_file
 from graphs.grouping import MODULES, Grouping, check_groups, tie_ops
 from graphs.op_graph import OpGraph
@@ -188,12 +188,14 @@ def _named(what: str, training: bool, with_law: bool) -> OpGraph:
         return graph
     if not with_law:
         _check_model(what)
-        return captured(what, partial(_captured, what, training), training=training)
+        with waiting(f"capturing {what}"):
+            return captured(what, partial(_captured, what, training), training=training)
     graph = _named(what, training, with_law=False)
     from graphs.capture.second_batch import with_law as of_two_batches  # likewise
 
     again = partial(_captured, what, training)
-    return captured(what, lambda: of_two_batches(graph, again), training=training, with_law=True)
+    with waiting(f"capturing {what} with another batch"):
+        return captured(what, lambda: of_two_batches(graph, again), training=training, with_law=True)
 
 
 def _captured(what: str, training: bool, samples: int = 0) -> OpGraph:

@@ -11,6 +11,7 @@ import numpy as np
 from envs.placer_result import PlacerResult
 from envs.plan import Plan
 from graphs.foundation.errors import InputError
+from graphs.foundation.progress import progress_bar
 from graphs.problem import Problem
 from placers.learned.learned_placer import LearnedPlacer
 from placers.learned.lookup import trainer_of
@@ -73,8 +74,10 @@ class FineTuner:
             spent += 1  # the plan to beat
             left = simulations - spent
             trainer = kind_of_trainer.of(policy, [problem], policy.fine_tuning(problem, left), seed)
-            for taken, best in trainer.fine_tune(plan, left):
-                history.append((spent + taken, best.value))
+            with progress_bar(self.name, total=simulations, unit="simulation", leave=False) as bar:
+                for taken, best in trainer.fine_tune(plan, left):
+                    history.append((spent + taken, best.value))
+                    bar.update(spent + taken - bar.n)
             spent = history[-1][0]
             if best.placement is not None:
                 order = "" if best.priorities is None else best.priorities

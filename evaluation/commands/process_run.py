@@ -14,6 +14,7 @@ from evaluation.commands.arguments import captures, checked
 from evaluation.commands.graph_verbs import CHARTS, TRACES, simulate
 from graphs.foundation.errors import InputError
 from graphs.foundation.files import check_readable, check_writable
+from graphs.foundation.progress import waiting
 
 # Imported late, in the verb, as those of graph_verbs.
 if TYPE_CHECKING:
@@ -96,7 +97,8 @@ def _measured(
 
     tqdm.write(f"{training.steps} steps in {len(devices)} processes on {', '.join(devices)} ...", file=sys.stderr)
     with Workers(devices) as workers:
-        run = run_plan(workers, training, planned.problem, planned.plan, check=check, limit=limit)
+        with waiting(f"running {planned.problem.name}"):
+            run = run_plan(workers, training, planned.problem, planned.plan, check=check, limit=limit)
         return MeasuredPlan(planned, run, training, devices, workers.cores)
 
 

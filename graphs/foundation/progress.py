@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import sys
+import threading
+import time
 from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from multiprocessing import parent_process
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from tqdm import tqdm
@@ -31,13 +35,37 @@ def progress_bar(
 ) -> Bar:
     """A bar to update; without `leave` it disappears at its end.
 
-    Where stderr is no terminal, what takes less than 15 seconds shows nothing.
+    Where stderr is no terminal, what takes less than 15 seconds shows nothing; nor does a worker process at all, whose
+    parent says how far the whole is.
     """
+    hidden = hidden or parent_process() is not None
     shown: dict[str, Any] = {"desc": what, "total": total, "unit": unit, "initial": initial, "disable": hidden}
     if sys.stderr.isatty():
         return tqdm(leave=leave, **shown)
     often: dict[str, Any] = {"miniters": 1, "mininterval": EVERY, "maxinterval": EVERY, "delay": EVERY}
     return _Lines(leave=False, bar_format=LINE, **often, **shown)
+
+
+@contextmanager
+def waiting(what: str) -> Iterator[None]:
+    """What cannot be counted: a line now and then that says how long it has taken, unless a bar is shown meanwhile."""
+    if parent_process() is not None:
+        yield
+        return
+    done, begin = threading.Event(), time.monotonic()
+
+    def say() -> None:
+        while not done.wait(EVERY):
+            if not getattr(tqdm, "_instances", ()):
+                tqdm.write(f"{what}: {time.monotonic() - begin:.0f} s so far", file=sys.stderr)
+
+    speaker = threading.Thread(target=say, daemon=True)
+    speaker.start()
+    try:
+        yield
+    finally:
+        done.set()
+        speaker.join()
 
 
 class _Lines(Bar):

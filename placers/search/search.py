@@ -19,6 +19,7 @@ from graphs.foundation.by_name import Named
 from graphs.foundation.errors import InputError
 from graphs.foundation.files import check_writable, write_whole
 from graphs.foundation.interrupts import Interrupts
+from graphs.foundation.progress import progress_bar
 from graphs.problem import DEFAULT_ORDER, STEP_TIME, Problem
 from placers.search.evaluations import Evaluations
 
@@ -67,7 +68,7 @@ class SearchPlacer(Named, ABC):
         path = Path(self.file) if self.file else None
         check_writable(path)
         label = _label(self.name, problem, seed, budget)
-        with Interrupts() as interrupts:
+        with Interrupts() as interrupts, progress_bar(self.name, total=budget, unit="simulation", leave=False) as bar:
             search = self.begin(problem, seed, budget)
             if path is not None and path.exists():
                 _load(search, path, label)
@@ -77,6 +78,7 @@ class SearchPlacer(Named, ABC):
                 if elapsed >= self.seconds:
                     break
                 search.step(elapsed / self.seconds, budget - evaluations.simulations)
+                bar.update(evaluations.simulations - bar.n)
         if path is not None:
             _save(search, path, label)
         if interrupts.requested:

@@ -1,7 +1,12 @@
+import time
+
 import pytest
 
 from graphs.foundation import progress as module
-from graphs.foundation.progress import progress, progress_bar
+from graphs.foundation.progress import progress, progress_bar, waiting
+from graphs.problem import Problem
+from placers import annealing
+from tests.oracle.toys import random_graph, toy_cluster
 
 
 def test_where_stderr_is_no_terminal_progress_is_written_in_lines(
@@ -32,3 +37,35 @@ def test_on_a_terminal_progress_is_a_bar(monkeypatch: pytest.MonkeyPatch, capsys
     err = capsys.readouterr().err
     assert "\r" in err
     assert "1/1" in err
+
+
+def test_what_cannot_be_counted_says_how_long_it_has_taken(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with waiting("capturing a"):
+        pass
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(module, "EVERY", 0.01)
+    with waiting("capturing b"):
+        time.sleep(0.2)
+    assert capsys.readouterr().err.startswith("capturing b: 0 s so far\n")
+    with waiting("placing"), progress_bar("searching", total=1, unit="plan"):
+        time.sleep(0.1)
+    assert "placing" not in capsys.readouterr().err
+
+
+def test_a_search_says_how_far_it_is(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(module, "EVERY", 0.0)
+    annealing.build().place(Problem(random_graph(8, seed=1), toy_cluster(2)), seed=0, budget=30)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0].startswith("annealing: 0 of 30 simulations")
+    assert lines[-1].startswith("annealing: 30 of 30 simulations")
+
+
+def test_a_worker_process_shows_nothing(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(module, "EVERY", 0.0)
+    monkeypatch.setattr(module, "parent_process", lambda: "a parent")
+    assert list(progress([1, 2], "counting", unit="number")) == [1, 2]
+    with waiting("counting"):
+        time.sleep(0.05)
+    assert capsys.readouterr().err == ""
