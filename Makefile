@@ -12,7 +12,7 @@ RIVALS := annealing,genetic,hill_climbing,random,metis,metis:default=true,kahip,
 DATA ?=  # a folder of measured profiles, for studies
 PROFILES = $(if $(strip $(DATA)),--data $(DATA))
 
-.PHONY: setup demo test bench graphs rivals learned study clean
+.PHONY: setup demo test bench graphs rivals learned study pictures site clean
 
 setup: .venv/installed
 
@@ -74,5 +74,11 @@ study: setup  ## the released policy and all others, what decides, order, genera
 	$(BIN)/python -m evaluation.studies.splits --out runs/studies/splits --workers 2
 	$(BIN)/python -m evaluation.studies.pipetransformer
 
+pictures: setup  ## those of the README and of docs/
+	$(BIN)/python -m evaluation.studies.pictures
+
+site: setup  ## docs/ as a site, in site/
+	$(BIN)/mkdocs build --strict
+
 clean:
-	rm -rf .venv runs .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv runs site .mypy_cache .ruff_cache .pytest_cache .hypothesis
