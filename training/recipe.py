@@ -34,9 +34,7 @@ class ProblemSet(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     """
 
     families: tuple[str, ...] = FAMILIES  # whose training splits are trained on
-    mixed: Annotated[int, msgspec.Meta(ge=0)] = (
-        0  # further graphs of each family, of knobs that its training graphs have
-    )
+    mixed: Annotated[int, msgspec.Meta(ge=0)] = 0  # further graphs of each family, of its training graphs' knobs
     graphs: tuple[str, ...] = ()  # any others: graph files, specs such as "rnnlm:layers=4", "my_model.py:model"
     suites: tuple[str, ...] = ()  # whose problems are trained on, each on its own cluster
     test_graphs: tuple[str, ...] = ()  # to evaluate on, in addition to the families' test splits

@@ -18,11 +18,12 @@ from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Ints
 from graphs.problem import Problem
+from placers.learned.distinct import distinct
 from placers.learned.sequential.policy import SequentialPolicy
 from placers.learned.settings import Imitation, Ppo
 from tests.oracle.toys import random_graph, toy_cluster, toy_graph
 from training.checkpoint import restore_trainer, save_trainer
-from training.labels.equal_labels import distinct, keep_likeliest, renamings
+from training.labels.equal_labels import keep_likeliest, renamings
 from training.labels.forced_decoding import forced_decoding
 from training.labels.improvement import improve_labels
 from training.labels.schedule import LabelSchedule
@@ -201,8 +202,8 @@ def test_labels_that_are_searched_again_need_simulations() -> None:
 
 def test_distinct_placements_stay_in_their_order() -> None:
     rows = np.array([[1, 2], [0, 0], [1, 2], [3, 1]])
-    assert distinct(rows, 2).tolist() == [[1, 2], [0, 0], [3, 1]]
-    assert distinct([], 2).shape == (0, 2)
+    assert distinct(rows).tolist() == [[1, 2], [0, 0], [3, 1]]
+    assert distinct(np.zeros((0, 2), np.int64)).shape == (0, 2)
 
 
 @pytest.mark.slow

@@ -18,6 +18,7 @@ from envs.costs.costs import costs_of
 from envs.prepared_problem import PreparedProblem
 from graphs.op_graph import Ints
 from graphs.problem import Problem
+from placers.learned.distinct import distinct
 from placers.learned.policy import A, Batch, Policy, View
 from placers.learned.sequential.layout import interchangeable, is_symmetry
 from training.labels.forced_decoding import forced_decoding
@@ -40,12 +41,7 @@ def renamings(problem: Problem, placement: Ints) -> Ints:
         turned[one], turned[other] = other, one
         if is_symmetry(cluster, seconds, turned) and (allowed is None or (allowed == allowed[:, turned]).all()):
             found.append(turned[placement])
-    return distinct(found, len(placement))
-
-
-def distinct(placements: Iterable[Ints], units: int) -> Ints:
-    """(distinct, units) placements, (units,) each, every one once, in their order."""
-    return np.reshape(np.array(list({each.tobytes(): each for each in placements}.values()), np.int64), (-1, units))
+    return distinct(np.reshape(np.array(found, np.int64), (-1, len(placement))))
 
 
 def keep_likeliest(policy: Policy[View, Batch, A], problem: PpoProblem[View], found: Iterable[Ints]) -> None:
@@ -57,9 +53,9 @@ def keep_likeliest(policy: Policy[View, Batch, A], problem: PpoProblem[View], fo
     label = problem.prepared.incumbent
     if label.placement is None:
         return
-    equal = _as_fast(problem.prepared, distinct([label.placement, *found], len(label.placement)))
+    equal = _as_fast(problem.prepared, distinct(np.stack([label.placement, *found])))
     others = [other for each in equal for other in renamings(problem.prepared.problem, each)]
-    candidates = _as_fast(problem.prepared, distinct([*equal, *others], len(label.placement))[:MOST])
+    candidates = _as_fast(problem.prepared, distinct(np.stack([*equal, *others]))[:MOST] if len(equal) else equal)
     if len(candidates) > 1:
         likeliest = int(forced_decoding(policy, problem.view, candidates).likelihood.argmax())
         label.placement, label.priorities = candidates[likeliest].copy(), None

@@ -16,11 +16,12 @@ import numpy as np
 
 from graphs.op_graph import Ints
 from placers.annealing import Annealing, AnnealingSearch
+from placers.learned.distinct import distinct
 from placers.learned.policy import A, Batch, LearnedPolicy, Policy, View
 from placers.learned.settings import Imitation
 from placers.search.levels import levels_of
 from placers.search.starts import Starts, starts
-from training.labels.equal_labels import EQUAL, distinct, keep_likeliest
+from training.labels.equal_labels import EQUAL, keep_likeliest
 from training.rollouts import PpoProblem
 
 SAMPLES = 16  # of the policy that a search starts with, the greedy one among them
@@ -61,7 +62,7 @@ def _samples(policy: LearnedPolicy, problem: PpoProblem[View], settings: Imitati
     of, count = problem.prepared.problem, min(SAMPLES, int(SAMPLES_SHARE * settings.simulations))
     if not settings.again or not count:
         return np.zeros((0, len(of.units)), np.int64)
-    return distinct(of.made_allowed(policy.candidates(of, count, seed + problem.schedule.searches)), len(of.units))
+    return distinct(of.made_allowed(policy.candidates(of, count, seed + problem.schedule.searches)))
 
 
 def _search(problem: PpoProblem[View], samples: Ints, simulations: int, seed: int) -> AnnealingSearch:
@@ -72,7 +73,7 @@ def _search(problem: PpoProblem[View], samples: Ints, simulations: int, seed: in
     levels, settings = levels_of(problem.prepared.problem), Annealing(order=False)
     label, left = problem.prepared.incumbent.placement, simulations - len(samples)
     known = starts(levels, left, seed) if label is None else Starts(label[None], 0, ())
-    first = distinct([*samples, *known.placements], samples.shape[1])
+    first = distinct(np.concatenate([samples, known.placements]))
     return AnnealingSearch(levels, settings, seed, simulations, Starts(first, known.spent, ()))
 
 

@@ -16,6 +16,7 @@ from envs.gym.observations import FEATURES, Progress
 from envs.prepared_problem import PreparedProblem
 from graphs.op_graph import Ints
 from graphs.problem import Problem
+from placers.learned.distinct import distinct
 from placers.learned.episodes import EpisodePolicy, roll_out
 from placers.learned.finite import check_outputs
 from placers.learned.placeto.network import PlacetoNetwork
@@ -105,8 +106,7 @@ class PlacetoPolicy(EpisodePolicy[Relatives, States]):
         steps = roll_out(self, episodes, {prepared: relatives}, torch.Generator().manual_seed(seed), greedy=1)
         passed = [[episode.progress.placement.copy() for episode in episodes] for _ in steps]
         allowed = (problem.made_allowed(placement) for after_step in reversed(passed) for placement in after_step)
-        distinct = {placement.tobytes(): placement for placement in allowed}  # in order of appearance
-        return np.stack(list(distinct.values())[:count])
+        return distinct(np.stack(list(allowed)))[:count]
 
     def fine_tuning(self, problem: Problem, simulations: int) -> Settings:  # noqa: ARG002 - for any number of them
         """Some episodes per update, which begin where the best one has come to.

@@ -11,6 +11,7 @@ import numpy as np
 
 from graphs.op_graph import Ints
 from graphs.problem import Problem
+from placers.learned.distinct import distinct
 from placers.learned.sequential.layout import renamed_by_use
 from placers.learned.sequential.policy import SequentialBatch, SequentialPolicy
 from placers.search.levels import levels_of
@@ -32,7 +33,7 @@ def candidates_with_cheap_plans(policy: SequentialPolicy, problem: Problem, coun
     cheap = likeliest(policy, batch, cheap_plans(problem, seed))[: max(count // PART, 1)]
     mended = policy.passes_over(batch, cheap[: count // PART]) if count >= PART else cheap[:0]
     own = policy.candidates(problem, count - len(cheap) - len(mended), seed)
-    return _different(np.concatenate([own, cheap, mended]))
+    return distinct(np.concatenate([own, cheap, mended]))
 
 
 def cheap_plans(problem: Problem, seed: int) -> Ints:
@@ -47,10 +48,5 @@ def likeliest(policy: SequentialPolicy, batch: SequentialBatch, placements: Ints
 
     Those that only name equal devices otherwise are the same one.
     """
-    different = _different(np.array([renamed_by_use(batch.layouts[0], placement) for placement in placements]))
+    different = distinct(np.array([renamed_by_use(batch.layouts[0], placement) for placement in placements]))
     return different[np.argsort(-policy.likelihoods(batch, different), kind="stable")]
-
-
-def _different(placements: Ints) -> Ints:
-    """Each of (placements, units) once, in their order."""
-    return placements[np.sort(np.unique(placements, axis=0, return_index=True)[1])]
