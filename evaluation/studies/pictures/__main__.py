@@ -2,17 +2,24 @@
 
     python -m evaluation.studies.pictures    # or make pictures
 
-`step.svg` compares an expert's plan with placelab's; `placement.svg` says what device placement is.
+`step.svg` compares an expert's plan with placelab's; `placement.svg` says what device placement is; the others
+draw tables of studies.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from evaluation.studies.command import names_in, run
 from evaluation.studies.pictures import placement, step
+from evaluation.studies.pictures.answers import ANSWERS
 
-PICTURES = {"step": step.picture, "placement": placement.picture}
+PICTURES: dict[str, Callable[[], bytes]] = {
+    "step": step.picture,
+    "placement": placement.picture,
+    **{name: answer.picture for name, answer in ANSWERS.items()},
+}
 
 
 def pictures(*, only: str = ",".join(PICTURES), out: Path = Path("docs/pictures")) -> Path:
