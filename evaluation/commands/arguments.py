@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     PathLike: TypeAlias = str | Path
     Groups: TypeAlias = Grouping | Literal["auto"]
     Changes: TypeAlias = str | Sequence[str]
+    Folders: TypeAlias = PathLike | Sequence[PathLike]
 
 
 class TimingOptions(TypedDict, total=False):
@@ -265,6 +266,11 @@ def _changes(name: str, value: Any) -> list[str]:
     return [_text(name, each) for each in (value if isinstance(value, list | tuple) else [value])]
 
 
+def _folders(name: str, value: Any) -> list[Path]:
+    """Folders, or a single one."""
+    return [_path(name, each) for each in (value if isinstance(value, list | tuple) else [value])]
+
+
 def _kind(name: str, value: Any) -> str:
     if value not in ("all", *KINDS):
         raise InputError(by_name.unknown("kind of thing", str(value), ("all", *KINDS)))
@@ -344,6 +350,7 @@ ARGUMENTS: dict[str, tuple[Any, Taken]] = {
     "PathLike": (Path, _path),
     "Groups": (int | Literal["auto", "modules", "none"] | None, _groups),
     "Changes": (list[str], _changes),
+    "Folders": (list[Path], _folders),
     "Kind": (Kind, _kind),
     "CacheAction": (CacheAction, _one_of(CacheAction)),
     "PlanChoice": (PlanChoice, _one_of(PlanChoice)),

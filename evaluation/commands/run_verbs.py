@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from evaluation.commands.arguments import AUTO, captures, checked, path_or_none, tied_into
 from graphs.foundation.errors import InputError
+from graphs.foundation.files import check_writable
 
 # Imported late, in each verb: what a verb needs takes up to seconds to import, and --help must not wait for it.
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
         Changes,
         ClusterLike,
         CompareOptions,
+        Folders,
         GraphLike,
         Groups,
         PathLike,
@@ -237,13 +239,21 @@ def finetune(
 
 @captures
 @checked
-def report(run: PathLike) -> Path:
-    """Write a run's report: one HTML file with curves, tables, and the best plan drawn.
+def report(runs: Folders, *, out: PathLike | None = None) -> Path:
+    """Write a run's report, one HTML file with curves, tables, and the best plan drawn; or compare several runs.
 
     Args:
-        run: the run folder that `train` wrote.
+        runs: the run folder that `train` wrote, or several: in what they differ, how they learned, what their policies
+            are worth on the same graphs, and at what each is best.
+        out: the file to write, `*.html`; without it `report.html` in the run folder or, of several runs,
+            `comparison.html` in the folder that they have in common.
 
     """
     from evaluation.reporting.report import write_report
+    from evaluation.reporting.runs_report import write_runs_report
 
-    return write_report(Path(run))
+    folders, path = cast("list[Path]", runs), path_or_none(out)
+    if not folders:
+        raise InputError("report needs a run folder, or several to compare")
+    check_writable(path, endings=(".html",), inputs=folders)
+    return write_report(folders[0], path) if len(folders) == 1 else write_runs_report(folders, path)

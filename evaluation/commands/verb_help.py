@@ -41,7 +41,7 @@ EXAMPLES: dict[str, dict[str, tuple[str, ...]]] = {
         ),
         "evaluate": ("placelab evaluate runs/mine --budget 100",),
         "finetune": ("placelab finetune runs/mine my_model.py:model --cluster v100x4",),
-        "report": ("placelab report runs/mine",),
+        "report": ("placelab report runs/mine", "placelab report runs/gdp-seed0 runs/gdp-seed1 runs/gdp-seed2"),
     },
     "What there is": {
         "list": ("placelab list placers",),

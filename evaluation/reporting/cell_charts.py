@@ -1,14 +1,21 @@
-"""Small charts for the cells of a page's tables: what a device spends a step on, and ratios of many problems."""
+"""The cells of a page's tables: names that may be broken, and small charts of shares and of ratios."""
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable
 
 from markupsafe import Markup, escape
 
+BREAKS = re.compile(r"([,@/._](?=\w))")
 FAR = 3.0  # ratios from here on are drawn at the end
 ENDS = (4.0, 96.0)  # per cent of a strip's width, of ratio 1 and of the largest
+
+
+def breakable(text: str) -> Markup:
+    """Text whose long words may be broken after commas, dots and the like, and nowhere else unless they must be."""
+    return text if isinstance(text, Markup) else Markup(BREAKS.sub(r"\1<wbr>", str(escape(text))))
 
 
 def bar(parts: Iterable[tuple[str, float]]) -> Markup:

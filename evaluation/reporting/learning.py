@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from markupsafe import Markup
 
 from evaluation.comparison import Comparison
-from evaluation.drawing.result_plots import Curve, column, learning_curve
+from evaluation.drawing.learning_curves import Curve, column, learning_curves
 from evaluation.reporting.run_data import Metrics, RunData
 from evaluation.reporting.sections import Section
 
 TRAINING_CURVES = (
-    Curve("step_over_bound", "Step time over the lower bound, mean of the samples (lower is better)"),
-    Curve("fitting", "Share of the samples that fit in memory (higher is better)"),
-    Curve("entropy", "Entropy of the policy, nats per decision (falls as it makes up its mind)"),
+    Curve("step_over_bound", "Samples: step time over the bound (lower is better)"),
+    Curve("fitting", "Samples: share that fits in memory (higher is better)"),
+    Curve("entropy", "Entropy of the policy, nats per decision"),
 )
 VALIDATION_CURVES = (
-    Curve("step_over_bound", "Validation: step time over the lower bound (lower is better)", noisy=False),
-    Curve("fitting", "Validation: share of the plans that fit in memory (higher is better)", noisy=False),
+    Curve("step_over_bound", "Validation: step time over the bound (lower is better)", "points"),
+    Curve("fitting", "Validation: share of plans that fit (higher is better)", "points"),
 )
 TUNING_CURVES = (
-    Curve("best_seconds", "Best step time so far, in seconds (lower is better)", noisy=False),
-    Curve("step_over_bound", "Step time over the lower bound, mean of the samples (lower is better)"),
+    Curve("best_seconds", "Best step time so far, in seconds (lower is better)", "best"),
+    Curve("step_over_bound", "Samples: step time over the bound (lower is better)"),
 )
 LAST = 10  # a tenth of the training is its first part, and its last
 
@@ -41,11 +41,11 @@ def learning_section(run: RunData) -> Section:
             f"In the first tenth of the training a sampled placement took {first:.2f} times the lower bound, in the "
             f"last tenth {last:.2f} times."
         )
-    figures = [(curve_figure(run.metrics, curves), "Every update, and the running mean.")]
+    figures = [(curve_figure({run.name: run.metrics}, curves), "")]
     if validated := present(run.validation, VALIDATION_CURVES):
         said.append(validated_sentence(run.validation))
         caption = "What the policy's most likely plans were worth on problems that it does not learn from."
-        figures.append((curve_figure(run.validation, validated), caption))
+        figures.append((curve_figure({run.name: run.validation}, validated), caption))
     if run.tensorboard:
         said.append("TensorBoard shows all that was logged:")
     return Section(title, tuple(said), figures=tuple(figures), commands=tuple(filter(None, [run.tensorboard])))
@@ -97,7 +97,9 @@ def present(metrics: Metrics, curves: Sequence[Curve]) -> list[Curve]:
     return [curve for curve in curves if np.isfinite(column(metrics, curve.column)).any()]
 
 
-def curve_figure(metrics: Metrics, curves: list[Curve], levels: dict[str, float] | None = None) -> Markup:
-    """The curves over simulations or, where the metrics do not count those, updates."""
-    x = "simulations" if np.isfinite(column(metrics, "simulations")).any() else "update"
-    return Markup(learning_curve(metrics, curves, x=x, levels=levels))
+def curve_figure(
+    runs: Mapping[str, Metrics], curves: Sequence[Curve], levels: Mapping[str, float] | None = None
+) -> Markup:
+    """The curves of runs, by their names, over simulations or, where not all metrics count those, updates."""
+    counted = all(np.isfinite(column(metrics, "simulations")).any() for metrics in runs.values())
+    return Markup(learning_curves(runs, curves, x="simulations" if counted else "update", levels=levels))

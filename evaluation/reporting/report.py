@@ -8,22 +8,22 @@ from pathlib import Path
 from markupsafe import Markup
 
 from evaluation.comparison import Comparison
-from evaluation.drawing.figures import page
 from evaluation.formatting import ratio
 from evaluation.reporting.best_plan import TITLE, BestPlan, faster_tile
 from evaluation.reporting.findings import findings, tuning_findings
 from evaluation.reporting.learning import TUNING_CURVES, curve_figure, learning_section, levels, present
 from evaluation.reporting.rules import best_rules, speedup_over_rules
 from evaluation.reporting.run_data import RunData
-from evaluation.reporting.sections import TEMPLATE, Section, Sheet, Tile, placer_sheet, problem_sheet
+from evaluation.reporting.sections import Section, Sheet, Tile, placer_sheet, problem_sheet, results_page
 from evaluation.run_files import EvaluationFile
-from graphs.foundation.files import write_whole
 
 KICKER = "placelab: the report of a training run"
 
 
-def write_report(folder: Path) -> Path:
-    """Write `report.html` into a run folder, from what the folder holds; what it lacks is said in a sentence.
+def write_report(folder: Path, out: Path | None = None) -> Path:
+    """Write a run's page, `report.html` in its folder unless told where, from what the folder holds.
+
+    What it lacks is said in a sentence.
 
     Raises InputError if there is no such folder, or a file in it cannot be read.
     """
@@ -35,10 +35,8 @@ def write_report(folder: Path) -> Path:
         *_glance(run, best), learning_section(run), _zero_shot(run), _tuning(run),
         Section(TITLE, (best,)) if isinstance(best, str) else best.details(), _provenance(run),
     ]  # fmt: skip
-    path = folder / "report.html"
-    content = {"name": run.name, "kicker": KICKER, "facts": facts, "command": run.command, "sections": sections}
-    write_whole(path, page(TEMPLATE, **content))
-    return path
+    path = folder / "report.html" if out is None else out
+    return results_page(path, run.name, KICKER, sections, facts=facts, command=run.command)
 
 
 def _glance(run: RunData, best: BestPlan | str) -> list[Section]:
@@ -93,7 +91,7 @@ def _zero_shot(run: RunData) -> Section:
     return Section(
         title,
         tuple(said),
-        sheets=(placer_sheet(comparison, learned),),
+        sheets=(placer_sheet(comparison, (learned,)),),
         notes=(*comparison.ordering, *comparison.timing, *comparison.notes, *content.notes.remarks),
         folded=(("Step times on each problem", problem_sheet(comparison)),),
     )
@@ -115,7 +113,7 @@ def _tuning(run: RunData) -> Section:
     figures: list[tuple[Markup, str]] = []
     if curves := present(metrics, TUNING_CURVES):
         others = levels(comparison, (learned, before), curves[0])
-        caption = "Dashed: the fastest of the other placers on the same problem." if others else "One point per update."
-        figures.append((curve_figure(metrics, curves, others), caption))
-    sheet = placer_sheet(comparison, learned, single=len(comparison.problems) == 1) if run.tuned else None
+        caption = "Dashed: the fastest of the other placers on the same problem." if others else ""
+        figures.append((curve_figure({run.name: metrics}, curves, others), caption))
+    sheet = placer_sheet(comparison, (learned,), single=len(comparison.problems) == 1) if run.tuned else None
     return Section(title, tuple(said), figures=tuple(figures), sheets=(sheet,) if sheet else (), notes=notes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,10 +11,12 @@ from markupsafe import Markup
 from envs.timeline import Timeline
 from evaluation import formatting
 from evaluation.comparison import Comparison, step_texts
-from evaluation.reporting.cell_charts import bar, key, strip, strip_axis
+from evaluation.drawing.figures import page
+from evaluation.reporting.cell_charts import bar, breakable, key, strip, strip_axis
 from evaluation.reporting.plan_table import device_rows, state
 from evaluation.reporting.step_summary import StepSummary
 from evaluation.reporting.summary_rows import Rows, held_rows, sent_rows, time_rows
+from graphs.foundation.files import write_whole
 
 TEMPLATE = Path(__file__).resolve().parent / "templates" / "report.html.j2"
 
@@ -45,10 +48,11 @@ class Sheet:
 
     heads: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
-    strong: int = -1  # row to stress
+    strong: tuple[int, ...] = ()  # rows to stress
     note: str = ""
     title: str = ""
     words: int = 1  # columns of words, at the left; the others are of numbers
+    is_wide: bool = False  # no other beside it
 
 
 @dataclass(frozen=True)
@@ -66,7 +70,7 @@ class Section:
     commands: tuple[str, ...] = ()
 
 
-def placer_sheet(comparison: Comparison, learned: str, *, single: bool = False) -> Sheet:
+def placer_sheet(comparison: Comparison, learned: Sequence[str], *, single: bool = False) -> Sheet:
     """A row per placer over all problems; of a single problem, with the step time."""
     rows = comparison.summary()
     columns = [comparison.placers.index(row.placer) for row in rows]
@@ -87,8 +91,8 @@ def placer_sheet(comparison: Comparison, learned: str, *, single: bool = False) 
     )
     heads = ("placer", "step" if single else strip_axis(), "over best", "over bound", "program", "fits",
              "simulations", "search")  # fmt: skip
-    placers = [row.placer for row in rows]
-    return Sheet(heads, cells, placers.index(learned) if learned in placers else -1, "" if single else SUMMARY)
+    strong = tuple(number for number, row in enumerate(rows) if row.placer in learned)
+    return Sheet(heads, cells, strong, "" if single else SUMMARY, is_wide=True)
 
 
 def problem_sheet(comparison: Comparison) -> Sheet:
@@ -127,3 +131,10 @@ def _largest(rows: Rows, words: int) -> Sheet:
 
 def _strip(comparison: Comparison, column: int) -> Markup:
     return strip(zip(comparison.problems, comparison.over_best[:, column].tolist(), strict=True))
+
+
+def results_page(path: Path, name: str, kicker: str, sections: Sequence[Section], **header: object) -> Path:
+    """Write a page of sections below its name; the header may hold `facts`, pairs of text, and a `command`."""
+    content = {"facts": (), "command": "", "breakable": breakable, **header}
+    write_whole(path, page(TEMPLATE, name=name, kicker=kicker, sections=sections, **content))
+    return path

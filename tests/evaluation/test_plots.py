@@ -6,8 +6,6 @@ import pytest
 
 from envs.simulation.simulator import Simulator, simulate
 from envs.timeline import Timeline
-from evaluation.comparison import Comparison
-from evaluation.drawing.result_plots import Curve, comparison_bars, learning_curve
 from evaluation.drawing.share_plots import share_bars
 from evaluation.drawing.timeline_plots import _spans, save_steps
 from evaluation.formatting import seconds
@@ -15,10 +13,7 @@ from graphs.foundation.errors import InputError
 from graphs.op_graph import OpGraph
 from graphs.problem import Problem
 from tests.envs.expansion.pipelines import Pipeline, servers
-from tests.evaluation.some_records import LEARNED, SOME
 from tests.oracle.toys import Toy, random_graph, toy_cluster, toy_graph
-
-METRICS = [{"update": i, "simulations": 32 * i, "ratio": 1 + 1 / (1 + i), "fitting": None} for i in range(1000)]
 
 
 def words(svg: str) -> str:
@@ -54,28 +49,6 @@ def toy_graph_of_pairs(pairs: int) -> OpGraph:
         "pairs", tuple(f"op{i}" for i in range(ops)), ("any",) * ops, np.tile([1.0, 0.3], pairs), np.zeros(ops),
         np.zeros(ops), np.array(edges),
     )  # fmt: skip
-
-
-def test_a_learning_curve_says_what_is_better_and_stays_small() -> None:
-    svg = learning_curve(METRICS, [Curve("ratio", "ratio (lower is better)")], levels={"metis": 1.5, "heft": 1.51})
-    assert "ratio (lower is better)" in words(svg)
-    assert "simulations" in words(svg)
-    assert "metis" in words(svg)
-    assert len(svg) < 40_000
-
-
-def test_a_column_without_numbers_is_an_empty_panel() -> None:
-    assert "fitting" in words(learning_curve(METRICS, [Curve("fitting", "fitting"), Curve("absent", "absent")]))
-
-
-def test_bars_name_every_problem_and_mark_what_does_not_fit() -> None:
-    text = words(comparison_bars(Comparison(SOME), highlight=(LEARNED,)))
-    assert "small" in text
-    assert "@two" in text
-    assert "does not fit" in text
-    assert "gdp" in text
-    assert "1.25" in text
-    assert "shorter is better" in text
 
 
 def test_a_dollar_in_a_name_is_a_dollar(tmp_path: Path) -> None:
@@ -136,10 +109,6 @@ def test_plots_of_thousands_of_ops_stay_small(tmp_path: Path) -> None:
 def test_a_step_without_time_can_be_drawn(tmp_path: Path) -> None:
     timeline = Simulator(Problem(toy_graph([0], []), toy_cluster(1))).timeline([0])
     assert words(gantt(timeline, tmp_path))
-
-
-def test_equal_plots_are_equal_text() -> None:
-    assert comparison_bars(Comparison(SOME)) == comparison_bars(Comparison(SOME))
 
 
 def test_steps_are_below_one_another_on_one_axis(four_ops_two_devices: Toy, tmp_path: Path) -> None:
