@@ -148,8 +148,8 @@ def show(
     Args:
         graph: a graph file, a family spec such as `rnnlm:layers=4`, or `file.py:callable`.
         groups: tie the ops into this many groups, each placed as one.
-        draw: a drawing to write, coloured by module: `*.png`, `*.svg` or `*.html`.
-        plan: a plan file, to colour the drawing by device.
+        draw: a drawing to write, coloured by module: `*.png`, `*.svg`, or `*.html` to open modules in and to search.
+        plan: a plan file, to colour the drawing by device, or in a page by time.
         cluster: the cluster of that plan.
 
     """
@@ -161,16 +161,18 @@ def show(
         raise InputError("a plan and its cluster colour a drawing; name the drawing, too, with `draw=FILE`")
     loaded = graph_of(graph, groups=tied_into(groups))
     if draw is not None:
-        from evaluation.drawing.graph_plots import save_drawing  # with matplotlib, a second to import
+        from envs.costs.costs import costs_of
+        from evaluation.drawing.graph_plots import save_drawing  # with matplotlib and Bokeh, a second to import
 
         if plan is None:
             save_drawing(loaded, Path(draw))
         else:
             placed = simulate(loaded, plan, cluster=cluster, groups=None)
             names = [device.name for device in placed.problem.cluster.devices]
-            save_drawing(
-                loaded, Path(draw), ["+".join(names[one] for one in several) for several in placed.plan.devices]
-            )
+            devices = ["+".join(names[one] for one in several) for several in placed.plan.devices]
+            firsts = [several[0] for several in placed.plan.devices]
+            seconds = costs_of(placed.problem).op_seconds[range(len(loaded)), firsts]
+            save_drawing(loaded, Path(draw), devices, seconds)
     return GraphSummary.of(loaded)
 
 

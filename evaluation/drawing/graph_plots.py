@@ -11,7 +11,8 @@ from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from evaluation.drawing.figures import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, save_figure, svg
+from evaluation.drawing.figures import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, save_figure
+from evaluation.drawing.graph_page import graph_chart
 from graphs.op_graph import Floats, OpGraph, Phase
 from graphs.order import levels
 
@@ -20,9 +21,10 @@ MOST_EDGES = 20_000  # drawn: more would only blacken the page
 HEIGHT = 4.0  # inches
 
 
-def save_drawing(graph: OpGraph, path: Path, devices: Sequence[str] = ()) -> None:
+def save_drawing(graph: OpGraph, path: Path, devices: Sequence[str] = (), seconds: Floats | None = None) -> None:
     """Write a drawing as PNG, SVG or a page (HTML): by module, or by device if (ops,) names of devices are given.
 
+    A page is folded by module, and coloured by what the reader chooses: also by (ops,) seconds, if they are given.
     Raises InputError for another ending.
     """
     labels = devices or _modules(graph)
@@ -33,7 +35,7 @@ def save_drawing(graph: OpGraph, path: Path, devices: Sequence[str] = ()) -> Non
     save_figure(
         path, paint, HEIGHT, what="a drawing", name=graph.name,
         facts=f"{len(graph):,} ops, {len(graph.edges):,} edges.",
-        charts=lambda: [svg(paint, height=HEIGHT, description=f"The ops of {graph.name}")],
+        charts=lambda: [graph_chart(graph, _modules(graph), devices, seconds)],
     )  # fmt: skip
 
 

@@ -42,7 +42,7 @@ def opened(page: Path, ask: str = "", width: int = 1400) -> str:
         pytest.skip("no Chromium is installed; its Debian package is called chromium")
     text = page.read_text(encoding="utf-8").replace("<head>", f"<head>{LISTEN}", 1)
     copy = page.with_name(f"opened.{page.name}")
-    copy.write_text(text.replace("</body>", f"{WRITE.replace('ASK', ask)}</body>"), encoding="utf-8")
+    copy.write_text(text.removesuffix("</body>\n</html>") + WRITE.replace("ASK", ask), encoding="utf-8")
     command = [
         browser, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--dump-dom",
         "--virtual-time-budget=60000", f"--window-size={width},1000", copy.as_uri(),

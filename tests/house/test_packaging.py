@@ -14,7 +14,7 @@ DATA = [
     path.relative_to(ROOT).as_posix()
     for folder in WHEEL["only-include"]
     for path in (ROOT / folder).rglob("*")
-    if path.suffix in {".toml", ".j2"} and not path.is_relative_to(STUDIES)
+    if path.suffix in {".toml", ".j2", ".js", ".css"} and not path.is_relative_to(STUDIES)
 ]
 RELEASED = [f"placers/released/{name}" for name in ("policy.safetensors", "meta.json", "config.toml", "card.md")]
 
