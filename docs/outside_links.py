@@ -16,13 +16,9 @@ from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).resolve().parents[1]
 OUTSIDE = (
-    "README.md",
-    "CONTRIBUTING.md",
-    "CHANGELOG.md",
-    "CITATION.cff",
-    "evaluation/studies/*/*.md",
-    "evaluation/studies/*/*.png",
-)
+    "README.md", "CONTRIBUTING.md", "CHANGELOG.md", "CITATION.cff", "examples/*.*", "examples/own_placer/*.*",
+    "evaluation/studies/*/*.md", "evaluation/studies/*/*.png",
+)  # fmt: skip
 LINK = re.compile(r"(?<=\]\()([^)\s:#]+)(?=[)#])")  # [text](this#there), not https://...
 README = "about.md"  # its name on the site, where a README would be the home page
 

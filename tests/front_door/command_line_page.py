@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import placelab
+from evaluation.commands.verb_help import EXAMPLES
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "reference" / "command-line.md"
 HEAD = """# Command line
@@ -33,13 +34,16 @@ def _section(name: str, verb: Callable[..., object]) -> str:
     rows = [f"| {_flag(each)} | {_default(each)} | {_line(entries[each.name])} |" for each in parameters]
     words = " ".join(each.name.upper() if each.default is each.empty else f"[{each.name.upper()}]" for each in given)
     table = "\n".join(["| | default | |", "|---|---|---|", *rows])
-    return f"\n## {name}\n\n`placelab {f'{name} {words}'.strip()}`\n\n{_paragraphs(about)}\n\n{table}\n"
+    examples = "\n".join(line for verbs in EXAMPLES.values() for line in verbs.get(name, ()))
+    head = f"\n## {name}\n\n`placelab {f'{name} {words}'.strip()}`\n\n{_paragraphs(about)}\n\n"
+    return f"{head}```sh\n{examples}\n```\n\n{table}\n"
 
 
 def _flag(parameter: inspect.Parameter) -> str:
     if parameter.kind is parameter.POSITIONAL_OR_KEYWORD:
         return f"`{parameter.name.upper()}`"
-    return f"`--{parameter.name.replace('_', '-')}`"
+    name = parameter.name.replace("_", "-")
+    return f"`--{name}`, `--no-{name}`" if parameter.default is True else f"`--{name}`"
 
 
 def _default(parameter: inspect.Parameter) -> str:

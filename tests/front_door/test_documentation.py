@@ -113,16 +113,35 @@ def test_the_model_of_ones_own_is_captured_placed_and_trained(reader: Path) -> N
     assert bool(torch.isfinite(names["loss"]))
 
 
-def test_extensions_run_as_the_page_says(
-    reader: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    page = DOCS / "how-to/extend.md"
-    files = written(page)
+def run_all(page: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Run the commands of a page in the current folder, one after the other."""
     for command in commands(page):
         monkeypatch.setattr(sys, "argv", shlex.split(command, comments=True))
         with pytest.raises(SystemExit) as stop:
             placelab.main()
         assert stop.value.code == 0, capsys.readouterr().err
+
+
+def test_a_step_is_seen_in_all_the_ways_that_the_page_names(
+    reader: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = DOCS / "how-to/read-a-step.md"
+    run_all(page, monkeypatch, capsys)
+    assert {path.name for path in reader.iterdir()} == {"mine.plan.json", "expert.plan.json", "step.html", "step.json"}
+    capsys.readouterr()
+    [example] = blocks(page, "python")
+    exec(compile(example, page.name, "exec"), {})
+    first, *others = capsys.readouterr().out.splitlines()
+    assert re.fullmatch(r"step 0\.\d{4} s, busy \[.*\]", first)
+    assert len(others) >= 3
+
+
+def test_extensions_run_as_the_page_says(
+    reader: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = DOCS / "how-to/extend.md"
+    files = written(page)
+    run_all(page, monkeypatch, capsys)
     own = [name for name in files if name.startswith("my_")]
     assert len(own) == 5
     assert all(f"{name}:build" in page.read_text() for name in own)
