@@ -106,12 +106,23 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         mine = trainer_of(self.placer)
         return [section for trainer, sections in SECTIONS.items() if trainer != mine for section in sections]
 
+    def changed(self, changes: Sequence[str]) -> Recipe:
+        """The recipe with other values of keys, "ppo.updates=200". Raises InputError as `load_recipe`."""
+        recipe = self
+        for change in changes:
+            recipe = _changed(recipe, change)
+        return recipe
+
     def to_toml(self) -> str:
         """The file that `load_recipe` reads."""
+        return tomli_w.dumps(self.to_plain())
+
+    def to_plain(self) -> dict[str, Any]:
+        """The settings as plain data, without those of other trainers."""
         plain = {name: value for name, value in msgspec.to_builtins(self).items() if name not in self._unused}
         if "rules" in plain:
             plain["rules"] = {name: value for name, value in plain["rules"].items() if value is not None}
-        return tomli_w.dumps(plain)
+        return plain
 
 
 def recipe_names() -> tuple[str, ...]:
@@ -132,9 +143,7 @@ def load_recipe(what: str, changes: Sequence[str] | str = ()) -> Recipe:
         raise InputError(by_name.unknown("recipe", what, recipe_names()) + now)
     remedy = "`placelab list recipes` names those that come with placelab"
     recipe = read_document(path, Recipe, version=VERSION, remedy=remedy)
-    for change in [changes] if isinstance(changes, str) else changes:
-        recipe = _changed(recipe, change)
-    return recipe
+    return recipe.changed([changes] if isinstance(changes, str) else changes)
 
 
 def _changed(recipe: Recipe, change: str) -> Recipe:

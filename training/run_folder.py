@@ -23,7 +23,8 @@ from graphs.problem import FIFO
 from placers.learned.policy_file import save_policy
 from placers.learned.policy_meta import META, Meta
 from training.checkpoint import TRAINER, updates_in
-from training.metrics_file import METRICS, TENSORBOARD, VALIDATION
+from training.loggers import mlflow, tensorboard, wandb
+from training.metrics_file import METRICS, VALIDATION
 from training.model_card import model_card
 from training.recipe import Recipe, load_recipe
 
@@ -34,8 +35,8 @@ CONFIG = "config.toml"
 def start_run(path: Path, recipe: Recipe, command: str) -> None:
     """Write what a new run begins with, in place of one that had come to nothing, into a folder that exists."""
     with named_if_refused(path):
-        shutil.rmtree(path / TENSORBOARD, ignore_errors=True)
-        for left in (METRICS, VALIDATION, TRAINER):
+        shutil.rmtree(path / tensorboard.FOLDER, ignore_errors=True)
+        for left in (METRICS, VALIDATION, TRAINER, wandb.ID, mlflow.ID):
             (path / left).unlink(missing_ok=True)
     write_whole(path / "command.txt", f"{command}\n")
     write_whole(path / CONFIG, recipe.to_toml())

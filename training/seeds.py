@@ -11,6 +11,7 @@ from pathlib import Path
 from graphs.foundation.errors import InputError
 from graphs.load import load_graph
 from placers.learned.learned_placer import LearnedPlacer
+from training.metrics_file import DEFAULT_LOGGERS
 from training.recipe import load_recipe
 from training.run_folder import CONFIG, check_free, check_resumable
 from training.train import check_recipe, train
@@ -31,7 +32,14 @@ class Trained:
 
 
 def train_runs(
-    what: str, out: Path | None, *, seed: int, seeds: int, changes: Sequence[str], resume: bool
+    what: str,
+    out: Path | None,
+    *,
+    seed: int,
+    seeds: int,
+    changes: Sequence[str],
+    resume: bool,
+    loggers: Sequence[str] = DEFAULT_LOGGERS,
 ) -> LearnedPlacer | Trained:
     """Train a recipe, changed, with one seed in the folder `out`, or with several from `seed` on in `out-seedN`.
 
@@ -52,7 +60,7 @@ def train_runs(
         for each, folder in folders.items()
     }
     if seeds == 1:
-        return train(recipe, out=folders[seed], seed=seed, resume=resume, command=commands[seed])
+        return train(recipe, out=folders[seed], seed=seed, resume=resume, command=commands[seed], loggers=loggers)
     begun = {each for each, folder in folders.items() if resume and (folder / CONFIG).is_file()}
     for each, folder in folders.items():
         check_resumable(folder, recipe) if each in begun else check_free(folder)
@@ -60,5 +68,10 @@ def train_runs(
     captured, placers = cache(load_graph), []
     for each, folder in folders.items():
         resumes = each in begun
-        placers.append(train(recipe, out=folder, seed=each, resume=resumes, command=commands[each], capture=captured))
+        placers.append(
+            train(
+                recipe, out=folder, seed=each, resume=resumes, command=commands[each], capture=captured,
+                loggers=loggers,
+            )
+        )  # fmt: skip
     return Trained(tuple(placers))

@@ -16,7 +16,8 @@ from placers.learned.learned_placer import LearnedPlacer
 from placers.learned.lookup import learned_placers, trainer_of
 from placers.learned.policy_meta import Meta
 from training.checkpoint import restore_trainer, save_trainer
-from training.metrics_file import appended_metrics, write_validated
+from training.loggers import Logger, check_loggers, flat, opened
+from training.metrics_file import DEFAULT_LOGGERS, appended_metrics, write_validated
 from training.ppo import PpoTrainer
 from training.problem_sets import check_problems, load_problems, renewed_problems, validation_problems
 from training.recipe import Recipe, load_recipe
@@ -38,14 +39,16 @@ def train(
     resume: bool = False,
     command: str = "",
     capture: Callable[[str], OpGraph] | None = None,
+    loggers: Sequence[str] = DEFAULT_LOGGERS,
 ) -> LearnedPlacer:
     """Train a placer, by the trainer that it declares, and return it; the folder `out` then holds the run.
 
     Without problems, those of the recipe: the training split of its families on its clusters, captured by `capture` as
     `load_problems` says, and random ones. With `resume` the run in `out` resumes from its last checkpoint, to the same
-    end as if it had not stopped. Ctrl-C stops after the current update, saves, and raises KeyboardInterrupt. Raises
-    InputError for a recipe or folder that does not fit.
+    end as if it had not stopped. Metrics go to `loggers`, too (`training.loggers`). Ctrl-C stops after the current
+    update, saves, and raises KeyboardInterrupt. Raises InputError for a recipe or folder that does not fit.
     """
+    check_loggers(loggers)
     recipe = load_recipe(recipe) if isinstance(recipe, str) else recipe
     kind_of_trainer = trainer_class(recipe.placer)
     if seed < 0:
@@ -69,7 +72,8 @@ def train(
             check_free(out)  # again: another process may have begun in the meantime
             start_run(out, recipe, command)
             save_trainer(out, trainer, selection)  # to resume from, however early the run is stopped
-        _run(trainer, selection, recipe, out)
+        with opened(loggers, out, flat(recipe.to_plain() | {"seed": seed})) as open_loggers:
+            _run(trainer, selection, recipe, out, open_loggers)
     placer: LearnedPlacer = extension.build(checkpoint=str(out))
     return placer
 
@@ -90,7 +94,7 @@ def check_recipe(recipe: Recipe) -> None:
     by_name.check("envs.rewards", recipe.rules.reward)
 
 
-def _run(trainer: Trainer, selection: Selection, recipe: Recipe, out: Path) -> None:
+def _run(trainer: Trainer, selection: Selection, recipe: Recipe, out: Path, loggers: Sequence[Logger]) -> None:
     """All updates that are left, those of imitation first; saves the policy at the end, or when the run is stopped."""
     save = partial(save_trainer, out, trainer, selection)
     if trainer.imitated < (goal := trainer.imitation_goal):
@@ -100,7 +104,7 @@ def _run(trainer: Trainer, selection: Selection, recipe: Recipe, out: Path) -> N
         )  # fmt: skip
         if (done := trainer.imitated) < goal:
             raise KeyboardInterrupt(f"stopped after update {done} of {goal} of imitation; saved in {out}")
-    with appended_metrics(out) as metrics:
+    with appended_metrics(out, loggers) as metrics:
 
         def improve() -> str:
             line = trainer.update()

@@ -11,6 +11,7 @@ from pathlib import Path
 from evaluation.commands.listing import FOLDERS, RECIPES
 from graphs.foundation import by_name
 from graphs.suites import SUITES
+from training.loggers import LOGGERS
 
 _GRAPHS = ("families", (".json", ".json.gz", ".onnx", ".txt", ".et", ".py"))
 _CLUSTERS = ("clusters", (".toml", ".json"))
@@ -26,7 +27,7 @@ KINDS: dict[str, tuple[str, tuple[str, ...]]] = {
     "suite": ("suites", ()),
     "recipe": ("recipes", (".toml",)),
 }  # fmt: skip
-OTHERS = {"optimizer": ("sgd", "momentum", "adam", "none"), "device": ("cpu", "cuda")}
+OTHERS = {"optimizer": ("sgd", "momentum", "adam", "none"), "device": ("cpu", "cuda"), "logger": LOGGERS}
 
 
 def names_for(parameter: str) -> tuple[str, ...]:

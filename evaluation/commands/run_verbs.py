@@ -137,6 +137,7 @@ def train(
     seed: int = 0,
     seeds: int = 1,
     set: Changes = (),
+    logger: Sequence[str] = ("tensorboard",),
     resume: bool = False,
 ) -> Placer | Trained:
     """Train a placement policy on graphs of families, files or suites, into a run folder.
@@ -149,15 +150,21 @@ def train(
         seed: of everything random.
         seeds: how many seeds to train, from `seed` on, one after the other, each in a folder of its own.
         set: another value for a key of the recipe, `--set ppo.updates=200`; may be given several times.
+        logger: what shows the metrics, several with commas: `tensorboard`, `wandb` or `mlflow`. The last two are
+            packages to install, and their own settings say where they send metrics; `metrics.jsonl` has them in any
+            case.
         resume: resume the run in the folder.
 
     """
+    from training.loggers import check_loggers
     from training.recipe import load_recipe
+
+    check_loggers(logger)
 
     load_recipe(recipe, set)  # refused here, and not after seconds of importing what trains it
     from training.seeds import train_runs
 
-    return train_runs(recipe, path_or_none(out), seed=seed, seeds=seeds, changes=set, resume=resume)
+    return train_runs(recipe, path_or_none(out), seed=seed, seeds=seeds, changes=set, resume=resume, loggers=logger)
 
 
 @captures

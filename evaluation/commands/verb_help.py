@@ -37,6 +37,7 @@ EXAMPLES: dict[str, dict[str, tuple[str, ...]]] = {
     "Policies": {
         "train": (
             "placelab train sequential --out runs/mine --set ppo.updates=200",
+            "placelab train sequential --out runs/other --logger tensorboard,wandb",
             'placelab train gdp --seeds 3 --set \'problems.families=["bert", "vit"]\'',
         ),
         "evaluate": ("placelab evaluate runs/mine --budget 100",),

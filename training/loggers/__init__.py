@@ -1,0 +1,71 @@
+"""Loggers: where a run's metrics go in addition to its `metrics.jsonl`. One file, one service.
+
+Each file has `PACKAGE`, what it needs, and `build(folder, settings)`, which opens the run there, and opens the same one
+again where a run is resumed from its folder.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Protocol
+
+from graphs.foundation.errors import InputError, reason, unknown
+
+LOGGERS = ("tensorboard", "wandb", "mlflow")
+Scalars = Mapping[str, float]
+Settings = Mapping[str, object]  # of the run, by names such as "ppo.learning_rate"
+
+
+class Logger(Protocol):
+    """What receives metrics."""
+
+    def write(self, step: int, record: Scalars) -> None:
+        """Take the metrics of an update; one that is no number, such as a mean of nothing, is left out or shown so."""
+        ...
+
+    def close(self) -> None:
+        """The run has ended, or was stopped."""
+        ...
+
+
+def check_loggers(names: Sequence[str]) -> None:
+    """Raise InputError for a name that is none, and for one whose package is not installed."""
+    for name in names:
+        if name not in LOGGERS:
+            raise InputError(unknown("logger", name, LOGGERS))
+        package = importlib.import_module(f"{__name__}.{name}").PACKAGE
+        if find_spec(package) is None:
+            raise InputError(f"logger {name} needs the package {package}: pip install 'placelab[{name}]'")
+
+
+@contextmanager
+def opened(names: Sequence[str], folder: Path, settings: Settings) -> Iterator[tuple[Logger, ...]]:
+    """Loggers by name, for the run in a folder; closed at the end.
+
+    Raises InputError as `check_loggers` does, and for a service that refuses the run, such as one that knows no user.
+    """
+    check_loggers(names)
+    with ExitStack() as stack:
+        found = []
+        for name in names:
+            try:
+                logger: Logger = importlib.import_module(f"{__name__}.{name}").build(folder, settings)
+            except InputError:
+                raise
+            except Exception as error:  # whatever a service raises
+                raise InputError(f"logger {name}: {reason(error)}") from error
+            stack.callback(logger.close)
+            found.append(logger)
+        yield tuple(found)
+
+
+def flat(settings: Settings, before: str = "") -> dict[str, object]:
+    """Nested settings as names with dots: "ppo.learning_rate"."""
+    found: dict[str, object] = {}
+    for name, value in settings.items():
+        found |= flat(value, f"{before}{name}.") if isinstance(value, Mapping) else {f"{before}{name}": value}
+    return found
