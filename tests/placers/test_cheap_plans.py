@@ -18,9 +18,9 @@ from placers.learned.sequential.one_device import one_device
 from placers.learned.sequential.placer import build
 from placers.learned.sequential.policy import SequentialPolicy
 from tests.oracle.toys import random_graph, toy_cluster
+from tests.placers.bold import NETWORK, bold
 from tests.placers.stand_in import release
 from tests.placers.test_one_device import DECIDES
-from tests.placers.test_sequential import NETWORK, bold
 
 PROBLEM = Problem(random_graph(20, seed=1), toy_cluster(3, memory=1e9))
 

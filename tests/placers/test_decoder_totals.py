@@ -23,7 +23,8 @@ from placers.learned.sequential.decoder_features import FEATURES, Feature
 from placers.learned.sequential.policy import SequentialPolicy
 from placers.learned.sequential.totals import components
 from tests.oracle.toys import random_graph, toy_cluster, toy_graph
-from tests.placers.test_sequential import NETWORK, batch_of, bold, feature
+from tests.placers.bold import NETWORK, bold
+from tests.placers.test_sequential import batch_of, feature
 
 ADDED = FEATURES[Feature.COMPONENT_HERE :]
 TWO_CHAINS = toy_graph([1, 2, 4, 1], [(0, 1), (2, 3)])  # a -> b and c -> d; placed c a b d

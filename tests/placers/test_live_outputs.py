@@ -16,7 +16,7 @@ from placers.learned.sequential.layout import Layout
 from placers.learned.sequential.policy import SequentialPolicy
 from placers.learned.sequential.state import GIVEN, Rollouts, Sampling
 from tests.oracle.toys import random_graph, toy_cluster, toy_graph
-from tests.placers.test_sequential import NETWORK, bold
+from tests.placers.bold import NETWORK, bold
 from training.world.random_problem import world_problems
 
 LIVE = f"{NETWORK},live_outputs=true"

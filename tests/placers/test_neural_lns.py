@@ -25,18 +25,10 @@ from placers.learned.sequential.rollout import roll_out
 from placers.learned.sequential.state import GREEDY, Rollouts, RolloutState, Sampling
 from placers.neural_lns import NeuralLns
 from tests.oracle.toys import random_graph, toy_cluster, toy_graph
+from tests.placers.bold import bold
 from tests.placers.stand_in import stand_in
 
 NETWORK = "sequential:width=16,heads=2,hidden=16,sage_layers=1,repairs=true"
-
-
-def bold(seed: int = 0) -> SequentialPolicy:
-    """A policy whose every layer matters."""
-    policy = SequentialPolicy.new(NETWORK, seed)
-    with torch.no_grad():
-        for parameter in policy.parameters():
-            parameter.add_(0.2 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(seed)))
-    return policy
 
 
 def greedy(policy: SequentialPolicy, problem: Problem, previous: Ints, kept: Bools) -> tuple[Ints, Rollouts]:
@@ -56,7 +48,7 @@ def greedy(policy: SequentialPolicy, problem: Problem, previous: Ints, kept: Boo
 def test_units_that_are_kept_stay_and_what_is_freed_sees_them_as_if_they_had_been_decided_so(
     seed: int, ops: int, devices: int, memory: float
 ) -> None:
-    problem, policy = Problem(random_graph(ops, seed), toy_cluster(devices, memory=memory)), bold(seed)
+    problem, policy = Problem(random_graph(ops, seed), toy_cluster(devices, memory=memory)), bold(seed, NETWORK)
     rng = np.random.default_rng(seed)
     before, kept = rng.integers(devices, size=ops), rng.random(ops) < 0.7
     found, rollouts = greedy(policy, problem, before, kept)
@@ -72,7 +64,7 @@ def test_units_that_are_kept_stay_and_what_is_freed_sees_them_as_if_they_had_bee
 
 
 def test_freeing_all_units_is_a_whole_pass_and_freeing_none_changes_nothing() -> None:
-    problem, policy = Problem(random_graph(20, seed=3), toy_cluster(3)), bold()
+    problem, policy = Problem(random_graph(20, seed=3), toy_cluster(3)), bold(0, NETWORK)
     before = np.random.default_rng(0).integers(3, size=20)
     assert (greedy(policy, problem, before, np.ones(20, np.bool_))[0] == before).all()
     every, none = greedy(policy, problem, before, np.zeros(20, np.bool_))[0], np.zeros((0, 20), np.bool_)
@@ -174,7 +166,7 @@ def test_units_that_may_run_on_one_device_alone_are_not_freed() -> None:
     problem = Problem(graph, toy_cluster(3))
     placement = problem.made_allowed(np.zeros(30, np.int64))
     plan = PlanReader(problem).read(placement)
-    proposals = Repairs(bold(), problem, threads=2).propose(plan, 30, np.random.default_rng(0))
+    proposals = Repairs(bold(0, NETWORK), problem, threads=2).propose(plan, 30, np.random.default_rng(0))
     assert (proposals[:, ::3] == placement[::3]).all()
     assert (proposals == problem.made_allowed(proposals)).all()
     assert (proposals != placement).any()
@@ -184,7 +176,7 @@ def test_repairs_are_the_same_on_any_number_of_threads() -> None:
     problem = Problem(random_graph(40, seed=2), toy_cluster(3))
     plan = PlanReader(problem).read(np.arange(40) % 3)
     one, two, five = (
-        Repairs(bold(), problem, threads).propose(plan, 8, np.random.default_rng(4)) for threads in (1, 2, 5)
+        Repairs(bold(0, NETWORK), problem, threads).propose(plan, 8, np.random.default_rng(4)) for threads in (1, 2, 5)
     )
     assert (one == two).all()
     assert (one == five).all()
@@ -195,7 +187,7 @@ def test_a_choice_that_was_trained_says_something_else_than_an_untrained_one() -
     plan = PlanReader(problem).read(np.arange(20) % 2)
     states = plain(plain.stack([plain.view(problem)]).encoded)[0]
     assert scores_of(plain.choice, states, plan) == pytest.approx(scores_of(None, states, plan), abs=1e-6)
-    trained = bold().choice
+    trained = bold(0, NETWORK).choice
     assert not np.allclose(scores_of(trained, states, plan), scores_of(None, states, plan), atol=0.01)
 
 

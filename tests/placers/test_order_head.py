@@ -25,24 +25,15 @@ from placers.learned.sequential.policy import SequentialAction, SequentialPolicy
 from placers.learned.sequential.precedence import ORDER_FEATURES, Precedence
 from placers.learned.settings import Imitation, Ppo
 from tests.oracle.toys import random_graph, toy_cluster, toy_graph
+from tests.placers.bold import NETWORK, bold
 from training.finetune import FineTuner
 from training.ppo import PpoTrainer
 
-SMALL = "sequential:width=16,heads=2,hidden=16,sage_layers=1"
-NETWORK = f"{SMALL},orders=true"
+ORDERS = f"{NETWORK},orders=true"
 
 
 def random_problem(seed: int, ops: int = 15, devices: int = 3) -> Problem:
     return Problem(random_graph(ops, seed=seed), toy_cluster(devices, memory=1e4, latency=0.5))
-
-
-def trained(seed: int = 0) -> SequentialPolicy:
-    """A policy whose every layer matters."""
-    policy = SequentialPolicy.new(NETWORK, seed)
-    with torch.no_grad():
-        for parameter in policy.parameters():
-            parameter.add_(0.1 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(seed)))
-    return policy
 
 
 def drawn(
@@ -69,7 +60,7 @@ def feature(problem: Problem, name: str, placement: list[int]) -> list[float]:
 
 
 def test_the_head_changes_no_weight_and_no_draw_of_the_rest() -> None:
-    without, with_head = SequentialPolicy.new(SMALL, 3), SequentialPolicy.new(NETWORK, 3)
+    without, with_head = SequentialPolicy.new(NETWORK, 3), SequentialPolicy.new(ORDERS, 3)
     weights = with_head.state_dict()
     assert all(torch.equal(weights[name], weight) for name, weight in without.state_dict().items())
     problem = random_problem(1)
@@ -82,7 +73,7 @@ def test_the_head_changes_no_weight_and_no_draw_of_the_rest() -> None:
 def test_an_untrained_head_gives_the_order_of_the_rule(seed: int, ops: int, devices: int) -> None:
     problem = random_problem(seed, ops, devices)
     placements = np.random.default_rng(seed).integers(devices, size=(3, ops))
-    orders = SequentialPolicy.new(NETWORK, seed).likely_orders(problem, placements)
+    orders = SequentialPolicy.new(ORDERS, seed).likely_orders(problem, placements)
     assert orders is not None
     for order in orders:
         np.testing.assert_array_equal(order, priorities_of(problem))
@@ -91,7 +82,7 @@ def test_an_untrained_head_gives_the_order_of_the_rule(seed: int, ops: int, devi
 @pytest.mark.parametrize(("order", "objective"), [("fifo", STEP_TIME), ("program", STEP_TIME), ("", "max-load")])
 def test_where_there_is_no_longest_path_to_depart_from_plans_keep_the_rule(order: str, objective: str) -> None:
     problem = replace(random_problem(1), order=order or DEFAULT_ORDER, objective=objective)
-    policy = trained()
+    policy = bold(0, ORDERS, spread=0.1)
     assert policy.likely_orders(problem, np.zeros((1, 15), np.int64)) is None
     action, orders = drawn(policy, random_problem(2, 9), problem)
     first, second = orders
@@ -208,7 +199,7 @@ def test_a_correction_multiplies_the_path_of_all_ops_of_its_part() -> None:
 
 
 def test_drawn_corrections_are_normal_around_the_heads() -> None:
-    problem, policy = random_problem(1, 6), trained()
+    problem, policy = random_problem(1, 6), bold(0, ORDERS, spread=0.1)
     action, _ = drawn(policy, problem, samples=4000)
     assert action.corrections is not None
     assert policy.order_head is not None
@@ -224,7 +215,7 @@ def test_drawn_corrections_are_normal_around_the_heads() -> None:
 
 
 def test_samples_are_simulated_under_their_own_orders() -> None:
-    problem, policy = random_problem(2), trained(1)
+    problem, policy = random_problem(2), bold(1, ORDERS, spread=0.1)
     trainer = PpoTrainer(policy, [problem], Ppo(samples=6, updates=1), 0)
     trainer.update()
     best = trainer.problems[0].prepared.incumbent
@@ -237,7 +228,7 @@ def test_samples_are_simulated_under_their_own_orders() -> None:
 
 
 def test_two_actions_joined_keep_their_corrections_and_what_is_followed_has_none() -> None:
-    policy, problem = trained(), random_problem(3, 8)
+    policy, problem = bold(0, ORDERS, spread=0.1), random_problem(3, 8)
     batch = policy.stack([policy.view(problem)])
     action = drawn(policy, problem)[0]
     shown = policy.actions_of(batch, [np.zeros(8, np.int64)])
@@ -260,14 +251,14 @@ def test_what_is_imitated_is_the_placement_and_not_the_order() -> None:
     def likelihood(network: str) -> float:
         return PpoTrainer(SequentialPolicy.new(network, 0), [problem], Ppo(), 0, Imitation(simulations=50)).imitate()
 
-    assert likelihood(NETWORK) == pytest.approx(likelihood(SMALL))
+    assert likelihood(ORDERS) == pytest.approx(likelihood(NETWORK))
 
 
 # ---- plans ---------------------------------------------------------------------------------------------------------
 
 
 def test_a_greedy_plan_has_the_likely_order_and_takes_no_simulation() -> None:
-    problem, policy = random_problem(7, 20), trained(2)
+    problem, policy = random_problem(7, 20), bold(2, ORDERS, spread=0.1)
     greedy = LearnedPlacer(policy, "ours").place(problem, budget=1)
     orders = policy.likely_orders(problem, greedy.plan.per_unit(problem)[None])
     assert orders is not None
@@ -278,7 +269,11 @@ def test_a_greedy_plan_has_the_likely_order_and_takes_no_simulation() -> None:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_the_best_of_several_is_compared_under_its_order_and_under_the_rule(seed: int) -> None:
-    problem, policy, simulator = random_problem(seed, 20), trained(seed), Simulator(random_problem(seed, 20))
+    problem, policy, simulator = (
+        random_problem(seed, 20),
+        bold(seed, ORDERS, spread=0.1),
+        Simulator(random_problem(seed, 20)),
+    )
     result = LearnedPlacer(policy, "ours").place(problem, budget=8)
     candidates = policy.candidates(problem, 8, 0)[:7]
     orders = policy.likely_orders(problem, candidates)
@@ -292,15 +287,15 @@ def test_the_best_of_several_is_compared_under_its_order_and_under_the_rule(seed
 
 def test_fine_tuning_returns_the_order_with_the_placement() -> None:
     problem = random_problem(8, 12)
-    tuned = FineTuner(LearnedPlacer(trained(), "ours")).tune(problem, simulations=80)
+    tuned = FineTuner(LearnedPlacer(bold(0, ORDERS, spread=0.1), "ours")).tune(problem, simulations=80)
     assert not isinstance(tuned.result.plan.order, str)
     assert simulate(problem, tuned.result.plan).step_seconds == tuned.history[-1][1]
 
 
 def test_a_saved_policy_orders_as_before_and_one_of_other_features_is_refused(tmp_path: Path) -> None:
-    policy, problem = trained(), random_problem(9)
+    policy, problem = bold(0, ORDERS, spread=0.1), random_problem(9)
     meta = Meta(
-        placer="sequential", network=NETWORK, seed=0, decoder_features=policy.decoder_features,
+        placer="sequential", network=ORDERS, seed=0, decoder_features=policy.decoder_features,
         order_features=policy.order_features,
     )  # fmt: skip
     save_policy(tmp_path, policy.state_dict(), meta)
@@ -345,7 +340,7 @@ class Fixed(SequentialPolicy):
 def test_ppo_learns_an_order_that_is_better_than_the_rules() -> None:
     problem, placement = contended(), Fixed.placement.numpy()
     assert Simulator(problem).run(placement).step_seconds == 17.0
-    policy = Fixed.new(NETWORK, 0)
+    policy = Fixed.new(ORDERS, 0)
     trainer = PpoTrainer(policy, [problem], Ppo(updates=60, samples=16, learning_rate=3e-3), 0)
     for _ in range(60):
         trainer.update()

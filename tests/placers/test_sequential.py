@@ -28,22 +28,12 @@ from placers.learned.sequential.policy import SequentialAction, SequentialBatch,
 from placers.learned.sequential.rollout import roll_out
 from placers.learned.sequential.state import FILLED, GIVEN, Rollouts, RolloutState, Sampling, ScoreLayers
 from tests.oracle.toys import random_graph, toy_cluster, toy_graph
-
-NETWORK = "sequential:width=16,heads=2,hidden=16,sage_layers=1"
+from tests.placers.bold import NETWORK, bold
 
 
 def batch_of(*problems: Problem) -> SequentialBatch:
     policy = SequentialPolicy.new(NETWORK, 0)
     return policy.stack([policy.view(problem) for problem in problems])
-
-
-def bold(seed: int = 0) -> SequentialPolicy:
-    """A policy whose every layer matters."""
-    policy = SequentialPolicy.new(NETWORK, seed)
-    with torch.no_grad():
-        for parameter in policy.parameters():
-            parameter.add_(0.2 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(seed)))
-    return policy
 
 
 def drawn(policy: SequentialPolicy, batch: SequentialBatch, samples: int, seed: int = 0) -> SequentialAction:

@@ -22,6 +22,7 @@ from placers.learned.distinct import distinct
 from placers.learned.sequential.policy import SequentialPolicy
 from placers.learned.settings import Imitation, Ppo
 from tests.oracle.toys import random_graph, toy_cluster, toy_graph
+from tests.placers.bold import NETWORK, bold
 from training.checkpoint import restore_trainer, save_trainer
 from training.labels.equal_labels import keep_likeliest, renamings
 from training.labels.forced_decoding import forced_decoding
@@ -30,7 +31,6 @@ from training.labels.schedule import LabelSchedule
 from training.ppo import PpoTrainer
 from training.rollouts import PpoProblem
 
-NETWORK = "sequential:width=16,heads=2,hidden=16,sage_layers=1"
 SEARCHED = Imitation(simulations=60, updates=6, weight=0.5, again=1, preference=0.1)
 
 
@@ -40,15 +40,6 @@ def two_servers(latency: float = 0.0) -> Cluster:
     bandwidth[:2, :2] = bandwidth[2:, 2:] = 2.0
     devices = tuple(Device(f"gpu:{i}", "gpu", 1.0, 1.0, 1e4) for i in range(4))
     return Cluster("servers", devices, np.full((4, 4), latency), bandwidth, np.arange(16).reshape(4, 4))
-
-
-def policy_of(seed: int = 0) -> SequentialPolicy:
-    """A policy whose every layer matters."""
-    policy = SequentialPolicy.new(NETWORK, seed)
-    with torch.no_grad():
-        for parameter in policy.parameters():
-            parameter.add_(0.2 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(seed)))
-    return policy
 
 
 def posed(policy: SequentialPolicy, problem: Problem) -> PpoProblem[Any]:
@@ -87,7 +78,7 @@ def test_servers_that_differ_do_not_change_places() -> None:
 @settings(max_examples=4, deadline=None)
 @given(st.integers(0, 10_000))
 def test_of_equally_fast_placements_the_likeliest_is_the_label(seed: int) -> None:
-    problem, policy = Problem(random_graph(4, seed=seed), two_servers()), policy_of(seed)
+    problem, policy = Problem(random_graph(4, seed=seed), two_servers()), bold(seed)
     known = posed(policy, problem)
     everything = all_placements(problem)
     outcomes = known.prepared.evaluate(everything)
@@ -103,7 +94,7 @@ def test_of_equally_fast_placements_the_likeliest_is_the_label(seed: int) -> Non
 
 
 def test_a_slower_placement_never_becomes_the_label_however_likely() -> None:
-    problem, policy = Problem(toy_graph([1, 3, 3, 1], [(0, 1), (0, 2), (1, 3), (2, 3)]), toy_cluster(2)), policy_of()
+    problem, policy = Problem(toy_graph([1, 3, 3, 1], [(0, 1), (0, 2), (1, 3), (2, 3)]), toy_cluster(2)), bold()
     known = posed(policy, problem)
     known.prepared.evaluate(np.array([[0, 0, 1, 1]]))
     keep_likeliest(policy, known, all_placements(problem))
@@ -112,7 +103,7 @@ def test_a_slower_placement_never_becomes_the_label_however_likely() -> None:
 
 
 def test_labels_of_small_problems_are_optimal_and_take_the_simulations_that_they_should() -> None:
-    policy = policy_of()
+    policy = bold()
     problems = [posed(policy, Problem(random_graph(6, seed=seed), toy_cluster(3, memory=1e4))) for seed in range(6)]
     rule = Imitation(simulations=300, again=1)
     assert improve_labels(policy, problems, rule, seed=0) == 6 * 300
@@ -121,7 +112,7 @@ def test_labels_of_small_problems_are_optimal_and_take_the_simulations_that_they
 
 
 def test_a_search_begins_at_the_policy() -> None:
-    problem, policy = Problem(random_graph(30, seed=4), toy_cluster(4, memory=1e4)), policy_of()
+    problem, policy = Problem(random_graph(30, seed=4), toy_cluster(4, memory=1e4)), bold()
     few = Imitation(simulations=4, again=1)
     known = posed(policy, problem)
     known.prepared.evaluate(np.zeros((1, 30), np.int64))
@@ -133,7 +124,7 @@ def test_a_search_begins_at_the_policy() -> None:
 
 def test_labels_do_not_depend_on_the_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     def labels() -> list[list[int]]:
-        policy = policy_of()
+        policy = bold()
         problems = [posed(policy, Problem(random_graph(15, seed=seed), toy_cluster(3))) for seed in range(4)]
         for _ in range(2):
             improve_labels(policy, problems, SEARCHED, seed=1)
@@ -156,7 +147,7 @@ def test_a_label_is_searched_ever_less_often_where_that_is_in_vain() -> None:
 
 
 def test_problems_where_nothing_fits_are_searched_less_often_too() -> None:
-    policy = policy_of()
+    policy = bold()
     known = posed(policy, Problem(random_graph(5, seed=1), toy_cluster(2, memory=0.5)))
     improve_labels(policy, [known], SEARCHED, seed=0)
     assert known.prepared.incumbent.placement is None

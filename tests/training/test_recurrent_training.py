@@ -1,6 +1,5 @@
 """Training ColocRL and HDP by REINFORCE: they learn, resume exactly, and are for one number of devices."""
 
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from placers.learned.hdp.policy import HdpPolicy
 from placers.learned.learned_placer import LearnedPlacer
 from placers.learned.settings import Ppo
 from tests.oracle.toys import Toy, random_graph, toy_cluster, toy_graph
+from tests.training.interruption import stopped_after
 from training.advantage import DECAY, MovingAverage
 from training.finetune import FineTuned, FineTuner
 from training.ppo import PpoMetrics, PpoTrainer
@@ -98,26 +98,14 @@ def test_finetuning_an_untrained_placer_finds_the_known_optimum(name: str, four_
 
 
 @pytest.mark.parametrize("name", SPECS)
-def test_equal_seeds_give_equal_policies_and_resuming_changes_nothing(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_equal_seeds_give_equal_policies_and_resuming_changes_nothing(name: str, tmp_path: Path) -> None:
     whole = train(recipe(name, 6), problems(), out=tmp_path / "whole", seed=3)
     again = train(recipe(name, 6), problems(), out=tmp_path / "again", seed=3)
     other = train(recipe(name, 6), problems(), out=tmp_path / "other", seed=4)
     assert torch.equal(weights(whole.policy), weights(again.policy))
     assert not torch.equal(weights(whole.policy), weights(other.policy))
-
-    update = PpoTrainer.update
-
-    def interrupted(trainer: PpoTrainer[Any, Any, Any]) -> PpoMetrics:
-        if trainer.updates == 3:
-            signal.raise_signal(signal.SIGINT)
-        return update(trainer)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(PpoTrainer, "update", interrupted)
-        with pytest.raises(KeyboardInterrupt, match="stopped after update 4 of 6"):
-            train(recipe(name, 6), problems(), out=tmp_path / "resumed", seed=3)
+    with stopped_after(4, 6):
+        train(recipe(name, 6), problems(), out=tmp_path / "resumed", seed=3)
     resumed = train(recipe(name, 6), problems(), out=tmp_path / "resumed", seed=3, resume=True)
     assert torch.equal(weights(whole.policy), weights(resumed.policy)), "baselines are resumed, too"
 

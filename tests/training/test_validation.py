@@ -1,7 +1,6 @@
 """Validation: a run keeps the weights that place problems of other kinds best, averaged if so asked."""
 
 import json
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from placers.learned.policy_file import load_policy
 from placers.learned.sequential.policy import SequentialPolicy
 from placers.learned.settings import Ppo
 from tests.oracle.toys import random_graph, toy_cluster
-from training.ppo import PpoMetrics, PpoTrainer
+from tests.training.interruption import stopped_after
 from training.problem_sets import validation_problems
 from training.recipe import ProblemSet, Recipe, Validation, load_recipe
 from training.selection import NOT_FITTING, Selection
@@ -99,9 +98,7 @@ def test_without_validation_the_last_weights_are_the_policy() -> None:
     assert validation_problems(replace(RECIPE, validation=Validation())) == []
 
 
-def test_a_run_is_validated_as_asked_and_resumed_to_the_same_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_is_validated_as_asked_and_resumed_to_the_same_end(tmp_path: Path) -> None:
     whole = train(RECIPE, out=tmp_path / "whole", seed=3)
     lines = [json.loads(line) for line in (tmp_path / "whole" / "validation.jsonl").read_text().splitlines()]
     assert [line["update"] for line in lines] == [2, 4, 5]
@@ -110,17 +107,8 @@ def test_a_run_is_validated_as_asked_and_resumed_to_the_same_end(
     again = Selection(replace(RECIPE.validation, averaging=0.0), validation_problems(RECIPE))
     again.follow(load_policy(tmp_path / "whole", SequentialPolicy)[0], 1, is_last=True)
     assert again.validated[0].step_over_bound == pytest.approx(best["step_over_bound"])
-    update = PpoTrainer.update
-
-    def interrupted(trainer: PpoTrainer[Any, Any, Any]) -> PpoMetrics:
-        if trainer.updates == 2:
-            signal.raise_signal(signal.SIGINT)
-        return update(trainer)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(PpoTrainer, "update", interrupted)
-        with pytest.raises(KeyboardInterrupt, match="stopped after update 3 of 5"):
-            train(RECIPE, out=tmp_path / "resumed", seed=3)
+    with stopped_after(3, 5):
+        train(RECIPE, out=tmp_path / "resumed", seed=3)
     resumed = train(RECIPE, out=tmp_path / "resumed", seed=3, resume=True)
     assert same(state_of(whole.policy), state_of(resumed.policy))
     for file in ("trainer.safetensors", "validation.jsonl", "policy.safetensors"):

@@ -1,6 +1,5 @@
 """Training on random problems: renewed by the updates, resumed to the same end, beside others, or alone."""
 
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +14,9 @@ from placers.learned.policy_meta import load_meta
 from placers.learned.sequential.policy import SequentialPolicy
 from placers.learned.settings import Imitation, Ppo
 from tests.oracle.toys import random_graph, toy_cluster
+from tests.training.interruption import stopped_after
 from training.model_card import model_card
-from training.ppo import PpoMetrics, PpoTrainer
+from training.ppo import PpoTrainer
 from training.recipe import ProblemSet, Recipe, load_recipe
 from training.seeds import Trained
 from training.train import train
@@ -50,21 +50,10 @@ def names(chosen: list[Any]) -> list[str]:
     return [each.prepared.problem.graph.name.partition("-")[0] for each in chosen]
 
 
-def test_a_run_that_was_stopped_meets_the_same_problems_and_ends_alike(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_that_was_stopped_meets_the_same_problems_and_ends_alike(tmp_path: Path) -> None:
     whole = train(LABELLED, out=tmp_path / "whole", seed=3)
-    update = PpoTrainer.update
-
-    def interrupted(trainer: PpoTrainer[Any, Any, Any]) -> PpoMetrics:
-        if trainer.updates == 2:
-            signal.raise_signal(signal.SIGINT)
-        return update(trainer)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(PpoTrainer, "update", interrupted)
-        with pytest.raises(KeyboardInterrupt, match="stopped after update 3 of 6"):
-            train(LABELLED, out=tmp_path / "resumed", seed=3)
+    with stopped_after(3, 6):
+        train(LABELLED, out=tmp_path / "resumed", seed=3)
     resumed = train(LABELLED, out=tmp_path / "resumed", seed=3, resume=True)
     assert torch.equal(weights(whole), weights(resumed))
     states = [(tmp_path / run / "trainer.safetensors").read_bytes() for run in ("whole", "resumed")]
