@@ -59,7 +59,7 @@ HINT = (
     "turn the wheel with Ctrl held; the round arrow shows the whole step again."
 )
 CONNECTED = 150  # boxes of the critical path: of a longer one the lines between boxes are left out
-EDGED = 2000  # boxes: more are drawn without an edge, which would cover them
+EDGED = 400  # boxes: more are drawn without an edge, which would cover them
 BOX = [
     ("what", "@box{what}"), ("module", "@box{module}"), ("where", "@box{where}"), ("when", "@box{time}"),
     ("bytes", "@box{bytes}"), ("why not earlier", "@box{why}"),
@@ -184,7 +184,9 @@ class _StepFigure:
         if passes is not None:
             later = np.where(boxes.label >= 0, passes.later[np.maximum(boxes.label, 0)], 0.0)
         self.has_later |= bool(later.any())
-        share = np.clip(boxes.busy / (boxes.finish - boxes.start), 0.25, 1.0)
+        share = np.ones(len(boxes))
+        if passes is None:  # of ops that have become one box
+            share = np.clip(boxes.busy / (boxes.finish - boxes.start), 0.25, 1.0)
         columns = {name: np.asarray(column)[first : first + len(boxes)] for name, column in self.table.data.items()}
         for kind, shade in sorted(set(zip(boxes.kind.tolist(), later.tolist(), strict=True))):
             name, mine = step.kinds[kind], (boxes.kind == kind) & (later == shade)

@@ -20,6 +20,7 @@ from envs.timeline import Timeline
 from evaluation import formatting
 from evaluation.drawing.figures import BLUE, GREEN, GREY, ORANGE, PURPLE, save_figure
 from evaluation.drawing.pass_plots import OF_PASSES, label_passes
+from evaluation.drawing.plan_moves import moves_table
 from evaluation.drawing.share_plots import share_bars
 from evaluation.drawing.split_plots import split_chart
 from evaluation.drawing.step_figure import step_chart, time_unit
@@ -40,14 +41,14 @@ def save_steps(timelines: Mapping[str, Timeline], path: FilePath) -> None:
     """Write a chart of one step, or of several below one another on one axis of time, such as predicted and measured.
 
     Their names are the headings. It is a PNG, an SVG, or a page (HTML) to zoom into and to ask, with memory on the same
-    axis; below are the shares of each step, and what tensors are divided by, if a plan has a split. Raises InputError
-    for another ending.
+    axis; below are what two plans place on other devices, the shares of each step, and what tensors are divided by, if
+    a plan has a split. Raises InputError for another ending.
     """
     paint, height = partial(_paint_steps, timelines=timelines), 0.4 + sum(map(_height, timelines.values()))
     save_figure(
         path, paint, height, what="a Gantt chart", name=next(iter(timelines.values())).problem.name,
         facts=" ".join(_facts(name, timeline) for name, timeline in timelines.items()),
-        charts=lambda: [step_chart(timelines), *map(share_bars, timelines.values())]
+        charts=lambda: [step_chart(timelines), *_moved(timelines), *map(share_bars, timelines.values())]
         + [chart for timeline in timelines.values() for chart in _splits(timeline)],
     )  # fmt: skip
 
@@ -65,6 +66,12 @@ def _facts(name: str, timeline: Timeline) -> str:
     said += f" and transfers for {formatting.seconds(on_transfers)}."
     overflow = timeline.overflow()
     return said + (f" It does not fit in memory: {overflow}." if overflow else "")
+
+
+def _moved(timelines: Mapping[str, Timeline]) -> list[str]:
+    """A table of what two plans place on other devices, if they do."""
+    table = moves_table(list(timelines), *timelines.values()) if len(timelines) == 2 else ""
+    return [table] if table else []
 
 
 def _splits(timeline: Timeline) -> list[str]:

@@ -1,6 +1,7 @@
 """The chart of a step: what boxes say, worked out by hand; and pages of it, opened in Chromium."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 import placelab
 from envs.simulation.simulator import Simulator, simulate
 from envs.timeline import Timeline
+from evaluation.drawing.plan_moves import Move, moves
 from evaluation.drawing.step_boxes import Reason, StepLanes
 from evaluation.drawing.step_figure import step_chart
 from evaluation.drawing.timeline_plots import save_steps
@@ -109,6 +111,15 @@ def test_a_page_says_what_a_box_is(tmp_path: Path) -> None:
     opened(tmp_path / "step.html", width=400)
 
 
+def test_what_moved_is_summed_up_by_module() -> None:
+    graph = replace(toy_graph([1, 2, 3], [(0, 1), (1, 2)]), names=("a.b.c/mm", "a.b.d/mm", "e/mm"))
+    simulator = Simulator(Problem(graph, toy_cluster(2)))
+    before, after = simulator.timeline([0, 0, 0]), simulator.timeline([1, 1, 0])
+    assert moves(before, after) == [Move("a.b", ("gpu:0", "gpu:1"), ops=2, seconds=3.0)]
+    assert moves(before, before) == []
+    assert moves(pipeline(), pipeline()) == []
+
+
 def test_two_plans_are_drawn_below_one_another(tmp_path: Path) -> None:
     graph = tmp_path / "small.graph.json"
     save_graph(random_graph(20, seed=0), graph)
@@ -119,5 +130,6 @@ def test_two_plans_are_drawn_below_one_another(tmp_path: Path) -> None:
     placelab.simulate(graph, plans[0], cluster="p100x2", gantt=page, against=plans[1])
     assert "First: one training step takes" in page.read_text()
     assert "Second: one training step takes" in page.read_text()
+    assert "What moved where" in page.read_text()
     with pytest.raises(InputError, match="`against` is a second plan in a chart"):
         placelab.simulate(graph, plans[0], cluster="p100x2", against=plans[1])

@@ -8,7 +8,7 @@ const data = table.data;
 for (let box = 0; width > 0 && box < data.start.length && found.x.length < 600; box++) {
   const from = Math.max(data.start[box], start);
   const until = Math.min(data.finish[box], end);
-  const room = Math.floor(((until - from) * scale - 4) / 6.3);
+  const room = Math.floor(((until - from) * scale - 4) / 7);
   if (room < 2) continue;
   const pass = data.label[box];
   const name = pass >= 0 ? words.labels[pass] : data.count[box] > 1 ? `${data.count[box]} ×` : words.ops[data.op[box]];
