@@ -48,9 +48,11 @@ def _flag(parameter: inspect.Parameter) -> str:
 
 def _default(parameter: inspect.Parameter) -> str:
     value = parameter.default
+    if isinstance(value, tuple):
+        value = ",".join(value)
     if isinstance(value, bool):
         return "on" if value else "off"
-    return "" if value is parameter.empty or value is None or value in ("", ()) else f"`{value}`"
+    return "" if value is parameter.empty or value is None or value == "" else f"`{value}`"
 
 
 def _line(text: str) -> str:
