@@ -37,17 +37,19 @@ from evaluation.commands.graph_verbs import capture, fits, place, profile, show,
 from evaluation.commands.process_run import run  # noqa: E402
 from evaluation.commands.run_verbs import cache, compare, evaluate, finetune, list_names, report, train  # noqa: E402
 from evaluation.commands.running import parallelize  # noqa: E402
+from evaluation.commands.sweeping import sweep  # noqa: E402
 from graphs.foundation.errors import DoesNotFitError, InputError  # noqa: E402
 
 __all__ = [
     "DoesNotFitError", "InputError", "cache", "calibrate", "capture", "compare", "evaluate", "export", "finetune",
-    "fits", "list_names", "main", "parallelize", "place", "profile", "report", "run", "show", "simulate", "train",
+    "fits", "list_names", "main", "parallelize", "place", "profile", "report", "run", "show", "simulate", "sweep",
+    "train",
 ]  # fmt: skip
 
 VERBS: dict[str, Callable[..., object]] = {
     "list": list_names, "capture": capture, "profile": profile, "show": show, "simulate": simulate, "place": place,
-    "fits": fits, "compare": compare, "train": train, "evaluate": evaluate, "finetune": finetune, "report": report,
-    "export": export, "run": run, "calibrate": calibrate, "cache": cache,
+    "fits": fits, "compare": compare, "train": train, "sweep": sweep, "evaluate": evaluate, "finetune": finetune,
+    "report": report, "export": export, "run": run, "calibrate": calibrate, "cache": cache,
 }  # fmt: skip
 
 

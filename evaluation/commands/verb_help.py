@@ -40,6 +40,7 @@ EXAMPLES: dict[str, dict[str, tuple[str, ...]]] = {
             "placelab train sequential --out runs/other --logger tensorboard,wandb",
             'placelab train gdp --seeds 3 --set \'problems.families=["bert", "vit"]\'',
         ),
+        "sweep": ("placelab sweep gdp --over ppo.learning_rate=1e-4..1e-2:log --trials 20",),
         "evaluate": ("placelab evaluate runs/mine --budget 100",),
         "finetune": ("placelab finetune runs/mine my_model.py:model --cluster v100x4",),
         "report": ("placelab report runs/mine", "placelab report runs/gdp-seed0 runs/gdp-seed1 runs/gdp-seed2"),

@@ -45,7 +45,7 @@ def test_an_example_is_a_command_and_fits_into_80_columns(verb: str, line: str) 
         for each in value if isinstance(value, list) else [value]:
             check(name, str(each))
     if verb == "train":
-        load_recipe(str(bound.arguments["recipe"]), bound.arguments["set"])
+        load_recipe(str(bound.arguments["recipe"]), bound.arguments.get("set", ()))
 
 
 def check(parameter: str, value: str) -> None:
