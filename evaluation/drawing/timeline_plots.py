@@ -24,6 +24,7 @@ from evaluation.drawing.plan_moves import moves_table
 from evaluation.drawing.share_plots import share_bars
 from evaluation.drawing.split_plots import split_chart
 from evaluation.drawing.step_figure import step_chart, time_unit
+from evaluation.reporting.sections import step_summary_html
 from evaluation.split_rows import split_rows
 from graphs.op_graph import Floats, Ints, Phase
 
@@ -41,16 +42,22 @@ def save_steps(timelines: Mapping[str, Timeline], path: FilePath) -> None:
     """Write a chart of one step, or of several below one another on one axis of time, such as predicted and measured.
 
     Their names are the headings. It is a PNG, an SVG, or a page (HTML) to zoom into and to ask, with memory on the same
-    axis; below are what two plans place on other devices, the shares of each step, and what tensors are divided by, if
-    a plan has a split. Raises InputError for another ending.
+    axis. Above it is what is asked first, of one step; below are what two plans place on other devices, the shares of
+    each step, and what tensors are divided by, if a plan has a split. Raises InputError for another ending.
     """
     paint, height = partial(_paint_steps, timelines=timelines), 0.4 + sum(map(_height, timelines.values()))
     save_figure(
         path, paint, height, what="a Gantt chart", name=next(iter(timelines.values())).problem.name,
         facts=" ".join(_facts(name, timeline) for name, timeline in timelines.items()),
-        charts=lambda: [step_chart(timelines), *_moved(timelines), *map(share_bars, timelines.values())]
+        charts=lambda: _summary(timelines)
+        + [step_chart(timelines), *_moved(timelines), *map(share_bars, timelines.values())]
         + [chart for timeline in timelines.values() for chart in _splits(timeline)],
     )  # fmt: skip
+
+
+def _summary(timelines: Mapping[str, Timeline]) -> list[str]:
+    """What is asked first of a step, if it is the only one."""
+    return [step_summary_html(timeline) for timeline in timelines.values()] if len(timelines) == 1 else []
 
 
 def _facts(name: str, timeline: Timeline) -> str:

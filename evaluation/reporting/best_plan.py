@@ -15,12 +15,12 @@ from evaluation.comparison import Comparison
 from evaluation.drawing.share_plots import share_bars
 from evaluation.drawing.split_plots import split_chart
 from evaluation.drawing.step_figure import step_chart
-from evaluation.formatting import memory, ratio, seconds
+from evaluation.formatting import seconds
 from evaluation.reporting.plan_table import plan_sentences, robustness_sentence
 from evaluation.reporting.rules import best_rules
 from evaluation.reporting.run_data import RunData
-from evaluation.reporting.sections import Section, Tile, device_sheet, step_sheets
-from evaluation.reporting.step_summary import SAME, StepSummary
+from evaluation.reporting.sections import Section, Tile, device_sheet, faster_tile, step_sheets, step_tiles
+from evaluation.reporting.step_summary import StepSummary
 from evaluation.run_files import load_problem
 from evaluation.simulated_plan import SimulatedPlan
 from evaluation.split_rows import split_rows
@@ -79,28 +79,10 @@ class BestPlan:
         return Section(TITLE, tuple(said), figures=tuple(figures), sheets=(device_sheet(timeline),))
 
     def _tiles(self) -> tuple[Tile, ...]:
-        summary, timeline = self.summary, self.found.timeline
-        bound = lower_bound(self.found.problem, self.found.plan)
-        over = f"{ratio(summary.step_seconds / bound)} times the lower bound" if bound > 0 else ""
-        tiles = [Tile(seconds(summary.step_seconds), "one step", over)]
-        if summary.alone is not None:
-            alone = f"{summary.alone.device}, {seconds(summary.alone.seconds)}"
-            tiles.append(faster_tile(summary.speedup, "as fast as the fastest device alone", alone))
-        else:
-            tiles.append(Tile("-", "no device holds everything alone"))
+        step, alone, *others = step_tiles(self.summary)
         rule = None if self.tuned is None else best_rules(self.tuned)[0]
-        if rule is not None:
-            over_rule = rule.seconds / summary.step_seconds if summary.step_seconds > 0 else np.nan
-            tiles.append(faster_tile(over_rule, "as fast as the best rule", f"{rule.placer}, {seconds(rule.seconds)}"))
-        names = [device.name for device in timeline.problem.cluster.devices]
-        fullest = names.index(summary.fullest)
-        limit = timeline.problem.cluster.memory_bytes[fullest]
-        of = f" of {memory(limit)}" if np.isfinite(limit) else ""
-        held = f"fullest: {summary.fullest}, {memory(timeline.peak_bytes[fullest])}{of}"
-        tiles.append(Tile("fits" if summary.fits else "does not fit", "in the devices' memory", held, not summary.fits))
-        return tuple(tiles)
-
-
-def faster_tile(times: float, what: str, detail: str) -> Tile:
-    """How many times as fast as something; marked if it is slower."""
-    return Tile(f"{ratio(times)} times", what, detail, is_bad=bool(times < 1 - SAME))
+        if rule is None:
+            return (step, alone, *others)
+        over_rule = rule.seconds / self.summary.step_seconds if self.summary.step_seconds > 0 else np.nan
+        beaten = faster_tile(over_rule, "as fast as the best rule", f"{rule.placer}, {seconds(rule.seconds)}")
+        return (step, alone, beaten, *others)

@@ -33,7 +33,8 @@ def bar(parts: Iterable[tuple[str, float]]) -> Markup:
 def key(name: str) -> Markup:
     """The name of a part of bars, with its colour before it."""
     name = escape(name)
-    return Markup(f'<svg class="key" aria-hidden="true"><rect class="{name}" width="100%" height="100%"/></svg> {name}')
+    swatch = f'<svg class="key" aria-hidden="true"><rect class="{name}" width="100%" height="100%"/></svg>'
+    return Markup(f'<span class="named">{swatch} {name}</span>')
 
 
 def strip(ratios: Iterable[tuple[str, float]]) -> Markup:

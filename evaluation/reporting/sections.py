@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ from evaluation.comparison import Comparison, step_texts
 from evaluation.drawing.figures import page
 from evaluation.reporting.cell_charts import bar, breakable, key, strip, strip_axis
 from evaluation.reporting.plan_table import device_rows, state
-from evaluation.reporting.step_summary import StepSummary
+from evaluation.reporting.step_summary import SAME, StepSummary
 from evaluation.reporting.summary_rows import Rows, held_rows, sent_rows, time_rows
 from graphs.foundation.files import write_whole
 
@@ -110,6 +111,32 @@ def device_sheet(timeline: Timeline) -> Sheet:
     """Memory of each device."""
     heads = ("device", "memory used / limit", state(timeline.problem), "activations at peak")
     return Sheet(heads, tuple(device_rows(timeline)), title="Memory")
+
+
+def step_tiles(summary: StepSummary) -> tuple[Tile, ...]:
+    """How long a step takes, next to its lower bound and to one device alone, and whether it fits."""
+    over = formatting.ratio(summary.step_seconds / summary.bound_seconds) if summary.bound_seconds > 0 else ""
+    step = Tile(formatting.seconds(summary.step_seconds), "one step", f"{over} times the lower bound" if over else "")
+    alone = Tile(formatting.NOTHING, "no device holds everything alone")
+    if summary.alone is not None:
+        taken = f"{summary.alone.device}, {formatting.seconds(summary.alone.seconds)}"
+        alone = faster_tile(summary.speedup, "as fast as the fastest device alone", taken)
+    of = f" of {formatting.memory(summary.fullest_limit)}" if math.isfinite(summary.fullest_limit) else ""
+    held = f"fullest: {summary.fullest}, {formatting.memory(summary.fullest_bytes)}{of}"
+    fits = Tile("fits" if summary.fits else "does not fit", "in the devices' memory", held, not summary.fits)
+    return (step, alone, fits)
+
+
+def faster_tile(times: float, what: str, detail: str) -> Tile:
+    """How many times as fast as something; marked if it is slower."""
+    return Tile(f"{formatting.ratio(times)} times", what, detail, is_bad=bool(times < 1 - SAME))
+
+
+def step_summary_html(timeline: Timeline) -> Markup:
+    """What is asked first of a step, for the top of its page. Raises InputError as `costs_of` does."""
+    summary = StepSummary.of(timeline)
+    shown = {"summary_tiles": step_tiles(summary), "summary_sheets": step_sheets(summary)}
+    return Markup(page(TEMPLATE.with_name("step_summary.html.j2"), breakable=breakable, **shown))
 
 
 def step_sheets(summary: StepSummary) -> tuple[Sheet, ...]:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from envs.bounds import lower_bound
 from envs.step_shares import WORK, StepShares
 from envs.timeline import Timeline
 from evaluation.alone import Alone, fastest_alone
@@ -50,11 +51,14 @@ class StepSummary:
     """The answers, in numbers. A Gantt chart, a table for the terminal and a report say the same."""
 
     step_seconds: float
+    bound_seconds: float  # which no such plan can beat (`envs.bounds`)
     alone: Alone | None  # the fastest device that holds everything, if one does
     fits: bool
     devices: tuple[DeviceTime, ...]
     sent: tuple[Sent, ...]  # the largest, the largest first
     fullest: str  # the device with the least room left, as a share of its memory
+    fullest_bytes: float  # that it holds at its peak
+    fullest_limit: float  # that it may hold
     held: tuple[Holding, ...]  # what is largest there, the largest first
 
     @classmethod
@@ -65,9 +69,11 @@ class StepSummary:
         fullest = int((timeline.peak_bytes / np.maximum(memory, 1.0)).argmax())
         if not np.isfinite(memory).any():
             fullest = int(timeline.peak_bytes.argmax())
+        bound = lower_bound(given, None if timeline.expansion is None else timeline.expansion.plan)
         return cls(
-            timeline.step_seconds, fastest_alone(given), timeline.fits, device_times(timeline),
-            largest_sent(timeline)[:LARGEST], device_names[fullest], largest_held(timeline, fullest)[:LARGEST],
+            timeline.step_seconds, bound, fastest_alone(given), timeline.fits, device_times(timeline),
+            largest_sent(timeline)[:LARGEST], device_names[fullest],
+            float(timeline.peak_bytes[fullest]), float(memory[fullest]), largest_held(timeline, fullest)[:LARGEST],
         )  # fmt: skip
 
     @property

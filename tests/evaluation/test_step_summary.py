@@ -1,14 +1,17 @@
 """The summary of a step: its numbers are sums over the timeline, and its alternatives what the simulator says."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
+from markupsafe import escape
 
 from envs.plan import Plan
 from envs.simulation.simulator import Simulator, simulate
 from evaluation.alone import all_on_one, fastest_alone
+from evaluation.drawing.timeline_plots import save_steps
 from evaluation.reporting.plan_table import plan_table
 from evaluation.reporting.step_summary import StepSummary, device_times, largest_held, largest_sent
 from evaluation.reporting.summary_rows import held_rows, sent_rows, time_rows
@@ -77,3 +80,17 @@ def test_a_step_that_no_device_holds_alone() -> None:
     assert np.isnan(summary.speedup)
     assert "No device holds everything alone." in to_text(plan_table(Simulator(problem).timeline([0, 1]), 1.0, 1.0))
     assert not summary.sent
+
+
+def test_the_page_of_a_step_begins_with_the_summary(four_ops_two_devices: Toy, tmp_path: Path) -> None:
+    timeline = Simulator(four_ops_two_devices.problem).timeline([0, 0, 1, 1])
+    save_steps({"": timeline}, tmp_path / "step.html")
+    page = (tmp_path / "step.html").read_text(encoding="utf-8").partition("<body>")[2]
+    summary = StepSummary.of(timeline)
+    assert f"{summary.speedup:.2f} times" in page
+    assert f"{6 / summary.bound_seconds:.2f} times the lower bound" in page
+    for cell in (cell for make in (time_rows, sent_rows, held_rows) for row in make(summary)[1] for cell in row):
+        assert str(escape(cell)) in page.replace("<wbr>", "")
+    assert page.index("Largest transfers") < page.index('<div class="chart"')
+    save_steps({"one": timeline, "two": timeline}, tmp_path / "two.html")
+    assert "Largest transfers" not in (tmp_path / "two.html").read_text(encoding="utf-8"), "of which of them?"
