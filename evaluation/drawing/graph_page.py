@@ -38,11 +38,12 @@ HEIGHT = 640  # pixels
 FONT = "system-ui, sans-serif"
 WIDGET = f".bk-input, .bk-btn {{ color: {INK}; background-color: {PAPER}; border-color: {SOFT}; }}"
 HINT = (
-    "The forward pass runs from left to right, and the backward pass below it back to the left. A click on a module "
-    "opens it, one on the title of an open module folds it, and one on an op marks its edges. An edge is the thicker "
-    "the more bytes it carries; of folded modules it stands for all between them. Drag to move, turn the wheel with "
-    "Ctrl held to zoom; a search opens the modules of what it finds."
+    "What runs first is at the left; a long chain goes on below. A click on a module opens it, one on the title of an "
+    "open module folds it, and one on an op marks its edges. An edge is the thicker the more bytes it carries; of "
+    "folded modules it stands for all between them. Drag to move, turn the wheel with Ctrl held to zoom; a search "
+    "opens the modules of what it finds."
 )
+BACKWARD = "The backward pass, below the forward pass, runs back from right to left. "
 NAMED = {
     "module": "module", "pass": "pass of the step", "device": "device", "seconds": "time", "flops": "work (FLOP)",
     "bytes": "bytes of outputs",
@@ -94,8 +95,9 @@ def graph_chart(
     for button in buttons:
         button.js_on_event("button_click", act)
     controls = row(colours, search, *buttons, said, styles={"flex-wrap": "wrap", "align-items": "end"})
+    hint = BACKWARD * graph.is_training + HINT
     page = column(controls, key, plot, sizing_mode="stretch_width")
-    return chart_html(page, description=f"The ops of {graph.name}, folded by module", hint=HINT)
+    return chart_html(page, description=f"The ops of {graph.name}, folded by module", hint=hint)
 
 
 def _empty() -> tuple[figure, dict[str, ColumnDataSource]]:

@@ -87,20 +87,20 @@ def test_the_passes_of_a_training_step_are_apart(tmp_path: Path) -> None:
 
 
 def test_a_page_opens_modules_and_finds_ops(tmp_path: Path) -> None:
-    graph = in_modules(random_graph(60, 0), [f"outer.{op // 10}.part{op % 10 // 5}/op{op}" for op in range(60)])
-    save_drawing(graph, tmp_path / "graph.html", ["one", "two"] * 30)
+    graph = in_modules(random_graph(600, 0), [f"outer.{op // 10}.part{op % 10 // 5}/op{op}" for op in range(600)])
+    save_drawing(graph, tmp_path / "graph.html", ["one", "two"] * 300)
     ask = """
       const model = (name) => [...Bokeh.documents[0]._all_models.values()].find((each) => each.type.endsWith(name));
-      const found = () => Bokeh.documents[0].get_model_by_name("nodes").data.path.filter((each) => /op37/.test(each));
+      const found = () => Bokeh.documents[0].get_model_by_name("nodes").data.path.filter((each) => /op587/.test(each));
       const before = found().length;
-      model("TextInput").value = "op37";
+      model("TextInput").value = "op587";
       await new Promise((done) => setTimeout(done, 500));
       const after = found();
       model("Select").value = "bytes";
       await new Promise((done) => setTimeout(done, 500));
       return JSON.stringify([before, after]);
     """
-    assert opened(tmp_path / "graph.html", ask) == '[0,["outer.3.part1/op37"]]'
+    assert opened(tmp_path / "graph.html", ask) == '[0,["outer.58.part1/op587"]]'
     opened(tmp_path / "graph.html", width=400)
 
 

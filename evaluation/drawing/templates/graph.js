@@ -35,9 +35,10 @@ function unfold() { // what a window has room for, the largest first
   for (let tried = 0; waiting.length && tried < 60; tried++) {
     const node = waiting.sort((a, b) => self.size[b] - self.size[a]).shift();
     if (node < ops || self.size[node] === 1) continue;
+    const isFew = visible().length - self.open.size < 6;
     self.open.add(node);
     const [width, height] = measure(count);
-    if (width > 2300 || height > 1200) self.open.delete(node);
+    if (!isFew && (width > 2400 || height > 1300)) self.open.delete(node);
     else waiting.push(...self.inside[node]);
   }
 }
@@ -60,7 +61,7 @@ const bytes = (value) => scaled(value, [["GiB", 2 ** 30], ["MiB", 2 ** 20], ["Ki
 const flop = (value) => scaled(value, [["TFLOP", 1e12], ["GFLOP", 1e9], ["MFLOP", 1e6], ["kFLOP", 1e3], ["FLOP", 1]]);
 const time = (value) => scaled(value, [["s", 1], ["ms", 1e-3], ["µs", 1e-6], ["ns", 1e-9]]);
 
-const WIDE = 120, HIGH = 30, APART = 36, BETWEEN = 10, PAD = 16, TITLE = 22, TALLEST = 14;
+const WIDE = 120, HIGH = 30, APART = 36, BETWEEN = 10, PAD = 16, TITLE = 22, TALLEST = 14, WIDEST = words.stacked ? 9000 : 2200;
 
 function measure(node) { // [width, height, columns] of a node, whose columns are lists of nodes
   if (node < ops || (node < count && !self.open.has(node))) return [WIDE, HIGH, []];
@@ -72,33 +73,40 @@ function measure(node) { // [width, height, columns] of a node, whose columns ar
     layer = at.layer[each];
     columns.at(-1).push(each);
   }
-  if (self.mirrored[node]) columns.reverse();
   const gap = stacked ? APART : BETWEEN;
-  let width = 0, height = 0;
-  const sizes = columns.map((column) => {
+  const bands = []; // a long chain goes on below, as lines of text do
+  for (const column of columns) {
     const each = column.map((child) => measure(child));
     const wide = Math.max(...each.map(([x]) => x));
     const high = each.reduce((sum, [, y]) => sum + y + gap, -gap);
-    width += wide + APART;
-    height = Math.max(height, high);
-    return { column, each, wide, high };
-  });
+    if (!bands.length || bands.at(-1).wide + wide > WIDEST) bands.push({ wide: -APART, high: 0, parts: [] });
+    const band = bands.at(-1);
+    band.parts.push({ column, each, wide, high });
+    band.wide += wide + APART;
+    band.high = Math.max(band.high, high);
+  }
+  if (self.mirrored[node]) for (const band of bands) band.parts.reverse();
   const edge = node === count ? 0 : PAD;
-  return [width - APART + 2 * edge, height + 2 * edge + (edge ? TITLE : 0), sizes, gap];
+  const width = Math.max(...bands.map((band) => band.wide));
+  const height = bands.reduce((sum, band) => sum + band.high + APART, -APART);
+  return [width + 2 * edge, height + 2 * edge + (edge ? TITLE : 0), bands, gap];
 }
 
-function place(node, [width, height, sizes, gap], x, y) { // y grows downward
+function place(node, [width, height, bands, gap], x, y) { // y grows downward
   if (node < count) self.box.set([x, y, x + width, y + height], 4 * node);
   const edge = node === count ? 0 : PAD;
-  const top = y + edge + (edge ? TITLE : 0), room = height - 2 * edge - (edge ? TITLE : 0);
-  let left = x + edge;
-  for (const { column, each, wide, high } of sizes) {
-    let down = top + (room - high) / 2;
-    column.forEach((child, row) => {
-      place(child, each[row], left + (wide - each[row][0]) / 2, down);
-      down += each[row][1] + gap;
-    });
-    left += wide + APART;
+  let top = y + edge + (edge ? TITLE : 0);
+  for (const band of bands) {
+    let left = self.mirrored[node] ? x + width - edge - band.wide : x + edge;
+    for (const { column, each, wide, high } of band.parts) {
+      let down = top + (band.high - high) / 2;
+      column.forEach((child, row) => {
+        place(child, each[row], left + (wide - each[row][0]) / 2, down);
+        down += each[row][1] + gap;
+      });
+      left += wide + APART;
+    }
+    top += band.high + APART;
   }
   return [width, height];
 }
