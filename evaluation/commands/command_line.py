@@ -18,7 +18,7 @@ from typing import Annotated, Any
 import cyclopts
 from cyclopts.completion import CompletionContext
 
-from evaluation.commands.arguments import flag_type
+from evaluation.commands.arguments import as_declared, flag_type
 from evaluation.commands.flag_values import completions, names_for
 from evaluation.commands.verb_help import EXAMPLES, HEADINGS, START, help_ending
 from evaluation.commands.wording import in_flags
@@ -71,6 +71,8 @@ def _run(app: cyclopts.App, given: list[str], verbs: Mapping[str, Verb]) -> int:
             print(_repeat(given, verbs[given[0]]), file=sys.stderr)
         command(*bound.args, **bound.kwargs)
     except cyclopts.CycloptsError as error:
+        if isinstance(error.__cause__, InputError):  # of a value
+            return _fail(in_flags(str(error.__cause__), inspect.signature(verbs[given[0]]).parameters), 2)
         return _fail(wrong_use(error, given[0] if given[0] in verbs else "", verbs), 2)
     except (InputError, DoesNotFitError, DiffersError) as error:
         return _fail(in_flags(str(error), inspect.signature(verbs[given[0]]).parameters), error.exit_code)
@@ -107,7 +109,7 @@ def _flag(parameter: inspect.Parameter) -> Any:
     settings = cyclopts.Parameter(
         show_default=says,
         negative="" if default is False else None,
-        converter=_as_text if annotation.startswith(("int", "Groups")) else None,
+        converter=partial(_whole_number, parameter) if annotation.startswith(("int", "Groups")) else None,
         completer=partial(_completed, parameter.name) if names_for(parameter.name) else None,
     )
     return Annotated[flag_type(annotation), settings]
@@ -118,9 +120,9 @@ def _completed(name: str, context: CompletionContext) -> list[str]:
     return completions(name, context.incomplete)
 
 
-def _as_text(_: object, tokens: Sequence[cyclopts.Token]) -> str:
-    """A number as it was typed, which the verb checks: the parser would round it."""
-    return tokens[0].value
+def _whole_number(parameter: inspect.Parameter, _: object, tokens: Sequence[cyclopts.Token]) -> object:
+    """What was typed, as the verb reads it: the parser would round a number."""
+    return as_declared(parameter.name, tokens[0].value, str(parameter.annotation))
 
 
 def _print(result: object, json: bool) -> None:
