@@ -27,7 +27,7 @@ def test_a_frozen_model_is_captured_saved_and_planned(tmp_path: Path) -> None:
     [
         (4, True, r"4 layers of .* cannot be frozen; it has 3"),
         (-1, True, "freeze"),
-        (1, False, "--freeze 1 is about training"),
+        (1, False, "`freeze=1` is about training"),
     ],
 )
 def test_what_cannot_be_frozen_is_said_in_one_sentence(freeze: int, training: bool, says: str) -> None:
