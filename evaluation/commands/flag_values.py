@@ -44,7 +44,7 @@ def names_for(parameter: str) -> tuple[str, ...]:
 
 
 def completions(parameter: str, typed: str) -> list[str]:
-    """What a word of which something is typed may become: names, those after a comma, and files."""
+    """What completes a word that is half typed: names, names after a comma, and files."""
     before, comma, last = typed.rpartition(",")
     names = [f"{before}{comma}{name}" for name in names_for(parameter)]
     return [*names, *(f"{before}{comma}{path}" for path in _files(last, KINDS.get(parameter, ("", ()))[1]))]

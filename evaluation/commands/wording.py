@@ -1,4 +1,4 @@
-"""Sentences in the words of whoever reads them: keywords, as Python has them, become flags on the command line."""
+"""Messages that name keywords, as Python has them, name flags on the command line."""
 
 from __future__ import annotations
 

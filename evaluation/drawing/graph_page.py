@@ -38,8 +38,8 @@ HEIGHT = 640  # pixels
 FONT = "system-ui, sans-serif"
 WIDGET = f".bk-input, .bk-btn {{ color: {INK}; background-color: {PAPER}; border-color: {SOFT}; }}"
 HINT = (
-    "What runs first is at the left; a long chain goes on below. A click on a module opens it, one on the title of an "
-    "open module folds it, and one on an op marks its edges. An edge is the thicker the more bytes it carries; of "
+    "What runs first is at the left; a long chain continues below. A click on a module opens it, one on the title of "
+    "an open module folds it, and one on an op marks its edges. An edge is the thicker the more bytes it carries; of "
     "folded modules it stands for all between them. Drag to move, turn the wheel with Ctrl held to zoom; a search "
     "opens the modules of what it finds."
 )

@@ -17,9 +17,10 @@ from typing import Any
 
 from bokeh.embed import json_item
 from bokeh.models import LayoutDOM
+from bokeh.plotting import figure
 from bokeh.resources import INLINE, Component
 
-from evaluation.drawing.shades import DARK, INTERACTIVE
+from evaluation.drawing.shades import DARK, INTERACTIVE, LINE, SOFT
 
 FOLDER = Path(__file__).resolve().parent / "templates"
 
@@ -47,6 +48,16 @@ def chart_html(model: LayoutDOM, *, description: str, legend: Sequence[Entry] = 
         f'{INTERACTIVE} role="group" aria-label="{html.escape(description)}">{shown}<div class="canvas"></div>'
         f'<script type="application/json">{data}</script>{said}</div>'
     )
+
+
+def style_axes(plot: figure) -> None:
+    """Give all axes of a plot the colours and the small type of the pages."""
+    for axis in plot.axis:
+        axis.major_label_text_color = axis.axis_label_text_color = SOFT
+        axis.axis_line_color = axis.major_tick_line_color = LINE
+        axis.minor_tick_line_color = None
+        axis.major_label_text_font_size = axis.axis_label_text_font_size = "11px"
+        axis.axis_label_text_font_style = "normal"
 
 
 def scripts(page: str) -> str:

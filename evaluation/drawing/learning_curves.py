@@ -24,7 +24,7 @@ from bokeh.models.annotations import Label, Span, Title
 from bokeh.plotting import figure
 
 from evaluation.drawing.figures import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, SKY
-from evaluation.drawing.interactive import Entry, chart_html
+from evaluation.drawing.interactive import Entry, chart_html, style_axes
 from evaluation.drawing.shades import INK, LINE, SOFT
 from graphs.op_graph import Floats
 
@@ -134,12 +134,7 @@ def _style(plot: figure, label: str) -> None:
     plot.ygrid.grid_line_color = LINE
     plot.xaxis.formatter = NumeralTickFormatter(format="0,0")
     plot.xaxis.axis_label = label.replace("_", " ") or None
-    for axis in plot.axis:
-        axis.major_label_text_color = axis.axis_label_text_color = SOFT
-        axis.axis_line_color = axis.major_tick_line_color = LINE
-        axis.minor_tick_line_color = None
-        axis.major_label_text_font_size = axis.axis_label_text_font_size = "11px"
-        axis.axis_label_text_font_style = "normal"
+    style_axes(plot)
     if not label:
         plot.xaxis.major_label_text_font_size = "0px"
 

@@ -31,8 +31,8 @@ from bokeh.plotting import figure
 from envs.timeline import Timeline
 from evaluation import formatting
 from evaluation.drawing.figures import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, SKY, YELLOW
-from evaluation.drawing.interactive import Entry, chart_html
-from evaluation.drawing.shades import INK, LINE, PAPER, SOFT, TINT
+from evaluation.drawing.interactive import Entry, chart_html, style_axes
+from evaluation.drawing.shades import INK, LINE, PAPER, TINT
 from evaluation.drawing.step_boxes import MOST_BOXES, StepLanes
 from evaluation.drawing.step_table import BoxTable
 from graphs.op_graph import Floats
@@ -154,12 +154,7 @@ class _StepFigure:
         plot.xgrid.grid_line_color = LINE
         plot.xaxis.axis_label = self.unit
         plot.add_layout(LinearAxis(), "above")
-        for axis in plot.axis:
-            axis.major_label_text_color = axis.axis_label_text_color = SOFT
-            axis.axis_line_color = axis.major_tick_line_color = LINE
-            axis.minor_tick_line_color = None
-            axis.major_label_text_font_size = axis.axis_label_text_font_size = "11px"
-            axis.axis_label_text_font_style = "normal"
+        style_axes(plot)
         plot.yaxis.major_label_text_color, plot.yaxis.axis_line_color = INK, None
         plot.yaxis.major_tick_line_color = None
         return plot

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from rich.console import Group, RenderableType
 from rich.table import Column, Table
@@ -43,7 +45,7 @@ def plan_table(timeline: Timeline, lower_bound_seconds: float, program_seconds: 
         devices.add_row(name, _bar(peak / max(device.memory_bytes, 1.0)), Text(used, style=style), *others)
     said = plan_sentences(timeline, lower_bound_seconds, program_seconds)
     expansion = timeline.expansion
-    spent = _time_table(summary) if expansion is None else _shares_table(timeline)
+    spent = _spent_table(*(time_rows(summary) if expansion is None else share_rows(timeline)))
     splits = [split_table(split_rows(expansion.given, expansion.plan))] if expansion and expansion.plan.split else []
     said.insert(1, summary.over_alone)
     return Group(devices, StepChart(timeline), spent, *_largest_tables(summary), *splits, *map(Text, said))
@@ -84,12 +86,11 @@ def sent_bytes(timeline: Timeline) -> Floats:
     return sent
 
 
-def _time_table(summary: StepSummary) -> Table:
-    heads, rows = time_rows(summary)
-    times = table("What the step is spent on", heads[0], *numbers(*heads[1:]))
+def _spent_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+    spent = table("What the step is spent on", heads[0], *numbers(*heads[1:]))
     for row in rows:
-        times.add_row(*row)
-    return times
+        spent.add_row(*row)
+    return spent
 
 
 def _largest_tables(summary: StepSummary) -> list[RenderableType]:
@@ -103,14 +104,6 @@ def _largest_tables(summary: StepSummary) -> list[RenderableType]:
             made.add_row(*map(Text, row))
         tables += [made] if rows else []
     return tables
-
-
-def _shares_table(timeline: Timeline) -> Table:
-    heads, rows = share_rows(timeline)
-    shares = table("What the step is spent on", heads[0], *numbers(*heads[1:]))
-    for row in rows:
-        shares.add_row(*row)
-    return shares
 
 
 def plan_sentences(timeline: Timeline, lower_bound_seconds: float, program_seconds: float) -> list[str]:

@@ -5,34 +5,22 @@ from hypothesis import HealthCheck, given, settings
 
 from envs.last_inputs import LOCAL, NONE, Waits
 from envs.simulation.simulator import Simulator, simulate
-from envs.timeline import Timeline
 from graphs.problem import Problem
-from tests.envs.drawings import drawn_rows
+from tests.envs.drawings import drawn_diamond
 from tests.envs.expansion.pipelines import Pipeline, servers
 from tests.oracle.strategies import Case, cases
 from tests.oracle.toys import toy_cluster, toy_graph
 
 
-def step() -> Timeline:
-    graph = toy_graph([1, 3, 3, 1], [(0, 1), (0, 2), (1, 3), (2, 3)], output_bytes=[1, 2, 1, 1])
-    timeline = Simulator(Problem(graph, toy_cluster(2)), order="fifo").timeline([0, 0, 1, 1])
-    assert drawn_rows(timeline) == [
-        "gpu:0       |abbb...|",
-        "gpu:1       |..ccc.d|",
-        "gpu:0>gpu:1 |.a..bb.|",
-    ]
-    return timeline
-
-
 def test_the_last_input_is_the_one_that_comes_last_however_it_comes() -> None:
-    inputs = Waits.of(step()).inputs
+    inputs = Waits.of(drawn_diamond()).inputs
     assert inputs.producer.tolist() == [NONE, 0, 0, 1]
     assert inputs.transfer.tolist() == [LOCAL, LOCAL, 0, 1]
     assert inputs.arrival.tolist() == [0, 1, 2, 6]
 
 
 def test_the_critical_path_goes_through_what_came_last() -> None:
-    timeline = step()
+    timeline = drawn_diamond()
     waits = Waits.of(timeline)
     ops, transfers = waits.critical_path()
     assert ops == [0, 1, 3]

@@ -12,7 +12,7 @@ from envs.step_shares import SHARES, StepShares
 from envs.timeline import Timeline
 from graphs.op_graph import OpGraph, Phase
 from graphs.problem import Problem
-from tests.envs.drawings import drawn_rows
+from tests.envs.drawings import drawn_diamond, drawn_rows
 from tests.envs.expansion.pipelines import Pipeline, servers
 from tests.oracle.strategies import Case, cases
 from tests.oracle.toys import toy_cluster, toy_graph
@@ -25,14 +25,7 @@ def shares(timeline: Timeline) -> list[dict[str, float]]:
 
 
 def test_waiting_for_what_is_not_yet_made_is_bubble_and_for_what_is_sent_is_not() -> None:
-    graph = toy_graph([1, 3, 3, 1], [(0, 1), (0, 2), (1, 3), (2, 3)], output_bytes=[1, 2, 1, 1])
-    timeline = Simulator(Problem(graph, toy_cluster(2)), order="fifo").timeline([0, 0, 1, 1])
-    assert drawn_rows(timeline) == [
-        "gpu:0       |abbb...|",
-        "gpu:1       |..ccc.d|",
-        "gpu:0>gpu:1 |.a..bb.|",
-    ]
-    assert shares(timeline) == [{"forward": 4, "bubble": 3}, {"forward": 4, "transfers": 2, "bubble": 1}]
+    assert shares(drawn_diamond()) == [{"forward": 4, "bubble": 3}, {"forward": 4, "transfers": 2, "bubble": 1}]
 
 
 def test_a_transfer_that_waits_for_its_channel_is_on_its_way() -> None:

@@ -74,7 +74,7 @@ function measure(node) { // [width, height, columns] of a node, whose columns ar
     columns.at(-1).push(each);
   }
   const gap = stacked ? APART : BETWEEN;
-  const bands = []; // a long chain goes on below, as lines of text do
+  const bands = []; // a long chain continues below, as lines of text do
   for (const column of columns) {
     const each = column.map((child) => measure(child));
     const wide = Math.max(...each.map(([x]) => x));
