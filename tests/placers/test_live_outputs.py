@@ -52,6 +52,12 @@ def plainly_filled(problem: Problem, placement: list[int]) -> float:
     forward, sends = {(u, v) for u, v, _ in edges}, {(u, int(graph.units[v])) for u, v, control in edges if not control}
     unit, size = graph.units.tolist(), graph.occupied_bytes.tolist()
     waiting = {op: {unit[v] for u, v in forward if u == op and unit[v] != unit[op]} for op in range(len(graph))}
+    trains = bool((graph.phase != 0).any())
+
+    def lasts(op: int) -> int:
+        """The tensors that wait: of a training step a gradient for each reader, of a forward pass the output."""
+        return len(waiting[op]) if trains else bool(waiting[op])
+
     weights, outputs, fullest, live = ([0.0] * len(problem.cluster) for _ in range(4))
     present, arrived, placed = set[tuple[int, int]](), set[tuple[int, int]](), set[int]()
     for one in layout.order.tolist():
@@ -71,13 +77,14 @@ def plainly_filled(problem: Problem, placement: list[int]) -> float:
             ]  # fmt: skip
             fullest[device] = max(fullest[device], now + sum(size[each] for each in there))
         fullest[device] = max(fullest[device], now)
-        live[device] += sum(size[op] for op in ops if waiting[op])
+        live[device] += sum(size[op] * lasts(op) for op in ops)
         placed.add(one)
         arrived |= {(op, device) for op in ops}
         for op in read:
+            before = lasts(op)
             waiting[op].remove(one)
-            if not waiting[op] and unit[op] in placed:
-                live[placement[unit[op]]] -= size[op]
+            if unit[op] in placed:
+                live[placement[unit[op]]] -= size[op] * (before - lasts(op))
     needed = np.add(weights, np.maximum(fullest, outputs))
     return float((needed / problem.cluster.memory_bytes).max())
 

@@ -1,15 +1,16 @@
 """LiveOutputs: what a device holds for a part of the step, which a decoder that minds memory has to count.
 
 `HeldMemory` counts what stays: weights, and outputs that wait for the backward pass. An output also lives from its op
-to its last reader in the forward pass; in a training step its gradient, as large, lives as long on the way back. A
-roll-out follows both in the order in which it places units:
+to its last reader in the forward pass. On the way back of a training step, each unit that read it makes a gradient of
+it, as large, which waits until all are there to be added. A roll-out follows all of them in the order in which it
+places units:
 
     held outputs   2   4   4   6     only grow; there are none without a backward pass
     live outputs   5   3   1   0     come and go
     together       7   7   5   6     7 at the fullest moment, which is 1 above what is held in the end
 
-Copies that other devices read are counted while their reader runs, gradients that come from other devices are not. On
-random problems this is 0.99 of the simulated peak in the median, where held memory alone is 0.7.
+Copies that other devices read are counted while their reader runs. Units are taken to run one after another; where
+ops of many units run in turns, more lives at once than is counted.
 """
 
 from __future__ import annotations
@@ -40,13 +41,14 @@ class LiveOutputs(NamedTuple):
     inside: Floats  # (units,) bytes that live at once while the unit runs, at its fullest moment
     is_output: Bools  # (tensors,) of the held tensors those that are not there from the beginning, as weights are
     alone: float  # bytes that everything needs on one device
+    trains: bool  # whether there is a backward pass, in which each reader makes a gradient of its own
 
     @classmethod
     def none(cls, graph: OpGraph, held: HeldMemory) -> Self:
         """Nothing counts but what is held."""
         ops = len(graph)
         is_output, need = np.zeros(len(held.tensor_bytes), np.bool_), float(held.tensor_bytes.sum())
-        return cls(np.zeros(ops), np.zeros(ops, np.int64), np.zeros(held.units), is_output, need)
+        return cls(np.zeros(ops), np.zeros(ops, np.int64), np.zeros(held.units), is_output, need, False)
 
     @classmethod
     def of(cls, graph: OpGraph, held: HeldMemory, forward: ForwardOps, order: Ints) -> Self:
@@ -55,8 +57,9 @@ class LiveOutputs(NamedTuple):
         readers = np.bincount(forward.inputs, minlength=len(graph)).astype(np.int64)
         is_output = np.arange(len(held.tensor_bytes)) >= len(graph.weights)
         inside = _inside(forward, size, readers)
-        alone = _alone(graph, held, forward, order, LiveOutputs(size, readers, inside, is_output, 0.0))
-        return cls(size, readers, inside, is_output, alone)
+        trains = bool((graph.phase == Phase.BACKWARD).any())
+        alone = _alone(graph, held, forward, order, LiveOutputs(size, readers, inside, is_output, 0.0, trains))
+        return cls(size, readers, inside, is_output, alone, trains)
 
 
 def _inside(forward: ForwardOps, size: Floats, readers: Ints) -> Floats:
@@ -87,9 +90,14 @@ def _alone(graph: OpGraph, held: HeldMemory, forward: ForwardOps, order: Ints, l
     np.minimum.at(first, tensor, place[unit])
     first = np.where(live.is_output, first, 0)
     holds = np.cumsum(np.bincount(first, held.tensor_bytes, len(order) + 1))[:-1]
-    born, until = place[graph.units], place[graph.units]
-    np.maximum.at(until, forward.inputs, place[forward.readers])
+    op, until = forward.inputs, place[forward.readers]
+    if not live.trains:  # one tensor for all readers, until the last of them
+        last = np.full(len(graph), -1)
+        np.maximum.at(last, op, until)
+        op = np.flatnonzero(last >= 0)
+        until = last[op]
+    born = place[graph.units[op]]
     stays = until > born
-    change = np.bincount(born[stays] + 1, live.bytes[stays], len(order) + 1)
-    change -= np.bincount(until[stays] + 1, live.bytes[stays], len(order) + 1)
+    change = np.bincount(born[stays] + 1, live.bytes[op[stays]], len(order) + 1)
+    change -= np.bincount(until[stays] + 1, live.bytes[op[stays]], len(order) + 1)
     return float((holds + np.cumsum(change)[:-1] + live.inside[order]).max(initial=0.0))

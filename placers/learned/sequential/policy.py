@@ -46,7 +46,7 @@ EARLIEST_FINISH_FIRST = -2.0  # initial weight of a device's finish: a new polic
 PASSES = 2  # over all units when it places; the second sees the first, and a third changed nothing
 HIGHEST_TEMPERATURE = 4.0  # of the last sample: a trained policy is sure of itself, and its samples hardly differ
 FILLS = 0.85, 0.7  # shares of memory that the greedy placement and the last sample may fill, by estimate
-FILLS_OF_LIVE = 0.95, 0.75  # where the estimate counts outputs while they live, and is closer
+FILLS_OF_LIVE = 0.85, 0.75  # where the estimate counts outputs while they live; 0.8 of the peak or more of 95 in 100
 MASKED_LOGIT = -1e9  # logit of a device that is masked; infinity would give NaN where all are
 
 

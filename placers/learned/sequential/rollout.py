@@ -207,18 +207,27 @@ def _place(layout: Layout, state: RolloutState, unit: int, device: int) -> None:
     state.left[device] -= state.need[device]
     state.over[device] = state.fullest[device]
     for i in range(layout.op_start[unit], layout.op_start[unit + 1]):
-        if state.waiting[layout.ops[i]] > 0:
-            state.live[device] += layout.live.bytes[layout.ops[i]]
+        op = layout.ops[i]
+        state.live[device] += layout.live.bytes[op] * _live_tensors(layout, state, op)
     for i in range(layout.input_start[unit], layout.input_start[unit + 1]):
         op = layout.inputs[i]
+        before = _live_tensors(layout, state, op)
         state.waiting[op] -= 1
-        if state.waiting[op] == 0 and state.where[layout.unit[op]] >= 0:
-            state.live[state.where[layout.unit[op]]] -= layout.live.bytes[op]
+        if state.where[layout.unit[op]] >= 0:
+            ended = before - _live_tensors(layout, state, op)
+            state.live[state.where[layout.unit[op]]] -= layout.live.bytes[op] * ended
     for i in range(layout.held_start[unit], layout.held_start[unit + 1]):
         tensor = layout.held[i]
         if state.holders[tensor, device] > 0 and not state.present[tensor, device]:
             state.ahead_bytes[device] -= layout.tensor_bytes[tensor]
         state.present[tensor, device] = True
+
+
+@inlined
+def _live_tensors(layout: Layout, state: RolloutState, op: int) -> int:
+    """How many tensors as large as an output wait: of a training step, the gradient of each unit that is to read it."""
+    waiting = int(state.waiting[op])
+    return waiting if layout.live.trains else min(waiting, 1)
 
 
 @inlined
