@@ -73,12 +73,13 @@ def _measured(profile: Profile, graph: str, distinct: list[DistinctOp], timer: O
             f"interrupted; {done} of {len(distinct)} distinct ops are in {out}, the same command resumes from there"
         ) from None
     finally:
-        save_profile(so_far(), out)
+        found = so_far()
+        save_profile(found, out)
     if todo:
         guard.look()
     if warning := guard.warning(f"end other programs, remove {out} and profile again"):
         _log.warning(warning)
-    return so_far()
+    return found
 
 
 def _one(op: DistinctOp, graph: str, timer: OpTimer) -> MeasuredOp:
