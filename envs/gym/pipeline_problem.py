@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
@@ -108,12 +109,13 @@ class PipelineProblem:
         laid = LaidOut.of(self.problem, plan)
         return laid.simulator().run(laid.placement)
 
-    def construction(self, actions: Actions, sharing: Sharing) -> Construction:
-        """A pipeline of which nothing is decided yet."""
+    def construction(self, actions: Actions, sharing: Sharing, usable: Sequence[int] = ()) -> Construction:
+        """A pipeline of which nothing is decided yet, on all devices, or on those that may be used."""
         graph = self.problem.graph
         return Construction(
             actions, len(self.layers), len(self.problem.cluster), samples=graph.samples,
             is_training=graph.is_training, weight_gradients_apart=self._weight_gradients_apart, sharing=sharing,
+            usable=usable,
         )  # fmt: skip
 
     def with_room(self, construction: Construction) -> Bools:

@@ -11,6 +11,7 @@ can always be completed.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -103,14 +104,16 @@ class Construction:
     """One pipeline under way, over so many layers and devices; `take` decides what `decision` says.
 
     `samples` are those of a step, 0 if that is not known: micro-batches and replicas divide them. Orders of passes that
-    run weight gradients apart are possible if the graph keeps them apart.
+    run weight gradients apart are possible if the graph keeps them apart. `usable` are the devices for stages, all
+    unless given.
     """
 
     def __init__(
         self, actions: Actions, layers: int, devices: int, *, samples: int = 0, is_training: bool = True,
-        weight_gradients_apart: bool = True, sharing: Sharing = "split",
+        weight_gradients_apart: bool = True, sharing: Sharing = "split", usable: Sequence[int] = (),
     ) -> None:  # fmt: skip
         self.actions, self.layers, self.devices = actions, layers, devices
+        self.usable = tuple(usable) or tuple(range(devices))
         self.decision = Decision.MICRO_BATCHES
         self.micro_batches = 0  # not yet decided
         self.order = ""  # not yet decided
@@ -135,7 +138,7 @@ class Construction:
     def free(self) -> list[int]:
         """The devices that no stage has."""
         used = {*self.chosen, *(device for stage in self.stages for device in stage.devices)}
-        return [device for device in range(self.devices) if device not in used]
+        return [device for device in self.usable if device not in used]
 
     @property
     def pipeline(self) -> LayerPipeline:
@@ -198,7 +201,7 @@ class Construction:
 
     def _shapes(self, order: str, micro_batches: int) -> tuple[Shape, ...]:
         apart = self.weight_gradients_apart
-        return shapes_of(order, micro_batches, self.devices, self.layers, weight_gradients_apart=apart)
+        return shapes_of(order, micro_batches, len(self.usable), self.layers, weight_gradients_apart=apart)
 
     def _legal_micro_batches(self) -> list[int]:
         return [

@@ -20,21 +20,26 @@ View = TypeVar("View")
 Batch = TypeVar("Batch")
 
 
-class LearnedPolicy(nn.Module, ABC):
-    """What all policies have in common."""
+class SavedPolicy(nn.Module):
+    """What all policies have in common that are kept in a folder (`placers.learned.policy_file`)."""
 
     kind: ClassVar[str]  # the folder it comes from: "gdp"
     shape_type: ClassVar[type[msgspec.Struct]]  # of the only argument of its constructor, the knobs of a spec
     decoder_features: ClassVar[tuple[str, ...]] = ()  # what it reads of a decision, if that is more than an observation
     order_features: tuple[str, ...] = ()  # what it reads to choose an order, if it does
     feature_weights: ClassVar[tuple[str, ...]] = ()  # the weights with a column for each of them, if some may be added
-    any_cluster: ClassVar[bool] = True  # or a policy is for one number of devices, its shape's `devices`
 
     @classmethod
     def new(cls, network: str, seed: int) -> Self:
         """An untrained policy of the shape in a spec; same seed, same weights. Raises InputError as `shape_of` does."""
         with weights_drawn_from(seed):
             return cls(shape_of(network, cls.kind, cls.shape_type))
+
+
+class LearnedPolicy(SavedPolicy, ABC):
+    """What all policies have in common that place op by op."""
+
+    any_cluster: ClassVar[bool] = True  # or a policy is for one number of devices, its shape's `devices`
 
     @abstractmethod
     def candidates(self, problem: Problem, count: int, seed: int) -> Ints:

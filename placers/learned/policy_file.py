@@ -19,11 +19,11 @@ from graphs.foundation.errors import InputError
 from graphs.foundation.files import write_whole
 from graphs.foundation.torch_threads import limit_torch_threads
 from placers.learned.finite import are_finite
-from placers.learned.policy import LearnedPolicy
+from placers.learned.policy import SavedPolicy
 from placers.learned.policy_meta import META, Meta, check_features, load_meta
 
 WEIGHTS = "policy.safetensors"
-P = TypeVar("P", bound=LearnedPolicy)
+P = TypeVar("P", bound=SavedPolicy)
 
 
 def save_policy(folder: Path, weights: dict[str, Tensor], meta: Meta) -> None:

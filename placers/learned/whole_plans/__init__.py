@@ -1,0 +1,1 @@
+"""Policies of whole plans: stages, their devices, micro-batches, order of passes and recomputation."""
