@@ -8,12 +8,15 @@ from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from envs.costs.costs import AUTO, costs_of, timed
 from envs.simulation.simulator import Simulator
 from evaluation.comparison import Comparison, short_name
 from evaluation.identity import placer_digits, problem_digits
 from evaluation.journal import Journal, JournalEntry
 from evaluation.process_pool import Killed, check_guarded, in_processes
+from evaluation.provenance import Provenance
 from evaluation.record import Failure, Record
 from evaluation.task import Task
 from graphs.foundation import by_name
@@ -65,9 +68,10 @@ def compare(
         raise InputError(f"a robust comparison is one of step times, not of {other[0]!r}")
     if plans is not None:
         plans.mkdir(exist_ok=True)
+    made = Provenance.now(built, {task.digits[0] for task in tasks})
     results: list[Record | Failure] = []
     with Journal.open(journal) if journal is not None else nullcontext(Journal()) as kept:
-        found = _done(tasks, kept, workers, quiet)
+        found = _done(tasks, kept, made, workers, quiet)
         for task in tasks:
             result = found[task.key]
             results.append(task.shown(result.record) if isinstance(result, JournalEntry) else result)
@@ -101,7 +105,9 @@ def check_settings(
         check_writable(plans / "any.plan.json" if plans.is_dir() else plans)
 
 
-def _done(tasks: Sequence[Task], kept: Journal, workers: int, quiet: bool) -> dict[str, JournalEntry | Failure]:
+def _done(
+    tasks: Sequence[Task], kept: Journal, made: Provenance, workers: int, quiet: bool
+) -> dict[str, JournalEntry | Failure]:
     """What became of each task, by its key; what the journal does not hold yet is done."""
     found: dict[str, JournalEntry | Failure] = {
         task.key: kept.entries[task.key] for task in tasks if task.key in kept.entries
@@ -114,7 +120,7 @@ def _done(tasks: Sequence[Task], kept: Journal, workers: int, quiet: bool) -> di
                 bar.update()
                 found[task.key] = result
                 if isinstance(result, JournalEntry):
-                    kept.add(result)
+                    kept.add(replace(result, made=made))
         except KeyboardInterrupt as stop:
             saved = f"{stop}; " if str(stop) else ""  # as by a search that saves its state
             keeps = f"{kept.path} keeps them, and the same command resumes from there"

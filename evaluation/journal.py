@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from io import FileIO
 from pathlib import Path
@@ -19,12 +19,14 @@ from typing import Literal, TypeVar
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from envs.mesh import Mesh, Split
 from envs.placer_result import PlacerResult
 from envs.plan import Plan
 from envs.plan_file import ScheduleSection, save_plan
 from envs.simulation.simulator import RULES, Outcome
+from evaluation.provenance import Provenance
 from evaluation.record import Record
 from graphs.foundation.errors import InputError, located
 from graphs.foundation.files import check_writable, locked
@@ -59,6 +61,7 @@ class JournalEntry(msgspec.Struct, frozen=True, kw_only=True):
     mesh: Mesh | msgspec.UnsetType = msgspec.UNSET
     splits: tuple[Split, ...] | msgspec.UnsetType = msgspec.UNSET  # the different ones of its ops
     split: tuple[int, ...] | msgspec.UnsetType = msgspec.UNSET  # (ops,) which of them each op has
+    made: Provenance | msgspec.UnsetType = msgspec.UNSET  # in a file only where it is another than of the line before
 
     @classmethod
     def of(cls, record: Record, problem: Problem, plan: Plan) -> JournalEntry:
@@ -168,6 +171,7 @@ class Journal:
         self.entries = {entry.record.key: entry for entry in entries}
         self.path = path
         self._file = file
+        self._said: Provenance | msgspec.UnsetType = entries[-1].made if entries else msgspec.UNSET
 
     @classmethod
     @contextmanager
@@ -188,6 +192,7 @@ class Journal:
                 file.seek(0)
                 kept, whole = _entries(file.read(), path)
                 journal = cls([entry for entry in kept if entry.rules == RULES], file, path)
+                journal._said = kept[-1].made if kept else msgspec.UNSET
                 file.truncate(whole)
                 try:
                     if whole == 0:
@@ -202,7 +207,9 @@ class Journal:
         """Keep one more. Raises InputError if the file cannot be written, as on a full disk; it stays whole."""
         self.entries[entry.record.key] = entry
         if self._file is not None:
-            self._append(msgspec.json.encode(entry) + b"\n")
+            known = entry.made == self._said
+            self._append(msgspec.json.encode(replace(entry, made=msgspec.UNSET) if known else entry) + b"\n")
+            self._said = entry.made
 
     def _append(self, line: bytes) -> None:
         assert self._file is not None
@@ -230,8 +237,18 @@ def _entries(content: bytes, path: Path) -> tuple[list[JournalEntry], int]:
             )
         if header.version != VERSION:
             raise InputError(f"{path}: written as version {header.version}, this placelab reads version {VERSION}")
-        return [msgspec.json.decode(line, type=JournalEntry) for line in lines], len(whole)
+        return _with_provenance(msgspec.json.decode(line, type=JournalEntry) for line in lines), len(whole)
     except InputError:
         raise
     except (ValueError, RecursionError) as error:  # no JSON, no record, no text, or brackets within brackets
         raise InputError(f"{path} is no journal of a comparison: {error}; name another file") from error
+
+
+def _with_provenance(entries: Iterable[JournalEntry]) -> list[JournalEntry]:
+    """Entries in the order of their file, each with what the last one before it says of what made it."""
+    said: Provenance | msgspec.UnsetType = msgspec.UNSET
+    found = []
+    for entry in entries:
+        said = said if entry.made is msgspec.UNSET else entry.made
+        found.append(replace(entry, made=said))
+    return found

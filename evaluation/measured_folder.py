@@ -15,8 +15,9 @@ from envs.trace import save_traces
 from evaluation.measured_plan import MeasuredPlan
 from graphs.foundation.errors import InputError
 from graphs.foundation.files import named_if_refused, write_whole
+from graphs.foundation.machine import library_versions, processor_name
 from training.metrics_file import METRICS, appended_metrics
-from training.run_folder import CONFIG, check_writable, library_versions
+from training.run_folder import CONFIG, check_writable
 
 RESULT, PLAN = "measured.json", "run.plan.json"
 
@@ -39,7 +40,7 @@ def save_run(found: MeasuredPlan, folder: Path, asked: Mapping[str, str]) -> Non
     what = {"problem": problem.name, "cluster": problem.cluster.name, "devices": list(found.devices)}
     write_whole(folder / "command.txt", _command(found, folder, asked) + "\n")
     write_whole(folder / CONFIG, tomli_w.dumps(what | {"training": asdict(found.training)}))
-    meta = {"seed": found.training.seed, "versions": library_versions()}
+    meta = {"seed": found.training.seed, "versions": library_versions() | {"cpu": processor_name()}}
     write_whole(folder / "meta.json", json.dumps(meta, indent=2) + "\n")
     with appended_metrics(folder) as metrics:
         for step, (seconds, loss) in enumerate(zip(found.run.seconds.tolist(), found.run.losses, strict=True)):

@@ -8,6 +8,7 @@ from typing import Literal
 import msgspec
 
 from envs.costs.costs import AUTO, timed
+from evaluation.provenance import Provenance
 from evaluation.record import Record
 from graphs.foundation.documents import read_document
 from graphs.grouping import Grouping
@@ -29,6 +30,7 @@ class EvaluationFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     schema: Literal["placelab.evaluation"] = "placelab.evaluation"
     version: int = 1
     notes: Notes = Notes()
+    made: Provenance | None = None  # with what; earlier files do not say it
     records: tuple[Record, ...]
 
 

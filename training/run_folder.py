@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
 import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.metadata import version
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -28,7 +26,6 @@ from training.metrics_file import METRICS, VALIDATION
 from training.model_card import model_card
 from training.recipe import Recipe, load_recipe
 
-PACKAGES = ("placelab", "torch", "torch-geometric", "numpy", "numba")
 CONFIG = "config.toml"
 
 
@@ -110,8 +107,3 @@ def check_writable(path: Path) -> None:
         raise InputError(f"cannot write the run to {path}: {nearest} is a file; name a folder")
     if not os.access(nearest, os.W_OK | os.X_OK):
         raise InputError(f"cannot write the run to {path}: permission denied in {nearest}")
-
-
-def library_versions() -> dict[str, str]:
-    """Versions of what a result depends on."""
-    return {"python": sys.version.split()[0], **{package: version(package) for package in PACKAGES}}

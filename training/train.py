@@ -9,6 +9,7 @@ from pathlib import Path
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
 from graphs.foundation.interrupts import Interrupts
+from graphs.foundation.machine import library_versions, processor_name
 from graphs.foundation.progress import progress_bar
 from graphs.op_graph import OpGraph
 from graphs.problem import Problem
@@ -22,7 +23,7 @@ from training.ppo import PpoTrainer
 from training.problem_sets import check_problems, load_problems, renewed_problems, validation_problems
 from training.recipe import Recipe, load_recipe
 from training.reinforce import ReinforceTrainer
-from training.run_folder import check_free, check_resumable, cut_metrics, finish_run, held, library_versions, start_run
+from training.run_folder import check_free, check_resumable, cut_metrics, finish_run, held, start_run
 from training.selection import Selection
 from training.trainer import Trainer
 
@@ -122,7 +123,7 @@ def _run(trainer: Trainer, selection: Selection, recipe: Recipe, out: Path, logg
         updates=trainer.updates,
         decoder_features=trainer.policy.decoder_features,
         order_features=trainer.policy.order_features,
-        versions=library_versions(),
+        versions=library_versions() | {"cpu": processor_name()},
     )
     finish_run(out, recipe, meta, selection.weights(trainer.policy))
     if trainer.updates < trainer.goal:

@@ -12,13 +12,11 @@ pass does once.
 from __future__ import annotations
 
 import os
-import platform
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,6 +27,7 @@ from torch.utils._pytree import tree_map
 from envs.costs.profile_file import ProfiledMachine
 from graphs.capture.op_calls import OpCall, TensorLike
 from graphs.foundation.errors import InputError
+from graphs.foundation.machine import processor_name
 
 WARM_UP = 3  # calls
 SAMPLE_SECONDS = 1e-3  # the shortest sample that is trusted
@@ -75,7 +74,7 @@ class OpTimer:
         negative = -leaf
         backward = self.time(lambda: torch.autograd.grad([negative], [leaf], [one], retain_graph=True)).seconds
         return ProfiledMachine(
-            name=_processor() if self.kind == "cpu" else torch.cuda.get_device_name(self.device),
+            name=processor_name() if self.kind == "cpu" else torch.cuda.get_device_name(self.device),
             kind="cpu" if self.kind == "cpu" else "gpu",
             torch=str(torch.__version__),
             threads=torch.get_num_threads(),
@@ -191,11 +190,3 @@ def torch_device(name: str) -> torch.device:
     if device.type not in ("cpu", "cuda"):
         raise InputError(f"ops cannot be run on {chosen!r}; {expected}")
     return device
-
-
-def _processor() -> str:
-    """The processor's name, where the system gives it."""
-    known = Path("/proc/cpuinfo")
-    lines = known.read_text().splitlines() if known.is_file() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()

@@ -18,6 +18,8 @@ from evaluation.commands.load_placer import chosen_placers, classical_placers, d
 from evaluation.commands.problems import check_cost_model, order_of, problem_of
 from evaluation.compare import check_settings, compare
 from evaluation.comparison import Comparison, short_name
+from evaluation.identity import problem_digits
+from evaluation.provenance import Provenance
 from evaluation.run_files import EvaluationFile, Notes, ProblemFile
 from evaluation.simulated_plan import SimulatedPlan
 from graphs.foundation.documents import write_document
@@ -72,7 +74,7 @@ def evaluate(
             "Placers decide per op group; step times are simulated op by op.",
         )
         notes = Notes(learned=learned.name, remarks=remarks)
-        write_document(EvaluationFile(notes=notes, records=comparison.records), kept)
+        write_document(EvaluationFile(notes=notes, made=_made(placers, problems), records=comparison.records), kept)
     return comparison
 
 
@@ -117,13 +119,18 @@ def finetune(
     if not results:  # such as a policy that diverged; what the others found is no answer to the question
         raise InputError(next(failure.reason for failure in comparison.failures if failure.placer == tuner.name))
     notes = Notes(learned=tuner.name, before=greedy.name)
-    _save_tuned(run, folder, results[0], EvaluationFile(notes=notes, records=comparison.records))
+    made = _made(placers, [problem])
+    _save_tuned(run, folder, results[0], EvaluationFile(notes=notes, made=made, records=comparison.records))
     spec = ProblemFile(
         graph=graph, groups=groups, cluster=cluster, optimizer=optimizer, cost_model=cost_model, order=problem.order
     )
     write_document(spec, run / PROBLEM)
     SimulatedPlan.of(problem, results[0].result).save(run / PLAN)
     return comparison
+
+
+def _made(placers: Sequence[Placer], problems: Sequence[Problem]) -> Provenance:
+    return Provenance.now(placers, [problem_digits(problem) for problem in problems])
 
 
 def _save_tuned(run: Path, folder: Path, tuned: FineTuned, evaluation: EvaluationFile) -> None:

@@ -1,7 +1,8 @@
 """The runner of a study's work: pieces that are done once, and resume where they were stopped.
 
 A study's folder holds `settings.json`, its size; results as JSON files in `pieces/`; training runs in `runs/`; and
-journals of comparisons (`evaluation.studies.comparisons`). What is there is not done again.
+journals of comparisons (`evaluation.studies.comparisons`). What is there is not done again. `provenance.jsonl` says
+with what all of it was made.
 """
 
 from __future__ import annotations
@@ -16,11 +17,13 @@ from typing import Protocol, TypeVar
 import msgspec
 
 from evaluation.process_pool import Killed, in_processes
+from evaluation.provenance import Provenance
 from graphs.foundation.errors import InputError
 from graphs.foundation.files import write_whole
 from graphs.foundation.progress import Bar, progress_bar
 
 SIZE, PIECES = "settings.json", "pieces"
+PROVENANCE = "provenance.jsonl"
 
 Size = TypeVar("Size")
 Kept = TypeVar("Kept", bound=msgspec.Struct)
@@ -107,6 +110,15 @@ def keep_size(out: Path, size: object) -> None:
     if (out / SIZE).exists() and load_size(out, type(size)) != size:
         raise InputError(f"{out / SIZE} is of a study of another size than this one; choose another --out")
     write_whole(out / SIZE, msgspec.json.format(msgspec.json.encode(size)))
+    _note_provenance(out / PROVENANCE)
+
+
+def _note_provenance(path: Path) -> None:
+    """Add a line on what goes on with a study, unless it is as the last line says."""
+    lines = path.read_bytes().splitlines() if path.exists() else []
+    line = msgspec.json.encode(Provenance.now())
+    if lines[-1:] != [line]:
+        write_whole(path, b"\n".join([*lines, line, b""]))
 
 
 def load_size(out: Path, size: type[Size]) -> Size:
