@@ -28,6 +28,7 @@ from envs.plan_file import ScheduleSection, save_plan
 from envs.simulation.simulator import RULES, Outcome
 from evaluation.provenance import Provenance
 from evaluation.record import Record
+from graphs.foundation.documents import read_file
 from graphs.foundation.errors import InputError, located
 from graphs.foundation.files import check_writable, locked
 from graphs.problem import Problem
@@ -142,11 +143,13 @@ def _by_op(values: tuple[Number, ...], problem: Problem, what: str) -> tuple[Num
 def plans(path: Path) -> list[JournalEntry]:
     """The plans in a journal with their records, in the order in which they came; of equal keys the last.
 
+    A journal whose name ends in ".gz" is decompressed.
+
     A last line that was cut off by a crash is left out, and so is what other rules of the simulator timed. Raises
     InputError, naming the file, if it does not exist, is no journal, or one of another version.
     """
     try:
-        content = path.read_bytes()
+        content = read_file(path, "name a journal") if path.suffix == ".gz" else path.read_bytes()
     except OSError as error:
         raise InputError(f"journal {path} cannot be read: {error.strerror}") from error
     found = {kept.record.key: kept for kept in _entries(content, path)[0] if kept.rules == RULES}

@@ -1,0 +1,145 @@
+"""Freezing: the problems of the suites are captured, and written as files; or captured again, to see what differs."""
+
+from __future__ import annotations
+
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from envs.costs.costs import cost_model_of, timed
+from envs.simulation.simulator import RULES
+from evaluation.benchmark.problem_file import (
+    INDEX,
+    NAME,
+    Benchmark,
+    FrozenProblem,
+    IndexFile,
+    cluster_path,
+    content_sha256,
+    graph_path,
+    seconds_sha256,
+)
+from evaluation.benchmark.suites import SUITES, Suite
+from graphs.cluster_file import save_cluster
+from graphs.foundation.documents import write_document
+from graphs.foundation.errors import InputError
+from graphs.foundation.progress import progress
+from graphs.graph_file import save_graph
+from graphs.grouping import Grouping
+from graphs.load import load_cluster, load_graph
+from graphs.op_graph import OpGraph
+from graphs.problem import Problem
+
+MOST_UNITS = 20_000  # of a graph that is kept in the repository
+
+
+@dataclass(frozen=True)
+class Made:
+    """What a problem is made from."""
+
+    graph: str  # a spec
+    cluster: str  # a spec
+    groups: Grouping
+    whole_plans: bool
+
+
+def freeze(folder: Path, suites: Mapping[str, Suite] = SUITES, *, name: str = NAME) -> Benchmark:
+    """Write a benchmark. Raises InputError if another one is there, or two problems have the same name."""
+    if (folder / INDEX).exists():
+        raise InputError(f"{folder} holds a frozen benchmark, which never changes; name another folder")
+    for part in ("graphs", "clusters"):
+        (folder / part).mkdir(parents=True, exist_ok=True)
+    wanted: dict[Made, list[str]] = defaultdict(list)
+    for suite, kind in suites.items():
+        for graph, cluster in kind.pairs():
+            wanted[Made(graph, cluster, kind.groups, kind.whole_plans)].append(suite)
+    names = [f"{made.graph}@{made.cluster}" for made in wanted]
+    if twice := [each for each in names if names.count(each) > 1]:
+        raise InputError(
+            f"two problems are called {twice[0]!r}, in other groups or of other plans; choose another cluster"
+        )
+    by_graph = sorted(wanted, key=lambda made: [each.graph for each in wanted].index(made.graph))
+    found = {made: _frozen(made, wanted[made], folder) for made in progress(by_graph, "freezing", unit="problem")}
+    left_out = {each.graph for each in found.values() if each.units > MOST_UNITS}
+    index = IndexFile(
+        name=name, rules=RULES, problems=tuple(found[made] for made in wanted), made_on_request=tuple(sorted(left_out))
+    )
+    write_document(index, folder / INDEX)
+    (folder / ".gitignore").write_text("".join(f"/{graph_path(sha256)}\n" for sha256 in sorted(left_out)))
+    return Benchmark(folder, index)
+
+
+def make_left_out(benchmark: Benchmark) -> list[Path]:
+    """Make the graphs that are left out of the repository. Raises InputError if they are captured otherwise by now."""
+    made = []
+    for sha256 in benchmark.index.made_on_request:
+        frozen = next(each for each in benchmark.index.problems if each.graph == sha256)
+        path = benchmark.folder / graph_path(sha256)
+        if not path.exists():
+            found, _ = _write_graph(frozen.made_from[0], frozen.groups, frozen.whole_plans, benchmark.folder)
+            if found != sha256:
+                raise InputError(
+                    f"{frozen.name}: captured now, its graph is not the one that was frozen; "
+                    f"capture it with the placelab and the torch that {benchmark.index.name} came with"
+                )
+        made.append(path)
+    return made
+
+
+def drifted(benchmark: Benchmark, problems: list[FrozenProblem]) -> Iterator[str]:
+    """A sentence for each problem whose graph or cluster would be another one if it were captured now.
+
+    The frozen problem stays as it is, and results on it stay comparable; a new version of the benchmark would differ.
+    """
+    with tempfile.TemporaryDirectory() as name:
+        for part in ("graphs", "clusters"):
+            (Path(name) / part).mkdir()
+        for frozen in problems:
+            now = _frozen(_made(frozen), list(frozen.suites), Path(name))
+            parts = [part for part in ("graph", "cluster", "op_seconds") if getattr(now, part) != getattr(frozen, part)]
+            if parts:
+                yield (
+                    f"{frozen.name} has drifted: captured now, its {' and its '.join(parts)} would differ from what "
+                    f"{benchmark.index.name} froze; the frozen files count, and stay as they are"
+                )
+
+
+def _made(frozen: FrozenProblem) -> Made:
+    return Made(*frozen.made_from, frozen.groups, frozen.whole_plans)
+
+
+def _frozen(made: Made, suites: list[str], folder: Path) -> FrozenProblem:
+    graph_hash, graph = _write_graph(made.graph, made.groups, made.whole_plans, folder)
+    cluster = load_cluster(made.cluster)
+    unfinished = folder / "clusters" / "unfinished.cluster.json"
+    save_cluster(cluster, unfinished)
+    cluster_hash = content_sha256(unfinished)
+    unfinished.replace(folder / cluster_path(cluster_hash))
+    model = cost_model_of(graph)
+    return FrozenProblem(
+        name=f"{made.graph}@{made.cluster}",
+        suites=tuple(suites),
+        graph=graph_hash,
+        cluster=cluster_hash,
+        op_seconds=seconds_sha256(timed(Problem(graph, cluster), model)),
+        cost_model=model,
+        made_from=(made.graph, made.cluster),
+        groups=made.groups,
+        units=graph.num_units,
+        devices=len(cluster),
+        whole_plans=made.whole_plans,
+    )
+
+
+@lru_cache(maxsize=1)  # problems of a graph follow one another
+def _write_graph(spec: str, groups: Grouping, with_law: bool, folder: Path) -> tuple[str, OpGraph]:
+    """The hash of the graph's file, which is written, and the graph."""
+    graph = load_graph(spec, groups=groups, with_law=with_law)
+    unfinished = folder / "graphs" / "unfinished.graph.json.gz"
+    save_graph(graph, unfinished)
+    sha256 = content_sha256(unfinished)
+    unfinished.replace(folder / graph_path(sha256))
+    return sha256, graph

@@ -1,0 +1,128 @@
+"""What is frozen is what it was, or it is refused; that it would be captured otherwise now is said."""
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from envs.costs import costs
+from envs.simulation.simulator import RULES
+from evaluation.benchmark import freezing
+from evaluation.benchmark.problem_file import INDEX, Benchmark, cluster_path, content_sha256, graph_path, suite_sha256
+from evaluation.benchmark.suites import SUITES
+from graphs.foundation.errors import InputError
+from graphs.problem import Problem
+from tests.evaluation.benchmark import tiny
+
+BENCHMARK = Benchmark.load()
+SAMPLE = (  # a problem of each kind, whose models are quick to capture
+    "cifar10:cell=16@p100:devices=2",
+    "rnnlm:rnnlm-2@p100:devices=2",
+    "transformer:layers=8,width=512,heads=8,sequence=256,batch=32@p100:devices=2",
+)
+
+
+@pytest.fixture
+def copied(tmp_path: Path) -> Path:
+    """A benchmark of its own, to change."""
+    return Path(shutil.copytree(tiny.FOLDER, tmp_path / "bench"))
+
+
+def test_every_suite_is_frozen_as_it_is_listed() -> None:
+    assert set(BENCHMARK.suites) == set(SUITES)
+    for name, suite in SUITES.items():
+        assert {each.made_from for each in BENCHMARK.chosen(name)} == set(suite.pairs())
+    large = [each.units for each in BENCHMARK.chosen("large")]
+    assert 5_000 <= min(large) < 50_000 <= max(large)
+
+
+def test_every_file_is_there_and_no_other() -> None:
+    named = {graph_path(each.graph) for each in BENCHMARK.index.problems}
+    named |= {cluster_path(each.cluster) for each in BENCHMARK.index.problems}
+    left_out = {graph_path(sha256) for sha256 in BENCHMARK.index.made_on_request}
+    found = {path.relative_to(BENCHMARK.folder).as_posix() for path in BENCHMARK.folder.glob("*/*.json*")}
+    assert found | left_out == named
+    assert sum(path.stat().st_size for path in BENCHMARK.folder.rglob("*")) < 20e6
+
+
+@pytest.mark.parametrize("name", SAMPLE)
+def test_a_problem_is_what_was_frozen(name: str) -> None:
+    frozen = BENCHMARK.named(name)
+    problem = BENCHMARK.problem(frozen)
+    assert (problem.name, len(problem.units), len(problem.cluster)) == (name, frozen.units, frozen.devices)
+    assert (problem.graph.batch_law is not None and problem.graph.batch_law.knows_ops) == frozen.whole_plans
+
+
+@pytest.mark.slow  # reads 354 problems
+def test_all_problems_are_what_was_frozen() -> None:
+    left_out = set(BENCHMARK.index.made_on_request)
+    for frozen in BENCHMARK.index.problems:
+        if frozen.graph not in left_out:
+            assert len(BENCHMARK.problem(frozen).units) == frozen.units
+
+
+def test_a_sample_would_be_frozen_as_it_is() -> None:
+    problems = [BENCHMARK.named(name) for name in SAMPLE]
+    assert list(freezing.drifted(BENCHMARK, problems)) == [], "what is frozen still counts; say it in the changelog"
+
+
+def test_drift_is_said_in_a_sentence() -> None:
+    bench = Benchmark.load(tiny.FOLDER)
+    [drifted] = [msgspec.structs.replace(bench.chosen("ops")[0], graph="0" * 64)]
+    [sentence] = freezing.drifted(bench, [drifted])
+    assert "has drifted: captured now, its graph would differ" in sentence
+
+
+def test_a_changed_graph_is_refused(copied: Path) -> None:
+    bench = Benchmark.load(copied)
+    frozen, other = bench.chosen("ops")[0], bench.chosen("plans")[0]
+    shutil.copyfile(copied / graph_path(other.graph), copied / graph_path(frozen.graph))
+    with pytest.raises(InputError, match="is not what was frozen"):
+        bench.problem(frozen)
+    (copied / graph_path(other.graph)).unlink()
+    with pytest.raises(InputError, match=r"is missing; .*freeze-large"):
+        bench.problem(other)
+
+
+def test_other_op_times_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Benchmark.load(tiny.FOLDER)
+    known = costs.costs_by
+
+    def slower(problem: Problem, model: costs.CostModel) -> costs.Costs:
+        return replace(known(problem, model), op_seconds=2 * known(problem, model).op_seconds)
+
+    monkeypatch.setattr(costs, "costs_by", slower)
+    with pytest.raises(InputError, match="gives other times than when tiny-bench-1 was frozen"):
+        bench.problem(bench.chosen("ops")[0])
+
+
+def test_other_rules_and_folders_without_a_benchmark_are_refused(copied: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="holds no benchmark"):
+        Benchmark.load(tmp_path)
+    with pytest.raises(InputError, match="never changes"):
+        freezing.freeze(copied, tiny.SUITES)
+    text = (copied / INDEX).read_text()
+    (copied / INDEX).write_text(text.replace(f'"rules": {RULES}', f'"rules": {RULES + 1}'))
+    with pytest.raises(InputError, match="times would not compare"):
+        Benchmark.load(copied)
+    (copied / INDEX).write_text(text.replace('"version": 1', '"version": 9'))
+    with pytest.raises(InputError, match="written as version 9, this placelab reads version 1"):
+        Benchmark.load(copied)
+
+
+def test_the_hash_of_a_suite_changes_with_any_of_its_problems() -> None:
+    problems = BENCHMARK.chosen("gdp12")
+    assert suite_sha256(problems) == suite_sha256(problems[::-1]) != suite_sha256(problems[1:])
+    with pytest.raises(InputError, match="unknown suite 'gdp'"):
+        BENCHMARK.chosen("gdp")
+
+
+def test_a_graph_that_is_left_out_is_made_again_and_checked(copied: Path) -> None:
+    bench = Benchmark.load(copied)
+    frozen = bench.chosen("ops")[0]
+    (copied / graph_path(frozen.graph)).unlink()
+    asked = replace(bench, index=msgspec.structs.replace(bench.index, made_on_request=(frozen.graph,)))
+    assert freezing.make_left_out(asked) == [copied / graph_path(frozen.graph)]
+    assert content_sha256(copied / graph_path(frozen.graph)) == frozen.graph
