@@ -25,13 +25,17 @@ TRAINER = "trainer.safetensors"
 
 
 def save_trainer(folder: Path, trainer: Trainer, selection: Selection | None = None) -> None:
-    """Write everything that a trainer, and a selection among its weights, need to be resumed into the folder."""
+    """Write everything that a trainer, and a selection among its weights, need to be resumed into the folder.
+
+    Of several ranks every one has to call it, and the first writes.
+    """
     tensors = {f"policy.{key}": value for key, value in trainer.policy.state_dict().items()}
     for index, state in trainer.optimizer.state_dict()["state"].items():
         tensors |= {f"adam.{index}.{key}": value for key, value in state.items()}
     own, counters = trainer.state()
     selected = selection.state() if selection else {}
-    write_state(folder, tensors | own | selected, counters)
+    if trainer.ranks.is_first:
+        write_state(folder, tensors | own | selected, counters)
 
 
 def restore_trainer(folder: Path, trainer: Trainer, selection: Selection | None = None) -> None:

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from envs.plan import Plan
-from envs.prepared_problem import Incumbent, PreparedProblem
+from envs.prepared_problem import Incumbent
 from envs.simulation.simulator import Outcomes
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Floats
@@ -35,12 +35,12 @@ from training.labels.improvement import improve_labels
 from training.labels.preferences import preference
 from training.labels.schedule import read_schedules, written_schedules
 from training.ppo_rewards import load_ppo_reward
-from training.renewal import RenewedPool
+from training.ranks import ALONE, Ranks
 from training.repairs import plans_to_repair
 from training.rollouts import PpoProblem, PpoRollouts
+from training.shard import Part, PartReport, Shard, check_shards, gathered_reports, summed_by_shard
 from training.trainer import (
     Trainer,
-    between,
     generators,
     read_incumbents,
     share_done,
@@ -48,7 +48,6 @@ from training.trainer import (
 )  # fmt: skip
 from training.world.renewed import RenewedProblems
 
-FIRST_SHARE = 0.2  # of the problems, of the smallest graphs, with which a curriculum begins
 IMITATING = 1 << 32  # next to the seed, tells its random numbers from those of PPO's updates
 REPAIRING = 1 << 33  # likewise, what draws the plans that are repaired
 VERSION = "2"  # of its state on disk
@@ -81,15 +80,21 @@ class PpoTrainer(Trainer, Generic[View, Batch, A]):
         seed: int,
         imitation: Imitation | None = None,
         renewed: RenewedProblems | None = None,
+        ranks: Ranks = ALONE,
     ) -> None:
         super().__init__(seed, settings.updates)
+        check_shards(settings, len(problems), renewed, ranks)
         self.policy: Policy[View, Batch, A] = policy
-        self.problems = [PpoProblem(PreparedProblem(problem), policy.view) for problem in problems]
-        for one in {len(problem.cluster): each for problem, each in zip(problems, self.problems, strict=True)}.values():
+        self.ranks = ranks
+        self.shards = [
+            Shard(number, settings.shards, policy, problems, renewed)
+            for number in range(ranks.rank, settings.shards, ranks.count)
+        ]
+        for one in {len(each.prepared.problem.cluster): each for each in self.problems}.values():
             _ = one.view  # a policy for another number of devices is refused here, not when it meets one
+        self._stay = len(problems)
         if renewed is not None and settings.baseline == "moving_average":
             raise InputError("a moving average is of problems that stay; set world.problems to 0")
-        self.renewed = None if renewed is None else RenewedPool(renewed, policy.view)
         if settings.repairs and not policy.can_repair:
             raise InputError(f"a policy of {policy.kind!r} places all units at once; set ppo.repairs to 0")
         self.settings = settings
@@ -108,17 +113,27 @@ class PpoTrainer(Trainer, Generic[View, Batch, A]):
         settings: Settings,
         seed: int,
         renewed: RenewedProblems | None = None,
+        ranks: Ranks = ALONE,
     ) -> PpoTrainer[View, Batch, A]:
         """As `Trainer.of`."""
-        return cls(policy, problems, settings.ppo, seed, settings.imitation, renewed)
+        return cls(policy, problems, settings.ppo, seed, settings.imitation, renewed, ranks)
+
+    @property
+    def problems(self) -> list[PpoProblem[View]]:
+        """Those of this process that stay."""
+        return [each for shard in self.shards for each in shard.stay.values()]
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, str]]:
-        """Baselines, counters, and the best placements, where the policy imitates them."""
-        tensors = {"baselines": torch.tensor([each.baseline.value for each in self.problems], dtype=torch.float64)}
+        """Baselines, counters, and the best placements, where the policy imitates them; of all ranks."""
+        mine = {number: each.baseline.value for shard in self.shards for number, each in shard.stay.items()}
+        values = {number: value for of_rank in self.ranks.gathered(mine) for number, value in of_rank.items()}
+        tensors = {"baselines": torch.tensor([values[i] for i in range(self._stay)], dtype=torch.float64)}
         if self.imitation.simulations or self.settings.repairs:
-            known = self._known()
-            tensors |= written_incumbents({number: each.prepared.incumbent for number, each in known.items()})
-            tensors |= written_schedules({number: each.schedule for number, each in known.items()})
+            known = {number: each for shard in self.shards for number, each in shard.known().items()}
+            own = written_incumbents({number: each.prepared.incumbent for number, each in known.items()})
+            own |= written_schedules({number: each.schedule for number, each in known.items()})
+            for of_rank in self.ranks.gathered(own):
+                tensors |= of_rank
         counters = {name: str(getattr(self, name)) for name in (*COUNTERS, "seed")}
         return tensors, {"version": VERSION, **counters}
 
@@ -127,12 +142,15 @@ class PpoTrainer(Trainer, Generic[View, Batch, A]):
         for key, ours in (("version", VERSION), ("seed", str(self.seed))):
             if counters.get(key) != ours:
                 raise InputError(f"written with {key} {counters.get(key)}, this run has {key} {ours}")
-        for each, value in zip(self.problems, tensors.get("baselines", torch.zeros(0)).tolist(), strict=False):
-            each.baseline.value = value
-        for index, best in read_incumbents(tensors).items():
-            self._numbered(index).prepared.incumbent = best
-        for index, schedule in read_schedules(tensors).items():
-            self._numbered(index).schedule = schedule
+        baselines = tensors.get("baselines", torch.zeros(0)).tolist()
+        incumbents, schedules = read_incumbents(tensors), read_schedules(tensors)
+        for shard in self.shards:
+            for number, each in shard.stay.items():
+                each.baseline.value = baselines[number] if number < len(baselines) else each.baseline.value
+            for number in filter(shard.holds, incumbents):
+                shard.numbered(number).prepared.incumbent = incumbents[number]
+            for number in filter(shard.holds, schedules):
+                shard.numbered(number).schedule = schedules[number]
         self.updates, self.imitated, self.simulations = (int(counters[name]) for name in COUNTERS)
 
     def fine_tune(self, opening: Plan, simulations: int) -> Iterator[tuple[int, Incumbent]]:
@@ -147,71 +165,60 @@ class PpoTrainer(Trainer, Generic[View, Batch, A]):
     def imitate(self) -> float:
         """As `Trainer.imitate`, of the best known placements; problems whose labels are due are searched first."""
         with stops_where_it_diverges(self.imitated + 1, self.optimizer, of="imitation"):
-            chosen, _ = self._chosen(self.seed, IMITATING, self.imitated)
-            self.simulations += improve_labels(self.policy, chosen, self.imitation, self.seed)
-            batch = self.policy.stack([problem.view for problem in chosen])
-            best = Demonstrations.of(self.policy, batch, chosen)
-            scores = self.policy.score(batch, best.action)
-            likelihood = best.likelihood(scores.log_probability[:, 0], scores.of_devices)
-            self._step(-likelihood)
+            parts = []
+            for shard in self.shards:
+                chosen, _ = self._chosen(shard, IMITATING, self.imitated)
+                simulations = improve_labels(self.policy, chosen, self.imitation, self.seed)
+                batch = self.policy.stack([problem.view for problem in chosen])
+                best = Demonstrations.of(self.policy, batch, chosen)
+                parts.append((PartReport.of(shard.number, chosen, simulations), batch, best))
+            reports = gathered_reports(self.ranks, [report for report, _, _ in parts])
+            self.optimizer.zero_grad()
+            likelihoods = []
+            for report, batch, best in parts:
+                scores = self.policy.score(batch, best.action)
+                likelihood = best.likelihood(scores.log_probability[:, 0], scores.of_devices) * report.share(reports)
+                (-likelihood).backward()  # type: ignore[no-untyped-call]
+                likelihoods.append((report.shard, float(likelihood.detach())))
+            self._step()
             self.imitated += 1
-            return float(likelihood.detach())
+            self.simulations += sum(report.simulations for report in reports)
+            return float(summed_by_shard(self.ranks, likelihoods)[0])
 
     def update(self) -> PpoMetrics:
         """As `Trainer.update`."""
         with stops_where_it_diverges(self.updates + 1, self.optimizer):
             progress = share_done(self.updates, self.settings.updates)
             rate, bonus, weight = self.scheduled(self.settings, self.imitation.weight, progress)
-            chosen, generator = self._chosen(self.seed, self.updates)
-            plans = self._plans_to_repair(chosen)
-            samples = self.settings.samples
-            rollouts = PpoRollouts.collect(self.policy, chosen, samples, generator, self.advantages, plans)
-            if weight and self.imitation.again:
-                self.simulations += improve_labels(self.policy, chosen, self.imitation, self.seed)
-            best = Demonstrations.of(self.policy, rollouts.batch, chosen) if weight else None
-            entropy, clipped = self._improve(rollouts, bonus, best, weight)
+            parts = [self._rolled_out(shard, weight) for shard in self.shards]
+            reports = gathered_reports(self.ranks, [part.report for part in parts])
+            entropy, clipped = self._improve(parts, reports, bonus, weight)
         self.updates += 1
-        self.simulations += rollouts.advantages.numel()
-        return PpoMetrics(self.updates, self.simulations, rollouts.mean_ratio, rollouts.fitting, entropy, clipped, rate)
+        self.simulations += sum(report.simulations for report in reports)
+        ratios = [each for report in reports for each in report.log_ratios]
+        fitting = float(np.mean([each for report in reports for each in report.fitting]))
+        mean = float(np.exp(np.mean(ratios))) if ratios else float("nan")
+        return PpoMetrics(self.updates, self.simulations, mean, fitting, entropy, clipped, rate)
 
-    def _chosen(self, *seed: int) -> tuple[list[PpoProblem[View]], torch.Generator]:
-        """The problems of an update, and what draws its samples.
+    def _chosen(self, shard: Shard[View], *seed: int) -> tuple[list[PpoProblem[View]], torch.Generator]:
+        """The problems of a shard in an update, and what draws their samples."""
+        done = self.imitated + self.updates
+        return shard.chosen(self.settings, self.updates, done, *shard.seed(self.seed), *seed)
 
-        Of those that stay, the smaller ones while the curriculum lasts; a share of all is random ones that are renewed.
-        """
-        chooser, generator = generators(*seed)
-        wanted, drawn = self.settings.problems_per_update, list[PpoProblem[View]]()
-        if self.renewed is not None:
-            share = self.renewed.source.settings.share if self.problems else 1.0
-            drawn = self.renewed.drawn(chooser, int(chooser.binomial(wanted, share)), self.imitated + self.updates)
-        joined, lasts = np.arange(len(self.problems)), self.settings.curriculum * self.settings.updates
-        if self.updates < lasts:
-            share = between(FIRST_SHARE, 1.0, self.updates / lasts)
-            by_size = np.argsort([len(each.prepared.problem.graph) for each in self.problems], kind="stable")
-            joined = by_size[: max(1, round(share * len(self.problems)))]
-        count = min(wanted - len(drawn), len(joined))
-        return drawn + [self.problems[i] for i in chooser.choice(joined, count, replace=False)], generator
-
-    def _known(self) -> dict[int, PpoProblem[View]]:
-        """The problems by number, those that stay first, then the random ones that were met and are held."""
-        stay = dict(enumerate(self.problems))
-        renewed = {} if self.renewed is None else self.renewed.known()
-        return stay | {len(stay) + number: each for number, each in renewed.items()}
-
-    def _numbered(self, number: int) -> PpoProblem[View]:
-        """One of `_known`, which is made if need be."""
-        if number < len(self.problems):
-            return self.problems[number]
-        if self.renewed is None:
-            raise InputError("written by a run that had random problems")
-        return self.renewed.at(number - len(self.problems))
-
-    def _plans_to_repair(self, chosen: Sequence[PpoProblem[View]]) -> Sequence[CurrentPlan | None]:
-        """A plan of each of the chosen problems that is to be repaired in this update."""
-        if not self.settings.repairs:
-            return ()
-        chooser, _ = generators(self.seed, REPAIRING, self.updates)
-        return plans_to_repair(chosen, self.settings.repairs, chooser)
+    def _rolled_out(self, shard: Shard[View], weight: float) -> Part[Batch, A]:
+        """Samples of a shard's problems in an update, and the labels that are to be imitated beside them."""
+        chosen, generator = self._chosen(shard, self.updates)
+        plans: Sequence[CurrentPlan | None] = ()
+        if self.settings.repairs:
+            chooser, _ = generators(*shard.seed(self.seed), REPAIRING, self.updates)
+            plans = plans_to_repair(chosen, self.settings.repairs, chooser)
+        samples, searched = self.settings.samples, 0
+        rollouts = PpoRollouts.collect(self.policy, chosen, samples, generator, self.advantages, plans)
+        if weight and self.imitation.again:
+            searched = improve_labels(self.policy, chosen, self.imitation, self.seed)
+        best = Demonstrations.of(self.policy, rollouts.batch, chosen) if weight else None
+        report = PartReport.of(shard.number, chosen, searched + rollouts.advantages.numel(), rollouts)
+        return Part(report, rollouts, best)
 
     def advantages(self, problem: PpoProblem[View], outcomes: Outcomes) -> Floats:
         """(samples,) how much better each sample of a problem is than its baseline, which may change by that."""
@@ -223,27 +230,45 @@ class PpoTrainer(Trainer, Generic[View, Batch, A]):
         return problem.baseline.compare(values, outcomes.fits | (not only_fitting))
 
     def _improve(
-        self, rollouts: PpoRollouts[Batch, A], bonus: float, best: Demonstrations[A] | None, weight: float
+        self, parts: Sequence[Part[Batch, A]], reports: Sequence[PartReport], bonus: float, weight: float
     ) -> tuple[float, float]:
         """The gradient steps on all samples; returns entropy per unit and the share of clipped ratios in the last.
 
-        Demonstrations are rated together with the samples, so that the problems are encoded once for both.
+        Demonstrations are rated together with the samples, so that the problems are encoded once for both. Each part
+        counts by its share of the units of all shards.
         """
+        before: dict[int, Tensor] = {}  # log-probabilities of the policy that drew the samples, which is the first
+        last: list[tuple[int, float, float]] = []
+        for _ in range(self.settings.epochs):
+            self.optimizer.zero_grad()
+            last = []
+            for part in parts:
+                share, shard = part.report.share(reports), part.report.shard
+                loss, entropy, clipped = self._loss(part, before, bonus, weight)
+                (share * loss).backward()  # type: ignore[no-untyped-call]
+                last.append((shard, share * entropy, share * clipped))
+            self._step()
+        entropy, clipped = summed_by_shard(self.ranks, last)
+        return float(entropy), float(clipped)
+
+    def _loss(
+        self, part: Part[Batch, A], before: dict[int, Tensor], bonus: float, weight: float
+    ) -> tuple[Tensor, float, float]:
+        """The loss of a part, its entropy per unit, and the share of its ratios that are clipped."""
+        rollouts, best, shard = part.rollouts, part.best, part.report.shard
         samples = rollouts.advantages.shape[1]
         action = rollouts.action if best is None else rollouts.action.cat(best.action)
-        before: Tensor | None = None
-        for _ in range(self.settings.epochs):
-            scores = self.policy.score(rollouts.batch, action)
-            log_probability = scores.log_probability[:, :samples]
-            before = log_probability.detach() if before is None else before  # the policy that drew them is the first
-            log_ratio, mask, clip = log_probability - before, scores.mask[:, None, :], self.settings.clip
-            gain = surrogate(log_ratio, rollouts.advantages[:, :, None], clip) * mask
-            units = scores.of_devices.sum()  # those of the order come on top, and make no decision of a device less
-            clipped = (((log_ratio.exp() - 1).abs() > clip) & mask).sum() / (mask.sum() * samples)
-            entropy = scores.entropy.sum() / units
-            taught = self._taught(scores, rollouts.step_seconds, best, weight)
-            self._step(-(gain.mean(dim=1).sum() / units) - bonus * entropy - taught)
-        return float(entropy.detach()), float(clipped)
+        scores = self.policy.score(rollouts.batch, action)
+        log_probability = scores.log_probability[:, :samples]
+        drawn = before.setdefault(shard, log_probability.detach())
+        log_ratio, mask, clip = log_probability - drawn, scores.mask[:, None, :], self.settings.clip
+        gain = surrogate(log_ratio, rollouts.advantages[:, :, None], clip) * mask
+        units = scores.of_devices.sum()  # those of the order come on top, and make no decision of a device less
+        clipped = (((log_ratio.exp() - 1).abs() > clip) & mask).sum() / (mask.sum() * samples)
+        entropy = scores.entropy.sum() / units
+        taught = self._taught(scores, rollouts.step_seconds, best, weight)
+        loss = -(gain.mean(dim=1).sum() / units) - bonus * entropy - taught
+        return loss, float(entropy.detach()), float(clipped)
 
     def _taught(
         self, scores: Scores, step_seconds: Tensor, best: Demonstrations[A] | None, weight: float
@@ -259,7 +284,6 @@ class PpoTrainer(Trainer, Generic[View, Batch, A]):
             taught += self.imitation.preference * preference(likelihood, step_seconds)
         return taught
 
-    def _step(self, loss: Tensor) -> None:
-        self.optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
+    def _step(self) -> None:
+        self.ranks.add_gradients([weight for group in self.optimizer.param_groups for weight in group["params"]])
         descend(self.optimizer, self.settings.gradient_norm)

@@ -40,6 +40,7 @@ from placers.learned.policy import View
 from placers.learned.settings import Reinforce, Settings
 from training.advantage import surrogate
 from training.divergence import descend, stops_where_it_diverges
+from training.ranks import ALONE, Ranks
 from training.trainer import Trainer, below, generators, read_incumbents, share_done, written_incumbents
 from training.world.renewed import RenewedProblems
 
@@ -125,8 +126,11 @@ class ReinforceTrainer(Trainer, Generic[View, States]):
         settings: Settings,
         seed: int,
         renewed: RenewedProblems | None = None,
+        ranks: Ranks = ALONE,
     ) -> ReinforceTrainer[View, States]:
-        """As `Trainer.of`. Raises InputError for problems that are renewed."""
+        """As `Trainer.of`. Raises InputError for problems that are renewed, and for several ranks."""
+        if ranks.count > 1:
+            raise InputError("REINFORCE learns in one process; start it without torchrun")
         if renewed is not None:
             raise InputError("REINFORCE learns from problems that stay; set world.problems to 0")
         rules = Rules(visits=policy.order, **msgspec.structs.asdict(settings.rules))

@@ -15,11 +15,14 @@ from training.world.renewed import RenewedProblems
 
 
 class RenewedPool(Generic[View]):
-    """Those of `RenewedProblems` that are held at a time, as PPO needs them."""
+    """Those of `RenewedProblems` that are held at a time, as PPO needs them: every `shards`th, from `first` on."""
 
-    def __init__(self, source: RenewedProblems, see: Callable[[Problem], View]) -> None:
+    def __init__(
+        self, source: RenewedProblems, see: Callable[[Problem], View], first: int = 0, shards: int = 1
+    ) -> None:
         self.source = source
         self._see = see
+        self._first, self._shards = first, shards
         self._held: dict[int, PpoProblem[View]] = {}
 
     def at(self, number: int) -> PpoProblem[View]:
@@ -33,7 +36,8 @@ class RenewedPool(Generic[View]):
         held = self.source.held(updates)
         for number in [number for number in self._held if number not in held]:
             del self._held[number]
-        return [self.at(int(i)) for i in chooser.choice(held, min(count, len(held)), replace=False)]
+        own = held[(self._first - held.start) % self._shards :: self._shards]
+        return [self.at(int(i)) for i in chooser.choice(own, min(count, len(own)), replace=False)]
 
     def known(self) -> dict[int, PpoProblem[View]]:
         """By number, the problems that were drawn and not renewed since."""

@@ -53,8 +53,8 @@ class PpoRollouts(Generic[Batch, A]):
     action: A  # several samples of each problem
     advantages: Tensor  # (problems, samples)
     step_seconds: Tensor  # (problems, samples); infinite for what does not fit
-    mean_ratio: float  # geometric mean over problems of step seconds / lower bound, fitting samples
-    fitting: float  # share of the samples that fit
+    log_ratios: tuple[float, ...]  # of each problem of which samples fit: mean of log(step seconds / lower bound)
+    fitting: tuple[float, ...]  # of each problem, the share of the samples that fit
 
     @classmethod
     def collect(
@@ -83,14 +83,15 @@ class PpoRollouts(Generic[Batch, A]):
             advantages.append(
                 advantages_of(problem, outcomes) if plan is None else gains_over(plan.step_seconds, outcomes)
             )
-            fitting.append(outcomes.fits.mean())
+            fitting.append(float(outcomes.fits.mean()))
             if outcomes.fits.any():
-                logs.append(np.log(outcomes.step_seconds[outcomes.fits] / problem.prepared.lower_bound).mean())
+                over_bound = outcomes.step_seconds[outcomes.fits] / problem.prepared.lower_bound
+                logs.append(float(np.log(over_bound).mean()))
         return PpoRollouts(
             batch,
             action,
             torch.from_numpy(np.stack(advantages)).float(),
             torch.from_numpy(np.stack([np.where(each.fits, each.step_seconds, np.inf) for each in results])),
-            float(np.exp(np.mean(logs))) if logs else float("nan"),
-            float(np.mean(fitting)),
+            tuple(logs),
+            tuple(fitting),
         )

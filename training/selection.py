@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 
 import numpy as np
 import torch
@@ -18,6 +19,7 @@ from torch import Tensor
 from envs.prepared_problem import PreparedProblem, outcomes_of
 from graphs.problem import Problem
 from placers.learned.policy import LearnedPolicy
+from training.ranks import ALONE, Ranks
 from training.recipe import Validation
 from training.trainer import below
 
@@ -39,10 +41,11 @@ class Validated:
 class Selection:
     """Follows a policy while it is trained; simulations of validation teach nothing, and are not counted."""
 
-    def __init__(self, settings: Validation, problems: Sequence[Problem]) -> None:
+    def __init__(self, settings: Validation, problems: Sequence[Problem], ranks: Ranks = ALONE) -> None:
         self.settings = settings
         self.validated: list[Validated] = []
-        self._problems = [PreparedProblem(problem) for problem in problems]
+        self._ranks = ranks
+        self._problems = [PreparedProblem(problem) for problem in problems[ranks.rank :: ranks.count]]
         self._averaged: Weights = {}
         self._kept: Weights = {}
 
@@ -81,7 +84,10 @@ class Selection:
     def _validate(self, policy: LearnedPolicy, updates: int) -> None:
         tested = copy.deepcopy(policy)
         tested.load_state_dict(self._averaged)
-        outcomes = [_greedy(tested, each) for each in self._problems]
+        of_ranks = self._ranks.gathered([_greedy(tested, each) for each in self._problems])
+        outcomes = [
+            each for row in zip_longest(*of_ranks) for each in row if each is not None
+        ]  # as they were dealt out
         mean = float(np.exp(np.mean([np.log(ratio * (1.0 if fits else NOT_FITTING)) for ratio, fits in outcomes])))
         is_best = mean < min((each.step_over_bound for each in self.validated), default=np.inf)
         if is_best:

@@ -16,6 +16,7 @@ from graphs.foundation.torch_threads import limit_torch_threads
 from graphs.problem import Problem
 from placers.learned.policy import LearnedPolicy
 from placers.learned.settings import Ppo, Reinforce, Settings
+from training.ranks import ALONE, Ranks
 from training.world.renewed import RenewedProblems
 
 
@@ -50,6 +51,7 @@ class Trainer(ABC):
         limit_torch_threads()
         self.seed = seed
         self.goal = goal  # updates of a whole run, without those of imitation
+        self.ranks = ALONE
         self.imitation_goal = 0  # updates of imitation alone, which come first
         self.updates = self.imitated = 0  # so far
         self.simulations = 0  # so far
@@ -63,10 +65,12 @@ class Trainer(ABC):
         settings: Settings,
         seed: int,
         renewed: RenewedProblems | None = None,
+        ranks: Ranks = ALONE,
     ) -> Self:
         """A trainer for a policy that declares it, of problems that stay and random ones that are renewed.
 
-        Raises InputError for a policy that is not for the problems.
+        Several ranks each make one, and call the same methods. Raises InputError for a policy that is not for the
+        problems.
         """
 
     @abstractmethod

@@ -24,6 +24,7 @@ from evaluation.commands.verb_help import EXAMPLES, HEADINGS, START, help_ending
 from evaluation.commands.wording import in_flags
 from evaluation.commands.wrong_use import wrong_use
 from graphs.foundation.errors import DiffersError, DoesNotFitError, InputError
+from graphs.foundation.progress import is_quiet
 
 JSON_HELP = "    json: print the result as one JSON document.\n"
 
@@ -67,7 +68,8 @@ def parser(verbs: Mapping[str, Verb], about: str) -> cyclopts.App:
 def _run(app: cyclopts.App, given: list[str], verbs: Mapping[str, Verb]) -> int:
     try:
         command, bound, _ = app.parse_args(given, exit_on_error=False, print_error=False)
-        if given and given[0] in verbs and command not in (app.help_print, app.version_print):
+        is_shown = not is_quiet() and command not in (app.help_print, app.version_print)
+        if given and given[0] in verbs and is_shown:
             print(_repeat(given, verbs[given[0]]), file=sys.stderr)
         command(*bound.args, **bound.kwargs)
     except cyclopts.CycloptsError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time
@@ -36,9 +37,9 @@ def progress_bar(
     """A bar to update; without `leave` it disappears at its end.
 
     Where stderr is no terminal, what takes less than 15 seconds shows nothing; nor does a worker process at all, whose
-    parent says how far the whole is.
+    parent says how far the whole is, or a process of torchrun's that is not the first.
     """
-    hidden = hidden or parent_process() is not None
+    hidden = hidden or is_quiet()
     shown: dict[str, Any] = {"desc": what, "total": total, "unit": unit, "initial": initial, "disable": hidden}
     if sys.stderr.isatty():
         return tqdm(leave=leave, **shown)
@@ -46,10 +47,15 @@ def progress_bar(
     return _Lines(leave=False, bar_format=LINE, **often, **shown)
 
 
+def is_quiet() -> bool:
+    """Whether another process says how far the work of this one is."""
+    return parent_process() is not None or int(os.environ.get("RANK", "0")) > 0
+
+
 @contextmanager
 def waiting(what: str) -> Iterator[None]:
     """What cannot be counted: a line now and then that says how long it has taken, unless a bar is shown meanwhile."""
-    if parent_process() is not None:
+    if is_quiet():
         yield
         return
     done, begin = threading.Event(), time.monotonic()

@@ -152,7 +152,7 @@ def gain(policy: SequentialPolicy, problem: Problem) -> float:
 
 def test_a_policy_learns_to_repair() -> None:
     problems = [Problem(random_graph(24, seed), toy_cluster(2)) for seed in range(3)]
-    training = trainer(problems, updates=40, samples=16, epochs=2, repairs=1.0)
+    training = trainer(problems, updates=40, samples=48, epochs=2, repairs=1.0)
     policy = training.policy
     assert isinstance(policy, SequentialPolicy)
     before = [gain(policy, problem) for problem in problems]

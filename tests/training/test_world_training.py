@@ -64,31 +64,34 @@ def test_a_run_that_was_stopped_meets_the_same_problems_and_ends_alike(tmp_path:
 
 def test_a_share_of_an_updates_problems_is_random_and_the_window_moves() -> None:
     trainer = trainer_of(stay=12, share=0.25)
-    assert trainer.renewed is not None
+    [shard] = trainer.shards
+    assert shard.renewed is not None
     counts = []
     for update in range(60):
         trainer.updates = update
-        chosen, _ = trainer._chosen(0, update)
+        chosen, _ = trainer._chosen(shard, update)
         assert len(chosen) == 8
         assert len({id(each) for each in chosen}) == 8
         counts.append(names(chosen).count("random"))
-        assert all(number in trainer.renewed.source.held(update) for number in trainer.renewed.known())
+        assert all(number in shard.renewed.source.held(update) for number in shard.renewed.known())
     assert 0.15 < sum(counts) / (8 * 60) < 0.35
-    assert min(trainer.renewed.known()) > 40
+    assert min(shard.renewed.known()) > 40
 
 
 @pytest.mark.parametrize(("stay", "share", "random"), [(0, 0.0, 8), (12, 1.0, 8), (12, 0.0, 0)])
 def test_without_others_or_with_all_the_share_every_problem_is_random(stay: int, share: float, random: int) -> None:
-    chosen, _ = trainer_of(stay=stay, share=share)._chosen(0, 0)
+    trainer = trainer_of(stay=stay, share=share)
+    chosen, _ = trainer._chosen(trainer.shards[0], 0)
     assert names(chosen).count("random") == random
     assert len(chosen) == 8
 
 
 def test_problems_that_stay_are_drawn_as_ever_where_there_are_no_random_ones() -> None:
     with_world, without = trainer_of(stay=12, share=0.0), trainer_of(stay=12, share=0.0)
-    without.renewed = None
-    assert len(without._chosen(0, 0)[0]) == len(with_world._chosen(0, 0)[0]) == 8
-    assert without._known().keys() == {*range(12)}
+    without.shards[0].renewed = None
+    both = [trainer._chosen(trainer.shards[0], 0)[0] for trainer in (without, with_world)]
+    assert len(both[0]) == len(both[1]) == 8
+    assert without.shards[0].known().keys() == {*range(12)}
 
 
 def test_what_was_found_of_a_random_problem_is_kept_while_it_is_held() -> None:
@@ -98,7 +101,7 @@ def test_what_was_found_of_a_random_problem_is_kept_while_it_is_held() -> None:
     tensors, counters = trainer.state()
     other = trainer_of(stay=1, share=1.0)
     other.restore(tensors, counters)
-    kept, found = other._known(), trainer._known()
+    kept, found = other.shards[0].known(), trainer.shards[0].known()
     values = {
         n: each.prepared.incumbent.value for n, each in found.items() if each.prepared.incumbent.placement is not None
     }

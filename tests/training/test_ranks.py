@@ -1,0 +1,144 @@
+"""One policy that several processes train: the same as one process alone, also when one of them is killed."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from msgspec.structs import replace
+from safetensors.torch import load_file
+
+from graphs.foundation.errors import InputError
+from graphs.problem import Problem
+from placers.learned.sequential.policy import SequentialPolicy
+from placers.learned.settings import Imitation, Ppo, Settings
+from tests.oracle.toys import random_graph, toy_cluster
+from training.ppo import PpoTrainer
+from training.ranks import Ranks
+from training.recipe import ProblemSet, Recipe, Validation
+from training.reinforce import ReinforceTrainer
+from training.shard import PartReport, Shard
+from training.train import train
+from training.world.renewed import RenewedProblems
+from training.world.settings import World
+
+NETWORK = "sequential:width=16,heads=2,hidden=16,sage_layers=1"
+RECIPE = Recipe(
+    placer="sequential",
+    network=NETWORK,
+    problems=ProblemSet(world=World(problems=6, units=(8, 12), devices=(2, 3), held_out=("fan", "tiles"))),
+    validation=Validation(every=2, problems=3, averaging=0.5),
+    ppo=Ppo(updates=6, problems_per_update=3, samples=4, reward="log", shards=2),
+    imitation=Imitation(simulations=20, updates=2, weight=0.1, again=1),
+)
+# What torchrun starts: a checkpoint every second update, and rank 1 killed in the fifth, the first time.
+SCRIPT = """
+import os
+import signal
+import sys
+
+from training import train
+from training.ppo import PpoTrainer
+
+train.CHECKPOINT_EVERY = 2
+update = PpoTrainer.update
+
+
+def killed(self):
+    if self.updates == 4 and self.ranks.rank == 1 and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+        open(os.environ["KILLED"], "w").close()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return update(self)
+
+
+PpoTrainer.update = killed
+import placelab
+
+sys.argv[0] = "placelab"
+placelab.main()
+"""
+
+
+def random_problems(count: int) -> list[Problem]:
+    return [Problem(random_graph(ops, seed=ops), toy_cluster(2, memory=1e4)) for ops in range(6, 6 + count)]
+
+
+def test_two_processes_of_which_one_is_killed_end_as_one_process_does(tmp_path: Path) -> None:
+    alone = train(RECIPE, out=tmp_path / "alone", seed=3)
+    (tmp_path / "recipe.toml").write_text(RECIPE.to_toml())
+    (tmp_path / "script.py").write_text(SCRIPT)
+    asked = ["train", tmp_path / "recipe.toml", "--out", tmp_path / "ranks", "--seed", "3"]
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--max-restarts=1"]
+    done = subprocess.run(
+        [*map(str, [*torchrun, tmp_path / "script.py", *asked])],
+        cwd=Path(__file__).parents[2], env={**os.environ, "PYTHONPATH": ".", "KILLED": str(tmp_path / "killed")},
+        capture_output=True, text=True, timeout=400, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert (tmp_path / "killed").exists()
+    assert done.stdout.count(str(tmp_path / "ranks")) == 1, "the first process alone prints the result"
+    wanted, found = (load_file(tmp_path / run / "trainer.safetensors") for run in ("alone", "ranks"))
+    assert wanted.keys() == found.keys()
+    for name, value in wanted.items():
+        torch.testing.assert_close(found[name], value, rtol=1e-4, atol=1e-6, msg=name)
+    lines = [(tmp_path / run / "metrics.jsonl").read_text().splitlines() for run in ("alone", "ranks")]
+    assert len(lines[0]) == len(lines[1]) == 6
+    for ours, theirs in zip(*lines, strict=True):
+        assert json.loads(theirs) == pytest.approx(json.loads(ours), rel=1e-4)
+    kept = load_file(tmp_path / "ranks" / "policy.safetensors")
+    assert alone.policy is not None
+    for name, value in alone.policy.state_dict().items():
+        torch.testing.assert_close(kept[name], value, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("shards", [1, 2, 3])
+def test_every_problem_is_in_one_shard_and_updates_meet_as_many(shards: int) -> None:
+    problems, world = random_problems(7), RenewedProblems(World(problems=6, units=(8, 9), devices=(2, 2)), 0)
+    policy, ppo = SequentialPolicy.new(NETWORK, 0), Ppo(problems_per_update=5, shards=shards)
+    dealt: list[Shard[Any]] = [Shard(number, shards, policy, problems, world) for number in range(shards)]
+    assert sorted(number for shard in dealt for number in shard.stay) == list(range(7))
+    for number in range(30):
+        assert sum(shard.holds(number) for shard in dealt) == 1
+    for update in range(10):
+        chosen = [shard.chosen(ppo, update, update, *shard.seed(0), update)[0] for shard in dealt]
+        assert sum(map(len, chosen)) == 5
+        assert len({id(each) for part in chosen for each in part}) == 5
+    for shard in dealt:
+        assert all(shard.holds(number) and shard.numbered(number) is each for number, each in shard.known().items())
+
+
+def test_a_part_counts_by_its_units() -> None:
+    reports = [PartReport(0, 30, 0), PartReport(1, 10, 0)]
+    assert [each.share(reports) for each in reports] == [0.75, 0.25]
+
+
+@dataclass(frozen=True)
+class Told(Ranks):
+    """A rank of two that hears its own words from the other."""
+
+    def gathered(self, mine: Any) -> list[Any]:
+        return [mine, mine]
+
+
+@pytest.mark.parametrize(
+    ("changes", "ranks", "message"),
+    [
+        ({}, Told(0, 2), "2 processes cannot share 1 part of the problems; set ppo.shards to 2 or more"),
+        ({"shards": 2}, Told(0, 3), "3 processes cannot share 2 parts of the problems; set ppo.shards to 3 or more"),
+        ({"shards": 9, "problems_per_update": 9}, Ranks(), "ppo.shards is 9, with 4 problems to deal out"),
+        ({"shards": 3, "problems_per_update": 2}, Ranks(), "ppo.shards is 3, with 2 problems to deal out"),
+    ],
+)
+def test_what_cannot_be_dealt_out_is_refused(changes: dict[str, int], ranks: Ranks, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        PpoTrainer(SequentialPolicy.new(NETWORK, 0), random_problems(4), replace(Ppo(), **changes), 0, ranks=ranks)
+
+
+def test_episodes_are_learned_from_in_one_process() -> None:
+    with pytest.raises(InputError, match="REINFORCE learns in one process; start it without torchrun"):
+        ReinforceTrainer.of(None, random_problems(1), Settings(), 0, ranks=Ranks(0, 2))  # type: ignore[arg-type]
