@@ -34,7 +34,7 @@ from graphs.problem import STEP_TIME, Problem
 from placers.annealing import Annealing
 from placers.black_gpipe import BlackGPipe
 from placers.contract.placer import Placer
-from placers.contract.whole_plans import accelerators, check_divides, why_placements_only
+from placers.contract.whole_plans import Proposes, accelerators, check_divides, why_placements_only
 from placers.dapple import Dapple
 from placers.data_parallel import DataParallel
 from placers.default import RELEASED
@@ -62,6 +62,7 @@ BY_REQUEST = True  # it divides the batch as it likes, and compares all others i
 OWN, SEARCHED = "its own pipeline", "an op placement found by search"
 FEWER = (0, 4, 2, 1)  # micro-batches that rivals have: their own number, or fewer if replicas do not divide those
 PROPOSED = 48  # pipelines that are judged by simulation before the search; ours
+LEARNED = 8  # of a policy, if one proposes, before these; ours
 PLACEMENTS = 1 / 4  # of the simulations, for the search for an op placement
 HOPELESS = 1 / 20  # of them, if the rivals' placements take many times as long as the best plan
 MANY = 4.0  # times
@@ -95,6 +96,8 @@ class Planner(Named):
     """Whether stages may be divided inside."""
     policy: str = "default"
     """A learned placer whose placement joins the starts of the search for an op placement; empty for none."""
+    whole_plans: str = ""
+    """A placer whose pipelines join what the formula proposes, such as "whole_plans"; empty for none."""
 
     def __post_init__(self) -> None:
         if self.layers < 1:
@@ -160,7 +163,8 @@ class _Planning:
         self._simulated(proposals[0].pipeline)
         self._compare_rivals()
         self._search_placement(int(self._share_of_placements() * self._spent.left))
-        self._search_pipelines([*self._divided(), *(proposal.pipeline for proposal in proposals)])
+        learned = self._of_a_policy()
+        self._search_pipelines([*self._divided(), *learned, *(proposal.pipeline for proposal in proposals)])
 
     def result(self, *, stopped: bool) -> PlacerResult:
         """The best plan, and how it was found."""
@@ -258,6 +262,21 @@ class _Planning:
         )  # fmt: skip
         moves = Moves.of(devices.used, devices.kind, self._proposer.server, graph.samples, self._planner.micro_batches)
         return replace(moves, orders=orders, recompute=graph.is_training)
+
+    def _of_a_policy(self) -> list[LayerPipeline]:
+        """Pipelines of a placer that makes whole plans without a simulation.
+
+        Raises InputError for a placer that cannot.
+        """
+        spec = self._planner.whole_plans
+        if not spec:
+            return []
+        placer = by_name.build("placers", spec)
+        if not isinstance(placer, Proposes):
+            raise InputError(f"planner: {spec!r} proposes no whole plans; give `whole_plans` a placer that does")
+        plans = placer.proposals(self._problem, LEARNED, self._seed)
+        found = (as_pipeline(self._problem, self._layers, plan) for plan in plans)
+        return list(dict.fromkeys(one for one in found if one is not None))
 
     def _by_latency(self) -> bool:
         """Whether pipelines are judged by latency at the grain of stages; by the step time, if not."""

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+from typing import Protocol, runtime_checkable
+
 import numpy as np
 
 from envs.objectives import is_pipelined
+from envs.plan import Plan
 from graphs.cluster import Cluster
 from graphs.foundation.errors import InputError
 from graphs.op_graph import OpGraph
 from graphs.problem import Problem
+
+
+@runtime_checkable
+class Proposes(Protocol):
+    """A placer that makes whole plans without any simulation, for a search to begin with."""
+
+    def proposals(self, problem: Problem, count: int, seed: int) -> list[Plan]:
+        """At most so many plans, those that promise most first; equal seeds give equal plans."""
+        ...
 
 
 def why_placements_only(problem: Problem) -> str:

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from envs.pipelines.construction import Decision
+from envs.pipelines.pipeline import LayerPipeline, LayerStage
 from evaluation.commands.load_placer import classical_placers, load_placer
 from graphs.cluster import Cluster
 from graphs.foundation.errors import InputError
@@ -20,9 +21,10 @@ from placers.learned.policy_file import load_policy, save_policy
 from placers.learned.policy_meta import Meta
 from placers.learned.whole_plans.chain_view import ChainView
 from placers.learned.whole_plans.decision_features import FAR, FEATURES, WIDTH
+from placers.learned.whole_plans.estimate import estimated
 from placers.learned.whole_plans.filled import MARGIN, filled, made_to_fit
 from placers.learned.whole_plans.outlook import HOPELESS, Outlook
-from placers.learned.whole_plans.placer import build, candidates
+from placers.learned.whole_plans.placer import DRAWN, build, candidates, promising
 from placers.learned.whole_plans.policy import KIND, WholePlansPolicy
 from tests.contracts.test_placers import training_graph, unequal_cluster
 from tests.oracle.toys import random_graph, toy_cluster
@@ -108,6 +110,18 @@ def test_the_outlook_of_one_device_is_its_step_and_replicas_share_it_out() -> No
     assert outlook.seconds[0, 0].min() == HOPELESS
 
 
+def test_the_formula_of_one_device_is_its_step_and_knows_replicas_and_recomputation() -> None:
+    problem = Problem(training_graph(), load_cluster("p100:devices=2").with_free_links())
+    view = ChainView.of(problem)
+    layers = len(view.pipelines.layers)
+    alone = LayerPipeline((LayerStage(0, layers, (0,)),))
+    assert estimated(view, alone) == pytest.approx(1.0)
+    assert estimated(view, replace(alone, recompute=(0,))) > 1.0
+    both = LayerPipeline((LayerStage(0, layers, (0, 1)),))
+    ring = 2 * (view.latency[0, 1] + view.per_byte[0, 1] * view.weights[-1] / 2)
+    assert estimated(view, both) == pytest.approx(view.work[-1] / 2 + view.fixed[-1] + view.update[-1] + ring)
+
+
 def test_what_seems_too_full_is_computed_again_and_nothing_else_changes() -> None:
     found = 0
     for seed in range(8):
@@ -128,13 +142,15 @@ def test_what_seems_too_full_is_computed_again_and_nothing_else_changes() -> Non
 # ---- the placer ------------------------------------------------------------------------------------------------------
 
 
-def test_the_most_likely_plan_takes_no_simulation_and_the_best_of_several_is_no_slower() -> None:
+def test_the_plan_that_promises_most_takes_no_simulation_and_the_best_of_several_is_no_slower() -> None:
     placer, problem = build(untrained=True), chain(3)
     greedy, several = (placer.place(problem, seed=5, budget=budget) for budget in (0, 6))
     assert (greedy.simulations, several.simulations) == (0, 6)
     assert placer.place(problem, seed=5, budget=6) == several
     seeing = placer.policy.see(problem)
-    drawn = list(islice(candidates(placer.policy, seeing, 5), 6))
+    drawn = promising(placer.policy, seeing, 6, 5)
+    assert set(drawn) <= set(islice(candidates(placer.policy, seeing, 5), DRAWN))
+    assert drawn[0].plan(problem, seeing.view.pipelines.layers) == greedy.plan
     outcomes = [seeing.view.pipelines.outcome(each) for each in drawn]
     best = min(outcomes, key=lambda each: (not each.fits, each.step_seconds))
     chosen = [each.plan(problem, seeing.view.pipelines.layers) for each in drawn].index(several.plan)
@@ -148,7 +164,7 @@ def test_a_policy_is_saved_loaded_and_asked(tmp_path: Path) -> None:
     problem = chain(4)
     loaded = load_placer(f"{KIND}:checkpoint={tmp_path}")
     seeing = POLICY.see(problem)
-    first = next(candidates(POLICY, seeing, 0)).plan(problem, seeing.view.pipelines.layers)
+    first = promising(POLICY, seeing, 1, 0)[0].plan(problem, seeing.view.pipelines.layers)
     assert loaded.place(problem, budget=0).plan == first
     save_policy(tmp_path, POLICY.state_dict(), Meta(placer=KIND, network=KIND, seed=1, decoder_features=("other",)))
     with pytest.raises(InputError, match="trained on other decoder features"):

@@ -1,0 +1,135 @@
+"""Labels: the best pipeline that is known for a problem, named as a construction names devices.
+
+A formula proposes pipelines, and a local search at the grain of stages improves them (`placers.planning`), within what
+a construction can make: its numbers of micro-batches, its orders of passes, replicas that split each micro-batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from envs.pipelines.layer_grain import LayerGrain
+from envs.pipelines.pipeline import ONE_F_ONE_B, LayerPipeline
+from envs.pipelines.shapes import shapes_of
+from graphs.foundation.errors import InputError
+from graphs.foundation.files import write_whole
+from placers.learned.whole_plans.chain_view import MICRO_BATCHES, PASS_ORDERS, SHARING, ChainView
+from placers.planning.budget import Spent, spending
+from placers.planning.local_search import LocalSearch
+from placers.planning.moves import Moves
+from placers.planning.pipeline_evaluator import Found, PipelineEvaluator
+from placers.planning.proposals import Proposer
+
+LABELS = "labels.jsonl"
+PROPOSED = 24  # pipelines of the formula; ours
+ANY_SHAPE = (8, 2, 4)  # micro-batches, ranks and stages, of which each order takes some
+
+
+class Label(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A line of `labels.jsonl`: the best pipeline of a random problem that a search has found."""
+
+    number: int  # of the problem
+    simulations: int  # of the search
+    seconds: float | None  # of its step; None if nothing was found that fits
+    actions: tuple[int, ...]  # that construct it
+
+
+def read_labels(path: Path, simulations: int) -> dict[int, Label]:
+    """By problem, those of searches of so many simulations; none if there is no file.
+
+    A last line that was not written whole counts for nothing. Raises InputError for a line that is no label.
+    """
+    if not path.is_file():
+        return {}
+    lines = path.read_bytes().split(b"\n")
+    if lines.pop():  # written in part
+        write_whole(path, b"".join(line + b"\n" for line in lines))
+    try:
+        found = [msgspec.json.decode(line, type=Label) for line in lines]
+    except msgspec.DecodeError as error:
+        raise InputError(f"{path} is no file of labels ({error}); name another one") from error
+    return {label.number: label for label in found if label.simulations == simulations}
+
+
+def best_known(
+    view: ChainView, simulations: int, seed: int, starts: Iterable[LayerPipeline] = ()
+) -> tuple[LayerPipeline | None, float]:
+    """The best pipeline that a construction can make, and its step in seconds; None if the search found none that fits.
+
+    The search begins with `starts`, and with what the formula proposes. It has so many simulations.
+    """
+    problem = view.problem
+    used = tuple(np.flatnonzero(view.used).tolist())
+    proposer = Proposer(LayerGrain(problem, view.pipelines.layers), used)
+    proposed = (one.pipeline for one in proposer.best(PROPOSED))
+    possible = list(dict.fromkeys(one for each in [*starts, *proposed] for one in _possible(view, each)))
+    with spending(simulations, "labelling") as spent:
+        evaluator = _Possible(view, proposer.grain, spent)
+        search = LocalSearch(
+            evaluator, _moves(view, proposer), proposer.estimates, proposer.cut_anew, np.random.default_rng(seed)
+        )
+        search.run(possible, simulations)
+        best = next(iter(evaluator.ranked()), None)
+    if best is None or (merit := evaluator.merit(best)).lacking:
+        return None, np.inf
+    return named_alike(view, best), merit.value
+
+
+class _Possible(PipelineEvaluator):
+    """Knows nothing of pipelines that a construction cannot make, and spends no simulation on them."""
+
+    def __init__(self, view: ChainView, grain: LayerGrain, spent: Spent) -> None:
+        super().__init__(grain, spent)
+        self._view = view
+
+    def _simulated(self, pipeline: LayerPipeline) -> Found | None:
+        return super()._simulated(pipeline) if is_possible(self._view, pipeline) else None
+
+
+def is_possible(view: ChainView, pipeline: LayerPipeline) -> bool:
+    """Whether a construction can make it."""
+    if pipeline.sharing != SHARING or pipeline.rule or pipeline.is_divided:
+        return False
+    try:
+        view.construction().towards(pipeline)
+    except InputError:
+        return False
+    return True
+
+
+def named_alike(view: ChainView, pipeline: LayerPipeline) -> LayerPipeline:
+    """The same pipeline, on the first free ones of devices that are alike: those that a policy is asked about."""
+    free = list(range(len(view.alike)))
+    named: dict[int, int] = {}
+    for stage in pipeline.stages:
+        for device in stage.devices:
+            if device not in named:
+                named[device] = next(each for each in free if view.alike[each] == view.alike[device])
+                free.remove(named[device])
+    stages = (replace(each, devices=tuple(sorted(named[d] for d in each.devices))) for each in pipeline.stages)
+    return replace(pipeline, stages=tuple(stages))
+
+
+def _possible(view: ChainView, pipeline: LayerPipeline) -> Iterator[LayerPipeline]:
+    """What is nearest to a pipeline among those that a construction can make, if there is any."""
+    nearest = min(MICRO_BATCHES, key=lambda count: abs(np.log(count / pipeline.micro_batches)))
+    order = pipeline.order if pipeline.order in PASS_ORDERS else ONE_F_ONE_B
+    one = replace(pipeline, micro_batches=nearest, order=order, sharing=SHARING, rule="")
+    if is_possible(view, one):
+        yield one
+
+
+def _moves(view: ChainView, proposer: Proposer) -> Moves:
+    graph, devices = view.problem.graph, proposer.devices
+    moves = Moves.of(devices.used, devices.kind, proposer.server, graph.samples, 0)
+    apart = view.pipelines.layers.weight_gradients_apart(view.problem)
+    orders = tuple(
+        order for order in PASS_ORDERS if shapes_of(order, *ANY_SHAPE, weight_gradients_apart=apart)
+    ) if graph.is_training else ()  # fmt: skip
+    numbers = tuple(count for count in moves.micro_batches if count in MICRO_BATCHES)
+    return replace(moves, micro_batches=numbers, orders=orders, recompute=graph.is_training)
