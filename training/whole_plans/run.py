@@ -11,6 +11,7 @@ import msgspec
 from graphs.foundation.errors import InputError, located
 from graphs.foundation.files import locked, write_whole
 from graphs.foundation.interrupts import Interrupts
+from graphs.foundation.machine import library_versions, processor_name
 from graphs.foundation.progress import progress_bar
 from graphs.foundation.torch_threads import limit_torch_threads
 from placers.learned.policy_file import save_policy
@@ -21,7 +22,7 @@ from placers.learned.whole_plans.policy import KIND, WholePlansPolicy
 from training.appended_file import AppendedFile
 from training.checkpoint import TRAINER, read_state, write_state
 from training.metrics_file import VALIDATION, appended_metrics
-from training.run_folder import check_free, check_writable, held, library_versions
+from training.run_folder import check_free, check_writable, held
 from training.whole_plans.labels import LABELS, read_labels
 from training.whole_plans.settings import WholePlans
 from training.whole_plans.trainer import WholePlansTrainer
@@ -53,7 +54,7 @@ def train_whole_plans(
         meta = Meta(
             placer=KIND, network=settings.network, seed=seed,
             simulations=trainer.simulations + settings.problems * settings.simulations, updates=trainer.updates,
-            decoder_features=FEATURES, versions=library_versions(),
+            decoder_features=FEATURES, versions=library_versions() | {"cpu": processor_name()},
         )  # fmt: skip
         save_policy(out, trainer.weights, meta)
     return build(checkpoint=str(out))
