@@ -31,6 +31,7 @@ for package in ("graphs", "envs", "placers", "training", "evaluation"):  # commo
         raise SystemExit(f"placelab: {sentence}") if Path(sys.argv[0]).stem == "placelab" else ImportError(sentence)
 
 # once these packages are known to be ours
+from evaluation.commands.bench_verbs import bench, verify  # noqa: E402
 from evaluation.commands.calibrating import calibrate  # noqa: E402
 from evaluation.commands.exporting import export  # noqa: E402
 from evaluation.commands.graph_verbs import capture, fits, place, profile, show, simulate  # noqa: E402
@@ -41,15 +42,16 @@ from evaluation.commands.sweeping import sweep  # noqa: E402
 from graphs.foundation.errors import DoesNotFitError, InputError  # noqa: E402
 
 __all__ = [
-    "DoesNotFitError", "InputError", "cache", "calibrate", "capture", "compare", "evaluate", "export", "finetune",
-    "fits", "list_names", "main", "parallelize", "place", "profile", "report", "run", "show", "simulate", "sweep",
-    "train",
+    "DoesNotFitError", "InputError", "bench", "cache", "calibrate", "capture", "compare", "evaluate", "export",
+    "finetune", "fits", "list_names", "main", "parallelize", "place", "profile", "report", "run", "show", "simulate",
+    "sweep", "train", "verify",
 ]  # fmt: skip
 
 VERBS: dict[str, Callable[..., object]] = {
     "list": list_names, "capture": capture, "profile": profile, "show": show, "simulate": simulate, "place": place,
     "fits": fits, "compare": compare, "train": train, "sweep": sweep, "evaluate": evaluate, "finetune": finetune,
-    "report": report, "export": export, "run": run, "calibrate": calibrate, "cache": cache,
+    "report": report, "bench": bench, "verify": verify, "export": export, "run": run, "calibrate": calibrate,
+    "cache": cache,
 }  # fmt: skip
 
 

@@ -38,6 +38,7 @@ NAME = "placelab-bench-1"
 FOLDER = Path(__file__).resolve().parents[2] / "benchmark" / NAME  # in the repository, not in the wheel
 INDEX = "problems.json"
 VERSION = 1
+ADAM = "adam"
 DIGITS = 16  # of a hash, in the name of a file
 
 
@@ -54,9 +55,14 @@ class FrozenProblem(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     groups: Grouping  # into which ops were tied before it was frozen
     units: int  # what is decided
     devices: int
-    optimizer: str = "adam"
+    optimizer: str = ADAM
     order: str = DEFAULT_ORDER
     whole_plans: bool = False  # whether plans may divide the batch
+
+    def __post_init__(self) -> None:
+        for key, default in (("optimizer", ADAM), ("order", DEFAULT_ORDER)):
+            if getattr(self, key) == default:  # msgspec leaves out a default only if it is the same object
+                msgspec.structs.force_setattr(self, key, default)
 
     @property
     def sha256(self) -> str:

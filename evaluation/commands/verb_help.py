@@ -45,6 +45,13 @@ EXAMPLES: dict[str, dict[str, tuple[str, ...]]] = {
         "finetune": ("placelab finetune runs/mine my_model.py:model --cluster v100x4",),
         "report": ("placelab report runs/mine", "placelab report runs/gdp-seed0 runs/gdp-seed1 runs/gdp-seed2"),
     },
+    "Benchmark": {
+        "bench": (
+            "placelab bench metis --suites gdp12,placeto --out runs/metis",
+            "placelab bench annealing --suites heldout --workers 2 --out runs/annealing",
+        ),
+        "verify": ("placelab verify runs/metis", "placelab verify"),
+    },
     "What there is": {
         "list": ("placelab list placers",),
         "cache": ("placelab cache clear",),

@@ -1,0 +1,44 @@
+"""Rows of the leaderboard as a table of the terminal, and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Column
+from rich.text import Text
+
+from evaluation import formatting
+from evaluation.benchmark.verification import Row
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows of submissions that were verified, and what is said below them."""
+
+    rows: Sequence[Row]
+    said: str
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain data, without the ratios of single problems."""
+        return {"rows": [asdict(row) | {"ratios": len(row.ratios)} for row in self.rows], "said": self.said}
+
+    def __rich__(self) -> RenderableType:
+        if not self.rows:
+            return Text(self.said)
+        heads = formatting.numbers("over best known", "fits", "simulations", "seconds")
+        columns: list[Column | str] = [Column("placer", overflow="fold"), "suites", *heads, "learns"]
+        table = formatting.table("Verified", *columns)
+        for row in self.rows:
+            table.add_row(row.title, row.suites, *cells(row), row.learns)
+        return Group(table, Text(self.said))
+
+
+def cells(row: Row) -> tuple[str, str, str, str]:
+    """Its figures: over the best known, fits, simulations, seconds."""
+    return (
+        formatting.interval(row.over_best), f"{row.fits}/{row.problems}", f"{row.simulations:,.0f}",
+        f"{row.search_seconds:.2f}",
+    )  # fmt: skip
