@@ -1,6 +1,9 @@
 """Ops run one by one on this machine, what is kept of it, and the cost model that reads it."""
 
+from datetime import datetime, timedelta
+from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import numpy as np
@@ -57,9 +60,9 @@ def test_each_distinct_op_is_measured_once(captured: CapturedCalls, measured: Pa
     found = load_profile(measured)
     assert [op.signature for op in found.ops] == [op.call.signature for op in distinct_ops(captured)]
     assert [op.ops for op in found.ops] == [{"user_module:two_towers": op.names} for op in distinct_ops(captured)]
-    count = {op.signature: sum(map(len, op.ops.values())) for op in found.ops}
-    assert count["aten.mm(float32[2, 4], float32[4, 4]/[1, 4])"] == 2
-    assert sum(count.values()) == sum(call is not None for call in captured.calls)
+    counts = {op.signature: sum(map(len, op.ops.values())) for op in found.ops}
+    assert counts["aten.mm(float32[2, 4], float32[4, 4]/[1, 4])"] == 2
+    assert sum(counts.values()) == sum(call is not None for call in captured.calls)
     for op in found.ops:
         assert op.seconds > 0
         assert op.spread >= 0
@@ -88,6 +91,17 @@ def test_families_run_op_by_op(what: str, tmp_path: Path) -> None:
     free = np.array([call is None for call in captured.calls])
     assert (seconds[~free] > 0).all()
     assert (seconds[free] == 0).all()
+
+
+def test_a_profile_that_is_returned_is_the_one_that_was_saved_whenever_that_was(
+    captured: CapturedCalls, measured: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seconds = count()
+    clock = SimpleNamespace(now=lambda zone: datetime(2020, 1, 1, tzinfo=zone) + timedelta(seconds=next(seconds)))
+    monkeypatch.setattr("envs.costs.profiling.datetime", clock)
+    path = tmp_path / "towers.profile.json"
+    save_profile(load_profile(measured), path)
+    assert profile(captured, path, repeats=2, device="cpu") == load_profile(path)
 
 
 def test_a_file_is_extended_and_nothing_measured_twice(
