@@ -25,7 +25,7 @@ from typing import Any
 import msgspec
 
 from graphs.cluster import Device
-from graphs.foundation.errors import InputError, unknown
+from graphs.foundation.errors import InputError, located, unknown
 from graphs.foundation.quantities import Flops, Size, Speed, Time, quantity
 
 FILE = Path(__file__).with_suffix(".toml")
@@ -92,12 +92,20 @@ class Catalogue(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
         )
 
     def extended(self, own: Catalogue) -> Catalogue:
-        """A catalogue with a user's own names, too. Raises InputError for a name that both have."""
+        """A catalogue with a user's own names, too.
+
+        Raises InputError for a name that both have, and for a wrong quantity, whether it is used or not.
+        """
         for kind in ("devices", "links"):
             if both := getattr(self, kind).keys() & getattr(own, kind).keys():
                 raise InputError(
                     f"catalogue.{kind}.{min(both)}: this name is in placelab's catalogue; choose another one"
                 )
+        with located("catalogue"):
+            for name in own.devices:
+                own.device(name)
+            for name in own.links:
+                own.link(name)
         return Catalogue(devices={**self.devices, **own.devices}, links={**self.links, **own.links})
 
 

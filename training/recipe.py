@@ -13,6 +13,7 @@ import tomli_w
 from graphs.foundation import by_name
 from graphs.foundation.documents import read_document
 from graphs.foundation.errors import InputError
+from graphs.foundation.wrong_documents import explained
 from graphs.problem import DEFAULT_ORDER
 from placers.learned.lookup import trainer_of
 from placers.learned.settings import EpisodeRules, Imitation, Positive, Ppo, Reinforce, Settings, Share
@@ -102,8 +103,10 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
     @property
     def _unused(self) -> list[str]:
-        """Sections of other trainers."""
+        """Sections of other trainers; none if no trainer is the placer's, which is refused for that alone."""
         mine = trainer_of(self.placer)
+        if not mine:
+            return []
         return [section for trainer, sections in SECTIONS.items() if trainer != mine for section in sections]
 
     def changed(self, changes: Sequence[str]) -> Recipe:
@@ -164,8 +167,7 @@ def _changed(recipe: Recipe, change: str) -> Recipe:
     try:
         return msgspec.convert(plain, Recipe)
     except msgspec.ValidationError as error:
-        what = str(error).partition(" - at `")[0].replace("`", "")
-        raise InputError(f"{change}: {what[:1].lower()}{what[1:]}") from error
+        raise InputError(f"{change}: {explained(error, plain, Recipe).removeprefix(f'{key}: ')}") from error
 
 
 def _value(text: str) -> Any:  # of a key, whichever type it has

@@ -19,6 +19,7 @@ import msgspec
 
 from graphs.foundation.errors import InputError, located
 from graphs.foundation.files import write_whole
+from graphs.foundation.wrong_documents import explained
 
 Document = TypeVar("Document")
 
@@ -26,8 +27,8 @@ MOST_BYTES = 2**30  # decompressed: enough for a graph of millions of ops, and l
 _CHUNK = 2**20  # bytes decompressed at once
 PIPES = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")  # no regular files, and read nevertheless
 
-_AT = re.compile(r"^(?P<what>.*?)(?: - at `(?:\$|key in \$)\.?(?P<where>.*)`)?$", re.DOTALL)
-_STEP = re.compile(r"\[(\d+)\]|([^.\[\]]+)")
+_AT = re.compile(r"^(?P<what>.*) \(at line (?P<line>\d+), column \d+\)$", re.DOTALL)
+_TWICE = "something is given twice; keep one of them, and write the tables of a list as [[name]]"
 
 
 def read_document(
@@ -44,13 +45,13 @@ def read_document(
     raw = read_file(path, remedy)
     try:
         with located(path):
-            content = tomllib.loads(raw.decode()) if path.suffix == ".toml" else _of_json(raw)
+            content = _of_toml(raw) if path.suffix == ".toml" else _of_json(raw)
             _check_schema(content, kind)
             written = _version(content, (*earlier, version))
             try:
                 return msgspec.convert(content, earlier.get(written, kind))
             except msgspec.ValidationError as error:
-                raise InputError(_explained(str(error), content)) from error
+                raise InputError(explained(error, content, earlier.get(written, kind))) from error
     except InputError:
         raise
     except RecursionError:
@@ -106,6 +107,20 @@ def _decompressed(path: Path, raw: bytes) -> bytes:
     return b"".join(chunks)
 
 
+def _of_toml(raw: bytes) -> dict[str, Any]:
+    """Raises ValueError, which says the line, for what is no TOML."""
+    text = raw.decode()
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        match = _AT.match(str(error))
+        what = _TWICE if "Cannot overwrite" in str(error) or "twice" in str(error) else match["what"] if match else ""
+        if match is None:
+            raise ValueError(what or str(error)) from error
+        line = text.splitlines()[int(match["line"]) - 1].strip()
+        raise ValueError(f"{what} (line {match['line']}: {shortened(line)})") from error
+
+
 def _of_json(raw: bytes) -> Any:  # whatever the file holds
     """Raises InputError for a key that is given twice: the first would be dropped silently."""
     content = msgspec.json.decode(raw)
@@ -129,19 +144,3 @@ def _version(content: object, readable: Sequence[int]) -> int:
         versions = f"versions {', '.join(others)} and {last}" if others else f"version {last}"
         raise InputError(f"written as version {written}, this placelab reads {versions}")
     return written
-
-
-def _explained(message: str, content: object) -> str:
-    """Turn "Expected `float` >= 0.0 - at `$.nodes[3].flops`" into "nodes[3].flops: expected ..., got -1"."""
-    match = _AT.match(message)
-    what, where = (match["what"], match["where"] or "") if match else (message, "")
-    what = (what[:1].lower() + what[1:]).replace("`", "")
-    if ">" in what or "<" in what:
-        what += f", got {shortened(_value_at(content, where))}"
-    return f"{where}: {what}" if where else what
-
-
-def _value_at(content: Any, where: str) -> object:
-    for index, key in _STEP.findall(where):
-        content = content[int(index)] if index else content[key]
-    return content

@@ -116,7 +116,7 @@ def test_typical_efficiencies_are_below_peak_and_list_real_kinds() -> None:
     [
         ('schema = "placelab.efficiency"\nversion = 2\nsource = ""', "written as version 2, this placelab reads"),
         ('schema = "placelab.efficiency"\nversion = 1\nsource = ""\nother = { traffic = 0 }', r"other.traffic: .* > 0"),
-        ('schema = "placelab.efficiency"\nversion = 1\nsource = ""\nelse = 1', "unknown field else"),
+        ('schema = "placelab.efficiency"\nversion = 1\nsource = ""\nelse = 1', "unknown key 'else'"),
         (
             'schema = "placelab.efficiency"\nversion = 1\nsource = ""\n'
             '[[classes]]\nname = "x"\nkinds = ["k"]\n[[classes]]\nname = "y"\nkinds = ["k"]',

@@ -178,11 +178,11 @@ def test_what_is_not_a_plan_is_refused(tmp_path: Path) -> None:
     path, problem = tmp_path / "a.plan.json", named("a")
     with pytest.raises(InputError, match=r"a\.plan\.json does not exist"):
         load_plan(path, problem)
-    with pytest.raises(InputError, match="unknown field colour"):
+    with pytest.raises(InputError, match="unknown key 'colour'"):
         load_plan(written(path, {"": "gpu:0"}, colour="red"), problem)
     with pytest.raises(InputError, match="version 6, this placelab reads versions 1, 2, 3, 4 and 5"):
         load_plan(written_as(path, {"placement": {"": "gpu:0"}}, version=6), problem)
-    with pytest.raises(InputError, match="unknown field mesh"):
+    with pytest.raises(InputError, match="unknown key 'mesh'"):
         load_plan(written_as(path, {"placement": {"": "gpu:0"}, "mesh": [2]}), problem)
     with pytest.raises(InputError, match=r"a\.plan\.json: this is a file of 'placelab\.graph'"):
         load_plan(written_as(path, {"placement": {"": "gpu:0"}}, schema="placelab.graph"), problem)
@@ -246,13 +246,13 @@ def test_a_file_of_an_earlier_version_runs_as_it_was_predicted(tmp_path: Path) -
         with pytest.raises(InputError, match="expected str, got "):
             load_plan(path, problem)
     path.write_text(json.dumps(content | {"plan": decision | {"schedule": {}}, "version": 3}))
-    with pytest.raises(InputError, match="unknown field schedule"):
+    with pytest.raises(InputError, match="unknown key 'schedule'"):
         load_plan(path, problem)
     path.write_text(json.dumps(content | {"plan": decision, "found": found, "version": 3}))
     assert load_plan(path, problem) == expected
     expected = replace(expected, plan=replace(expected.plan, order="fifo"))
     path.write_text(json.dumps(content | {"plan": decision, "found": found, "version": 2}))
-    with pytest.raises(InputError, match="unknown field order"):
+    with pytest.raises(InputError, match="unknown key 'order'"):
         load_plan(path, problem)
     del decision["order"]
     path.write_text(json.dumps(content | {"plan": decision, "found": found, "version": 2}))
@@ -261,8 +261,8 @@ def test_a_file_of_an_earlier_version_runs_as_it_was_predicted(tmp_path: Path) -
     path.write_text(json.dumps(first))
     assert load_plan(path, problem) == expected
     path.write_text(json.dumps(first | {"placement": {"": 1}}))
-    with pytest.raises(InputError, match=r"placement\[\.\.\.\]: expected str, got int"):
+    with pytest.raises(InputError, match=r"placement\.\S+: expected str, got int"):
         load_plan(path, problem)
     path.write_text(json.dumps(first | {"plan": {}}))
-    with pytest.raises(InputError, match="unknown field plan"):
+    with pytest.raises(InputError, match="unknown key 'plan'"):
         load_plan(path, problem)

@@ -213,7 +213,7 @@ def test_an_evaluation_file_goes_there_and_back_and_refuses_the_rest(tmp_path: P
     data = json.loads(path.read_text())
     for broken, message in (
         ({**data, "version": 2}, "version 2, this placelab reads version 1"),
-        ({**data, "more": 1}, "unknown field more"),
+        ({**data, "more": 1}, "unknown key 'more'"),
         ({**data, "records": [{**data["records"][0], "fits": "yes"}]}, r"json: records\[0\]\.fits"),
     ):
         path.write_text(json.dumps(broken))

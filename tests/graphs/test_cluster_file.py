@@ -78,10 +78,25 @@ def test_a_file_written_by_hand(tmp_path: Path) -> None:
         ),
         ('"12GB/s"', '"-12GB/s"', "links.bandwidth: expected a number of bytes/s"),
         ('target = "cpu:0"', 'target = "cpu"', r"pairs\[0\]: unknown device 'cpu'; did you mean 'cpu:0'"),
-        ('"per_source"', '"per_rack"', "links.channels: invalid enum value"),
-        ("memory = ", "memroy = ", r"devices\[0\]: object .* field (memory|memroy)"),
+        (
+            '"per_source"',
+            '"per_rack"',
+            r"links.channels: unknown value 'per_rack'; did you mean 'per_source'\?",
+        ),
+        ("memory = ", "memroy = ", r"devices\[0\]: unknown key 'memroy'; did you mean 'memory'\?"),
         ("1e12", "0.0", r"devices\[1\].flops_per_second: expected a number of FLOP/s > 0, got 0.0"),
-        ("[links]", "[links", "is damaged"),
+        ("[links]", "[links", r"is damaged: .* \(line \d+: '\[links'\)"),
+        (
+            "[links]",
+            "[[links]]",
+            r"links: expected object, got array; it is one object, in TOML one table under",
+        ),
+        ("[links]", "[link]", r"unknown key 'link'; did you mean 'links'\? there are: schema, version, name, links"),
+        ("[[pairs]]", "[pairs]", r"pairs: expected array, got object; it is a list of objects, in TOML tables under"),
+        ("[[devices]]", "bandwidth = 1\n[[devices]]", r"is damaged: something is given twice; .* \(line "),
+        ("memory = ", "# ", r"devices\[0\]: the key 'memory' is missing; add it, such as memory = \"16GiB\""),
+        ("[links]", "rack = 1\n[links]", "unknown key 'rack'; there are: "),
+        ("[links]", "latency = 1\n[links]", r"unknown key 'latency'; did you mean links.latency\? there are: "),
     ],
 )
 def test_a_mistake_is_named(tmp_path: Path, old: str, new: str, sentence: str) -> None:

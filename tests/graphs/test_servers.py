@@ -175,12 +175,22 @@ def test_what_names_nothing_is_refused_in_a_sentence(spec: str, sentence: str) -
         ),
         ('link = "nvlink3"', "", r"servers\[1\]: nothing says what joins 'a100-80gbx2'"),
         ('[network]\nlink = "10gbe"', "", "nothing joins its 2 servers"),
-        ('link = "10gbe"', 'link = "10gbe"\ncards = "rack"', "network.cards: invalid enum value 'rack'"),
+        (
+            'link = "10gbe"',
+            'link = "10gbe"\ncards = "rack"',
+            "network.cards: unknown value 'rack'; there are: ",
+        ),
         ('link = "nvlink3"', 'link = "nvlink3"\ncount = 0', r"servers\[1\].count: expected int >= 1, got 0"),
         ('link = "nvlink3"', 'link = "nvlink3"\ncount = 9999', r"servers\[1\].count: expected int <= 4096, got 9999"),
+        (
+            '["a100-80gbx2"]',
+            '"a100-80gbx2"',
+            r"expected array, got str; write a list, \[\"a100-80gbx2\"\]",
+        ),
+        ('link = "nvlink3"', 'link = "nvlink3"\ncount = "2"', "expected int, got str; write 2 without quotes"),
         ('["a100-80gbx2"]', "[]", r"servers\[1\].devices: expected array of length >= 1"),
         ("[network]", '[links]\nbandwidth = "1GB/s"\n[network]', "links: this file lists servers"),
-        ("[[servers]]", "[[server]]", "object contains unknown field server"),
+        ("[[servers]]", "[[server]]", r"unknown key 'server'; did you mean 'servers'\?"),
     ],
 )
 def test_a_slip_in_a_file_is_refused_with_its_place(tmp_path: Path, old: str, new: str, sentence: str) -> None:

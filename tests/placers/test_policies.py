@@ -118,7 +118,7 @@ def test_a_folder_that_holds_no_policy_of_ours_is_refused(tmp_path: Path) -> Non
     for change, sentence in (
         ({"version": 99}, "written as version 99, this placelab reads version 1"),
         ({"unit_features": ["work"]}, "trained on other unit features"),
-        ({"strange": 1}, "unknown field strange"),
+        ({"strange": 1}, "unknown key 'strange'"),
         ({"network": "graphsage_transformer:width=32"}, "not the weights of"),
     ):
         (tmp_path / "meta.json").write_text(json.dumps(meta | change))
