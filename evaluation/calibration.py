@@ -22,6 +22,7 @@ from envs.running.processes import Workers
 from envs.running.training_job import Training
 from envs.simulation.simulator import simulate
 from evaluation.formatting import numbers, ratio, seconds, share, table
+from evaluation.printed import Printed
 from graphs.cluster import Cluster
 from graphs.foundation.progress import progress
 from graphs.op_graph import Floats
@@ -103,7 +104,7 @@ def least_wrong(runs: Sequence[RunnerSample]) -> float:
 
 
 @dataclass(frozen=True, eq=False)
-class Calibration:
+class Calibration(Printed):
     """What was measured, and the cluster with it."""
 
     given: Cluster

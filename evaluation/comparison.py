@@ -17,6 +17,7 @@ from rich.text import Text
 
 from envs.objectives import rate_of
 from evaluation import formatting
+from evaluation.printed import Printed
 from evaluation.record import Failure, Record
 from evaluation.reporting.objectives_table import MeanWorth, Worth, mean_objectives_table, objectives_table
 from evaluation.statistics import Estimate, estimate, geometric_mean
@@ -46,7 +47,7 @@ class Summary:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Comparison(Printed):
     """The records of placers on problems, and what follows from them.
 
     Several seeds of a placer on a problem are one entry: the geometric mean of their step seconds, which counts as

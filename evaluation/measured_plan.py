@@ -14,13 +14,14 @@ from envs.running.measured_run import MeasuredRun
 from envs.running.training_job import Training
 from envs.timeline import Timeline
 from evaluation.measured_rows import Beside, device_rows, kind_rows, link_rows
+from evaluation.printed import Printed
 from evaluation.reporting.measured_table import measured_table
 from evaluation.simulated_plan import SimulatedPlan
 from graphs.foundation.errors import DiffersError
 
 
 @dataclass(frozen=True, eq=False)
-class MeasuredPlan:
+class MeasuredPlan(Printed):
     """A plan, its simulated step, and what its steps took in processes, one per device."""
 
     planned: SimulatedPlan

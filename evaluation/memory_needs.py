@@ -11,6 +11,7 @@ from rich.console import RenderableType
 
 from evaluation.formatting import memory
 from evaluation.plan_memory import DeviceMemory, PlanMemory
+from evaluation.printed import Printed
 from evaluation.reporting.memory_tables import memory_tables
 from evaluation.simulated_plan import SimulatedPlan
 from graphs.foundation.errors import DoesNotFitError, InputError
@@ -20,7 +21,7 @@ from placers.contract.placer import Placer
 
 
 @dataclass(frozen=True)
-class MemoryNeeds:
+class MemoryNeeds(Printed):
     """Kinds of plans for a problem, and the memory that each takes."""
 
     problem: Problem

@@ -29,14 +29,14 @@ from envs.timeline import Timeline
 from evaluation.formatting import memory, worth
 from evaluation.plan_latency import PlanLatency
 from evaluation.record import Record
-from evaluation.reporting.plan_table import plan_table, robustness_sentence
+from evaluation.reporting.plan_table import plan_lines, plan_table, robustness_sentence
 from graphs.foundation.errors import DoesNotFitError, InputError
 from graphs.foundation.progress import waiting
 from graphs.problem import PROGRAM, Problem, order_spec
 from placers.contract.placer import Placer, as_result
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class SimulatedPlan:
     """A plan and its simulated step."""
 
@@ -172,6 +172,9 @@ class SimulatedPlan:
         return record | (
             {"stages": dict(zip(of_ops, plan.schedule.stages, strict=True))} if plan.schedule.stages else {}
         )
+
+    def __repr__(self) -> str:
+        return plan_lines(self.timeline, self.result.placer)
 
     def __rich__(self) -> RenderableType:
         value = self.record.objective_value

@@ -14,6 +14,7 @@ from rich.constrain import Constrain
 from rich.table import Table
 from rich.text import Text
 
+from evaluation.printed import Printed
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
 from graphs.foundation.plugins import plugins
@@ -43,7 +44,7 @@ ELSEWHERE = {  # what may be given instead of a name
 
 
 @dataclass(frozen=True)
-class Listing:
+class Listing(Printed):
     """Entries of each kind of thing."""
 
     entries: dict[str, list[dict[str, object]]]  # kind -> name, about, package, note, configurations and splits

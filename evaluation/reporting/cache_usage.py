@@ -7,12 +7,13 @@ from dataclasses import asdict, dataclass
 from rich.text import Text
 
 from evaluation.formatting import memory
+from evaluation.printed import Printed
 from graphs.capture.cache import KIND, MOST_BYTES, kept_bytes
 from graphs.foundation.cache_folder import cache_folder
 
 
 @dataclass(frozen=True)
-class CacheUsage:
+class CacheUsage(Printed):
     """Where the cache is, how many graphs it holds, and how many bytes they take."""
 
     folder: str

@@ -11,6 +11,7 @@ from rich.filesize import decimal
 from rich.table import Table
 
 from envs.costs.costs import cost_model_of
+from evaluation.printed import Printed
 from graphs.batch import law_of
 from graphs.foundation.errors import InputError
 from graphs.op_graph import OpGraph, Phase
@@ -20,7 +21,7 @@ LARGEST = 5
 
 
 @dataclass(frozen=True)
-class GraphSummary:
+class GraphSummary(Printed):
     """Counts, totals, and the largest tensors of a graph."""
 
     name: str

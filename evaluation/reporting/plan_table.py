@@ -27,6 +27,7 @@ from graphs.op_graph import Floats
 from graphs.problem import PROGRAM, Problem
 
 BAR = 10  # characters
+MOST_DEVICES = 8  # that a summary names
 
 
 def plan_table(timeline: Timeline, lower_bound_seconds: float, program_seconds: float) -> RenderableType:
@@ -49,6 +50,19 @@ def plan_table(timeline: Timeline, lower_bound_seconds: float, program_seconds: 
     splits = [split_table(split_rows(expansion.given, expansion.plan))] if expansion and expansion.plan.split else []
     said.insert(1, summary.over_alone)
     return Group(devices, StepChart(timeline), spent, *_largest_tables(summary), *splits, *map(Text, said))
+
+
+def plan_lines(timeline: Timeline, placer: str) -> str:
+    """The plan in four lines: whose it is, the step, the memory that each device needs, and whether it fits."""
+    by = f", by {placer}" if placer else ""
+    used = [f"{name} {used}" for name, used, *_ in device_rows(timeline)]
+    more = f", and {len(used) - MOST_DEVICES} more" if len(used) > MOST_DEVICES else ""
+    return "\n".join([
+        f"{timeline.problem.name}{by}",
+        f"One step takes {seconds(timeline.step_seconds)}. {StepSummary.of(timeline).over_alone}",
+        f"Memory, used / limit: {', '.join(used[:MOST_DEVICES])}{more}.",
+        "It fits." if timeline.fits else f"It does not fit: {timeline.overflow()}.",
+    ])  # fmt: skip
 
 
 def device_rows(timeline: Timeline) -> list[tuple[str, ...]]:

@@ -18,6 +18,7 @@ from envs.costs.efficiency_file import Efficiencies, Efficiency, KindClass, save
 from envs.costs.op_times import is_free
 from envs.costs.profile_file import Profile, ProfiledMachine
 from evaluation.formatting import numbers, ratio, seconds, share, table
+from evaluation.printed import Printed
 from evaluation.statistics import geometric_mean
 from graphs.cluster import Cluster
 from graphs.op_graph import Floats, OpGraph
@@ -41,7 +42,7 @@ class KindProfile:
 
 
 @dataclass(frozen=True, eq=False)
-class ProfileReport:
+class ProfileReport(Printed):
     """A profiled graph and its roofline, at the speeds that the machine reaches in a large product and copy."""
 
     name: str

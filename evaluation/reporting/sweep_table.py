@@ -10,13 +10,14 @@ from rich.markup import escape
 from rich.text import Text
 
 from evaluation import formatting
+from evaluation.printed import Printed
 from training.sweep import Sweep
 
 SHOWN = 20  # trials
 
 
 @dataclass(frozen=True)
-class SweepReport:
+class SweepReport(Printed):
     """A sweep, to be shown."""
 
     sweep: Sweep

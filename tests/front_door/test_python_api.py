@@ -42,6 +42,13 @@ def graph(tmp_path: Path) -> Path:
 def test_text_and_paths_are_the_same(graph: Path, tmp_path: Path) -> None:
     plan = tmp_path / "a.plan.json"
     placed = placelab.place(graph, cluster="p100x2", placer="heft", out=str(plan))
+    first, step, memory, fits = str(placed).splitlines()
+    assert first == f"{placed.problem.name}, by heft"
+    assert step.startswith("One step takes ")
+    assert "The fastest device alone, gpu:0, takes " in step
+    assert memory.startswith("Memory, used / limit: gpu:0 ")
+    assert fits == "It fits."
+    assert repr(placed) == str(placed)
     again = placelab.place(str(graph), cluster=load_cluster("p100x2"), placer=Heft(), out=tmp_path / "b.plan.json")
     assert placed.plan.devices == again.plan.devices
     assert plan.read_bytes() == (tmp_path / "b.plan.json").read_bytes()
@@ -50,7 +57,9 @@ def test_text_and_paths_are_the_same(graph: Path, tmp_path: Path) -> None:
     assert simulated.timeline.step_seconds == placed.timeline.step_seconds
     assert trace.exists()
     assert gantt.exists()
-    assert placelab.show(graph, draw=str(tmp_path / "d.svg")).ops == 20
+    shown = placelab.show(graph, draw=str(tmp_path / "d.svg"))
+    assert shown.ops == 20
+    assert str(shown).split() == to_text(shown.__rich__(), width=80).split()
     assert placelab.capture("layered", out=str(tmp_path / "l.graph.json")).ops > 0
 
 
