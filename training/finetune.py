@@ -35,6 +35,7 @@ class FineTuner:
 
     start: LearnedPlacer
     on_tuned: Callable[[FineTuned], None] | None = None  # receives what `place` found on the way to its plan
+    on_progress: Callable[[int, float], None] | None = None  # receives each line of the history as it comes
     from_scratch: bool = False  # the start is untrained: without simulations it has nothing to say
 
     @property
@@ -77,6 +78,8 @@ class FineTuner:
             with progress_bar(self.name, total=simulations, unit="simulation", leave=False) as bar:
                 for taken, best in trainer.fine_tune(plan, left):
                     history.append((spent + taken, best.value))
+                    if self.on_progress is not None:
+                        self.on_progress(*history[-1])
                     bar.update(spent + taken - bar.n)
             spent = history[-1][0]
             if best.placement is not None:

@@ -6,7 +6,6 @@ Where weights are chosen by validation, `validation.jsonl` says how they did.
 from __future__ import annotations
 
 import os
-import shutil
 import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,7 +20,7 @@ from graphs.problem import FIFO
 from placers.learned.policy_file import save_policy
 from placers.learned.policy_meta import META, Meta
 from training.checkpoint import TRAINER, updates_in
-from training.loggers import mlflow, tensorboard, wandb
+from training.loggers import forget_runs
 from training.metrics_file import METRICS, VALIDATION
 from training.model_card import model_card
 from training.recipe import Recipe, load_recipe
@@ -32,8 +31,8 @@ CONFIG = "config.toml"
 def start_run(path: Path, recipe: Recipe, command: str) -> None:
     """Write what a new run begins with, in place of one that had come to nothing, into a folder that exists."""
     with named_if_refused(path):
-        shutil.rmtree(path / tensorboard.FOLDER, ignore_errors=True)
-        for left in (METRICS, VALIDATION, TRAINER, wandb.ID, mlflow.ID):
+        forget_runs(path)
+        for left in (METRICS, VALIDATION, TRAINER):
             (path / left).unlink(missing_ok=True)
     write_whole(path / "command.txt", f"{command}\n")
     write_whole(path / CONFIG, recipe.to_toml())

@@ -18,7 +18,7 @@ from placers.learned.learned_placer import LearnedPlacer
 from placers.learned.lookup import learned_placers, trainer_of
 from placers.learned.policy_meta import Meta
 from training.checkpoint import restore_trainer, save_trainer
-from training.loggers import Logger, check_loggers, flat, opened
+from training.loggers import Logger, check_access, check_loggers, flat, opened
 from training.metrics_file import DEFAULT_LOGGERS, appended_metrics, write_validated
 from training.ppo import PpoTrainer
 from training.problem_sets import check_problems, load_problems, renewed_problems, validation_problems
@@ -61,6 +61,7 @@ def train(
     if not resume:
         check_free(out)
     resumes = resume and check_resumable(out, recipe)
+    check_access(loggers)
     with joined() as ranks:
         ranks.wait()  # nobody writes before all have looked
         trainer, selection = _made(recipe, problems, seed, capture, ranks)

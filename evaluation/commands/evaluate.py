@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
+from msgspec import to_builtins
 from msgspec.structs import replace
 
 from envs.costs.costs import timed
@@ -25,7 +26,7 @@ from evaluation.simulated_plan import SimulatedPlan
 from graphs.foundation.documents import write_document
 from graphs.foundation.errors import InputError
 from graphs.foundation.files import check_writable, write_whole
-from graphs.grouping import MODULES, Grouping
+from graphs.grouping import MODULES
 from graphs.load import load_clusters, load_graph, load_suite
 from graphs.problem import Problem
 from placers import default
@@ -37,6 +38,7 @@ from training.problem_sets import load_problems
 if TYPE_CHECKING:
     from evaluation.commands.arguments import Groups, TimingOptions
     from training.finetune import FineTuned
+    from training.loggers import Logger
 
 DEFAULT = "default"  # the released policy
 PLAN, PROBLEM = "best.plan.json", "best.problem.json"  # of fine-tuning, in the run folder
@@ -96,17 +98,24 @@ def _problems(folder: Path, suite: str, groups: Groups, order: str, *, with_law:
 
 
 def finetune(
-    run: Path, graph: str, cluster: str, *, groups: Grouping, optimizer: str, simulations: int, seed: int,
-    cost_model: str = AUTO, order: str = AUTO,
+    run: Path, graph: str, cluster: str, *, optimizer: str, simulations: int, seed: int, loggers: Sequence[str] = (),
+    **options: Unpack[TimingOptions],
 ) -> Comparison:  # fmt: skip
     """Fine-tune the policy of a run on one problem, and compare, as the verb `finetune` says.
 
-    Raises InputError, before the graph is captured, for a folder without a policy or that cannot be written to, and for
-    what does not exist; and if fine-tuning failed.
+    Raises InputError, before the graph is captured, for a folder without a policy or that cannot be written to, for
+    what does not exist, and for a logger that will take no run; and if fine-tuning failed.
     """
+    from training.loggers import check_access, forget_runs, opened  # with torch, which a refusal does not wait for
+
+    groups = tied_into(options.get("groups", AUTO))
+    cost_model, order = options.get("cost_model", AUTO), options.get("order", AUTO)
+    if not isinstance(cost_model, str):
+        raise InputError("what was fine-tuned on is kept in a file; name the cost model, such as 'roofline'")
     start, greedy = placer_of(run), placer_of(run, samples=1)
     results: list[FineTuned] = []
     tuner = finetuned(start, on_tuned=results.append)
+    check_access(loggers)
     check_settings(seeds=(seed,), workers=1)
     folder = run / "finetune"
     check_writable(run / PLAN, run / PROBLEM, folder / "evaluation.json" if folder.is_dir() else None)
@@ -115,15 +124,19 @@ def finetune(
         graph, cluster, with_law=divides_batch(placers), groups=groups, optimizer=optimizer, cost_model=cost_model,
         order=order,
     )  # fmt: skip
-    comparison = compare(placers, [problem], budget=simulations, seeds=(seed,))
+    spec = ProblemFile(
+        graph=graph, groups=groups, cluster=cluster, optimizer=optimizer, cost_model=cost_model, order=problem.order
+    )
+    forget_runs(folder)
+    asked = {"policy": start.name, "simulations": simulations, "seed": seed, **to_builtins(spec)}
+    with opened(loggers, folder, asked) as receivers:
+        tuner = finetuned(start, on_tuned=results.append, on_progress=partial(_log, receivers))
+        comparison = compare([tuner, *placers[1:]], [problem], budget=simulations, seeds=(seed,))
     if not results:  # such as a policy that diverged; what the others found is no answer to the question
         raise InputError(next(failure.reason for failure in comparison.failures if failure.placer == tuner.name))
     notes = Notes(learned=tuner.name, before=greedy.name)
     made = _made(placers, [problem])
     _save_tuned(run, folder, results[0], EvaluationFile(notes=notes, made=made, records=comparison.records))
-    spec = ProblemFile(
-        graph=graph, groups=groups, cluster=cluster, optimizer=optimizer, cost_model=cost_model, order=problem.order
-    )
     write_document(spec, run / PROBLEM)
     SimulatedPlan.of(problem, results[0].result).save(run / PLAN)
     return comparison
@@ -131,6 +144,11 @@ def finetune(
 
 def _made(placers: Sequence[Placer], problems: Sequence[Problem]) -> Provenance:
     return Provenance.now(placers, [problem_digits(problem) for problem in problems])
+
+
+def _log(loggers: Sequence[Logger], simulations: int, best_seconds: float) -> None:
+    for logger in loggers:
+        logger.write(simulations, {"best_seconds": best_seconds})
 
 
 def _save_tuned(run: Path, folder: Path, tuned: FineTuned, evaluation: EvaluationFile) -> None:

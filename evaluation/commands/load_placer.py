@@ -88,8 +88,11 @@ def _divided(what: str | Path | Placer, count: int) -> str | None:
     return what if "micro_batches=" in what else f"{what}{',' if ':' in what else ':'}micro_batches={count}"
 
 
-def finetuned(start: Placer, on_tuned: Callable[[FineTuned], None] | None = None) -> FineTuner:
-    """A placer that spends its budget on fine-tuning another's policy; `on_tuned` receives what it found.
+def finetuned(
+    start: Placer, on_tuned: Callable[[FineTuned], None] | None = None,
+    on_progress: Callable[[int, float], None] | None = None,
+) -> FineTuner:  # fmt: skip
+    """A placer that spends its budget on fine-tuning another's policy; the functions are `FineTuner`'s.
 
     Raises InputError for a placer that has no policy, or one that cannot be fine-tuned.
     """
@@ -98,4 +101,4 @@ def finetuned(start: Placer, on_tuned: Callable[[FineTuned], None] | None = None
 
     if not isinstance(start, LearnedPlacer):
         raise InputError(f"{start.name!r} cannot be fine-tuned: it has no policy that can be trained")
-    return FineTuner(start, on_tuned=on_tuned)
+    return FineTuner(start, on_tuned=on_tuned, on_progress=on_progress)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from evaluation.commands.arguments import AUTO, captures, checked, path_or_none, tied_into
+from evaluation.commands.arguments import captures, checked, path_or_none
 from graphs.foundation.errors import InputError
 from graphs.foundation.files import check_writable
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
         CompareOptions,
         Folders,
         GraphLike,
-        Groups,
         PathLike,
         PlacerLike,
         TimingOptions,
@@ -214,11 +213,10 @@ def finetune(
     *,
     cluster: str = "p100:devices=4",
     simulations: int = 1000,
-    groups: Groups = AUTO,
     optimizer: str = "adam",
-    cost_model: str = AUTO,
-    order: str = AUTO,
     seed: int = 0,
+    logger: Sequence[str] = (),
+    **options: Unpack[TimingOptions],
 ) -> Comparison:
     """Fine-tune a trained policy on one problem, and compare it with every placer at the same number of simulations.
 
@@ -234,14 +232,15 @@ def finetune(
         cost_model: what ops cost, as `place` takes it; the report times the plan by it, too.
         order: in which order devices run what is ready, as `place` takes it.
         seed: of everything random.
+        logger: what shows the best step time as it comes, as `train` takes it; `finetune/metrics.jsonl` has it in any
+            case.
 
     """
     from evaluation.commands.evaluate import finetune as finetune_run
 
     return finetune_run(
-        Path(run), graph, cluster, groups=tied_into(groups), optimizer=optimizer, cost_model=cost_model,
-        order=order, simulations=simulations, seed=seed,
-    )  # fmt: skip
+        Path(run), graph, cluster, optimizer=optimizer, simulations=simulations, seed=seed, loggers=logger, **options
+    )
 
 
 @captures

@@ -36,13 +36,16 @@ def test_citation_and_changelog_are_of_this_version() -> None:
 
 def test_the_changelog_has_versions_from_new_to_old_with_the_usual_sections() -> None:
     text = (ROOT / "CHANGELOG.md").read_text()
-    found = HEADING.findall(text)
-    assert len(found) == len(re.findall(r"^## ", text, re.MULTILINE))
+    found, unreleased = HEADING.findall(text), text.count("\n## [Unreleased]\n")
+    assert unreleased <= 1
+    assert len(found) + unreleased == len(re.findall(r"^## ", text, re.MULTILINE))
+    assert text.find("## [Unreleased]") < text.index("## [0.")
     versions = [tuple(map(int, version.split("."))) for version, _ in found]
     assert versions == sorted(set(versions), reverse=True)
     dates = [datetime.date.fromisoformat(date) for _, date in found]
     assert dates == sorted(dates, reverse=True)
-    for section in HEADING.split(text)[3::3]:
+    first, *others = HEADING.split(text)
+    for section in [*others[2::3], *([first] if unreleased else [])]:
         kinds = [kind for kind in re.findall(r"^### (.*)$", section, re.MULTILINE) if not kind.startswith("Files of ")]
         assert kinds
         assert set(kinds) <= set(KINDS)

@@ -10,10 +10,14 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+import placelab
 from evaluation.commands import run_verbs
 from graphs.foundation.errors import InputError
+from graphs.graph_file import save_graph
+from tests.oracle.toys import random_graph
+from tests.placers.stand_in import stand_in
 from tests.training.test_run_folder import RECIPE, problems
-from training.loggers import LOGGERS, check_loggers, flat, opened
+from training.loggers import LOGGERS, check_access, check_loggers, flat, opened
 from training.train import train
 
 
@@ -26,6 +30,10 @@ class FakeWandb(ModuleType):
         self.inits: list[dict[str, Any]] = []
         self.logged: list[tuple[int, dict[str, float]]] = []
         self.finished = 0
+        self.is_logged_in = True
+
+    def login(self) -> bool:
+        return self.is_logged_in
 
     def init(self, *, project: str, name: str, dir: str, config: dict[str, Any], id: str | None, resume: str) -> Any:
         assert Path(dir).is_dir()
@@ -95,6 +103,38 @@ def test_every_update_goes_to_every_logger(services: tuple[FakeWandb, FakeMlflow
     assert mlflow.params["ppo.updates"] == str(RECIPE.ppo.updates)
     assert (wandb.finished, mlflow.active) == (1, False)
     assert list((out / "tensorboard").iterdir())
+
+
+def test_fine_tuning_is_logged_as_a_run_of_its_own(services: tuple[FakeWandb, FakeMlflow], tmp_path: Path) -> None:
+    wandb, mlflow = services
+    run, graph = stand_in(tmp_path / "run"), tmp_path / "r.graph.json"
+    save_graph(random_graph(12, 0), graph)
+    for _ in range(2):
+        placelab.finetune(run, str(graph), cluster="p100x2", groups=4, simulations=20, logger=LOGGERS)
+    lines = [json.loads(line) for line in (run / "finetune" / "metrics.jsonl").read_text().splitlines()]
+    best = [(each["simulations"], {"best_seconds": each["best_seconds"]}) for each in lines]
+    assert best
+    assert wandb.logged == mlflow.metrics == 2 * best
+    assert [each["id"] for each in wandb.inits] == [None, None]
+    assert mlflow.started == [(None, "finetune"), (None, "finetune")]
+    assert wandb.inits[0]["config"]["simulations"] == 20
+    assert len(list((run / "finetune" / "tensorboard").iterdir())) == 1
+
+
+def test_a_user_that_is_not_logged_in_is_told_before_anything_is_captured(
+    services: tuple[FakeWandb, FakeMlflow], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    services[0].is_logged_in = False
+    monkeypatch.setattr("training.train.load_problems", pytest.fail)
+    monkeypatch.setattr("evaluation.commands.evaluate.problem_of", pytest.fail)
+    sentence = "logger wandb: nobody is logged in; `wandb login`, or set WANDB_MODE=offline"
+    with pytest.raises(InputError, match=sentence):
+        placelab.train("gdp", logger=["wandb"], out=tmp_path / "new")
+    with pytest.raises(InputError, match=sentence):
+        placelab.finetune(stand_in(tmp_path / "run"), "rnnlm:layers=1", logger=["wandb"])
+    assert not (tmp_path / "new").exists()
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    check_access(["wandb"])
 
 
 def test_a_run_that_is_resumed_goes_on_in_the_same_run_of_a_service(

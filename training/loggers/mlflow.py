@@ -8,28 +8,37 @@ from pathlib import Path
 from typing import Any
 
 from graphs.foundation.files import write_whole
-from training.loggers import Scalars, Settings
+from training.loggers import Scalars, Settings, earlier_run
 
 PACKAGE = "mlflow"
 EXPERIMENT = "placelab"  # unless MLFLOW_EXPERIMENT_NAME names another
-ID = "mlflow.txt"  # in the run folder: which run to go on with
+KEPT = "mlflow.txt"  # which run to go on with
 LONGEST = 500  # characters of a setting's value
+
+
+def check_access() -> None:
+    """Ask the server for the experiment."""
+    import mlflow  # not installed with placelab, and slow to import
+
+    mlflow.set_experiment(_experiment())
 
 
 def build(folder: Path, settings: Settings) -> MLflow:
     """A run there named as the folder, or the one that the folder's run was logged as before."""
-    import mlflow  # not installed with placelab, and slow to import
+    import mlflow
 
-    folder.mkdir(parents=True, exist_ok=True)
-    file = folder / ID
-    mlflow.set_experiment(os.environ.get("MLFLOW_EXPERIMENT_NAME", EXPERIMENT))
-    if file.is_file():
-        mlflow.start_run(run_id=file.read_text().strip())
+    mlflow.set_experiment(_experiment())
+    if earlier := earlier_run(folder / KEPT):
+        mlflow.start_run(run_id=earlier)
         return MLflow(mlflow)
     run = mlflow.start_run(run_name=folder.name)
-    write_whole(file, f"{run.info.run_id}\n")
+    write_whole(folder / KEPT, f"{run.info.run_id}\n")
     mlflow.log_params({name: str(value)[:LONGEST] for name, value in settings.items()})
     return MLflow(mlflow)
+
+
+def _experiment() -> str:
+    return os.environ.get("MLFLOW_EXPERIMENT_NAME", EXPERIMENT)
 
 
 class MLflow:

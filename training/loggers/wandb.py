@@ -7,29 +7,38 @@ import os
 from pathlib import Path
 from typing import Any
 
+from graphs.foundation.errors import InputError
 from graphs.foundation.files import write_whole
-from training.loggers import Scalars, Settings
+from training.loggers import Scalars, Settings, earlier_run
 
 PACKAGE = "wandb"
 PROJECT = "placelab"  # unless WANDB_PROJECT names another
-ID = "wandb.txt"  # in the run folder: which run to go on with
+KEPT = "wandb.txt"  # which run to go on with
+UNSENT = ("offline", "disabled", "dryrun")  # values of WANDB_MODE that need no user
+
+
+def check_access() -> None:
+    """Log in, which asks for a key where someone can type one. Raises InputError if nobody is logged in."""
+    import wandb  # not installed with placelab, and slow to import
+
+    if os.environ.get("WANDB_MODE", "online") not in UNSENT and not wandb.login():
+        raise InputError("logger wandb: nobody is logged in; `wandb login`, or set WANDB_MODE=offline")
 
 
 def build(folder: Path, settings: Settings) -> WeightsAndBiases:
     """A run there named as the folder, or the one that the folder's run was logged as before."""
-    import wandb  # not installed with placelab, and slow to import
+    import wandb
 
-    folder.mkdir(parents=True, exist_ok=True)
-    file = folder / ID
+    earlier = earlier_run(folder / KEPT)
     run = wandb.init(
         project=os.environ.get("WANDB_PROJECT", PROJECT),
         name=folder.name,
         dir=str(folder),
         config=dict(settings),
-        id=file.read_text().strip() if file.is_file() else None,
+        id=earlier,
         resume="allow",
     )
-    write_whole(file, f"{run.id}\n")
+    write_whole(folder / KEPT, f"{run.id}\n")
     return WeightsAndBiases(run)
 
 
