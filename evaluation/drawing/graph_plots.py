@@ -62,6 +62,9 @@ def _paint(figure: Figure, graph: OpGraph, labels: Sequence[str]) -> None:
     )
     axes.set_axis_off()
     axes.margins(0.02)
+    if len(shown) < len(graph.edges):
+        said = f"{len(shown):,} of {len(graph.edges):,} edges are drawn"
+        axes.text(1, 0, said, fontsize=7, ha="right", transform=axes.transAxes)
     shown_as = [*colours.items(), *([("other", GREY)] if len(set(labels)) > len(common) else [])]
     dots = [Line2D([], [], marker="o", linestyle="", color=c, label=label, markersize=4) for label, c in shown_as]
     figure.legend(handles=dots, loc="outside upper left", ncols=4, fontsize=7, handlelength=1)

@@ -1,8 +1,10 @@
 """Drawings of op graphs."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import placelab
@@ -54,6 +56,21 @@ def test_large_graphs_draw_some_of_their_edges(tmp_path: Path) -> None:
     path = tmp_path / "large.svg"
     save_drawing(random_graph(12_000, 0, weights=False), path, ["one", "two"] * 6_000)
     assert path.stat().st_size < 8e6
+    edges = len(random_graph(12_000, 0, weights=False).edges)
+    [drawn] = re.findall(rf"([0-9,]+) of {edges:,} edges are drawn", path.read_text())
+    assert 10_000 <= int(drawn.replace(",", "")) <= 20_000
+
+
+def test_a_page_says_how_many_edges_it_leaves_out(tmp_path: Path) -> None:
+    names, ones = tuple(f"op{op}" for op in range(3_111)), np.ones(3_111)
+    chain = np.stack([np.arange(3_110), np.arange(1, 3_111)], axis=1)
+    graph = OpGraph("chain", names, ("mm",) * 3_111, ones, ones, ones, chain)
+    save_drawing(graph, tmp_path / "graph.html", ["one"] * 3_111)
+    ask = """
+      const texts = [...Bokeh.documents[0]._all_models.values()].map((each) => String(each.text));
+      return String(texts.some((text) => text.includes("110 edges, which carry least, are left out")));
+    """
+    assert opened(tmp_path / "graph.html", ask) == "true"
 
 
 def in_modules(graph: OpGraph, names: list[str]) -> OpGraph:

@@ -1,5 +1,6 @@
 // Draws the modules of a graph that are open, and answers clicks, searches and choices of colour.
 // Arguments: tree (columns of all nodes), words, nodes, edges, labels (sources), figure, search, colours, said, key.
+const MOST_EDGES = 3000; // drawn: more would only blacken the page
 const ops = words.ops;
 const at = tree.data;
 const count = at.parent.length;
@@ -169,8 +170,15 @@ function draw() {
   [nodes.data, frames.data] = kept;
   self.drawn = drawn;
   connect(closed);
-  key.text = legend(most);
+  key.text = legend(most) + leftOut();
   write();
+}
+
+function leftOut() {
+  if (!self.left) return "";
+  const several = self.left === 1 ? "edge, which carries" : "edges, which carry";
+  return `<br>${self.left.toLocaleString("en")} ${several} least, ${self.left === 1 ? "is" : "are"} left out; ` +
+    "a click on an op draws all of its own, and a folded module has fewer.";
 }
 
 function connect(closed) {
@@ -189,9 +197,10 @@ function connect(closed) {
     const known = pairs.get(pair);
     if (known) { known[0] += words.carried[edge]; known[1] += 1; } else pairs.set(pair, [words.carried[edge], 1]);
   }
-  let list = [...pairs].sort((a, b) => b[1][0] - a[1][0]);
-  const left = Math.max(list.length - 3000, 0);
-  if (left) list = list.slice(0, 3000);
+  const marked = ([pair]) => Number(Math.floor(pair / count) === self.selected || pair % count === self.selected);
+  const list = [...pairs].sort((a, b) => marked(b) - marked(a) || b[1][0] - a[1][0]);
+  self.left = Math.max(list.length - MOST_EDGES, 0);
+  if (self.left) list.length = MOST_EDGES;
   const most = Math.max(1, ...list.map(([, [carried]]) => carried));
   const columns = { xs: [], ys: [], width: [], colour: [], alpha: [], said: [], carries: [] };
   for (const [pair, [carried, tensors]] of list) {
@@ -207,7 +216,6 @@ function connect(closed) {
     columns.carries.push(`${bytes(carried)} in ${tensors} ${tensors === 1 ? "edge" : "edges"}`);
   }
   edges.data = columns;
-  self.left = left;
 }
 
 function curve([left, top, right, bottom], [toLeft, toTop, toRight, toBottom]) {
