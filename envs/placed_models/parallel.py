@@ -79,6 +79,8 @@ def counted_copies(model: nn.Module) -> Iterator[list[Copy]]:
 class PlacedForward:
     """The forward function of a model that is run by a plan."""
 
+    runs_by_plan = True  # by which a capture, which is below, knows it
+
     def __init__(self, model: nn.Module, placement: CallPlacement, copier: Copier, defers: bool) -> None:
         """To be put in place of the model's own, which may itself have been put in place of its class's."""
         self.copier = copier

@@ -44,8 +44,13 @@ def trace(module: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]
 
     What cannot be recorded is exported, which takes ten times as long or more; a warning says so.
     Raises UserCodeError, with the user's line, for a module that fails on these inputs, and InputError, with the
-    line and the remedy, for one that PyTorch cannot trace.
+    line and the remedy, for one that PyTorch cannot trace, or that runs by a plan.
     """
+    if any(getattr(vars(part).get("forward"), "runs_by_plan", False) for part in module.modules()):
+        raise InputError(
+            f"{name} runs by a plan, and its copies between devices would count as ops; capture the model as it was "
+            "made, before `parallelize`"
+        )
     with quiet(), unchanged(module):
         try:
             return record(module, args, kwargs)

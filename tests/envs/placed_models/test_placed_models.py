@@ -172,6 +172,8 @@ def test_the_plan_of_another_model_is_refused_by_one_sentence() -> None:
         run_by_plan(wider, problem, plan, devices)
     half = run_by_plan(MLP().half(), problem, plan, devices)
     assert half(torch.ones(2, 16, dtype=torch.half)).dtype is torch.half
+    with pytest.raises(InputError, match=r"half runs by a plan, .* before `parallelize`"):
+        capture(nn.Sequential(half), (torch.ones(2, 16, dtype=torch.half),), name="half")
     with pytest.raises(InputError, match="run by a plan already"):
         run_by_plan(half, problem, plan, devices)
     with torch.device("meta"), pytest.raises(InputError, match=r"'0.weight' is on the meta device, .*to_empty"):
