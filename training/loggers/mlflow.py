@@ -25,7 +25,7 @@ def check_access() -> None:
 
 def build(folder: Path, settings: Settings) -> MLflow:
     """A run there named as the folder, or the one that the folder's run was logged as before."""
-    import mlflow
+    import mlflow  # as above
 
     mlflow.set_experiment(_experiment())
     if earlier := earlier_run(folder / KEPT):

@@ -27,7 +27,7 @@ def check_access() -> None:
 
 def build(folder: Path, settings: Settings) -> WeightsAndBiases:
     """A run there named as the folder, or the one that the folder's run was logged as before."""
-    import wandb
+    import wandb  # as above
 
     earlier = earlier_run(folder / KEPT)
     run = wandb.init(
