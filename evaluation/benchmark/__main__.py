@@ -3,6 +3,9 @@
 python -m evaluation.benchmark freeze        # once, for a new version: captures and writes all problems
 python -m evaluation.benchmark freeze-large  # makes the graphs that the repository leaves out
 python -m evaluation.benchmark drift         # captures every problem again, and says what differs
+    python -m evaluation.benchmark pack FOLDER   # compresses the records of a submission
+    python -m evaluation.benchmark best FOLDER   # takes what is faster than the best known plans
+    python -m evaluation.benchmark leaderboard   # verifies all submissions of the repository, and makes the page
 """
 
 from __future__ import annotations
@@ -13,9 +16,14 @@ from typing import Annotated
 
 import cyclopts
 
-from evaluation.benchmark import freezing
+from evaluation.benchmark import freezing, submission
+from evaluation.benchmark.best_known import update_best
+from evaluation.benchmark.leaderboard import load_submissions, write_leaderboard
 from evaluation.benchmark.problem_file import FOLDER, Benchmark
+from evaluation.benchmark.submission import SubmissionFolder
 from graphs.foundation.errors import InputError
+
+PAGE = Path("docs/leaderboard.md")
 
 app = cyclopts.App(name="python -m evaluation.benchmark", help=__doc__, result_action="return_value")
 Folder = Annotated[Path, cyclopts.Parameter(help="the folder of the frozen problems")]
@@ -42,6 +50,26 @@ def drift(suite: str = "all", *, problems: Folder = FOLDER) -> None:
     found = list(freezing.drifted(benchmark, benchmark.chosen(suite)))
     print("\n".join(found) if found else "Nothing has drifted.")
     sys.exit(bool(found))
+
+
+@app.command
+def pack(folder: Path) -> None:
+    """Compress the records of a submission, as the repository keeps them."""
+    print(submission.pack(folder))
+
+
+@app.command
+def best(*folders: Path, problems: Folder = FOLDER) -> None:
+    """Verify submissions, and take what is faster than the best known plans."""
+    given = [SubmissionFolder.load(each) for each in folders]
+    found = update_best(Benchmark.load(problems), given)
+    print("\n".join(found) if found else "Nothing is faster than what is known.")
+
+
+@app.command
+def leaderboard(*, out: Path = PAGE, problems: Folder = FOLDER) -> None:
+    """Verify all submissions of the repository, and make the page and its plot, in the folder pictures next to it."""
+    write_leaderboard(Benchmark.load(problems), load_submissions(), out, out.parent / "pictures" / "leaderboard.svg")
 
 
 def main() -> None:
