@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
-from functools import partial
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing, nullcontext
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -15,16 +14,20 @@ from envs.simulation.simulator import Simulator
 from evaluation.comparison import Comparison, short_name
 from evaluation.identity import placer_digits, problem_digits
 from evaluation.journal import Journal, JournalEntry
-from evaluation.process_pool import Killed, check_guarded, in_processes
 from evaluation.provenance import Provenance
 from evaluation.record import Failure, Record
 from evaluation.task import Task
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
 from graphs.foundation.files import check_writable
+from graphs.foundation.items import Killed, Workers, check_workers, results
 from graphs.foundation.progress import progress_bar
+from graphs.op_graph import OpGraph
 from graphs.problem import STEP_TIME, Problem
 from placers.contract.placer import Placer
+
+SHARED = (Problem, OpGraph)  # what many tasks have in common: sent to a worker once
+_warm: list[bool] = []  # once the simulator is compiled in this process
 
 
 def compare(
@@ -33,7 +36,7 @@ def compare(
     *,
     budget: int | Mapping[str, int] = 1,
     seeds: Sequence[int] = (0,),
-    workers: int = 1,
+    workers: Workers = 1,
     robust: bool = False,
     journal: Path | None = None,
     plans: Path | None = None,
@@ -43,16 +46,17 @@ def compare(
 
     `budget` is how many placements a placer may simulate per problem; a mapping gives it by the placer's name, and 1 to
     placers that it leaves out. Placers may be given by spec; a problem that does not say what its ops cost is timed by
-    the default cost model. With several `workers`, as many processes share the tasks: the same plans, though
-    `search_seconds` grow where there are fewer cores; a task whose process is killed twice is a failure. The file
-    `journal` keeps each record and plan as it comes; what it holds already is not done again. The folder `plans` gets
-    each plan as a plan file. Progress goes to stderr if that is a terminal, and not if `quiet`.
+    the default cost model. With several `workers`, or the workers of the dask scheduler at an address such as
+    tcp://host:8786, processes share the tasks: the same plans, though `search_seconds` grow where there are fewer
+    cores; a task whose process ends each time that it is tried is a failure. The file `journal` keeps each record and
+    plan as it comes; what it holds already is not done again. The folder `plans` gets each plan as a plan file.
+    Progress goes to stderr if that is a terminal, and not if `quiet`.
 
     With `robust`, plans are ranked by their median step time under noise (`envs.robustness`), not by that without any.
     Problems of the same name are distinguished by digits after it. Placers that fail on a problem are in `failures`.
     Raises InputError, before anything is placed, if there is nothing to compare, a placer or the very same problem is
-    given twice, the ops of a problem take no time, a number is out of range, or a file cannot be written; and if
-    everything failed. Raises KeyboardInterrupt after Ctrl-C, saying what is kept.
+    given twice, the ops of a problem take no time, a number is out of range, there are no such workers, or a file
+    cannot be written; and if everything failed. Raises KeyboardInterrupt after Ctrl-C, saying what is kept.
     """
     check_settings(seeds=seeds, workers=workers, journal=journal, plans=plans)
     built = [by_name.build("placers", placer) if isinstance(placer, str) else placer for placer in placers]
@@ -85,7 +89,7 @@ def compare(
 
 
 def check_settings(
-    *, seeds: Sequence[int], workers: int, journal: Path | None = None, plans: Path | None = None
+    *, seeds: Sequence[int], workers: Workers, journal: Path | None = None, plans: Path | None = None
 ) -> None:
     """Raise InputError for what `compare` refuses of these, before anything slow is done for it."""
     if not seeds:
@@ -94,10 +98,7 @@ def check_settings(
         raise InputError(f"a seed is {min(seeds)}; expected whole numbers >= 0")
     if len(set(seeds)) < len(seeds):
         raise InputError(f"seed {Counter(seeds).most_common(1)[0][0]} is given twice")
-    if workers < 1:
-        raise InputError(f"workers is {workers}; expected at least 1")
-    if workers > 1:
-        check_guarded()
+    check_workers(workers)
     check_writable(journal)
     if plans is not None:
         if plans.exists() and not plans.is_dir():
@@ -106,19 +107,22 @@ def check_settings(
 
 
 def _done(
-    tasks: Sequence[Task], kept: Journal, made: Provenance, workers: int, quiet: bool
+    tasks: Sequence[Task], kept: Journal, made: Provenance, workers: Workers, quiet: bool
 ) -> dict[str, JournalEntry | Failure]:
     """What became of each task, by its key; what the journal does not hold yet is done."""
     found: dict[str, JournalEntry | Failure] = {
         task.key: kept.entries[task.key] for task in tasks if task.key in kept.entries
     }
     left = [task for task in tasks if task.key not in found]
-    with progress_bar("comparing", unit="plan", total=len(tasks), initial=len(found), hidden=quiet) as bar:
+    with (
+        progress_bar("comparing", unit="plan", total=len(tasks), initial=len(found), hidden=quiet) as bar,
+        closing(results(_do, left, workers, shared=SHARED)) as done,
+    ):
         try:
-            for task, result in _results(left, workers):
+            for task, result in done:
                 bar.set_postfix_str(f"{short_name(task.placer.name)} on {task.shown_as}")
                 bar.update()
-                found[task.key] = result
+                found[task.key] = task.failure(result.reason) if isinstance(result, Killed) else result
                 if isinstance(result, JournalEntry):
                     kept.add(replace(result, made=made))
         except KeyboardInterrupt as stop:
@@ -130,22 +134,12 @@ def _done(
     return found
 
 
-def _results(tasks: Sequence[Task], workers: int) -> Iterator[tuple[Task, JournalEntry | Failure]]:
-    """In order, or as they come from several processes."""
-    if not tasks:
-        return
-    if workers == 1:
-        _warm_up(tasks[0].problem)
-        for task in tasks:
-            yield task, task.do()
-        return
-    for task, result in in_processes(Task.do, tasks, min(workers, len(tasks)), partial(_warm_up, tasks[0].problem)):
-        yield task, task.failure(result.reason) if isinstance(result, Killed) else result
-
-
-def _warm_up(problem: Problem) -> None:
-    """Compile the simulator off the clock."""
-    Simulator(problem).run([0] * problem.graph.num_units)
+def _do(task: Task) -> JournalEntry | Failure:
+    """Do a task; in each process the simulator is compiled before the first one, off the clock."""
+    if not _warm:
+        Simulator(task.problem).run([0] * task.problem.graph.num_units)
+        _warm.append(True)
+    return task.do()
 
 
 def _timed(problem: Problem) -> Problem:

@@ -67,6 +67,7 @@ class CompareOptions(PlanOptions, total=False):
     objective: str
     seeds: int
     workers: int
+    cluster_address: str
     robust: bool
     journal: PathLike | None
     plans: PathLike | None
@@ -105,8 +106,8 @@ TAKEN = (TimingOptions, ProblemOptions, PlanOptions, CompareOptions, RunOptions)
 OPTIONS = {f"Unpack[{each.__name__}]": each for each in TAKEN}
 DEFAULTS: dict[str, object] = {
     "groups": AUTO, "optimizer": AUTO, "batch": None, "cost_model": AUTO, "order": AUTO, "objective": "step-time",
-    "micro_batches": None, "seeds": 1, "workers": 1, "robust": False, "journal": None, "plans": None, "data": "",
-    "seed": 0, "limit": 600, "chart": None, "trace": None,
+    "micro_batches": None, "seeds": 1, "workers": 1, "cluster_address": "", "robust": False, "journal": None,
+    "plans": None, "data": "", "seed": 0, "limit": 600, "chart": None, "trace": None,
 }  # fmt: skip
 
 

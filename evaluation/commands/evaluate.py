@@ -26,6 +26,7 @@ from evaluation.simulated_plan import SimulatedPlan
 from graphs.foundation.documents import write_document
 from graphs.foundation.errors import InputError
 from graphs.foundation.files import check_writable, write_whole
+from graphs.foundation.items import Workers
 from graphs.grouping import MODULES
 from graphs.load import load_clusters, load_graph, load_suite
 from graphs.problem import Problem
@@ -47,7 +48,7 @@ AS_IN_PAPERS = "metis:default=true"  # the METIS that papers compare with; ours 
 
 def evaluate(
     policy: str | Path = DEFAULT, rivals: Sequence[str | Path | Placer] = (), suite: str = "", *, budget: int = 16,
-    seeds: int = 3, workers: int = 1, journal: Path | None = None, **options: Unpack[TimingOptions],
+    seeds: int = 3, workers: Workers = 1, journal: Path | None = None, **options: Unpack[TimingOptions],
 ) -> Comparison:  # fmt: skip
     """Compare a policy, zero-shot, with rivals, as the verb `evaluate` says; the policy also answers unsimulated.
 

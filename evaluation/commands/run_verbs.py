@@ -97,7 +97,8 @@ def compare(
         order: in which order devices run what is ready, as `place` takes it.
         objective: what to minimise, as `place` takes it; in JSON the `max-load` is in milliseconds, too.
         seeds: how many seeds to run each placer with.
-        workers: how many processes to share the work among.
+        workers: how many processes to share the work among; several need the extra `cluster`.
+        cluster_address: the dask scheduler whose workers do the work instead, such as `tcp://host:8786`.
         robust: rank plans by their median step time when ops and transfers take a little longer or shorter at random.
         journal: a file that keeps each result and its plan as it comes; the same command resumes from there.
         plans: a folder for the plans, a plan file each.
@@ -112,7 +113,7 @@ def compare(
         raise InputError("compare needs graphs, or a `suite`, and not both")
     if suite and clusters:
         raise InputError("a suite names its clusters; leave out `clusters`")
-    seeds, workers = range(options["seeds"]), options["workers"]
+    seeds, workers = range(options["seeds"]), options["cluster_address"] or options["workers"]
     journal, plans = path_or_none(options["journal"]), path_or_none(options["plans"])
     check_settings(seeds=seeds, workers=workers, journal=journal, plans=plans)
     asked = asked_problems(
@@ -176,6 +177,7 @@ def evaluate(
     budget: int = 16,
     seeds: int = 3,
     workers: int = 1,
+    cluster_address: str = "",
     journal: PathLike | None = None,
     **options: Unpack[TimingOptions],
 ) -> Comparison:
@@ -190,7 +192,8 @@ def evaluate(
         placers: the rivals, as `compare` takes them; without any, all that need no training.
         budget: how many placements each placer may simulate on each problem.
         seeds: how many seeds to run each placer with.
-        workers: how many processes to share the work among.
+        workers: how many processes to share the work among; several need the extra `cluster`.
+        cluster_address: the dask scheduler whose workers do the work instead, such as `tcp://host:8786`.
         groups: tie the ops into this many groups; without it, as many as the policy's recipe says.
         cost_model: what ops cost, as `place` takes it.
         order: in which order devices run what is ready, as `place` takes it; without it, on the policy's own test
@@ -201,8 +204,9 @@ def evaluate(
     from evaluation.commands.evaluate import evaluate as run
 
     return run(
-        policy, placers, suite, budget=budget, seeds=seeds, workers=workers, journal=path_or_none(journal), **options
-    )
+        policy, placers, suite, budget=budget, seeds=seeds, workers=cluster_address or workers,
+        journal=path_or_none(journal), **options,
+    )  # fmt: skip
 
 
 @captures

@@ -16,10 +16,10 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
-from evaluation.process_pool import Killed, in_processes
 from evaluation.provenance import Provenance
 from graphs.foundation.errors import InputError
 from graphs.foundation.files import write_whole
+from graphs.foundation.items import Killed, Workers, check_workers, results
 from graphs.foundation.progress import Bar, progress_bar
 
 SIZE, PIECES = "settings.json", "pieces"
@@ -71,17 +71,18 @@ class SavedJob:
         write_whole(self.path, msgspec.json.encode(result))
 
 
-def pieces_done(pieces: Sequence[Some], workers: int = 1) -> Generator[Some]:
+def pieces_done(pieces: Sequence[Some], workers: Workers = 1) -> Generator[Some]:
     """Do the pieces that are not done yet, and yield all: first those done before, then each when it is done.
 
     A stop ends all workers at once; each keeps what it has saved so far. Raises what a piece raises, and InputError if
-    its process was killed twice.
+    its process ended each time that it was tried, or if workers elsewhere do not write into the study's folder.
     """
+    check_workers(workers)
     left = [piece for piece in pieces if not piece.is_done]
     yield from (piece for piece in pieces if piece not in left)
     with (
         progress_bar("study", unit="piece", total=len(pieces), initial=len(pieces) - len(left)) as bar,
-        closing(_shared(left, workers) if workers > 1 and len(left) > 1 else _one_by_one(left, bar)) as done,
+        closing(_one_by_one(left, bar) if workers == 1 else _shared(left, workers)) as done,
     ):
         for piece in done:
             bar.update()
@@ -95,12 +96,17 @@ def _one_by_one(pieces: Sequence[Some], bar: Bar) -> Generator[Some]:
         yield piece
 
 
-def _shared(pieces: Sequence[Some], workers: int) -> Generator[Some]:
+def _shared(pieces: Sequence[Some], workers: Workers) -> Generator[Some]:
     # closed at once, not when the last traceback is collected
-    with closing(in_processes(methodcaller("do"), pieces, workers)) as done:
+    with closing(results(methodcaller("do"), pieces, workers)) as done:
         for piece, result in done:
             if isinstance(result, Killed):
                 raise InputError(f"{piece.name}: {result.reason}; the same command resumes")
+            if not piece.is_done:
+                raise InputError(
+                    f"{piece.name} was done, and its result is not here: workers of other machines need the study's "
+                    "folder on a file system that all share, and to be started in the same folder as this command"
+                )
             yield piece
 
 

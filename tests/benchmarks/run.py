@@ -21,7 +21,7 @@ from tests.benchmarks.figures import Figure
 # each has `measure() -> Iterator[Figure]`
 BENCHMARKS = (
     "simulator_speed", "expansion_speed", "environment_speed", "environment_share", "search_speed", "command_seconds",
-    "train_start", "first_call", "capture_speed", "planner_speed", "planning_speed", "splitting_speed",
+    "train_start", "first_call", "capture_speed", "planner_speed", "planning_speed", "splitting_speed", "items_speed",
 )  # fmt: skip
 
 

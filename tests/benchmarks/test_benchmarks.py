@@ -14,6 +14,7 @@ from tests.benchmarks import (
     environment_share,
     environment_speed,
     expansion_speed,
+    items_speed,
     planner_speed,
     planning_speed,
     run,
@@ -126,6 +127,12 @@ def test_expansions_are_timed_for_a_captured_step_and_for_a_pipeline_of_whole_st
     assert [figure.bound for figure in figures] == ["", "<= 150", "<= 15"] * 2 + ["<= 5", "", "<= 5", "<= 20", "<= 5"]
     assert all(figure.value > 0 for figure in figures)
     assert figures[3].value > figures[0].value
+
+
+def test_workers_are_timed_on_items_of_each_length_and_against_each_other() -> None:
+    figures = list(items_speed.measure(((0.05, 4, 20.0), (0.02, 4, 20.0)), busy=0.01, items=4))
+    assert [figure.bound for figure in figures] == ["", "<= 20", "<= 20", ">= 1.7"]
+    assert all(figure.value > 0 for figure in figures)
 
 
 def test_a_capture_is_held_against_the_exporters() -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
@@ -42,3 +44,17 @@ class Killing:
                 os._exit(self.code)
             os.kill(os.getpid(), signal.SIGKILL)
         return PlacerResult.of_units(problem, np.zeros(problem.graph.num_units, int), self.name, seed)
+
+
+@dataclass(frozen=True)
+class Slow:
+    """Takes a moment; a file in `log` per problem and seed says which process places them."""
+
+    name: str = "slow"
+    log: str = ""
+
+    def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> PlacerResult:
+        (Path(self.log) / f"{problem.name}-{seed}.pid").write_text(str(os.getpid()))
+        time.sleep(0.1)
+        devices = np.random.default_rng(seed).integers(2, size=problem.graph.num_units)
+        return PlacerResult.of_units(problem, devices, self.name, seed)

@@ -127,7 +127,10 @@ def test_an_import_inside_a_function_says_why(name: str) -> None:
 
 def test_one_file_starts_processes() -> None:
     users = {name for name in FILES if "import multiprocessing" in FILES[name].read_text()}
-    assert users == {"evaluation.process_pool"}
+    assert users == {"graphs.foundation.items"}
+    assert {
+        name for name in FILES if re.search(r"^(from|import) (dask|distributed)", FILES[name].read_text(), re.M)
+    } == {"graphs.foundation.dask_engine"}
     assert not [name for name in FILES if "ProcessPoolExecutor" in FILES[name].read_text()]
 
 

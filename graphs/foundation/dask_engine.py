@@ -1,0 +1,244 @@
+"""Items done by workers of dask.distributed: processes of this machine, or whatever a scheduler has.
+
+Of processes of this machine each has one item at a time. An item whose process ends is done again after all others,
+alone, and given up after its third. A scheduler elsewhere tries again by its own rule (four times, unless it is told
+otherwise), and gets such an item once more at the end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import logging
+import os
+import pickle
+import signal
+import socket
+import threading
+import time
+import uuid
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import dask
+from distributed import Client, Future, LocalCluster, Worker, WorkerPlugin, as_completed
+from distributed.comm import get_address_host_port
+from distributed.scheduler import KilledWorker
+
+from graphs.foundation.errors import InputError
+from graphs.foundation.items import UNGUARDED, Item, Killed, Result, Workers
+from graphs.foundation.parcels import Sender, unpacked
+from graphs.foundation.torch_threads import limit_torch_threads
+
+TRIES_ALONE = {True: 2, False: 1}  # of items whose process ended; by whether the processes are this machine's
+WAIT = 5.0  # seconds for a scheduler to answer
+AHEAD = 64  # items at least that a scheduler elsewhere has at a time
+PER_THREAD = 4  # and of each of its threads
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = ("graphs", "envs", "placers", "training", "evaluation")
+KILLED = Killed("its worker process ended each time before it was done (killed, out of memory?)")
+RAISED = "raised"
+CONFIG = {
+    "distributed.scheduler.allowed-failures": 0,
+    "distributed.scheduler.worker-ttl": None,  # compiled code that holds the interpreter for long is not dead
+    "distributed.worker.daemon": False,  # processes of workers may have processes of their own
+    "distributed.worker.memory.target": False,
+    "distributed.worker.memory.spill": False,
+    "distributed.worker.memory.pause": False,
+    "distributed.worker.memory.terminate": False,
+    "distributed.admin.large-graph-warning-threshold": "1TB",
+}
+
+
+@contextlib.contextmanager
+def on_dask(workers: Workers, shared: tuple[type, ...]) -> Iterator[DaskEngine]:
+    """An engine on as many processes of this machine, which end with the context, or on a scheduler's.
+
+    Raises InputError if no process could begin, or no scheduler answers.
+    """
+    with dask.config.set(CONFIG), contextlib.ExitStack() as stack:
+        if isinstance(workers, str):
+            client = stack.enter_context(_client(workers))
+        else:
+            cluster = _started(workers)
+            stack.callback(_end, cluster)
+            client = stack.enter_context(Client(cluster, set_as_default=False))
+        yield DaskEngine(client, shared, workers)
+
+
+def check_scheduler(address: str) -> None:
+    """Raise InputError if no dask scheduler answers at an address."""
+    with _client(address):
+        pass
+
+
+class DaskEngine:
+    """Does items on the workers of a client."""
+
+    def __init__(self, client: Client, shared: tuple[type, ...], workers: Workers) -> None:
+        self._client, self._workers = client, workers
+        self._sender: Sender[Future] = Sender(shared, lambda data: self._submit(_sent, data))
+        self._room, self._asked = 0, -WAIT
+
+    def results(self, do: Callable[[Item], Result], items: Sequence[Item]) -> Generator[tuple[Item, Result | Killed]]:
+        """As `Engine.results`."""
+        lost: list[Item] = []
+        for item, result in self._done(do, items, alone=False):
+            if result is KILLED:
+                lost.append(item)
+            else:
+                yield item, result
+        for item in lost:
+            for _ in range(TRIES_ALONE[isinstance(self._workers, int)]):
+                ((_, result),) = self._done(do, [item], alone=True)
+                if result is not KILLED:
+                    break
+            yield item, result
+
+    def _done(
+        self, do: Callable[[Item], Result], items: Sequence[Item], *, alone: bool
+    ) -> Generator[tuple[Item, Result | Killed]]:
+        """Each item with its result, KILLED, or why it cannot be sent."""
+        waiting, running = deque(items), dict[str, tuple[Item, Future]]()
+        finished = as_completed(loop=self._client.loop, raise_errors=False)
+        try:
+            while waiting or running:
+                while waiting and len(running) < (1 if alone else self._places()):
+                    item = waiting.popleft()
+                    try:
+                        future = self._begun(do, item)
+                    except InputError as error:
+                        yield item, Killed(str(error))
+                    else:
+                        running[future.key] = item, future
+                        finished.add(future)
+                if running:
+                    item, future = running.pop(next(finished).key)
+                    yield item, self._result(future)
+        finally:
+            with contextlib.suppress(Exception):  # whatever becomes of a connection that is lost
+                self._client.cancel([future for _, future in running.values()], force=True)
+
+    def _begun(self, do: Callable[[Item], Result], item: Item) -> Future:
+        parcel = self._sender.parcel((do, item))
+        return self._submit(_do, code_digits(), parcel.data, list(parcel.parts), *parcel.parts.values())
+
+    def _result(self, future: Future) -> Any:
+        try:
+            answer = future.result()
+        except KilledWorker:
+            self._sender.forget()  # what was being sent may be lost with it
+            return KILLED
+        except Exception as error:
+            where = f"the dask scheduler at {self._workers}" if isinstance(self._workers, str) else "dask"
+            raise InputError(
+                f"{where} gave an item up ({type(error).__name__}: {error}); run the same again"
+            ) from error
+        outcome, value = pickle.loads(answer)
+        if outcome == RAISED:
+            raise value
+        return value
+
+    def _submit(self, do: Callable[..., object], *args: object) -> Future:
+        return self._client.submit(do, *args, key=f"placelab-{uuid.uuid4().hex}", pure=False)
+
+    def _places(self) -> int:
+        """How many items may be on their way."""
+        if isinstance(self._workers, int):
+            return self._workers
+        if time.monotonic() - self._asked > WAIT:
+            self._room = max(AHEAD, PER_THREAD * sum(self._client.nthreads().values()))
+            self._asked = time.monotonic()
+        return self._room
+
+
+@cache
+def code_digits() -> str:
+    """Digits of placelab's source in this process: all processes must have the same."""
+    digest = hashlib.sha256()
+    for path in sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py")):
+        if "studies" not in path.parts:  # the wheel is without them
+            digest.update(path.relative_to(ROOT).as_posix().encode() + path.read_bytes())
+    return digest.hexdigest()
+
+
+def _sent(data: bytes) -> bytes:
+    """A part, for all workers that ask for it."""
+    return data
+
+
+def _do(code: str, data: bytes, digits: Sequence[str], *parts: bytes) -> bytes:
+    """What a worker does: the item's result, or what it raised, pickled."""
+    limit_torch_threads()
+    try:
+        if code != code_digits():
+            raise InputError(
+                f"the worker on {socket.gethostname()} has another version of placelab; install this one there"
+            )
+        do, item = unpacked(data, dict(zip(digits, parts, strict=True)))
+        answer = "", do(item)
+    except Exception as error:
+        answer = RAISED, error
+    try:
+        return pickle.dumps(answer)
+    except Exception as error:  # an object that is no plain data
+        return pickle.dumps((RAISED, InputError(f"its result cannot be sent back: {answer[1]!r} ({error})")))
+
+
+class _NoInterrupts(WorkerPlugin):  # type: ignore[misc]  # untyped
+    """Workers ignore Ctrl-C, which reaches all of a terminal: the process that they work for handles it."""
+
+    def setup(self, worker: Worker) -> None:  # noqa: ARG002  # as dask calls it
+        """Called in the worker's main thread."""
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _started(workers: int) -> LocalCluster:
+    """Processes of this machine, with one thread each. Raises InputError if none could begin."""
+    logging.getLogger("distributed.nanny").setLevel(logging.CRITICAL)
+    try:
+        with _no_interrupts():
+            return LocalCluster(
+                n_workers=workers, threads_per_worker=1, processes=True, dashboard_address=None, memory_limit=0,
+                silence_logs=logging.CRITICAL, plugins=[_NoInterrupts()],
+            )  # fmt: skip
+    except RuntimeError as error:
+        raise InputError(UNGUARDED) from error
+
+
+def _end(cluster: LocalCluster) -> None:
+    """End all processes at once, also those at work."""
+    for nanny in cluster.workers.values():
+        nanny.auto_restart = False
+        if nanny.pid is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(nanny.pid, signal.SIGKILL)
+    cluster.close()
+
+
+def _client(address: str) -> Client:
+    """A connection to a scheduler. Raises InputError if none answers."""
+    try:
+        with socket.create_connection(get_address_host_port(address, strict=True), WAIT):
+            pass  # a client that is refused would try again for long
+        return Client(address, timeout=WAIT, set_as_default=False)
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"no dask scheduler answers at {address!r}; start one with `dask scheduler`, and name it as tcp://HOST:8786"
+        ) from error
+
+
+@contextlib.contextmanager
+def _no_interrupts() -> Iterator[None]:
+    """A process started within this context ignores Ctrl-C from its beginning."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

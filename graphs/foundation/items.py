@@ -1,0 +1,102 @@
+"""Items of work, each a function of its input alone: done in this process or in others, and their results as they come.
+
+    with closing(results(Task.do, tasks, workers=2, shared=(Problem,))) as done:
+        for task, result in done: ...
+
+In which order, in which process and after how many attempts an item is done changes no result. Several workers are
+processes of dask.distributed (the extra `cluster`).
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Protocol, TypeAlias, TypeVar
+
+from graphs.foundation.errors import InputError
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+Workers: TypeAlias = int | str  # processes of this machine, or the address of a dask scheduler that is there
+
+MISSING = "several workers need dask, which is not installed: pip install 'placelab[cluster]'"
+UNGUARDED = (
+    "no worker process could begin: a script that uses several workers must be a file, and do so under "
+    "`if __name__ == '__main__':`"
+)
+
+
+@dataclass(frozen=True)
+class Killed:
+    """What became of an item whose process ended each time before it was done."""
+
+    reason: str  # a sentence
+
+
+class Engine(Protocol):
+    """What does items."""
+
+    def results(self, do: Callable[[Item], Result], items: Sequence[Item]) -> Generator[tuple[Item, Result | Killed]]:
+        """Each item with its result, when it is done. Raises what `do` raises.
+
+        Closing the generator, Ctrl-C and any error give up what is not done yet.
+        """
+
+
+class ThisProcess:
+    """Does one item after another."""
+
+    def results(self, do: Callable[[Item], Result], items: Sequence[Item]) -> Generator[tuple[Item, Result | Killed]]:
+        """Each item with its result, in their order."""
+        for item in items:
+            yield item, do(item)
+
+
+def results(
+    do: Callable[[Item], Result], items: Sequence[Item], workers: Workers = 1, *, shared: tuple[type, ...] = ()
+) -> Generator[tuple[Item, Result | Killed]]:
+    """Each item with its result, when it is done; no process is started for a single item.
+
+    Raises InputError as `check_workers` and `opened` do, and what `do` raises.
+    """
+    few = isinstance(workers, int) and len(items) < 2
+    with opened(1 if few else workers if isinstance(workers, str) else min(workers, len(items)), shared) as engine:
+        yield from engine.results(do, items)
+
+
+@contextmanager
+def opened(workers: Workers = 1, shared: tuple[type, ...] = ()) -> Iterator[Engine]:
+    """An engine for any number of calls; its processes end with the context.
+
+    Objects of the types in `shared`, which must not change, are sent to each process once, by their content, and not
+    with every item. Raises InputError as `check_workers` does, and if no process can begin, because the script that
+    asks for them lacks its guard.
+    """
+    if workers == 1:
+        yield ThisProcess()
+        return
+    check_workers(workers)
+    from graphs.foundation.dask_engine import on_dask  # an optional package, and slow to import
+
+    with on_dask(workers, shared) as engine:
+        yield engine
+
+
+def check_workers(workers: Workers) -> None:
+    """Raise InputError if there cannot be such workers: too few, dask is missing, or no scheduler is at the address."""
+    if isinstance(workers, int):
+        if workers < 1:
+            raise InputError(f"workers is {workers}; expected at least 1")
+        if workers == 1:
+            return
+    if find_spec("distributed") is None:
+        raise InputError(MISSING)
+    if isinstance(workers, str):
+        from graphs.foundation.dask_engine import check_scheduler  # an optional package, and slow to import
+
+        check_scheduler(workers)
+    elif getattr(multiprocessing.current_process(), "_inheriting", False):  # as multiprocessing itself finds out
+        raise InputError(UNGUARDED)  # this process is only about to begin: it runs the script again

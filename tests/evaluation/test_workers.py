@@ -1,0 +1,169 @@
+"""Comparisons by several workers: equal results, whoever is killed; what cannot begin is refused in one sentence."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from envs.placer_result import PlacerResult
+from evaluation.compare import compare
+from evaluation.journal import plans
+from graphs.foundation.errors import InputError
+from graphs.problem import Problem
+from tests.evaluation.some_placers import Alternating, Killing, Slow
+from tests.oracle.toys import toy_cluster, toy_graph
+
+ROOT = Path(__file__).resolve().parents[2]
+LONG = 600.0  # seconds, after which a process hangs
+KILLED = "its worker process ended each time before it was done (killed, out of memory?)"
+
+
+def problems(*names: str) -> list[Problem]:
+    return [Problem(toy_graph([1, 2], [(0, 1)], name=name), toy_cluster(2)) for name in names]
+
+
+def test_a_killed_process_costs_only_the_plan_that_killed_it_each_time(tmp_path: Path) -> None:
+    done = compare(
+        [Killing(), Alternating(), Killing("once", once=str(tmp_path / "killed")), Killing("ending", code=3)],
+        problems("easy", "hard", "other"), workers=2, journal=tmp_path / "j.jsonl", quiet=True,
+    )  # fmt: skip
+    assert [(f.problem, f.placer, f.reason) for f in done.failures] == [
+        ("hard@toy2", "killing", KILLED), ("hard@toy2", "ending", KILLED)
+    ]  # fmt: skip
+    assert [(r.problem, r.placer) for r in done.records] == [
+        *(("easy@toy2", placer) for placer in ("killing", "alternating", "once", "ending")),
+        ("hard@toy2", "alternating"), ("hard@toy2", "once"),
+        *(("other@toy2", placer) for placer in ("killing", "alternating", "once", "ending")),
+    ]  # fmt: skip
+    assert (tmp_path / "killed").exists()
+
+
+class Locked:
+    """Holds what cannot be given to another process."""
+
+    name = "locked"
+
+    def __init__(self) -> None:
+        self.held = threading.Lock()
+
+    def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> PlacerResult:
+        return PlacerResult.of_units(problem, [0, 0], self.name, seed)
+
+
+def test_a_placer_that_no_other_process_can_have_is_a_failure_of_its_own() -> None:
+    done = compare([Locked(), Alternating()], problems("easy", "other"), workers=2, quiet=True)
+    assert [record.placer for record in done.records] == ["alternating"] * 2
+    assert done.failures[0].reason.startswith("it cannot be given to another process: ")
+
+
+def placed(path: Path) -> dict[str, object]:
+    """What a journal holds, by key, without the seconds that searches took."""
+    return {entry.record.key: replace(entry, record=replace(entry.record, search_seconds=0.0)) for entry in plans(path)}
+
+
+@pytest.mark.parametrize("killed", ["nobody", "a worker", "the client"])
+def test_a_comparison_by_workers_equals_one_without(killed: str, tmp_path: Path) -> None:
+    alone, shared, log = tmp_path / "alone.jsonl", tmp_path / "shared.jsonl", tmp_path / "log"
+    log.mkdir()
+    placers = [Slow(log=str(log))]
+    compare(placers, problems("a", "b"), seeds=range(4), journal=alone, quiet=True)
+    for each in log.iterdir():
+        each.unlink()
+    script = tmp_path / "script.py"
+    script.write_text(SLOW.format(journal=str(shared), log=str(log)))
+    if killed != "nobody":
+        client = started(script)
+        wait_for(lambda: len(plans(shared)) >= 2 if shared.exists() else False)
+        pid = client.pid if killed == "the client" else int(newest(log).read_text())
+        os.kill(pid, signal.SIGKILL)
+        if killed == "a worker":
+            assert client.wait(LONG) == 0
+        else:
+            client.wait(LONG)
+            before = len(plans(shared))
+            assert before < 8
+    if killed != "a worker":
+        assert started(script).wait(LONG) == 0
+    assert placed(shared) == placed(alone)
+    lines = shared.read_bytes().count(b"\n")
+    assert lines == 1 + 8, "a finished item was done again"
+
+
+SLOW = """
+from pathlib import Path
+from evaluation.compare import compare
+from tests.evaluation.some_placers import Slow
+from tests.evaluation.test_workers import problems
+if __name__ == "__main__":
+    compare([Slow(log={log!r})], problems("a", "b"), seeds=range(4), workers=2, journal=Path({journal!r}), quiet=True)
+"""
+
+
+def started(script: Path) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-W", "ignore", script], env={"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    )
+
+
+def newest(folder: Path) -> Path:
+    """The file that was written last, by an item that is being done or was just finished."""
+    return max(folder.glob("*.pid"), key=lambda path: path.stat().st_mtime_ns)
+
+
+def wait_for(reached: Callable[[], bool]) -> None:
+    for _ in range(int(100 * LONG)):
+        if reached():
+            return
+        time.sleep(0.01)
+    pytest.fail("it took too long")
+
+
+SCRIPT = """
+from evaluation.compare import compare
+from graphs.problem import Problem
+from tests.oracle.toys import toy_cluster, toy_graph
+{guard}
+    problem = Problem(toy_graph([1, 2], [(0, 1)]), toy_cluster(2))
+    print(len(compare(["round_robin", "single_device"], [problem], workers=2, quiet=True).records))
+"""
+
+
+@pytest.mark.parametrize(("guard", "code"), [("if True:", 1), ("if __name__ == '__main__':", 0)])
+def test_a_script_without_its_guard_is_refused(guard: str, code: int, tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT.format(guard=guard))
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", script], env={"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == code
+    if code:
+        assert "no worker process could begin: a script that uses several workers must be a file" in done.stderr
+    else:
+        assert done.stdout == "2\n"
+
+
+def test_no_scheduler_at_an_address_is_one_sentence() -> None:
+    with pytest.raises(InputError, match=r"no dask scheduler answers at 'tcp://127.0.0.1:1'; start one with"):
+        compare([Alternating()], problems("easy"), workers="tcp://127.0.0.1:1", quiet=True)
+
+
+def test_without_the_extra_one_process_works_and_several_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("graphs.foundation.items.find_spec", lambda name: None)
+    assert compare([Alternating()], problems("easy"), quiet=True).records
+    for workers in (2, "tcp://127.0.0.1:1"):
+        with pytest.raises(InputError, match="several workers need dask, which is not installed: pip install"):
+            compare([Alternating()], problems("easy"), workers=workers, quiet=True)
+
+
+@pytest.mark.parametrize("workers", [0, -3])
+def test_no_workers_are_refused(workers: int) -> None:
+    with pytest.raises(InputError, match=f"workers is {workers}; expected at least 1"):
+        compare([Alternating()], problems("easy"), workers=workers, quiet=True)

@@ -1,0 +1,85 @@
+"""Items by an engine: each once with its result, however many workers; parts of them reach a process once."""
+
+import os
+import time
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from graphs.foundation.items import opened, results
+from graphs.foundation.parcels import Sender, unpacked
+
+LONG = 600.0  # seconds, which no test waits for
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_every_item_comes_once_with_its_result(workers: int) -> None:
+    with opened(workers) as engine:
+        assert sorted(engine.results(abs, [-3, 1, 2])) == [(-3, 3), (1, 1), (2, 2)]
+        assert sorted(engine.results(abs, [-1])) == [(-1, 1)], "an engine is for several calls"
+        assert list(engine.results(abs, [])) == []
+
+
+def test_what_an_item_raises_is_raised_and_ends_all() -> None:
+    with closing(results(time.sleep, [LONG, 0.0, -1.0], 2)) as found:
+        assert next(found) == (0.0, None)
+        with pytest.raises(ValueError, match="must be non-negative"):
+            next(found)
+
+
+def meet(here: Path, other: Path) -> None:
+    """Wait for another item that is being done at the same time."""
+    here.touch()
+    for _ in range(int(100 * LONG)):
+        if other.exists():
+            return
+        time.sleep(0.01)
+    raise TimeoutError
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """An item that needs another one at its side."""
+
+    here: Path
+    other: Path
+
+    def do(self) -> int:
+        meet(self.here, self.other)
+        return os.getpid()
+
+
+def test_two_workers_do_two_items_at_a_time(tmp_path: Path) -> None:
+    a, b = tmp_path / "a", tmp_path / "b"
+    found = dict(results(Meeting.do, [Meeting(a, b), Meeting(b, a)], 2))
+    assert len({os.getpid(), *map(str, found.values())}) == 3
+
+
+@dataclass(frozen=True)
+class Large:
+    """What several items share; it may hold another."""
+
+    content: bytes
+    inner: "Large | None" = None
+
+
+def test_equal_parts_are_sent_once_and_are_one_object_where_they_arrive() -> None:
+    sent: list[bytes] = []
+
+    def send(data: bytes) -> bytes:
+        sent.append(data)
+        return data
+
+    sender = Sender((Large,), send)
+    graph = Large(b"g" * 1000)
+    items = [(Large(b"p" * 1000, graph), seed) for seed in (0, 1)]  # equal, and not the same
+    items += [(Large(b"q" * 1000, graph), 2)]
+    parcels = [sender.parcel(item) for item in items]
+    assert len(sent) == 3, "the graph and two different problems"
+    assert all(len(parcel.data) < 500 for parcel in parcels)
+    there = [unpacked(parcel.data, parcel.parts) for parcel in parcels]
+    assert there == items
+    assert there[0][0] is there[1][0]
+    assert there[0][0].inner is there[2][0].inner
