@@ -49,6 +49,7 @@ CONFIG = {
     "distributed.worker.memory.spill": False,
     "distributed.worker.memory.pause": False,
     "distributed.worker.memory.terminate": False,
+    "distributed.comm.timeouts.connect": "300s",  # processes begin slowly on a busy machine
     "distributed.admin.large-graph-warning-threshold": "1TB",
 }
 
