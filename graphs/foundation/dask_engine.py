@@ -28,7 +28,7 @@ from distributed import Client, Future, LocalCluster, Worker, WorkerPlugin, as_c
 from distributed.comm import get_address_host_port
 from distributed.scheduler import KilledWorker
 
-from graphs.foundation.errors import InputError
+from graphs.foundation.errors import InputError, reason
 from graphs.foundation.items import UNGUARDED, Item, Killed, Result, Workers
 from graphs.foundation.parcels import Sender, unpacked
 from graphs.foundation.torch_threads import limit_torch_threads
@@ -60,6 +60,7 @@ def on_dask(workers: Workers, shared: tuple[type, ...]) -> Iterator[DaskEngine]:
 
     Raises InputError if no process could begin, or no scheduler answers.
     """
+    logging.getLogger("distributed").setLevel(logging.CRITICAL)  # what matters of it is raised
     with dask.config.set(CONFIG), contextlib.ExitStack() as stack:
         if isinstance(workers, str):
             client = stack.enter_context(_client(workers))
@@ -135,9 +136,7 @@ class DaskEngine:
             return KILLED
         except Exception as error:
             where = f"the dask scheduler at {self._workers}" if isinstance(self._workers, str) else "dask"
-            raise InputError(
-                f"{where} gave an item up ({type(error).__name__}: {error}); run the same again"
-            ) from error
+            raise InputError(f"{where} gave an item up ({reason(error)}); run the same again") from error
         outcome, value = pickle.loads(answer)
         if outcome == RAISED:
             raise value
@@ -199,7 +198,6 @@ class _NoInterrupts(WorkerPlugin):  # type: ignore[misc]  # untyped
 
 def _started(workers: int) -> LocalCluster:
     """Processes of this machine, with one thread each. Raises InputError if none could begin."""
-    logging.getLogger("distributed.nanny").setLevel(logging.CRITICAL)
     try:
         with _no_interrupts():
             return LocalCluster(
