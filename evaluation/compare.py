@@ -18,9 +18,10 @@ from evaluation.provenance import Provenance
 from evaluation.record import Failure, Record
 from evaluation.task import Task
 from graphs.foundation import by_name
+from graphs.foundation.engine import Killed, Workers
 from graphs.foundation.errors import InputError
 from graphs.foundation.files import check_writable
-from graphs.foundation.items import Killed, Workers, check_workers, results
+from graphs.foundation.items import check_workers, results
 from graphs.foundation.progress import progress_bar
 from graphs.op_graph import OpGraph
 from graphs.problem import STEP_TIME, Problem

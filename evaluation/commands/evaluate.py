@@ -24,9 +24,9 @@ from evaluation.provenance import Provenance
 from evaluation.run_files import EvaluationFile, Notes, ProblemFile
 from evaluation.simulated_plan import SimulatedPlan
 from graphs.foundation.documents import write_document
+from graphs.foundation.engine import Workers
 from graphs.foundation.errors import InputError
 from graphs.foundation.files import check_writable, write_whole
-from graphs.foundation.items import Workers
 from graphs.grouping import MODULES
 from graphs.load import load_clusters, load_graph, load_suite
 from graphs.problem import Problem

@@ -17,9 +17,10 @@ from typing import Protocol, TypeVar
 import msgspec
 
 from evaluation.provenance import Provenance
+from graphs.foundation.engine import Killed, Workers
 from graphs.foundation.errors import InputError
 from graphs.foundation.files import write_whole
-from graphs.foundation.items import Killed, Workers, check_workers, results
+from graphs.foundation.items import check_workers, results
 from graphs.foundation.progress import Bar, progress_bar
 
 SIZE, PIECES = "settings.json", "pieces"

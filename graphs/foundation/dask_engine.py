@@ -11,7 +11,6 @@ import contextlib
 import hashlib
 import logging
 import os
-import pickle
 import signal
 import socket
 import threading
@@ -28,9 +27,9 @@ from distributed import Client, Future, LocalCluster, Worker, WorkerPlugin, as_c
 from distributed.comm import get_address_host_port
 from distributed.scheduler import KilledWorker
 
+from graphs.foundation.engine import UNGUARDED, Item, Killed, Result, Workers
 from graphs.foundation.errors import InputError, reason
-from graphs.foundation.items import UNGUARDED, Item, Killed, Result, Workers
-from graphs.foundation.parcels import Sender, unpacked
+from graphs.foundation.parcels import Sender, packed, unpacked
 from graphs.foundation.torch_threads import limit_torch_threads
 
 TRIES_ALONE = {True: 2, False: 1}  # of items whose process ended; by whether the processes are this machine's
@@ -137,7 +136,7 @@ class DaskEngine:
         except Exception as error:
             where = f"the dask scheduler at {self._workers}" if isinstance(self._workers, str) else "dask"
             raise InputError(f"{where} gave an item up ({reason(error)}); run the same again") from error
-        outcome, value = pickle.loads(answer)
+        outcome, value = unpacked(answer)
         if outcome == RAISED:
             raise value
         return value
@@ -183,9 +182,9 @@ def _do(code: str, data: bytes, digits: Sequence[str], *parts: bytes) -> bytes:
     except Exception as error:
         answer = RAISED, error
     try:
-        return pickle.dumps(answer)
-    except Exception as error:  # an object that is no plain data
-        return pickle.dumps((RAISED, InputError(f"its result cannot be sent back: {answer[1]!r} ({error})")))
+        return packed(answer)
+    except InputError as error:
+        return packed((RAISED, InputError(f"the result {answer[1]!r} cannot be sent back: {error}")))
 
 
 class _NoInterrupts(WorkerPlugin):  # type: ignore[misc]  # untyped

@@ -12,38 +12,12 @@ from __future__ import annotations
 import multiprocessing
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import Protocol, TypeAlias, TypeVar
 
+from graphs.foundation.engine import UNGUARDED, Engine, Item, Killed, Result, Workers
 from graphs.foundation.errors import InputError
 
-Item = TypeVar("Item")
-Result = TypeVar("Result")
-Workers: TypeAlias = int | str  # processes of this machine, or the address of a dask scheduler that is there
-
 MISSING = "several workers need dask, which is not installed: pip install 'placelab[cluster]'"
-UNGUARDED = (
-    "no worker process could begin: a script that uses several workers must be a file, and do so under "
-    "`if __name__ == '__main__':`"
-)
-
-
-@dataclass(frozen=True)
-class Killed:
-    """What became of an item whose process ended each time before it was done."""
-
-    reason: str  # a sentence
-
-
-class Engine(Protocol):
-    """What does items."""
-
-    def results(self, do: Callable[[Item], Result], items: Sequence[Item]) -> Generator[tuple[Item, Result | Killed]]:
-        """Each item with its result, when it is done. Raises what `do` raises.
-
-        Closing the generator, Ctrl-C and any error give up what is not done yet.
-        """
 
 
 class ThisProcess:

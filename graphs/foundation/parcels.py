@@ -71,9 +71,14 @@ class Sender(Generic[Sent]):
         return digits
 
 
-def unpacked(data: bytes, parts: Mapping[str, bytes]) -> Any:
+def packed(value: object) -> bytes:
+    """The bytes of a value without parts. Raises InputError if it cannot be given to another process."""
+    return Sender((), lambda data: data).parcel(value).data
+
+
+def unpacked(data: bytes, parts: Mapping[str, bytes] | None = None) -> Any:
     """The value of a parcel; its parts are those met before, where they were."""
-    return _Unpacker(data, parts).load()
+    return _Unpacker(data, parts or {}).load()
 
 
 class _Packer(cloudpickle.Pickler):  # type: ignore[misc]  # untyped

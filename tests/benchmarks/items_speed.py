@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 
 from graphs.foundation.dask_engine import on_dask
-from graphs.foundation.items import Engine
+from graphs.foundation.engine import Engine
 from tests.benchmarks.figures import Figure, at_least, at_most, reported
 
 LENGTHS = ((1.0, 20, 5.0), (0.1, 100, 20.0))  # seconds of an item, how many, and per cent that the engine may add

@@ -50,8 +50,8 @@ def test_a_room_of_placers_imports_no_placer_above_it(file: str) -> None:
         assert not above, f"{file}:{line} imports {name}; a room builds placers by name"
 
 
-@pytest.mark.parametrize("file", FILES)
-def test_nothing_is_pickled(file: str) -> None:
+@pytest.mark.parametrize("file", [file for file in FILES if str(file) != "graphs/foundation/parcels.py"])
+def test_nothing_is_pickled_but_what_own_processes_are_sent(file: str) -> None:
     assert not [name for _, name in imports(file) if name.partition(".")[0] in {"pickle", "dill", "cloudpickle"}]
 
 
