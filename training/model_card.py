@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 from jinja2 import StrictUndefined, Template
 
 from placers.learned.lookup import trainer_of
+from placers.learned.policy_file import WEIGHTS
 from placers.learned.policy_meta import Meta
 from training.recipe import Recipe
 
@@ -44,7 +46,9 @@ def model_card(meta: Meta, recipe: Recipe, folder: Path) -> str:
         TEMPLATE.read_text(), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
         keep_trailing_newline=True,
     )  # fmt: skip
+    weights = folder / WEIGHTS
     card: str = template.render(
+        sha256=hashlib.sha256(weights.read_bytes()).hexdigest() if weights.is_file() else "",
         meta=meta, problems=problems, world=problems.world, folder=folder, imitated=recipe.imitation.updates,
         again=recipe.imitation.again,
         trainer=trainer_of(meta.placer).upper(), groups=f"{', '.join(most)} or {last}" if most else last,
