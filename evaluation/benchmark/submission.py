@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import gzip
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -22,13 +23,14 @@ from msgspec.structs import replace
 from evaluation.benchmark.problem_file import FOLDER, Benchmark, FrozenProblem, in_order, suite_sha256
 from evaluation.identity import key_of, placer_digits
 from evaluation.journal import Journal, JournalEntry, plans
-from evaluation.process_pool import Killed, in_processes
 from evaluation.provenance import Provenance
 from evaluation.record import Failure
 from evaluation.task import Task
 from graphs.foundation.documents import read_document
+from graphs.foundation.engine import Killed
 from graphs.foundation.errors import InputError
 from graphs.foundation.files import named_if_refused, write_whole
+from graphs.foundation.items import results
 from graphs.foundation.progress import progress_bar
 from placers.contract.placer import Placer
 from placers.learned.learned_placer import LearnedPlacer
@@ -190,13 +192,11 @@ def _learns(placer: Placer) -> Literal["no", "zero-shot", "per graph"]:
 
 def _done(jobs: Sequence[BenchJob], workers: int) -> Iterator[tuple[BenchJob, JournalEntry | Failure]]:
     """In order, or as they come from several processes; the one place that says how work is shared."""
-    if workers == 1 or len(jobs) < 2:
-        yield from ((job, job.do()) for job in jobs)
-        return
-    for job, found in in_processes(BenchJob.do, jobs, min(workers, len(jobs))):
-        if isinstance(found, Killed):
-            found = Failure(problem=job.problem.name, placer=job.placer.name, seed=job.seed, reason=found.reason)
-        yield job, found
+    with closing(results(BenchJob.do, jobs, workers)) as done:
+        for job, found in done:
+            if isinstance(found, Killed):
+                found = Failure(problem=job.problem.name, placer=job.placer.name, seed=job.seed, reason=found.reason)
+            yield job, found
 
 
 @lru_cache(maxsize=4)  # a process does one problem after the other
