@@ -200,7 +200,7 @@ def _started(workers: int) -> LocalCluster:
     try:
         with _no_interrupts():
             return LocalCluster(
-                n_workers=workers, threads_per_worker=1, processes=True, dashboard_address=None, memory_limit=0,
+                n_workers=workers, threads_per_worker=1, processes=True, dashboard_address=":0", memory_limit=0,
                 silence_logs=logging.CRITICAL, plugins=[_NoInterrupts()],
             )  # fmt: skip
     except RuntimeError as error:

@@ -60,7 +60,7 @@ def test_a_piece_that_fails_stops_the_others(workers: int, tmp_path: Path) -> No
 
 def test_a_piece_whose_process_is_killed_is_named(tmp_path: Path) -> None:
     pieces = [Touching(tmp_path / "a"), Touching(tmp_path / "b", "is killed")]
-    with pytest.raises(InputError, match=r"b: its process was killed .*; the same command resumes"):
+    with pytest.raises(InputError, match=r"b: its worker process ended each time .*; the same command resumes"):
         names(pieces, 2)
     assert (tmp_path / "a").exists(), "the others are done first"
 
