@@ -27,7 +27,7 @@ GIVEN = {
     "exact": "exact:work=0.05",  # at its default it takes long
     "expert": f"expert:{SPLIT}",  # which has no default
     # which only answer untrained if they are asked to
-    **{name: f"{name}:untrained=yes" for name in learned_placers()},
+    **{name: f"{name}:untrained=yes" for name in (*learned_placers(), "whole_plans")},
 }
 
 
@@ -82,7 +82,7 @@ PROBLEMS = {
     "nothing to pay": Problem(toy_graph([0, 0, 0], [(0, 1)], output_bytes=[0, 0, 0]), toy_cluster(2, memory=0.0)),
 }
 
-REFUSED = {("data_parallel", "bound to devices")}
+REFUSED = {("data_parallel", "bound to devices"), ("whole_plans:untrained=yes", "bound to devices")}
 
 
 @pytest.fixture(scope="module", params=NAMES)

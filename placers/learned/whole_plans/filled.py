@@ -10,6 +10,7 @@ from envs.pipelines.pipeline import LayerPipeline
 from graphs.op_graph import Floats
 from placers.learned.whole_plans.chain_view import ChainView
 
+NOTHING = 1e-9  # bytes, in place of no memory at all
 MARGIN = 0.95  # of the memory is what the formula may fill; ours
 
 
@@ -22,7 +23,7 @@ def filled(view: ChainView, pipeline: LayerPipeline) -> Floats:
         flying = in_flight(pipeline, number)
         kept = kept + view.crossing[stage.first] * share * flying if number in pipeline.recompute else kept * flying
         found[list(stage.devices)] += view.held[stage.end] - view.held[stage.first] + kept
-    return found / view.memory
+    return np.where(found > 0, found / np.maximum(view.memory, NOTHING), 0.0)
 
 
 def in_flight(pipeline: LayerPipeline, number: int) -> float:
