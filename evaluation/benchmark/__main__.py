@@ -68,8 +68,8 @@ def best(*folders: Path, problems: Folder = FOLDER) -> None:
 
 @app.command
 def leaderboard(*, out: Path = PAGE, problems: Folder = FOLDER) -> None:
-    """Verify all submissions of the repository, and make the page and its plot, in the folder pictures next to it."""
-    write_leaderboard(Benchmark.load(problems), load_submissions(), out, out.parent / "pictures" / "leaderboard.svg")
+    """Verify all submissions of the repository, and make the page and its plot, next to it."""
+    write_leaderboard(Benchmark.load(problems), load_submissions(), out, out.with_suffix(".svg"))
 
 
 def main() -> None:

@@ -70,7 +70,7 @@ def page_text(benchmark: Benchmark, rows: Sequence[Row], plot: str) -> str:
             "| placer | over best known | fits | simulations | seconds | learns |\n|---|---|---|---|---|---|\n"
         )
         parts += [f"| {row.title} | {' | '.join(cells(row))} | {row.learns} |\n" for row in some]
-    parts.append(f"\n![Quality over simulations](pictures/{plot})\n")
+    parts.append(f"\n![Quality over simulations]({plot})\n")
     best = best_known(benchmark)
     ratios = [entry.record.step_seconds / entry.record.lower_bound_seconds for entry in best.values()]
     over_bound = f"{float(geometric_mean(np.array(ratios))):.2f}" if ratios else "an unknown number of"

@@ -123,7 +123,7 @@ def test_a_run_that_diverges_is_a_failed_trial(recipe: str, tmp_path: Path, monk
         ("ppo.learning_rate=a..b", "two numbers"),
         ("ppo.lerning_rate=1e-4..1e-2", "unknown key of a recipe 'ppo.lerning_rate'; did you mean 'ppo.learning_rate'"),
         ("ppo.samples=1.5..3", "ppo.samples=1.5"),
-        ("ppo.reward=log|sqr", "ppo.reward=sqr: unknown reward 'sqr'"),
+        ("ppo.reward=log|sqr", "ppo.reward=sqr: ppo: unknown reward 'sqr'; did you mean 'sqrt'"),
     ],
 )
 def test_what_cannot_be_tried_is_refused_before_anything_is_trained(
