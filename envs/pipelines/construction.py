@@ -168,22 +168,25 @@ class Construction:
         """
         taken = []
         while not self.ended:
-            action = self._action_towards(pipeline)
-            self.take(action)
-            taken.append(action)
+            taken.append(self.leading_to(pipeline)[0])
+            self.take(taken[-1])
         if self.pipeline != pipeline:
             raise InputError(f"{pipeline} cannot be made here; these decisions would make {self.pipeline}")
         return taken
 
-    def _action_towards(self, pipeline: LayerPipeline) -> int:
+    def leading_to(self, pipeline: LayerPipeline) -> list[int]:
+        """The actions that a pipeline may be made with next: several where a stage lacks several devices, one otherwise.
+
+        Raises InputError if nothing leads to it.
+        """
         actions, number = self.actions, len(self.stages)
         try:
             if self.decision == Decision.MICRO_BATCHES:
-                return actions.micro_batches.index(pipeline.micro_batches)
+                return [actions.micro_batches.index(pipeline.micro_batches)]
             if self.decision == Decision.ORDER:
-                return actions.first_order + actions.orders.index(pipeline.order)
+                return [actions.first_order + actions.orders.index(pipeline.order)]
             if self.decision == Decision.RECOMPUTE:
-                return actions.recompute if number - 1 in pipeline.recompute else actions.keep
+                return [actions.recompute if number - 1 in pipeline.recompute else actions.keep]
             stage = pipeline.stages[number]
         except (ValueError, IndexError):
             raise InputError(
@@ -191,11 +194,11 @@ class Construction:
                 f"{', '.join(actions.orders)}, and {self.layers} layers"
             ) from None
         if self.decision == Decision.END:
-            return actions.first_end + stage.end - 1
+            return [actions.first_end + stage.end - 1]
         if not self.chosen and set(stage.devices) & {each for before in self.stages for each in before.devices}:
-            return actions.again
+            return [actions.again]
         left = sorted(set(stage.devices) - set(self.chosen))
-        return actions.first_device + left[0] if left else actions.enough
+        return [actions.first_device + device for device in left] or [actions.enough]
 
     # ---- what is possible ------------------------------------------------------------------------------------------
 

@@ -84,15 +84,19 @@ class WholePlansPolicy(SavedPolicy):
         return construction.pipeline, taken
 
     def follow(self, seeing: Seeing, pipeline: LayerPipeline) -> list[Taken]:
-        """The decisions that make a pipeline. Raises InputError if it is not among those which can be made."""
+        """The decisions that make a pipeline, those that the policy would not ask for left out.
+
+        Devices of a stage come in an order in which it may choose them, if there is one. Raises InputError for a
+        pipeline that cannot be made.
+        """
         construction, taken = seeing.view.construction(), list[Taken]()
-        towards = seeing.view.construction().towards(pipeline)
-        for action in towards:
-            choice = seeing.choice(construction)
-            found = np.flatnonzero(choice.actions == action)
-            if len(choice.actions) > 1 and len(found):
-                taken.append(Taken(choice, int(found[0])))
-            construction.take(action)
+        while not construction.ended:
+            choice, leading = seeing.choice(construction), construction.leading_to(pipeline)
+            places = np.flatnonzero(np.isin(choice.actions, leading)).tolist()
+            if places and len(choice.actions) > 1:
+                taken.append(Taken(choice, places[0]))
+            construction.take(int(choice.actions[places[0]]) if places else leading[0])
+        construction.towards(pipeline)  # which says so if another one was made
         return taken
 
     def score(self, decisions: Sequence[Taken]) -> tuple[Tensor, Tensor]:

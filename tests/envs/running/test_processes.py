@@ -17,12 +17,13 @@ from tests.envs.running.jobs import About, Going, Sum, about
 ROOT = Path(__file__).resolve().parents[3]
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0
 SCRIPT = """
-import sys
+import signal
 from envs.running.processes import Workers
 from tests.envs.running.jobs import Going, about
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a suite in the background ignores it, and so would this
 with Workers(["cpu"] * 2) as workers:
     print(*(each.pid for each in workers.run(about)), flush=True)
-    workers.run(Going("sleeping"))
+    workers.run(Going("sleeping"), limit=60.0)
 """
 
 
