@@ -175,7 +175,7 @@ class Construction:
         return taken
 
     def leading_to(self, pipeline: LayerPipeline) -> list[int]:
-        """The actions that a pipeline may be made with next: several where a stage lacks several devices, one otherwise.
+        """The actions that a pipeline may be made with next: one, or more where a stage lacks several devices.
 
         Raises InputError if nothing leads to it.
         """
