@@ -27,6 +27,9 @@ def imports(file: str) -> Iterator[tuple[int, str]]:
             yield from ((node.lineno, f"{node.module}.{alias.name}") for alias in node.names)
 
 
+IMPORTS = {file: list(imports(file)) for file in FILES}
+
+
 def floor(name: str) -> int:
     top = name.partition(".")[0].removesuffix(".py").partition("/")[0]
     return FLOORS.index(top) if top in FLOORS else -1
@@ -37,27 +40,34 @@ def test_the_floors_are_found() -> None:
     assert {floor(file) for file in FILES} == set(range(len(FLOORS)))
 
 
-@pytest.mark.parametrize("file", FILES)
-def test_an_import_never_goes_up(file: str) -> None:
-    for line, name in imports(file):
-        assert floor(name) <= floor(file), f"{file}:{line} imports {name}, which is a floor above"
+def test_an_import_never_goes_up() -> None:
+    assert [
+        f"{file}:{line} imports {name}, which is a floor above"
+        for file in FILES
+        for line, name in IMPORTS[file]
+        if floor(name) > floor(file)
+    ] == []
 
 
-@pytest.mark.parametrize("file", [file for file in FILES if file.startswith("placers/") and file.count("/") > 1])
-def test_a_room_of_placers_imports_no_placer_above_it(file: str) -> None:
-    for line, name in imports(file):
-        above = name.startswith("placers.") and (ROOT / "placers" / f"{name.split('.')[1]}.py").is_file()
-        assert not above, f"{file}:{line} imports {name}; a room builds placers by name"
+def test_a_room_of_placers_imports_no_placer_above_it() -> None:
+    rooms = [file for file in FILES if file.startswith("placers/") and file.count("/") > 1]
+    assert [
+        f"{file}:{line} imports {name}; a room builds placers by name"
+        for file in rooms
+        for line, name in IMPORTS[file]
+        if name.startswith("placers.") and (ROOT / "placers" / f"{name.split('.')[1]}.py").is_file()
+    ] == []
 
 
-@pytest.mark.parametrize("file", [file for file in FILES if str(file) != "graphs/foundation/parcels.py"])
-def test_nothing_is_pickled_but_what_own_processes_are_sent(file: str) -> None:
-    assert not [name for _, name in imports(file) if name.partition(".")[0] in {"pickle", "dill", "cloudpickle"}]
+def test_nothing_is_pickled_but_what_own_processes_are_sent() -> None:
+    picklers = {"pickle", "dill", "cloudpickle"}
+    users = [file for file in FILES if any(name.partition(".")[0] in picklers for _, name in IMPORTS[file])]
+    assert users == ["graphs/foundation/parcels.py"]
 
 
-@pytest.mark.parametrize("file", FILES)
-def test_a_file_holds_one_idea(file: str) -> None:
-    assert len((ROOT / file).read_text().splitlines()) <= 400, f"{file} is too long to hold one idea"
+def test_a_file_holds_one_idea() -> None:
+    lines = {file: len((ROOT / file).read_text().splitlines()) for file in FILES}
+    assert {file: count for file, count in lines.items() if count > 400} == {}
 
 
 @pytest.mark.parametrize(
