@@ -114,8 +114,8 @@ class JournalEntry(msgspec.Struct, frozen=True, kw_only=True):
             raise InputError(f"its split names one of {len(self.splits)} ways that is not there")
         return tuple(self.splits[number] for number in self.split)
 
-    def save(self, problem: Problem, folder: Path) -> None:
-        """Write the plan for its problem as a plan file, whose name is its own. Raises InputError as `plan`."""
+    def save(self, problem: Problem, folder: Path) -> Path:
+        """Write the plan for its problem as a plan file, and say which. Raises InputError as `plan`."""
         record = self.record
         outcome = Outcome(record.step_seconds, np.array(record.peak_bytes), record.fits)
         names = (re.sub(r"[^A-Za-z0-9_=@+,-]+", "_", name) for name in (record.problem, record.placer))
@@ -123,6 +123,7 @@ class JournalEntry(msgspec.Struct, frozen=True, kw_only=True):
         path = folder / f"{problem_name}.{placer_name}.seed{record.seed}.{record.key[:8]}.plan.json"
         result = PlacerResult(self.plan(problem), record.placer, record.seed, record.simulations)
         save_plan(result, problem, outcome, path)
+        return path
 
 
 def _by_unit(values: tuple[Number, ...], problem: Problem) -> tuple[Number, ...]:

@@ -3,9 +3,10 @@
 python -m evaluation.benchmark freeze        # once, for a new version: captures and writes all problems
 python -m evaluation.benchmark freeze-large  # makes the graphs that the repository leaves out
 python -m evaluation.benchmark drift         # captures every problem again, and says what differs
-    python -m evaluation.benchmark pack FOLDER   # compresses the records of a submission
-    python -m evaluation.benchmark best FOLDER   # takes what is faster than the best known plans
-    python -m evaluation.benchmark leaderboard   # verifies all submissions of the repository, and makes the page
+python -m evaluation.benchmark pack FOLDER   # compresses the records of a submission
+python -m evaluation.benchmark best FOLDER   # takes what is faster than the best known plans
+python -m evaluation.benchmark write-best FOLDER  # the best known plans as plan files, and a table of them
+python -m evaluation.benchmark leaderboard   # verifies all submissions of the repository, and makes the page
 """
 
 from __future__ import annotations
@@ -16,8 +17,7 @@ from typing import Annotated
 
 import cyclopts
 
-from evaluation.benchmark import freezing, submission
-from evaluation.benchmark.best_known import update_best
+from evaluation.benchmark import best_known, freezing, submission
 from evaluation.benchmark.leaderboard import load_submissions, write_leaderboard
 from evaluation.benchmark.problem_file import FOLDER, Benchmark
 from evaluation.benchmark.submission import SubmissionFolder
@@ -62,8 +62,14 @@ def pack(folder: Path) -> None:
 def best(*folders: Path, problems: Folder = FOLDER) -> None:
     """Verify submissions, and take what is faster than the best known plans."""
     given = [SubmissionFolder.load(each) for each in folders]
-    found = update_best(Benchmark.load(problems), given)
+    found = best_known.update_best(Benchmark.load(problems), given)
     print("\n".join(found) if found else "Nothing is faster than what is known.")
+
+
+@app.command
+def write_best(folder: Path, *, suite: str = "all", problems: Folder = FOLDER) -> None:
+    """Write the best known plans as plan files, and a table of them."""
+    print(best_known.write_best(Benchmark.load(problems), folder, suite))
 
 
 @app.command

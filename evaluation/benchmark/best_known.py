@@ -1,32 +1,34 @@
 """The best known plan of each problem: the fastest that fits, with its time, bound, finder and simulations.
 
-They are a journal, `best_known.jsonl.gz`, next to the frozen problems: each is verified as those of a submission are.
+They are packed, `best_known.jsonl.gz`, next to the frozen problems: each is verified as those of a submission are.
 """
 
 from __future__ import annotations
 
-import gzip
-import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+import csv
+import io
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from msgspec.structs import replace
 
+from evaluation.benchmark.packed import load_packed, save_packed
 from evaluation.benchmark.problem_file import Benchmark, FrozenProblem, in_order
 from evaluation.benchmark.submission import SubmissionFolder
 from evaluation.benchmark.verification import check_entry, verify
-from evaluation.journal import Journal, JournalEntry, plans
-from graphs.foundation.files import write_whole
+from evaluation.journal import JournalEntry
+from graphs.foundation.files import named_if_refused, write_whole
 from graphs.foundation.progress import progress
 
 FILE = "best_known.jsonl.gz"
+TABLE = "best_known.csv"
 LESS = 1e-9  # relative: what a plan must be faster by to replace another
 
 
 def best_known(benchmark: Benchmark) -> dict[str, JournalEntry]:
     """By problem; those without any plan that fits are left out. Raises InputError for a damaged file."""
     path = benchmark.folder / FILE
-    return {entry.record.problem: entry for entry in plans(path)} if path.exists() else {}
+    return {entry.record.problem: entry for entry in load_packed(path)} if path.exists() else {}
 
 
 def verify_best(benchmark: Benchmark, problems: Sequence[FrozenProblem] = ()) -> int:
@@ -58,14 +60,28 @@ def update_best(benchmark: Benchmark, submissions: Sequence[SubmissionFolder]) -
     return list(improved)
 
 
+def write_best(benchmark: Benchmark, folder: Path, suite: str = "all") -> Path:
+    """Write the best known plans of a suite as plan files, and a table of them, whose path is returned.
+
+    The table says the step time, the lower bound, who found the plan, with how many simulations, and its file. Raises
+    InputError for an unknown suite, and a folder that cannot be written.
+    """
+    best = best_known(benchmark)
+    rows = [("problem", "step_seconds", "lower_bound_seconds", "placer", "simulations", "plan")]
+    with named_if_refused(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    chosen = [each for each in benchmark.chosen(suite) if each.name in best]
+    for frozen in progress(in_order(chosen), "writing plans", unit="plan", leave=False):
+        record, path = best[frozen.name].record, best[frozen.name].save(benchmark.problem(frozen), folder)
+        seconds = (str(record.step_seconds), str(record.lower_bound_seconds))
+        rows.append((frozen.name, *seconds, record.placer, str(record.simulations), path.name))
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    write_whole(folder / TABLE, text.getvalue())
+    return folder / TABLE
+
+
 def _write(benchmark: Benchmark, best: Mapping[str, JournalEntry]) -> None:
-    """In the order of the problems, grouped by what made them, so that equal results are equal files."""
-    order = {each.name: number for number, each in enumerate(benchmark.index.problems)}
-    ordered: Iterable[JournalEntry] = sorted(best.values(), key=lambda entry: order[entry.record.problem])
-    by_command = sorted(ordered, key=lambda entry: entry.made.command if entry.made else "")
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "best.jsonl"
-        with Journal.open(path) as journal:
-            for entry in by_command:
-                journal.add(entry)
-        write_whole(benchmark.folder / FILE, gzip.compress(path.read_bytes(), mtime=0))
+    """In the order of the problems, so that equal results are equal files."""
+    chosen = [best[each.name] for each in benchmark.index.problems if each.name in best]
+    save_packed(benchmark.folder / FILE, chosen)

@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from itertools import groupby
 from pathlib import Path
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from evaluation.benchmark.best_known import best_known
 from evaluation.benchmark.problem_file import Benchmark
+from evaluation.benchmark.quality_plot import height_of, paint
 from evaluation.benchmark.row_table import cells
 from evaluation.benchmark.submission import SUBMISSION, SubmissionFolder
+from evaluation.benchmark.suites import SUITES
 from evaluation.benchmark.verification import Row, row_of, verify
-from evaluation.drawing.figures import BLUE, GREY, ORANGE, drawn
+from evaluation.drawing.figures import drawn
 from evaluation.statistics import geometric_mean
 from graphs.foundation.errors import InputError
 from graphs.foundation.files import write_whole
 
 SUBMISSIONS = Path(__file__).resolve().parents[2] / "benchmark" / "submissions"
-HEIGHT = 4.5  # inches
-LEAST = 0.5  # where rows without simulations are drawn
 HEAD = """\
 # Leaderboard
 
@@ -38,8 +38,12 @@ NOTE = """
 ## Best known plans
 
 Of {known} problems the repository has the fastest plan that is known, with its time, a lower bound, who found it and
-with how many simulations: `placelab verify` times all of them again. They take {over_bound} times their lower bounds
-(geometric mean).
+with how many simulations: `placelab verify` times all of them again, and `python -m evaluation.benchmark write-best
+FOLDER` writes them as plan files, with a table. Over bound: the geometric mean of step times over lower bounds, which
+hold for all op placements, or for all plans with the same copies; the optimum may lie anywhere between.
+
+| suite | known | over bound | found by |
+|---|---|---|---|
 """
 
 
@@ -55,48 +59,55 @@ def write_leaderboard(benchmark: Benchmark, submissions: Sequence[SubmissionFold
     """Verify submissions, and write the page and its plot. Raises InputError as `verify` does."""
     verify(submissions, benchmark)
     best = best_known(benchmark)
-    rows = sorted((row_of(each, best) for each in submissions), key=_rank)
-    write_whole(page, page_text(benchmark, rows, plot.name))
-    write_whole(plot, drawn(partial(_paint, rows), HEIGHT, "svg", facecolor="white", metadata={"Date": None}))
+    found = sections(benchmark, [row_of(each, best) for each in submissions])
+    write_whole(page, page_text(benchmark, found, plot.name))
+    drawing = drawn(partial(paint, found), height_of(len(found)), "svg", facecolor="white", metadata={"Date": None})
+    write_whole(plot, drawing)
 
 
-def page_text(benchmark: Benchmark, rows: Sequence[Row], plot: str) -> str:
+def sections(benchmark: Benchmark, rows: Iterable[Row]) -> dict[str, list[Row]]:
+    """Rows by their suites, in the benchmark's order: first those that fit most often, among these the fastest."""
+    order, found = {name: number for number, name in enumerate(benchmark.suites)}, defaultdict[str, list[Row]](list)
+    for row in sorted(rows, key=lambda row: (-row.share_that_fits, row.over_best.value, row.title)):
+        found[",".join(sorted(_names(benchmark, row.suites), key=order.__getitem__))].append(row)
+    return {suites: found[suites] for suites in sorted(found, key=lambda suites: order[suites.split(",")[0]])}
+
+
+def page_text(benchmark: Benchmark, found: Mapping[str, Sequence[Row]], plot: str) -> str:
     """The page, in Markdown: a table for each set of suites."""
     parts = [HEAD.format(name=benchmark.index.name)]
-    for suites, some in groupby(rows, key=lambda row: row.suites):
-        names = ", ".join(f"`{name}`" for name in suites.split(","))
-        parts.append(f"\n## {names}\n\n")
+    for suites, rows in found.items():
+        names = suites.split(",")
+        about = "; ".join(f"`{name}`: {SUITES[name].about.rstrip('.')}" for name in names if name in SUITES)
+        parts.append(f"\n## {', '.join(f'`{name}`' for name in names)}\n\n")
+        parts.append(f"{len(benchmark.chosen(suites))} problems. {about}\n\n")
         parts.append(
             "| placer | over best known | fits | simulations | seconds | learns |\n|---|---|---|---|---|---|\n"
         )
-        parts += [f"| {row.title} | {' | '.join(cells(row))} | {row.learns} |\n" for row in some]
+        parts += [f"| {in_cell(row.title)} | {' | '.join(cells(row))} | {row.learns} |\n" for row in rows]
     parts.append(f"\n![Quality over simulations]({plot})\n")
+    return "".join([*parts, _best_known_text(benchmark)])
+
+
+def in_cell(text: str) -> str:
+    """A title in a cell of a table in Markdown, whatever its author wrote."""
+    return re.sub(r"([\\|`*_<\[\]])", r"\\\1", " ".join(text.split()))
+
+
+def _best_known_text(benchmark: Benchmark) -> str:
+    """How many best known plans there are, and how far they are from their lower bounds."""
     best = best_known(benchmark)
-    ratios = [entry.record.step_seconds / entry.record.lower_bound_seconds for entry in best.values()]
-    over_bound = f"{float(geometric_mean(np.array(ratios))):.2f}" if ratios else "an unknown number of"
-    known = f"{len(best)} of the {len(benchmark.index.problems)}"
-    parts.append(NOTE.format(known=known, over_bound=over_bound))
-    return "".join(parts)
+    text = NOTE.format(known=f"{len(best)} of the {len(benchmark.index.problems)}")
+    for suite in benchmark.suites:
+        names = [each.name for each in benchmark.chosen(suite)]
+        known = [best[name].record for name in names if name in best]
+        ratios = np.array([record.step_seconds / record.lower_bound_seconds for record in known])
+        over = f"{float(geometric_mean(ratios)):.2f}" if known else ""
+        finders = Counter(record.placer.partition(":")[0] for record in known).most_common()
+        found_by = ", ".join(f"{in_cell(placer)} {count}" for placer, count in finders)
+        text += f"| `{suite}` | {len(known)}/{len(names)} | {over} | {found_by} |\n"
+    return text
 
 
-def _rank(row: Row) -> tuple[str, float, float]:
-    """By suites; in each, first those that fit most often, among these the fastest."""
-    return row.suites, -row.share_that_fits, row.over_best.value
-
-
-def _paint(rows: Sequence[Row], figure: Figure) -> None:
-    """Quality over simulations: a mark for each row, with its interval; no simulation is drawn as a half."""
-    suites = list(dict.fromkeys(row.suites for row in rows))
-    axes = figure.subplots(1, len(suites), squeeze=False)[0]
-    for axis, name in zip(axes, suites, strict=True):
-        axis.set_title(name.replace(",", ", "))
-        axis.set_xscale("log")
-        axis.set_yscale("log")
-        axis.set_xlabel("simulations per problem")
-        axis.grid()
-        for row in (row for row in rows if row.suites == name and row.over_best.count):
-            at = max(row.simulations, LEAST)
-            axis.plot([at, at], [row.over_best.low, row.over_best.high], color=GREY, linewidth=1)
-            axis.plot(at, row.over_best.value, "o", color=BLUE if row.learns == "no" else ORANGE)
-            axis.annotate(row.title, (at, row.over_best.value), (4, 2), textcoords="offset points", fontsize=6)
-    axes[0].set_ylabel("step time over best known")
+def _names(benchmark: Benchmark, suites: str) -> list[str]:
+    return list(benchmark.suites) if suites == "all" else suites.split(",")

@@ -2,6 +2,7 @@
 
     submission.toml   which placer, on which suites of which benchmark, with which budget, made with what
     records.jsonl     a journal: a record and its plan for each problem, as they came (`evaluation.journal`)
+    records.jsonl.gz  the same in little room, in a repository (`evaluation.benchmark.packed`)
     plans/            with `plans`, a plan file each, for people and other programs
 
 Times in it are claims, which `evaluation.benchmark.verification` computes again from the plans.
@@ -9,7 +10,6 @@ Times in it are claims, which `evaluation.benchmark.verification` computes again
 
 from __future__ import annotations
 
-import gzip
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -20,6 +20,7 @@ from typing import Literal
 import msgspec
 from msgspec.structs import replace
 
+from evaluation.benchmark.packed import load_packed, save_packed
 from evaluation.benchmark.problem_file import FOLDER, Benchmark, FrozenProblem, in_order, suite_sha256
 from evaluation.identity import key_of, placer_digits
 from evaluation.journal import Journal, JournalEntry, plans
@@ -82,7 +83,7 @@ class SubmissionFolder:
             )
         about = read_document(folder / SUBMISSION, Submission, version=VERSION, remedy=REMEDY)
         packed = folder / PACKED
-        entries = plans(packed if packed.exists() else folder / RECORDS)
+        entries = load_packed(packed) if packed.exists() else plans(folder / RECORDS)
         return cls(folder, about, tuple(sorted(entries, key=lambda entry: entry.record.problem)))
 
 
@@ -175,12 +176,10 @@ def save_plans(submitted: SubmissionFolder, benchmark: Benchmark) -> None:
 
 def pack(folder: Path) -> Path:
     """Compress the records of a submission, for a repository. Raises InputError for what is no submission."""
-    SubmissionFolder.load(folder)
-    packed = folder / PACKED
-    if (folder / RECORDS).exists():
-        write_whole(packed, gzip.compress((folder / RECORDS).read_bytes(), mtime=0))
-        (folder / RECORDS).unlink()
-    return packed
+    entries = SubmissionFolder.load(folder).entries
+    save_packed(folder / PACKED, entries)
+    (folder / RECORDS).unlink(missing_ok=True)
+    return folder / PACKED
 
 
 def _learns(placer: Placer) -> Literal["no", "zero-shot", "per graph"]:

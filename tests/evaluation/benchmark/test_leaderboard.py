@@ -1,15 +1,22 @@
 """The repository's best known plans and submissions are worth what is said of them."""
 
+import csv
 import shutil
 from pathlib import Path
 
 import msgspec
+import numpy as np
+import pytest
 
-from evaluation.benchmark.best_known import best_known, update_best, verify_best
-from evaluation.benchmark.leaderboard import SUBMISSIONS, load_submissions, write_leaderboard
+from envs.plan_file import load_plan
+from envs.simulation.simulator import simulate
+from evaluation.benchmark.best_known import best_known, update_best, verify_best, write_best
+from evaluation.benchmark.leaderboard import SUBMISSIONS, in_cell, load_submissions, sections, write_leaderboard
 from evaluation.benchmark.problem_file import Benchmark
+from evaluation.benchmark.quality_plot import unbeaten
 from evaluation.benchmark.submission import SubmissionFolder, bench
-from evaluation.benchmark.verification import check_suite, row_of
+from evaluation.benchmark.verification import Row, check_suite, row_of
+from evaluation.statistics import estimate
 from graphs.foundation import by_name
 from tests.evaluation.benchmark import tiny
 
@@ -38,7 +45,7 @@ def test_the_page_has_the_rows_of_the_submissions() -> None:
     for submitted in load_submissions(SUBMISSIONS):
         check_suite(submitted, BENCHMARK)
         row = row_of(submitted, best)
-        assert f"| {row.title} | {row.over_best.value:.2f} [" in page
+        assert f"| {in_cell(row.title)} | {row.over_best.value:.2f} [" in page
         assert f"{row.fits}/{row.problems}" in page
 
 
@@ -56,3 +63,45 @@ def test_a_leaderboard_is_made_of_folders(tmp_path: Path) -> None:
     assert [line.split(" | ")[0] for line in rows] == ["| annealing", "| random"]
     assert "2 of the 3" in (tmp_path / "page.md").read_text()
     assert "random" in (tmp_path / "plot.svg").read_text()
+
+
+def row(title: str, suites: str, simulations: float, ratio: float, fits: int = 2, learns: str = "no") -> Row:
+    return Row(title, title, suites, estimate([np.array([ratio, ratio])]), fits, 2, simulations, 0.0, learns)
+
+
+def test_rows_of_the_same_suites_are_in_one_table_in_the_order_of_the_benchmark() -> None:
+    rows = [
+        row("a", "plans", 1, 1.2),
+        row("b", "plans,ops", 1, 1.5),
+        row("c", "ops,plans", 1, 1.1),
+        row("d", "ops,plans", 1, 1.0, fits=1),
+        row("e", "all", 1, 1.4),
+    ]
+    found = sections(Benchmark.load(tiny.FOLDER), rows)
+    assert {suites: [each.title for each in some] for suites, some in found.items()} == {
+        "ops,plans": ["c", "e", "b", "d"],
+        "plans": ["a"],
+    }
+
+
+def test_the_plot_names_rows_that_none_with_as_few_simulations_is_better_than() -> None:
+    rows = [row("a", "ops", 0, 1.5), row("b", "ops", 1, 1.7), row("c", "ops", 16, 1.2), row("d", "ops", 99, 1.2)]
+    assert [each.title for each in unbeaten([*rows, row("e", "ops", 9, 1.0, fits=1)])] == ["a", "c"]
+
+
+def test_a_title_does_not_break_the_table() -> None:
+    assert in_cell("mine | *best*\n<b>") == r"mine \| \*best\* \<b>"
+
+
+def test_the_best_known_plans_are_written_as_plan_files_with_a_table(tmp_path: Path) -> None:
+    benchmark = Benchmark.load(Path(shutil.copytree(tiny.FOLDER, tmp_path / "bench")))
+    made = bench(by_name.build("placers", "heft"), "all", tmp_path / "heft", problems=tiny.FOLDER, quiet=True)
+    update_best(benchmark, [made])
+    with write_best(benchmark, tmp_path / "plans").open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert {each["problem"] for each in rows} == set(best_known(benchmark))
+    for each in rows:
+        problem = benchmark.problem(benchmark.named(each["problem"]))
+        plan = load_plan(tmp_path / "plans" / each["plan"], problem)
+        assert simulate(problem, plan.plan).step_seconds == pytest.approx(float(each["step_seconds"]), rel=1e-12)
+        assert (each["placer"], int(each["simulations"]) >= 0) == ("heft", True)

@@ -1,6 +1,10 @@
 """A submission proves itself: the same rows however it was made, and nothing that was changed is taken."""
 
+import os
 import shutil
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -10,15 +14,17 @@ import msgspec
 import pytest
 
 from evaluation.benchmark.best_known import FILE, best_known, update_best, verify_best
+from evaluation.benchmark.packed import load_packed
 from evaluation.benchmark.problem_file import Benchmark
 from evaluation.benchmark.submission import PACKED, RECORDS, SUBMISSION, SubmissionFolder, bench, pack
 from evaluation.benchmark.verification import row_of, verify
-from evaluation.journal import JournalEntry, plans
+from evaluation.journal import JournalEntry
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
 from placers.contract.placer import Placer
 from tests.evaluation.benchmark import tiny
 
+ROOT = Path(__file__).resolve().parents[3]
 BENCHMARK = Benchmark.load(tiny.FOLDER)
 
 
@@ -61,6 +67,45 @@ def test_a_submission_that_was_killed_goes_on_and_is_the_same(submitted: Submiss
     again = bench(placer("random"), "all", folder, budget=4, problems=tiny.FOLDER, quiet=True)
     assert without_seconds(again) == without_seconds(submitted)
     assert (folder / RECORDS).read_bytes().startswith(header + first), "what was there is not done again"
+
+
+KILLED = """
+import os, signal
+from pathlib import Path
+from placers.random import Random
+
+class Killed(Random):
+    name = "random"
+
+    def place(self, problem, *, seed=0, budget=1):
+        if Path("kill").exists() and "v100" in problem.name:
+            Path("kill").unlink()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().place(problem, seed=seed, budget=budget)
+
+def build():
+    return Killed()
+"""
+
+
+def test_kill_9_of_the_command_loses_nothing_that_was_done(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(KILLED)
+    command = [sys.executable, "-m", "placelab", "bench", "mine.py:build", "--suites", "all", "--budget", "4"]
+    command += ["--problems", str(tiny.FOLDER), "--out"]
+
+    def run(out: str) -> int:
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        return subprocess.run([*command, out], cwd=tmp_path, env=environment, capture_output=True).returncode
+
+    (tmp_path / "kill").touch()
+    assert run("killed") == -signal.SIGKILL
+    kept = (tmp_path / "killed" / RECORDS).read_bytes()
+    assert 1 <= len(kept.splitlines()) - 1 < 3
+    assert (run("killed"), run("undisturbed")) == (0, 0)
+    assert (tmp_path / "killed" / RECORDS).read_bytes().startswith(kept), "what was there is not done again"
+    killed, undisturbed = (SubmissionFolder.load(tmp_path / each) for each in ("killed", "undisturbed"))
+    assert without_seconds(killed) == without_seconds(undisturbed)
+    verify([killed], BENCHMARK)
 
 
 def test_a_folder_takes_no_records_of_anything_else(submitted: SubmissionFolder) -> None:
@@ -171,7 +216,7 @@ def test_the_best_known_are_what_is_fastest_and_fits(submitted: SubmissionFolder
     content = (bench_copy.folder / FILE).read_bytes()
     (bench_copy.folder / FILE).unlink()
     update_best(bench_copy, [submitted, better])
-    assert plans(bench_copy.folder / FILE)
+    assert load_packed(bench_copy.folder / FILE)
     assert (bench_copy.folder / FILE).read_bytes() == content, "equal results are equal files"
 
 

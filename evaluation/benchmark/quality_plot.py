@@ -1,0 +1,65 @@
+"""The leaderboard's plot: quality over simulations, a panel for each set of suites."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import ceil, inf
+
+from matplotlib.figure import Figure
+
+from evaluation.benchmark.verification import Row
+from evaluation.drawing.figures import BLUE, GREEN, GREY, ORANGE
+
+COLUMNS = 2
+HEIGHT = 3.2  # inches, of a row of panels
+LEAST = 0.5  # where rows without simulations are drawn
+COLOURS = {"no": BLUE, "zero-shot": ORANGE, "per graph": GREEN}
+NAMES = {"no": "no policy", "zero-shot": "policy, zero-shot", "per graph": "policy, learning per graph"}
+
+
+def height_of(panels: int) -> float:
+    """Of the figure, in inches."""
+    return HEIGHT * ceil(panels / COLUMNS)
+
+
+def paint(sections: Mapping[str, Sequence[Row]], figure: Figure) -> None:
+    """A mark for each row, with its interval; those are named that no row with as few simulations is better than."""
+    columns = min(COLUMNS, len(sections))
+    grid = figure.subplots(ceil(len(sections) / columns), columns, squeeze=False).ravel()
+    for axis in grid[len(sections) :]:
+        axis.remove()
+    for axis, (name, rows) in zip(grid, sections.items(), strict=False):
+        axis.set_title(name.replace(",", ", "))
+        axis.set_xscale("log")
+        axis.set_yscale("log")
+        axis.grid()
+        axis.margins(x=0.35)  # room for the names
+        known = [row for row in rows if row.over_best.count]
+        front = unbeaten(known)
+        for row in known:
+            at = _at(row)
+            axis.plot([at, at], [row.over_best.low, row.over_best.high], color=GREY, linewidth=1)
+            axis.plot(at, row.over_best.value, "o", color=COLOURS[row.learns], markersize=4)
+            if row in front:
+                axis.annotate(row.title, (at, row.over_best.value), (5, 3), textcoords="offset points", fontsize=6)
+    for axis in grid[: len(sections)]:
+        axis.set_xlabel("simulations per problem")
+        axis.set_ylabel("step time over best known")
+    seen = {row.learns for rows in sections.values() for row in rows}
+    for learns in (each for each in COLOURS if each in seen):
+        grid[0].plot([], [], "o", color=COLOURS[learns], markersize=4, label=NAMES[learns])
+    grid[0].legend(fontsize=6, loc="upper right")
+
+
+def unbeaten(rows: Sequence[Row]) -> list[Row]:
+    """Of rows that fit on every problem, those that none with as few simulations is better than."""
+    found, best = list[Row](), inf
+    for row in sorted(rows, key=lambda row: (_at(row), row.over_best.value)):
+        if row.fits == row.problems and row.over_best.value < best:
+            found.append(row)
+            best = row.over_best.value
+    return found
+
+
+def _at(row: Row) -> float:
+    return max(row.simulations, LEAST)
