@@ -15,7 +15,7 @@ from evaluation.benchmark.leaderboard import SUBMISSIONS, in_cell, load_submissi
 from evaluation.benchmark.problem_file import Benchmark
 from evaluation.benchmark.quality_plot import unbeaten
 from evaluation.benchmark.submission import SubmissionFolder, bench
-from evaluation.benchmark.verification import Row, check_suite, row_of
+from evaluation.benchmark.verification import Row, check_entry, check_suite, row_of
 from evaluation.statistics import estimate
 from graphs.foundation import by_name
 from tests.evaluation.benchmark import tiny
@@ -27,6 +27,17 @@ SAMPLE = ("inception_v3:inception-v3@p100:devices=2", "transformer_xl:transforme
 
 def test_a_sample_of_the_best_known_plans_is_timed_again() -> None:
     assert verify_best(BENCHMARK, [BENCHMARK.named(name) for name in SAMPLE]) == len(SAMPLE)
+
+
+def test_a_sample_of_the_submitted_plans_is_timed_again() -> None:
+    submissions = load_submissions(SUBMISSIONS)
+    for name in SAMPLE:
+        frozen = BENCHMARK.named(name)
+        problem = BENCHMARK.problem(frozen)
+        given = [(each, entry) for each in submissions for entry in each.entries if entry.record.problem == name]
+        assert len(given) >= 12
+        for submitted, entry in given:
+            check_entry(str(submitted.folder), frozen, problem, entry)
 
 
 def test_every_best_known_plan_fits_says_who_found_it_and_is_no_faster_than_its_bound() -> None:
