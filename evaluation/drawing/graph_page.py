@@ -37,6 +37,8 @@ PALETTE = (BLUE, ORANGE, GREEN, SKY, PURPLE, YELLOW, RED, "#7a5195")
 HEIGHT = 640  # pixels
 FONT = "system-ui, sans-serif"
 WIDGET = f".bk-input, .bk-btn {{ color: {INK}; background-color: {PAPER}; border-color: {SOFT}; }}"
+# Bokeh's own arrow of a list is black in the dark, too
+WIDGET += " select.bk-input { appearance: auto !important; background-image: none !important; }"
 HINT = (
     "What runs first is at the left; a long chain continues below. A click on a module opens it, one on the title of "
     "an open module folds it, and one on an op marks its edges. An edge is the thicker the more bytes it carries; of "
@@ -145,13 +147,11 @@ def _data(
     """The columns of all nodes, and what else the drawing needs to know; what modules hold is summed up there."""
     graph, nodes, ops = tree.graph, len(tree), len(tree.graph)
     names, numbers = _numbered(tree.names)
-    user, weight = graph.weight_uses.T
-    weights = np.bincount(user, weights=graph.weights[weight], minlength=ops)
-    of_ops = {"flops": graph.flops, "bytes": graph.output_bytes, "weights": weights,
+    of_ops = {"flops": graph.flops, "bytes": graph.output_bytes,
               "seconds": np.zeros(ops) if seconds is None else seconds}  # fmt: skip
     data: dict[str, Any] = {
         "parent": tree.parent.astype(np.int32), "layer": tree.layers.astype(np.int32),
-        "order": tree.order.astype(np.int32), "name": numbers,
+        "order": tree.order.astype(np.int32), "name": numbers, "weights": tree.weight_bytes.astype(np.float32),
     }  # fmt: skip
     data |= {name: _filled(np.asarray(each, np.float32), nodes) for name, each in of_ops.items()}
     kinds, of_kind = _numbered(graph.kinds)
@@ -160,6 +160,7 @@ def _data(
     for mode, labels in by.items():
         common = sorted(label for label, _ in Counter(labels).most_common(len(PALETTE)))
         common = list(dict.fromkeys(labels)) if len(set(labels)) <= len(PALETTE) else common
+        common = sorted(common, key=lambda label: (len(label), label)) if mode == "device" else common
         known = {label: place for place, label in enumerate(common)}
         numbers_of = np.array([known.get(label, len(common)) for label in labels], np.int32)
         is_more = len(known) < len(set(labels))

@@ -159,7 +159,7 @@ def _draw_levels(plot: figure, runs: Mapping[str, Metrics], curve: Curve, levels
                 x=6,
                 x_units="screen",
                 y=lowest,
-                text=name,
+                text=f"{name}, {level:.3g}",  # the name may be above another line
                 text_baseline="bottom",
                 text_color=SOFT,
                 text_font_size="11px",

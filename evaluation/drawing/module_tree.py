@@ -7,7 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
-from graphs.op_graph import Ints, OpGraph, Phase
+from graphs.op_graph import Floats, Ints, OpGraph, Phase
 from graphs.order import levels, topological_order
 
 ROOT = -1
@@ -115,6 +115,17 @@ class ModuleTree:
             count = np.bincount(of, minlength=len(self))
             rows = _ranked(group, np.where(count > 0, total / np.maximum(count, 1), rows))
         return rows
+
+    @cached_property
+    def weight_bytes(self) -> Floats:
+        """(nodes,) bytes of the parameters that ops in it use, each parameter once."""
+        user, weight = self.graph.weight_uses.T
+        size = np.zeros(len(self))
+        for depth in range(self.lineage.shape[1]):
+            node = self.lineage[user, depth]
+            pairs = np.unique(np.stack([node, weight])[:, node != ROOT], axis=1)
+            size += np.bincount(pairs[0], weights=self.graph.weights[pairs[1]], minlength=len(self))
+        return size
 
     @cached_property
     def order(self) -> Ints:

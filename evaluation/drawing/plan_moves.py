@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, field
 
 import numpy as np
+from markupsafe import escape
 
 from envs.costs.costs import costs_of
 from envs.timeline import Timeline
 from evaluation import formatting
-from evaluation.drawing.figures import page
+from evaluation.reporting.sections import Sheet, sheets_html
 from graphs.problem import Problem
 
-TEMPLATE = Path(__file__).resolve().parent / "templates" / "moves.html.j2"
 DEPTH = 2  # of the modules that have rows
 MOST = 40  # rows
 
@@ -26,7 +25,7 @@ class Move:
     module: str
     devices: tuple[str, str]  # in either plan; several are replicas, or parts
     ops: int = 0
-    weights: float = 0.0  # bytes of parameters
+    weights: set[int] = field(default_factory=set)  # parameters that they use
     seconds: float = 0.0  # of the ops where the first plan has them, all replicas together
 
 
@@ -40,8 +39,9 @@ def moves(before: Timeline, after: Timeline) -> list[Move]:
         return []
     names = [device.name for device in problem.cluster.devices]
     graph, seconds = problem.graph, costs_of(problem).op_seconds
-    user, weight = graph.weight_uses.T
-    weights = np.bincount(user, weights=graph.weights[weight], minlength=len(graph))
+    used: dict[int, list[int]] = {}
+    for op, weight in graph.weight_uses.tolist():
+        used.setdefault(op, []).append(weight)
     found: dict[tuple[str, str, str], Move] = {}
     for op, (old, new) in enumerate(zip(_devices(before), _devices(after), strict=True)):
         if old == new:
@@ -50,7 +50,7 @@ def moves(before: Timeline, after: Timeline) -> list[Move]:
         where = "+".join(names[each] for each in old), "+".join(names[each] for each in new)
         move = found.setdefault((module, *where), Move(module, where))
         move.ops += 1
-        move.weights += float(weights[op])
+        move.weights.update(used.get(op, ()))
         move.seconds += float(np.mean([seconds[op, device] for device in old]))
     return sorted(found.values(), key=lambda move: -move.seconds)
 
@@ -61,16 +61,20 @@ def moves_table(names: Sequence[str], before: Timeline, after: Timeline) -> str:
     if not found:
         return ""
     total = f"{sum(move.ops for move in found):,} of {len(_given(before).graph):,} ops"
-    weights, seconds = sum(move.weights for move in found), sum(move.seconds for move in found)
+    sizes, seconds = _given(before).graph.weights, sum(move.seconds for move in found)
+
+    def size(weights: set[int]) -> str:
+        return formatting.memory(float(sizes[sorted(weights)].sum()))
+
     rows = [
-        (move.module, *move.devices, f"{move.ops:,}", formatting.memory(move.weights), formatting.seconds(move.seconds))
+        (move.module, *move.devices, f"{move.ops:,}", size(move.weights), formatting.seconds(move.seconds))
         for move in found[:MOST]
     ]
-    said = f"{total} are on other devices, with {formatting.memory(weights)} of parameters and "
-    said += f"{formatting.seconds(seconds)} of work."
+    weights = size(set().union(*(move.weights for move in found)))
+    said = f"{total} are on other devices. They use {weights} of parameters, and take {formatting.seconds(seconds)}."
     said += f" The {MOST} longest of {len(found)} rows are shown." if len(found) > MOST else ""
-    heads = ("module", f"in {names[0]}", f"in {names[1]}", "ops", "parameters", "work")
-    return page(TEMPLATE, heads=heads, rows=rows, said=said)
+    heads = ("module", f"in {names[0]}", f"in {names[1]}", "ops", "parameters used", "time")
+    return f"<h2>What moved where</h2><p>{escape(said)}</p>{sheets_html(Sheet(heads, tuple(rows), words=3))}"
 
 
 def _given(timeline: Timeline) -> Problem:

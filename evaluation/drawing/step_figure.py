@@ -44,13 +44,14 @@ COLOURS = {
 }  # fmt: skip
 FONT = "system-ui, sans-serif"
 LIGHTER = 0.45  # how much white is in the last of the stages of a device
-STATE, ACTIVATIONS = "#0072b2", "#56b4e9"
+STATE, ACTIVATIONS = "#4a97c6", "#a5d2f0"
 MEMORY_STEPS = 12_000  # in a chart: bounds its size
 FAR = 3.0  # times the peak: a limit beyond that is not drawn
 NAME = 18  # characters of a lane's label
 
 # in pixels
-DEVICE, LINK, MEMORY, HEAD, GAP = (24, 12), (16, 12), (44, 22), 30, 10  # heights of a lane, if few and if many
+DEVICE, LINK, MEMORY, HEAD, GAP = (24, 12), (16, 12), (52, 36), 30, 10  # heights of a lane, if few and if many
+SAID = 15  # of a lane of memory, at its top, for what it says
 MANY = 16  # lanes
 CHARACTER = 6.6
 AXES = 62  # what is above and below the lanes
@@ -269,7 +270,7 @@ class _StepFigure:
         tops = [float(each.timeline.peak_bytes.max()) for each in self.steps.values()]
         near = [device for device in devices if limits[device] <= FAR * max(tops)]
         most = max(*tops, *(float(limits[device]) for device in near), 1.0)
-        high = 0.94 * place.memory_height / most  # pixels per byte
+        high = (place.memory_height - SAID) / most  # pixels per byte
         for device, bottom in zip(devices, place.memory.tolist(), strict=True):
             edges, held = _thinned(timeline, device, MEMORY_STEPS // (len(devices) * len(self.steps)))
             static = float(timeline.static_bytes[device])
@@ -280,9 +281,9 @@ class _StepFigure:
             })  # fmt: skip
             x = np.repeat(edges, 2)[1:-1]
             y = np.repeat(bottom - high * held, 2)
-            plot.varea(x=x, y1=y, y2=np.full(len(y), bottom), color=ACTIVATIONS, fill_alpha=0.55, name="activations")
+            plot.varea(x=x, y1=y, y2=np.full(len(y), bottom), color=ACTIVATIONS, fill_alpha=0.9, name="activations")
             plot.quad(left=0, right=float(edges[-1]), bottom=bottom, top=bottom - high * static, fill_color=STATE,
-                      line_color=None, fill_alpha=0.45, name="state")  # fmt: skip
+                      line_color=None, fill_alpha=0.9, name="state")  # fmt: skip
             drawn = plot.quad(left="left", right="right", top="top", bottom=bottom, source=source, alpha=0)
             limit, peak = float(limits[device]), float(timeline.peak_bytes[device])
             name = timeline.problem.cluster.devices[device].name
@@ -298,7 +299,7 @@ class _StepFigure:
     def _peak(self, place: _Place, bottom: float, peak: float, limit: float) -> None:
         of = f" of {formatting.memory(limit)}" if np.isfinite(limit) else ""
         said = f"memory, peak {formatting.memory(peak)}{of}{': does not fit' if peak > limit else ''}"
-        self.figure.add_layout(_label(said, bottom - place.memory_height + 12, is_strong=peak > limit))
+        self.figure.add_layout(_label(said, bottom - place.memory_height + SAID / 2, is_strong=peak > limit))
 
     def hover(self, drawn: list[Any], rows: list[tuple[str, str]], *columns: str) -> None:
         """What is said of glyphs under the pointer; these columns are written by `step_hover.js`."""

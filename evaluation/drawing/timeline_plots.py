@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path as FilePath
 
 import numpy as np
+from markupsafe import escape
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, PathPatch
@@ -24,7 +25,7 @@ from evaluation.drawing.plan_moves import moves_table
 from evaluation.drawing.share_plots import share_bars
 from evaluation.drawing.split_plots import split_chart
 from evaluation.drawing.step_figure import step_chart, time_unit
-from evaluation.reporting.sections import step_summary_html
+from evaluation.reporting.sections import Sheet, sheets_html, step_summary_html
 from evaluation.split_rows import split_rows
 from graphs.op_graph import Floats, Ints, Phase
 
@@ -42,37 +43,60 @@ def save_steps(timelines: Mapping[str, Timeline], path: FilePath) -> None:
     """Write a chart of one step, or of several below one another on one axis of time, such as predicted and measured.
 
     Their names are the headings. It is a PNG, an SVG, or a page (HTML) to zoom into and to ask, with memory on the same
-    axis. Above it is what is asked first, of one step; below are what two plans place on other devices, the shares of
-    each step, and what tensors are divided by, if a plan has a split. Raises InputError for another ending.
+    axis. Above it is what is asked first; below are what two plans place on other devices, the shares of each step,
+    and what tensors are divided by, if a plan has a split. Raises InputError for another ending.
     """
     paint, height = partial(_paint_steps, timelines=timelines), 0.4 + sum(map(_height, timelines.values()))
     save_figure(
         path, paint, height, what="a Gantt chart", name=next(iter(timelines.values())).problem.name,
-        facts=" ".join(_facts(name, timeline) for name, timeline in timelines.items()),
-        charts=lambda: _summary(timelines)
-        + [step_chart(timelines), *_moved(timelines), *map(share_bars, timelines.values())]
+        facts=_facts(timelines), charts=lambda: _summary(timelines)
+        + [step_chart(timelines), *_moved(timelines), *_spent(timelines)]
         + [chart for timeline in timelines.values() for chart in _splits(timeline)],
     )  # fmt: skip
 
 
 def _summary(timelines: Mapping[str, Timeline]) -> list[str]:
-    """What is asked first of a step, if it is the only one."""
-    return [step_summary_html(timeline) for timeline in timelines.values()] if len(timelines) == 1 else []
+    """What is asked first of a step; of several, a row of a table each."""
+    if len(timelines) == 1:
+        return [step_summary_html(timeline) for timeline in timelines.values()]
+    heads = ("", "step", "times the shortest", "its critical path computes", "and transfers", "order", "fits in memory")
+    shortest = min(timeline.step_seconds for timeline in timelines.values())
+    rows = tuple(
+        (name, formatting.seconds(timeline.step_seconds), formatting.ratio(timeline.step_seconds / (shortest or 1.0)),
+         *map(formatting.seconds, _critical(timeline)), str(timeline.order), "no" if timeline.overflow() else "yes")
+        for name, timeline in timelines.items()
+    )  # fmt: skip
+    return [sheets_html(Sheet(heads, rows, is_wide=True))]
 
 
-def _facts(name: str, timeline: Timeline) -> str:
-    """What a step takes, and what its critical path consists of."""
+def _facts(timelines: Mapping[str, Timeline]) -> str:
+    """What a step takes, and what its critical path consists of; of several, how they compare."""
+    steps = list(timelines.items())
+    missing = [(name, timeline.overflow()) for name, timeline in steps if timeline.overflow()]
+    over = "".join(f" {name or 'It'} does not fit in memory: {overflow}." for name, overflow in missing)
+    if len(steps) > 1:
+        said = ", ".join(f"{name} takes {formatting.seconds(timeline.step_seconds)}" for name, timeline in steps)
+        return f"One training step: {said} (cost model: {timing(steps[0][1].problem)}).{over}"
+    [(_, timeline)] = steps
     held_under = f"order: {timeline.order}; cost model: {timing(timeline.problem)}"
-    said = f"{name[:1].upper()}{name[1:]}: one" if name else "One"
-    said += f" training step takes {formatting.seconds(timeline.step_seconds)} ({held_under})."
+    said = f"One training step takes {formatting.seconds(timeline.step_seconds)} ({held_under})."
+    on_ops, on_transfers = map(formatting.seconds, _critical(timeline))
+    return f"{said} Its critical path computes for {on_ops} and transfers for {on_transfers}.{over}"
+
+
+def _critical(timeline: Timeline) -> tuple[float, float]:
+    """Seconds that the ops and the transfers of the critical path take."""
     ops, transfers = Waits.of(timeline).critical_path()
     moved = timeline.transfers
-    on_ops = float((timeline.finish - timeline.start)[ops].sum())
-    on_transfers = float((moved.finish - moved.start)[transfers].sum())
-    said += f" Its critical path computes for {formatting.seconds(on_ops)}"
-    said += f" and transfers for {formatting.seconds(on_transfers)}."
-    overflow = timeline.overflow()
-    return said + (f" It does not fit in memory: {overflow}." if overflow else "")
+    on_ops, on_transfers = (timeline.finish - timeline.start)[ops], (moved.finish - moved.start)[transfers]
+    return float(on_ops.sum()), float(on_transfers.sum())
+
+
+def _spent(timelines: Mapping[str, Timeline]) -> list[str]:
+    """A chart of the shares of each step, below its name."""
+    titles = [f"<h3>{escape(name)}</h3>" if name else "" for name in timelines]
+    titles[0] = f"<h2>What each device spends the step on</h2>{titles[0]}"
+    return [title + share_bars(timeline) for title, timeline in zip(titles, timelines.values(), strict=True)]
 
 
 def _moved(timelines: Mapping[str, Timeline]) -> list[str]:

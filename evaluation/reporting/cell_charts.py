@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from markupsafe import Markup, escape
 
 BREAKS = re.compile(r"([,@/._](?=\w))")
+CODE = re.compile(r"`([^`]+)`")
 FAR = 3.0  # ratios from here on are drawn at the end
 ENDS = (4.0, 96.0)  # per cent of a strip's width, of ratio 1 and of the largest
 
@@ -16,6 +17,11 @@ ENDS = (4.0, 96.0)  # per cent of a strip's width, of ratio 1 and of the largest
 def breakable(text: str) -> Markup:
     """Text whose long words may be broken after commas, dots and the like, and nowhere else unless they must be."""
     return text if isinstance(text, Markup) else Markup(BREAKS.sub(r"\1<wbr>", str(escape(text))))
+
+
+def coded(text: str) -> Markup:
+    """Text in which what stands in backticks is code."""
+    return Markup(CODE.sub(r"<code>\1</code>", str(escape(text))))
 
 
 def bar(parts: Iterable[tuple[str, float]]) -> Markup:

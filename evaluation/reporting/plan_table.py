@@ -165,7 +165,7 @@ def order_sentence(timeline: Timeline, program_seconds: float) -> str:
     over = program_seconds / timeline.step_seconds if timeline.step_seconds else np.nan
     own = f"{seconds(program_seconds)} ({ratio(over)} times)"
     same = "placement" if timeline.expansion is None else "plan"
-    return f"Order: {named}. In PyTorch's own order, program, the same {same} takes {own}."
+    return f"Order: {named}. In PyTorch's own order ({PROGRAM}) the same {same} takes {own}."
 
 
 def robustness_sentence(found: Robustness) -> str:

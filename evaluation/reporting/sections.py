@@ -13,7 +13,7 @@ from envs.timeline import Timeline
 from evaluation import formatting
 from evaluation.comparison import Comparison, step_texts
 from evaluation.drawing.figures import page
-from evaluation.reporting.cell_charts import bar, breakable, key, strip, strip_axis
+from evaluation.reporting.cell_charts import bar, breakable, coded, key, strip, strip_axis
 from evaluation.reporting.plan_table import device_rows, state
 from evaluation.reporting.step_summary import SAME, StepSummary
 from evaluation.reporting.summary_rows import Rows, held_rows, sent_rows, time_rows
@@ -135,7 +135,12 @@ def faster_tile(times: float, what: str, detail: str) -> Tile:
 def step_summary_html(timeline: Timeline) -> Markup:
     """What is asked first of a step, for the top of its page. Raises InputError as `costs_of` does."""
     summary = StepSummary.of(timeline)
-    shown = {"summary_tiles": step_tiles(summary), "summary_sheets": step_sheets(summary)}
+    return sheets_html(*step_sheets(summary), tiles=step_tiles(summary))
+
+
+def sheets_html(*sheets: Sheet, tiles: Sequence[Tile] = ()) -> Markup:
+    """Tables, below tiles, for a page that is made of charts."""
+    shown = {"summary_tiles": tiles, "summary_sheets": sheets}
     return Markup(page(TEMPLATE.with_name("step_summary.html.j2"), breakable=breakable, **shown))
 
 
@@ -162,6 +167,6 @@ def _strip(comparison: Comparison, column: int) -> Markup:
 
 def results_page(path: Path, name: str, kicker: str, sections: Sequence[Section], **header: object) -> Path:
     """Write a page of sections below its name; the header may hold `facts`, pairs of text, and a `command`."""
-    content = {"facts": (), "command": "", "breakable": breakable, **header}
+    content = {"facts": (), "command": "", "breakable": breakable, "coded": coded, **header}
     write_whole(path, page(TEMPLATE, name=name, kicker=kicker, sections=sections, **content))
     return path

@@ -90,6 +90,14 @@ def test_a_tree_of_modules_has_ops_in_their_modules_from_left_to_right() -> None
     assert sorted(tree.order.tolist()) == list(range(len(tree)))
 
 
+def test_a_module_uses_each_of_its_parameters_once() -> None:
+    graph = toy_graph([1] * 3, [(0, 1), (1, 2)], weights=[5, 7], weight_uses=[(0, 0), (1, 0), (1, 1), (2, 1)])
+    tree = ModuleTree.of(in_modules(graph, ["a.x/mm", "a.y/mm", "b/mm"]))
+    size = dict(zip(tree.names, tree.weight_bytes.tolist(), strict=True))
+    assert tree.weight_bytes[:3].tolist() == [5, 12, 7]
+    assert {name: size[name] for name in ("x", "y", "a", "b")} == {"x": 5, "y": 12, "a": 12, "b": 7}
+
+
 def test_modules_that_wait_for_each_other_are_in_the_order_in_which_they_begin() -> None:
     graph = in_modules(toy_graph([1] * 4, [(0, 1), (1, 2), (2, 3)]), ["a/mm", "b/mm", "a/add", "b/add"])
     tree = ModuleTree.of(graph)

@@ -10,7 +10,7 @@ import pytest
 import placelab
 from envs.simulation.simulator import Simulator, simulate
 from envs.timeline import Timeline
-from evaluation.drawing.plan_moves import Move, moves
+from evaluation.drawing.plan_moves import Move, moves, moves_table
 from evaluation.drawing.step_boxes import Reason, StepLanes
 from evaluation.drawing.step_figure import step_chart
 from evaluation.drawing.timeline_plots import save_steps
@@ -116,8 +116,17 @@ def test_what_moved_is_summed_up_by_module() -> None:
     simulator = Simulator(Problem(graph, toy_cluster(2)))
     before, after = simulator.timeline([0, 0, 0]), simulator.timeline([1, 1, 0])
     assert moves(before, after) == [Move("a.b", ("gpu:0", "gpu:1"), ops=2, seconds=3.0)]
+    assert "<b>" not in moves_table(["<b>", "after"], before, after)
     assert moves(before, before) == []
     assert moves(pipeline(), pipeline()) == []
+
+
+def test_what_moved_counts_a_parameter_once() -> None:
+    graph = toy_graph([1, 1, 1], [(0, 1), (1, 2)], weights=[2**20, 2**21], weight_uses=[(0, 0), (1, 0), (2, 0), (2, 1)])
+    simulator = Simulator(Problem(graph, toy_cluster(2)))
+    before, after = simulator.timeline([0, 0, 0]), simulator.timeline([1, 1, 1])
+    assert [move.weights for move in moves(before, after)] == [{0, 1}]
+    assert "They use 3.0 MiB of parameters" in moves_table(["one", "two"], before, after)
 
 
 def test_two_plans_are_drawn_below_one_another(tmp_path: Path) -> None:
@@ -128,8 +137,11 @@ def test_two_plans_are_drawn_below_one_another(tmp_path: Path) -> None:
         placelab.place(graph, cluster="p100x2", placer=placer, out=plan)
     page = tmp_path / "both.html"
     placelab.simulate(graph, plans[0], cluster="p100x2", gantt=page, against=plans[1])
-    assert "First: one training step takes" in page.read_text()
-    assert "Second: one training step takes" in page.read_text()
-    assert "What moved where" in page.read_text()
+    text = page.read_text()
+    assert re.search(r"One training step: first takes [\d.]+ .?s, second takes [\d.]+ .?s", text)
+    assert "times the shortest" in text
+    assert "What moved where" in text
+    assert text.index("<h3>first</h3>") < text.index("<h3>second</h3>")
+    opened(page)
     with pytest.raises(InputError, match="`against` is a second plan in a chart"):
         placelab.simulate(graph, plans[0], cluster="p100x2", against=plans[1])

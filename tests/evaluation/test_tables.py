@@ -85,7 +85,7 @@ def test_a_plan_shows_memory_load_and_links(four_ops_two_devices: Toy) -> None:
     assert "One step takes 6.00 s, 1.00 times the lower bound of 6.00 s." in text
     assert "busiest link" in text
     assert "Cost model: roofline." in text
-    own = "Order: longest_path. In PyTorch's own order, program, the same placement takes 7.50 s (1.25 times)."
+    own = "Order: longest_path. In PyTorch's own order (program) the same placement takes 7.50 s (1.25 times)."
     assert own in " ".join(text.split())
     assert "does not fit" not in text
     given = Simulator(toy.problem, order=[0, 1, 2, 3]).timeline(toy.best_placement)

@@ -203,7 +203,7 @@ def test_an_order_is_the_problems_the_plans_or_that_of_the_command(tmp_path: Pat
     assert "not in the plan's own, given." in to_text(placelab.simulate(graph, numbers, order="fifo", **given))
     assert placed.record.order == "longest_path"
     assert placed.to_json()["program_seconds"] == steps["program"]
-    assert "Order: longest_path. In PyTorch's own order, program," in to_text(placed)
+    assert "Order: longest_path. In PyTorch's own order (program)" in to_text(placed)
     by_fifo = placelab.compare([graph], clusters="p100x2", groups=None, placers="round_robin", order="fifo")
     assert by_fifo.records[0].step_seconds == steps["fifo"]
 

@@ -10,7 +10,7 @@ function prepare() {
   const inside = Array.from({ length: count + 1 }, () => []); // the last is outside of all
   for (const node of at.order) inside[at.parent[node] < 0 ? count : at.parent[node]].push(node);
   const sums = {};
-  for (const name of ["flops", "bytes", "weights", "seconds"]) sums[name] = Float64Array.from(at[name]);
+  for (const name of ["flops", "bytes", "seconds"]) sums[name] = Float64Array.from(at[name]);
   const size = new Int32Array(count).fill(0, 0).map((_, node) => (node < ops ? 1 : 0));
   const mixed = {};
   for (const mode of words.modes) mixed[mode] = Int32Array.from(at[mode], (value, node) => (node < ops ? value : -2));
@@ -31,15 +31,17 @@ function prepare() {
   return { inside, sums, size, mixed, mirrored, open: new Set(), found: new Set(), selected: -1, box: new Float64Array(4 * count) };
 }
 
-function unfold() { // what a window has room for, the largest first
+function unfold() { // what a window has room for, the passes and then the largest first
   const waiting = [...self.inside[count]];
+  const isPass = (node) => Number(words.stacked && at.parent[node] < 0);
+  const wide = figure.inner_width / LEGIBLE, high = figure.inner_height / LEGIBLE;
   for (let tried = 0; waiting.length && tried < 60; tried++) {
-    const node = waiting.sort((a, b) => self.size[b] - self.size[a]).shift();
+    const node = waiting.sort((a, b) => isPass(b) - isPass(a) || (isPass(a) ? 0 : self.size[b] - self.size[a])).shift();
     if (node < ops || self.size[node] === 1) continue;
     const isFew = visible().length - self.open.size < 6;
     self.open.add(node);
     const [width, height] = measure(count);
-    if (!isFew && (width > 2400 || height > 1300)) self.open.delete(node);
+    if (!isFew && (width > wide || height > high)) self.open.delete(node);
     else waiting.push(...self.inside[node]);
   }
 }
@@ -62,10 +64,14 @@ const bytes = (value) => scaled(value, [["GiB", 2 ** 30], ["MiB", 2 ** 20], ["Ki
 const flop = (value) => scaled(value, [["TFLOP", 1e12], ["GFLOP", 1e9], ["MFLOP", 1e6], ["kFLOP", 1e3], ["FLOP", 1]]);
 const time = (value) => scaled(value, [["s", 1], ["ms", 1e-3], ["µs", 1e-6], ["ns", 1e-9]]);
 
-const WIDE = 120, HIGH = 30, APART = 36, BETWEEN = 10, PAD = 16, TITLE = 22, TALLEST = 14, WIDEST = words.stacked ? 9000 : 2200;
+const LEGIBLE = 0.6; // the scale at which names fit their boxes
+const isPhone = figure.inner_width < 700; // where even a training step continues below
+const NARROW = 64, WIDE = 240, CHARACTER = 12, HIGH = 30, APART = 36, BETWEEN = 10, PAD = 16, TITLE = 22, TALLEST = 14, WIDEST = isPhone ? figure.inner_width / LEGIBLE : words.stacked ? 9000 : 2200;
+
+const boxed = (node) => Math.min(Math.max(CHARACTER * name(node).length + 20, NARROW), WIDE); // its width
 
 function measure(node) { // [width, height, columns] of a node, whose columns are lists of nodes
-  if (node < ops || (node < count && !self.open.has(node))) return [WIDE, HIGH, []];
+  if (node < ops || (node < count && !self.open.has(node))) return [boxed(node), HIGH, []];
   const columns = [];
   let layer = -1;
   const stacked = node === count && words.stacked;
@@ -162,7 +168,7 @@ function draw() {
       what: node < ops ? of("kind", "op") : isOpen ? "module; its title folds it" : "module; a click opens it",
       path: path(node), holds: `${self.size[node].toLocaleString("en")} ${self.size[node] === 1 ? "op" : "ops"}`,
       work: flop(self.sums.flops[node]) + (words.timed ? `, ${time(self.sums.seconds[node])}` : ""),
-      out: bytes(self.sums.bytes[node]), weights: bytes(self.sums.weights[node]),
+      out: bytes(self.sums.bytes[node]), weights: bytes(at.weights[node]),
       place: `${of("pass", "several passes")}${self.mixed.device ? `, ${of("device", "several devices")}` : ""}`,
     };
     for (const column of words.columns) kept[isOpen ? 1 : 0][column].push(row[column]);
