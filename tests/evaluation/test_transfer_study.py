@@ -9,8 +9,10 @@ import pytest
 from evaluation.studies.transfer.__main__ import study
 from evaluation.studies.transfer.document import TransferFindings
 from evaluation.studies.transfer.measure import SAMPLES, SEARCH, Found, SetFound
-from evaluation.studies.transfer.sets import sets
+from evaluation.studies.transfer.sets import HOME, PROFILES, SUITES, home_problems, sets
+from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
+from graphs.splits import split
 
 
 def found(problem: str, placer: str, seconds: float, *, budget: int = 1, fits: bool = True) -> Found:
@@ -57,10 +59,19 @@ def test_several_sets_have_a_row_of_all() -> None:
 
 def test_splits_have_different_problems_and_choices_see_no_profile() -> None:
     validation, test = (sets(split, 2, None) for split in ("validation", "test"))
-    assert set(validation) < set(test)
-    for name, make in validation.items():
-        for mine, other in zip(make(), test[name](), strict=True):
+    assert set(validation) - set(test) == {HOME}
+    assert not {PROFILES, *SUITES} & set(validation)
+    for name in set(validation) & set(test):
+        for mine, other in zip(validation[name](), test[name](), strict=True):
             assert mine.graph.fingerprint != other.graph.fingerprint
+
+
+def test_models_to_choose_by_are_mixed_from_what_is_trained_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(by_name, "built_in", lambda folder: ("layered", "ptb", "nasnet"))
+    problems = home_problems()
+    assert [len(problem.cluster) for problem in problems] == [4, 2], "ptb has no other mixtures, nasnet is kept aside"
+    listed = {*split(["layered"], "train"), *split(["layered"], "test")}
+    assert all(problem.graph.name.startswith("layered") and problem.graph.name not in listed for problem in problems)
 
 
 def test_the_study_writes_its_document_and_resumes(tmp_path: Path) -> None:
