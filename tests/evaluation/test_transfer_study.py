@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import zlib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from evaluation.studies.transfer import sets as transfer_sets
 from evaluation.studies.transfer.__main__ import study
 from evaluation.studies.transfer.document import TransferFindings
 from evaluation.studies.transfer.measure import SAMPLES, SEARCH, Found, SetFound
@@ -13,6 +16,7 @@ from evaluation.studies.transfer.sets import HOME, PROFILES, SUITES, home_proble
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
 from graphs.splits import split
+from tests.oracle.toys import random_graph
 
 
 def found(problem: str, placer: str, seconds: float, *, budget: int = 1, fits: bool = True) -> Found:
@@ -68,6 +72,9 @@ def test_splits_have_different_problems_and_choices_see_no_profile() -> None:
 
 def test_models_to_choose_by_are_mixed_from_what_is_trained_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(by_name, "built_in", lambda folder: ("layered", "ptb", "nasnet"))
+    monkeypatch.setattr(
+        transfer_sets, "captured", lambda spec: replace(random_graph(20, zlib.crc32(spec.encode())), name=spec)
+    )
     problems = home_problems()
     assert [len(problem.cluster) for problem in problems] == [4, 2], "ptb has no other mixtures, nasnet is kept aside"
     listed = {*split(["layered"], "train"), *split(["layered"], "test")}
