@@ -53,9 +53,10 @@ def drift(suite: str = "all", *, problems: Folder = FOLDER) -> None:
 
 
 @app.command
-def pack(folder: Path) -> None:
-    """Compress the records of a submission, as the repository keeps them."""
-    print(submission.pack(folder))
+def pack(*folders: Path) -> None:
+    """Compress the records of submissions, as the repository keeps them."""
+    for folder in folders:
+        print(submission.pack(folder))
 
 
 @app.command

@@ -73,7 +73,10 @@ def test_a_leaderboard_is_made_of_folders(tmp_path: Path) -> None:
     ]
     assert [line.split(" | ")[0] for line in rows] == ["| annealing", "| random"]
     assert "2 of the 3" in (tmp_path / "page.md").read_text()
-    assert "random" in (tmp_path / "plot.svg").read_text()
+    plot = (tmp_path / "plot.svg").read_text()
+    assert "annealing" in plot
+    assert "simulations per problem" in plot
+    assert "$" not in plot, "numbers at the axes are plain text"
 
 
 def row(title: str, suites: str, simulations: float, ratio: float, fits: int = 2, learns: str = "no") -> Row:
