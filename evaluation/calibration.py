@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
+from itertools import combinations, pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -14,16 +14,20 @@ from rich.text import Text
 from scipy.optimize import brentq
 
 from envs.costs.busy_machine import BusyGuard, quiet_seconds
+from envs.pipelines.layers import Layers
+from envs.pipelines.pipeline import LayerPipeline, LayerStage
 from envs.plan import Plan
 from envs.running.link_fits import WHILE_COMPUTED, WHILE_WAITED, Line, Pair, calibrated, fitted
 from envs.running.link_speeds import SIZES, MeasurePair, machine, reference_seconds
 from envs.running.measured_run import run_plan
 from envs.running.processes import Workers
 from envs.running.training_job import Training
+from envs.running.ways import check_can_run
 from envs.simulation.simulator import simulate
 from evaluation.formatting import numbers, ratio, seconds, share, table
 from evaluation.printed import Printed
 from graphs.cluster import Cluster
+from graphs.foundation.errors import InputError
 from graphs.foundation.progress import progress
 from graphs.op_graph import Floats
 from graphs.problem import Problem
@@ -31,6 +35,8 @@ from graphs.problem import Problem
 MEGABYTE = 1e6
 TIMES = 0.2, 10.0  # as much as between processes that do nothing else messages may cost in a step
 SEED = 4  # of the placement by which messages are calibrated
+MICRO_BATCHES = 4, 3, 2  # of the pipeline by which passes are calibrated: the first that divides the samples
+LONGEST_PASS = 1.0  # seconds that running may add to a pass
 REMEDY = "end other programs and calibrate again"
 
 
@@ -59,6 +65,16 @@ class MessageSample(NamedTuple):
     times: float  # as much as that they cost here
 
 
+class PassSample(NamedTuple):
+    """A step of a model by a pipeline, and what each pass must take longer than its ops for it to take as long."""
+
+    model: str
+    passes: int  # of all stages, forward and backward
+    predicted: float  # seconds, with passes that take what their ops do
+    measured: float  # seconds, of the quietest of several steps
+    per_pass: float  # seconds
+
+
 def runner_sample(model: str, problem: Problem, device: int, measured: float) -> RunnerSample:
     """What a step on one device, which took the measured seconds, says of the runner."""
     devices = tuple(replace(each, runner_seconds=0.0) for each in problem.cluster.devices)
@@ -85,12 +101,58 @@ def message_sample(
     def predicted(times: float) -> float:
         return simulate(replace(problem, cluster=cluster(times)), plan).step_seconds
 
-    least, most = TIMES
-    times = least if predicted(least) > measured else most
-    if predicted(least) <= measured < predicted(most):
-        times = float(brentq(lambda each: predicted(each) - measured, least, most, xtol=0.01))
+    times = _where(predicted, measured, *TIMES, tolerance=0.01)
     transfers = len(simulate(problem, plan).transfers)
     return MessageSample(model, transfers, predicted(1.0), measured, times)
+
+
+def uneven_pipeline(problem: Problem) -> Plan | None:
+    """A pipeline through all devices, by the schedule of GPipe, each of whose stages has more work than the one before.
+
+    None for a model that is not run so, as one whose samples cannot be divided, or which is one layer.
+    """
+    devices, samples = len(problem.cluster), problem.graph.samples
+    micro_batches = next((count for count in MICRO_BATCHES if samples > 0 and samples % count == 0), 0)
+    layers = Layers.of(problem, problem.graph.num_units)
+    if not micro_batches or not 1 < devices <= len(layers):
+        return None
+    work = np.cumsum(layers.forward + layers.backward + layers.forward_fixed + layers.backward_fixed)
+    shares = np.cumsum(np.arange(1, devices)) / (devices * (devices + 1) / 2)
+    ends = np.searchsorted(work, shares * work[-1]) + 1
+    ends = np.clip(np.maximum.accumulate(ends), np.arange(1, devices), len(layers) - np.arange(devices - 1, 0, -1))
+    bounds = [0, *ends.tolist(), len(layers)]
+    stages = tuple(LayerStage(*pair, (device,)) for device, pair in enumerate(pairwise(bounds)))
+    plan = LayerPipeline(stages, micro_batches, "gpipe").plan(problem, layers)
+    try:
+        check_can_run(problem, plan)
+    except InputError:
+        return None
+    return plan
+
+
+def pass_sample(
+    model: str, problem: Problem, plan: Plan, measured: float, cluster: Callable[[float], Cluster]
+) -> PassSample:
+    """What a step by a pipeline, which took the measured seconds, says of its passes.
+
+    `cluster` is the cluster with so many seconds for each pass.
+    """
+
+    def predicted(per_pass: float) -> float:
+        return simulate(replace(problem, cluster=cluster(per_pass)), plan).step_seconds
+
+    per_pass = _where(predicted, measured, 0.0, LONGEST_PASS, tolerance=1e-6)
+    passes = 2 * plan.schedule.micro_batches * len(set(plan.schedule.stages))
+    return PassSample(model, passes, predicted(0.0), measured, per_pass)
+
+
+def _where(predicted: Callable[[float], float], measured: float, least: float, most: float, tolerance: float) -> float:
+    """Where a prediction, which grows, is what was measured, or the end that is closer to it."""
+    if predicted(least) >= measured:
+        return least
+    if predicted(most) <= measured:
+        return most
+    return float(brentq(lambda each: predicted(each) - measured, least, most, xtol=tolerance))
 
 
 def least_wrong(runs: Sequence[RunnerSample]) -> float:
@@ -112,6 +174,7 @@ class Calibration(Printed):
     messages: Sequence[Line]  # (devices,) processor time of a message, sent or received
     runs: Sequence[RunnerSample]  # of every model on every device; empty without models
     spread: Sequence[MessageSample]  # of every model; empty without models, and for one device
+    passes: Sequence[PassSample]  # of every model that is run as a pipeline; likewise
     warning: str  # that the machine was busy with something else; empty if it was not
 
     @property
@@ -126,9 +189,14 @@ class Calibration(Printed):
         return float(np.median([each.times for each in self.spread])) if self.spread else 1.0
 
     @property
+    def per_pass(self) -> float:
+        """Seconds that running adds to each pass of a pipeline: the median over the models; 0 without models."""
+        return float(np.median([each.per_pass for each in self.passes])) if self.passes else 0.0
+
+    @property
     def cluster(self) -> Cluster:
         """The given cluster with what was measured."""
-        return calibrated(self.given, self.one_way, self.messages, self.runner_seconds, self.times)
+        return calibrated(self.given, self.one_way, self.messages, self.runner_seconds, self.times, self.per_pass)
 
     def to_json(self) -> dict[str, object]:
         """As a record."""
@@ -143,6 +211,7 @@ class Calibration(Printed):
             "runner_seconds": dict(zip(names, self.runner_seconds, strict=False)),
             "runs": [run._asdict() | {"device": names[run.device], "per_op": run.per_op} for run in self.runs],
             "messages_in_steps": [each._asdict() for each in self.spread],
+            "passes": [each._asdict() for each in self.passes],
             "busy": self.warning,
         }
 
@@ -169,6 +238,13 @@ class Calibration(Printed):
             for each in self.spread:
                 predicted, measured = seconds(each.predicted), seconds(each.measured)
                 steps.add_row(each.model, f"{each.messages:,}", predicted, measured, ratio(each.times))
+            shown.append(steps)
+        if self.passes:
+            title = f"A pipeline's step: each pass takes {seconds(self.per_pass)} longer than its ops"
+            steps = table(title, "model", *numbers("passes", "predicted", "measured", "per pass"))
+            for sample in self.passes:
+                taken = (seconds(value) for value in (sample.predicted, sample.measured, sample.per_pass))
+                steps.add_row(sample.model, f"{sample.passes:,}", *taken)
             shown.append(steps)
         spread = "Spread: the interquartile range of a size's samples over their median; of all sizes the median."
         return Group(*shown, Text(spread), *([Text(f"Warning: {self.warning}.")] if self.warning else []))
@@ -203,10 +279,14 @@ class Calibrator:
         for model, device in progress(work, "running models", unit="run"):
             guard.look_now_and_then()
             runs.append(self._run(model, problems[model], device))
-        found = Calibration(given, one_way, messages, runs, [], "")
-        spread = [self._spread(model, problems[model], found) for model in problems if len(given) > 1]
+        found = Calibration(given, one_way, messages, runs, [], [], "")
+        if len(given) > 1:
+            found = replace(found, spread=[self._spread(model, problems[model], found) for model in problems])
+            pipelines = {model: uneven_pipeline(problem) for model, problem in problems.items()}
+            passes = [self._passes(name, problems[name], plan, found) for name, plan in pipelines.items() if plan]
+            found = replace(found, passes=passes)
         guard.look()
-        return replace(found, spread=spread, warning=guard.warning(REMEDY))
+        return replace(found, warning=guard.warning(REMEDY))
 
     def _links(self, count: int, guard: BusyGuard) -> tuple[dict[Pair, Line], list[Line]]:
         """What messages take between each pair, and what they cost each device."""
@@ -238,4 +318,12 @@ class Calibrator:
         given = found.given, found.one_way, found.messages, found.runner_seconds
         return message_sample(
             model, problem, plan, quiet_seconds(run.counted), lambda times: calibrated(*given, times=times)
+        )
+
+    def _passes(self, model: str, problem: Problem, plan: Plan, found: Calibration) -> PassSample:
+        """A model by a pipeline."""
+        run = run_plan(self.workers, Training(model, self.steps), problem, plan, limit=self.limit)
+        given = found.given, found.one_way, found.messages, found.runner_seconds, found.times
+        return pass_sample(
+            model, problem, plan, quiet_seconds(run.counted), lambda per_pass: calibrated(*given, per_pass=per_pass)
         )

@@ -33,7 +33,7 @@ QUANTITIES = (  # of a device: the key in a file, the field of `Device`, the uni
     ("flops_per_second", "flops_per_second", "FLOP/s"), ("bytes_per_second", "bytes_per_second", "bytes/s"),
     ("memory", "memory_bytes", "bytes"), ("launch", "launch_seconds", "seconds"),
     ("runner", "runner_seconds", "seconds"), ("message", "message_seconds", "seconds"),
-    ("message_per_byte", "message_seconds_per_byte", "seconds"),
+    ("message_per_byte", "message_seconds_per_byte", "seconds"), ("per_pass", "pass_seconds", "seconds"),
 )  # fmt: skip
 
 
@@ -57,6 +57,7 @@ class CatalogueDevice(msgspec.Struct, frozen=True, forbid_unknown_fields=True, o
     runner: Time = 0.0
     message: Time = 0.0
     message_per_byte: Time = 0.0
+    per_pass: Time = 0.0
     source: str = ""
 
 

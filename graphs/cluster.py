@@ -15,7 +15,13 @@ LEAST = 1 / MOST  # of a speed: the time of an op or a transfer is then still fi
 FASTEST = 1e30  # of a finite speed: the sum of many is then still finite
 FREE = -1  # in place of a channel: transfers between the two devices wait for nothing
 MOST_DEVICES = 4096  # the matrices of more would fill the memory of a laptop
-HOLDS = ("launch_seconds", "runner_seconds", "message_seconds", "message_seconds_per_byte")  # of a device
+HOLDS = (
+    "launch_seconds",
+    "runner_seconds",
+    "message_seconds",
+    "message_seconds_per_byte",
+    "pass_seconds",
+)  # of a device
 
 
 def check_count(name: str, count: int) -> None:
@@ -39,6 +45,7 @@ class Device:
     runner_seconds: float = 0.0  # and so much longer by what runs a plan: no op time that was measured contains it
     message_seconds: float = 0.0  # the device is held this long for each message that it sends or receives,
     message_seconds_per_byte: float = 0.0  # and so much longer for each byte of the message
+    pass_seconds: float = 0.0  # what runs pipelines makes each pass so much longer than its ops
 
     def __post_init__(self) -> None:
         for key, least, most in (
@@ -154,6 +161,11 @@ class Cluster:
     def message_seconds_per_byte(self) -> Floats:
         """(devices,) seconds for which each is held for a byte of a message."""
         return np.array([device.message_seconds_per_byte for device in self.devices])
+
+    @property
+    def pass_seconds(self) -> Floats:
+        """(devices,) seconds by which each pass of a pipeline takes longer than its ops."""
+        return np.array([device.pass_seconds for device in self.devices])
 
     @property
     def is_free(self) -> Bools:

@@ -35,9 +35,10 @@ Or every number, as all clusters are written:
     bytes_per_second = "732GB/s"
     memory = "16GiB"
     launch = "5us"
-    runner = "100us"            # what runs a plan adds to each op; 0 if it is left out, as are the next two
+    runner = "100us"            # what runs a plan adds to each op; 0 if it is left out, as are the next three
     message = "80us"            # of the device for each message that it sends or receives,
     message_per_byte = "0.5ns"  # and for each byte of it
+    per_pass = "1ms"            # what runs pipelines adds to each pass
 
     [[pairs]]               # one direction
     source = "gpu:0"
@@ -93,6 +94,7 @@ class DeviceEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
     runner: Time = 0.0
     message: Time = 0.0
     message_per_byte: Time = 0.0
+    per_pass: Time = 0.0
 
 
 class Links(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):

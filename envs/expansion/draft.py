@@ -51,6 +51,8 @@ class Draft:
         """By op the part of a tensor that it holds; of those that were added for shards."""
         self.sums: dict[int, tuple[TensorSlice, ...]] = {}
         """By op at which an all-reduce ends, what has been added up."""
+        self.lengthened: Ints = np.zeros(0, np.int64)
+        """Ops that take `Device.pass_seconds` longer."""
         self.add_like(np.arange(len(layout.origin)), Role.WORK)
 
     def add(
@@ -161,6 +163,7 @@ class Draft:
             divided.fill(origin[work], columns["replica"][work], work, amounts, op_seconds)
             weights, uses, parts = divided.weights(origin, columns["device"], work)
             frozen = frozen[parts] if len(frozen) else frozen
+        op_seconds[self.lengthened] += given.cluster.pass_seconds
         for key in ("output_bytes", "sent_bytes"):
             amounts[key] = np.where(np.isnan(size), amounts[key], size)
         if not len(given.graph.transfer_bytes):

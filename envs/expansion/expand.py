@@ -10,6 +10,7 @@ from envs.expansion.draft import Draft
 from envs.expansion.expanded import Expansion
 from envs.expansion.gradients import sum_gradients
 from envs.expansion.layout import Layout
+from envs.expansion.pass_costs import lengthen_passes
 from envs.expansion.passes import order_passes
 from envs.expansion.shard_costs import ShardCosts
 from envs.expansion.shards import Partition
@@ -40,4 +41,5 @@ def expand(problem: Problem, plan: Plan, part_of: Callable[[Problem, float], Pro
         sum_gradients(draft)
         keep_versions(draft)
     order_passes(draft)
+    lengthen_passes(draft)
     return draft.build(part_of, divided)

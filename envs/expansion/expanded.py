@@ -79,6 +79,12 @@ class Expansion:
         return (turn * len(numbers) + np.where(self.origin >= 0, place[self.origin], 0)).astype(np.float64)
 
 
+def priorities_of_copies(problem: Problem, order: str | tuple[float, ...], origin: Ints) -> Floats:
+    """(copies,) the priority number of the op that each is a copy of, or its number in the graph, if there is none."""
+    found = _priorities(problem, order)
+    return found[origin] if len(found) else origin.astype(np.float64)
+
+
 @lru_cache(_KEPT)
 def _priorities(problem: Problem, order: str | tuple[float, ...]) -> Floats:
     """(ops,) as `priorities_of`, or none."""

@@ -59,7 +59,7 @@ class PassLists:
         rows = [of_rank[tuple(hosted[each])] for each in devices]
         device = np.repeat(devices, [len(passes) for passes in rows])
         stage, kind, micro_batch = np.concatenate(rows).T
-        kind_of_ops = _kind_of_ops(layout)
+        kind_of_ops = pass_kinds(layout)
         runs = _has_ops(layout, kind_of_ops)[stage, kind] & _has_turn(layout, device, stage, micro_batch)
         return cls(layout, kind_of_ops, device[runs], stage[runs], kind[runs], micro_batch[runs])
 
@@ -107,7 +107,7 @@ class PassLists:
         return key
 
 
-def _kind_of_ops(layout: Layout) -> Ints:
+def pass_kinds(layout: Layout) -> Ints:
     """(ops,) FORWARD, INPUT_GRADIENT or WEIGHT_GRADIENT, by the pass that each op would belong to, were all apart.
 
     Weight gradients are with what is made of them in the same stage, such as their sum, and with updates.

@@ -4,7 +4,7 @@ The simulator proposes: all placements are simulated, and of those that are aske
 for the fastest is run, by a process per device (`envs.running`), as long as it may beat what was measured so far and
 runs are left. Placeto and GDP learned from measured steps alone, hundreds and thousands of them.
 
-    run              the median of its steps
+    run              the quietest of its steps (`envs.costs.busy_machine`)
     not run          what the simulator says, times the median of measured / simulated so far; and no less than the
                      least that was measured: a search never takes what was not run for the best
 
@@ -20,6 +20,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from envs.costs.busy_machine import quiet_seconds
 from envs.plan import Plan
 from envs.running.measured_run import run_plan
 from envs.running.processes import Workers, devices_for
@@ -88,7 +89,7 @@ class Machine:
         if plan not in self.measured:
             training = Training(self.settings.model or self.problem.graph.name, self.settings.steps)
             run = run_plan(self._workers, training, self.problem, plan)
-            self.measured[plan] = float(np.median(run.counted))
+            self.measured[plan] = quiet_seconds(run.counted)
             self._ratios.append(self.measured[plan] / simulate(self.problem, plan).step_seconds)
         return self.measured[plan]
 

@@ -52,14 +52,15 @@ def fitted(sizes: Sequence[int], samples: Floats, percentile: float) -> Line:
 
 def calibrated(
     cluster: Cluster, one_way: Mapping[Pair, Line], messages: Sequence[Line], runner: Sequence[float] = (),
-    times: float = 1.0,
+    times: float = 1.0, per_pass: float = 0.0,
 ) -> Cluster:  # fmt: skip
     """The cluster with measured links.
 
     `one_way` is what messages take between idle processes, by lower and higher rank; `messages`, (devices,), the
     processor time that one costs its sender or its receiver, which is `times` as much in a step; `runner`, (devices,),
-    seconds per op, or nothing to leave them as they are. In the simulator an idle receiver has a message once its link
-    has brought it and its processor has taken it in, so that the latter is subtracted from what was measured.
+    seconds per op, or nothing to leave them as they are; `per_pass`, seconds per pass of a pipeline. In the simulator
+    an idle receiver has a message once its link has brought it and its processor has taken it in, so that the latter is
+    subtracted from what was measured.
     """
     latency, bandwidth = cluster.latency.copy(), cluster.bandwidth.copy()
     for pair, line in one_way.items():
@@ -73,6 +74,7 @@ def calibrated(
             device,
             message_seconds=_rounded(times * line.fixed),
             message_seconds_per_byte=_rounded(times * line.per_byte),
+            pass_seconds=_rounded(per_pass),
         )
         for device, line in zip(cluster.devices, messages, strict=True)
     ]

@@ -3,16 +3,21 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import placelab
+from envs.costs.costs import costs_of, timed
 from envs.costs.profile_file import Profile, ProfiledMachine, load_profile, save_profile
 from envs.running.link_fits import Line
-from evaluation.calibration import Calibration, MessageSample, RunnerSample, least_wrong
+from evaluation.calibration import Calibration, MessageSample, PassSample, RunnerSample, least_wrong, uneven_pipeline
 from graphs.cluster_file import load_cluster_file, save_cluster
 from graphs.foundation.errors import InputError
+from graphs.load import load_cluster, load_graph
+from graphs.op_graph import Phase
+from graphs.problem import Problem
 from tests.evaluation.some_records import to_text
 from tests.oracle.toys import toy_cluster
 
@@ -32,6 +37,7 @@ def calibration(warning: str = "") -> Calibration:
         lines,
         runs,
         [MessageSample("mlp", 7, 20e-3, 30e-3, 2.0)],
+        [PassSample("mlp", 8, 10e-3, 13e-3, 0.5e-3)],
         warning,
     )
 
@@ -41,6 +47,7 @@ def test_what_was_measured_is_in_the_cluster_and_its_file(tmp_path: Path) -> Non
     first, second = cluster.devices
     assert (first.message_seconds, first.message_seconds_per_byte) == (100e-6, 0.6e-9)  # twice in a step
     assert (first.runner_seconds, second.runner_seconds) == (100e-6, 150e-6)
+    assert (first.pass_seconds, second.pass_seconds) == (0.5e-3, 0.5e-3)
     assert cluster.latency[0, 1] == pytest.approx(60e-6 - 40e-6)
     assert 1 / cluster.bandwidth[1, 0] == pytest.approx(0.5e-9 - 0.3e-9)
     save_cluster(cluster, tmp_path / "mine.cluster.toml")
@@ -49,6 +56,7 @@ def test_what_was_measured_is_in_the_cluster_and_its_file(tmp_path: Path) -> Non
     assert 'message = "80us"' in text
     assert 'message_per_byte = "0.4ns"' in text
     assert 'runner = "150us"' in text
+    assert 'per_pass = "0.5ms"' in text
 
 
 def test_it_is_shown_and_written() -> None:
@@ -61,6 +69,28 @@ def test_it_is_shown_and_written() -> None:
     assert record["links"] == [{"between": ["gpu:0", "gpu:1"], "fixed": 60e-6, "per_byte": 0.5e-9, "spread": 0.1}]
     assert record["runner_seconds"] == {"gpu:0": pytest.approx(100e-6), "gpu:1": pytest.approx(150e-6)}
     assert [run["device"] for run in record["runs"]] == ["gpu:0", "gpu:1"]
+    assert [each["per_pass"] for each in record["passes"]] == [0.5e-3]
+
+
+def test_the_pipeline_of_calibration_gives_each_device_more_work_than_the_one_before() -> None:
+    graph = load_graph("transformer:layers=6,width=16,heads=2,sequence=8,batch=6,vocabulary=64", with_law=True)
+    problem = timed(Problem(graph, load_cluster("p100:devices=3")), "roofline")
+    plan = uneven_pipeline(problem)
+    assert plan is not None
+    assert plan.schedule.micro_batches == 3  # six samples cannot be divided by four
+    seconds, device = costs_of(problem).op_seconds[:, 0], np.array([devices[0] for devices in plan.devices])
+    before_updates = graph.phase < Phase.UPDATE
+    first, second, third = np.bincount(device[before_updates], seconds[before_updates]) / seconds[before_updates].sum()
+    assert first == pytest.approx(1 / 6, abs=0.1)
+    assert second == pytest.approx(2 / 6, abs=0.1)
+    assert third == pytest.approx(3 / 6, abs=0.1)
+
+
+@pytest.mark.parametrize("batch", [1, 7])
+def test_samples_that_cannot_be_divided_leave_no_pipeline_to_calibrate_with(batch: int) -> None:
+    graph = load_graph(f"transformer:layers=1,width=16,heads=2,sequence=8,batch={batch},vocabulary=64", with_law=True)
+    problem = timed(Problem(graph, load_cluster("p100:devices=2")), "roofline")
+    assert uneven_pipeline(problem) is None
 
 
 @given(RUNS)

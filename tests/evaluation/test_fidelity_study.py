@@ -11,11 +11,19 @@ import pytest
 from envs.costs.costs import timed
 from envs.plan import Plan
 from envs.simulation.simulator import simulate
-from evaluation.calibration import spread_plan
+from evaluation.calibration import spread_plan, uneven_pipeline
 from evaluation.studies.fidelity.__main__ import study
 from evaluation.studies.fidelity.cases import MOVED, PLACERS, cases
 from evaluation.studies.fidelity.document import Agreement, FidelityFindings, save
-from evaluation.studies.fidelity.measure import MeasuredModel, MeasuredPlan, fitted, plain_cluster
+from evaluation.studies.fidelity.measure import (
+    SINGLE,
+    SPREAD,
+    UNEVEN,
+    MeasuredModel,
+    MeasuredPlan,
+    fitted,
+    plain_cluster,
+)  # fmt: skip
 from graphs.cluster import Cluster
 from graphs.foundation.errors import InputError
 from graphs.load import load_cluster, load_graph
@@ -75,25 +83,36 @@ def test_nothing_begins_without_a_cluster(tmp_path: Path) -> None:
         study(out=tmp_path, write_only=True)
 
 
-def with_costs(cluster: Cluster, runner: float, message: float, per_byte: float) -> Cluster:
+def with_costs(cluster: Cluster, runner: float, message: float, per_byte: float, per_pass: float = 0.0) -> Cluster:
     devices = tuple(
-        replace(device, runner_seconds=runner, message_seconds=message, message_seconds_per_byte=per_byte)
+        replace(
+            device, runner_seconds=runner, message_seconds=message, message_seconds_per_byte=per_byte,
+            pass_seconds=per_pass,
+        )
         for device in cluster.devices
-    )
+    )  # fmt: skip
     return replace(cluster, devices=devices)
 
 
-def test_calibration_finds_the_runner_and_the_messages_that_made_the_steps() -> None:
+def test_calibration_finds_the_runner_the_messages_and_the_passes_that_made_the_steps() -> None:
     spec = "transformer:layers=2,width=16,heads=2,sequence=8,batch=8,vocabulary=64"
     cluster = load_cluster("p100:devices=2")
     given = with_costs(cluster, 0.0, 2e-5, 1e-9)
-    plain = timed(Problem(load_graph(spec), plain_cluster(given)), "roofline")
+    plain = timed(Problem(load_graph(spec, with_law=True), plain_cluster(given)), "roofline")
     assert plain.cluster.devices == cluster.devices
-    real = replace(plain, cluster=with_costs(given, 3e-5, 5e-5, 2.5e-9))
-    single = simulate(real, Plan.of([0] * len(plain.graph))).step_seconds
-    spread = simulate(real, spread_plan(plain)).step_seconds
-    found = fitted("model", plain, given, single, spread)
+    real = replace(plain, cluster=with_costs(given, 3e-5, 5e-5, 2.5e-9, 1e-3))
+    uneven = uneven_pipeline(plain)
+    assert uneven is not None
+    plans = {SINGLE: Plan.of([0] * len(plain.graph)), SPREAD: spread_plan(plain), UNEVEN: uneven}
+    found = fitted(
+        "model", plain, given, plans, {name: simulate(real, plan).step_seconds for name, plan in plans.items()}
+    )
+    without = fitted(
+        "model", plain, given, {name: plans[name] for name in (SINGLE, SPREAD)}, {SINGLE: 1e-3, SPREAD: 1e-3}
+    )
+    assert all(device.pass_seconds == 0 for device in without.devices)
     for device in found.devices:
+        assert device.pass_seconds == pytest.approx(1e-3, rel=0.05)
         assert device.runner_seconds == pytest.approx(3e-5, rel=1e-3)
         assert device.message_seconds == pytest.approx(5e-5, rel=0.02)
         assert device.message_seconds_per_byte == pytest.approx(2.5e-9, rel=0.02)

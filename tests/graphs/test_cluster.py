@@ -61,7 +61,7 @@ def test_holds_by_messages_and_by_the_runner_change_the_fingerprint_and_none_of_
     assert repr(replace(TWO[0], message_seconds=0.5)).endswith("launch_seconds=0.0, message_seconds=0.5)")
     held = [replace(TWO[0], **{key: 1.0}) for key in HOLDS]  # type: ignore[arg-type]
     clusters = [cluster, *(replace(cluster, devices=(each, TWO[1])) for each in (TWO[0], *held))]
-    assert len({each.fingerprint for each in clusters}) == 5
+    assert len({each.fingerprint for each in clusters}) == 6
 
 
 def test_the_fingerprint_does_not_depend_on_how_channels_are_numbered() -> None:
@@ -73,7 +73,7 @@ def test_the_fingerprint_does_not_depend_on_how_channels_are_numbered() -> None:
     assert replace(renumbered, gap=gap).fingerprint != one.fingerprint
 
 
-HOLDS = ("runner_seconds", "message_seconds", "message_seconds_per_byte")
+HOLDS = ("runner_seconds", "message_seconds", "message_seconds_per_byte", "pass_seconds")
 
 
 @pytest.mark.parametrize("key", ["flops_per_second", "bytes_per_second", "memory_bytes", "launch_seconds", *HOLDS])

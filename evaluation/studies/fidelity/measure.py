@@ -19,7 +19,7 @@ from envs.running.processes import ProcessError, Workers
 from envs.running.profiled_step import StepTimer, profile_steps
 from envs.running.training_job import Training
 from envs.simulation.simulator import simulate
-from evaluation.calibration import message_sample, runner_sample, spread_plan
+from evaluation.calibration import message_sample, pass_sample, runner_sample, spread_plan, uneven_pipeline
 from evaluation.studies.fidelity.cases import cases
 from evaluation.studies.pieces import PIECES, SavedJob
 from graphs.capture.op_calls import load_calls
@@ -31,7 +31,7 @@ from graphs.load import load_cluster, load_graph
 from graphs.problem import Problem
 
 FORMS = {"plain": "before calibration", "calibrated": "after calibration"}
-SINGLE, SPREAD = "calibration: one device", "calibration: ops anywhere"
+SINGLE, SPREAD, UNEVEN = "calibration: one device", "calibration: ops anywhere", "calibration: uneven stages"
 STEPS = 12  # of a plan in a round; the first two do not count
 
 
@@ -68,8 +68,9 @@ def jobs(out: Path, models: dict[str, str], cluster: Path, rounds: int) -> list[
 def measured(name: str, spec: str, cluster: Path, out: Path, rounds: int) -> MeasuredModel:
     """Profile a model, make its plans, and run these in turns.
 
-    A machine is faster at some times than at others. So in each round the ops are timed again, and the two plans run by
-    which the runner and messages are calibrated: one device, and a placement that is not among the plans.
+    A machine is faster at some times than at others. So in each round the ops are timed again, and the plans run by
+    which the runner, messages and passes are calibrated: one device, and a placement and a pipeline that are not among
+    the plans.
     """
     captured, times = load_calls(spec), times_file(out, name)
     times.unlink(missing_ok=True)
@@ -77,14 +78,16 @@ def measured(name: str, spec: str, cluster: Path, out: Path, rounds: int) -> Mea
     given = problem_of(spec, load_cluster(str(cluster)), times)
     plans = {case.name: case.plan for case in cases(given)}
     calibrating = {SINGLE: Plan.of([0] * len(given.graph)), SPREAD: spread_plan(given)}
+    if uneven := uneven_pipeline(given):
+        calibrating[UNEVEN] = uneven
     with Workers(["cpu"] * len(given.cluster)) as workers:
         timer = StepTimer(workers, spec, captured)
         training, between = Training(spec, STEPS), partial(timer.run, STEPS)
         seconds, refused = in_turns(workers, training, given, plans | calibrating, rounds, between)
     save_profile(timer.extended(Profile(date="", machine=timer.machine, ops=[])), times)
-    single, spread = (quiet_seconds(np.array(seconds.pop(each))) for each in calibrating)
+    taken = {each: quiet_seconds(np.array(seconds.pop(each))) for each in calibrating}
     plain = problem_of(spec, plain_cluster(given.cluster), times)
-    calibrated = fitted(name, plain, given.cluster, single, spread)
+    calibrated = fitted(name, plain, given.cluster, calibrating, taken)
     save_cluster(calibrated, calibrated_file(out, name))
     problems = {"plain": plain, "calibrated": replace(plain, cluster=calibrated)}
     return MeasuredModel(
@@ -94,12 +97,12 @@ def measured(name: str, spec: str, cluster: Path, out: Path, rounds: int) -> Mea
     )  # fmt: skip
 
 
-def fitted(name: str, problem: Problem, given: Cluster, single: float, spread: float) -> Cluster:
-    """The cluster with the runner and the messages of a model.
+def fitted(name: str, problem: Problem, given: Cluster, plans: dict[str, Plan], taken: dict[str, float]) -> Cluster:
+    """The cluster with the runner, the messages and the passes of a model.
 
-    `single` and `spread` are the seconds of its steps on one device, and by `spread_plan`.
+    `taken` are the seconds of its steps by the plans of calibration, of which the pipeline may be missing.
     """
-    runner = runner_sample(name, problem, 0, single).per_op
+    runner = runner_sample(name, problem, 0, taken[SINGLE]).per_op
 
     def with_messages(times: float) -> Cluster:
         return replace(
@@ -113,7 +116,17 @@ def fitted(name: str, problem: Problem, given: Cluster, single: float, spread: f
             ),
         )  # fmt: skip
 
-    return with_messages(message_sample(name, problem, spread_plan(problem), spread, with_messages).times)
+    times = message_sample(name, problem, plans[SPREAD], taken[SPREAD], with_messages).times
+    with_times = with_messages(times)
+
+    def with_passes(per_pass: float) -> Cluster:
+        return replace(
+            with_times, devices=tuple(replace(device, pass_seconds=per_pass) for device in with_times.devices)
+        )
+
+    if UNEVEN not in plans:
+        return with_times
+    return with_passes(pass_sample(name, problem, plans[UNEVEN], taken[UNEVEN], with_passes).per_pass)
 
 
 def in_turns(
@@ -144,7 +157,7 @@ def in_turns(
 def plain_cluster(calibrated: Cluster) -> Cluster:
     """The same as links and ops alone describe it."""
     devices = tuple(
-        replace(device, runner_seconds=0.0, message_seconds=0.0, message_seconds_per_byte=0.0)
+        replace(device, runner_seconds=0.0, message_seconds=0.0, message_seconds_per_byte=0.0, pass_seconds=0.0)
         for device in calibrated.devices
     )
     return replace(calibrated, devices=devices)

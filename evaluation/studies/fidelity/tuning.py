@@ -1,7 +1,7 @@
 """Fine-tuning by measured steps: the released policy learns a model, paid by the machine for the most promising plans.
 
-The same fine-tuning by simulated steps alone says which plan is the simulator's favourite. Both plans are then run in
-turns, for what a search has measured of its best plan is what it was lucky to measure.
+The same fine-tuning by simulated steps alone says which plan is the simulator's favourite, which is the first of the
+runs. Both plans are then run in turns, for what a search has measured of its best plan is what it was lucky to measure.
 """
 
 from __future__ import annotations
@@ -60,11 +60,12 @@ def tuned(name: str, spec: str, out: Path, rounds: int) -> Tuned:
     placer = by_name.build("placers", "default")
     assert isinstance(placer, LearnedPlacer)
     by_machine = replace(problem, objective=f"{MEASURED}:runs={RUNS},steps={STEPS}")
-    favourite, found = (
-        FineTuner(placer).tune(each, seed=0, simulations=SIMULATIONS).result.plan for each in (problem, by_machine)
-    )
     machine = evaluator_of(by_machine)
     assert isinstance(machine, Machine)
+    favourite = FineTuner(placer).tune(problem, seed=0, simulations=SIMULATIONS).result.plan
+    machine.of_plan(favourite)
+    FineTuner(placer).tune(by_machine, seed=0, simulations=SIMULATIONS)
+    found = min(machine.measured, key=machine.measured.__getitem__)
     machine.close()
     with Workers(["cpu"] * len(problem.cluster)) as workers:
         plans = {"favourite": favourite, "tuned": found}
