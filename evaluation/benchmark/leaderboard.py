@@ -104,7 +104,7 @@ def _best_known_text(benchmark: Benchmark) -> str:
         ratios = np.array([record.step_seconds / record.lower_bound_seconds for record in known])
         over = f"{float(geometric_mean(ratios)):.2f}" if known else ""
         finders = Counter(record.placer.partition(":")[0] for record in known).most_common()
-        found_by = ", ".join(f"{in_cell(placer)} {count}" for placer, count in finders)
+        found_by = ", ".join(f"`{placer}` {count}" for placer, count in finders)
         text += f"| `{suite}` | {len(known)}/{len(names)} | {over} | {found_by} |\n"
     return text
 
