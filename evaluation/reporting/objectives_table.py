@@ -12,10 +12,9 @@ from rich.text import Text
 from evaluation import formatting
 from evaluation.statistics import Estimate
 
-LATENCY = (
-    "Latency: of the forward pass of a micro-batch, whose samples are in the next column; over alone: its ratio to the "
-    "same on one device alone, the fastest that holds all of it."
-)
+ALONE = "its ratio to the same on one device alone, the fastest that holds all of it."
+LATENCY = f"Latency: of the forward pass of a micro-batch, whose samples are in the next column; over alone: {ALONE}"
+MEAN_LATENCY = f"Latency over alone: of the forward pass of a micro-batch, {ALONE}"
 
 
 @dataclass(frozen=True)
@@ -70,7 +69,7 @@ def objectives_table(plans: Sequence[Worth]) -> Table:
 def mean_objectives_table(rows: Sequence[MeanWorth]) -> Table:
     """A row per placer over several problems."""
     heads = formatting.numbers("over best", "latency over alone")
-    found = formatting.table("By each objective", Column("placer", overflow="fold"), *heads, caption=LATENCY)
+    found = formatting.table("By each objective", Column("placer", overflow="fold"), *heads, caption=MEAN_LATENCY)
     for row in rows:
         found.add_row(row.placer, formatting.interval(row.over_best), formatting.interval(row.latency_over_alone))
     return found
