@@ -24,7 +24,7 @@ from evaluation.benchmark.packed import load_packed, save_packed
 from evaluation.benchmark.problem_file import FOLDER, Benchmark, FrozenProblem, in_order, suite_sha256
 from evaluation.identity import key_of, placer_digits
 from evaluation.journal import Journal, JournalEntry, plans
-from evaluation.provenance import Provenance
+from evaluation.provenance import Provenance, policy_sha256
 from evaluation.record import Failure
 from evaluation.task import Task
 from graphs.foundation.documents import read_document
@@ -58,7 +58,7 @@ class Submission(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     suite_sha256: str  # of the problems, as they were frozen
     placer: str  # its spec
     title: str  # what the leaderboard calls it
-    learns: Literal["no", "zero-shot", "per graph"]  # whether a policy decides, and whether it learns on each problem
+    learns: Literal["no", "zero-shot", "per graph"]  # whether a policy takes part, and learns on each problem
     seed: int
     budget: int  # simulations per problem
     made: Provenance
@@ -183,10 +183,10 @@ def pack(folder: Path) -> Path:
 
 
 def _learns(placer: Placer) -> Literal["no", "zero-shot", "per graph"]:
-    """Whether a policy decides, and whether it learns on each problem."""
+    """Whether a policy decides, or proposes to a search, and whether it learns on each problem."""
     if hasattr(placer, "tune"):
         return "per graph"
-    return "zero-shot" if isinstance(placer, LearnedPlacer) else "no"
+    return "zero-shot" if isinstance(placer, LearnedPlacer) or policy_sha256(placer) else "no"
 
 
 def _done(jobs: Sequence[BenchJob], workers: int) -> Iterator[tuple[BenchJob, JournalEntry | Failure]]:

@@ -18,6 +18,7 @@ from evaluation.benchmark.packed import load_packed
 from evaluation.benchmark.problem_file import Benchmark
 from evaluation.benchmark.submission import PACKED, RECORDS, SUBMISSION, SubmissionFolder, bench, pack
 from evaluation.benchmark.verification import row_of, verify
+from evaluation.commands.load_placer import load_placer
 from evaluation.journal import JournalEntry
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
@@ -122,6 +123,22 @@ def test_what_fails_is_said_and_verified(tmp_path: Path) -> None:
     assert (row_of(whole, {}).fits, row_of(whole, {}).problems) == (1, 3)
     assert whole.about.made.suite == whole.about.suite_sha256
     assert (whole.about.learns, whole.about.made.cpu != "") == ("no", True)
+
+
+@pytest.mark.parametrize(
+    ("spec", "learns"),
+    [
+        ("annealing", "no"),
+        ("annealing:policy=default", "zero-shot"),
+        ("default:samples=1", "zero-shot"),
+        ("gdp+finetuned", "per graph"),
+    ],
+)
+def test_a_submission_says_whether_a_policy_takes_part(spec: str, learns: str, tmp_path: Path) -> None:
+    made = bench(load_placer(spec), "plans", tmp_path / "made", budget=2, problems=tiny.FOLDER, quiet=True)
+    assert made.about.learns == learns
+    assert bool(made.about.made.policies) == (learns == "zero-shot")
+    assert all(entry.made == made.about.made for entry in made.entries)
 
 
 def test_records_are_packed_for_a_repository(submitted: SubmissionFolder) -> None:
