@@ -240,7 +240,9 @@ def _entries(content: bytes, path: Path) -> tuple[list[JournalEntry], int]:
                 "they are of; name another file"
             )
         if header.version != VERSION:
-            raise InputError(f"{path}: written as version {header.version}, this placelab reads version {VERSION}")
+            raise InputError(
+                f"{path}: written as version {header.version}, this placelab reads version {VERSION}; take a later placelab"
+            )
         return _with_provenance(msgspec.json.decode(line, type=JournalEntry) for line in lines), len(whole)
     except InputError:
         raise

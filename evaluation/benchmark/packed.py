@@ -89,8 +89,8 @@ def load_packed(path: Path) -> list[JournalEntry]:
             return plans(path)
         if header.version != VERSION:
             raise InputError(
-                f"{path}: written as version {header.version}, this placelab reads version {VERSION}; take the "
-                "placelab that wrote it, or a later one"
+                f"{path}: written as version {header.version}, this placelab reads version {VERSION}; take a later "
+                "placelab"
             )
         return [msgspec.json.decode(line, type=PackedEntry).unpacked() for line in lines]
     except (ValueError, RecursionError) as error:  # no JSON, no entry, no text, or brackets within brackets

@@ -142,5 +142,6 @@ def _version(content: object, readable: Sequence[int]) -> int:
     if written not in readable:
         *others, last = map(str, readable)
         versions = f"versions {', '.join(others)} and {last}" if others else f"version {last}"
-        raise InputError(f"written as version {written}, this placelab reads {versions}")
+        other = "a later placelab" if written > readable[-1] else "the placelab that wrote it"
+        raise InputError(f"written as version {written}, this placelab reads {versions}; take {other}")
     return written

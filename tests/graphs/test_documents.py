@@ -40,7 +40,7 @@ def read(path: Path) -> Paper:
         ("a.json", b'{"version": "1"}', "version: expected the number 1, got '1'"),
         ("a.json", b'{"version": null}', "version: expected the number 1, got None"),
         ("a.json", b'{"version": true}', "version: expected the number 1, got True"),
-        ("a.json", b'{"version": 2}', "written as version 2, this placelab reads version 1"),
+        ("a.json", b'{"version": 2}', "written as version 2, this placelab reads version 1; take a later placelab"),
         ("a.toml", b"version = 1\nseconds = " + b"1" * 5000, "is damaged"),
         ("a.toml", b"version = " + b"[" * 100_000, "is damaged: its brackets are nested too deeply"),
         ("a.toml", b"version = 1\n# \xff", "is damaged"),
