@@ -241,7 +241,8 @@ def _entries(content: bytes, path: Path) -> tuple[list[JournalEntry], int]:
             )
         if header.version != VERSION:
             raise InputError(
-                f"{path}: written as version {header.version}, this placelab reads version {VERSION}; take a later placelab"
+                f"{path}: written as version {header.version}, this placelab reads version {VERSION}; take a later "
+                "placelab"
             )
         return _with_provenance(msgspec.json.decode(line, type=JournalEntry) for line in lines), len(whole)
     except InputError:
