@@ -7,10 +7,11 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 from rich.console import Group, RenderableType
-from rich.filesize import decimal
+from rich.markup import escape
 from rich.table import Table
 
 from envs.costs.costs import cost_model_of
+from evaluation import formatting
 from evaluation.printed import Printed
 from graphs.batch import law_of
 from graphs.foundation.errors import InputError
@@ -76,25 +77,26 @@ class GraphSummary(Printed):
 
     def __rich__(self) -> RenderableType:
         """Two tables: totals, and the largest tensors."""
-        totals = Table(title=f"{self.name}  ({self.fingerprint})", show_header=False, title_justify="left")
-        phases = ", ".join(f"{count} {phase}" for phase, count in self.ops_by_phase.items())
+        title = escape(f"{self.name}  ({self.fingerprint})")
+        totals = Table(title=title, title_style="bold", title_justify="left", box=None, show_header=False)
+        phases = ", ".join(f"{count:,} {phase}" for phase, count in self.ops_by_phase.items())
         totals.add_row("ops", f"{self.ops:,} ({phases})")
         kinds = list(self.ops_by_kind.items())[:LARGEST]
-        totals.add_row("most frequent", ", ".join(f"{count} {kind}" for kind, count in kinds))
+        totals.add_row("most frequent", ", ".join(f"{count:,} {kind}" for kind, count in kinds))
         totals.add_row("edges", f"{self.edges:,}")
         totals.add_row("units to place", f"{self.units:,}")
         totals.add_row("longest chain", f"{self.critical_path_ops:,} ops")
         totals.add_row("compute", f"{self.flops / 1e9:,.1f} GFLOP")
-        totals.add_row("memory traffic", decimal(int(self.bytes_accessed)))
-        totals.add_row("parameters", decimal(int(self.weight_bytes)))
-        totals.add_row("outputs of all ops", decimal(int(self.output_bytes)))
+        totals.add_row("memory traffic", formatting.memory(self.bytes_accessed))
+        totals.add_row("parameters", formatting.memory(self.weight_bytes))
+        totals.add_row("outputs of all ops", formatting.memory(self.output_bytes))
         if self.samples:
             fixed = self.fixed_bytes_accessed / self.bytes_accessed if self.bytes_accessed else 0.0
             totals.add_row("samples of a step", f"{self.samples:,}; {fixed:.0%} of the traffic does not grow with them")
         if self.measured_ops:
             totals.add_row("measured times", f"of {self.measured_ops:,} ops")
         totals.add_row("timed by", self.cost_model or "what --cost-model names: some ops have times, others FLOPs")
-        tensors = Table("largest outputs", "size", title_justify="left")
+        tensors = formatting.table("", "largest outputs", *formatting.numbers("size"))
         for name, size in self.largest_outputs.items():
-            tensors.add_row(name, decimal(int(size)))
+            tensors.add_row(name, formatting.memory(size))
         return Group(totals, tensors)
