@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import dask
-from distributed import Client, Future, LocalCluster, Worker, WorkerPlugin, as_completed
+from distributed import Client, Future, LocalCluster, Nanny, Status, Worker, WorkerPlugin, as_completed
 from distributed.comm import get_address_host_port
 from distributed.scheduler import KilledWorker
 
@@ -39,6 +39,9 @@ PER_THREAD = 4  # and of each of its threads
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("graphs", "envs", "placers", "training", "evaluation")
 KILLED = Killed("its worker process ended each time before it was done (killed, out of memory?)")
+BEGINNINGS = 4  # of a process that is killed before it has begun
+KILLED_EARLY = "no worker process could begin: each was killed while it started (out of memory?); take fewer workers"
+UNKNOWN_SIGNAL = 255  # dask's exit code
 RAISED = "raised"
 CONFIG = {
     "distributed.scheduler.allowed-failures": 0,
@@ -48,6 +51,7 @@ CONFIG = {
     "distributed.worker.memory.spill": False,
     "distributed.worker.memory.pause": False,
     "distributed.worker.memory.terminate": False,
+    "distributed.deploy.lost-worker-timeout": "24h",  # one that begins again slowly is not lost
     "distributed.comm.timeouts.connect": "300s",  # processes begin slowly on a busy machine
     "distributed.admin.large-graph-warning-threshold": "1TB",
 }
@@ -195,16 +199,34 @@ class _NoInterrupts(WorkerPlugin):  # type: ignore[misc]  # untyped
         signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
+class _Nanny(Nanny):  # type: ignore[misc]  # untyped
+    """Begins its process again if that is killed while it begins, as dask does with one that has begun."""
+
+    _signalled = False
+
+    def _on_worker_exit_sync(self, exitcode: int) -> None:
+        self._signalled = exitcode < 0 or exitcode == UNKNOWN_SIGNAL
+        super()._on_worker_exit_sync(exitcode)
+
+    async def instantiate(self) -> Status:
+        """Begin the process. Raises InputError if it is killed each time."""
+        for _ in range(BEGINNINGS):
+            status = await super().instantiate()
+            if status == Status.running or self.status == Status.running or not self._signalled:
+                return status
+        raise InputError(KILLED_EARLY)
+
+
 def _started(workers: int) -> LocalCluster:
     """Processes of this machine, with one thread each. Raises InputError if none could begin."""
     try:
         with _no_interrupts():
             return LocalCluster(
-                n_workers=workers, threads_per_worker=1, processes=True, dashboard_address=":0", memory_limit=0,
-                silence_logs=logging.CRITICAL, plugins=[_NoInterrupts()],
+                n_workers=workers, threads_per_worker=1, processes=True, worker_class=_Nanny, dashboard_address=":0",
+                memory_limit=0, silence_logs=logging.CRITICAL, plugins=[_NoInterrupts()],
             )  # fmt: skip
     except RuntimeError as error:
-        raise InputError(UNGUARDED) from error
+        raise InputError(str(error.__cause__) if isinstance(error.__cause__, InputError) else UNGUARDED) from error
 
 
 def _end(cluster: LocalCluster) -> None:
