@@ -72,13 +72,21 @@ class PreparedProblem:
         A unit that was drawn where it may not run counts as where its plan would have it. Each placement is run under
         its own `priorities`, (plans, ops), if there are some; only the simulator does that.
         """
-        placements = self.problem.made_allowed(np.ascontiguousarray(drawn[:, : len(self.problem.units)]))
+        placements = self.made_allowed(drawn)
         outcomes = outcomes_of(self.evaluator, placements, priorities)
+        self.remember(placements, outcomes, priorities)
+        return outcomes
+
+    def made_allowed(self, drawn: Ints) -> Ints:
+        """(plans, units) of what was drawn, (plans, units or more): without padding, and where units may run."""
+        return self.problem.made_allowed(np.ascontiguousarray(drawn[:, : len(self.problem.units)]))
+
+    def remember(self, placements: Ints, outcomes: Outcomes, priorities: Floats | None = None) -> None:
+        """Offer the fastest of (plans, units) evaluated placements that fits."""
         seconds: Floats = np.where(outcomes.fits, outcomes.step_seconds, np.inf)
         fastest = int(seconds.argmin())
         order = None if priorities is None else priorities[fastest]
         self.incumbent.offer(placements[fastest], float(seconds[fastest]), order)
-        return outcomes
 
     # ---- what environments show of the units, all of it between 0 and 1 --------------------------------------------
 

@@ -71,6 +71,7 @@ class PpoTrainer(Trainer, Generic[View, Batch, A]):
     """A `Trainer` of distributions over whole placements."""
 
     knows_step_times_only: ClassVar[bool] = False
+    shares_work: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -168,7 +169,7 @@ class PpoTrainer(Trainer, Generic[View, Batch, A]):
             parts = []
             for shard in self.shards:
                 chosen, _ = self._chosen(shard, IMITATING, self.imitated)
-                simulations = improve_labels(self.policy, chosen, self.imitation, self.seed)
+                simulations = improve_labels(self.policy, chosen, self.imitation, self.seed, self.engine)
                 batch = self.policy.stack([problem.view for problem in chosen])
                 best = Demonstrations.of(self.policy, batch, chosen)
                 parts.append((PartReport.of(shard.number, chosen, simulations), batch, best))
@@ -213,9 +214,9 @@ class PpoTrainer(Trainer, Generic[View, Batch, A]):
             chooser, _ = generators(*shard.seed(self.seed), REPAIRING, self.updates)
             plans = plans_to_repair(chosen, self.settings.repairs, chooser)
         samples, searched = self.settings.samples, 0
-        rollouts = PpoRollouts.collect(self.policy, chosen, samples, generator, self.advantages, plans)
+        rollouts = PpoRollouts.collect(self.policy, chosen, samples, generator, self.advantages, plans, self.engine)
         if weight and self.imitation.again:
-            searched = improve_labels(self.policy, chosen, self.imitation, self.seed)
+            searched = improve_labels(self.policy, chosen, self.imitation, self.seed, self.engine)
         best = Demonstrations.of(self.policy, rollouts.batch, chosen) if weight else None
         report = PartReport.of(shard.number, chosen, searched + rollouts.advantages.numel(), rollouts)
         return Part(report, rollouts, best)

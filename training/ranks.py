@@ -66,12 +66,12 @@ class Ranks:
         """Give every rank the sum of the ranks' gradients; a weight without a gradient counts as 0."""
         if self.count == 1:
             return
-        flat = torch.cat([_gradient(weight).flatten() for weight in weights])
+        flat = torch.cat([_gradient(weight).flatten().cpu() for weight in weights])
         with _connected():
             distributed.all_reduce(flat)
         begin = 0
         for weight in weights:
-            weight.grad = flat[begin : begin + weight.numel()].view_as(weight).clone()
+            weight.grad = flat[begin : begin + weight.numel()].view_as(weight).to(weight.device, copy=True)
             begin += weight.numel()
 
 

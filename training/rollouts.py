@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Generic
+from functools import cached_property, lru_cache
+from typing import Any, Generic
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from envs.prepared_problem import PreparedProblem
+from envs.prepared_problem import PreparedProblem, outcomes_of
 from envs.simulation.simulator import Outcomes
-from graphs.op_graph import Floats
+from graphs.foundation.engine import Engine
+from graphs.foundation.items import Threads, in_order
+from graphs.op_graph import Floats, Ints
 from graphs.problem import Problem
 from placers.learned.policy import A, Batch, Policy, View
 from placers.learned.sequential.current_plan import CurrentPlan, PlanReader
+from placers.search.starts import SIMULATION
 from training.advantage import MovingAverage, gains_over
 from training.labels.schedule import LabelSchedule
 
@@ -40,6 +42,36 @@ class PpoProblem(Generic[View]):
     def reader(self) -> PlanReader:
         """What looks at plans of it that are to be repaired."""
         return PlanReader(self.prepared.problem, self.prepared.simulator)
+
+
+@dataclass(frozen=True, eq=False)
+class Simulations:
+    """Samples of a problem to be simulated. Another process makes what evaluates them once for each problem."""
+
+    prepared: PreparedProblem
+    placements: Ints  # (samples, units)
+    priorities: Floats | None  # (samples, ops)
+
+    @property
+    def seconds(self) -> float:
+        """What simulating them takes, by estimate."""
+        return len(self.placements) * SIMULATION.seconds(self.prepared.problem)
+
+    def do(self) -> Outcomes:
+        """What each costs."""
+        return outcomes_of(self.prepared.evaluator, self.placements, self.priorities)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _elsewhere, (self.prepared.problem, self.placements, self.priorities)
+
+
+def _elsewhere(problem: Problem, placements: Ints, priorities: Floats | None) -> Simulations:
+    return Simulations(_prepared(problem), placements, priorities)
+
+
+@lru_cache(maxsize=16)  # problems, which are the same objects as long as a process keeps them
+def _prepared(problem: Problem) -> PreparedProblem:
+    return PreparedProblem(problem)
 
 
 AdvantageFunction = Callable[[PpoProblem[View], Outcomes], Floats]
@@ -65,10 +97,12 @@ class PpoRollouts(Generic[Batch, A]):
         generator: torch.Generator,
         advantages_of: AdvantageFunction[View],
         plans: Sequence[CurrentPlan | None] = (),
+        engine: Engine | None = None,
     ) -> PpoRollouts[Batch, A]:
         """Draw and simulate `samples` placements of each problem; `advantages_of` gives their (samples,) advantages.
 
         Of problems with a plan only some units are placed anew, and the samples are compared with that plan.
+        Simulations are items for an engine, by default threads: the simulator leaves the interpreter's lock to others.
         """
         plans = plans or [None] * len(problems)
         batch = policy.stack([each.view for each in problems])
@@ -76,10 +110,14 @@ class PpoRollouts(Generic[Batch, A]):
         action = policy.repair(batch, samples, generator, plans) if repairs else policy.act(batch, samples, generator)
         prepared = [each.prepared for each in problems]
         advantages, logs, fitting = [], [], []
-        with ThreadPoolExecutor() as pool:  # the simulator leaves the interpreter's lock to others
-            orders = policy.drawn_orders(batch, action)
-            results = list(pool.map(PreparedProblem.evaluate, prepared, action.devices.numpy(), orders))
-        for problem, plan, outcomes in zip(problems, plans, results, strict=True):
+        orders = policy.drawn_orders(batch, action)
+        asked = [
+            Simulations(each, each.made_allowed(drawn), order)
+            for each, drawn, order in zip(prepared, action.devices.numpy(), orders, strict=True)
+        ]
+        results = in_order(engine or Threads(), Simulations.do, asked)
+        for problem, plan, simulations, outcomes in zip(problems, plans, asked, results, strict=True):
+            problem.prepared.remember(simulations.placements, outcomes, simulations.priorities)
             advantages.append(
                 advantages_of(problem, outcomes) if plan is None else gains_over(plan.step_seconds, outcomes)
             )

@@ -13,6 +13,7 @@ from graphs.load import load_graph
 from placers.learned.learned_placer import LearnedPlacer
 from training.metrics_file import DEFAULT_LOGGERS
 from training.recipe import load_recipe
+from training.resources import PLAIN, Resources
 from training.run_folder import CONFIG, check_free, check_resumable
 from training.train import check_recipe, train
 
@@ -40,6 +41,7 @@ def train_runs(
     changes: Sequence[str],
     resume: bool,
     loggers: Sequence[str] = DEFAULT_LOGGERS,
+    resources: Resources = PLAIN,
 ) -> LearnedPlacer | Trained:
     """Train a recipe, changed, with one seed in the folder `out`, or with several from `seed` on in `out-seedN`.
 
@@ -60,7 +62,10 @@ def train_runs(
         for each, folder in folders.items()
     }
     if seeds == 1:
-        return train(recipe, out=folders[seed], seed=seed, resume=resume, command=commands[seed], loggers=loggers)
+        return train(
+            recipe, out=folders[seed], seed=seed, resume=resume, command=commands[seed], loggers=loggers,
+            resources=resources,
+        )  # fmt: skip
     begun = {each for each, folder in folders.items() if resume and (folder / CONFIG).is_file()}
     for each, folder in folders.items():
         check_resumable(folder, recipe) if each in begun else check_free(folder)
@@ -71,7 +76,7 @@ def train_runs(
         placers.append(
             train(
                 recipe, out=folder, seed=each, resume=resumes, command=commands[each], capture=captured,
-                loggers=loggers,
+                loggers=loggers, resources=resources,
             )
         )  # fmt: skip
     return Trained(tuple(placers))

@@ -56,7 +56,7 @@ class Selection:
         share, now = self.settings.averaging, policy.state_dict()
         for key, value in now.items():
             before = self._averaged.get(key)
-            self._averaged[key] = value.clone() if before is None else torch.lerp(value, before, share)
+            self._averaged[key] = value.clone() if before is None else torch.lerp(value, before.to(value.device), share)
         is_due = is_last or updates % self.settings.every == 0
         if is_due:
             self._validate(policy, updates)

@@ -25,6 +25,7 @@ from training.problem_sets import check_problems, load_problems, renewed_problem
 from training.ranks import Ranks, is_restarted, joined
 from training.recipe import Recipe, load_recipe
 from training.reinforce import ReinforceTrainer
+from training.resources import PLAIN, Resources
 from training.run_folder import CONFIG, check_free, check_resumable, cut_metrics, finish_run, held, start_run
 from training.selection import Selection
 from training.trainer import Trainer
@@ -43,18 +44,22 @@ def train(
     command: str = "",
     capture: Callable[[str], OpGraph] | None = None,
     loggers: Sequence[str] = DEFAULT_LOGGERS,
+    resources: Resources = PLAIN,
 ) -> LearnedPlacer:
     """Train a placer, by the trainer that it declares, and return it; the folder `out` then holds the run.
 
     Without problems, those of the recipe: the training split of its families on its clusters, captured by `capture` as
     `load_problems` says, and random ones. With `resume` the run in `out` resumes from its last checkpoint, to the same
     end as if it had not stopped; processes of torchrun do so by themselves when one of them has died. Metrics go to
-    `loggers`, too (`training.loggers`). Ctrl-C stops after the current update, saves, and raises KeyboardInterrupt.
+    `loggers`, too (`training.loggers`). What it is computed with is no part of a run, which may be resumed with other
+    `resources`. Ctrl-C stops after the current update, saves, and raises KeyboardInterrupt.
     Raises InputError for a recipe or folder that does not fit.
     """
     check_loggers(loggers)
     recipe = load_recipe(recipe) if isinstance(recipe, str) else recipe
-    trainer_class(recipe.placer)
+    kind = trainer_class(recipe.placer)
+    if resources.workers != 1 and not kind.shares_work:
+        raise InputError(f"placer {recipe.placer!r} learns in one process; leave out other workers")
     if seed < 0:
         raise InputError(f"the seed is {seed}; expected 0 or more")
     resume = resume or (is_restarted() and (out / CONFIG).is_file())
@@ -62,10 +67,12 @@ def train(
         check_free(out)
     resumes = resume and check_resumable(out, recipe)
     check_access(loggers)
+    resources.check()
     with joined() as ranks:
         ranks.wait()  # nobody writes before all have looked
         trainer, selection = _made(recipe, problems, seed, capture, ranks)
-        with held(out) if ranks.is_first else nullcontext():
+        resources.place_encoder(trainer.policy)
+        with resources.engine() as trainer.engine, held(out) if ranks.is_first else nullcontext():
             if resumes:
                 restore_trainer(out, trainer, selection)
             elif ranks.is_first:

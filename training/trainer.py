@@ -12,6 +12,8 @@ from torch import Tensor
 
 from envs.plan import Plan
 from envs.prepared_problem import Incumbent
+from graphs.foundation.engine import Engine
+from graphs.foundation.items import Threads
 from graphs.foundation.torch_threads import limit_torch_threads
 from graphs.problem import Problem
 from placers.learned.policy import LearnedPolicy
@@ -44,6 +46,7 @@ class Trainer(ABC):
     """
 
     knows_step_times_only: ClassVar[bool]  # and no other objective
+    shares_work: ClassVar[bool] = False  # its searches and simulations, with other processes
     policy: LearnedPolicy
     optimizer: torch.optim.Optimizer
 
@@ -52,6 +55,7 @@ class Trainer(ABC):
         self.seed = seed
         self.goal = goal  # updates of a whole run, without those of imitation
         self.ranks = ALONE
+        self.engine: Engine = Threads()  # what searches labels and simulates
         self.imitation_goal = 0  # updates of imitation alone, which come first
         self.updates = self.imitated = 0  # so far
         self.simulations = 0  # so far

@@ -28,10 +28,10 @@ from evaluation.provenance import Provenance, policy_sha256
 from evaluation.record import Failure
 from evaluation.task import Task
 from graphs.foundation.documents import read_document
-from graphs.foundation.engine import Killed
+from graphs.foundation.engine import Killed, Workers
 from graphs.foundation.errors import InputError
 from graphs.foundation.files import named_if_refused, write_whole
-from graphs.foundation.items import results
+from graphs.foundation.items import check_workers, results
 from graphs.foundation.progress import progress_bar
 from placers.contract.placer import Placer
 from placers.learned.learned_placer import LearnedPlacer
@@ -91,7 +91,7 @@ class SubmissionFolder:
 class BenchJob:
     """One problem, which the process that does it reads by itself."""
 
-    benchmark: Path
+    benchmark: Path | None  # None: that of placelab's repository, wherever it is there
     problem: FrozenProblem
     placer: Placer
     seed: int
@@ -105,7 +105,7 @@ class BenchJob:
 
     def do(self) -> JournalEntry | Failure:
         """The plan and its record."""
-        problem = _opened(self.benchmark).problem(self.problem)
+        problem = _opened(self.benchmark or FOLDER).problem(self.problem)
         digits = (self.problem.sha256, self.digits)
         task = Task(problem, self.problem.name, self.placer, self.seed, self.budget, digits)
         found = task.do()
@@ -117,21 +117,24 @@ class BenchJob:
 
 
 def bench(
-    placer: Placer, suites: str, out: Path, *, title: str = "", budget: int = 16, seed: int = 0, workers: int = 1,
+    placer: Placer, suites: str, out: Path, *, title: str = "", budget: int = 16, seed: int = 0, workers: Workers = 1,
     problems: Path = FOLDER, quiet: bool = False,
 ) -> SubmissionFolder:  # fmt: skip
     """Let a placer solve the problems of suites, and write a submission; what its folder holds is not done again.
 
-    `budget` is how many placements the placer may simulate on each problem. With several `workers`, as many processes
-    share the problems: the same plans. Raises InputError for an unknown suite, a folder that holds another submission,
-    and if the placer fails on every problem; KeyboardInterrupt after Ctrl-C, saying what is kept.
+    `budget` is how many placements the placer may simulate on each problem. With several `workers`, or those of the
+    dask scheduler at an address, processes share the problems: the same plans. Raises InputError for an unknown suite,
+    a folder that holds another submission, and if the placer fails on every problem; KeyboardInterrupt after Ctrl-C,
+    saying what is kept.
     """
+    check_workers(workers)
     benchmark = _opened(problems)
     chosen = benchmark.chosen(suites)
     with named_if_refused(out):
         out.mkdir(parents=True, exist_ok=True)
     digits = placer_digits(placer)
-    jobs = [BenchJob(problems, each, placer, seed, budget, digits) for each in in_order(chosen)]
+    folder = None if problems == FOLDER else problems.absolute()
+    jobs = [BenchJob(folder, each, placer, seed, budget, digits) for each in in_order(chosen)]
     made = replace(Provenance.now([placer]), suite=suite_sha256(chosen))
     failures = list[Failure]()
     with Journal.open(out / RECORDS) as journal:
@@ -189,7 +192,7 @@ def _learns(placer: Placer) -> Literal["no", "zero-shot", "per graph"]:
     return "zero-shot" if isinstance(placer, LearnedPlacer) or policy_sha256(placer) else "no"
 
 
-def _done(jobs: Sequence[BenchJob], workers: int) -> Iterator[tuple[BenchJob, JournalEntry | Failure]]:
+def _done(jobs: Sequence[BenchJob], workers: Workers) -> Iterator[tuple[BenchJob, JournalEntry | Failure]]:
     """In order, or as they come from several processes; the one place that says how work is shared."""
     with closing(results(BenchJob.do, jobs, workers)) as done:
         for job, found in done:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from envs.placer_result import PlacerResult
     from envs.plan import Plan
     from graphs.cluster import Cluster
+    from graphs.foundation.engine import Workers
     from graphs.grouping import Grouping
     from graphs.op_graph import OpGraph
     from placers.contract.placer import Placer
@@ -61,13 +62,24 @@ class PlanOptions(ProblemOptions, total=False):
     micro_batches: int | None
 
 
-class CompareOptions(PlanOptions, total=False):
+class WorkerOptions(TypedDict, total=False):
+    """Processes that share the work."""
+
+    workers: int
+    cluster_address: str
+
+
+class TrainOptions(WorkerOptions, total=False):
+    """What a training is computed with."""
+
+    device: str
+
+
+class CompareOptions(PlanOptions, WorkerOptions, total=False):
     """What `compare` takes in addition to problems, placers and a budget."""
 
     objective: str
     seeds: int
-    workers: int
-    cluster_address: str
     robust: bool
     journal: PathLike | None
     plans: PathLike | None
@@ -102,12 +114,13 @@ PLACERS: dict[str, str] = {"placement": "annealing:policy=default", "all": "plan
 LEAST = {"budget": 0, "seed": 0, "simulations": 0, "seeds": 1, "workers": 1, "groups": 1, "repeats": 1, "batch": 1,
          "micro_batches": 1, "freeze": 0, "processes": 1, "threads": 1, "samples": 1, "steps": 1,
          "limit": 1, "trials": 1}  # fmt: skip
-TAKEN = (TimingOptions, ProblemOptions, PlanOptions, CompareOptions, RunOptions)
+TAKEN = (TimingOptions, ProblemOptions, PlanOptions, CompareOptions, RunOptions, WorkerOptions, TrainOptions)
 OPTIONS = {f"Unpack[{each.__name__}]": each for each in TAKEN}
 DEFAULTS: dict[str, object] = {
     "groups": AUTO, "optimizer": AUTO, "batch": None, "cost_model": AUTO, "order": AUTO, "objective": "step-time",
     "micro_batches": None, "seeds": 1, "workers": 1, "cluster_address": "", "robust": False, "journal": None,
     "plans": None, "data": "", "seed": 0, "limit": 600, "chart": None, "trace": None,
+    "device": "cpu",
 }  # fmt: skip
 
 
@@ -161,6 +174,11 @@ def _flat_signature(verb: Callable[..., object]) -> inspect.Signature:
             keyword = inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=kind.__forward_arg__)
             parameters.append(keyword.replace(default=DEFAULTS[name]))
     return signature.replace(parameters=sorted(parameters, key=lambda p: (p.kind, text.index(f"    {p.name}: "))))
+
+
+def workers_of(options: WorkerOptions) -> Workers:
+    """How many processes of this machine share the work, or the address of a scheduler whose workers do."""
+    return options["cluster_address"] or options["workers"]
 
 
 def of_problem(options: PlanOptions) -> ProblemOptions:

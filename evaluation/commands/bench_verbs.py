@@ -5,12 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from evaluation.commands.arguments import checked, path_or_none
+from evaluation.commands.arguments import checked, path_or_none, workers_of
 
 # Imported late, in each verb: what a verb needs takes up to seconds to import, and --help must not wait for it.
 if TYPE_CHECKING:
+    from typing import Unpack
+
     from evaluation.benchmark.row_table import Rows
-    from evaluation.commands.arguments import Folders, PathLike, PlacerLike
+    from evaluation.commands.arguments import Folders, PathLike, PlacerLike, WorkerOptions
 
 
 @checked
@@ -21,10 +23,10 @@ def bench(
     suites: str = "gdp12",
     budget: int = 16,
     seed: int = 0,
-    workers: int = 1,
     title: str = "",
     plans: bool = False,
     problems: PathLike | None = None,
+    **options: Unpack[WorkerOptions],
 ) -> Rows:
     """Run a placer on the frozen problems of the benchmark, and write a submission, which anybody can verify.
 
@@ -38,7 +40,9 @@ def bench(
             `large`.
         budget: how many placements the placer may simulate on each problem.
         seed: of everything random.
-        workers: how many processes to share the problems among; the plans are the same.
+        workers: how many processes to share the problems among; several need the extra `cluster`. The plans are the
+            same.
+        cluster_address: the dask scheduler whose workers do the work instead, such as `tcp://host:8786`.
         title: what the leaderboard calls it; without it, its spec.
         plans: write a plan file for each problem, too.
         problems: the folder of the frozen problems; without it, that of placelab's repository.
@@ -55,8 +59,9 @@ def bench(
     folder = path_or_none(problems) or FOLDER
     frozen = Benchmark.load(folder)
     submitted = run(
-        load_placer(placer), suites, Path(out), title=title, budget=budget, seed=seed, workers=workers, problems=folder
-    )
+        load_placer(placer), suites, Path(out), title=title, budget=budget, seed=seed, workers=workers_of(options),
+        problems=folder,
+    )  # fmt: skip
     if plans:
         save_plans(submitted, frozen)
     said = f"`placelab verify {out}` times these plans again."

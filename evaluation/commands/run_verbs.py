@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from evaluation.commands.arguments import captures, checked, path_or_none
+from evaluation.commands.arguments import captures, checked, path_or_none, workers_of
 from graphs.foundation.errors import InputError
 from graphs.foundation.files import check_writable
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         PathLike,
         PlacerLike,
         TimingOptions,
+        TrainOptions,
     )
     from evaluation.commands.listing import Kind, Listing
     from evaluation.comparison import Comparison
@@ -113,7 +114,7 @@ def compare(
         raise InputError("compare needs graphs, or a `suite`, and not both")
     if suite and clusters:
         raise InputError("a suite names its clusters; leave out `clusters`")
-    seeds, workers = range(options["seeds"]), options["cluster_address"] or options["workers"]
+    seeds, workers = range(options["seeds"]), workers_of(options)
     journal, plans = path_or_none(options["journal"]), path_or_none(options["plans"])
     check_settings(seeds=seeds, workers=workers, journal=journal, plans=plans)
     asked = asked_problems(
@@ -139,6 +140,7 @@ def train(
     set: Changes = (),
     logger: Sequence[str] = ("tensorboard",),
     resume: bool = False,
+    **options: Unpack[TrainOptions],
 ) -> Placer | Trained:
     """Train a placement policy on graphs of families, files or suites, into a run folder.
 
@@ -154,6 +156,9 @@ def train(
             packages to install, and their own settings say where they send metrics; `metrics.jsonl` has them in any
             case.
         resume: resume the run in the folder.
+        workers: how many processes search labels and simulate; several need the extra `cluster`. The run is the same.
+        cluster_address: the dask scheduler whose workers do so instead, such as `tcp://host:8786`.
+        device: what computes the encoder of a sequential policy: `cpu`, `cuda`, or a card by its number, `cuda:1`.
 
     """
     from training.loggers import check_loggers
@@ -162,9 +167,13 @@ def train(
     check_loggers(logger)
 
     load_recipe(recipe, set)  # refused here, and not after seconds of importing what trains it
+    from training.resources import Resources
     from training.seeds import train_runs
 
-    return train_runs(recipe, path_or_none(out), seed=seed, seeds=seeds, changes=set, resume=resume, loggers=logger)
+    return train_runs(
+        recipe, path_or_none(out), seed=seed, seeds=seeds, changes=set, resume=resume, loggers=logger,
+        resources=Resources(workers_of(options), options["device"]),
+    )  # fmt: skip
 
 
 @captures

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import multiprocessing
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
 from importlib.util import find_spec
 
 from graphs.foundation.engine import UNGUARDED, Engine, Item, Killed, Result, Workers
@@ -29,6 +30,15 @@ class ThisProcess:
             yield item, do(item)
 
 
+class Threads:
+    """Does items side by side on threads of this process: for compiled code, which leaves its lock to others."""
+
+    def results(self, do: Callable[[Item], Result], items: Sequence[Item]) -> Generator[tuple[Item, Result | Killed]]:
+        """Each item with its result, in their order."""
+        with ThreadPoolExecutor() as pool:
+            yield from zip(items, pool.map(do, items), strict=True)
+
+
 def results(
     do: Callable[[Item], Result], items: Sequence[Item], workers: Workers = 1, *, shared: tuple[type, ...] = ()
 ) -> Generator[tuple[Item, Result | Killed]]:
@@ -41,16 +51,27 @@ def results(
         yield from engine.results(do, items)
 
 
+def in_order(engine: Engine, do: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
+    """All results, in the order of the items. Raises InputError if an item's process ended each time, and as `do`."""
+    found = dict[int, Result]()
+    with closing(engine.results(do, items)) as done:
+        for item, result in done:
+            if isinstance(result, Killed):
+                raise InputError(result.reason)
+            found[id(item)] = result
+    return [found[id(item)] for item in items]
+
+
 @contextmanager
-def opened(workers: Workers = 1, shared: tuple[type, ...] = ()) -> Iterator[Engine]:
+def opened(workers: Workers = 1, shared: tuple[type, ...] = (), *, threads: bool = False) -> Iterator[Engine]:
     """An engine for any number of calls; its processes end with the context.
 
     Objects of the types in `shared`, which must not change, are sent to each process once, by their content, and not
-    with every item. Raises InputError as `check_workers` does, and if no process can begin, because the script that
-    asks for them lacks its guard.
+    with every item. Without other processes, items are done one after another, or by `threads`. Raises InputError as
+    `check_workers` does, and if no process can begin, because the script that asks for them lacks its guard.
     """
     if workers == 1:
-        yield ThisProcess()
+        yield Threads() if threads else ThisProcess()
         return
     check_workers(workers)
     from graphs.foundation.dask_engine import on_dask  # an optional package, and slow to import

@@ -1,6 +1,5 @@
 """Labels: searched from the policy on, kept as the policy would name them, and never worse than before."""
 
-from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,9 @@ from envs.prepared_problem import PreparedProblem
 from envs.simulation.simulator import Simulator
 from graphs.cluster import Cluster, Device
 from graphs.foundation import by_name
+from graphs.foundation.engine import Engine
 from graphs.foundation.errors import InputError
+from graphs.foundation.items import ThisProcess, Threads, opened
 from graphs.op_graph import Ints
 from graphs.problem import Problem
 from placers.learned.distinct import distinct
@@ -29,6 +30,7 @@ from training.labels.forced_decoding import forced_decoding
 from training.labels.improvement import improve_labels
 from training.labels.schedule import LabelSchedule
 from training.ppo import PpoTrainer
+from training.resources import SHARED
 from training.rollouts import PpoProblem
 
 SEARCHED = Imitation(simulations=60, updates=6, weight=0.5, again=1, preference=0.1)
@@ -122,17 +124,18 @@ def test_a_search_begins_at_the_policy() -> None:
     assert known.prepared.incumbent.value <= best
 
 
-def test_labels_do_not_depend_on_the_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    def labels() -> list[list[int]]:
+def test_labels_do_not_depend_on_what_searches_them() -> None:
+    def labels(engine: Engine) -> list[list[int]]:
         policy = bold()
         problems = [posed(policy, Problem(random_graph(15, seed=seed), toy_cluster(3))) for seed in range(4)]
         for _ in range(2):
-            improve_labels(policy, problems, SEARCHED, seed=1)
+            improve_labels(policy, problems, SEARCHED, 1, engine)
         return [np.asarray(each.prepared.incumbent.placement).tolist() for each in problems]
 
-    side_by_side = labels()
-    monkeypatch.setattr("training.labels.improvement.ThreadPoolExecutor", lambda: ThreadPoolExecutor(max_workers=1))
-    assert labels() == side_by_side
+    one_after_another = labels(ThisProcess())
+    assert labels(Threads()) == one_after_another
+    with opened(2, SHARED) as two_processes:
+        assert labels(two_processes) == one_after_another
 
 
 def test_a_label_is_searched_ever_less_often_where_that_is_in_vain() -> None:

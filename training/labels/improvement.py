@@ -9,45 +9,90 @@ A problem whose searches are in vain is searched ever less often.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 
 import numpy as np
 
+from graphs.foundation.engine import Engine
+from graphs.foundation.items import Threads, in_order
 from graphs.op_graph import Ints
+from graphs.problem import Problem
 from placers.annealing import Annealing, AnnealingSearch
 from placers.learned.distinct import distinct
 from placers.learned.policy import A, Batch, LearnedPolicy, Policy, View
 from placers.learned.settings import Imitation
 from placers.search.levels import levels_of
-from placers.search.starts import Starts, starts
+from placers.search.starts import LEAST_TIME, SIMULATION, Starts, starts
 from training.labels.equal_labels import EQUAL, keep_likeliest
 from training.rollouts import PpoProblem
 
 SAMPLES = 16  # of the policy that a search starts with, the greedy one among them
 SAMPLES_SHARE = 0.5  # of a search's simulations that they may take
 LONGEST_WAIT = 16  # times `again` at most between two searches
+_ASKING = threading.Lock()
+
+
+@dataclass(frozen=True, eq=False)
+class LabelSearch:
+    """A search for the label of a problem, which finds the same in whichever process, beside whatever others."""
+
+    problem: Problem
+    label: Ints | None  # (units,) the label so far
+    samples: Ints  # (samples, units) of the policy
+    simulations: int
+    seed: int
+
+    @property
+    def seconds(self) -> float:
+        """What it takes at least, by estimate: its simulations, or the cheap placers."""
+        simulations = self.simulations if self.label is not None else max(self.simulations, LEAST_TIME)
+        return simulations * SIMULATION.seconds(self.problem)
+
+    def do(self) -> Ints:
+        """(units,) the best placement that it finds.
+
+        It begins at the best of the policy's samples, the label or, without one, the cheap placers' plans, and leaves
+        the order to the problem's rule: a label is a placement, and is worth what it takes under that rule.
+        """
+        levels, left = levels_of(self.problem), self.simulations - len(self.samples)
+        if self.label is None:
+            with _ASKING:  # placers that are other people's libraries are asked one at a time
+                known = starts(levels, left, self.seed)
+        else:
+            known = Starts(self.label[None], 0, ())
+        first = Starts(distinct(np.concatenate([self.samples, known.placements])), known.spent, ())
+        search = AnnealingSearch(levels, Annealing(order=False), self.seed, self.simulations, first)
+        while (left := self.simulations - search.evaluations.simulations) > 0:
+            search.step(0.0, left)
+        return search.evaluations.best
 
 
 def improve_labels(
-    policy: Policy[View, Batch, A], problems: Sequence[PpoProblem[View]], settings: Imitation, seed: int
+    policy: Policy[View, Batch, A],
+    problems: Sequence[PpoProblem[View]],
+    settings: Imitation,
+    seed: int,
+    engine: Engine | None = None,
 ) -> int:
     """Search the labels of those problems that are due, each being met once more; returns the simulations it took.
 
-    Without `again` only problems without a label are due, and the policy has no part in the search. What samples the
-    policy and what asks the cheap placers holds the interpreter's lock; the searches, which are compiled, run side by
-    side, and the number of threads changes no result.
+    Without `again` only problems without a label are due, and the policy has no part in the search. The policy is
+    sampled here. Searches are items for an engine, by default threads; which one changes no result.
     """
     for each in problems:
         each.schedule.met += 1
     due = [each for each in problems if _is_due(each, settings)]
     drawn = [_samples(policy, each, settings, seed) for each in due]
     searches = [
-        _search(each, some, settings.simulations, seed + each.schedule.searches)
+        LabelSearch(
+            each.prepared.problem, each.prepared.incumbent.placement, some, settings.simulations,
+            seed + each.schedule.searches,
+        )
         for each, some in zip(due, drawn, strict=True)
-    ]
-    with ThreadPoolExecutor() as pool:
-        found = list(pool.map(_finish, searches, [settings.simulations] * len(searches)))
+    ]  # fmt: skip
+    found = in_order(engine or Threads(), LabelSearch.do, searches)
     for each, placement, samples in zip(due, found, drawn, strict=True):
         _take(policy, each, [placement, *samples], settings)
     return settings.simulations * len(due)
@@ -63,25 +108,6 @@ def _samples(policy: LearnedPolicy, problem: PpoProblem[View], settings: Imitati
     if not settings.again or not count:
         return np.zeros((0, len(of.units)), np.int64)
     return distinct(of.made_allowed(policy.candidates(of, count, seed + problem.schedule.searches)))
-
-
-def _search(problem: PpoProblem[View], samples: Ints, simulations: int, seed: int) -> AnnealingSearch:
-    """A search at the best of the policy's samples, the label or, without one, the cheap placers' plans.
-
-    It leaves the order to the problem's rule: a label is a placement, and is worth what it takes under that rule.
-    """
-    levels, settings = levels_of(problem.prepared.problem), Annealing(order=False)
-    label, left = problem.prepared.incumbent.placement, simulations - len(samples)
-    known = starts(levels, left, seed) if label is None else Starts(label[None], 0, ())
-    first = distinct(np.concatenate([samples, known.placements]))
-    return AnnealingSearch(levels, settings, seed, simulations, Starts(first, known.spent, ()))
-
-
-def _finish(search: AnnealingSearch, simulations: int) -> Ints:
-    """(units,) the best placement that a search finds."""
-    while (left := simulations - search.evaluations.simulations) > 0:
-        search.step(0.0, left)
-    return search.evaluations.best
 
 
 def _take(

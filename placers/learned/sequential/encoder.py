@@ -25,16 +25,18 @@ class UnitEncoder(nn.Module):
         self.norm = nn.LayerNorm(width)
 
     def forward(self, batch: Batch) -> Tensor:
-        """The embedding of every unit, (problems, units, width)."""
-        features: Tensor = self.unit(batch.units)
+        """The embedding of every unit, (problems, units, width), on the CPU wherever it is computed."""
+        device = self.norm.weight.device
+        edges, mask = batch.edges.to(device), batch.unit_mask.to(device)
+        features: Tensor = self.unit(batch.units.to(device))
         embedding = features.flatten(0, 1)
         for layer in self.sage:
-            embedding = layer(embedding, batch.edges)
+            embedding = layer(embedding, edges)
         embedding = embedding.view_as(features)
         for layer in self.attention:
-            embedding = attend(layer, embedding, batch.unit_mask) * batch.unit_mask[..., None]
+            embedding = attend(layer, embedding, mask) * mask[..., None]
         normed: Tensor = self.norm(embedding)
-        return normed
+        return normed.cpu()
 
 
 def attend(layer: nn.Module, embedding: Tensor, mask: Tensor) -> Tensor:
