@@ -67,6 +67,16 @@ def test_a_run_that_is_stopped_ends_as_if_it_had_not_been(tmp_path: Path, monkey
         train_whole_plans(SMALL, out=tmp_path / "whole", seed=2, labels=labels, resume=True)
 
 
+def test_labels_by_two_workers_are_those_of_one(tmp_path: Path) -> None:
+    for workers in (1, 2):
+        train_whole_plans(SMALL, out=tmp_path / str(workers), seed=1, workers=workers)
+    found = [read_labels(tmp_path / each / "labels.jsonl", SMALL.simulations) for each in ("1", "2")]
+    assert found[0] == found[1]
+    assert len(found[0]) == SMALL.problems
+    states = [read_state(tmp_path / each)[0] for each in ("1", "2")]
+    assert all(torch.equal(states[0][key], value) for key, value in states[1].items())
+
+
 def test_a_label_that_was_written_in_part_is_searched_again_and_what_is_none_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "labels.jsonl"
     path.write_text('{"number":0,"simulations":2,"seconds":1.0,"actions":[1,2]}\n{"number":1,"simul')

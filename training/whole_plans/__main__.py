@@ -13,6 +13,7 @@ from pathlib import Path
 
 import cyclopts
 
+from graphs.foundation.engine import Workers
 from graphs.foundation.errors import InputError
 from training.whole_plans.run import train_whole_plans
 from training.whole_plans.settings import WholePlans
@@ -23,7 +24,7 @@ app = cyclopts.App(name="whole_plans", help=__doc__, result_action="return_value
 @app.default
 def main(
     *, out: Path, seed: int = 0, labels: Path | None = None, resume: bool = False,
-    problems: int = WholePlans().problems, updates: int = WholePlans().updates,
+    problems: int = WholePlans().problems, updates: int = WholePlans().updates, workers: Workers = 1,
 ) -> None:  # fmt: skip
     """Train.
 
@@ -34,10 +35,11 @@ def main(
         resume: go on with the run in the folder.
         problems: random problems for which a label is searched.
         updates: of REINFORCE.
+        workers: processes that search for labels, or the address of a dask scheduler whose workers do.
 
     """
     settings = WholePlans(problems=problems, updates=updates)
-    train_whole_plans(settings, out=out, seed=seed, labels=labels, resume=resume)
+    train_whole_plans(settings, out=out, seed=seed, labels=labels, resume=resume, workers=workers)
 
 
 if __name__ == "__main__":

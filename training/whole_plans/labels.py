@@ -7,7 +7,7 @@ a construction can make: its numbers of micro-batches, its orders of passes, rep
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
@@ -18,14 +18,17 @@ from envs.pipelines.pipeline import ONE_F_ONE_B, LayerPipeline
 from envs.pipelines.shapes import shapes_of
 from graphs.foundation.errors import InputError
 from graphs.foundation.files import write_whole
+from graphs.problem import Problem
 from placers.learned.whole_plans.chain_view import MICRO_BATCHES, PASS_ORDERS, SHARING, ChainView
 from placers.planning.budget import Spent, spending
 from placers.planning.local_search import LocalSearch
 from placers.planning.moves import Moves
 from placers.planning.pipeline_evaluator import Found, PipelineEvaluator
 from placers.planning.proposals import Proposer
+from training.whole_plans.random_chains import KINDS, random_chain
 
 LABELS = "labels.jsonl"
+LABELLED = 7  # the seed of the problems with labels
 PROPOSED = 24  # pipelines of the formula; ours
 ANY_SHAPE = (8, 2, 4)  # micro-batches, ranks and stages, of which each order takes some
 
@@ -37,6 +40,28 @@ class Label(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     simulations: int  # of the search
     seconds: float | None  # of its step; None if nothing was found that fits
     actions: tuple[int, ...]  # that construct it
+
+
+@dataclass(frozen=True)
+class LabelSearch:
+    """A search for the label of a random problem, which finds the same in whichever process."""
+
+    number: int  # of the problem
+    simulations: int
+
+    def do(self) -> Label:
+        """Search."""
+        view = ChainView.of(labelled_chain(self.number))
+        pipeline, seconds = best_known(view, self.simulations, seed=0)
+        if pipeline is None:
+            return Label(self.number, self.simulations, None, ())
+        return Label(self.number, self.simulations, seconds, tuple(view.construction().towards(pipeline)))
+
+
+def labelled_chain(number: int) -> Problem:
+    """A random problem by its number, the same for all seeds of training."""
+    rng = np.random.default_rng((LABELLED, number))
+    return random_chain(rng, str(rng.choice(list(KINDS))))
 
 
 def read_labels(path: Path, simulations: int) -> dict[int, Label]:

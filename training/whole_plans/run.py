@@ -8,9 +8,11 @@ from pathlib import Path
 
 import msgspec
 
+from graphs.foundation.engine import Killed, Workers
 from graphs.foundation.errors import InputError, located
 from graphs.foundation.files import locked, write_whole
 from graphs.foundation.interrupts import Interrupts
+from graphs.foundation.items import check_workers, results
 from graphs.foundation.machine import library_versions, processor_name
 from graphs.foundation.progress import progress_bar
 from graphs.foundation.torch_threads import limit_torch_threads
@@ -23,7 +25,7 @@ from training.appended_file import AppendedFile
 from training.checkpoint import TRAINER, read_state, write_state
 from training.metrics_file import VALIDATION, appended_metrics
 from training.run_folder import check_free, check_writable, held
-from training.whole_plans.labels import LABELS, read_labels
+from training.whole_plans.labels import LABELS, LabelSearch, read_labels
 from training.whole_plans.settings import WholePlans
 from training.whole_plans.trainer import WholePlansTrainer
 
@@ -31,15 +33,18 @@ SETTINGS = "settings.json"
 
 
 def train_whole_plans(
-    settings: WholePlans, *, out: Path, seed: int = 0, labels: Path | None = None, resume: bool = False
-) -> WholePlansPlacer:
+    settings: WholePlans, *, out: Path, seed: int = 0, labels: Path | None = None, resume: bool = False,
+    workers: Workers = 1,
+) -> WholePlansPlacer:  # fmt: skip
     """Train a policy and return it as a placer; the folder `out` then holds the run.
 
     `labels` is a file of labels, which is added to, and which several seeds may share; without it, one in the folder.
-    With `resume` the run in `out` goes on to the same end as if it had not stopped. Ctrl-C stops after the update under
+    Several `workers`, or those of a dask scheduler at an address, search for labels: the same ones. With `resume` the
+    run in `out` goes on to the same end as if it had not stopped. Ctrl-C stops after the label or update under
     way, saves, and raises KeyboardInterrupt. Raises InputError for a folder or labels that do not fit.
     """
     limit_torch_threads()
+    check_workers(workers)
     if seed < 0:
         raise InputError(f"the seed is {seed}; expected 0 or more")
     resumes = _check(settings, out, resume=resume)
@@ -49,7 +54,7 @@ def train_whole_plans(
         if resumes:
             with located(out / TRAINER):
                 trainer.restore(*read_state(out))
-        _label(trainer, labels or out / LABELS)
+        _label(trainer, labels or out / LABELS, workers)
         _learn(trainer, out)
         meta = Meta(
             placer=KIND, network=settings.network, seed=seed,
@@ -74,21 +79,27 @@ def _check(settings: WholePlans, out: Path, *, resume: bool) -> bool:
     return (out / TRAINER).is_file()
 
 
-def _label(trainer: WholePlansTrainer, path: Path) -> None:
-    """Search for the labels that a file does not have yet, one after the other, and take all of them."""
+def _label(trainer: WholePlansTrainer, path: Path, workers: Workers) -> None:
+    """Search for the labels that a file does not have yet, and take all of them."""
     settings = trainer.settings
     path.parent.mkdir(parents=True, exist_ok=True)
     with locked(path):
         known = read_labels(path, settings.simulations)
         missing = [number for number in range(settings.problems) if number not in known]
+        searches = [LabelSearch(number, settings.simulations) for number in missing]
         bar = progress_bar("searching labels", unit="label", total=settings.problems, initial=len(known))
-        with Interrupts() as interrupts, bar, closing(AppendedFile(path)) as file:
-            for number in missing:
-                if interrupts.requested:
-                    raise KeyboardInterrupt(f"stopped; the labels so far are in {path}")
-                known[number] = trainer.search(number)
-                file.write(msgspec.json.encode(known[number]) + b"\n")
+        with (
+            Interrupts() as interrupts, bar, closing(AppendedFile(path)) as file,
+            closing(results(LabelSearch.do, searches, workers)) as done,
+        ):  # fmt: skip
+            for search, label in done:
+                if isinstance(label, Killed):
+                    raise InputError(f"the label of problem {search.number}: {label.reason}; the same command resumes")
+                known[search.number] = label
+                file.write(msgspec.json.encode(label) + b"\n")
                 bar.update()
+                if interrupts.requested and len(known) < settings.problems:
+                    raise KeyboardInterrupt(f"stopped; the labels so far are in {path}")
     trainer.learn_from(known[number] for number in range(settings.problems))
 
 

@@ -22,11 +22,10 @@ from placers.learned.whole_plans.placer import promising
 from placers.learned.whole_plans.policy import Taken, WholePlansPolicy
 from training.divergence import descend, stops_where_it_diverges
 from training.trainer import below, between, share_done
-from training.whole_plans.labels import Label, best_known
+from training.whole_plans.labels import LABELLED, Label, labelled_chain
 from training.whole_plans.random_chains import KINDS, random_chain
 from training.whole_plans.settings import WholePlans
 
-LABELLED = 7  # the seed of the problems with labels
 IMITATED, DRAWN = 1 << 34, 1 << 35  # tell random numbers apart, next to a seed
 FRESH = 1 << 20  # the number of the first problem without a label
 NOT_FITTING = 3.0  # times its step is what a pipeline counts that does not fit
@@ -80,20 +79,11 @@ class WholePlansTrainer:
     def seeing(self, number: int) -> Seeing:
         """A random problem by its number: those with labels are the same for all seeds."""
         if number not in self._seen:
-            rng = self._generator(number)
-            found = self.policy.see(random_chain(rng, str(rng.choice(self._kinds(number)))))
             if number >= FRESH:
-                return found
-            self._seen[number] = found
+                rng = self._generator(number)
+                return self.policy.see(random_chain(rng, str(rng.choice(self._kinds(number)))))
+            self._seen[number] = self.policy.see(labelled_chain(number))
         return self._seen[number]
-
-    def search(self, number: int) -> Label:
-        """Search for the label of a problem."""
-        view, simulations = self.seeing(number).view, self.settings.simulations
-        pipeline, seconds = best_known(view, simulations, seed=0)
-        if pipeline is None:
-            return Label(number, simulations, None, ())
-        return Label(number, simulations, seconds, tuple(view.construction().towards(pipeline)))
 
     def learn_from(self, labels: Iterable[Label]) -> None:
         """Take labels: those of kinds held out are validated on, the others learned from."""
