@@ -12,6 +12,7 @@ from evaluation.compare import compare
 from evaluation.journal import records
 from evaluation.record import Failure, Record
 from evaluation.studies.problems import Problems
+from graphs.foundation.engine import Workers
 from graphs.foundation.errors import InputError
 from graphs.foundation.files import write_whole
 from graphs.foundation.progress import progress
@@ -44,7 +45,7 @@ def placed(
 
 
 def compared(
-    journal: Path, allowed: Mapping[str, int], problems: Problems, *, about: str, seeds: int = 1, workers: int = 1
+    journal: Path, allowed: Mapping[str, int], problems: Problems, *, about: str, seeds: int = 1, workers: Workers = 1
 ) -> list[Failure]:
     """Do what a journal does not hold yet; failures are tried again each time, and returned.
 

@@ -9,8 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from evaluation.studies import pieces as pieces_module
+from evaluation.studies.command import run
+from evaluation.studies.grain.__main__ import study
 from evaluation.studies.pieces import pieces_done
 from graphs.foundation.errors import InputError
+
+STUDIES = Path(pieces_module.__file__).parent
 
 
 @dataclass(frozen=True)
@@ -49,6 +54,17 @@ def test_what_is_done_comes_first_and_every_piece_once(workers: int, tmp_path: P
     assert found[0] == "b"
     assert sorted(found) == ["a", "b", "c"]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b", "c"]
+
+
+def test_studies_take_the_address_of_a_scheduler(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for file in STUDIES.glob("*/__main__.py"):
+        assert "workers: int" not in file.read_text(), f"{file} takes no address"
+    monkeypatch.setattr("sys.argv", ["grain", "--workers", "tcp://127.0.0.1:1", "--out", str(tmp_path)])
+    with pytest.raises(SystemExit, match="2"):
+        run(study, "grain", None)
+    assert capsys.readouterr().err.startswith("no dask scheduler answers at 'tcp://127.0.0.1:1'; start one with")
 
 
 @pytest.mark.parametrize("workers", [1, 2])

@@ -16,6 +16,7 @@ from evaluation.studies.gains.document import GainFindings, save
 from evaluation.studies.gains.measure import Measured
 from evaluation.studies.gains.processes import InProcesses
 from evaluation.studies.pieces import load_pieces, pieces_done
+from graphs.foundation.engine import Workers
 from graphs.foundation.errors import InputError
 
 
@@ -23,7 +24,7 @@ def study(
     *,
     cluster: str = cases.CLUSTER,
     budget: int = 1000,
-    workers: int = 1,
+    workers: Workers = 1,
     processes: str = "",
     rounds: int = 5,
     out: Path = Path("runs/studies/gains"),

@@ -14,6 +14,7 @@ from evaluation.studies.command import command_of, run
 from evaluation.studies.grain.document import save
 from evaluation.studies.grain.measure import OPS, Measured, Size, jobs
 from evaluation.studies.pieces import keep_size, load_pieces, pieces_done
+from graphs.foundation.engine import Workers
 from graphs.foundation.errors import InputError
 from graphs.problem import DEFAULT_ORDER, order_spec
 
@@ -26,7 +27,7 @@ def study(
     placer: str = "annealing",
     budgets: str = "0,16,100,1000,20000",
     seeds: int = 1,
-    workers: int = 1,
+    workers: Workers = 1,
     out: Path = Path("runs/studies/grain"),
     document: Path | None = None,
 ) -> Path:

@@ -24,6 +24,7 @@ from evaluation.studies.learned.document import save
 from evaluation.studies.learned.suite import SuiteFindings
 from evaluation.studies.problems import suite_problems
 from graphs.foundation import by_name
+from graphs.foundation.engine import Workers
 from graphs.foundation.errors import InputError
 from graphs.foundation.files import write_whole
 from graphs.problem import FIFO, order_spec
@@ -55,7 +56,7 @@ def study(
     seeds: int = 3,
     setting: Setting = Setting(),
     out: Path = Path("runs/studies/learned"),
-    workers: int = 1,
+    workers: Workers = 1,
     document: Path | None = None,
     write_only: WriteOnly = False,
 ) -> Path:
@@ -101,7 +102,7 @@ def load_suite(
 
 
 def _do(
-    suite: str, out: Path, allowed: Mapping[str, int], *, groups: int, order: str, seeds: int, workers: int
+    suite: str, out: Path, allowed: Mapping[str, int], *, groups: int, order: str, seeds: int, workers: Workers
 ) -> list[Failure]:
     """Do what is left of a suite; failures are kept next to the journal, and returned."""
     journal = _journal(suite, out, groups, order)

@@ -34,6 +34,7 @@ from evaluation.studies.order.rules import Ordered
 from evaluation.studies.order.search_findings import DefaultFindings, SearchFindings
 from evaluation.studies.order.searches import Searched
 from evaluation.studies.pieces import keep_size, load_pieces, load_size, pieces_done
+from graphs.foundation.engine import Workers
 from graphs.foundation.errors import InputError
 from graphs.suites import SUITES
 
@@ -47,7 +48,7 @@ def study(
     seeds: int = 1,
     most: int | None = None,
     out: Path = Path("runs/studies/order"),
-    workers: int = 1,
+    workers: Workers = 1,
     document: Path | None = None,
 ) -> Path:
     """Measure some parts of the study, and write down what follows from everything that is done.

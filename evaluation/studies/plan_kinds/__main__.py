@@ -14,13 +14,14 @@ from evaluation.studies.pieces import load_pieces, pieces_done
 from evaluation.studies.plan_kinds import measure
 from evaluation.studies.plan_kinds.document import KindFindings, save
 from evaluation.studies.plan_kinds.measure import Measured
+from graphs.foundation.engine import Workers
 from graphs.foundation.errors import InputError
 
 
 def study(
     *,
     budget: int = 2000,
-    workers: int = 1,
+    workers: Workers = 1,
     out: Path = Path("runs/studies/plan_kinds"),
     document: Path | None = None,
     write_only: WriteOnly = False,

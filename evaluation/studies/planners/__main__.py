@@ -17,6 +17,7 @@ from evaluation.studies.planners import measure
 from evaluation.studies.planners.cases import cases
 from evaluation.studies.planners.document import PlannerFindings, save
 from evaluation.studies.planners.measure import Longer, Measured
+from graphs.foundation.engine import Workers
 from graphs.foundation.errors import InputError
 
 PLANNED, LONG = "planned", "longer"  # folders
@@ -26,7 +27,7 @@ def study(
     *,
     data: Path | None = None,
     budget: int = 1000,
-    workers: int = 1,
+    workers: Workers = 1,
     out: Path = Path("runs/studies/planners"),
     document: Path | None = None,
     write_only: WriteOnly = False,

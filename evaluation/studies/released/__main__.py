@@ -14,6 +14,7 @@ from pathlib import Path
 from evaluation.studies.command import WriteOnly, command_of, names_in, report, run
 from evaluation.studies.released.document import save
 from evaluation.studies.released.parts import PARTS, do_part, load_part, problems_of_part
+from graphs.foundation.engine import Workers
 from graphs.foundation.errors import InputError
 
 
@@ -23,7 +24,7 @@ def study(
     seeds: int = 1,
     out: Path = Path("runs/studies/released"),
     data: Path | None = None,
-    workers: int = 1,
+    workers: Workers = 1,
     document: Path | None = None,
     write_only: WriteOnly = False,
 ) -> Path:

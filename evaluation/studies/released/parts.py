@@ -23,6 +23,7 @@ from evaluation.studies.comparisons import check_policy, compared
 from evaluation.studies.frame import Against, Frame, family_of
 from evaluation.studies.problems import Problems, suite_problems
 from graphs.formats.msr import is_workload
+from graphs.foundation.engine import Workers
 from graphs.grouping import tie_ops
 from graphs.load import load_cluster, load_graph, problem_in_file
 from graphs.problem import Problem
@@ -74,7 +75,7 @@ def journal_of(part: str, budget: int, out: Path) -> Path:
     return out / f"{part}-{budget}.jsonl"
 
 
-def do_part(part: str, out: Path, problems: Problems, *, seeds: int = 1, workers: int = 1) -> list[Failure]:
+def do_part(part: str, out: Path, problems: Problems, *, seeds: int = 1, workers: Workers = 1) -> list[Failure]:
     """Do what the journals of a part do not hold yet; failures are tried again each time, and returned.
 
     Raises InputError if the study's folder is of another policy than the one that is released now.

@@ -15,6 +15,7 @@ from evaluation.studies.pieces import load_pieces, pieces_done
 from evaluation.studies.splits import cases, measure
 from evaluation.studies.splits.document import SplitFindings, save
 from evaluation.studies.splits.measure import Measured
+from graphs.foundation.engine import Workers
 from graphs.foundation.errors import InputError
 
 
@@ -22,7 +23,7 @@ def study(
     *,
     cluster: str = cases.CLUSTER,
     budget: int = 60,
-    workers: int = 1,
+    workers: Workers = 1,
     out: Path = Path("runs/studies/splits"),
     document: Path | None = None,
     write_only: WriteOnly = False,

@@ -21,6 +21,7 @@ from evaluation.studies.pieces import keep_size, load_size, pieces_done
 from evaluation.studies.trainings import runs
 from evaluation.studies.trainings.document import load_findings, save
 from evaluation.studies.trainings.runs import CLUSTERS, Places, Training, TrainingsSize
+from graphs.foundation.engine import Workers
 from graphs.foundation.errors import InputError
 from training.recipe import load_recipe
 
@@ -36,7 +37,7 @@ def study(
     specialist_updates: int = 2000,
     out: Path = Path("runs/studies/trainings"),
     data: Path | None = None,
-    workers: int = 1,
+    workers: Workers = 1,
     document: Path | None = None,
     write_only: WriteOnly = False,
 ) -> Path:
@@ -74,7 +75,7 @@ def study(
 
 def _do(
     settings: TrainingsSize, out: Path, data: Path | None, parts: Sequence[str], seeds: int, specialist_seeds: int,
-    workers: int,
+    workers: Workers,
 ) -> list[Failure]:  # fmt: skip
     """Train, and place whenever a training is done; returns the failures to place."""
     works: list[tuple[Training, Places]] = []  # each training, and what its policy places

@@ -13,6 +13,7 @@ from evaluation.studies.cheap_placers import CHEAP
 from evaluation.studies.comparisons import compared, trained
 from evaluation.studies.problems import Problems, problems_of, training_problems
 from evaluation.studies.released.parts import BEST, FEW, GREEDY, GROUPS, PROFILES, problems_of_part
+from graphs.foundation.engine import Workers
 from graphs.suites import heldout
 from placers import default
 from placers.learned.policy_meta import META, load_meta
@@ -124,12 +125,12 @@ def place(out: Path, places: Places, training: Training) -> list[Failure]:
     return _place(out, places, training.name, training.placers, workers=1)
 
 
-def place_cheaply(out: Path, places: Places, workers: int) -> list[Failure]:
+def place_cheaply(out: Path, places: Places, workers: Workers) -> list[Failure]:
     """The same for the cheap placers."""
     return _place(out, places, CHEAP_NAME, dict.fromkeys(CHEAP, 1), workers)
 
 
-def _place(out: Path, places: Places, who: str, allowed: Mapping[str, int], workers: int) -> list[Failure]:
+def _place(out: Path, places: Places, who: str, allowed: Mapping[str, int], workers: Workers) -> list[Failure]:
     return [
         failure for name, problems in places.items()
         for failure in compared(journal_of(out, name, who), allowed, problems, about=f"{name}, {who}", workers=workers)

@@ -16,6 +16,7 @@ from evaluation.studies.transfer.document import TransferFindings, save
 from evaluation.studies.transfer.measure import POLICIES, RIVALS, SetFound, policy_jobs, rival_jobs
 from evaluation.studies.transfer.sets import SEEDS, sets
 from graphs.foundation import by_name
+from graphs.foundation.engine import Workers
 from graphs.foundation.errors import InputError
 
 
@@ -26,7 +27,7 @@ def study(
     kinds: str = "",
     count: int = 12,
     searching: int = 20_000,
-    workers: int = 1,
+    workers: Workers = 1,
     data: Path | None = None,
     out: Path = Path("runs/studies/transfer"),
     write_only: WriteOnly = False,

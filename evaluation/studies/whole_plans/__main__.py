@@ -15,6 +15,7 @@ from evaluation.studies.pieces import load_pieces, pieces_done
 from evaluation.studies.whole_plans.cases import SPLITS, cases
 from evaluation.studies.whole_plans.document import WholePlansFindings, save
 from evaluation.studies.whole_plans.measure import Measured, jobs
+from graphs.foundation.engine import Workers
 from graphs.foundation.errors import InputError
 
 
@@ -23,7 +24,7 @@ def study(
     policies: Path = Path("runs/whole_plans"),
     seeds: int = 3,
     budget: int = 200,
-    workers: int = 1,
+    workers: Workers = 1,
     out: Path = Path("runs/studies/whole_plans"),
     document: Path | None = None,
     write_only: WriteOnly = False,
