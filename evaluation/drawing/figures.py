@@ -20,6 +20,7 @@ from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from evaluation.drawing.shades import INK, INTERACTIVE
+from evaluation.reporting.cell_charts import breakable
 from graphs.foundation.errors import InputError
 from graphs.foundation.files import write_whole
 
@@ -71,7 +72,10 @@ def save_figure(
     Raises InputError, which names `what` it is a figure of, for another ending.
     """
     if path.suffix == ".html":
-        write_whole(path, page(TEMPLATE, name=name, facts=facts, charts=[Markup(chart) for chart in charts()]))
+        write_whole(
+            path,
+            page(TEMPLATE, name=name, title=breakable(name), facts=facts, charts=[Markup(chart) for chart in charts()]),
+        )
     elif path.suffix in (".png", ".svg"):
         write_whole(path, drawn(paint, height, path.suffix[1:], facecolor="white", dpi=160))
     else:

@@ -75,8 +75,8 @@ def _facts(timelines: Mapping[str, Timeline]) -> str:
     missing = [(name, timeline.overflow()) for name, timeline in steps if timeline.overflow()]
     over = "".join(f" {name or 'It'} does not fit in memory: {overflow}." for name, overflow in missing)
     if len(steps) > 1:
-        said = ", ".join(f"{name} takes {formatting.seconds(timeline.step_seconds)}" for name, timeline in steps)
-        return f"One training step: {said} (cost model: {timing(steps[0][1].problem)}).{over}"
+        said = ", ".join(f"{formatting.seconds(timeline.step_seconds)} ({name})" for name, timeline in steps)
+        return f"One training step takes {said}. Cost model: {timing(steps[0][1].problem)}.{over}"
     [(_, timeline)] = steps
     held_under = f"order: {timeline.order}; cost model: {timing(timeline.problem)}"
     said = f"One training step takes {formatting.seconds(timeline.step_seconds)} ({held_under})."
@@ -109,7 +109,10 @@ def _splits(timeline: Timeline) -> list[str]:
     """A chart of what tensors are divided by, if the plan says it."""
     expansion = timeline.expansion
     is_split = expansion is not None and bool(expansion.plan.split)
-    return [split_chart(split_rows(expansion.given, expansion.plan))] if expansion is not None and is_split else []
+    if expansion is None or not is_split:
+        return []
+    title = "<h2>By which dimension each tensor is divided</h2>"
+    return [title + split_chart(split_rows(expansion.given, expansion.plan))]
 
 
 def _height(timeline: Timeline) -> float:

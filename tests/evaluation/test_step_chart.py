@@ -111,6 +111,21 @@ def test_a_page_says_what_a_box_is(tmp_path: Path) -> None:
     opened(tmp_path / "step.html", width=400)
 
 
+def test_names_in_a_lane_do_not_cover_each_other(tmp_path: Path) -> None:
+    step = random_step(60, 3)
+    overlapping = replace(step, start=step.start - 2 * (step.finish - step.start).clip(max=step.start / 2))
+    save_steps({"": overlapping}, tmp_path / "step.html")
+    ask = """
+      const texts = [...Bokeh.documents[0]._all_models.values()].find((each) => each.data?.ink).data;
+      const figure = Bokeh.documents[0].roots()[0], scale = figure.inner_width / figure.x_range.end;
+      const spans = texts.x.map((x, row) => [texts.y[row], scale * x, 3.5 * texts.text[row].length]);
+      const covers = ([y, x, half], [of, other, wide]) => y === of && Math.abs(x - other) < half + wide - 0.01;
+      const covered = spans.some((one, row) => spans.slice(0, row).some((each) => covers(one, each)));
+      return JSON.stringify([spans.length > 5, covered]);
+    """
+    assert opened(tmp_path / "step.html", ask) == "[true,false]"
+
+
 def test_what_moved_is_summed_up_by_module() -> None:
     graph = replace(toy_graph([1, 2, 3], [(0, 1), (1, 2)]), names=("a.b.c/mm", "a.b.d/mm", "e/mm"))
     simulator = Simulator(Problem(graph, toy_cluster(2)))
@@ -138,7 +153,7 @@ def test_two_plans_are_drawn_below_one_another(tmp_path: Path) -> None:
     page = tmp_path / "both.html"
     placelab.simulate(graph, plans[0], cluster="p100x2", gantt=page, against=plans[1])
     text = page.read_text()
-    assert re.search(r"One training step: first takes [\d.]+ .?s, second takes [\d.]+ .?s", text)
+    assert re.search(r"One training step takes [\d.]+ .?s \(first\), [\d.]+ .?s \(second\)\.", text)
     assert "times the shortest" in text
     assert "What moved where" in text
     assert text.index("<h3>first</h3>") < text.index("<h3>second</h3>")
