@@ -1,13 +1,17 @@
 """Items by an engine: each once with its result, however many workers; parts of them reach a process once."""
 
+import contextlib
 import os
+import threading
 import time
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil  # type: ignore[import-untyped]
 import pytest
 
+from graphs.foundation.errors import InputError
 from graphs.foundation.items import opened, results
 from graphs.foundation.parcels import Sender, unpacked
 
@@ -83,3 +87,40 @@ def test_equal_parts_are_sent_once_and_are_one_object_where_they_arrive() -> Non
     assert there == items
     assert there[0][0] is there[1][0]
     assert there[0][0].inner is there[2][0].inner
+
+
+class Killer(threading.Thread):
+    """Kills worker processes of this one as soon as they are there, so many of them."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__(daemon=True)
+        self.killed, self._most, self._known = 0, most, set(psutil.Process().children())
+        self.ended = threading.Event()
+
+    def run(self) -> None:
+        while self.killed < self._most and not self.ended.wait(0.01):
+            for each in set(psutil.Process().children()) - self._known:
+                with contextlib.suppress(psutil.Error):
+                    if any("spawn_main" in word for word in each.cmdline()) and self.killed < self._most:
+                        each.kill()
+                        self.killed += 1
+                        self._known.add(each)
+
+
+def test_a_process_that_is_killed_while_it_starts_is_started_again() -> None:
+    killer = Killer(2)
+    killer.start()
+    with opened(2) as engine:
+        assert sorted(engine.results(abs, [-3, 1, 2])) == [(-3, 3), (1, 1), (2, 2)]
+    killer.ended.set()
+    killer.join()
+    assert killer.killed == 2
+
+
+def test_processes_that_are_killed_each_time_are_given_up() -> None:
+    killer = Killer(1000)
+    killer.start()
+    with pytest.raises(InputError, match="no worker process could begin: each was killed while it started"), opened(2):
+        pass
+    killer.ended.set()
+    killer.join()
