@@ -201,7 +201,7 @@ def place(
             the run folder of a trained one, or `file.py:build`; without it, the policy that comes with placelab, and a
             search from where that puts the ops.
         plans: without a placer, what a plan may be: `placement`, a device for each op; or `all`: pipelines, replicas,
-            micro-batches and recomputation as well, by the placer `planner`.
+            micro-batches, recomputation and divided ops as well, by the placer `planner`.
         budget: how many placements the placer may simulate; with 0, the policy's own placement is the result.
         groups: tie the ops into this many groups, each placed as one; `none` places every op by itself, and `modules`
             those of each module together, so that an export loses nothing. 256 unless given, and none for a workload
