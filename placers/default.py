@@ -12,7 +12,7 @@ from placers.contract.placer import Placer
 from placers.learned.lookup import placer_of
 
 LEARNED = True  # is compared with the classical placers, not as one of them
-GROUPS = 64  # of units, in which it places large problems: as many as it was trained on
+GROUPS = 32  # of units, in which it places large problems first: by validation
 RELEASED = Path(__file__).resolve().parent / "released"  # the run folder of `placelab train released`
 
 

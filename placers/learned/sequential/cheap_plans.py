@@ -12,6 +12,7 @@ import numpy as np
 from graphs.op_graph import Ints
 from graphs.problem import Problem
 from placers.learned.distinct import distinct
+from placers.learned.sequential.coarse import candidates_by_levels, grains
 from placers.learned.sequential.layout import renamed_by_use
 from placers.learned.sequential.policy import SequentialBatch, SequentialPolicy
 from placers.search.levels import levels_of
@@ -22,17 +23,21 @@ MOST_SECONDS = 5.0  # of a processor, as estimated, for all cheap plans
 ENDLESS = 10**12  # simulations: it is not their number that bounds the time for plans
 
 
-def candidates_with_cheap_plans(policy: SequentialPolicy, problem: Problem, count: int, seed: int) -> Ints:
+def candidates_with_cheap_plans(
+    policy: SequentialPolicy, problem: Problem, count: int, seed: int, groups: int = 0
+) -> Ints:
     """At most `count` different placements, (count, units): first the policy's most likely one, which is all of one.
 
-    Of two or three, one is a cheap plan. Where there are too few cheap plans, more candidates are the policy's own.
+    Of two or three, one is a cheap plan. Where there are too few cheap plans, more candidates are the policy's own,
+    which places large problems in `groups` first, if that is not 0.
     """
+    levels = grains(problem, groups)
     if count == 1:
-        return policy.candidates(problem, count, seed)
+        return candidates_by_levels(policy, levels, count, seed)
     batch = policy.stack([policy.view(problem)])
     cheap = likeliest(policy, batch, cheap_plans(problem, seed))[: max(count // PART, 1)]
     mended = policy.passes_over(batch, cheap[: count // PART]) if count >= PART else cheap[:0]
-    own = policy.candidates(problem, count - len(cheap) - len(mended), seed)
+    own = candidates_by_levels(policy, levels, count - len(cheap) - len(mended), seed)
     return distinct(np.concatenate([own, cheap, mended]))
 
 

@@ -14,7 +14,7 @@ from graphs.problem import Problem
 from placers.learned.learned_placer import LearnedPlacer
 from placers.learned.policy import LearnedPolicy
 from placers.learned.sequential.cheap_plans import candidates_with_cheap_plans
-from placers.learned.sequential.coarse import placed_in_groups
+from placers.learned.sequential.coarse import candidates_by_levels, grains, placed_in_groups
 from placers.learned.sequential.policy import SequentialPolicy
 
 TRAINER = "ppo"
@@ -26,24 +26,25 @@ class SequentialPlacer(LearnedPlacer):
     """A policy's most likely placement, or the best of several candidates."""
 
     cheap: bool = False  # among them are plans of cheap placers
-    groups: int = 0  # of units, into which large problems are tied; 0: all are placed unit by unit
+    groups: int = 0  # of units, in which large problems are placed first; 0: all are placed unit by unit at once
 
     def candidates(self, policy: LearnedPolicy, problem: Problem, count: int, seed: int) -> Ints:
         """As `LearnedPlacer.candidates`."""
+        assert isinstance(policy, SequentialPolicy)
 
         def of(problem: Problem) -> Ints:
-            if self.cheap and isinstance(policy, SequentialPolicy):
-                return candidates_with_cheap_plans(policy, problem, count, seed)
-            return policy.candidates(problem, count, seed)
+            if self.cheap:
+                return candidates_with_cheap_plans(policy, problem, count, seed, self.groups)
+            return candidates_by_levels(policy, grains(problem, self.groups), count, seed)
 
-        return placed_in_groups(problem, self.groups, of)
+        return placed_in_groups(problem, of) if self.groups else of(problem)
 
 
 def build(
     *, checkpoint: str = "", network: str = "sequential", samples: int = 0, untrained: bool = False,
     cheap: bool = False, groups: int = 0,
 ) -> SequentialPlacer:  # fmt: skip
-    """A policy that places unit by unit, or a large problem in `groups`; with `cheap`, cheap plans are candidates."""
+    """A policy that places unit by unit, large problems in `groups` first; with `cheap`, cheap plans are candidates."""
     placer = SequentialPlacer.of(SequentialPolicy, network, checkpoint=checkpoint, samples=samples, untrained=untrained)
     knobs = {knob: value for knob, value in (("cheap", cheap and "yes"), ("groups", groups)) if value}
     name = ",".join([placer.name, *(f"{knob}={value}" for knob, value in knobs.items())])

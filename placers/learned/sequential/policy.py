@@ -269,11 +269,15 @@ class SequentialPolicy(Policy[SequentialView, SequentialBatch, SequentialAction]
             return first
         return np.concatenate([first, self.drawn(batch, count - len(first), seed)])
 
-    def drawn(self, batch: SequentialBatch, count: int, seed: int) -> Ints:
-        """(count, units) of a single problem, unit by unit: the greedy placement, then ever bolder samples."""
+    def drawn(self, batch: SequentialBatch, count: int, seed: int, before: Ints | None = None) -> Ints:
+        """(count, units) of a single problem, unit by unit: the greedy placement, then ever bolder samples.
+
+        With placements that are known `before`, (count, units), each is a single pass over one of these.
+        """
         temperatures = np.linspace(1.0, HIGHEST_TEMPERATURE, count)
         shares = np.linspace(*self.fills, count)
-        placements: Ints = self.decode(batch, temperatures, shares, seed, passes=PASSES)[-1]
+        passes = PASSES if before is None else 1
+        placements: Ints = self.decode(batch, temperatures, shares, seed, passes=passes, before=before)[-1]
         return placements
 
     @torch.no_grad()
@@ -321,17 +325,18 @@ class SequentialPolicy(Policy[SequentialView, SequentialBatch, SequentialAction]
 
     @torch.no_grad()
     def decode(
-        self, batch: SequentialBatch, temperatures: Floats, shares: Floats, seed: int, *, passes: int = 1
-    ) -> Ints:
+        self, batch: SequentialBatch, temperatures: Floats, shares: Floats, seed: int, *, passes: int = 1,
+        before: Ints | None = None,
+    ) -> Ints:  # fmt: skip
         """(passes, choices, units) placements of a single problem after each pass: the greedy one, then samples.
 
         `temperatures` and `shares`, (choices,), say how bold each of them is, and how much of the devices' memory it
-        may fill.
+        may fill. The first pass is over placements that are known `before`, (choices, units), if there are some.
         """
         layout, states, count = batch.layouts[0], self(batch.encoded)[0], len(shares)
         rng = np.random.default_rng(seed)
         mode = np.where(np.arange(count) == 0, GREEDY, SAMPLED)
-        placements = [np.full((count, len(layout.order)), -1)]
+        placements = [np.full((count, len(layout.order)), -1) if before is None else np.ascontiguousarray(before)]
         for _ in range(passes):
             uniform = rng.random((count, len(layout.order)))
             sampling = Sampling(mode, uniform, temperatures, shares, placements[-1])
