@@ -28,6 +28,11 @@ from graphs.problem import PROGRAM, Problem
 
 BAR = 10  # characters
 MOST_DEVICES = 8  # that a summary names
+LITTLE = 1.1  # times as fast as one device
+OTHER_KINDS = (
+    "More devices gain little by op placement here: `placelab place --plans all` also tries data parallelism, "
+    "pipelines and divided ops."
+)
 
 
 def plan_table(timeline: Timeline, lower_bound_seconds: float, program_seconds: float) -> RenderableType:
@@ -49,6 +54,8 @@ def plan_table(timeline: Timeline, lower_bound_seconds: float, program_seconds: 
     spent = _spent_table(*(time_rows(summary) if expansion is None else share_rows(timeline)))
     splits = [split_table(split_rows(expansion.given, expansion.plan))] if expansion and expansion.plan.split else []
     said.insert(1, summary.over_alone)
+    if expansion is None and len(problem.cluster) > 1 and problem.graph.is_training and summary.speedup < LITTLE:
+        said.insert(2, OTHER_KINDS)
     return Group(devices, StepChart(timeline), spent, *_largest_tables(summary), *splits, *map(Text, said))
 
 
