@@ -25,10 +25,12 @@ def tuning_findings(comparison: Comparison, before: str, after: str) -> list[str
         said = ["Before or after fine-tuning no plan fits, so that there is no gain to state."]
     elif len(comparison.problems) == 1:
         first, last = (comparison.step_seconds[0, comparison.placers.index(placer)] for placer in (before, after))
-        said = [
-            f"On {comparison.problems[0]} fine-tuning with {_simulations(comparison, after)} brings the "
-            f"step from {formatting.seconds(first)} to {formatting.seconds(last)}: {than(change.value, 'before')}."
-        ]
+        tuning = f"On {comparison.problems[0]} fine-tuning with {_simulations(comparison, after)}"
+        gain = f"brings the step from {formatting.seconds(first)} to {formatting.seconds(last)}: "
+        if abs(change.value - 1) < SAME:
+            said = [f"{tuning} finds nothing faster than before, {formatting.seconds(first)}."]
+        else:
+            said = [f"{tuning} {gain}{than(change.value, 'before')}."]
     else:
         said = [f"After fine-tuning a step takes {than(change.value, 'before')}, in geometric mean."]
     fitting = [row.placer for row in comparison.summary() if row.fits]  # the fastest first
