@@ -79,15 +79,20 @@ def page_text(benchmark: Benchmark, found: Mapping[str, Sequence[Row]], plot: st
     parts = [HEAD.format(name=benchmark.index.name)]
     for suites, rows in found.items():
         names = suites.split(",")
-        about = "; ".join(f"`{name}`: {SUITES[name].about.rstrip('.')}" for name in names if name in SUITES)
+        about = "; ".join(f"`{name}`: {_said(SUITES[name].about)}" for name in names if name in SUITES)
         parts.append(f"\n## {', '.join(f'`{name}`' for name in names)}\n\n")
-        parts.append(f"{len(benchmark.chosen(suites))} problems. {about}\n\n")
+        parts.append(f"{len(benchmark.chosen(suites))} problems.{f' {about}.' if about else ''}\n\n")
         parts.append(
             "| placer | over best known | fits | simulations | seconds | learns |\n|---|---|---|---|---|---|\n"
         )
         parts += [f"| {in_cell(row.title)} | {' | '.join(cells(row))} | {row.learns} |\n" for row in rows]
     parts.append(f"\n![Quality over simulations]({plot})\n")
     return "".join([*parts, _best_known_text(benchmark)])
+
+
+def _said(about: str) -> str:
+    """A sentence as a part of one."""
+    return about[0].lower() + about[1:].rstrip(".")
 
 
 def in_cell(text: str) -> str:
@@ -98,7 +103,8 @@ def in_cell(text: str) -> str:
 def _best_known_text(benchmark: Benchmark) -> str:
     """How many best known plans there are, and how far they are from their lower bounds."""
     best = best_known(benchmark)
-    text = NOTE.format(known=f"{len(best)} of the {len(benchmark.index.problems)}")
+    every = len(benchmark.index.problems)
+    text = NOTE.format(known=f"all {every}" if len(best) == every else f"{len(best)} of the {every}")
     for suite in benchmark.suites:
         names = [each.name for each in benchmark.chosen(suite)]
         known = [best[name].record for name in names if name in best]
