@@ -1,4 +1,4 @@
-"""The verb that runs a plan in processes, one per device, and shows what was predicted beside what was measured."""
+"""The verb that runs a plan in processes, one per device, and shows what was predicted next to what was measured."""
 
 from __future__ import annotations
 

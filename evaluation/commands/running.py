@@ -43,7 +43,7 @@ def parallelize(
     user's. The outputs from which the plan computes the loss are on the device that it does that on.
 
     Args:
-        model: the module that the plan was made for; one made anew, or with weights that were loaded.
+        model: the module that the plan was made for; a new one, or one with weights that were loaded.
         plan: what `place` or `simulate` returned; or a plan file, or a `Plan`, with the graph that it is for.
         devices: for each device of the cluster that which PyTorch is to use, such as ["cuda:0", "cuda:1"]; or by their
             names, {"gpu:0": "cuda:1"}. One may be given several times: what crosses is copied all the same.

@@ -1,4 +1,4 @@
-"""What a Gantt chart of a whole plan has beside boxes: colours of passes, their labels, and shades of later stages."""
+"""What a Gantt chart of a whole plan has besides boxes: colours of passes, their labels, and shades of later stages."""
 
 from __future__ import annotations
 

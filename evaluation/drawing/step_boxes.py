@@ -80,7 +80,7 @@ class StepLanes:
 
     @classmethod
     def of(cls, timeline: Timeline, most: int = MOST_BOXES) -> StepLanes:
-        """The lanes of a step, of at most about so many boxes."""
+        """The lanes of a step, of at most about `most` boxes."""
         waits = Waits.of(timeline)
         path = waits.critical_path()
         devices = _used(timeline)

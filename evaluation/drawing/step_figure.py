@@ -315,7 +315,7 @@ class _StepFigure:
 
 
 def time_unit(seconds: float) -> tuple[float, str]:
-    """What to multiply seconds by to draw a step of so many, and the name of the result."""
+    """What to multiply seconds by to draw a step of this length, and the name of the result."""
     return (1.0, "seconds") if seconds >= 1 else (1e3, "ms") if seconds >= 1e-3 else (1e6, "µs")
 
 

@@ -133,7 +133,7 @@ def _paint_steps(figure: Figure, timelines: Mapping[str, Timeline]) -> None:
 
 
 def _paint_step(axes: Axes, timeline: Timeline, seconds: float) -> list[Patch]:
-    """What a step did, on an axis of so many seconds; returns the entries of the legend."""
+    """What a step did, on an axis of this length; returns the entries of the legend."""
     rows = _shown(timeline)
     scale, unit = time_unit(seconds)
     colours = COLOURS if timeline.passes is None else OF_PASSES

@@ -1,4 +1,4 @@
-"""A simulated step beside the measured one, as the terminal shows it."""
+"""A simulated step next to the measured one, as the terminal shows it."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def _rows(title: str, what: str, count: str, rows: Sequence[Beside]) -> Table:
 def _differences(run: MeasuredRun) -> Table:
     caption = f"Relative: over the largest number of the tensor. Up to {TOLERANCE:g} counts as rounding."
     heads = numbers("largest difference", "relative")
-    made = table("Beside the unplaced model", "what", *heads, "most in", caption=caption)
+    made = table("Compared with the unplaced model", "what", *heads, "most in", caption=caption)
     for each in run.differences:
         style = "bold red" if not each.is_small else ""
         made.add_row(each.what, f"{each.largest:.2g}", f"{each.relative:.2g}", each.name or NOTHING, style=style)

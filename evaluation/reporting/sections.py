@@ -53,7 +53,7 @@ class Sheet:
     note: str = ""
     title: str = ""
     words: int = 1  # columns of words, at the left; the others are of numbers
-    is_wide: bool = False  # no other beside it
+    is_wide: bool = False  # none next to it
 
 
 @dataclass(frozen=True)
