@@ -41,6 +41,7 @@ PACKAGES = ("graphs", "envs", "placers", "training", "evaluation")
 KILLED = Killed("its worker process ended each time before it was done (killed, out of memory?)")
 BEGINNINGS = 4  # of a process that is killed before it has begun
 KILLED_EARLY = "no worker process could begin: each was killed while it started (out of memory?); take fewer workers"
+BEGINNING = (Status.init, Status.starting)  # of a nanny; one that runs restarts by itself, one that closes must not
 UNKNOWN_SIGNAL = 255  # dask's exit code
 RAISED = "raised"
 CONFIG = {
@@ -212,7 +213,7 @@ class _Nanny(Nanny):  # type: ignore[misc]  # untyped
         """Begin the process. Raises InputError if it is killed each time."""
         for _ in range(BEGINNINGS):
             status = await super().instantiate()
-            if status == Status.running or self.status == Status.running or not self._signalled:
+            if status == Status.running or self.status not in BEGINNING or not self._signalled:
                 return status
         raise InputError(KILLED_EARLY)
 
