@@ -68,6 +68,11 @@ def random_problems(count: int) -> list[Problem]:
     return [Problem(random_graph(ops, seed=ops), toy_cluster(2, memory=1e4)) for ops in range(6, 6 + count)]
 
 
+def rounding(name: str) -> float:
+    """By how much weights may differ. Attention does not depend on the bias of keys: its gradient is rounding alone."""
+    return 1e-5 if name.endswith("in_proj_bias") else 1e-6
+
+
 def test_two_processes_of_which_one_is_killed_end_as_one_process_does(tmp_path: Path) -> None:
     alone = train(RECIPE, out=tmp_path / "alone", seed=3)
     (tmp_path / "recipe.toml").write_text(RECIPE.to_toml())
@@ -85,7 +90,7 @@ def test_two_processes_of_which_one_is_killed_end_as_one_process_does(tmp_path: 
     wanted, found = (load_file(tmp_path / run / "trainer.safetensors") for run in ("alone", "ranks"))
     assert wanted.keys() == found.keys()
     for name, value in wanted.items():
-        torch.testing.assert_close(found[name], value, rtol=1e-4, atol=1e-6, msg=name)
+        torch.testing.assert_close(found[name], value, rtol=1e-4, atol=rounding(name), msg=name)
     lines = [(tmp_path / run / "metrics.jsonl").read_text().splitlines() for run in ("alone", "ranks")]
     assert len(lines[0]) == len(lines[1]) == 6
     for ours, theirs in zip(*lines, strict=True):
@@ -93,7 +98,7 @@ def test_two_processes_of_which_one_is_killed_end_as_one_process_does(tmp_path: 
     kept = load_file(tmp_path / "ranks" / "policy.safetensors")
     assert alone.policy is not None
     for name, value in alone.policy.state_dict().items():
-        torch.testing.assert_close(kept[name], value, rtol=1e-4, atol=1e-6)
+        torch.testing.assert_close(kept[name], value, rtol=1e-4, atol=rounding(name))
 
 
 @pytest.mark.parametrize("shards", [1, 2, 3])
