@@ -51,7 +51,7 @@ def compare(
     tcp://host:8786, processes share the tasks: the same plans, though `search_seconds` grow where there are fewer
     cores; a task whose process ends each time that it is tried is a failure. The file `journal` keeps each record and
     plan as it comes; what it holds already is not done again. The folder `plans` gets each plan as a plan file.
-    Progress goes to stderr if that is a terminal, and not if `quiet`.
+    Progress goes to stderr, unless `quiet`.
 
     With `robust`, plans are ranked by their median step time under noise (`envs.robustness`), not by that without any.
     Problems of the same name are distinguished by digits after it. Placers that fail on a problem are in `failures`.

@@ -11,21 +11,14 @@ from rich.table import Column, Table
 from envs.objectives import rate_of
 from evaluation.fitting_table import FittingTable
 from evaluation.statistics import Estimate
-from graphs.foundation.quantities import binary_unit
+from graphs.foundation.quantities import binary_unit, readable_seconds
 
 NOTHING = "-"
-UNITS = (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6), ("ns", 1e-9))
 
 
 def seconds(value: float) -> str:
     """Three digits, in the unit that suits: "12.3 ms"."""
-    if math.isnan(value):
-        return NOTHING
-    if value == 0:
-        return "0 s"
-    unit, size = next((each for each in UNITS if value >= each[1]), UNITS[-1])
-    value /= size
-    return f"{value:.{max(0, 2 - int(math.log10(max(value, 1))))}f} {unit}"
+    return NOTHING if math.isnan(value) else readable_seconds(value)
 
 
 def worth(objective: str, value: float) -> str:

@@ -41,6 +41,7 @@ _SYMBOLS: dict[str, dict[str, Scale]] = {
     "seconds": {"s": (0, 1.0), "ms": (-3, 1.0), "us": (-6, 1.0), "µs": (-6, 1.0), "ns": (-9, 1.0)},
 }
 _EXAMPLES = {"bytes": "16GiB", "bytes/s": "732GB/s", "FLOP/s": "9.3TFLOP/s", "seconds": "10us"}
+_READABLE = (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6), ("ns", 1e-9))
 _NUMBER = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-zµ/]+)")
 
 
@@ -92,3 +93,12 @@ def written(value: float, unit: str) -> float | str:
         if is_usual and 0.001 <= number < 1e6 and parse(text, unit) == value:
             exact.append(text)
     return min(exact, key=len, default=value)
+
+
+def readable_seconds(value: float) -> str:
+    """Three digits, in the unit that suits: "12.3 ms"."""
+    if value == 0:
+        return "0 s"
+    unit, size = next((each for each in _READABLE if value >= each[1]), _READABLE[-1])
+    value /= size
+    return f"{value:.{max(0, 2 - int(math.log10(max(value, 1))))}f} {unit}"

@@ -18,6 +18,11 @@ _STEP = re.compile(r"\[(\d+)\]|\[(\.\.\.)\]|([^.\[\]]+)")  # an index, a key tha
 _QUOTED = re.compile(r"`(.*)`|'(.*)'", re.DOTALL)
 _TABLES = "it is a list of objects, in TOML tables under [[...]]"
 _TABLE = "it is one object, in TOML one table under [...]"
+_TYPE = re.compile(r"\b(?P<of>expected|got|\|) (?P<type>int|float|str|bool|array|object)\b")
+_WORDS = {
+    "int": "a whole number", "float": "a number", "str": "a text", "bool": "true or false", "array": "a list",
+    "object": "a table",
+}  # fmt: skip
 Step = int | str | None
 
 
@@ -30,10 +35,10 @@ def explained(error: msgspec.ValidationError, content: object, kind: Any) -> str
     what, where = (match["what"], match["where"] or "") if match else (str(error), "")
     steps: list[Step] = [int(index) if index else key or None for index, _, key in _STEP.findall(where)]
     if not _leads_somewhere(content, steps):  # such as a key that is itself of the wrong type, or has dots
-        return f"{where}: {_plain(what)}" if where else _plain(what)
+        return _in_words(f"{where}: {_plain(what)}" if where else _plain(what))
     steps = _named(str(error), content, kind, steps)
     value = _at(content, steps)
-    sentence = _with_remedy(what, value, list(_types(inspect.type_info(kind), steps)))
+    sentence = _in_words(_with_remedy(what, value, list(_types(inspect.type_info(kind), steps))))
     place = "".join(f"[{step}]" if isinstance(step, int) else f".{step or '[...]'}" for step in steps).removeprefix(".")
     return f"{place}: {sentence}" if place else sentence
 
@@ -71,6 +76,11 @@ def _with_remedy(what: str, value: Any, types: Sequence[inspect.Type]) -> str:  
     if "got str" in what and _is_number(value) and not what.startswith("expected array"):
         return f"{what}; write {value} without quotes"
     return what
+
+
+def _in_words(sentence: str) -> str:
+    """With the types' names as people say them: "expected a whole number, got a text"."""
+    return _TYPE.sub(lambda found: f"{found['of']} {_WORDS[found['type']]}", sentence)
 
 
 def _plain(what: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from envs.pipelines.pipeline import LayerPipeline
+from graphs.foundation.quantities import readable_seconds
 from graphs.problem import STEP_TIME, Problem
 from placers.planning.contest import Contest, Entry
 
@@ -21,13 +22,13 @@ def said_of(contest: Contest, problem: Problem, placer: str = "planner") -> Iter
         gain = others[0].merit.value / best.merit.value - 1 if best.merit.value else 0.0
         yield (
             f"{placer}: the best of {len(others) + 1} plans in the same simulator is {best.who}: "
-            f"{best.merit.value:.6g} s{of}, {gain:.1%} faster than the next, {others[0].who}."
+            f"{readable_seconds(best.merit.value)}{of}, {gain:.1%} faster than the next, {others[0].who}."
         )
     elif not others:
-        yield f"{placer}: {best.who} takes {best.merit.value:.6g} s{of}; nothing else was simulated."
+        yield f"{placer}: {best.who} takes {readable_seconds(best.merit.value)}{of}; nothing else was simulated."
     else:
-        count = len(others) + 1
-        yield f"{placer}: {best.who} is the only one of {count} plans that fits: {best.merit.value:.6g} s{of}."
+        only = f"{best.who} is the only one of {len(others) + 1} plans that fits"
+        yield f"{placer}: {only}: {readable_seconds(best.merit.value)}{of}."
     if others:
         yield f"{placer}: compared with {', '.join(map(_worth, others))}."
     for who, why in contest.refused.items():
@@ -38,7 +39,7 @@ def said_of(contest: Contest, problem: Problem, placer: str = "planner") -> Iter
 def _worth(entry: Entry) -> str:
     if entry.merit.lacking:
         return f"{entry.who} (lacks {entry.merit.lacking / 2**30:.2f} GiB)"
-    return f"{entry.who} ({entry.merit.value:.6g} s)"
+    return f"{entry.who} ({readable_seconds(entry.merit.value)})"
 
 
 def description(pipeline: LayerPipeline, seconds: float) -> str:
@@ -48,7 +49,7 @@ def description(pipeline: LayerPipeline, seconds: float) -> str:
     again = f", stages {', '.join(map(str, pipeline.recompute))} computed again" if pipeline.recompute else ""
     devices = [device for stage in pipeline.stages for device in stage.devices]
     is_known = len(set(devices)) == len(devices) and not pipeline.is_divided
-    estimate = f"; the formula estimates a step of {seconds:.6g} s" if is_known else ""
+    estimate = f"; the formula estimates a step of {readable_seconds(seconds)}" if is_known else ""
     rule = f", ops in that of {pipeline.rule}" if pipeline.rule else ""
     turns = ", replicas taking turns" if pipeline.sharing == "turns" else ""
     if pipeline.is_divided:

@@ -186,7 +186,7 @@ def test_a_kind_of_device_without_times_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("op", "message"),
     [
-        ({"name": "a", "seconds": {"gpu": -1}}, r"ops\[0\]\.seconds.*: expected float >= 0"),
+        ({"name": "a", "seconds": {"gpu": -1}}, r"ops\[0\]\.seconds.*: expected a number >= 0"),
         ({"seconds": {"gpu": 1}}, r"ops\[0\]: expected a name, or a kind"),
         ({"name": "a", "kind": "k", "seconds": {}}, r"ops\[0\]: expected a name, or a kind"),
         ({"kind": "k", "flops": 1, "seconds": {}}, r"with both flops and bytes_accessed"),

@@ -98,7 +98,7 @@ def test_an_order_may_be_written_by_hand(tmp_path: Path) -> None:
         ("longestpath", "unknown order 'longestpath'; did you mean 'longest_path'"),
         ({"a": 1, "c": 2}, "order: unknown op or module 'c'"),
         ({"a/x": 1}, "no entry covers op 'a/y'"),
-        ({"": "gpu:0"}, "expected float, got str"),
+        ({"": "gpu:0"}, "expected a number, got a text"),
         ([1, 2, 3], "order"),
     ):
         with pytest.raises(InputError, match=r"a\.plan\.json: .*" + re.escape(sentence)):
@@ -161,7 +161,7 @@ def test_a_plan_for_another_graph_or_cluster_is_refused_naming_both(tmp_path: Pa
         ({"": "gpu:9"}, "unknown device 'gpu:9'; did you mean 'gpu:.'"),
         ({"layers.0": "gpu:0"}, "no entry covers op 'head/mm'"),
         ({"": "gpu:0", "layer.0": "gpu:0"}, "unknown op or module 'layer.0'; did you mean 'layers.0'"),
-        ({"": 1}, "expected str | array, got int"),
+        ({"": 1}, "expected a text | array, got a whole number"),
         ({"": ["gpu:0", "gpu:7"]}, "unknown device 'gpu:7'; did you mean 'gpu:.'"),
         ({"layers.0": [], "": "gpu:0"}, "'layers.0' has no device; name one, or several for replicas"),
         ({}, "no entry covers op 'layers.0/mm'"),
@@ -243,7 +243,7 @@ def test_a_file_of_an_earlier_version_runs_as_it_was_predicted(tmp_path: Path) -
     expected = PlacerResult.of_units(problem, [0, 1], "by hand", seed=3, simulations=7, order="longest_path")
     for several in ({"": ["gpu:0"]}, {"": 1}):
         path.write_text(json.dumps(content | {"plan": decision | {"placement": several}, "version": 3}))
-        with pytest.raises(InputError, match="expected str, got "):
+        with pytest.raises(InputError, match="expected a text, got "):
             load_plan(path, problem)
     path.write_text(json.dumps(content | {"plan": decision | {"schedule": {}}, "version": 3}))
     with pytest.raises(InputError, match="unknown key 'schedule'"):
@@ -261,7 +261,7 @@ def test_a_file_of_an_earlier_version_runs_as_it_was_predicted(tmp_path: Path) -
     path.write_text(json.dumps(first))
     assert load_plan(path, problem) == expected
     path.write_text(json.dumps(first | {"placement": {"": 1}}))
-    with pytest.raises(InputError, match=r"placement\.\S+: expected str, got int"):
+    with pytest.raises(InputError, match=r"placement\.\S+: expected a text, got a whole number"):
         load_plan(path, problem)
     path.write_text(json.dumps(first | {"plan": {}}))
     with pytest.raises(InputError, match="unknown key 'plan'"):

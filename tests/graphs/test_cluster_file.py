@@ -89,10 +89,10 @@ def test_a_file_written_by_hand(tmp_path: Path) -> None:
         (
             "[links]",
             "[[links]]",
-            r"links: expected object, got array; it is one object, in TOML one table under",
+            r"links: expected a table, got a list; it is one object, in TOML one table under",
         ),
         ("[links]", "[link]", r"unknown key 'link'; did you mean 'links'\? there are: schema, version, name, links"),
-        ("[[pairs]]", "[pairs]", r"pairs: expected array, got object; it is a list of objects, in TOML tables under"),
+        ("[[pairs]]", "[pairs]", r"pairs: expected a list, got a table; it is a list of objects, in TOML tables under"),
         ("[[devices]]", "bandwidth = 1\n[[devices]]", r"is damaged: something is given twice; .* \(line "),
         ("memory = ", "# ", r"devices\[0\]: the key 'memory' is missing; add it, such as memory = \"16GiB\""),
         ("[links]", "rack = 1\n[links]", "unknown key 'rack'; there are: "),

@@ -167,8 +167,11 @@ def test_a_file_written_by_hand(tmp_path: Path) -> None:
         ({"version": "1"}, "version: expected the number 2, got '1'"),
         ({"nodes": [{"name": "a", "kind": "mm"}] * 2}, r"nodes\[1\].name: 'a' is nodes\[0\] already"),
         ({"weights": [1e308]}, "bytes of 'weight 0' is 1e.308; expected a finite number >= 0, at most 1e.18"),
-        ({"nodes": [{"name": "a", "kind": "mm", "group": 2**70}]}, r"nodes\[0\].group: expected int <= .*, got "),
-        ({"weight_uses": [["a", 2**70]]}, r"weight_uses\[0\]\[1\]: expected int <= .*, got "),
+        (
+            {"nodes": [{"name": "a", "kind": "mm", "group": 2**70}]},
+            r"nodes\[0\].group: expected a whole number <= .*, got ",
+        ),
+        ({"weight_uses": [["a", 2**70]]}, r"weight_uses\[0\]\[1\]: expected a whole number <= .*, got "),
     ],
 )
 def test_a_mistake_is_named(tmp_path: Path, changes: dict[str, object], sentence: str) -> None:

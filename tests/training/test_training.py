@@ -252,8 +252,8 @@ def test_every_recipe_is_read_and_written_back(name: str, tmp_path: Path) -> Non
     ("text", "sentence"),
     [
         ("[ppo]\nclipp = 1", r"ppo: unknown key 'clipp'; did you mean 'clip'\?"),
-        ("[ppo]\nupdates = 0", r"ppo.updates: expected int >= 1, got 0"),
-        ("[ppo]\nclip = 2.0", r"ppo.clip: expected float <= 1.0"),
+        ("[ppo]\nupdates = 0", r"ppo.updates: expected a whole number >= 1, got 0"),
+        ("[ppo]\nclip = 2.0", r"ppo.clip: expected a number <= 1.0"),
         ("ppo = [", "recipe.toml"),
     ],
 )

@@ -143,7 +143,7 @@ def test_foreign_files_are_graphs_by_their_path(tmp_path: Path) -> None:
     [
         ("nodes", "cpuLatency", -1.0, r"nodes\[0\].cpuLatency: expected a number >= 0, got -1.0"),
         ("nodes", "id", 2, "each with an id of its own"),
-        ("nodes", "size", "much", r"nodes\[0\].size: expected float"),
+        ("nodes", "size", "much", r"nodes\[0\].size: expected a number"),
         ("edges", "destId", 9, r"edges\[0\]: no node has the id 9"),
         ("edges", "cost", -2.0, r"edges\[0\].cost: expected a number >= 0, got -2.0"),
     ],
