@@ -27,7 +27,7 @@ def lengthen_passes(draft: Draft) -> None:
         return
     role, origin, device, stage, micro_batch = map(draft.column, ("role", "origin", "device", "stage", "micro_batch"))
     kind = _kinds(layout, role, origin, stage, micro_batch)
-    takes_time = costs_of(layout.problem).op_seconds.any(axis=1)
+    takes_time = costs_of(layout.problem).op_seconds.max(axis=1) > 0
     these = np.flatnonzero((kind >= 0) & takes_time[origin])
     key = ((stage * len(KINDS) + kind) * layout.micro_batches + micro_batch) * len(layout.problem.cluster) + device
     priority = priorities_of_copies(layout.problem, layout.plan.order, origin[these])
