@@ -85,6 +85,11 @@ class LearnedPlacer:
         """At most `count` placements to choose from, (count, units); the first is the most likely one."""
         return policy.candidates(problem, count, seed)
 
+    def best(self, evaluator: Evaluator, placements: Ints) -> Ints:
+        """(units,) the best of (plans, units) placements by simulation, under the problem's rule."""
+        best: Ints = placements[evaluator.run_batch(placements).best()]
+        return best
+
     def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> PlacerResult:
         """The most likely placement, unsimulated, if there is but one to choose from; else the best by simulation.
 
@@ -98,22 +103,24 @@ class LearnedPlacer:
         placements = problem.made_allowed(self.candidates(policy, problem, choices, seed))
         orders = policy.likely_orders(problem, placements)
         evaluator = evaluator_of(problem)
-        best, order = _best(evaluator, placements, orders)
+        order: str | Floats = ""
+        if orders is not None:
+            chosen, order = _best_ordered(evaluator, placements, orders)
+        else:
+            chosen = self.best(evaluator, placements) if len(placements) > 1 else placements[0]
         simulations = evaluator.simulations
-        return PlacerResult.of_units(problem, placements[best], self.name, seed, simulations=simulations, order=order)
+        return PlacerResult.of_units(problem, chosen, self.name, seed, simulations=simulations, order=order)
 
 
-def _best(evaluator: Evaluator, placements: Ints, orders: Floats | None) -> tuple[int, str | Floats]:
-    """Which of (plans, units) placements is best, and its order: of (plans, ops) ones, or the rule, ""."""
+def _best_ordered(evaluator: Evaluator, placements: Ints, orders: Floats) -> tuple[Ints, str | Floats]:
+    """The best of (plans, units) placements under orders, (plans, ops), and its order, or the problem's rule, ""."""
     if len(placements) == 1:
-        return 0, "" if orders is None else orders[0]
-    if orders is None:
-        return evaluator.run_batch(placements).best(), ""
+        return placements[0], orders[0]
     outcomes = outcomes_of(evaluator, placements[:-1], orders[:-1])
     best = outcomes.best()
     own, by_rule = outcomes.of(best), evaluator.run_batch(placements[best][None]).of(0)
     is_faster = (not by_rule.fits, by_rule.step_seconds) < (not own.fits, own.step_seconds)
-    return best, "" if is_faster else orders[best]
+    return placements[best], "" if is_faster else orders[best]
 
 
 def _new_for(policy: type[LearnedPolicy], network: str, problem: Problem) -> LearnedPolicy:

@@ -32,8 +32,13 @@ def placed_in_groups(problem: Problem, candidates: Callable[[Problem], Ints]) ->
     """(count, units) what `candidates` makes of a problem, or of its units in `MOST_UNITS` groups."""
     if len(problem.units) <= MOST_UNITS:
         return candidates(problem)
-    coarse = replace(problem, graph=tie_levels(problem.graph, [MOST_UNITS])[0])
+    coarse = in_groups(problem)
     return at_finest((problem, coarse), 1, candidates(coarse))
+
+
+def in_groups(problem: Problem) -> Problem:
+    """The problem with its units in `MOST_UNITS` groups."""
+    return replace(problem, graph=tie_levels(problem.graph, [MOST_UNITS])[0])
 
 
 def grains(problem: Problem, groups: int) -> Levels:

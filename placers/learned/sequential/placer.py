@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from envs.objectives import Evaluator
 from graphs.op_graph import Ints
 from graphs.problem import Problem
 from placers.learned.learned_placer import LearnedPlacer
 from placers.learned.policy import LearnedPolicy
 from placers.learned.sequential.cheap_plans import candidates_with_cheap_plans
-from placers.learned.sequential.coarse import candidates_by_levels, grains, placed_in_groups
+from placers.learned.sequential.coarse import MOST_UNITS, candidates_by_levels, grains, in_groups, placed_in_groups
+from placers.learned.sequential.fitting import best_by_simulation
 from placers.learned.sequential.policy import SequentialPolicy
 
 TRAINER = "ppo"
@@ -27,6 +29,12 @@ class SequentialPlacer(LearnedPlacer):
 
     cheap: bool = False  # among them are plans of cheap placers
     groups: int = 0  # of units, in which large problems are placed first; 0: all are placed unit by unit at once
+
+    def best(self, evaluator: Evaluator, placements: Ints) -> Ints:
+        """As `LearnedPlacer.best`, and where no placement fits, of what repairs make of them."""
+        problem = evaluator.problem
+        is_tied = bool(self.groups) and len(problem.units) > MOST_UNITS
+        return best_by_simulation(evaluator, placements, in_groups(problem) if is_tied else None)
 
     def candidates(self, policy: LearnedPolicy, problem: Problem, count: int, seed: int) -> Ints:
         """As `LearnedPlacer.candidates`."""

@@ -1,0 +1,75 @@
+"""Candidates of which none fits in memory are repaired, in no more simulations, and else nothing changes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from envs.objectives import evaluator_of
+from envs.simulation.simulator import Simulator
+from graphs.op_graph import Ints
+from graphs.problem import Problem
+from placers.learned.sequential.fitting import best_by_simulation
+from tests.oracle.toys import random_graph, toy_cluster
+
+
+def problem_of(seed: int, memory: float) -> Problem:
+    return Problem(random_graph(24, seed=seed), toy_cluster(3, memory=memory), "sgd")
+
+
+def with_room(problem: Problem, factor: float, placement: Ints) -> Problem:
+    """Each device has as much as the placement needs of its fullest one, times a factor."""
+    most = float(Simulator(problem).run(placement).peak_bytes.max())
+    devices = tuple(replace(device, memory_bytes=factor * most) for device in problem.cluster.devices)
+    return replace(problem, cluster=replace(problem.cluster, devices=devices))
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 500), st.integers(1, 16), st.floats(0.4, 2.0))
+def test_the_best_of_what_fits_is_no_other_and_simulations_are_kept(seed: int, count: int, factor: float) -> None:
+    rng = np.random.default_rng(seed)
+    loose = problem_of(seed, 1e12)
+    placements = rng.integers(0, 3, (count, len(loose.units)))
+    problem = with_room(loose, factor, placements[0])
+    outcomes, evaluator = Simulator(problem).run_batch(placements), evaluator_of(problem)
+    found = best_by_simulation(evaluator, placements)
+    assert evaluator.simulations <= count
+    rows = np.arange(count)
+    if outcomes.fits[(rows % 2 == 0) | (rows == count - 1)].any():
+        assert np.array_equal(found, placements[outcomes.best()])
+    else:
+        assert Simulator(problem).run(found).peak_bytes.max() <= outcomes.peak_bytes[::2].max(axis=1).min()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_crowded_candidates_are_repaired_until_they_fit(seed: int) -> None:
+    loose = problem_of(seed, 1e12)
+    crowded: Ints = np.zeros((12, len(loose.units)), np.int64)
+    problem = with_room(loose, 0.7, crowded[0])
+    evaluator = evaluator_of(problem)
+    found = best_by_simulation(evaluator, crowded)
+    assert Simulator(problem).run(found).fits
+    assert evaluator.simulations <= 12
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_of_few_candidates_none_gives_way(count: int) -> None:
+    problem = problem_of(1, 1.0)
+    placements = np.zeros((count, len(problem.units)), np.int64)
+    assert np.array_equal(best_by_simulation(evaluator_of(problem), placements), placements[0])
+
+
+def test_units_of_a_group_are_moved_together() -> None:
+    loose = problem_of(3, 1e12)
+    crowded: Ints = np.zeros((8, len(loose.units)), np.int64)
+    problem = with_room(loose, 0.7, crowded[0])
+    groups = np.arange(len(loose.units)) // 2
+    coarse = replace(problem, graph=replace(problem.graph, group=groups[loose.graph.units]))
+    assert len(coarse.units) == len(loose.units) // 2
+    found = best_by_simulation(evaluator_of(problem), crowded, coarse)
+    assert found.any()
+    assert np.array_equal(found[0::2], found[1::2])
