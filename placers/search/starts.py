@@ -64,6 +64,7 @@ STARTS = (
     Start("m_etf", "wins on profiles of convolutional nets", Estimate(2.7e-05, 0.96, 0.02, 0.05)),
     Start("kahip:seeds=1", "wins on gnmt and nasnet by lower cuts; takes long", Estimate(0.00018, 0.36, 0.41, 0.3)),
 )  # fmt: skip
+ALWAYS = "single_device"  # so that no search is behind one device
 SIMULATION = Estimate(1.4e-08, 1.08, 0.06, 0.05)
 
 TIME_SHARE = 0.5  # of the time of a search's simulations, and of its limit of seconds, that its starts may take
@@ -150,7 +151,10 @@ def start_levels(levels: Levels) -> tuple[int, int]:
 
 
 def affordable(levels: Levels, budget: int, seconds: float) -> list[tuple[Placer, int]]:
-    """Of the cheap placers, in their order, the first and those for which there is time, each with its level."""
+    """Of the cheap placers, in their order, the first, `ALWAYS` and those for which there is time, each with its level.
+
+    On small graphs there is time for few, as simulations take so little.
+    """
     finer, coarser = start_levels(levels)
     among = list(zip(STARTS, cheap_placers(), [coarser] * len(STARTS), strict=True))
     if finer < coarser:
@@ -163,6 +167,8 @@ def affordable(levels: Levels, budget: int, seconds: float) -> list[tuple[Placer
         if not chosen or needed <= left:
             chosen.append((placer, level))
             left -= needed
+        elif start.spec == ALWAYS:
+            chosen.append((placer, level))
     return chosen
 
 

@@ -161,19 +161,22 @@ def test_starts_stay_within_their_share_of_the_time(ops: int, devices: int, budg
     assert chosen[0] == (cheap_placers()[0], finer)
     simulations = max(LEAST_TIME, TIME_SHARE * budget) * SIMULATION.seconds(problem)
     within = min(simulations, TIME_SHARE * seconds)
-    left = within - sum(needed[placer] for placer in chosen)
-    assert left >= 0 or len(chosen) == 1
+    always = (cheap_placers()[1], coarser)
+    assert always in chosen
+    left = within - sum(needed[placer] for placer in chosen if placer != always)
+    assert left >= 0 or chosen[1:] == [always]
+    left -= needed[always] if needed[always] <= left else 0.0
     assert all(placer in chosen or needed[placer] > left for placer in needed)  # what is left out would be too much
     assert chosen == [placer for placer in needed if placer in chosen]  # in their order
 
 
-def test_a_search_with_time_has_all_starts_and_one_without_has_the_first() -> None:
+def test_a_search_with_time_has_all_starts_and_one_without_has_the_first_and_one_device() -> None:
     problem = Problem(random_graph(70, seed=0), toy_cluster(3))
-    first = cheap_placers()[0]
+    first, one_device = cheap_placers()[:2]
     for levels in ((problem,), levels_of(problem)):
         at = len(levels) - 1
         assert affordable(levels, 10**9, np.inf) == [(first, 0)] * at + [(placer, at) for placer in cheap_placers()]
-        assert affordable(levels, 10**9, 1e-9) == [(first, 0)]
+        assert affordable(levels, 10**9, 1e-9) == [(first, 0), (one_device, at)]
 
 
 def test_starts_are_made_for_hundreds_of_units_and_for_a_quarter_of_these(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -234,3 +237,11 @@ def test_a_search_begins_under_the_better_of_the_rule_and_the_placers_own_order(
     assert own > 0
     fifo = replace(problem, order="fifo")
     assert Annealing().place(fifo, budget=50).plan.order == ""
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+@given(seed=st.integers(0, 200), budget=st.integers(2, 8))
+def test_no_search_is_behind_one_device(search: Placer, seed: int, budget: int) -> None:
+    problem = Problem(random_graph(8, seed=seed), toy_cluster(3, latency=2.0))
+    found = simulate(problem, search.place(problem, seed=seed, budget=budget).plan).step_seconds
+    assert found <= simulate(problem, Plan.of([0] * len(problem.graph))).step_seconds * (1 + 1e-9)
