@@ -6,6 +6,7 @@ import zlib
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from evaluation.studies.transfer import sets as transfer_sets
@@ -15,8 +16,10 @@ from evaluation.studies.transfer.measure import SAMPLES, SEARCH, Found, SetFound
 from evaluation.studies.transfer.sets import HOME, PROFILES, SUITES, home_problems, sets
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
+from graphs.op_graph import OpGraph
 from graphs.splits import split
 from tests.oracle.toys import random_graph
+from training.mixed_knobs import mixed_graphs
 
 
 def found(problem: str, placer: str, seconds: float, *, budget: int = 1, fits: bool = True) -> Found:
@@ -72,13 +75,19 @@ def test_splits_have_different_problems_and_choices_see_no_profile() -> None:
 
 def test_models_to_choose_by_are_mixed_from_what_is_trained_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(by_name, "built_in", lambda folder: ("layered", "ptb", "nasnet"))
-    monkeypatch.setattr(
-        transfer_sets, "captured", lambda spec: replace(random_graph(20, zlib.crc32(spec.encode())), name=spec)
-    )
+
+    def captured(spec: str) -> OpGraph:
+        return replace(random_graph(20, zlib.crc32(spec.encode())), name=spec)
+
+    monkeypatch.setattr(transfer_sets, "captured", captured)
     problems = home_problems()
     assert [len(problem.cluster) for problem in problems] == [4, 2], "ptb has no other mixtures, nasnet is kept aside"
     listed = {*split(["layered"], "train"), *split(["layered"], "test")}
     assert all(problem.graph.name.startswith("layered") and problem.graph.name not in listed for problem in problems)
+    for seed in range(3):
+        generator = np.random.default_rng((seed, *b"layered"))
+        learned = [graph.name for graph in mixed_graphs("layered", 4, generator, captured)]
+        assert not {problem.graph.name for problem in problems} & set(learned)
 
 
 def test_the_study_writes_its_document_and_resumes(tmp_path: Path) -> None:
