@@ -73,6 +73,9 @@ study: setup  ## the released policy and all others, what decides, order, genera
 	$(BIN)/python -m evaluation.studies.planners --out runs/studies/planners --workers 2 $(PROFILES)
 	$(BIN)/python -m evaluation.studies.splits --out runs/studies/splits --workers 2
 	$(BIN)/python -m evaluation.studies.pipetransformer
+	$(BIN)/python -m evaluation.studies.transfer --out runs/studies/transfer --policies default,general,general:cheap=yes --split validation \
+		--searching 1000
+	$(BIN)/python -m evaluation.studies.scaling --out runs/studies/scaling
 
 pictures: setup  ## those of the README and of docs/
 	$(BIN)/python -m evaluation.studies.pictures

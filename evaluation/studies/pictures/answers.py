@@ -71,6 +71,10 @@ ANSWERS = {
         "docs/results.md", ("placer",), {"step time over best known": "step time"},
         "step time over the best known placement",
     ),
+    "whole_plans": Answer(
+        _study("whole_plans"), ("model", "cluster"), _same("no simulation", "best of 16"),
+        "step time over the planner's", limits=(0.8, 3.0),
+    ),
     "splits": Answer(
         _study("splits"), ("model",), _same("data_parallel", "tensor_parallel", "tofu", "optcnn"),
         "step time over that of split_search", unit="split_search",
