@@ -19,7 +19,7 @@ from graphs.problem import Problem
 from placers.learned.sequential.encoder import UnitEncoder
 
 SHARED = (Problem, OpGraph)  # what many searches and simulations have in common: sent to a worker once
-WORTH_SENDING = 5e-3  # seconds of an item, by estimate; sending one takes some milliseconds
+WORTH_SENDING = 2e-2  # seconds of an item, by estimate: one process does shorter ones sooner (docs/how-to/cluster.md)
 
 
 @dataclass(frozen=True)

@@ -73,7 +73,7 @@ ANSWERS = {
     ),
     "whole_plans": Answer(
         _study("whole_plans"), ("model", "cluster"), _same("no simulation", "best of 16"),
-        "step time over the planner's", limits=(0.8, 3.0),
+        "step time over the planner's", limits=(0.9, 1.5),
     ),
     "splits": Answer(
         _study("splits"), ("model",), _same("data_parallel", "tensor_parallel", "tofu", "optcnn"),

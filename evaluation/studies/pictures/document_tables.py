@@ -51,4 +51,6 @@ def rows_of(document: str, heads: tuple[str, ...]) -> list[dict[str, str]]:
             rows.append(dict(zip(columns, cells, strict=True)))
         elif not columns and set(heads) <= set(cells):
             columns = cells
+    if rows:  # the document ends with its table
+        return rows
     raise InputError(f"{document} has no table with the columns {', '.join(heads)}")
