@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
@@ -37,6 +37,7 @@ Result = TypeVar("Result")
 START_LIMIT = 180.0  # seconds until every process has begun
 LIMIT = 600.0  # seconds for a job, unless another limit is given
 GRACE = 10.0  # seconds for processes that are told to end
+SOON = 0.5  # seconds in which it shows that a process has died when another one fails for it
 TORCHRUN = "torch.distributed.run"
 ENTRY = "envs.running.worker"
 ROOT = Path(__file__).resolve().parents[2]
@@ -201,21 +202,31 @@ class Workers:
             for pipe in ready:
                 assert isinstance(pipe, Connection)
                 rank = waiting.pop(pipe)
-                found[rank] = self._answer(pipe, rank)
+                found[rank] = self._answer(pipe, rank, waiting)
         return [found[rank] for rank in range(len(self.devices))]
 
-    def _answer(self, pipe: Connection, rank: int) -> object:
+    def _answer(self, pipe: Connection, rank: int, others: Mapping[Connection, int]) -> object:
+        """What a process answers, while others have not, whose pipes and ranks these are."""
         try:
             answer = pipe.recv()
         except (EOFError, ConnectionError):
-            raise ProcessError(f"process {rank}, on {self.devices[rank]}, {self._how_it_ended()}") from None
+            raise self._ended(rank) from None
         if isinstance(answer, Done):
             return answer.result
         assert isinstance(answer, Failed)
         if not answer.traceback:
             raise InputError(answer.sentence)
+        for other in wait(list(others), SOON):  # one that has died makes those fail that wait for its messages
+            assert isinstance(other, Connection)
+            try:
+                other.recv()
+            except (EOFError, ConnectionError):
+                raise self._ended(others[other]) from None
         _log.error("process %d, on %s:\n%s", rank, self.devices[rank], answer.traceback)
         raise ProcessError(f"process {rank}, on {self.devices[rank]}, failed: {answer.sentence}")
+
+    def _ended(self, rank: int) -> ProcessError:
+        return ProcessError(f"process {rank}, on {self.devices[rank]}, {self._how_it_ended()}")
 
     def _how_it_ended(self) -> str:
         """What became of a process that closed its end of the socket, in words."""
