@@ -8,7 +8,7 @@ from evaluation.studies.scaling import model
 from evaluation.studies.scaling.__main__ import study
 from evaluation.studies.scaling.clock import DECODE, ENCODE, LEARN, PARTS, SEARCH, SIMULATE, Clock
 from evaluation.studies.scaling.document import MORE, NUMBERS, RANKS, WORKERS, findings
-from evaluation.studies.scaling.measure import COUNTS, PHASES, Piece, Split, Timed, Update
+from evaluation.studies.scaling.measure import COUNTS, PHASES, Measured, Split, Timed, Update
 from evaluation.studies.scaling.model import Network
 from graphs.foundation.errors import InputError
 
@@ -70,11 +70,11 @@ def test_a_share_of_an_update_has_its_items_and_an_even_part_of_the_rest() -> No
 
 
 def test_findings_compare_predictions_with_what_was_measured() -> None:
-    pieces = [Piece(split(1.0, [1.0] * 8, phase)) for phase in PHASES]
+    pieces = [Measured(split(1.0, [1.0] * 8, phase)) for phase in PHASES]
     for phase in PHASES:
         for by, seconds in (("workers", (9.0, 5.0)), ("ranks", (9.0, 5.0))):
             pieces += [
-                Piece(timed=Timed(phase=phase, by=by, count=count, seconds=each, all_reduce=0.01))
+                Measured(timed=Timed(phase=phase, by=by, count=count, seconds=each, all_reduce=0.01))
                 for count, each in zip(COUNTS, seconds, strict=True)
             ]
     found = findings(pieces)[0]

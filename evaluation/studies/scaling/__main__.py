@@ -13,7 +13,7 @@ from pathlib import Path
 from evaluation.studies.command import WriteOnly, command_of, run
 from evaluation.studies.pieces import keep_size, load_pieces, pieces_done
 from evaluation.studies.scaling.document import save
-from evaluation.studies.scaling.measure import Piece, Size, jobs
+from evaluation.studies.scaling.measure import Measured, Size, jobs
 from graphs.foundation.errors import InputError
 from graphs.foundation.machine import processor_name
 
@@ -42,7 +42,7 @@ def study(
     if not write_only:
         keep_size(out, size)
         list(pieces_done(jobs(out, size)))
-    return save(load_pieces(out, Piece), document or out, command_of("scaling", updates=updates), processor_name())
+    return save(load_pieces(out, Measured), document or out, command_of("scaling", updates=updates), processor_name())
 
 
 if __name__ == "__main__":

@@ -37,7 +37,7 @@ class Clock:
         self.start()
 
     def start(self) -> None:
-        """Begin anew."""
+        """Forget what was measured."""
         self.seconds: dict[str, float] = defaultdict(float)
         self.items: dict[str, list[float]] = defaultdict(list)
         self._open, self._since = list[str](), self._now()

@@ -14,7 +14,7 @@ from evaluation.drawing.figures import BLUE, GREEN, ORANGE
 from evaluation.studies.document import save_document
 from evaluation.studies.scaling import model
 from evaluation.studies.scaling.clock import PARTS
-from evaluation.studies.scaling.measure import COUNTS, PHASES, RECIPE, Piece, Split, Timed
+from evaluation.studies.scaling.measure import COUNTS, PHASES, RECIPE, Measured, Split, Timed
 from graphs.foundation.errors import InputError
 
 NUMBERS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1000)
@@ -96,7 +96,7 @@ class ScalingFindings:
         return next(each for each in self.timed if (each.by, each.count) == (by, count))
 
 
-def findings(pieces: Sequence[Piece]) -> list[ScalingFindings]:
+def findings(pieces: Sequence[Measured]) -> list[ScalingFindings]:
     """Those of each phase. Raises InputError if something is not measured yet."""
     found = []
     for phase in PHASES:
@@ -108,7 +108,7 @@ def findings(pieces: Sequence[Piece]) -> list[ScalingFindings]:
     return found
 
 
-def save(pieces: Sequence[Piece], folder: Path, command: str, processor: str) -> Path:
+def save(pieces: Sequence[Measured], folder: Path, command: str, processor: str) -> Path:
     """Write `scaling.md` and its figure into a folder."""
     found = findings(pieces)
     return save_document(

@@ -68,11 +68,11 @@ class Timed(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     count: int
     seconds: float  # of an update, the mean
     communicate: float = 0.0  # of these
-    all_reduce: float = 0.0  # of the gradients of all weights, when nobody is waited for
+    all_reduce: float = 0.0  # of the gradients of all weights, without waiting
     item: float = 0.0  # that the engine needs for an item that is no work
 
 
-class Piece(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Measured(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a job measures."""
 
     split: Split | None = None
@@ -123,7 +123,7 @@ def once(trainer: PpoTrainer, phase: str) -> None:  # type: ignore[type-arg]
     trainer.imitate() if phase == IMITATION else trainer.update()
 
 
-def split(phase: str, size: Size) -> Piece:
+def split(phase: str, size: Size) -> Measured:
     """Processor seconds of updates by their parts, all in this process, by one thread."""
     clock = Clock(time.process_time)
     once(trainer_of(phase, size, WARMING), phase)
@@ -137,10 +137,10 @@ def split(phase: str, size: Size) -> Piece:
         updates.append(Update(dict(clock.seconds), dict(clock.items)))
     weights = sum(weight.numel() * weight.element_size() for weight in trainer.policy.parameters())
     epochs = 1 if phase == IMITATION else trainer.settings.epochs
-    return Piece(Split(phase, trainer.settings.problems_per_update, epochs, weights, tuple(updates)))
+    return Measured(Split(phase, trainer.settings.problems_per_update, epochs, weights, tuple(updates)))
 
 
-def by_workers(phase: str, size: Size, count: int) -> Piece:
+def by_workers(phase: str, size: Size, count: int) -> Measured:
     """Updates whose simulations and searches are done by some workers: one is this process."""
     with opened(count, SHARED) as own:
         engine = own if count == 1 else Sending(own)
@@ -152,7 +152,7 @@ def by_workers(phase: str, size: Size, count: int) -> Piece:
         trainer.engine = engine
         seconds = wall_seconds(trainer, phase, size.updates)
         item = _item_seconds(own)
-    return Piece(timed=Timed(phase=phase, by="workers", count=count, seconds=seconds, item=item))
+    return Measured(timed=Timed(phase=phase, by="workers", count=count, seconds=seconds, item=item))
 
 
 def wall_seconds(trainer: PpoTrainer, phase: str, updates: int) -> float:  # type: ignore[type-arg]
@@ -171,7 +171,7 @@ def _item_seconds(engine: Engine) -> float:
     return (time.perf_counter() - begin) / EMPTY
 
 
-def by_ranks(phase: str, size: Size, count: int) -> Piece:
+def by_ranks(phase: str, size: Size, count: int) -> Measured:
     """Updates of some ranks; the problems are in as many shards for one rank as for several."""
     with TemporaryDirectory() as folder:
         file = Path(folder) / "timed.json"
@@ -181,6 +181,6 @@ def by_ranks(phase: str, size: Size, count: int) -> Piece:
             [sys.executable, *torchrun, "-m", RANKS_MODULE, *asked], env={**os.environ, "OMP_NUM_THREADS": "1"},
             capture_output=True, text=True, check=False,
         )  # fmt: skip
-        if done.returncode:
+        if not file.exists():  # gloo may abort a process that ends, when all has been measured
             raise InputError(f"{count} ranks ended with an error: {done.stderr.strip()[-1000:]}")
-        return Piece(timed=msgspec.json.decode(file.read_bytes(), type=Timed))
+        return Measured(timed=msgspec.json.decode(file.read_bytes(), type=Timed))

@@ -1,8 +1,8 @@
 """The model: what an update takes on any number of workers or ranks, from measured parts, by simulating who waits.
 
 With workers, one process, the learner, prepares, encodes, decodes and learns; it gives out simulations and searches,
-one after another, and goes on when the last is done. With ranks, each does all for its own problems; they meet at each
-step of Adam, in an all-reduce along a ring, and a few times more to tell each other numbers.
+one after another, and continues when the last is done. With ranks, each does all for its own problems; they meet at
+each step of Adam, in an all-reduce along a ring, and a few times more to exchange numbers.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from evaluation.studies.scaling.measure import Split, Update
 
 GATHERS = 4  # collectives in which ranks tell each other numbers in an update, along the ring
 REDUCES = 1  # likewise, of a single number
-SEED = 0  # of which measured updates the problems of large updates are
+SEED = 0  # for choosing the measured updates that make up a larger one
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Network:
         return 2 * (count - 1) * (self.latency + size / count / self.bytes_per_second)
 
     def talk(self, count: int, steps: int, size: float) -> float:
-        """Seconds of an update's communication, when nobody is waited for."""
+        """Seconds of an update's communication, without waiting."""
         few = GATHERS * (count - 1) * self.latency + REDUCES * self.all_reduce(count, 4.0)
         return steps * self.all_reduce(count, size) + few
 
@@ -88,7 +88,7 @@ def _share(update: Update, rank: int, count: int) -> Update:
 
 
 def drawn(split: Split, count: int) -> list[Update]:
-    """As many measured updates, each drawn at random: the problems of one update that is so many times as large."""
+    """(count,) measured updates drawn at random, which stand for one update with `count` times the problems."""
     rng = np.random.default_rng((SEED, count))
     return [split.updates[i] for i in rng.integers(len(split.updates), size=count)]
 

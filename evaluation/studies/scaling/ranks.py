@@ -10,12 +10,13 @@ import msgspec
 
 from evaluation.studies.scaling.clock import COMMUNICATE, Clock, ClockedRanks
 from evaluation.studies.scaling.measure import ALL_REDUCES, COUNTS, SEED, WARMING, Size, Timed, once, trainer_of
+from graphs.foundation.files import write_whole
 from graphs.foundation.items import ThisProcess
-from training.ranks import Ranks, joined
+from training.ranks import joined
 
 
-def measure(phase: str, size: Size) -> tuple[Timed, Ranks]:
-    """Mean seconds of an update, and what of it the ranks talk or wait."""
+def measure(phase: str, size: Size, file: Path) -> None:
+    """Write mean seconds of an update, and what of it the ranks talk or wait; no rank ends before the file is there."""
     with joined() as own:
         clock = Clock(time.perf_counter)
         ranks = ClockedRanks(own.rank, own.count, clock)
@@ -35,15 +36,15 @@ def measure(phase: str, size: Size) -> tuple[Timed, Ranks]:
         for _ in range(ALL_REDUCES):
             ranks.add_gradients(weights)
         all_reduce = (time.perf_counter() - begin) / ALL_REDUCES
-    timed = Timed(
-        phase=phase, by="ranks", count=own.count, seconds=seconds / size.updates, communicate=talk / size.updates,
-        all_reduce=all_reduce if own.count > 1 else 0.0,
-    )  # fmt: skip
-    return timed, own
+        timed = Timed(
+            phase=phase, by="ranks", count=own.count, seconds=seconds / size.updates, communicate=talk / size.updates,
+            all_reduce=all_reduce if own.count > 1 else 0.0,
+        )  # fmt: skip
+        if own.is_first:
+            write_whole(file, msgspec.json.encode(timed))
+        ranks.wait()
 
 
 if __name__ == "__main__":
     phase, updates, small, file = sys.argv[1:]
-    timed, own = measure(phase, Size(int(updates), bool(int(small))))
-    if own.is_first:
-        Path(file).write_bytes(msgspec.json.encode(timed))
+    measure(phase, Size(int(updates), bool(int(small))), Path(file))
