@@ -77,8 +77,7 @@ class PassSample(NamedTuple):
 
 def runner_sample(model: str, problem: Problem, device: int, measured: float) -> RunnerSample:
     """What a step on one device, which took the measured seconds, says of the runner."""
-    devices = tuple(replace(each, runner_seconds=0.0) for each in problem.cluster.devices)
-    bare = replace(problem, cluster=replace(problem.cluster, devices=devices))
+    bare = replace(problem, cluster=problem.cluster.with_each_device(runner_seconds=0.0))
     predicted = simulate(bare, Plan.of([device] * len(problem.graph)))
     held = int((predicted.finish > predicted.start).sum()) - 1
     return RunnerSample(model, device, held, predicted.step_seconds, measured)
@@ -95,7 +94,7 @@ def message_sample(
 ) -> MessageSample:
     """What a step by a plan, which took the measured seconds, says of messages.
 
-    `cluster` is the cluster with messages that cost so many times as much.
+    `cluster` gives the cluster whose messages cost the given multiple.
     """
 
     def predicted(times: float) -> float:
@@ -135,7 +134,7 @@ def pass_sample(
 ) -> PassSample:
     """What a step by a pipeline, which took the measured seconds, says of its passes.
 
-    `cluster` is the cluster with so many seconds for each pass.
+    `cluster` gives the cluster whose passes take the given seconds longer than their ops.
     """
 
     def predicted(per_pass: float) -> float:

@@ -28,7 +28,7 @@ from envs.plan_file import ScheduleSection, save_plan
 from envs.simulation.simulator import RULES, Outcome
 from evaluation.provenance import Provenance
 from evaluation.record import Record
-from graphs.foundation.documents import read_file
+from graphs.foundation.documents import check_version, read_file
 from graphs.foundation.errors import InputError, located
 from graphs.foundation.files import check_writable, locked
 from graphs.problem import Problem
@@ -239,11 +239,8 @@ def _entries(content: bytes, path: Path) -> tuple[list[JournalEntry], int]:
                 f"{path} is a journal of an earlier placelab, whose records do not say which graph, costs and budget "
                 "they are of; name another file"
             )
-        if header.version != VERSION:
-            raise InputError(
-                f"{path}: written as version {header.version}, this placelab reads version {VERSION}; take a later "
-                "placelab"
-            )
+        with located(path):
+            check_version(header.version, [VERSION])
         return _with_provenance(msgspec.json.decode(line, type=JournalEntry) for line in lines), len(whole)
     except InputError:
         raise

@@ -15,13 +15,9 @@ LEAST = 1 / MOST  # of a speed: the time of an op or a transfer is then still fi
 FASTEST = 1e30  # of a finite speed: the sum of many is then still finite
 FREE = -1  # in place of a channel: transfers between the two devices wait for nothing
 MOST_DEVICES = 4096  # the matrices of more would fill the memory of a laptop
-HOLDS = (
-    "launch_seconds",
-    "runner_seconds",
-    "message_seconds",
-    "message_seconds_per_byte",
-    "pass_seconds",
-)  # of a device
+HOLDS = (  # of a device
+    "launch_seconds", "runner_seconds", "message_seconds", "message_seconds_per_byte", "pass_seconds",
+)  # fmt: skip
 
 
 def check_count(name: str, count: int) -> None:
@@ -178,6 +174,11 @@ class Cluster:
         """(devices, devices) channel of each pair; a free pair has a number of its own, after those of the channels."""
         numbers = len(self.gap) + np.arange(len(self) ** 2).reshape(self.channel.shape)
         return np.where(self.is_free, numbers, self.channel)
+
+    def with_each_device(self, **values: float) -> Cluster:
+        """The same links, and on each device these values, by the fields of `Device`."""
+        changed = tuple(replace(device, **values) for device in self.devices)  # type: ignore[arg-type]  # numbers only
+        return replace(self, devices=changed)
 
     def with_free_links(self) -> Cluster:
         """The same devices and links, but no transfer waits for another one."""

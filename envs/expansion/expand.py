@@ -40,6 +40,5 @@ def expand(problem: Problem, plan: Plan, part_of: Callable[[Problem, float], Pro
         connect_copies(draft)
         sum_gradients(draft)
         keep_versions(draft)
-    order_passes(draft)
-    lengthen_passes(draft)
+    lengthen_passes(draft, order_passes(draft))
     return draft.build(part_of, divided)

@@ -22,21 +22,22 @@ from graphs.foundation.errors import InputError
 from graphs.op_graph import Bools, Ints, Phase
 
 
-def order_passes(draft: Draft) -> None:
-    """Let devices run passes one after the other, by the schedule's order; `AS_READY` adds nothing.
+def order_passes(draft: Draft) -> PassLists | None:
+    """Let devices run passes one after the other, by the schedule's order, and return them; `AS_READY` has none.
 
     Raises InputError for an order that the plan cannot run: one that refuses its ranks, misses or repeats a pass, has
     weight gradients apart where the graph has none, or under which devices wait for each other.
     """
     layout = draft.layout
     if layout.plan.schedule.order == AS_READY:
-        return
+        return None
     lists = PassLists.of(layout)
     _check_weight_gradients(layout, lists)
     number = _pass_of_ops(draft, lists)
     is_source, is_sink = _ends(draft.edges, number)
     _connect(draft, lists, number, np.flatnonzero(is_source), np.flatnonzero(is_sink))
     check_ends(draft, lists, number)
+    return lists
 
 
 def _check_weight_gradients(layout: Layout, lists: PassLists) -> None:

@@ -20,8 +20,8 @@ import numpy as np
 from msgspec.structs import replace
 
 from evaluation.journal import JournalEntry, plans
-from graphs.foundation.documents import read_file
-from graphs.foundation.errors import InputError
+from graphs.foundation.documents import check_version, read_file
+from graphs.foundation.errors import InputError, located
 from graphs.foundation.files import write_whole
 from graphs.op_graph import Ints
 
@@ -87,11 +87,8 @@ def load_packed(path: Path) -> list[JournalEntry]:
         header = msgspec.json.decode(first, type=Header)
         if header.schema != "placelab.packed":
             return plans(path)
-        if header.version != VERSION:
-            raise InputError(
-                f"{path}: written as version {header.version}, this placelab reads version {VERSION}; take a later "
-                "placelab"
-            )
+        with located(path):
+            check_version(header.version, [VERSION])
         return [msgspec.json.decode(line, type=PackedEntry).unpacked() for line in lines]
     except (ValueError, RecursionError) as error:  # no JSON, no entry, no text, or brackets within brackets
         if isinstance(error, InputError):

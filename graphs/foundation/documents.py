@@ -139,9 +139,14 @@ def _version(content: object, readable: Sequence[int]) -> int:
     written = content.get("version", readable[-1]) if isinstance(content, dict) else readable[-1]
     if isinstance(written, bool) or not isinstance(written, int):
         raise InputError(f"version: expected the number {readable[-1]}, got {shortened(written)}")
+    check_version(written, readable)
+    return written
+
+
+def check_version(written: int, readable: Sequence[int]) -> None:
+    """Raise InputError, with what to take, for a version that is not among those that can be read, ascending."""
     if written not in readable:
         *others, last = map(str, readable)
         versions = f"versions {', '.join(others)} and {last}" if others else f"version {last}"
         other = "a later placelab" if written > readable[-1] else "the placelab that wrote it"
         raise InputError(f"written as version {written}, this placelab reads {versions}; take {other}")
-    return written

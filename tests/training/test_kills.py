@@ -114,9 +114,7 @@ def journal(path: Path) -> dict[str, object]:
 @pytest.mark.parametrize(
     ("kills", "size"), [pytest.param(1, FEW, id="once"), pytest.param(10, MANY, id="ten times", marks=pytest.mark.slow)]
 )
-def test_a_labelled_training_ends_as_if_nobody_had_been_killed(
-    whom: str, kills: int, size: int, tmp_path: Path
-) -> None:
+def test_a_labelled_training_ends_as_without_kills(whom: str, kills: int, size: int, tmp_path: Path) -> None:
     alone, shared, script = tmp_path / "alone", tmp_path / "shared", tmp_path / "script.py"
     script.write_text(TRAINING.format(out=str(alone), workers=1, updates=size))
     assert started(script).wait(LONG) == 0
@@ -129,7 +127,7 @@ def test_a_labelled_training_ends_as_if_nobody_had_been_killed(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("whom", ["worker", "client"])
-def test_a_comparison_ends_as_if_nobody_had_been_killed(whom: str, tmp_path: Path) -> None:
+def test_a_comparison_ends_as_without_kills(whom: str, tmp_path: Path) -> None:
     alone, shared, script = tmp_path / "alone", tmp_path / "shared", tmp_path / "script.py"
     script.write_text(COMPARISON.format(out=str(alone), workers=1, updates=MANY))
     assert started(script).wait(LONG) == 0

@@ -40,7 +40,7 @@ def train_whole_plans(
 
     `labels` is a file of labels, which is added to, and which several seeds may share; without it, one in the folder.
     Several `workers`, or those of a dask scheduler at an address, search for labels: the same ones. With `resume` the
-    run in `out` goes on to the same end as if it had not stopped. Ctrl-C stops after the label or update under
+    run in `out` resumes, with the same result as if it had not stopped. Ctrl-C stops after the label or update under
     way, saves, and raises KeyboardInterrupt. Raises InputError for a folder or labels that do not fit.
     """
     limit_torch_threads()

@@ -100,7 +100,7 @@ def measured(name: str, spec: str, cluster: Path, out: Path, rounds: int) -> Mea
 def fitted(name: str, problem: Problem, given: Cluster, plans: dict[str, Plan], taken: dict[str, float]) -> Cluster:
     """The cluster with the runner, the messages and the passes of a model.
 
-    `taken` are the seconds of its steps by the plans of calibration, of which the pipeline may be missing.
+    `plans` are those of calibration, without a pipeline if none can be run; `taken` are the seconds of their steps.
     """
     runner = runner_sample(name, problem, 0, taken[SINGLE]).per_op
 
@@ -120,9 +120,7 @@ def fitted(name: str, problem: Problem, given: Cluster, plans: dict[str, Plan], 
     with_times = with_messages(times)
 
     def with_passes(per_pass: float) -> Cluster:
-        return replace(
-            with_times, devices=tuple(replace(device, pass_seconds=per_pass) for device in with_times.devices)
-        )
+        return with_times.with_each_device(pass_seconds=per_pass)
 
     if UNEVEN not in plans:
         return with_times
@@ -156,11 +154,9 @@ def in_turns(
 
 def plain_cluster(calibrated: Cluster) -> Cluster:
     """The same as links and ops alone describe it."""
-    devices = tuple(
-        replace(device, runner_seconds=0.0, message_seconds=0.0, message_seconds_per_byte=0.0, pass_seconds=0.0)
-        for device in calibrated.devices
+    return calibrated.with_each_device(
+        runner_seconds=0.0, message_seconds=0.0, message_seconds_per_byte=0.0, pass_seconds=0.0
     )
-    return replace(calibrated, devices=devices)
 
 
 def problem_of(spec: str, cluster: Cluster, times: Path) -> Problem:

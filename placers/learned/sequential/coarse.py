@@ -1,4 +1,4 @@
-"""Large problems by levels: a policy places few groups of units first, and then places ever smaller ones anew.
+"""Large problems by levels: a policy places few groups of units first, and then places ever smaller ones again.
 
 A policy that was trained on tens to hundreds of units, and places thousands one after another, misses what only shows
 from afar. So the units of a large problem are tied into few groups, which it places; then it makes a pass over four
@@ -25,7 +25,7 @@ from placers.search.levels import RATIO, Levels, at_finest
 
 ONE_LEVEL = 128  # units that are placed without coarser levels
 MOST_UNITS = 1024  # of the finest level: finer passes gain as little as they take long
-AT_ONCE = 4  # one in so many candidates is placed without coarser levels, too: what is best differs by problem
+AT_ONCE = 4  # one candidate in four is placed without coarser levels, too: what is best differs by problem
 
 
 def placed_in_groups(problem: Problem, candidates: Callable[[Problem], Ints]) -> Ints:
@@ -42,7 +42,7 @@ def in_groups(problem: Problem) -> Problem:
 
 
 def grains(problem: Problem, groups: int) -> Levels:
-    """The problem, and coarser ones, the finest first, of which the last has so many groups; itself if it is small."""
+    """The problem, and coarser ones, the finest first, of which the last has `groups` units; itself if it is small."""
     if not groups or len(problem.units) <= max(ONE_LEVEL, groups):
         return (problem,)
     counts = [groups]

@@ -23,7 +23,7 @@ from graphs.problem import Problem
 from placers.search.levels import at_finest
 from placers.solvers.repair import repaired
 
-HELD_BACK = 2  # one in so many candidates is simulated once another fits; if none does, repairs take its place
+HELD_BACK = 2  # every second candidate is simulated once another fits; if none does, repairs take its place
 
 
 def best_by_simulation(evaluator: Evaluator, placements: Ints, coarse: Problem | None = None) -> Ints:
@@ -51,7 +51,7 @@ def best_by_simulation(evaluator: Evaluator, placements: Ints, coarse: Problem |
 def _repairs(
     evaluator: Evaluator, placements: Ints, outcomes: Outcomes, simulations: int, coarse: Problem | None
 ) -> tuple[Ints, Outcomes]:
-    """The placements, (plans, units), and what becomes of them in at most so many simulations; the nearest first."""
+    """The placements, (plans, units), and their repairs in at most `simulations`, beginning with the nearest."""
     problem = evaluator.problem
     tied = coarse or problem
     held = HeldMemory.of(tied)
