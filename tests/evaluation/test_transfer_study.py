@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from envs.simulation.simulator import Simulator
 from evaluation.studies.transfer import sets as transfer_sets
 from evaluation.studies.transfer.__main__ import study
 from evaluation.studies.transfer.document import TransferFindings
-from evaluation.studies.transfer.measure import SAMPLES, SEARCH, Found, SetFound
-from evaluation.studies.transfer.sets import HOME, PROFILES, SUITES, home_problems, sets
+from evaluation.studies.transfer.measure import FROM_POLICY, SAMPLES, SEARCH, Found, SetFound
+from evaluation.studies.transfer.sets import HOME, OTHERS, PROFILES, SUITES, home_problems, sets
+from evaluation.studies.transfer.tight_memory import least_peak, with_room
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
+from graphs.load import load_cluster
 from graphs.op_graph import OpGraph
+from graphs.problem import Problem
 from graphs.splits import split
 from tests.oracle.toys import random_graph
 from training.mixed_knobs import mixed_graphs
+from training.world.kinds import KINDS
 
 
 def found(problem: str, placer: str, seconds: float, *, budget: int = 1, fits: bool = True) -> Found:
@@ -44,10 +50,14 @@ def test_ratios_are_of_plans_that_fit() -> None:
         "mine",
         found("a", "mine", 3.0), found("a", "mine", 1.5, budget=SAMPLES),
         found("b", "mine", 1.0, fits=False), found("b", "mine", 2.0, budget=SAMPLES),
+        found("a", "mine", 1.2, budget=FROM_POLICY), found("b", "mine", 9.0, budget=FROM_POLICY, fits=False),
         found("c", "mine", 5.0), found("c", "mine", 4.0, budget=SAMPLES),
     )  # fmt: skip
     (row,) = TransferFindings([rivals], [policy]).rows("mine")
-    assert (row.name, row.problems, row.fitting, row.worst) == ("chain", 3, 2, 1.5)
+    assert (row.name, row.problems, row.worst) == ("chain", 3, 1.5)
+    assert row.fitting == (3, 2, 2, 3, 1)
+    assert row.greedy_metis.value == pytest.approx(3 / 2), "METIS fits for one problem only"
+    assert row.searched_known.value == pytest.approx(1.2 / 1)
     assert row.greedy.value == pytest.approx(3 / 2)
     assert row.best.value == pytest.approx((1.5 / 2 * 2 / 3) ** (1 / 2))
     assert row.greedy_known.value == pytest.approx((3 / 1 * 5 / 4) ** (1 / 2))
@@ -68,7 +78,7 @@ def test_splits_have_different_problems_and_choices_see_no_profile() -> None:
     validation, test = (sets(split, 2, None) for split in ("validation", "test"))
     assert set(validation) - set(test) == {HOME}
     assert not {PROFILES, *SUITES} & set(validation)
-    for name in set(validation) & set(test):
+    for name in (*KINDS, *OTHERS):
         for mine, other in zip(validation[name](), test[name](), strict=True):
             assert mine.graph.fingerprint != other.graph.fingerprint
 
@@ -88,6 +98,21 @@ def test_models_to_choose_by_are_mixed_from_what_is_trained_on(monkeypatch: pyte
         generator = np.random.default_rng((seed, *b"layered"))
         learned = [graph.name for graph in mixed_graphs("layered", 4, generator, captured)]
         assert not {problem.graph.name for problem in problems} & set(learned)
+
+
+def test_least_peak_is_that_of_the_best_of_all_plans() -> None:
+    problem = Problem(random_graph(6, 1), load_cluster("p100:devices=2"))
+    simulator = Simulator(problem)
+    peaks = [simulator.run(np.array(each)).peak_bytes.max() for each in product(range(2), repeat=6)]
+    assert least_peak(problem) == min(peaks)
+    (tight,) = with_room([problem], 1.1)
+    assert tight.cluster.memory_bytes.tolist() == [1.1 * min(peaks)] * 2
+
+
+def test_hard_sets_are_large_and_have_many_devices() -> None:
+    chosen = sets("test", 2, None)
+    assert all(len(problem.cluster) > 16 for problem in chosen["many_devices"]())
+    assert all(len({*problem.cluster.devices}) > 1 for problem in chosen["unequal_devices"]())
 
 
 def test_the_study_writes_its_document_and_resumes(tmp_path: Path) -> None:

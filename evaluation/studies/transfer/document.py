@@ -10,8 +10,10 @@ import numpy as np
 
 from evaluation.statistics import Estimate, estimate
 from evaluation.studies.document import save_document
-from evaluation.studies.transfer.measure import SAMPLES, SEARCH, Found, SetFound
+from evaluation.studies.transfer.measure import FROM_POLICY, SAMPLES, SEARCH, Found, SetFound
 from graphs.op_graph import Floats
+
+METIS = "metis"
 
 
 @dataclass(frozen=True)
@@ -23,10 +25,14 @@ class Row:
     cheap: Estimate  # the best cheap placer over the best known
     greedy: Estimate  # over the best cheap placer
     best: Estimate  # of the samples, over the best cheap placer
+    greedy_metis: Estimate  # over tuned METIS
     greedy_known: Estimate  # over the best known
     best_known: Estimate
+    searched_known: Estimate  # of the search from the policy, over the best known
     worst: float  # greedy over the best cheap placer
-    fitting: int  # of the greedy plans, where some plan is known to fit
+    fitting: tuple[
+        int, ...
+    ]  # problems for which some plan fits, and of these: cheap plans, greedy ones, best, searched
 
 
 @dataclass(frozen=True)
@@ -55,9 +61,11 @@ class Table:
     """Step times on the problems of a set, (problems,) seconds; infinite where nothing fits."""
 
     cheap: Floats
+    metis: Floats
     known: Floats
     greedy: Floats
     best: Floats
+    searched: Floats
 
 
 def table(rivals: SetFound, policy: SetFound) -> Table:
@@ -72,11 +80,9 @@ def table(rivals: SetFound, policy: SetFound) -> Table:
         return np.array(list(seconds.values()))
 
     cheap = least([each for each in rivals.found if each.placer != SEARCH])
-    greedy, best = (
-        least([each for each in policy.found if (each.budget == 1) == is_greedy]) for is_greedy in (True, False)
-    )
-    known = np.minimum.reduce([least(rivals.found), greedy, best])
-    return Table(cheap, known, greedy, best)
+    metis = least([each for each in rivals.found if each.placer == METIS])
+    own = [least([each for each in policy.found if each.budget == budget]) for budget in (1, SAMPLES, FROM_POLICY)]
+    return Table(cheap, metis, np.minimum.reduce([least(rivals.found), *own]), *own)
 
 
 def row(name: str, tables: Sequence[Table]) -> Row:
@@ -91,15 +97,17 @@ def row(name: str, tables: Sequence[Table]) -> Row:
                 strata.append(both[0][there] / both[1][there])
         return estimate(strata)
 
-    greedy, cheap, known = (
-        np.concatenate([getattr(each, key) for each in tables]) for key in ("greedy", "cheap", "known")
+    known, cheap, greedy, best, searched = (
+        np.concatenate([getattr(each, key) for each in tables])
+        for key in ("known", "cheap", "greedy", "best", "searched")
     )
     there = np.isfinite(greedy) & np.isfinite(cheap)
     return Row(
         name=name, problems=len(known), cheap=ratio("cheap", "known"), greedy=ratio("greedy", "cheap"),
-        best=ratio("best", "cheap"), greedy_known=ratio("greedy", "known"), best_known=ratio("best", "known"),
+        best=ratio("best", "cheap"), greedy_metis=ratio("greedy", "metis"), greedy_known=ratio("greedy", "known"),
+        best_known=ratio("best", "known"), searched_known=ratio("searched", "known"),
         worst=float((greedy[there] / cheap[there]).max()) if there.any() else float("nan"),
-        fitting=int((np.isfinite(greedy) & np.isfinite(known)).sum()),
+        fitting=tuple(int(np.isfinite(each).sum()) for each in (known, cheap, greedy, best, searched)),
     )  # fmt: skip
 
 
@@ -107,5 +115,5 @@ def save(found: TransferFindings, folder: Path, *, command: str, split: str, sea
     """Write `transfer.md` into a folder."""
     return save_document(
         "transfer", "transfer.md", folder, {},
-        found=found, command=command, split=split, searching=searching, samples=SAMPLES,
+        found=found, command=command, split=split, searching=searching, samples=SAMPLES, from_policy=FROM_POLICY,
     )  # fmt: skip

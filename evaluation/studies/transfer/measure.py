@@ -13,10 +13,12 @@ from evaluation.studies.cheap_placers import CHEAP
 from evaluation.studies.pieces import PIECES, SavedJob
 from evaluation.studies.timed_plans import timed_plan
 from evaluation.studies.transfer.sets import ProblemsOf
+from graphs.foundation import by_name
 
 RIVALS, POLICIES = "rivals", "policies"  # folders
 SEARCH = "annealing"
 SAMPLES = 16  # placements that a policy may simulate, beside its greedy one, which is not
+FROM_POLICY = 1000  # simulations of the search that begins with a policy's placements
 
 
 class Found(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -48,9 +50,14 @@ def rival_jobs(out: Path, split: str, sets: Mapping[str, ProblemsOf], searching:
 
 
 def policy_jobs(out: Path, split: str, sets: Mapping[str, ProblemsOf], policy: str, count: int) -> list[SavedJob]:
-    """A job per set: a policy's greedy placement, and the best of some samples."""
+    """A job per set: a policy's greedy placement, the best of some samples, and a search that begins with them.
+
+    A search begins with policies by their name or folder; one with knobs has none.
+    """
     file = policy.replace("/", "_").replace(":", "_")
-    return _jobs(out / POLICIES, split, sets, policy, ((policy, 1), (policy, SAMPLES)), f"{count}-{file}")
+    searches = () if by_name.parse(policy)[1] else ((f"{SEARCH}:policy={policy}", FROM_POLICY),)
+    placers = ((policy, 1), (policy, SAMPLES), *searches)
+    return _jobs(out / POLICIES, split, sets, policy, placers, f"{count}-{file}")
 
 
 def _jobs(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -12,6 +13,7 @@ import numpy as np
 
 from evaluation.studies.problems import captured, suite_problems
 from evaluation.studies.released.parts import profile_problems
+from evaluation.studies.transfer.tight_memory import with_room
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
 from graphs.grouping import tie_ops
@@ -23,13 +25,24 @@ from training.mixed_knobs import TRIES, mixed_graphs, mixed_specs
 from training.problem_sets import VALIDATION
 from training.world.kinds import KINDS
 from training.world.random_problem import world_problems
+from training.world.settings import World
 
 SEEDS = {"validation": 1, "test": 2}
 """Of the random problems by split: choices are made on the first, and the second is reported."""
 PROFILES = "profiles"
 SUITES = ("heldout", "newfamilies")
+MODELS = "curves"  # the suite whose models are also placed op by op, and in little memory
 HOME = "home"  # captured models of the families that policies are trained on, other than those of the suites
+OTHERS = {
+    "unequal_devices": World(unequal=1.0),
+    "many_devices": World(units=(64, 512), devices=(17, 64)),
+}  # of random problems of all kinds
+LARGE, LARGE_WORLD = "large", World(units=(1000, 4000), grouped=0.0)
+LARGE_UNITS = 256  # captured models of more units are large ones, op by op
+ROOMS = {"memory_1.05": 1.05, "memory_1.1": 1.1}  # over the least peak that a search finds
+ROOMS_WORLD = World(units=(16, 64))
 GROUPS = 64  # of captured models
+OPS = sys.maxsize  # groups: no op is tied to others
 TRAINED = range(3)  # seeds of the runs that are to be judged
 MIXED = 8  # mixtures of each family, of which a run learns from 4: those that cannot be built are passed over
 
@@ -41,14 +54,25 @@ def sets(split: str, count: int, data: Path | None) -> Mapping[str, ProblemsOf]:
 
     Profiles and suites are for reporting. The split for choices has captured models of its own instead.
     """
-    random = {kind: partial(world_problems, [kind], seed=SEEDS[split], count=count) for kind in KINDS}
+    seed = SEEDS[split]
+    kinds = {kind: partial(world_problems, [kind], seed=seed, count=count) for kind in KINDS}
+    others = {
+        name: partial(world_problems, tuple(KINDS), seed=seed, count=count, settings=settings)
+        for name, settings in OTHERS.items()
+    }
+    models = home_problems if split == "validation" else partial(_captured, MODELS)
+    hard = {
+        LARGE: partial(_large, models, seed, count),
+        **{name: partial(_tight, models, seed, count, factor) for name, factor in ROOMS.items()},
+    }
+    random = {**kinds, **others, **hard}
     if split == "validation":
         return {**random, HOME: home_problems}
     suites = {suite: partial(_captured, suite) for suite in SUITES}
     return {**random, **suites, **({PROFILES: partial(_profiled, data)} if data else {})}
 
 
-def home_problems() -> list[Problem]:
+def home_problems(groups: int = GROUPS) -> list[Problem]:
     """Two graphs of each family that has more mixtures of knobs than it lists, on four P100 and on two.
 
     Their knobs are mixed from those of the family's training graphs. None has the edges of a test graph, and none is
@@ -62,7 +86,7 @@ def home_problems() -> list[Problem]:
         graphs = mixed_graphs(family, len(P100S), generator, partial(_untrained, _trained_on(family)))
         # not strict: a family may have fewer mixtures
         for graph, cluster in zip(graphs, reversed(P100S), strict=False):
-            problems.append(Problem(tie_ops(graph, GROUPS), load_cluster(cluster)))
+            problems.append(Problem(tie_ops(graph, groups), load_cluster(cluster)))
     return problems
 
 
@@ -82,8 +106,20 @@ def _untrained(trained_on: set[str], spec: str) -> OpGraph:
     return captured(spec)
 
 
-def _captured(suite: str) -> list[Problem]:
-    return [make() for make in suite_problems(suite, GROUPS).values()]
+def _large(models: Callable[..., list[Problem]], seed: int, count: int) -> list[Problem]:
+    """Random graphs of thousands of units, and models op by op."""
+    captured_whole = [problem for problem in models(groups=OPS) if len(problem.units) > LARGE_UNITS]
+    return [*world_problems(tuple(KINDS), seed=seed, count=count, settings=LARGE_WORLD), *captured_whole]
+
+
+def _tight(models: Callable[..., list[Problem]], seed: int, count: int, factor: float) -> list[Problem]:
+    """Random graphs and models, with hardly more memory than the least that a plan needs."""
+    random = world_problems(tuple(KINDS), seed=seed, count=count, settings=ROOMS_WORLD)
+    return with_room([*random, *models()], factor)
+
+
+def _captured(suite: str, groups: int = GROUPS) -> list[Problem]:
+    return [make() for make in suite_problems(suite, groups).values()]
 
 
 def _profiled(data: Path) -> list[Problem]:
