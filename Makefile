@@ -75,6 +75,7 @@ study: setup  ## the released policy and all others, what decides, order, genera
 	$(BIN)/python -m evaluation.studies.pipetransformer
 	$(BIN)/python -m evaluation.studies.transfer --out runs/studies/transfer --policies default,general,general:cheap=yes --split validation \
 		--searching 1000
+	$(BIN)/python -m evaluation.studies.policy_searches --out runs/studies/policy_searches --workers 2
 	$(BIN)/python -m evaluation.studies.scaling --out runs/studies/scaling
 
 pictures: setup  ## those of the README and of docs/

@@ -1,0 +1,1 @@
+"""The study of searches that begin with a policy, at every grain."""
