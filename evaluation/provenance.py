@@ -17,7 +17,7 @@ import msgspec
 
 from graphs.foundation import by_name
 from graphs.foundation.machine import library_versions, processor_name
-from placers import default, general
+from placers import default
 from placers.contract.placer import Placer
 
 WEIGHTS = "policy.safetensors"
@@ -70,8 +70,8 @@ def policy_sha256(placer: Placer) -> str:
 def policy_folder(spec: str) -> Path | None:
     """The folder that the spec of a learned placer names, or that is given in its place."""
     name = spec.partition(":")[0]
-    if name in (released := {"default": default.RELEASED, "general": general.FOLDER}):
-        return released[name]
+    if name == "default":
+        return default.RELEASED
     if by_name.own(spec):
         return None
     named = CHECKPOINT.search(spec)

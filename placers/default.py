@@ -12,7 +12,6 @@ from placers.contract.placer import Placer
 from placers.learned.lookup import placer_of
 
 LEARNED = True  # is compared with the classical placers, not as one of them
-GROUPS = 32  # of units, in which it places large problems first: by validation
 RELEASED = Path(__file__).resolve().parent / "released"  # the run folder of `placelab train released`
 
 
@@ -22,20 +21,12 @@ def build(*, samples: int = 0, cheap: bool = False) -> Placer:
     With `cheap` some of those are plans of cheap placers, and passes of the policy over them.
     Raises InputError if this copy of placelab comes without the policy.
     """
-    return released_placer("default", RELEASED, "released", samples=samples, cheap=cheap)
-
-
-def released_placer(name: str, folder: Path, recipe: str, *, samples: int, cheap: bool) -> Placer:
-    """The policy in a folder that comes with placelab, under the name of its placer.
-
-    Raises InputError if this copy of placelab comes without it.
-    """
-    if not (folder / "meta.json").is_file():
+    if not (RELEASED / "meta.json").is_file():
         raise InputError(
-            f"the released policy is missing from {folder}; `placelab train {recipe} --out {folder}` makes it"
+            f"the released policy is missing from {RELEASED}; `placelab train released --out {RELEASED}` makes it"
         )
     # a frozen dataclass, as all learned placers are
-    learned: Any = placer_of(folder, samples=samples, cheap=cheap, groups=GROUPS)
+    learned: Any = placer_of(RELEASED, samples=samples, cheap=cheap)
     knobs = {"samples": samples, "cheap": cheap and "yes"}
-    named: Placer = replace(learned, name=by_name.spec_of(name, {knob: v for knob, v in knobs.items() if v}))
+    named: Placer = replace(learned, name=by_name.spec_of("default", {knob: v for knob, v in knobs.items() if v}))
     return named

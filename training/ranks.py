@@ -1,6 +1,6 @@
 """Ranks: the processes that train one policy together, as `torchrun` starts them.
 
-    torchrun --nproc-per-node 2 -m placelab train policy2 --set ppo.shards=2 --out runs/mine
+    torchrun --nproc-per-node 2 -m placelab train released --set ppo.shards=2 --out runs/mine
 
 Every rank holds the whole policy, and learns from problems of its own. Gradients are added in one all-reduce of a flat
 vector, so that all ranks take the same step. What else they say to each other is a few numbers. A process that nothing

@@ -23,7 +23,7 @@ RECIPES = Path(__file__).resolve().parent / "recipes"
 VERSION = 1  # of recipe files, which need not give it
 
 SECTIONS = {"ppo": ("ppo", "imitation"), "reinforce": ("reinforce", "rules")}  # which each trainer reads
-RENAMED = {"placeto_ppo": "placeto_clipped"}  # recipes that were called otherwise
+RENAMED = {"placeto_ppo": "placeto_clipped", "policy2": "released"}  # recipes that were called otherwise
 FAMILIES = ("rnnlm", "inception", "transformer")
 
 

@@ -171,6 +171,7 @@ def test_a_specialist_has_one_cluster_and_its_share_of_updates() -> None:
     assert problems.clusters == problems.test_clusters == ("cpu_gpu:gpus=2",)
     assert (problems.randomised, problems.variants, problems.forward, problems.measured) == (0, 0, 0.0, 0.0)
     assert (problems.families, problems.groups) == (whole.problems.families, whole.problems.groups)
+    assert whole.problems.world.problems > 0 == problems.world.problems, "random problems are on other clusters"
     assert some.ppo == msgspec.structs.replace(whole.ppo, updates=whole.ppo.updates // 4)
     assert some.imitation.updates == round(whole.imitation.updates / 4)
     assert some.imitation.simulations == whole.imitation.simulations

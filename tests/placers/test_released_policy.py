@@ -1,6 +1,6 @@
 """The policy that comes with placelab is the one that its recipe makes, and it serves graphs that it never saw."""
 
-import pytest
+from statistics import geometric_mean
 
 from envs.simulation.simulator import simulate
 from graphs.foundation import by_name
@@ -24,15 +24,18 @@ def test_its_recipe_is_the_one_among_the_recipes_and_no_log_comes_along() -> Non
     assert not (default.RELEASED / "metrics.jsonl").exists()
 
 
-@pytest.mark.parametrize("family", ["rnnlm", "nasnet"])
-def test_without_simulation_it_places_unseen_graphs_better_than_what_takes_as_long(family: str) -> None:
-    """Under the order that it was trained for."""
+def test_without_simulation_it_places_unseen_graphs_better_than_what_takes_as_long() -> None:
+    """In the mean over a family that it was trained on and three that it was not, under the order of its training."""
     order = load_recipe("released").problems.order
-    problem = Problem(load_graph(split([family], "test")[0], groups=64), load_cluster("p100x4"), order=order)
-    result = default.build().place(problem, budget=0)
-    assert result.simulations == 0
-    ours = simulate(problem, result.plan)
-    assert ours.fits
-    for rival in ("heft", "metis", "human_expert"):
-        theirs = simulate(problem, by_name.build("placers", rival).place(problem, budget=1).plan)
-        assert not theirs.fits or ours.step_seconds < theirs.step_seconds, rival
+    over: dict[str, list[float]] = {rival: [] for rival in ("heft", "metis", "human_expert")}
+    for family in ("rnnlm", *KEPT_ASIDE):
+        problem = Problem(load_graph(split([family], "test")[0], groups=64), load_cluster("p100x4"), order=order)
+        result = default.build().place(problem, budget=0)
+        assert result.simulations == 0
+        ours = simulate(problem, result.plan)
+        assert ours.fits, family
+        for rival, ratios in over.items():
+            theirs = simulate(problem, by_name.build("placers", rival).place(problem, budget=1).plan)
+            if theirs.fits:
+                ratios.append(ours.step_seconds / theirs.step_seconds)
+    assert all(geometric_mean(ratios) < 0.98 for ratios in over.values()), over

@@ -102,13 +102,13 @@ def test_the_model_card_says_what_was_learned_from_and_how() -> None:
     recipe = replace(recipe, problems=replace(recipe.problems, unequal=0.4, forward=0.15, measured=0.0))
     card = model_card(meta, recipe, Path("some/folder"))
     searched_again = "Labels were searched again while it learned them, from its own samples on."
-    assert searched_again not in card
-    again = replace(recipe, imitation=replace(recipe.imitation, again=20))
-    assert f"simulations in all. {searched_again}\n- Trained on: " in model_card(meta, again, Path("some/folder"))
+    assert f"simulations in all. {searched_again}\n- Trained on: " in card
+    once = replace(recipe, imitation=replace(recipe.imitation, again=0))
+    assert searched_again not in model_card(meta, once, Path("some/folder"))
     for sentence in (
-        "First 1,500 updates of imitation of what search found, then 8,000 updates by PPO; 1,234,567 simulations",
+        "First 600 updates of imitation of what search found, then 8,000 updates by PPO; 1,234,567 simulations",
         "amoebanet, bert, cifar10",
-        "40, 64 or 96 groups, on p100:devices=2, p100:devices=3",
+        "24, 48, 64, 96 or 160 groups, on p100:devices=2, p100:devices=3",
         "at random, 40% of the copies have unequal devices; 15% of the problems are forward passes alone.",
         "--placer sequential:checkpoint=some/folder",
     ):

@@ -126,8 +126,8 @@ def test_validation_needs_kinds_that_are_held_out() -> None:
         Recipe(placer="sequential", network=NETWORK, validation=Validation(every=10))
 
 
-def test_the_recipe_of_the_second_policy_holds_kinds_and_families_out() -> None:
-    recipe = load_recipe("policy2")
+def test_the_recipe_of_the_released_policy_holds_kinds_and_families_out() -> None:
+    recipe = load_recipe("released")
     assert recipe.problems.order == "longest_path"
     assert set(recipe.problems.world.held_out).isdisjoint(recipe.problems.world.trained_on)
     assert {"nasnet", "wavenet", "xlnet"}.isdisjoint(recipe.problems.families)

@@ -27,7 +27,7 @@ from training.recipe import Recipe, load_recipe
 from training.resources import SHARED, Sending
 from training.world.renewed import RenewedProblems
 
-RECIPE = "policy2"
+RECIPE = "released"
 IMITATION, PPO = PHASES = ("imitation", "ppo")
 SEED, WARMING = 0, 1  # of what is measured, and of what compiles before that
 COUNTS = (1, 2)  # workers and ranks that are measured

@@ -17,7 +17,8 @@ from graphs.foundation.engine import Workers
 from graphs.suites import heldout
 from placers import default
 from placers.learned.policy_meta import META, load_meta
-from training.recipe import Recipe, load_recipe
+from training.recipe import Recipe, Validation, load_recipe
+from training.world.settings import World
 
 CLUSTERS = ("p100:devices=2", "p100:devices=4", "p100:devices=8", "cpu_gpu:gpus=2")  # that have a specialist
 RUNS = "runs"
@@ -92,12 +93,13 @@ def specialised(recipe: Recipe, cluster: str, updates: int) -> Recipe:
     """A recipe for one cluster, varied only in graphs and groups, with fewer updates in the same proportions."""
     problems = replace(
         recipe.problems, clusters=(cluster,), test_clusters=(cluster,), randomised=0, variants=0, forward=0.0,
-        measured=0.0,
+        measured=0.0, world=World(),
     )  # fmt: skip
     imitated = round(recipe.imitation.updates * updates / recipe.ppo.updates)
     return replace(
         recipe,
         problems=problems,
+        validation=Validation(),  # random problems are on other clusters
         ppo=replace(recipe.ppo, updates=updates),
         imitation=replace(recipe.imitation, updates=imitated),
     )

@@ -2,7 +2,7 @@
 
     python -m evaluation.studies.transfer --policies default,runs/mine --split validation --out runs/studies/transfer
 
-Ctrl-C stops it, and the same command resumes. The folder then holds `transfer.md` and all results. Checkpoints and
+Ctrl-C stops it, and the same command resumes. The folder then holds `validation.md` or `test.md`, and all results. Checkpoints and
 settings are chosen by `--split validation`; `--split test` is for reporting.
 """
 

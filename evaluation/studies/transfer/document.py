@@ -112,8 +112,8 @@ def row(name: str, tables: Sequence[Table]) -> Row:
 
 
 def save(found: TransferFindings, folder: Path, *, command: str, split: str, searching: int) -> Path:
-    """Write `transfer.md` into a folder."""
+    """Write a document named like the split into a folder."""
     return save_document(
-        "transfer", "transfer.md", folder, {},
+        "transfer", f"{split}.md", folder, {},
         found=found, command=command, split=split, searching=searching, samples=SAMPLES, from_policy=FROM_POLICY,
     )  # fmt: skip

@@ -23,6 +23,7 @@ from graphs.problem import Problem
 from placers.learned.sequential.policy import SequentialPolicy
 from placers.search.levels import RATIO, Levels, at_finest
 
+GROUPS = 32  # of units, in which large problems are placed first
 ONE_LEVEL = 128  # units that are placed without coarser levels
 MOST_UNITS = 1024  # of the finest level: finer passes gain as little as they take long
 AT_ONCE = 4  # one candidate in four is placed without coarser levels, too: what is best differs by problem

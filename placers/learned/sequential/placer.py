@@ -15,7 +15,14 @@ from graphs.problem import Problem
 from placers.learned.learned_placer import LearnedPlacer
 from placers.learned.policy import LearnedPolicy
 from placers.learned.sequential.cheap_plans import candidates_with_cheap_plans
-from placers.learned.sequential.coarse import MOST_UNITS, candidates_by_levels, grains, in_groups, placed_in_groups
+from placers.learned.sequential.coarse import (
+    GROUPS,
+    MOST_UNITS,
+    candidates_by_levels,
+    grains,
+    in_groups,
+    placed_in_groups,
+)
 from placers.learned.sequential.fitting import best_by_simulation
 from placers.learned.sequential.policy import SequentialPolicy
 
@@ -28,7 +35,7 @@ class SequentialPlacer(LearnedPlacer):
     """A policy's most likely placement, or the best of several candidates."""
 
     cheap: bool = False  # among them are plans of cheap placers
-    groups: int = 0  # of units, in which large problems are placed first; 0: all are placed unit by unit at once
+    groups: int = GROUPS  # of units, in which large problems are placed first; 0: all are placed unit by unit at once
 
     def best(self, evaluator: Evaluator, placements: Ints) -> Ints:
         """As `LearnedPlacer.best`, and where no placement fits, of what repairs make of them."""
@@ -50,10 +57,10 @@ class SequentialPlacer(LearnedPlacer):
 
 def build(
     *, checkpoint: str = "", network: str = "sequential", samples: int = 0, untrained: bool = False,
-    cheap: bool = False, groups: int = 0,
+    cheap: bool = False, groups: int = GROUPS,
 ) -> SequentialPlacer:  # fmt: skip
     """A policy that places unit by unit, large problems in `groups` first; with `cheap`, cheap plans are candidates."""
     placer = SequentialPlacer.of(SequentialPolicy, network, checkpoint=checkpoint, samples=samples, untrained=untrained)
-    knobs = {knob: value for knob, value in (("cheap", cheap and "yes"), ("groups", groups)) if value}
-    name = ",".join([placer.name, *(f"{knob}={value}" for knob, value in knobs.items())])
+    knobs = [*(["cheap=yes"] if cheap else []), *([f"groups={groups}"] if groups != GROUPS else [])]
+    name = ",".join([placer.name, *knobs])
     return replace(placer, name=name, cheap=cheap, groups=groups)
