@@ -7,7 +7,7 @@ with what all of it was made.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from operator import methodcaller
@@ -140,8 +140,17 @@ def load_size(out: Path, size: type[Size]) -> Size:
 
 def load_pieces(out: Path, kind: type[Kept]) -> list[Kept]:
     """What a study has done so far. Raises InputError for a damaged piece."""
+    return _loaded(sorted((out / PIECES).glob("*.json")), kind)
+
+
+def load_done(jobs: Iterable[SavedJob], kind: type[Kept]) -> list[Kept]:
+    """The results of those jobs that are done. Raises InputError for a damaged one."""
+    return _loaded([job.path for job in jobs if job.is_done], kind)
+
+
+def _loaded(paths: Iterable[Path], kind: type[Kept]) -> list[Kept]:
     pieces = []
-    for path in sorted((out / PIECES).glob("*.json")):
+    for path in paths:
         try:
             pieces.append(msgspec.json.decode(path.read_bytes(), type=kind))
         except (msgspec.ValidationError, msgspec.DecodeError) as error:

@@ -12,7 +12,7 @@ import pytest
 
 from envs.simulation.simulator import Simulator
 from evaluation.studies.transfer import sets as transfer_sets
-from evaluation.studies.transfer.__main__ import study
+from evaluation.studies.transfer.__main__ import held_out, study
 from evaluation.studies.transfer.document import TransferFindings
 from evaluation.studies.transfer.measure import FROM_POLICY, SAMPLES, SEARCH, Found, SetFound
 from evaluation.studies.transfer.sets import HOME, OTHERS, PROFILES, SUITES, home_problems, sets
@@ -121,6 +121,12 @@ def test_the_study_writes_its_document_and_resumes(tmp_path: Path) -> None:
     text = path.read_text()
     assert "| chain | 1 |" in text
     assert study(policies="sequential:untrained=yes", write_only=True, **options).read_text() == text  # type: ignore[arg-type]
+
+
+def test_of_each_policy_the_kinds_that_its_recipe_holds_out_can_be_had_alone() -> None:
+    assert list(held_out("default", sets("test", 1, None))) == ["fan", "series_parallel", "elimination"]
+    with pytest.raises(InputError, match="holds out no kinds of random graphs; leave --unseen out"):
+        held_out("sequential:untrained=yes", sets("test", 1, None))
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from statistics import geometric_mean
 
 from envs.simulation.simulator import simulate
+from evaluation.provenance import policy_sha256
 from graphs.foundation import by_name
 from graphs.load import load_cluster, load_graph
 from graphs.problem import Problem
@@ -22,6 +23,15 @@ def test_its_recipe_is_the_one_among_the_recipes_and_no_log_comes_along() -> Non
     assert meta.updates == recipe.ppo.updates
     assert (default.RELEASED / "policy.safetensors").stat().st_size < 10e6
     assert not (default.RELEASED / "metrics.jsonl").exists()
+
+
+def test_its_card_names_its_training_its_weights_and_where_it_is_weak() -> None:
+    meta, card = load_meta(default.RELEASED), (default.RELEASED / "card.md").read_text()
+    assert f"seed {meta.seed}" in card
+    assert f"{meta.simulations:,} simulations" in card
+    assert policy_sha256(default.build()) in card, "so that who has the file can tell that it is this one"
+    assert "Licence: Apache-2.0" in card
+    assert "## Where it is weak" in card
 
 
 def test_without_simulation_it_places_unseen_graphs_better_than_what_takes_as_long() -> None:

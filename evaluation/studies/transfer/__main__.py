@@ -2,22 +2,29 @@
 
     python -m evaluation.studies.transfer --policies default,runs/mine --split validation --out runs/studies/transfer
 
-Ctrl-C stops it, and the same command resumes. The folder then holds `validation.md` or `test.md`, and all results. Checkpoints and
-settings are chosen by `--split validation`; `--split test` is for reporting.
+Ctrl-C stops it, and the same command resumes. The folder then holds all results, and `validation.md` or `test.md`, or
+`unseen.md` with `--unseen`. Choices are made by `--split validation`; `--split test` is for reporting.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Annotated
 
+import cyclopts
+
+from evaluation.provenance import policy_folder
 from evaluation.studies.command import WriteOnly, command_of, names_in, run
-from evaluation.studies.pieces import load_pieces, pieces_done
-from evaluation.studies.transfer.document import TransferFindings, save
-from evaluation.studies.transfer.measure import POLICIES, RIVALS, SetFound, policy_jobs, rival_jobs
-from evaluation.studies.transfer.sets import SEEDS, sets
+from evaluation.studies.pieces import load_done, pieces_done
+from evaluation.studies.transfer.document import UNSEEN, TransferFindings, save
+from evaluation.studies.transfer.measure import SetFound, policy_jobs, rival_jobs
+from evaluation.studies.transfer.sets import SEEDS, ProblemsOf, sets
 from graphs.foundation import by_name
 from graphs.foundation.engine import Workers
 from graphs.foundation.errors import InputError
+from training.recipe import load_recipe
+from training.run_folder import CONFIG
 
 
 def study(
@@ -25,6 +32,7 @@ def study(
     policies: str = "default",
     split: str = "test",
     kinds: str = "",
+    unseen: Annotated[bool, cyclopts.Parameter(negative="")] = False,
     count: int = 12,
     searching: int = 20_000,
     workers: Workers = 1,
@@ -38,6 +46,7 @@ def study(
         policies: specs of learned placers, or run folders, with commas between them.
         split: `validation`, by which choices are made, or `test`.
         kinds: some of the sets, by their names with commas between them.
+        unseen: of each policy, only the kinds of random graphs that its recipe holds out.
         count: how many random problems of each kind.
         searching: simulations of the search for the best known plans.
         workers: processes that share the sets.
@@ -52,22 +61,32 @@ def study(
         raise InputError("a study needs at least one problem of each kind, and one simulation of the search")
     known = sets(split, count, data)
     chosen = {name: known[name] for name in names_in(kinds, "set of problems", known) or known}
-    named = by_name.specs(policies)
+    judged = {policy: held_out(policy, chosen) if unseen else chosen for policy in by_name.specs(policies)}
+    against = {name: make for name, make in chosen.items() if any(name in own for own in judged.values())}
+    jobs = rival_jobs(out, split, against, searching, count)
+    jobs += [job for policy, own in judged.items() for job in policy_jobs(out, split, own, policy, count)]
     if not write_only:
-        jobs = rival_jobs(out, split, chosen, searching, count)
-        jobs += [job for policy in named for job in policy_jobs(out, split, chosen, policy, count)]
         for folder in {job.path.parent for job in jobs}:
             folder.mkdir(parents=True, exist_ok=True)
         list(pieces_done(jobs, workers))
-    done = [piece for folder in (RIVALS, POLICIES) for piece in load_pieces(out / folder, SetFound)]
-    done = [piece for piece in done if piece.split == split and piece.set in chosen]
-    rivals, found = [piece for piece in done if not piece.who], [piece for piece in done if piece.who in named]
+    done = load_done(jobs, SetFound)
+    rivals, found = [piece for piece in done if not piece.who], [piece for piece in done if piece.who]
     if not rivals or not found:
         raise InputError(f"{out}: no set of split {split!r} is done yet")
-    rivals.sort(key=lambda piece: list(chosen).index(piece.set))
-    command = command_of("transfer", policies=policies, split=split, count=count, searching=searching)
+    others = {"kinds": kinds} if kinds else {}
+    command = command_of("transfer", policies=policies, split=split, count=count, searching=searching, **others)
     findings = TransferFindings(rivals, found)
-    return save(findings, out, command=command, split=split, searching=searching)
+    name, command = (UNSEEN, f"{command} --unseen") if unseen else (split, command)
+    return save(findings, out, name, command=command, split=split, searching=searching)
+
+
+def held_out(policy: str, chosen: Mapping[str, ProblemsOf]) -> dict[str, ProblemsOf]:
+    """Of some sets, those of the kinds that the recipe of a policy holds out. Raises InputError for one without."""
+    folder = policy_folder(policy)
+    kinds = load_recipe(str(folder / CONFIG)).problems.world.held_out if folder else ()
+    if not kinds:
+        raise InputError(f"the recipe of {policy!r} holds out no kinds of random graphs; leave --unseen out")
+    return {name: make for name, make in chosen.items() if name in kinds}
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from evaluation.studies.transfer.measure import FROM_POLICY, SAMPLES, SEARCH, Fo
 from graphs.op_graph import Floats
 
 METIS = "metis"
+UNSEEN = "unseen"  # the document of kinds that a policy was not trained on, alone
 
 
 @dataclass(frozen=True)
@@ -111,9 +112,12 @@ def row(name: str, tables: Sequence[Table]) -> Row:
     )  # fmt: skip
 
 
-def save(found: TransferFindings, folder: Path, *, command: str, split: str, searching: int) -> Path:
-    """Write a document named like the split into a folder."""
+def save(
+    found: TransferFindings, folder: Path, name: str, *, command: str, split: str, searching: int
+) -> Path:  # fmt: skip
+    """Write a document into a folder."""
     return save_document(
-        "transfer", f"{split}.md", folder, {},
-        found=found, command=command, split=split, searching=searching, samples=SAMPLES, from_policy=FROM_POLICY,
+        "transfer", f"{name}.md", folder, {},
+        found=found, unseen=name == UNSEEN, command=command, split=split, searching=searching,
+        samples=SAMPLES, from_policy=FROM_POLICY,
     )  # fmt: skip
