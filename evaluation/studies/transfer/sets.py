@@ -33,10 +33,8 @@ PROFILES = "profiles"
 SUITES = ("heldout", "newfamilies")
 MODELS = "curves"  # the suite whose models are also placed op by op, and in little memory
 HOME = "home"  # captured models of the families that policies are trained on, other than those of the suites
-OTHERS = {
-    "unequal_devices": World(unequal=1.0),
-    "many_devices": World(units=(64, 512), devices=(17, 64)),
-}  # of random problems of all kinds
+OTHERS = {"unequal_devices": World(unequal=1.0), "many_devices": World(units=(64, 512), devices=(17, 64))}
+"""Of random problems of all kinds, each of another kind than the one before."""
 LARGE, LARGE_WORLD = "large", World(units=(1000, 4000), grouped=0.0)
 LARGE_UNITS = 256  # captured models of more units are large ones, op by op
 ROOMS = {"memory_1.05": 1.05, "memory_1.1": 1.1}  # over the least peak that a search finds

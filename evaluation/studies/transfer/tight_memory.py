@@ -10,12 +10,7 @@ from graphs.problem import Problem
 from placers.annealing import Annealing
 from training.world.random_memory import saving_plan
 
-CUTS = (
-    0.8,
-    0.9,
-    0.95,
-    0.98,
-)  # of the least peak so far: the memory in which a plan is searched next, until none is found
+CUTS = 0.8, 0.9, 0.95, 0.98  # shares of the least peak so far: the memory of the next search, until none finds a plan
 SIMULATIONS = 1000  # of each search
 
 
