@@ -3,16 +3,13 @@
     python -m evaluation.studies.transfer --policies default,runs/mine --split validation --out runs/studies/transfer
 
 Ctrl-C stops it, and the same command resumes. The folder then holds all results, and `validation.md` or `test.md`, or
-`unseen.md` with `--unseen`. Choices are made by `--split validation`; `--split test` is for reporting.
+`unseen.md` of `--kinds unseen`. Choices are made by `--split validation`; `--split test` is for reporting.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
-
-import cyclopts
 
 from evaluation.provenance import policy_folder
 from evaluation.studies.command import WriteOnly, command_of, names_in, run
@@ -32,7 +29,6 @@ def study(
     policies: str = "default",
     split: str = "test",
     kinds: str = "",
-    unseen: Annotated[bool, cyclopts.Parameter(negative="")] = False,
     count: int = 12,
     searching: int = 20_000,
     workers: Workers = 1,
@@ -45,8 +41,8 @@ def study(
     Args:
         policies: specs of learned placers, or run folders, with commas between them.
         split: `validation`, by which choices are made, or `test`.
-        kinds: some of the sets, by their names with commas between them.
-        unseen: of each policy, only the kinds of random graphs that its recipe holds out.
+        kinds: some of the sets, by their names with commas between them; `unseen` are, of each policy, the kinds of
+            random graphs that its recipe holds out.
         count: how many random problems of each kind.
         searching: simulations of the search for the best known plans.
         workers: processes that share the sets.
@@ -60,7 +56,8 @@ def study(
     if min(count, searching) < 1:
         raise InputError("a study needs at least one problem of each kind, and one simulation of the search")
     known = sets(split, count, data)
-    chosen = {name: known[name] for name in names_in(kinds, "set of problems", known) or known}
+    unseen = kinds == UNSEEN
+    chosen = known if unseen else {name: known[name] for name in names_in(kinds, "set of problems", known) or known}
     judged = {policy: held_out(policy, chosen) if unseen else chosen for policy in by_name.specs(policies)}
     against = {name: make for name, make in chosen.items() if any(name in own for own in judged.values())}
     jobs = rival_jobs(out, split, against, searching, count)
@@ -76,8 +73,7 @@ def study(
     others = {"kinds": kinds} if kinds else {}
     command = command_of("transfer", policies=policies, split=split, count=count, searching=searching, **others)
     findings = TransferFindings(rivals, found)
-    name, command = (UNSEEN, f"{command} --unseen") if unseen else (split, command)
-    return save(findings, out, name, command=command, split=split, searching=searching)
+    return save(findings, out, UNSEEN if unseen else split, command=command, split=split, searching=searching)
 
 
 def held_out(policy: str, chosen: Mapping[str, ProblemsOf]) -> dict[str, ProblemsOf]:
@@ -85,7 +81,7 @@ def held_out(policy: str, chosen: Mapping[str, ProblemsOf]) -> dict[str, Problem
     folder = policy_folder(policy)
     kinds = load_recipe(str(folder / CONFIG)).problems.world.held_out if folder else ()
     if not kinds:
-        raise InputError(f"the recipe of {policy!r} holds out no kinds of random graphs; leave --unseen out")
+        raise InputError(f"the recipe of {policy!r} holds out no kinds of random graphs; none are unseen")
     return {name: make for name, make in chosen.items() if name in kinds}
 
 
