@@ -78,6 +78,7 @@ study: setup  ## the released policy and all others, what decides, order, genera
 		--policies runs/released-seed0,runs/released-seed1,runs/released-seed2
 	$(BIN)/python -m evaluation.studies.transfer --out runs/studies/transfer --workers 2 --searching 5000 --policies default,default:cheap=yes $(PROFILES)
 	$(BIN)/python -m evaluation.studies.policy_searches --out runs/studies/policy_searches --workers 2
+	$(BIN)/python -m evaluation.studies.repairs --out runs/studies/repairs --seeds 3
 	$(BIN)/python -m evaluation.studies.scaling --out runs/studies/scaling
 
 pictures: setup  ## those of the README and of docs/
