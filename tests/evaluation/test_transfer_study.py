@@ -16,7 +16,7 @@ from evaluation.studies.transfer.__main__ import held_out, study
 from evaluation.studies.transfer.document import TransferFindings
 from evaluation.studies.transfer.measure import FROM_POLICY, SAMPLES, SEARCH, Found, SetFound
 from evaluation.studies.transfer.sets import HOME, OTHERS, PROFILES, SUITES, home_problems, sets
-from evaluation.studies.transfer.tight_memory import least_peak, with_room
+from evaluation.studies.transfer.tight_memory import least_peak, with_memory_of
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
 from graphs.load import load_cluster
@@ -105,11 +105,11 @@ def test_least_peak_is_that_of_the_best_of_all_plans() -> None:
     simulator = Simulator(problem)
     peaks = [simulator.run(np.array(each)).peak_bytes.max() for each in product(range(2), repeat=6)]
     assert least_peak(problem) == min(peaks)
-    (tight,) = with_room([problem], 1.1)
+    tight = with_memory_of(problem, 1.1 * least_peak(problem))
     assert tight.cluster.memory_bytes.tolist() == [1.1 * min(peaks)] * 2
 
 
-def test_hard_sets_are_large_and_have_many_devices() -> None:
+def test_the_sets_of_many_and_of_unequal_devices_have_them() -> None:
     chosen = sets("test", 2, None)
     assert all(len(problem.cluster) > 16 for problem in chosen["many_devices"]())
     assert all(len({*problem.cluster.devices}) > 1 for problem in chosen["unequal_devices"]())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from itertools import islice
 from pathlib import Path
 
@@ -13,7 +13,7 @@ import numpy as np
 
 from evaluation.studies.problems import captured, suite_problems
 from evaluation.studies.released.parts import profile_problems
-from evaluation.studies.transfer.tight_memory import with_room
+from evaluation.studies.transfer.tight_memory import least_peak, with_memory_of
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
 from graphs.grouping import tie_ops
@@ -58,10 +58,9 @@ def sets(split: str, count: int, data: Path | None) -> Mapping[str, ProblemsOf]:
         name: partial(world_problems, tuple(KINDS), seed=seed, count=count, settings=settings)
         for name, settings in OTHERS.items()
     }
-    models = home_problems if split == "validation" else partial(_captured, MODELS)
     hard = {
-        LARGE: partial(_large, models, seed, count),
-        **{name: partial(_tight, models, seed, count, factor) for name, factor in ROOMS.items()},
+        LARGE: partial(_large, split, count),
+        **{name: partial(_tight, split, count, factor) for name, factor in ROOMS.items()},
     }
     random = {**kinds, **others, **hard}
     if split == "validation":
@@ -104,16 +103,26 @@ def _untrained(trained_on: set[str], spec: str) -> OpGraph:
     return captured(spec)
 
 
-def _large(models: Callable[..., list[Problem]], seed: int, count: int) -> list[Problem]:
+def _large(split: str, count: int) -> list[Problem]:
     """Random graphs of thousands of units, and models op by op."""
-    captured_whole = [problem for problem in models(groups=OPS) if len(problem.units) > LARGE_UNITS]
-    return [*world_problems(tuple(KINDS), seed=seed, count=count, settings=LARGE_WORLD), *captured_whole]
+    random = world_problems(tuple(KINDS), seed=SEEDS[split], count=count, settings=LARGE_WORLD)
+    return [*random, *(problem for problem in _models(split, OPS) if len(problem.units) > LARGE_UNITS)]
 
 
-def _tight(models: Callable[..., list[Problem]], seed: int, count: int, factor: float) -> list[Problem]:
+def _tight(split: str, count: int, factor: float) -> list[Problem]:
     """Random graphs and models, with hardly more memory than the least that a plan needs."""
-    random = world_problems(tuple(KINDS), seed=seed, count=count, settings=ROOMS_WORLD)
-    return with_room([*random, *models()], factor)
+    return [with_memory_of(problem, factor * least) for problem, least in _least_peaks(split, count)]
+
+
+@cache
+def _least_peaks(split: str, count: int) -> tuple[tuple[Problem, float], ...]:
+    """Random graphs and models with their least peaks, bytes; several sets and all placers share the searches."""
+    random = world_problems(tuple(KINDS), seed=SEEDS[split], count=count, settings=ROOMS_WORLD)
+    return tuple((problem, least_peak(problem)) for problem in (*random, *_models(split)))
+
+
+def _models(split: str, groups: int = GROUPS) -> list[Problem]:
+    return home_problems(groups) if split == "validation" else _captured(MODELS, groups)
 
 
 def _captured(suite: str, groups: int = GROUPS) -> list[Problem]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 
 from envs.simulation.simulator import Simulator, simulate
@@ -12,11 +11,6 @@ from training.world.random_memory import saving_plan
 
 CUTS = 0.8, 0.9, 0.95, 0.98  # shares of the least peak so far: the memory of the next search, until none finds a plan
 SIMULATIONS = 1000  # of each search
-
-
-def with_room(problems: Iterable[Problem], factor: float) -> list[Problem]:
-    """The problems, whose devices all have the least peak times a factor as memory, bytes."""
-    return [with_memory_of(problem, factor * least_peak(problem)) for problem in problems]
 
 
 def least_peak(problem: Problem) -> float:
@@ -38,5 +32,4 @@ def least_peak(problem: Problem) -> float:
 
 def with_memory_of(problem: Problem, memory_bytes: float) -> Problem:
     """The problem, each of whose devices has this memory."""
-    devices = tuple(replace(device, memory_bytes=memory_bytes) for device in problem.cluster.devices)
-    return replace(problem, cluster=replace(problem.cluster, devices=devices))
+    return replace(problem, cluster=problem.cluster.with_each_device(memory_bytes=memory_bytes))

@@ -43,7 +43,7 @@ def in_groups(problem: Problem) -> Problem:
 
 
 def grains(problem: Problem, groups: int) -> Levels:
-    """The problem, and coarser ones, the finest first, of which the last has `groups` units; itself if it is small."""
+    """The problem, then coarser ones down to `groups` units, the finest first; a small problem has no coarser ones."""
     if not groups or len(problem.units) <= max(ONE_LEVEL, groups):
         return (problem,)
     counts = [groups]
