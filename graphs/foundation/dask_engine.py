@@ -1,8 +1,9 @@
 """Items done by workers of dask.distributed: processes of this machine, or whatever a scheduler has.
 
-Of processes of this machine each has one item at a time. An item whose process ends is done again after all others,
-alone, and given up after its third. A scheduler elsewhere tries again by its own rule (four times, unless it is told
-otherwise), and gets such an item once more at the end.
+Of processes of this machine each has one item at a time. A free one is named with the item: dask takes items to be as
+short as others were, and would let them wait for a process that already has their parts. An item whose process ends is
+done again after all others, alone, and given up after its third. A scheduler elsewhere tries again by its own rule (four
+times, unless it is told otherwise), and gets such an item once more at the end.
 """
 
 from __future__ import annotations
@@ -67,12 +68,12 @@ def on_dask(workers: Workers, shared: tuple[type, ...]) -> Iterator[DaskEngine]:
     logging.getLogger("distributed").setLevel(logging.CRITICAL)  # what matters of it is raised
     with dask.config.set(CONFIG), contextlib.ExitStack() as stack:
         if isinstance(workers, str):
-            client = stack.enter_context(_client(workers))
+            cluster, client = None, stack.enter_context(_client(workers))
         else:
             cluster = _started(workers)
             stack.callback(_end, cluster)
             client = stack.enter_context(Client(cluster, set_as_default=False))
-        yield DaskEngine(client, shared, workers)
+        yield DaskEngine(client, shared, workers, cluster)
 
 
 def check_scheduler(address: str) -> None:
@@ -84,8 +85,10 @@ def check_scheduler(address: str) -> None:
 class DaskEngine:
     """Does items on the workers of a client."""
 
-    def __init__(self, client: Client, shared: tuple[type, ...], workers: Workers) -> None:
-        self._client, self._workers = client, workers
+    def __init__(
+        self, client: Client, shared: tuple[type, ...], workers: Workers, cluster: LocalCluster | None
+    ) -> None:
+        self._client, self._workers, self._cluster = client, workers, cluster
         self._sender: Sender[Future] = Sender(shared, lambda data: self._submit(_sent, data))
         self._room, self._asked = 0, -WAIT
 
@@ -108,29 +111,36 @@ class DaskEngine:
         self, do: Callable[[Item], Result], items: Sequence[Item], *, alone: bool
     ) -> Generator[tuple[Item, Result | Killed]]:
         """Each item with its result, KILLED, or why it cannot be sent."""
-        waiting, running = deque(items), dict[str, tuple[Item, Future]]()
+        waiting, running = deque(items), dict[str, tuple[Item, Future, str | None]]()
         finished = as_completed(loop=self._client.loop, raise_errors=False)
         try:
             while waiting or running:
                 while waiting and len(running) < (1 if alone else self._places()):
                     item = waiting.popleft()
+                    worker = self._free([busy for _, _, busy in running.values()])
                     try:
-                        future = self._begun(do, item)
+                        future = self._begun(do, item, worker)
                     except InputError as error:
                         yield item, Killed(str(error))
                     else:
-                        running[future.key] = item, future
+                        running[future.key] = item, future, worker
                         finished.add(future)
                 if running:
-                    item, future = running.pop(next(finished).key)
+                    item, future, _ = running.pop(next(finished).key)
                     yield item, self._result(future)
         finally:
             with contextlib.suppress(Exception):  # whatever becomes of a connection that is lost
-                self._client.cancel([future for _, future in running.values()], force=True)
+                self._client.cancel([future for _, future, _ in running.values()], force=True)
 
-    def _begun(self, do: Callable[[Item], Result], item: Item) -> Future:
+    def _free(self, busy: Sequence[str | None]) -> str | None:
+        """The address of a process of this machine that has no item; it may be gone by the time that one comes."""
+        processes = self._cluster.workers.values() if self._cluster else ()
+        return next((nanny.worker_address for nanny in processes if nanny.worker_address not in busy), None)
+
+    def _begun(self, do: Callable[[Item], Result], item: Item, worker: str | None) -> Future:
         parcel = self._sender.parcel((do, item))
-        return self._submit(_do, code_digits(), parcel.data, list(parcel.parts), *parcel.parts.values())
+        parts = list(parcel.parts), *parcel.parts.values()
+        return self._submit(_do, code_digits(), parcel.data, *parts, worker=worker)
 
     def _result(self, future: Future) -> Any:
         try:
@@ -146,8 +156,11 @@ class DaskEngine:
             raise value
         return value
 
-    def _submit(self, do: Callable[..., object], *args: object) -> Future:
-        return self._client.submit(do, *args, key=f"placelab-{uuid.uuid4().hex}", pure=False)
+    def _submit(self, do: Callable[..., object], *args: object, worker: str | None = None) -> Future:
+        return self._client.submit(
+            do, *args, key=f"placelab{do.__name__}-{uuid.uuid4().hex}", pure=False, workers=worker,
+            allow_other_workers=worker is not None,
+        )  # fmt: skip
 
     def _places(self) -> int:
         """How many items may be on their way."""

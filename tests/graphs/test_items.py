@@ -33,6 +33,14 @@ def test_what_an_item_raises_is_raised_and_ends_all() -> None:
             next(found)
 
 
+@dataclass(frozen=True)
+class Large:
+    """What several items share; it may hold another."""
+
+    content: bytes
+    inner: "Large | None" = None
+
+
 def meet(here: Path, other: Path) -> None:
     """Wait for another item that is being done at the same time."""
     here.touch()
@@ -49,6 +57,7 @@ class Meeting:
 
     here: Path
     other: Path
+    part: Large | None = None
 
     def do(self) -> int:
         meet(self.here, self.other)
@@ -61,12 +70,14 @@ def test_two_workers_do_two_items_at_a_time(tmp_path: Path) -> None:
     assert len({os.getpid(), *map(str, found.values())}) == 3
 
 
-@dataclass(frozen=True)
-class Large:
-    """What several items share; it may hold another."""
-
-    content: bytes
-    inner: "Large | None" = None
+def test_a_free_worker_is_given_the_next_item_though_another_has_its_parts(tmp_path: Path) -> None:
+    a, b, part = tmp_path / "a", tmp_path / "b", Large(b"p" * 1000)
+    with opened(2, (Large,)) as engine:
+        for _ in range(20):  # items with the part seem to take no time
+            ((_, first),) = engine.results(Meeting.do, [Meeting(tmp_path, tmp_path, part)])
+        found = dict(engine.results(Meeting.do, [Meeting(a, b, part), Meeting(b, a, part)]))
+    assert first in found.values()
+    assert len(set(found.values())) == 2
 
 
 def test_equal_parts_are_sent_once_and_are_one_object_where_they_arrive() -> None:
