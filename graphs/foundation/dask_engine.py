@@ -2,8 +2,8 @@
 
 Of processes of this machine each has one item at a time. A free one is named with the item: dask takes items to be as
 short as others were, and would let them wait for a process that already has their parts. An item whose process ends is
-done again after all others, alone, and given up after its third. A scheduler elsewhere tries again by its own rule (four
-times, unless it is told otherwise), and gets such an item once more at the end.
+done again after all others, alone, and given up after its third. A scheduler elsewhere tries again by its own rule
+(four times, unless it is told otherwise), and gets such an item once more at the end.
 """
 
 from __future__ import annotations
