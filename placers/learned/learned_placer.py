@@ -28,6 +28,7 @@ class LearnedPlacer:
     name: str
     samples: int = 0  # placements to choose from, the greedy one among them; 0: as many as the budget allows
     untrained: Callable[[Problem], LearnedPolicy] | None = None  # without a policy: what makes one for a problem
+    order: bool = True  # whether a plan has the order that the policy chooses, if it chooses one
 
     @classmethod
     def of(
@@ -101,7 +102,7 @@ class LearnedPlacer:
         choices = max(1, min(self.samples or budget, budget))
         policy = self.policy_for(problem)
         placements = problem.made_allowed(self.candidates(policy, problem, choices, seed))
-        orders = policy.likely_orders(problem, placements)
+        orders = policy.likely_orders(problem, placements) if self.order else None
         evaluator = evaluator_of(problem)
         order: str | Floats = ""
         if orders is not None:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from envs.costs.costs import costs_of
 from envs.orders import priorities_of
 from envs.simulation.simulator import Simulator, simulate
+from evaluation.commands.load_placer import load_placer
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Floats, Ints, OpGraph, Phase
 from graphs.parts import AWAITED, FORWARD, UNAWAITED, UPDATE, Parts
@@ -54,6 +55,13 @@ def feature(problem: Problem, name: str, placement: list[int]) -> list[float]:
     """What the head sees of every part under a placement."""
     column = precedence_of(problem).features(np.array([placement]))[0, :, ORDER_FEATURES.index(name)]
     return [round(float(value), 4) for value in column]
+
+
+def meta_of(policy: SequentialPolicy) -> Meta:
+    return Meta(
+        placer="sequential", network=ORDERS, seed=0, decoder_features=policy.decoder_features,
+        order_features=policy.order_features,
+    )  # fmt: skip
 
 
 # ---- what a policy without the head, or with an untrained one, does ------------------------------------------------
@@ -285,6 +293,17 @@ def test_the_best_of_several_is_compared_under_its_order_and_under_the_rule(seed
     assert (result.plan.order == "") == (by_rule < ordered.step_seconds.min())
 
 
+def test_a_policy_that_orders_also_places_by_the_rule_alone(tmp_path: Path) -> None:
+    policy, problem = bold(2, ORDERS, spread=0.1), random_problem(7, 20)
+    save_policy(tmp_path, policy.state_dict(), meta_of(policy))
+    ordered = load_placer(f"sequential:checkpoint={tmp_path},samples=1").place(problem)
+    by_rule = load_placer(f"sequential:checkpoint={tmp_path},samples=1,order=no").place(problem)
+    np.testing.assert_array_equal(ordered.plan.devices, by_rule.plan.devices)
+    assert isinstance(by_rule.plan.order, str)
+    assert not isinstance(ordered.plan.order, str)
+    assert by_rule.placer.endswith(",samples=1,order=no")
+
+
 def test_fine_tuning_returns_the_order_with_the_placement() -> None:
     problem = random_problem(8, 12)
     tuned = FineTuner(LearnedPlacer(bold(0, ORDERS, spread=0.1), "ours")).tune(problem, simulations=80)
@@ -294,10 +313,7 @@ def test_fine_tuning_returns_the_order_with_the_placement() -> None:
 
 def test_a_saved_policy_orders_as_before_and_one_of_other_features_is_refused(tmp_path: Path) -> None:
     policy, problem = bold(0, ORDERS, spread=0.1), random_problem(9)
-    meta = Meta(
-        placer="sequential", network=ORDERS, seed=0, decoder_features=policy.decoder_features,
-        order_features=policy.order_features,
-    )  # fmt: skip
+    meta = meta_of(policy)
     save_policy(tmp_path, policy.state_dict(), meta)
     placements = np.zeros((1, 15), np.int64)
     once, again = (

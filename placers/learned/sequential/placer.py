@@ -57,10 +57,13 @@ class SequentialPlacer(LearnedPlacer):
 
 def build(
     *, checkpoint: str = "", network: str = "sequential", samples: int = 0, untrained: bool = False,
-    cheap: bool = False, groups: int = GROUPS,
+    cheap: bool = False, groups: int = GROUPS, order: bool = True,
 ) -> SequentialPlacer:  # fmt: skip
-    """A policy that places unit by unit, large problems in `groups` first; with `cheap`, cheap plans are candidates."""
+    """A policy that places unit by unit, large problems in `groups` first; with `cheap`, cheap plans are candidates.
+
+    Without `order`, ops run by the problem's rule though the policy may choose an order.
+    """
     placer = SequentialPlacer.of(SequentialPolicy, network, checkpoint=checkpoint, samples=samples, untrained=untrained)
-    knobs = [*(["cheap=yes"] if cheap else []), *([f"groups={groups}"] if groups != GROUPS else [])]
-    name = ",".join([placer.name, *knobs])
-    return replace(placer, name=name, cheap=cheap, groups=groups)
+    knobs = {"cheap=yes": cheap, f"groups={groups}": groups != GROUPS, "order=no": not order}
+    name = ",".join([placer.name, *(knob for knob, is_given in knobs.items() if is_given)])
+    return replace(placer, name=name, cheap=cheap, groups=groups, order=order)
