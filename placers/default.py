@@ -15,10 +15,11 @@ LEARNED = True  # is compared with the classical placers, not as one of them
 RELEASED = Path(__file__).resolve().parent / "released"  # the run folder of `placelab train released`
 
 
-def build(*, samples: int = 0, cheap: bool = False) -> Placer:
+def build(*, samples: int = 0, cheap: bool = False, order: bool = True) -> Placer:
     """The released policy's greedy placement, or the best of `samples`; of as many as the budget allows with 0.
 
-    With `cheap` some of those are plans of cheap placers, and passes of the policy over them.
+    With `cheap` some of those are plans of cheap placers, and passes of the policy over them. Without `order` ops run
+    by the problem's rule, and not in the order that the policy chooses.
     Raises InputError if this copy of placelab comes without the policy.
     """
     if not (RELEASED / "meta.json").is_file():
@@ -26,7 +27,7 @@ def build(*, samples: int = 0, cheap: bool = False) -> Placer:
             f"the released policy is missing from {RELEASED}; `placelab train released --out {RELEASED}` makes it"
         )
     # a frozen dataclass, as all learned placers are
-    learned: Any = placer_of(RELEASED, samples=samples, cheap=cheap)
-    knobs = {"samples": samples, "cheap": cheap and "yes"}
+    learned: Any = placer_of(RELEASED, samples=samples, cheap=cheap, order=order)
+    knobs = {"samples": samples, "cheap": cheap and "yes", "order": "" if order else "no"}
     named: Placer = replace(learned, name=by_name.spec_of("default", {knob: v for knob, v in knobs.items() if v}))
     return named

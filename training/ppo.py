@@ -103,7 +103,9 @@ class PpoTrainer(Trainer, Generic[View, Batch, A]):
         self.imitation = imitation or Imitation()
         self.imitation_goal = self.imitation.updates
         self.optimizer: torch.optim.Optimizer = torch.optim.AdamW(
-            policy.parameters(), settings.learning_rate, weight_decay=settings.weight_decay
+            [weight for weight in policy.parameters() if weight.requires_grad],
+            settings.learning_rate,
+            weight_decay=settings.weight_decay,
         )
 
     @classmethod

@@ -22,7 +22,7 @@ from training.world.settings import World
 RECIPES = Path(__file__).resolve().parent / "recipes"
 VERSION = 1  # of recipe files, which need not give it
 
-SECTIONS = {"ppo": ("ppo", "imitation"), "reinforce": ("reinforce", "rules")}  # which each trainer reads
+SECTIONS = {"ppo": ("ppo", "imitation", "order"), "reinforce": ("reinforce", "rules")}  # which each trainer reads
 RENAMED = {"placeto_ppo": "placeto_clipped", "policy2": "released"}  # recipes that were called otherwise
 FAMILIES = ("rnnlm", "inception", "transformer")
 
@@ -75,6 +75,12 @@ class Validation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     # 0.99: the weights are averaged over some 100 updates; 0: those of each update alone
 
 
+class OrderStage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The last stage of a training (`training.order_stage`), with the settings of PPO but for these."""
+
+    updates: Annotated[int, msgspec.Meta(ge=0)] = 0  # 0: there is none, and PPO trains an order head with all the rest
+
+
 class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A training run, but for its seed. Raises InputError for settings of a trainer that is not the placer's."""
 
@@ -84,12 +90,13 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     validation: Validation = Validation()
     ppo: Ppo = Ppo()
     imitation: Imitation = Imitation()
+    order: OrderStage = OrderStage()
     reinforce: Reinforce = Reinforce()  # in place of ppo, where the placer is trained so
     rules: EpisodeRules = EpisodeRules()  # likewise
 
     def __post_init__(self) -> None:
         for section in self._unused:
-            if getattr(self, section) != getattr(Settings(), section):
+            if getattr(self, section) != type(getattr(self, section))():
                 raise InputError(f"[{section}] says nothing to placer {self.placer!r}; remove that section")
         if self.problems.world.problems and trainer_of(self.placer) != "ppo":
             raise InputError(f"placer {self.placer!r} learns from problems that stay; set world.problems to 0")

@@ -6,6 +6,7 @@ Where weights are chosen by validation, `validation.jsonl` says how they did.
 from __future__ import annotations
 
 import os
+import shutil
 import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,6 +20,7 @@ from graphs.foundation.files import locked, named_if_refused, write_whole
 from graphs.problem import FIFO
 from placers.learned.policy_file import save_policy
 from placers.learned.policy_meta import META, Meta
+from training import order_stage
 from training.checkpoint import TRAINER, updates_in
 from training.loggers import forget_runs
 from training.metrics_file import METRICS, VALIDATION
@@ -34,6 +36,7 @@ def start_run(path: Path, recipe: Recipe, command: str) -> None:
         forget_runs(path)
         for left in (METRICS, VALIDATION, TRAINER):
             (path / left).unlink(missing_ok=True)
+        shutil.rmtree(path / order_stage.FOLDER, ignore_errors=True)
     write_whole(path / "command.txt", f"{command}\n")
     write_whole(path / CONFIG, recipe.to_toml())
 

@@ -16,21 +16,25 @@ from graphs.op_graph import OpGraph
 from graphs.problem import Problem
 from placers.learned.learned_placer import LearnedPlacer
 from placers.learned.lookup import learned_placers, trainer_of
+from placers.learned.policy import LearnedPolicy
 from placers.learned.policy_meta import Meta
-from training.checkpoint import restore_trainer, save_trainer
+from training import order_stage
+from training.checkpoint import restore_trainer, save_trainer, updates_in
 from training.loggers import Logger, check_access, check_loggers, flat, opened
 from training.metrics_file import DEFAULT_LOGGERS, appended_metrics, write_validated
 from training.ppo import PpoTrainer
 from training.problem_sets import check_problems, load_problems, renewed_problems, validation_problems
 from training.ranks import Ranks, is_restarted, joined
-from training.recipe import Recipe, load_recipe
+from training.recipe import Recipe, Validation, load_recipe
 from training.reinforce import ReinforceTrainer
 from training.resources import PLAIN, Resources
 from training.run_folder import CONFIG, check_free, check_resumable, cut_metrics, finish_run, held, start_run
-from training.selection import Selection
+from training.selection import Selection, Weights
 from training.trainer import Trainer
+from training.world.renewed import RenewedProblems
 
 CHECKPOINT_EVERY = 100  # updates
+Given = tuple[Sequence[Problem], RenewedProblems | None]  # problems that stay, and random ones
 TRAINERS: dict[str, type[Trainer]] = {"ppo": PpoTrainer, "reinforce": ReinforceTrainer}  # by what placers declare
 
 
@@ -70,7 +74,10 @@ def train(
     resources.check()
     with joined() as ranks:
         ranks.wait()  # nobody writes before all have looked
-        trainer, selection = _made(recipe, problems, seed, capture, ranks)
+        policy = _new_policy(recipe, seed)
+        given = _given(recipe, problems, seed, capture)
+        trainer = kind.of(policy, given[0], recipe.settings, seed, given[1], ranks)
+        selection = Selection(recipe.validation, validation_problems(recipe), ranks)
         resources.place_encoder(trainer.policy)
         with resources.engine() as trainer.engine, held(out) if ranks.is_first else nullcontext():
             if resumes:
@@ -83,27 +90,30 @@ def train(
             save_trainer(out, trainer, selection)  # to resume from, however early the run is stopped
             settings = flat(recipe.to_plain() | {"seed": seed})
             with opened(loggers if ranks.is_first else (), out, settings) as open_loggers:
-                _run(trainer, selection, recipe, out, open_loggers)
+                _run(trainer, selection, out, open_loggers)
+            weights = selection.weights(trainer.policy)
+            _finish(recipe, [trainer], weights, out)
+            if recipe.order.updates:
+                _learn_order(recipe, trainer, weights, given, out)
         ranks.wait()
     placer: LearnedPlacer = by_name.module("placers", recipe.placer).build(checkpoint=str(out))
     return placer
 
 
-def _made(
-    recipe: Recipe,
-    problems: Sequence[Problem] | None,
-    seed: int,
-    capture: Callable[[str], OpGraph] | None,
-    ranks: Ranks,
-) -> tuple[Trainer, Selection]:
-    """A trainer of a new policy, and what is to select among its weights."""
-    policy = by_name.module("placers", recipe.placer).new_policy(recipe.network, seed)
-    renewed, selection = None, Selection(recipe.validation, validation_problems(recipe), ranks)
-    if not problems:
-        check_recipe(recipe)
-        problems = load_problems(recipe.problems, seed=seed, capture=capture)
-        renewed = renewed_problems(recipe.problems, seed)
-    return trainer_class(recipe.placer).of(policy, problems, recipe.settings, seed, renewed, ranks), selection
+def _given(
+    recipe: Recipe, problems: Sequence[Problem] | None, seed: int, capture: Callable[[str], OpGraph] | None
+) -> Given:
+    """What a run learns from."""
+    if problems:
+        return problems, None
+    check_recipe(recipe)
+    return load_problems(recipe.problems, seed=seed, capture=capture), renewed_problems(recipe.problems, seed)
+
+
+def _new_policy(recipe: Recipe, seed: int) -> LearnedPolicy:
+    """An untrained policy, for its first stage. Raises InputError if it is not for a stage of the recipe."""
+    policy: LearnedPolicy = by_name.module("placers", recipe.placer).new_policy(recipe.network, seed)
+    return order_stage.learn("devices", policy, recipe) if recipe.order.updates else policy
 
 
 def trainer_class(placer: str) -> type[Trainer]:
@@ -122,8 +132,8 @@ def check_recipe(recipe: Recipe) -> None:
     by_name.check("envs.rewards", recipe.rules.reward)
 
 
-def _run(trainer: Trainer, selection: Selection, recipe: Recipe, out: Path, loggers: Sequence[Logger]) -> None:
-    """All updates that are left, those of imitation first; saves the policy at the end, or when the run is stopped."""
+def _run(trainer: Trainer, selection: Selection, out: Path, loggers: Sequence[Logger], what: str = "training") -> None:
+    """All updates that are left, those of imitation first; the state is saved at the end, or when it is stopped."""
     save = partial(save_trainer, out, trainer, selection)
     if trainer.imitated < (goal := trainer.imitation_goal):
         _repeat(
@@ -143,21 +153,40 @@ def _run(trainer: Trainer, selection: Selection, recipe: Recipe, out: Path, logg
                 write_validated(out, selection.validated)
             return f"step/bound {line.step_over_bound:.2f}, fitting {line.fitting:.0%}"
 
-        _repeat("training", lambda: trainer.updates, trainer.goal, improve, save, trainer.ranks)
+        _repeat(what, lambda: trainer.updates, trainer.goal, improve, save, trainer.ranks)
+
+
+def _learn_order(recipe: Recipe, placing: Trainer, weights: Weights, given: Given, out: Path) -> None:
+    """The last stage of a run, from where it was stopped."""
+    folder, trainer = out / order_stage.FOLDER, order_stage.order_trainer(recipe, placing, weights, *given)
+    if updates_in(folder):
+        restore_trainer(folder, trainer)
+    if trainer.ranks.is_first:
+        folder.mkdir(exist_ok=True)
+        cut_metrics(folder, trainer.updates)
+    _run(trainer, Selection(Validation(), ()), folder, (), "learning to order")
+    _finish(recipe, [placing, trainer], trainer.policy.state_dict(), out)
+
+
+def _finish(recipe: Recipe, stages: Sequence[Trainer], weights: Weights, out: Path) -> None:
+    """Save the policy after some stages. Raises KeyboardInterrupt if the last of them was stopped."""
+    placing, *ordering = stages
     meta = Meta(
         placer=recipe.placer,
         network=recipe.network,
-        seed=trainer.seed,
-        simulations=trainer.simulations,
-        updates=trainer.updates,
-        decoder_features=trainer.policy.decoder_features,
-        order_features=trainer.policy.order_features,
+        seed=placing.seed,
+        simulations=sum(stage.simulations for stage in stages),
+        updates=placing.updates,
+        order_updates=sum(stage.updates for stage in ordering),
+        decoder_features=placing.policy.decoder_features,
+        order_features=placing.policy.order_features,
         versions=library_versions() | {"cpu": processor_name()},
     )
-    if first:
-        finish_run(out, recipe, meta, selection.weights(trainer.policy))
-    if trainer.updates < trainer.goal:
-        raise KeyboardInterrupt(f"stopped after update {trainer.updates} of {trainer.goal}; saved in {out}")
+    if placing.ranks.is_first:
+        finish_run(out, recipe, meta, weights)
+    last = stages[-1]
+    if last.updates < last.goal:
+        raise KeyboardInterrupt(f"stopped after update {last.updates} of {last.goal}; saved in {out}")
 
 
 def _repeat(

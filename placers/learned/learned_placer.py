@@ -8,14 +8,16 @@ from functools import partial
 from pathlib import Path
 from typing import Self
 
+import numpy as np
+
 from envs.objectives import Evaluator, evaluator_of
 from envs.placer_result import PlacerResult
-from envs.prepared_problem import outcomes_of
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
 from graphs.foundation.torch_threads import limit_torch_threads
 from graphs.op_graph import Floats, Ints
 from graphs.problem import Problem
+from placers.learned.candidate import Candidate
 from placers.learned.policy import LearnedPolicy
 from placers.learned.policy_file import load_policy
 
@@ -86,42 +88,47 @@ class LearnedPlacer:
         """At most `count` placements to choose from, (count, units); the first is the most likely one."""
         return policy.candidates(problem, count, seed)
 
-    def best(self, evaluator: Evaluator, placements: Ints) -> Ints:
-        """(units,) the best of (plans, units) placements by simulation, under the problem's rule."""
-        best: Ints = placements[evaluator.run_batch(placements).best()]
-        return best
+    def orders(self, policy: LearnedPolicy, problem: Problem, placements: Ints) -> Floats | None:
+        """(plans, ops) priorities that the policy chooses for (plans, units) placements; None: the problem's rule."""
+        return policy.likely_orders(problem, placements)
+
+    def best(self, evaluator: Evaluator, placements: Ints, orders: Floats | None) -> Candidate:
+        """The best of (plans, units) placements by simulation, under their (plans, ops) orders if they have some."""
+        return Candidate.best_of(evaluator, placements, orders)
 
     def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> PlacerResult:
         """The most likely placement, unsimulated, if there is but one to choose from; else the best by simulation.
 
         The plan has an order of its own if the policy chooses one, and placements are compared under theirs. The last
-        simulation then is of the best placement under the problem's rule, which is kept if it is faster.
+        simulation then is of the best placement under the problem's rule, or under its order if it was not simulated
+        so, which is kept if it is faster.
         Raises InputError if the policy is not for such a problem.
         """
         limit_torch_threads()
         choices = max(1, min(self.samples or budget, budget))
         policy = self.policy_for(problem)
         placements = problem.made_allowed(self.candidates(policy, problem, choices, seed))
-        orders = policy.likely_orders(problem, placements) if self.order else None
+        orders = self.orders(policy, problem, placements) if self.order else None
         evaluator = evaluator_of(problem)
-        order: str | Floats = ""
-        if orders is not None:
-            chosen, order = _best_ordered(evaluator, placements, orders)
+        if len(placements) == 1:
+            chosen, order = placements[0], None if orders is None else orders[0]
         else:
-            chosen = self.best(evaluator, placements) if len(placements) > 1 else placements[0]
-        simulations = evaluator.simulations
-        return PlacerResult.of_units(problem, chosen, self.name, seed, simulations=simulations, order=order)
+            best = self._best(policy, evaluator, placements, orders)
+            chosen, order = best.placement, best.order
+        return PlacerResult.of_units(
+            problem, chosen, self.name, seed, simulations=evaluator.simulations, order="" if order is None else order
+        )
 
-
-def _best_ordered(evaluator: Evaluator, placements: Ints, orders: Floats) -> tuple[Ints, str | Floats]:
-    """The best of (plans, units) placements under orders, (plans, ops), and its order, or the problem's rule, ""."""
-    if len(placements) == 1:
-        return placements[0], orders[0]
-    outcomes = outcomes_of(evaluator, placements[:-1], orders[:-1])
-    best = outcomes.best()
-    own, by_rule = outcomes.of(best), evaluator.run_batch(placements[best][None]).of(0)
-    is_faster = (not by_rule.fits, by_rule.step_seconds) < (not own.fits, own.step_seconds)
-    return placements[best], "" if is_faster else orders[best]
+    def _best(self, policy: LearnedPolicy, evaluator: Evaluator, placements: Ints, orders: Floats | None) -> Candidate:
+        """The best of two placements or more, in as many simulations."""
+        if orders is None:
+            return self.best(evaluator, placements, None)
+        kept = np.arange(len(placements)) != max(1, len(placements) - 2)  # the last one is the safest of memory
+        best = self.best(evaluator, placements[kept], orders[kept])
+        if best.order is not None:
+            return best.or_by(evaluator, None)
+        other = self.orders(policy, evaluator.problem, best.placement[None])
+        return best if other is None else best.or_by(evaluator, other[0])
 
 
 def _new_for(policy: type[LearnedPolicy], network: str, problem: Problem) -> LearnedPolicy:

@@ -24,6 +24,7 @@ class Meta(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     seed: int
     simulations: int = 0  # simulations that training used
     updates: int = 0
+    order_updates: int = 0  # after these, of the order head alone
     unit_features: tuple[str, ...] = UNIT_FEATURES
     device_features: tuple[str, ...] = DEVICE_FEATURES
     pair_features: tuple[str, ...] = PAIR_FEATURES

@@ -74,6 +74,24 @@ def test_several_sets_have_a_row_of_all() -> None:
     assert rows[-1].problems == 2
 
 
+def test_an_order_is_compared_with_the_rule_on_the_same_problems() -> None:
+    rivals = plans("", found("a", "heft", 9.0), found("b", "heft", 9.0), found("c", "heft", 9.0))
+    mine, by_rule = (
+        plans(who, *(found(name, who, seconds, budget=budget) for name, budget, seconds in every))
+        for who, every in {
+            "mine": [("a", 1, 2.0), ("b", 1, 3.0), ("a", SAMPLES, 1.0), ("c", SAMPLES, 4.0)],
+            "mine:order=no": [("a", 1, 4.0), ("c", 1, 9.0), ("a", SAMPLES, 3.0), ("c", SAMPLES, 4.0)],
+        }.items()
+    )
+    findings = TransferFindings([rivals], [mine, by_rule])
+    assert findings.by_the_rule == {"mine": "mine:order=no"}
+    (row,) = findings.ordered("mine")
+    assert (row.name, row.problems) == ("chain", 3)
+    assert row.greedy.value == pytest.approx(1 / 2)
+    assert row.best.value == pytest.approx((1 / 3 * 4 / 4) ** (1 / 2))
+    assert TransferFindings([rivals], [by_rule]).by_the_rule == {}
+
+
 def test_splits_have_different_problems_and_choices_see_no_profile() -> None:
     validation, test = (sets(split, 2, None) for split in ("validation", "test"))
     assert set(validation) - set(test) == {HOME}

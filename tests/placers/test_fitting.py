@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from envs.objectives import evaluator_of
+from envs.prepared_problem import outcomes_of
 from envs.simulation.simulator import Simulator
 from graphs.op_graph import Ints
 from graphs.problem import Problem
@@ -36,7 +37,7 @@ def test_the_best_of_what_fits_is_no_other_and_simulations_are_kept(seed: int, c
     placements = rng.integers(0, 3, (count, len(loose.units)))
     problem = with_room(loose, factor, placements[0])
     outcomes, evaluator = Simulator(problem).run_batch(placements), evaluator_of(problem)
-    found = best_by_simulation(evaluator, placements)
+    found = best_by_simulation(evaluator, placements).placement
     assert evaluator.simulations <= count
     rows = np.arange(count)
     if outcomes.fits[(rows % 2 == 0) | (rows == count - 1)].any():
@@ -45,13 +46,37 @@ def test_the_best_of_what_fits_is_no_other_and_simulations_are_kept(seed: int, c
         assert Simulator(problem).run(found).peak_bytes.max() <= outcomes.peak_bytes[::2].max(axis=1).min()
 
 
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 500), st.integers(2, 12), st.floats(0.4, 2.0))
+def test_candidates_are_compared_under_their_orders_and_repairs_by_the_rule(
+    seed: int, count: int, factor: float
+) -> None:
+    rng = np.random.default_rng(seed)
+    loose = problem_of(seed, 1e12)
+    placements = rng.integers(0, 3, (count, len(loose.units)))
+    problem = with_room(loose, factor, placements[0])
+    orders = rng.random((count, len(problem.graph)))
+    evaluator, simulator = evaluator_of(problem), Simulator(problem)
+    outcomes = simulator.run_ordered(placements, orders)
+    found = best_by_simulation(evaluator, placements, orders)
+    assert evaluator.simulations <= count
+    rows = np.arange(count)
+    if outcomes.fits[(rows % 2 == 0) | (rows == count - 1)].any():
+        best = outcomes.best()
+        assert np.array_equal(found.placement, placements[best])
+        assert found.order is not None
+        assert np.array_equal(found.order, orders[best])
+    again = outcomes_of(evaluator, found.placement[None], None if found.order is None else found.order[None]).of(0)
+    assert (again.step_seconds, again.fits) == (found.outcome.step_seconds, found.outcome.fits)
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_crowded_candidates_are_repaired_until_they_fit(seed: int) -> None:
     loose = problem_of(seed, 1e12)
     crowded: Ints = np.zeros((12, len(loose.units)), np.int64)
     problem = with_room(loose, 0.7, crowded[0])
     evaluator = evaluator_of(problem)
-    found = best_by_simulation(evaluator, crowded)
+    found = best_by_simulation(evaluator, crowded).placement
     assert Simulator(problem).run(found).fits
     assert evaluator.simulations <= 12
 
@@ -60,7 +85,7 @@ def test_crowded_candidates_are_repaired_until_they_fit(seed: int) -> None:
 def test_of_few_candidates_none_gives_way(count: int) -> None:
     problem = problem_of(1, 1.0)
     placements = np.zeros((count, len(problem.units)), np.int64)
-    assert np.array_equal(best_by_simulation(evaluator_of(problem), placements), placements[0])
+    assert np.array_equal(best_by_simulation(evaluator_of(problem), placements).placement, placements[0])
 
 
 def test_units_of_a_group_are_moved_together() -> None:
@@ -70,6 +95,6 @@ def test_units_of_a_group_are_moved_together() -> None:
     groups = np.arange(len(loose.units)) // 2
     coarse = replace(problem, graph=replace(problem.graph, group=groups[loose.graph.units]))
     assert len(coarse.units) == len(loose.units) // 2
-    found = best_by_simulation(evaluator_of(problem), crowded, coarse)
+    found = best_by_simulation(evaluator_of(problem), crowded, coarse=coarse).placement
     assert found.any()
     assert np.array_equal(found[0::2], found[1::2])

@@ -21,8 +21,11 @@ from graphs.problem import DEFAULT_ORDER, STEP_TIME, Problem
 from placers.learned.learned_placer import LearnedPlacer
 from placers.learned.policy_file import load_policy, save_policy
 from placers.learned.policy_meta import Meta
+from placers.learned.sequential.action import SequentialAction
+from placers.learned.sequential.coarse import MOST_UNITS, in_groups
 from placers.learned.sequential.order_head import NOISE, PartBatch
-from placers.learned.sequential.policy import SequentialAction, SequentialPolicy
+from placers.learned.sequential.placer import SequentialPlacer
+from placers.learned.sequential.policy import SequentialPolicy
 from placers.learned.sequential.precedence import ORDER_FEATURES, Precedence
 from placers.learned.settings import Imitation, Ppo
 from tests.oracle.toys import random_graph, toy_cluster, toy_graph
@@ -304,6 +307,16 @@ def test_a_policy_that_orders_also_places_by_the_rule_alone(tmp_path: Path) -> N
     assert by_rule.placer.endswith(",samples=1,order=no")
 
 
+def test_a_large_problem_is_ordered_by_its_groups() -> None:
+    problem = random_problem(3, MOST_UNITS + 50)
+    policy = bold(2, ORDERS, spread=0.1)
+    plan = SequentialPlacer(policy, "ours").place(problem).plan
+    coarse = in_groups(problem)
+    orders = policy.likely_orders(coarse, plan.per_unit(coarse)[None])
+    assert orders is not None
+    np.testing.assert_array_equal(plan.order, orders[0])
+
+
 def test_fine_tuning_returns_the_order_with_the_placement() -> None:
     problem = random_problem(8, 12)
     tuned = FineTuner(LearnedPlacer(bold(0, ORDERS, spread=0.1), "ours")).tune(problem, simulations=80)
@@ -349,7 +362,7 @@ class Fixed(SequentialPolicy):
         devices = self.placement.expand(1, samples, -1).clone()
         action = self.follow(batch, devices, torch.full_like(devices, -1))
         assert self.order_head is not None
-        corrections = self.order_head.draw(self(batch.encoded), batch.parts, devices, generator)
+        corrections = self.order_head.draw(self(batch.encoded), batch.parts, devices, samples, generator)
         return replace(action, corrections=corrections)
 
 

@@ -20,11 +20,12 @@ from placers.learned.gdp.placer import build as build_gdp
 from placers.learned.gdp.policy import OneShotPolicy
 from placers.learned.policy_file import load_policy, save_policy
 from placers.learned.policy_meta import Meta
+from placers.learned.sequential.action import SequentialAction, SequentialBatch
 from placers.learned.sequential.decoder_features import FEATURES
 from placers.learned.sequential.encoder import attend
 from placers.learned.sequential.layout import interchangeable
 from placers.learned.sequential.placer import build
-from placers.learned.sequential.policy import SequentialAction, SequentialBatch, SequentialPolicy
+from placers.learned.sequential.policy import SequentialPolicy
 from placers.learned.sequential.rollout import roll_out
 from placers.learned.sequential.state import FILLED, GIVEN, Rollouts, RolloutState, Sampling, ScoreLayers
 from tests.oracle.toys import random_graph, toy_cluster, toy_graph

@@ -17,7 +17,8 @@ from graphs.load import load_cluster, load_graph
 from graphs.op_graph import Ints
 from graphs.parts import Parts
 from graphs.problem import Problem
-from placers.learned.sequential.policy import SequentialAction, SequentialBatch, SequentialPolicy
+from placers.learned.sequential.action import SequentialAction, SequentialBatch
+from placers.learned.sequential.policy import SequentialPolicy
 from placers.learned.settings import Ppo
 from placers.search.order_moves import LARGEST, SMALLEST
 from training.ppo import PpoTrainer
@@ -48,7 +49,7 @@ class WithGivenPlacements(SequentialPolicy):
             row[:, : len(placement)] = torch.from_numpy(placement)
         action = self.follow(batch, devices, torch.full_like(devices, -1))
         assert self.order_head is not None
-        corrections = self.order_head.draw(self(batch.encoded), batch.parts, devices, generator)
+        corrections = self.order_head.draw(self(batch.encoded), batch.parts, devices, samples, generator)
         return replace(action, corrections=corrections)
 
 

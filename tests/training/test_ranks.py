@@ -20,7 +20,7 @@ from placers.learned.settings import Imitation, Ppo, Settings
 from tests.oracle.toys import random_graph, toy_cluster
 from training.ppo import PpoTrainer
 from training.ranks import Ranks
-from training.recipe import ProblemSet, Recipe, Validation
+from training.recipe import OrderStage, ProblemSet, Recipe, Validation
 from training.reinforce import ReinforceTrainer
 from training.shard import PartReport, Shard
 from training.train import train
@@ -30,11 +30,12 @@ from training.world.settings import World
 NETWORK = "sequential:width=16,heads=2,hidden=16,sage_layers=1"
 RECIPE = Recipe(
     placer="sequential",
-    network=NETWORK,
+    network=f"{NETWORK},orders=true",
     problems=ProblemSet(world=World(problems=6, units=(8, 12), devices=(2, 3), held_out=("fan", "tiles"))),
     validation=Validation(every=2, problems=3, averaging=0.5),
     ppo=Ppo(updates=6, problems_per_update=3, samples=4, reward="log", shards=2),
     imitation=Imitation(simulations=20, updates=2, weight=0.1, again=1),
+    order=OrderStage(updates=3),
 )
 # What torchrun starts: a checkpoint every second update, and rank 1 killed in the fifth, the first time.
 SCRIPT = """

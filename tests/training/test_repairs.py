@@ -12,8 +12,9 @@ from envs.simulation.simulator import Outcomes, Simulator
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
 from placers.learned.gdp.policy import OneShotPolicy
+from placers.learned.sequential.action import SequentialAction
 from placers.learned.sequential.current_plan import PlanReader
-from placers.learned.sequential.policy import SequentialAction, SequentialPolicy
+from placers.learned.sequential.policy import SequentialPolicy
 from placers.learned.settings import Imitation, Ppo
 from tests.oracle.toys import random_graph, toy_cluster
 from training.advantage import gains_over

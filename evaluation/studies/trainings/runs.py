@@ -49,7 +49,10 @@ class Training:
     @property
     def is_done(self) -> bool:
         """Whether the folder holds the policy after the last update. Raises InputError if it is damaged."""
-        return (self.folder / META).is_file() and load_meta(self.folder).updates == self.recipe.ppo.updates
+        if not (self.folder / META).is_file():
+            return False
+        meta, recipe = load_meta(self.folder), self.recipe
+        return (meta.updates, meta.order_updates) == (recipe.ppo.updates, recipe.order.updates)
 
     def do(self) -> None:
         """Train, from where it was stopped; each model is captured once in a process."""
@@ -95,13 +98,16 @@ def specialised(recipe: Recipe, cluster: str, updates: int) -> Recipe:
         recipe.problems, clusters=(cluster,), test_clusters=(cluster,), randomised=0, variants=0, forward=0.0,
         measured=0.0, world=World(),
     )  # fmt: skip
-    imitated = round(recipe.imitation.updates * updates / recipe.ppo.updates)
+    imitated, ordered = (
+        round(stage.updates * updates / recipe.ppo.updates) for stage in (recipe.imitation, recipe.order)
+    )
     return replace(
         recipe,
         problems=problems,
         validation=Validation(),  # random problems are on other clusters
         ppo=replace(recipe.ppo, updates=updates),
         imitation=replace(recipe.imitation, updates=imitated),
+        order=replace(recipe.order, updates=ordered),
     )
 
 

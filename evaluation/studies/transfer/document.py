@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,6 +38,16 @@ class Row:
 
 
 @dataclass(frozen=True)
+class Ordered:
+    """What a policy's orders are worth on a set of problems: step times over those of the same policy by the rule."""
+
+    name: str
+    problems: int
+    greedy: Estimate  # of the same placements
+    best: Estimate  # of as many simulations
+
+
+@dataclass(frozen=True)
 class TransferFindings:
     """What is done of a study, in one split."""
 
@@ -50,11 +61,26 @@ class TransferFindings:
 
     def rows(self, policy: str) -> list[Row]:
         """A row per set, and one of all, in which each set counts by its problems."""
-        mine = {each.set: each for each in self.policies if each.who == policy}
-        pairs = [(rival.set, rival, mine[rival.set]) for rival in self.rivals if rival.set in mine]
-        tables = {name: table(rival, own) for name, rival, own in pairs}
+        tables = self._tables(policy)
         rows = [row(name, [each]) for name, each in tables.items()]
         return [*rows, row("all", list(tables.values()))] if len(rows) > 1 else rows
+
+    @property
+    def by_the_rule(self) -> dict[str, str]:
+        """The policies that are judged with their order and without, by the specs of both."""
+        without = {name: re.sub("[:,]order=no", "", name, count=1) for name in self.names}
+        return {whole: name for name, whole in without.items() if whole != name and whole in self.names}
+
+    def ordered(self, policy: str) -> list[Ordered]:
+        """A row per set, and one of all: a policy over what it does by the problem's rule."""
+        mine, by_rule = self._tables(policy), self._tables(self.by_the_rule[policy])
+        pairs = {name: (mine[name], by_rule[name]) for name in mine if name in by_rule}
+        rows = [ordered(name, [pair]) for name, pair in pairs.items()]
+        return [*rows, ordered("all", list(pairs.values()))] if len(rows) > 1 else rows
+
+    def _tables(self, policy: str) -> dict[str, Table]:
+        mine = {each.set: each for each in self.policies if each.who == policy}
+        return {rival.set: table(rival, mine[rival.set]) for rival in self.rivals if rival.set in mine}
 
 
 @dataclass(frozen=True)
@@ -90,13 +116,7 @@ def row(name: str, tables: Sequence[Table]) -> Row:
     """The ratios of some sets, each of them a stratum of the intervals."""
 
     def ratio(over: str, under: str) -> Estimate:
-        strata = []
-        for each in tables:
-            both = getattr(each, over), getattr(each, under)
-            there = np.isfinite(both).all(axis=0)
-            if there.any():
-                strata.append(both[0][there] / both[1][there])
-        return estimate(strata)
+        return _ratio((getattr(each, over), getattr(each, under)) for each in tables)
 
     known, cheap, greedy, best, searched = (
         np.concatenate([getattr(each, key) for each in tables])
@@ -110,6 +130,20 @@ def row(name: str, tables: Sequence[Table]) -> Row:
         worst=float((greedy[there] / cheap[there]).max()) if there.any() else float("nan"),
         fitting=tuple(int(np.isfinite(each).sum()) for each in (known, cheap, greedy, best, searched)),
     )  # fmt: skip
+
+
+def ordered(name: str, pairs: Sequence[tuple[Table, Table]]) -> Ordered:
+    """What orders are worth on some sets, each of them a stratum of the intervals."""
+    greedy, best = (
+        _ratio((getattr(own, key), getattr(by_rule, key)) for own, by_rule in pairs) for key in ("greedy", "best")
+    )
+    return Ordered(name, sum(len(own.known) for own, _ in pairs), greedy, best)
+
+
+def _ratio(pairs: Iterable[tuple[Floats, Floats]]) -> Estimate:
+    """One over the other where both fit; each pair, (problems,) seconds, is a stratum of the interval."""
+    there = [(over, under, np.isfinite(over) & np.isfinite(under)) for over, under in pairs]
+    return estimate([over[both] / under[both] for over, under, both in there if both.any()])
 
 
 def save(

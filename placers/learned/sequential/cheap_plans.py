@@ -12,9 +12,10 @@ import numpy as np
 from graphs.op_graph import Ints
 from graphs.problem import Problem
 from placers.learned.distinct import distinct
+from placers.learned.sequential.action import SequentialBatch
 from placers.learned.sequential.coarse import candidates_by_levels, grains
 from placers.learned.sequential.layout import renamed_by_use
-from placers.learned.sequential.policy import SequentialBatch, SequentialPolicy
+from placers.learned.sequential.policy import SequentialPolicy
 from placers.search.levels import levels_of
 from placers.search.starts import TIME_SHARE, Asked, affordable, starts_of
 

@@ -17,35 +17,47 @@ import numpy as np
 
 from envs.held_memory import HeldMemory
 from envs.objectives import Evaluator
+from envs.prepared_problem import outcomes_of
 from envs.simulation.simulator import Outcomes
-from graphs.op_graph import Ints
+from graphs.op_graph import Floats, Ints
 from graphs.problem import Problem
+from placers.learned.candidate import Candidate
 from placers.search.levels import at_finest
 from placers.solvers.repair import repaired
 
 HELD_BACK = 2  # every second candidate is simulated once another fits; if none does, repairs take its place
 
 
-def best_by_simulation(evaluator: Evaluator, placements: Ints, coarse: Problem | None = None) -> Ints:
-    """(units,) the best of (plans, units) placements, or of what repairs make of them if they do not fit.
+def best_by_simulation(
+    evaluator: Evaluator, placements: Ints, orders: Floats | None = None, coarse: Problem | None = None
+) -> Candidate:
+    """The best of (plans, units) placements, or of what repairs make of them if they do not fit.
 
-    No more placements are simulated than are given. Where some fit, the best is the one that it would be without
-    repairs. The units of a `coarse` problem, of which each is on one device, are moved together.
+    Placements are simulated under their (plans, ops) orders if they have some, and repairs by the problem's rule. No
+    more are simulated than are given. Where some fit, the best is the one that it would be without repairs. The units
+    of a `coarse` problem, of which each is on one device, are moved together.
     """
     rows = np.arange(len(placements))
     later = (rows % HELD_BACK == 1) & (rows < len(rows) - 1)  # not the last: it fills least of the memory
-    outcomes = evaluator.run_batch(placements[~later])
+    simulated = rows[~later]  # in the order of `tried`
+    outcomes, tried = _outcomes(evaluator, placements, orders, simulated), placements[simulated]
     if not later.any():
-        tried = placements
+        pass
     elif outcomes.fits.any():
-        tried = placements
-        both = _joined(outcomes, evaluator.run_batch(placements[later]))
-        place = np.argsort(np.concatenate([rows[~later], rows[later]]))  # of equally fast ones the first is the best
+        both = _joined(outcomes, _outcomes(evaluator, placements, orders, rows[later]))
+        place = np.argsort(np.concatenate([simulated, rows[later]]))  # of equally fast ones the first is the best
         outcomes = Outcomes(both.step_seconds[place], both.peak_bytes[place], both.fits[place])
+        simulated, tried = rows, placements
     else:
-        tried, outcomes = _repairs(evaluator, placements[~later], outcomes, int(later.sum()), coarse)
-    best: Ints = tried[outcomes.best()]
-    return best
+        tried, outcomes = _repairs(evaluator, tried, outcomes, int(later.sum()), coarse)
+    best = outcomes.best()
+    order = orders[simulated[best]] if orders is not None and best < len(simulated) else None  # repairs have none
+    return Candidate(tried[best], order, outcomes.of(best))
+
+
+def _outcomes(evaluator: Evaluator, placements: Ints, orders: Floats | None, rows: Ints) -> Outcomes:
+    """What some placements cost, each under its order."""
+    return outcomes_of(evaluator, placements[rows], None if orders is None else orders[rows])
 
 
 def _repairs(

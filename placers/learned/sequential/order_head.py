@@ -4,6 +4,9 @@ It decides after the units are placed, for all parts at once. The priority of an
 path from it, as under the rule, times e to the power of its part's correction. A new head corrects nothing: its orders
 are the rule's, ties included. In training corrections are drawn from normal distributions around the head's, of one
 width: a decision for each part, as the device is one for each unit. All this is our choice.
+
+It learns last, when the rest of the policy has learned to place and stays as it is: what an order is worth shows among
+samples of one placement, and is lost among samples of many.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from torch import Tensor, nn
 
 from graphs.op_graph import Floats, Ints
 from placers.learned.batch import padded
+from placers.learned.policy import Scores
 from placers.learned.sequential.precedence import ORDER_FEATURES, Precedence
 
 NOISE = 0.05  # standard deviation of a correction in training: urgency changes by 5%
@@ -66,7 +70,7 @@ class Corrections:
     """What was decided of the order in several samples of several problems, and what the head saw."""
 
     values: Tensor  # (problems, samples, parts), NaN where nothing was decided; arbitrary where padded
-    features: Tensor  # (problems, samples, parts, features)
+    features: Tensor  # (problems, samples, parts, features), or (problems, 1, ...) where samples are of one placement
 
     @classmethod
     def undecided(cls, parts: PartBatch, samples: int) -> Corrections:
@@ -102,16 +106,23 @@ class OrderHead(nn.Module):
         return corrections.squeeze(-1)
 
     @torch.no_grad()
-    def draw(self, states: Tensor, parts: PartBatch, devices: Tensor, generator: torch.Generator) -> Corrections:
-        """Corrections for samples that are placed, (problems, samples, units)."""
+    def draw(
+        self, states: Tensor, parts: PartBatch, devices: Tensor, samples: int, generator: torch.Generator
+    ) -> Corrections:
+        """Corrections for samples that are placed, (problems, samples, units), or `samples` for one placement."""
         features = parts.features(devices)
         likely = self(states, parts, features)
-        return Corrections(likely + NOISE * torch.randn(likely.shape, generator=generator), features)
+        noise = torch.randn((len(likely), samples, likely.shape[2]), generator=generator)
+        return Corrections(likely + NOISE * noise, features)
 
     def log_probability(self, states: Tensor, parts: PartBatch, drawn: Corrections) -> Tensor:
         """(problems, samples, parts) up to a constant; 0 where padded, or where nothing was decided."""
         away = (drawn.values.nan_to_num() - self(states, parts, drawn.features)) / NOISE
         return torch.where(drawn.values.isnan() | ~parts.mask[:, None], 0.0, -away.square() / 2)
+
+    def scores(self, states: Tensor, parts: PartBatch, drawn: Corrections) -> Scores:
+        """How it rates corrections, where nothing but the order was decided."""
+        return Scores(self.log_probability(states, parts, drawn), torch.zeros(parts.mask.shape), parts.mask)
 
     @torch.no_grad()
     def likely_priorities(self, states: Tensor, precedence: Precedence, placements: Ints) -> Floats:

@@ -10,8 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from envs.objectives import Evaluator
-from graphs.op_graph import Ints
+from graphs.op_graph import Floats, Ints
 from graphs.problem import Problem
+from placers.learned.candidate import Candidate
 from placers.learned.learned_placer import LearnedPlacer
 from placers.learned.policy import LearnedPolicy
 from placers.learned.sequential.cheap_plans import candidates_with_cheap_plans
@@ -37,11 +38,21 @@ class SequentialPlacer(LearnedPlacer):
     cheap: bool = False  # among them are plans of cheap placers
     groups: int = GROUPS  # of units, in which large problems are placed first; 0: all are placed unit by unit at once
 
-    def best(self, evaluator: Evaluator, placements: Ints) -> Ints:
+    def orders(self, policy: LearnedPolicy, problem: Problem, placements: Ints) -> Floats | None:
+        """As `LearnedPlacer.orders`; of a large problem by its groups, each of which is on one device."""
+        if not self._is_tied(problem):
+            return policy.likely_orders(problem, placements)
+        coarse = in_groups(problem)
+        return policy.likely_orders(coarse, placements[:, problem.graph.units[coarse.units.first_op]])
+
+    def best(self, evaluator: Evaluator, placements: Ints, orders: Floats | None) -> Candidate:
         """As `LearnedPlacer.best`, and where no placement fits, of what repairs make of them."""
         problem = evaluator.problem
-        is_tied = bool(self.groups) and len(problem.units) > MOST_UNITS
-        return best_by_simulation(evaluator, placements, in_groups(problem) if is_tied else None)
+        return best_by_simulation(evaluator, placements, orders, in_groups(problem) if self._is_tied(problem) else None)
+
+    def _is_tied(self, problem: Problem) -> bool:
+        """Whether a problem is too large to be placed unit by unit."""
+        return bool(self.groups) and len(problem.units) > MOST_UNITS
 
     def candidates(self, policy: LearnedPolicy, problem: Problem, count: int, seed: int) -> Ints:
         """As `LearnedPlacer.candidates`."""

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import ClassVar, Literal, Self
+from typing import ClassVar, Literal
 
 import msgspec
 import numpy as np
@@ -20,12 +19,14 @@ from msgspec.structs import replace
 from torch import Tensor, nn
 
 from envs.costs.costs import costs_of
+from graphs.foundation.errors import InputError
 from graphs.op_graph import Floats, Ints
 from graphs.problem import Problem
 from placers.learned.batch import Batch
-from placers.learned.features import Observation, observe
+from placers.learned.features import observe
 from placers.learned.finite import check_outputs
 from placers.learned.policy import Policy, Scores, UnitDevices
+from placers.learned.sequential.action import SequentialAction, SequentialBatch, SequentialView
 from placers.learned.sequential.current_plan import CurrentPlan
 from placers.learned.sequential.decoder_features import FEATURES, Feature
 from placers.learned.sequential.encoder import UnitEncoder
@@ -36,7 +37,7 @@ from placers.learned.sequential.order_head import Corrections, OrderHead, PartBa
 from placers.learned.sequential.precedence import ORDER_FEATURES, Precedence
 from placers.learned.sequential.rollout import roll_out
 from placers.learned.sequential.state import GIVEN, GREEDY, SAMPLED, Rollouts, RolloutState, Sampling, ScoreLayers
-from placers.learned.sequential.trace import Trace, trace_of
+from placers.learned.sequential.trace import trace_of
 from placers.learned.settings import Settings, brief_ppo
 from placers.learned.shapes import Size
 
@@ -48,6 +49,9 @@ HIGHEST_TEMPERATURE = 4.0  # of the last sample: a trained policy is sure of its
 FILLS = 0.85, 0.7  # shares of memory that the greedy placement and the last sample may fill, by estimate
 FILLS_OF_LIVE = 0.85, 0.75  # where the estimate counts outputs while they live; 0.8 of the peak or more of 95 in 100
 MASKED_LOGIT = -1e9  # logit of a device that is masked; infinity would give NaN where all are
+
+
+Learned = Literal["all", "devices", "order"]
 
 
 class SequentialShape(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -67,41 +71,6 @@ class SequentialShape(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     def __post_init__(self) -> None:
         if self.width % self.heads:
             raise ValueError(f"width {self.width} is no multiple of {self.heads} heads")
-
-
-@dataclass(frozen=True, eq=False)
-class SequentialBatch:
-    """Problems side by side: what the encoder sees, and what the roll-outs run on."""
-
-    encoded: Batch
-    layouts: tuple[Layout, ...]
-    parts: PartBatch  # of which there are none where the order is not chosen
-
-
-@dataclass(frozen=True, eq=False)
-class SequentialAction(UnitDevices):
-    """The devices that were chosen, after an earlier pass or none, and what the decoder saw on the way."""
-
-    earlier: Tensor  # (problems, samples, units) devices in the pass before, -1 in a first pass
-    trace: Trace
-    corrections: Corrections | None = None  # of the order, if that was decided too
-    one_device: OneDeviceChoice | None = None  # the first decision, if the policy makes it
-    freed: Freed | None = None  # which units were decided, if only those of a part of a plan were
-
-    def cat(self, other: Self) -> Self:
-        """The samples of both, those of the other after these; the other's decide about all units."""
-        devices, earlier = (
-            torch.cat(both, 1) for both in ((self.devices, other.devices), (self.earlier, other.earlier))
-        )
-        corrections = None
-        if self.corrections is not None and other.corrections is not None:
-            corrections = self.corrections.cat(other.corrections)
-        one_device = self.one_device and other.one_device and self.one_device.cat(other.one_device)
-        freed = self.freed and self.freed.with_more(other.devices.shape[1])
-        return type(self)(devices, earlier, self.trace.cat(other.trace), corrections, one_device, freed)
-
-
-SequentialView = tuple[Observation, Layout, Precedence | None]
 
 
 class SequentialPolicy(Policy[SequentialView, SequentialBatch, SequentialAction]):
@@ -127,20 +96,38 @@ class SequentialPolicy(Policy[SequentialView, SequentialBatch, SequentialAction]
         nn.init.zeros_(self.skip.weight)
         with torch.no_grad():
             self.skip.weight[0, Feature.FINISH] = EARLIEST_FINISH_FIRST
-        self.order_head = OrderHead(hidden) if shape.orders else None
-        self.order_features = ORDER_FEATURES if shape.orders else ()
         self.one_device = OneDeviceHead(hidden) if shape.one_device else None
         self.choice = UnitChoice(hidden) if shape.repairs else None
+        self.order_head = OrderHead(hidden) if shape.orders else None  # the last, so that it changes no other weight
+        self.order_features = ORDER_FEATURES if shape.orders else ()
+        self.learned: Learned = "all"
+
+    def learn(self, what: Learned) -> None:
+        """In training decide and learn devices alone, the order alone, given placements of its own, or both.
+
+        What is not learned stays as it is. While it learns devices alone, ops run by the problem's rule.
+        Raises InputError if it chooses no order.
+        """
+        if self.order_head is None:
+            raise InputError("only a network with orders=true learns an order; set it, or set order.updates to 0")
+        self.learned = what
+        for name, weight in self.named_parameters():
+            weight.requires_grad_(what == "all" or name.startswith("order_head.") == (what == "order"))
 
     @property
     def fills(self) -> tuple[float, float]:
         """The shares of memory that the greedy placement and the last of several samples may fill, by estimate."""
         return FILLS_OF_LIVE if self.shape.live_outputs else FILLS
 
+    @property
+    def _orders(self) -> bool:
+        """Whether it decides the order, too."""
+        return self.order_head is not None and self.learned != "devices"
+
     def view(self, problem: Problem) -> SequentialView:
         """What the policy sees of a problem."""
         costs = costs_of(problem)
-        precedence = Precedence.of(problem, costs) if self.order_head else None
+        precedence = Precedence.of(problem, costs) if self._orders else None
         layout = Layout.of(problem, costs, self.shape.order, live_outputs=self.shape.live_outputs)
         return observe(problem, costs), layout, precedence
 
@@ -155,7 +142,10 @@ class SequentialPolicy(Policy[SequentialView, SequentialBatch, SequentialAction]
         return states
 
     def act(self, batch: SequentialBatch, samples: int, generator: torch.Generator) -> SequentialAction:
-        """Draw devices. Each problem is met in a first pass, or after one or more, which all its samples then share."""
+        """Draw devices. Each problem is met in a first pass, or after one or more, which all its samples then share.
+
+        Where the order alone is learned, samples are orders of one drawn placement.
+        """
         return self.repair(batch, samples, generator, [None] * len(batch.layouts))
 
     @torch.no_grad()
@@ -164,6 +154,19 @@ class SequentialPolicy(Policy[SequentialView, SequentialBatch, SequentialAction]
     ) -> SequentialAction:
         """As `Policy.repair`; each sample frees units of its own."""
         states = self(batch.encoded)
+        placements = 1 if self.learned == "order" else samples
+        action = self._placed(batch, states, placements, generator, plans)
+        if self.order_head is None or not self._orders:
+            return action
+        corrections = self.order_head.draw(states, batch.parts, action.devices, samples, generator)
+        devices = action.devices.repeat(1, samples // placements, 1)
+        return dataclasses.replace(action, devices=devices, corrections=corrections)
+
+    def _placed(
+        self, batch: SequentialBatch, states: Tensor, samples: int, generator: torch.Generator,
+        plans: Sequence[CurrentPlan | None],
+    ) -> SequentialAction:  # fmt: skip
+        """Draw devices, and no order yet."""
         shape = len(batch.layouts), samples, states.shape[1]
         uniform = torch.rand(shape, generator=generator)
         numbers = (
@@ -184,11 +187,7 @@ class SequentialPolicy(Policy[SequentialView, SequentialBatch, SequentialAction]
         choice = self.one_device.tried(batch.layouts, samples, generator) if self.one_device else None
         if choice is not None and freed is not None:
             choice = choice.but_for(freed.repaired)
-        action = self._roll_out(batch, states, SAMPLED, uniform, torch.full(shape, -1), earlier, choice, freed)
-        if self.order_head is None:
-            return action
-        corrections = self.order_head.draw(states, batch.parts, action.devices, generator)
-        return dataclasses.replace(action, corrections=corrections)
+        return self._roll_out(batch, states, SAMPLED, uniform, torch.full(shape, -1), earlier, choice, freed)
 
     def drawn_orders(self, batch: SequentialBatch, action: SequentialAction) -> list[Floats | None]:
         """As `Policy.drawn_orders`."""
@@ -200,7 +199,7 @@ class SequentialPolicy(Policy[SequentialView, SequentialBatch, SequentialAction]
     def likely_orders(self, problem: Problem, placements: Ints) -> Floats | None:
         """As `LearnedPolicy.likely_orders`."""
         costs = costs_of(problem)
-        precedence = Precedence.of(problem, costs) if self.order_head else None
+        precedence = Precedence.of(problem, costs) if self._orders else None
         if self.order_head is None or precedence is None:
             return None
         states = self(Batch.of([observe(problem, costs)]))
@@ -234,6 +233,8 @@ class SequentialPolicy(Policy[SequentialView, SequentialBatch, SequentialAction]
         as they were when policies were trained with them. Then come those of the order, if it is chosen.
         """
         encoded, trace = self(batch.encoded), action.trace
+        if self.order_head is not None and action.corrections is not None and self.learned == "order":
+            return self.order_head.scores(encoded, batch.parts, action.corrections)
         states = encoded.flatten(0, 1)
         hidden = torch.relu(states.index_select(0, trace.states) + self.first(trace.features))
         rated = self.out(torch.relu(self.second(hidden))) + self.skip(trace.features)
@@ -370,7 +371,7 @@ class SequentialPolicy(Policy[SequentialView, SequentialBatch, SequentialAction]
                 rollouts.put(choice.taken[i].numpy(), one_device(layout))
             chosen[i, :, :units] = torch.from_numpy(rollouts.placements)
             done.append(rollouts)
-        undecided = Corrections.undecided(batch.parts, devices.shape[1]) if self.order_head else None
+        undecided = Corrections.undecided(batch.parts, devices.shape[1]) if self._orders else None
         return SequentialAction(chosen, earlier, trace_of(done, batch.encoded), undecided, choice, freed)
 
     def _run(self, layout: Layout, states: Tensor, sampling: Sampling, rollouts: Rollouts) -> None:
