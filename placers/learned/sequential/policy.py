@@ -51,7 +51,7 @@ FILLS_OF_LIVE = 0.85, 0.75  # where the estimate counts outputs while they live;
 MASKED_LOGIT = -1e9  # logit of a device that is masked; infinity would give NaN where all are
 
 
-Learned = Literal["all", "devices", "order"]
+Decisions = Literal["all", "devices", "order"]
 
 
 class SequentialShape(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -100,9 +100,9 @@ class SequentialPolicy(Policy[SequentialView, SequentialBatch, SequentialAction]
         self.choice = UnitChoice(hidden) if shape.repairs else None
         self.order_head = OrderHead(hidden) if shape.orders else None  # the last, so that it changes no other weight
         self.order_features = ORDER_FEATURES if shape.orders else ()
-        self.learned: Learned = "all"
+        self.learns: Decisions = "all"
 
-    def learn(self, what: Learned) -> None:
+    def learn(self, what: Decisions) -> None:
         """In training decide and learn devices alone, the order alone, given placements of its own, or both.
 
         What is not learned stays as it is. While it learns devices alone, ops run by the problem's rule.
@@ -110,7 +110,7 @@ class SequentialPolicy(Policy[SequentialView, SequentialBatch, SequentialAction]
         """
         if self.order_head is None:
             raise InputError("only a network with orders=true learns an order; set it, or set order.updates to 0")
-        self.learned = what
+        self.learns = what
         for name, weight in self.named_parameters():
             weight.requires_grad_(what == "all" or name.startswith("order_head.") == (what == "order"))
 
@@ -122,7 +122,7 @@ class SequentialPolicy(Policy[SequentialView, SequentialBatch, SequentialAction]
     @property
     def _orders(self) -> bool:
         """Whether it decides the order, too."""
-        return self.order_head is not None and self.learned != "devices"
+        return self.order_head is not None and self.learns != "devices"
 
     def view(self, problem: Problem) -> SequentialView:
         """What the policy sees of a problem."""
@@ -154,7 +154,7 @@ class SequentialPolicy(Policy[SequentialView, SequentialBatch, SequentialAction]
     ) -> SequentialAction:
         """As `Policy.repair`; each sample frees units of its own."""
         states = self(batch.encoded)
-        placements = 1 if self.learned == "order" else samples
+        placements = 1 if self.learns == "order" else samples
         action = self._placed(batch, states, placements, generator, plans)
         if self.order_head is None or not self._orders:
             return action
@@ -233,7 +233,7 @@ class SequentialPolicy(Policy[SequentialView, SequentialBatch, SequentialAction]
         as they were when policies were trained with them. Then come those of the order, if it is chosen.
         """
         encoded, trace = self(batch.encoded), action.trace
-        if self.order_head is not None and action.corrections is not None and self.learned == "order":
+        if self.order_head is not None and action.corrections is not None and self.learns == "order":
             return self.order_head.scores(encoded, batch.parts, action.corrections)
         states = encoded.flatten(0, 1)
         hidden = torch.relu(states.index_select(0, trace.states) + self.first(trace.features))
