@@ -16,17 +16,18 @@ from placers.learned.sequential.policy import SequentialPolicy
 from placers.learned.settings import Ppo
 from tests.oracle.toys import random_graph, toy_cluster
 from tests.training.interruption import stopped_after
+from tests.training.small_problems import NETWORK as SMALL
+from tests.training.small_problems import PROBLEMS
 from training import order_stage
-from training.recipe import OrderStage, ProblemSet, Recipe, Validation
+from training.recipe import OrderStage, Recipe, Validation
 from training.run_folder import start_run
 from training.train import train
-from training.world.settings import World
 
-NETWORK = "sequential:width=16,heads=2,hidden=16,sage_layers=1,one_device=true"
+NETWORK = f"{SMALL},one_device=true"
 PLACING = Recipe(
     placer="sequential",
     network=NETWORK,
-    problems=ProblemSet(world=World(problems=6, units=(8, 12), devices=(2, 3), held_out=("fan", "tiles"))),
+    problems=PROBLEMS,
     validation=Validation(every=2, problems=3, averaging=0.5),
     ppo=Ppo(updates=4, problems_per_update=3, samples=4, reward="log", learning_rate=1e-2),
 )

@@ -18,20 +18,20 @@ from graphs.problem import Problem
 from placers.learned.sequential.policy import SequentialPolicy
 from placers.learned.settings import Imitation, Ppo, Settings
 from tests.oracle.toys import random_graph, toy_cluster
+from tests.training.small_problems import NETWORK, PROBLEMS
 from training.ppo import PpoTrainer
 from training.ranks import Ranks
-from training.recipe import OrderStage, ProblemSet, Recipe, Validation
+from training.recipe import OrderStage, Recipe, Validation
 from training.reinforce import ReinforceTrainer
 from training.shard import PartReport, Shard
 from training.train import train
 from training.world.renewed import RenewedProblems
 from training.world.settings import World
 
-NETWORK = "sequential:width=16,heads=2,hidden=16,sage_layers=1"
 RECIPE = Recipe(
     placer="sequential",
     network=f"{NETWORK},orders=true",
-    problems=ProblemSet(world=World(problems=6, units=(8, 12), devices=(2, 3), held_out=("fan", "tiles"))),
+    problems=PROBLEMS,
     validation=Validation(every=2, problems=3, averaging=0.5),
     ppo=Ppo(updates=6, problems_per_update=3, samples=4, reward="log", shards=2),
     imitation=Imitation(simulations=20, updates=2, weight=0.1, again=1),

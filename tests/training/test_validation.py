@@ -17,17 +17,16 @@ from placers.learned.sequential.policy import SequentialPolicy
 from placers.learned.settings import Ppo
 from tests.oracle.toys import random_graph, toy_cluster
 from tests.training.interruption import stopped_after
+from tests.training.small_problems import NETWORK, PROBLEMS
 from training.problem_sets import validation_problems
-from training.recipe import ProblemSet, Recipe, Validation, load_recipe
+from training.recipe import Recipe, Validation, load_recipe
 from training.selection import NOT_FITTING, Selection
 from training.train import train
-from training.world.settings import World
 
-NETWORK = "sequential:width=16,heads=2,hidden=16,sage_layers=1"
 RECIPE = Recipe(
     placer="sequential",
     network=NETWORK,
-    problems=ProblemSet(world=World(problems=6, units=(8, 12), devices=(2, 3), held_out=("fan", "tiles"))),
+    problems=PROBLEMS,
     validation=Validation(every=2, problems=4, averaging=0.5),
     ppo=Ppo(updates=5, problems_per_update=3, samples=4, reward="log", learning_rate=1e-2),
 )
