@@ -123,7 +123,7 @@ class LearnedPlacer:
         """The best of two placements or more, in as many simulations."""
         if orders is None:
             return self.best(evaluator, placements, None)
-        kept = np.arange(len(placements)) != max(1, len(placements) - 2)  # the last one is the safest of memory
+        kept = np.arange(len(placements)) != max(1, len(placements) - 2)  # not the last: it fills least of the memory
         best = self.best(evaluator, placements[kept], orders[kept])
         if best.order is not None:
             return best.or_by(evaluator, None)
