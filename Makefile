@@ -75,7 +75,7 @@ study: setup  ## the released policy and all others, what decides, order, genera
 	$(BIN)/python -m evaluation.studies.pipetransformer
 	$(BIN)/python -m evaluation.studies.transfer --out runs/studies/transfer --workers 2 --split validation --searching 1000 \
 		--policies runs/studies/trainings/runs/seed-0,default,runs/studies/trainings/runs/seed-2
-	$(BIN)/python -m evaluation.studies.transfer --out runs/studies/transfer --workers 2 --searching 5000 --policies default,default:cheap=yes $(PROFILES)
+	$(BIN)/python -m evaluation.studies.transfer --out runs/studies/transfer --workers 2 --searching 5000 --policies default,default:order=no,default:cheap=yes $(PROFILES)
 	$(BIN)/python -m evaluation.studies.policy_searches --out runs/studies/policy_searches --workers 2
 	$(BIN)/python -m evaluation.studies.repairs --out runs/studies/repairs --seeds 3
 	$(BIN)/python -m evaluation.studies.scaling --out runs/studies/scaling
