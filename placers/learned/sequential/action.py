@@ -27,7 +27,7 @@ class SequentialBatch:
 
     encoded: Batch
     layouts: tuple[Layout, ...]
-    parts: PartBatch  # of which there are none where the order is not chosen
+    parts: PartBatch  # none where the order is not chosen
 
 
 @dataclass(frozen=True, eq=False)

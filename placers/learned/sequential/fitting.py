@@ -35,20 +35,18 @@ def best_by_simulation(
 
     Placements are simulated under their (plans, ops) orders if they have some, and repairs by the problem's rule. No
     more are simulated than are given. Where some fit, the best is the one that it would be without repairs. The units
-    of a `coarse` problem, of which each is on one device, are moved together.
+    of a `coarse` problem are moved together: each is on one device.
     """
     rows = np.arange(len(placements))
     later = (rows % HELD_BACK == 1) & (rows < len(rows) - 1)  # not the last: it fills least of the memory
     simulated = rows[~later]  # in the order of `tried`
     outcomes, tried = _outcomes(evaluator, placements, orders, simulated), placements[simulated]
-    if not later.any():
-        pass
-    elif outcomes.fits.any():
+    if later.any() and outcomes.fits.any():
         both = _joined(outcomes, _outcomes(evaluator, placements, orders, rows[later]))
         place = np.argsort(np.concatenate([simulated, rows[later]]))  # of equally fast ones the first is the best
         outcomes = Outcomes(both.step_seconds[place], both.peak_bytes[place], both.fits[place])
         simulated, tried = rows, placements
-    else:
+    elif later.any():
         tried, outcomes = _repairs(evaluator, tried, outcomes, int(later.sum()), coarse)
     best = outcomes.best()
     order = orders[simulated[best]] if orders is not None and best < len(simulated) else None  # repairs have none

@@ -39,7 +39,7 @@ class SequentialPlacer(LearnedPlacer):
     groups: int = GROUPS  # of units, in which large problems are placed first; 0: all are placed unit by unit at once
 
     def orders(self, policy: LearnedPolicy, problem: Problem, placements: Ints) -> Floats | None:
-        """As `LearnedPlacer.orders`; of a large problem by its groups, each of which is on one device."""
+        """As `LearnedPlacer.orders`; a large problem is ordered by its groups: each is on one device."""
         if not self._is_tied(problem):
             return policy.likely_orders(problem, placements)
         coarse = in_groups(problem)
