@@ -26,7 +26,8 @@ from typing import Any
 import dask
 from distributed import Client, Future, LocalCluster, Nanny, Status, Worker, WorkerPlugin, as_completed
 from distributed.comm import get_address_host_port
-from distributed.scheduler import KilledWorker
+from distributed.diagnostics import SchedulerPlugin
+from distributed.scheduler import KilledWorker, Scheduler
 
 from graphs.foundation.engine import UNGUARDED, Item, Killed, Result, Workers
 from graphs.foundation.errors import InputError, reason
@@ -213,6 +214,14 @@ class _NoInterrupts(WorkerPlugin):  # type: ignore[misc]  # untyped
         signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
+class _Unnamed(SchedulerPlugin):  # type: ignore[misc]  # untyped
+    """Items for a process that has ended go to the next that begins; dask forgets them if no other process is there."""
+
+    def add_worker(self, scheduler: Scheduler, worker: str) -> None:  # noqa: ARG002  # as dask calls it
+        """Called when a process has begun, before items that wait for one are looked at."""
+        scheduler.set_restrictions({waiting.key: None for waiting in scheduler.unrunnable})
+
+
 class _Nanny(Nanny):  # type: ignore[misc]  # untyped
     """Begins its process again if that is killed while it begins, as dask does with one that has begun."""
 
@@ -238,6 +247,7 @@ def _started(workers: int) -> LocalCluster:
             return LocalCluster(
                 n_workers=workers, threads_per_worker=1, processes=True, worker_class=_Nanny, dashboard_address=":0",
                 memory_limit=0, silence_logs=logging.CRITICAL, plugins=[_NoInterrupts()],
+                scheduler_kwargs={"plugins": [_Unnamed()]},
             )  # fmt: skip
     except RuntimeError as error:
         raise InputError(str(error.__cause__) if isinstance(error.__cause__, InputError) else UNGUARDED) from error

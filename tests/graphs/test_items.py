@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import signal
 import threading
 import time
 from contextlib import closing
@@ -11,6 +12,7 @@ from pathlib import Path
 import psutil  # type: ignore[import-untyped]
 import pytest
 
+from graphs.foundation.dask_engine import DaskEngine
 from graphs.foundation.errors import InputError
 from graphs.foundation.items import opened, results
 from graphs.foundation.parcels import Sender, unpacked
@@ -78,6 +80,25 @@ def test_a_free_worker_is_given_the_next_item_though_another_has_its_parts(tmp_p
         found = dict(engine.results(Meeting.do, [Meeting(a, b, part), Meeting(b, a, part)]))
     assert first in found.values()
     assert len(set(found.values())) == 2
+
+
+@dataclass(frozen=True)
+class KilledOnce(Meeting):
+    """An item that ends its process the first time."""
+
+    def do(self) -> int:
+        if not self.here.exists():
+            meet(self.here, self.other)
+            os.kill(os.getpid(), signal.SIGKILL)
+        return os.getpid()
+
+
+def test_items_for_a_process_that_ended_are_done_when_all_have(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(DaskEngine, "_free", lambda *_: "tcp://127.0.0.1:1")  # the next one has another address
+    a, b = tmp_path / "a", tmp_path / "b"
+    found = dict(results(KilledOnce.do, [KilledOnce(a, b), KilledOnce(b, a)], 2))
+    assert all(isinstance(each, int) for each in found.values())
+    assert len(found) == 2
 
 
 def test_equal_parts_are_sent_once_and_are_one_object_where_they_arrive() -> None:
