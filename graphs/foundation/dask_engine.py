@@ -27,7 +27,7 @@ import dask
 from distributed import Client, Future, LocalCluster, Nanny, Status, Worker, WorkerPlugin, as_completed
 from distributed.comm import get_address_host_port
 from distributed.diagnostics import SchedulerPlugin
-from distributed.scheduler import KilledWorker, Scheduler
+from distributed.scheduler import KilledWorker, NoValidWorkerError, NoWorkerError, Scheduler
 
 from graphs.foundation.engine import UNGUARDED, Item, Killed, Result, Workers
 from graphs.foundation.errors import InputError, reason
@@ -43,11 +43,13 @@ PACKAGES = ("graphs", "envs", "placers", "training", "evaluation")
 KILLED = Killed("its worker process ended each time before it was done (killed, out of memory?)")
 BEGINNINGS = 4  # of a process that is killed before it has begun
 KILLED_EARLY = "no worker process could begin: each was killed while it started (out of memory?); take fewer workers"
+NONE_LEFT = "all worker processes ended, and none could begin again (out of memory?); run the same with fewer workers"
 BEGINNING = (Status.init, Status.starting)  # of a nanny; one that runs restarts by itself, one that closes must not
 UNKNOWN_SIGNAL = 255  # dask's exit code
 RAISED = "raised"
 CONFIG = {
     "distributed.scheduler.allowed-failures": 0,
+    "distributed.scheduler.no-workers-timeout": "10m",  # of an item that no process takes, since none can begin again
     "distributed.scheduler.worker-ttl": None,  # compiled code that holds the interpreter for long is not dead
     "distributed.worker.daemon": False,  # processes of workers may have processes of their own
     "distributed.worker.memory.target": False,
@@ -150,6 +152,8 @@ class DaskEngine:
             self._sender.forget()  # what was being sent may be lost with it
             return KILLED
         except Exception as error:
+            if self._cluster and isinstance(error, NoWorkerError | NoValidWorkerError):
+                raise InputError(NONE_LEFT) from error
             where = f"the dask scheduler at {self._workers}" if isinstance(self._workers, str) else "dask"
             raise InputError(f"{where} gave an item up ({reason(error)}); run the same again") from error
         outcome, value = unpacked(answer)

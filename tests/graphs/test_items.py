@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil  # type: ignore[import-untyped]
 import pytest
 
-from graphs.foundation.dask_engine import DaskEngine
+from graphs.foundation.dask_engine import CONFIG, DaskEngine
 from graphs.foundation.errors import InputError
 from graphs.foundation.items import opened, results
 from graphs.foundation.parcels import Sender, unpacked
@@ -156,3 +156,15 @@ def test_processes_that_are_killed_each_time_are_given_up() -> None:
         pass
     killer.ended.set()
     killer.join()
+
+
+def test_items_are_given_up_when_no_process_can_begin_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(CONFIG, "distributed.scheduler.no-workers-timeout", "3s")
+    a, b = tmp_path / "a", tmp_path / "b"
+    with opened(2) as engine:
+        killer = Killer(1000)
+        killer.start()
+        with pytest.raises(InputError, match="all worker processes ended, and none could begin again"):
+            list(engine.results(KilledOnce.do, [KilledOnce(a, b), KilledOnce(b, a)]))
+        killer.ended.set()
+        killer.join()
