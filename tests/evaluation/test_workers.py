@@ -135,7 +135,7 @@ from graphs.problem import Problem
 from tests.oracle.toys import toy_cluster, toy_graph
 {guard}
     problem = Problem(toy_graph([1, 2], [(0, 1)]), toy_cluster(2))
-    print(len(compare(["round_robin", "single_device"], [problem], workers=2, quiet=True).records))
+    print(len(compare(["round_robin", "annealing"], [problem], workers=2, quiet=True).records))
 """
 
 
@@ -144,7 +144,7 @@ def test_a_script_without_its_guard_is_refused(guard: str, code: int, tmp_path: 
     script = tmp_path / "script.py"
     script.write_text(SCRIPT.format(guard=guard))
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", script], env={"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+        [sys.executable, script], env={"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == code
@@ -152,6 +152,7 @@ def test_a_script_without_its_guard_is_refused(guard: str, code: int, tmp_path: 
         assert "no worker process could begin: a script that uses several workers must be a file" in done.stderr
     else:
         assert done.stdout == "2\n"
+        assert "leaked" not in done.stderr, "ended workers leave nothing behind"
 
 
 def test_no_scheduler_at_an_address_is_one_sentence() -> None:
