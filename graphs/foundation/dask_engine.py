@@ -28,6 +28,7 @@ from distributed import Client, Future, LocalCluster, Nanny, Status, Worker, Wor
 from distributed.comm import get_address_host_port
 from distributed.diagnostics import SchedulerPlugin
 from distributed.scheduler import KilledWorker, NoValidWorkerError, NoWorkerError, Scheduler
+from tqdm import tqdm
 
 from graphs.foundation.engine import UNGUARDED, Item, Killed, Result, Workers
 from graphs.foundation.errors import InputError, reason
@@ -210,12 +211,13 @@ def _do(code: str, data: bytes, digits: Sequence[str], *parts: bytes) -> bytes:
         return packed((RAISED, InputError(f"the result {answer[1]!r} cannot be sent back: {error}")))
 
 
-class _NoInterrupts(WorkerPlugin):  # type: ignore[misc]  # untyped
-    """Workers ignore Ctrl-C, which reaches all of a terminal: the process that they work for handles it."""
+class _OwnProcess(WorkerPlugin):  # type: ignore[misc]  # untyped
+    """Prepares a process of this machine to be ended by the one that it works for."""
 
     def setup(self, worker: Worker) -> None:  # noqa: ARG002  # as dask calls it
         """Called in the worker's main thread."""
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all of a terminal
+        tqdm.set_lock(threading.RLock())  # its own is for several processes; one that is killed leaves that behind
 
 
 class _Unnamed(SchedulerPlugin):  # type: ignore[misc]  # untyped
@@ -250,7 +252,7 @@ def _started(workers: int) -> LocalCluster:
         with _no_interrupts():
             return LocalCluster(
                 n_workers=workers, threads_per_worker=1, processes=True, worker_class=_Nanny, dashboard_address=":0",
-                memory_limit=0, silence_logs=logging.CRITICAL, plugins=[_NoInterrupts()],
+                memory_limit=0, silence_logs=logging.CRITICAL, plugins=[_OwnProcess()],
                 scheduler_kwargs={"plugins": [_Unnamed()]},
             )  # fmt: skip
     except RuntimeError as error:

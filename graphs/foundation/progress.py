@@ -42,7 +42,7 @@ def progress_bar(
     hidden = hidden or is_quiet()
     shown: dict[str, Any] = {"desc": what, "total": total, "unit": unit, "initial": initial, "disable": hidden}
     if sys.stderr.isatty():
-        return _OwnLock(leave=leave, **shown)
+        return tqdm(leave=leave, **shown)
     often: dict[str, Any] = {"miniters": 1, "mininterval": EVERY, "maxinterval": EVERY, "delay": EVERY}
     return _Lines(leave=False, bar_format=LINE, **often, **shown)
 
@@ -74,13 +74,7 @@ def waiting(what: str) -> Iterator[None]:
         speaker.join()
 
 
-class _OwnLock(Bar):
-    """A bar of one process. Tqdm's lock is for several, and a worker that is ended leaves it behind with a warning."""
-
-    _lock = threading.RLock()
-
-
-class _Lines(_OwnLock):
+class _Lines(Bar):
     """Whatever would draw the bar again writes a line instead."""
 
     def display(self, msg: str | None = None, pos: int | None = None) -> None:  # noqa: ARG002  # as tqdm calls it

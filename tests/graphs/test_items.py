@@ -122,15 +122,23 @@ def test_equal_parts_are_sent_once_and_are_one_object_where_they_arrive() -> Non
 
 
 class Killer(threading.Thread):
-    """Kills worker processes of this one as soon as they are there, so many of them."""
+    """Kills worker processes of this one as soon as they are there, so many of them, until the context is left."""
 
     def __init__(self, most: int) -> None:
         super().__init__(daemon=True)
         self.killed, self._most, self._known = 0, most, set(psutil.Process().children())
-        self.ended = threading.Event()
+        self._ended = threading.Event()
+
+    def __enter__(self) -> "Killer":
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self.join()
 
     def run(self) -> None:
-        while self.killed < self._most and not self.ended.wait(0.01):
+        while self.killed < self._most and not self._ended.wait(0.01):
             for each in set(psutil.Process().children()) - self._known:
                 with contextlib.suppress(psutil.Error):
                     if any("spawn_main" in word for word in each.cmdline()) and self.killed < self._most:
@@ -140,31 +148,20 @@ class Killer(threading.Thread):
 
 
 def test_a_process_that_is_killed_while_it_starts_is_started_again() -> None:
-    killer = Killer(2)
-    killer.start()
-    with opened(2) as engine:
+    with Killer(2) as killer, opened(2) as engine:
         assert sorted(engine.results(abs, [-3, 1, 2])) == [(-3, 3), (1, 1), (2, 2)]
-    killer.ended.set()
-    killer.join()
     assert killer.killed == 2
 
 
 def test_processes_that_are_killed_each_time_are_given_up() -> None:
-    killer = Killer(1000)
-    killer.start()
-    with pytest.raises(InputError, match="no worker process could begin: each was killed while it started"), opened(2):
+    refused = pytest.raises(InputError, match="no worker process could begin: each was killed while it started")
+    with Killer(1000), refused, opened(2):
         pass
-    killer.ended.set()
-    killer.join()
 
 
 def test_items_are_given_up_when_no_process_can_begin_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(CONFIG, "distributed.scheduler.no-workers-timeout", "3s")
     a, b = tmp_path / "a", tmp_path / "b"
-    with opened(2) as engine:
-        killer = Killer(1000)
-        killer.start()
-        with pytest.raises(InputError, match="all worker processes ended, and none could begin again"):
-            list(engine.results(KilledOnce.do, [KilledOnce(a, b), KilledOnce(b, a)]))
-        killer.ended.set()
-        killer.join()
+    refused = pytest.raises(InputError, match="all worker processes ended, and none could begin again")
+    with opened(2) as engine, Killer(1000), refused:
+        list(engine.results(KilledOnce.do, [KilledOnce(a, b), KilledOnce(b, a)]))
