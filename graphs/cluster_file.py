@@ -52,8 +52,9 @@ Or every number, as all clusters are written:
     bandwidth = "25Gbit/s"
     shared = "group"        # each copy sends through one network card; or "device", "pair", or "free"
 
-Quantities are text with a unit, or plain numbers of FLOP/s, bytes/s, bytes and seconds; a bandwidth or a memory may be
-infinite, "inf". `msgspec.json.schema(ClusterFile)` is the format as a JSON schema, for editors and other programs.
+Quantities are text with a unit, or plain numbers of FLOP/s, bytes/s, bytes and seconds, but none that must have lost
+its unit (`graphs.forgotten_units`); a bandwidth or a memory may be infinite, "inf". `msgspec.json.schema(ClusterFile)`
+is the format as a JSON schema, for editors and other programs.
 """
 
 from __future__ import annotations
@@ -67,6 +68,7 @@ import numpy as np
 
 from graphs.catalogue import QUANTITIES, Catalogue, catalogue, device_of
 from graphs.cluster import FREE, HOLDS, MOST_DEVICES, Cluster, Device, check_count
+from graphs.forgotten_units import check_units
 from graphs.foundation.by_name import unknown
 from graphs.foundation.documents import read_document, write_document
 from graphs.foundation.errors import InputError, located
@@ -184,7 +186,9 @@ def load_cluster_file(path: Path) -> Cluster:
     content = read_document(path, ClusterFile, version=VERSION, remedy=remedy)
     with located(path):
         name = path.stem.removesuffix(".cluster") if content.name is None else content.name
-        return _of_servers(content, name) if content.servers else _cluster(content, name)
+        cluster = _of_servers(content, name) if content.servers else _cluster(content, name)
+        check_units(msgspec.to_builtins(content), is_real=bool(content.servers))
+    return cluster
 
 
 # ---- reading -----------------------------------------------------------------------------------------------

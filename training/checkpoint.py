@@ -13,8 +13,9 @@ from pathlib import Path
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file, save
+from safetensors.torch import load, save
 
+from graphs.foundation.documents import read_file
 from graphs.foundation.errors import InputError, located
 from graphs.foundation.files import write_whole
 from placers.learned.policy_file import check_weights
@@ -69,10 +70,11 @@ def write_state(folder: Path, tensors: dict[str, torch.Tensor], counters: dict[s
 def read_state(folder: Path) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
     """What `write_state` wrote. Raises InputError if the file is missing or damaged."""
     path = folder / TRAINER
+    raw = read_file(path, "start the run again in another folder")
     try:
         with safe_open(path, "pt") as file:
             counters = file.metadata() or {}
-        return load_file(path), counters
+        return load(raw), counters
     except (OSError, SafetensorError) as error:
         raise InputError(f"{path}: damaged ({error}); start the run again in another folder") from error
 

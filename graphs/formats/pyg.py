@@ -16,26 +16,32 @@ COLUMNS = (
     "flops", "bytes_accessed", "output_bytes", "phase", "mirror", "group", "measured_seconds", "control", "weights",
     "transfer_bytes", "edge_bytes", "frozen",
 )  # fmt: skip
+OPTIONAL = ("mirror", "group")  # indices, or -1
 
 
 def to_pyg(graph: OpGraph) -> Data:
-    """`edge_index`, (2, edges), `x`, (ops, 3), of FLOP, bytes accessed and output bytes, and every column by its name.
+    """`edge_index`, (2, edges), `x`, (ops, 3), and every column by its name.
 
-    `measured_on` is a dictionary of columns, by device, and `devices` a list of lists. Imports torch.
+    `x` is what layers read, in single precision: log(1 + FLOP), log(1 + bytes accessed) and log(1 + output bytes). In a
+    `Batch` all indices are those of the batch: `mirror`, `group` and `weight_uses` as `edge_index`. `measured_on` is a
+    list of devices and columns, and `devices` one of lists. Imports torch.
     """
     import torch  # seconds to import, as the next
-    from torch_geometric.data import Data
+
+    from graphs.formats.pyg_data import OpGraphData, OptionalIndex
 
     columns = {key: torch.from_numpy(np.array(getattr(graph, key))) for key in COLUMNS}
-    return Data(
-        x=torch.stack([columns["flops"], columns["bytes_accessed"], columns["output_bytes"]], dim=1),
+    columns |= {key: columns[key].as_subclass(OptionalIndex) for key in OPTIONAL}
+    costs = torch.stack([columns["flops"], columns["bytes_accessed"], columns["output_bytes"]], dim=1)
+    return OpGraphData(
+        x=costs.log1p().float(),
         edge_index=torch.from_numpy(np.array(graph.edges.T, order="C")),
         num_nodes=len(graph),
         name=graph.name,
         names=list(graph.names),
         kinds=list(graph.kinds),
         weight_uses=torch.from_numpy(np.array(graph.weight_uses)),
-        measured_on={device: torch.from_numpy(np.array(seconds)) for device, seconds in graph.measured_on.items()},
+        measured_on=[(device, torch.from_numpy(np.array(seconds))) for device, seconds in graph.measured_on.items()],
         devices=[list(names) for names in graph.devices],
         **columns,
     )
@@ -49,7 +55,7 @@ def from_pyg(data: Data) -> OpGraph:
             *(data["name"], tuple(data["names"]), tuple(data["kinds"])),
             edges=data["edge_index"].numpy().T,
             weight_uses=data["weight_uses"].numpy(),
-            measured_on={device: seconds.numpy() for device, seconds in data["measured_on"].items()},
+            measured_on={device: seconds.numpy() for device, seconds in data["measured_on"]},
             devices=tuple(tuple(names) for names in data["devices"]),
             **columns,
         )

@@ -25,6 +25,7 @@ Document = TypeVar("Document")
 
 MOST_BYTES = 2**30  # decompressed: enough for a graph of millions of ops, and less than a laptop's memory
 _CHUNK = 2**20  # bytes decompressed at once
+_POINTER = b"version https://git-lfs.github.com/spec/"  # how a file begins that Git LFS has put in place of another
 PIPES = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")  # no regular files, and read nevertheless
 
 _AT = re.compile(r"^(?P<what>.*) \(at line (?P<line>\d+), column \d+\)$", re.DOTALL)
@@ -78,14 +79,16 @@ def _check_schema(content: object, kind: type[Any]) -> None:
 def read_file(path: Path, remedy: str) -> bytes:
     """What a file holds, decompressed if its name ends in ".gz"; `remedy` says how to get such a file.
 
-    Raises InputError, naming the file, if it is missing, cannot be read or decompressed, or is no regular file, whose
-    reading might never end; standard input and pipes of the shell are read.
+    Raises InputError, naming the file, if it is missing, cannot be read or decompressed, is a pointer of Git LFS, or is
+    no regular file, whose reading might never end; standard input and pipes of the shell are read.
     """
     try:
         may_block = not (path.is_file() or path.is_dir() or str(path).startswith(PIPES))
         if may_block and path.exists():
             raise InputError(f"{path} cannot be read: it is no regular file")
         raw = path.read_bytes()
+        if raw.startswith(_POINTER):
+            raise InputError(f"{path} is a pointer of Git LFS and not the file itself; fetch that with `git lfs pull`")
         return _decompressed(path, raw) if path.suffix == ".gz" else raw
     except InputError:
         raise

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 import re
+import unicodedata
 from typing import Annotated
 
 import msgspec
+import numpy as np
 
 from graphs.foundation.errors import InputError, located
 
@@ -38,23 +40,25 @@ _SYMBOLS: dict[str, dict[str, Scale]] = {
     "bytes": _prefixed("B"),
     "bytes/s": _prefixed("B/s") | _prefixed("bit/s", 0.125) | _prefixed("bps", 0.125),
     "FLOP/s": _prefixed("FLOP/s", binary=False),
-    "seconds": {"s": (0, 1.0), "ms": (-3, 1.0), "us": (-6, 1.0), "µs": (-6, 1.0), "ns": (-9, 1.0)},
+    "seconds": {"s": (0, 1.0), "ms": (-3, 1.0), "us": (-6, 1.0), "μs": (-6, 1.0), "ns": (-9, 1.0)},
 }
 _EXAMPLES = {"bytes": "16GiB", "bytes/s": "732GB/s", "FLOP/s": "9.3TFLOP/s", "seconds": "10us"}
+SLOWEST = 1e6  # FLOP/s, or bytes/s: what is slower is no device, and no link
 _READABLE = (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6), ("ns", 1e-9))
-_NUMBER = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-zµ/]+)")
+_NUMBER = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([A-Za-zμ/]+)")
 
 
 def parse(given: float | str, unit: str) -> float:
     """A number of `unit` ("bytes", "bytes/s", "FLOP/s" or "seconds"), from a plain number or text with a unit.
 
-    Decimal prefixes are k, M, G, T, P, binary ones Ki, Mi, Gi, Ti; bandwidths may be in bits, "25Gbit/s".
+    Decimal prefixes are k, M, G, T, P, binary ones Ki, Mi, Gi, Ti; bandwidths may be in bits, "25Gbit/s". Letters that
+    Unicode takes for the same are the same, as the micro sign and the Greek mu are, and a space may be any.
     Raises InputError for anything else.
     """
     if not isinstance(given, str):
         return float(given)
-    match = _NUMBER.fullmatch(given.strip())
-    scale = _SYMBOLS[unit].get(match[2]) if match else None
+    match = _NUMBER.fullmatch(unicodedata.normalize("NFKC", given).strip())  # of the two letters mu, it keeps the Greek
+    scale = _SYMBOLS[unit].get(match[2].replace("FLOPS", "FLOP/s")) if match else None
     if match is None or scale is None:
         example = _EXAMPLES[unit]
         raise InputError(f"expected a number of {unit} without quotes, or text such as {example!r}, got {given!r}")
@@ -69,10 +73,14 @@ def quantity(given: float | str, unit: str, place: str) -> float:
     """
     with located(place):
         value = math.inf if given == INFINITE else parse(given, unit)
-    rate = unit in ("bytes/s", "FLOP/s")
-    if not (value > 0 if rate else value >= 0):
-        raise InputError(f"{place}: expected a number of {unit} {'> 0' if rate else '>= 0'}, got {given}")
+    if not (value > 0 if is_rate(unit) else value >= 0):
+        raise InputError(f"{place}: expected a number of {unit} {'> 0' if is_rate(unit) else '>= 0'}, got {given}")
     return value
+
+
+def is_rate(unit: str) -> bool:
+    """Whether a unit is one of rates."""
+    return unit in ("bytes/s", "FLOP/s")
 
 
 def binary_unit(count: float) -> tuple[float, str]:
@@ -81,8 +89,18 @@ def binary_unit(count: float) -> tuple[float, str]:
     return next((each for each in units if count >= each[0]), (1.0, "bytes"))
 
 
+def lacks_unit(given: float | str, unit: str) -> bool:
+    """Whether a plain number is one that no device or link has ever had, so that its unit was forgotten: 24 bytes."""
+    if isinstance(given, str):
+        return False
+    return given >= 1 if unit == "seconds" else 0 < given < (2.0**20 if unit == "bytes" else SLOWEST)
+
+
 def written(value: float, unit: str) -> float | str:
-    """The shortest text with a unit that `parse` reads as exactly this value, or else the value itself."""
+    """The shortest text with a unit that `parse` reads as exactly this value, or else the value itself.
+
+    A value that would look like one without its unit always gets it.
+    """
     if value == 0:
         return 0.0
     exact = []
@@ -92,6 +110,8 @@ def written(value: float, unit: str) -> float | str:
         is_usual = factor == 1 or unit == "bytes"  # bandwidths are written in decimal bytes
         if is_usual and 0.001 <= number < 1e6 and parse(text, unit) == value:
             exact.append(text)
+    if not exact and lacks_unit(value, unit):
+        exact = [f"{np.format_float_positional(value, trim='-')}{next(iter(_SYMBOLS[unit]))}"]
     return min(exact, key=len, default=value)
 
 

@@ -12,9 +12,10 @@ from typing import TypeVar
 
 import msgspec
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save
+from safetensors.torch import load, save
 from torch import Tensor
 
+from graphs.foundation.documents import read_file
 from graphs.foundation.errors import InputError
 from graphs.foundation.files import write_whole
 from graphs.foundation.torch_threads import limit_torch_threads
@@ -59,16 +60,35 @@ def load_policy(folder: Path, kind: type[P]) -> tuple[P, Meta]:
     readable = tuple(name for name in theirs if name in ours) if policy.feature_weights else ours
     check_features(folder / META, "decoder", theirs, readable)
     check_features(folder / META, "order", meta.order_features, policy.order_features)
+    raw = read_file(folder / WEIGHTS, "a run of `placelab train` writes it; copy the whole folder")
     try:
-        weights = load_file(folder / WEIGHTS)
+        weights = load(raw)
+        check_names(weights, policy.state_dict())
         for name in policy.feature_weights:
             weights[name] = by_feature(weights[name], theirs, ours)
+        check_shapes(weights, policy.state_dict())
         policy.load_state_dict(weights)
-    except (OSError, SafetensorError, RuntimeError, KeyError) as error:
+    except (SafetensorError, RuntimeError, KeyError, ValueError) as error:
         reason = str(error).partition("\n")[0]
         raise InputError(f"{folder / WEIGHTS}: not the weights of {meta.network!r} ({reason})") from error
     check_weights(folder / WEIGHTS, policy.state_dict())
     return policy, meta
+
+
+def check_names(given: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> None:
+    """Raise RuntimeError, naming the first, unless tensors have the names that are expected."""
+    for what, names in (("lacks", expected.keys() - given.keys()), ("also has", given.keys() - expected.keys())):
+        if names:
+            others = f", and {len(names) - 1} more" if len(names) > 1 else ""
+            raise RuntimeError(f"it {what} {min(names)!r}{others}")
+
+
+def check_shapes(given: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> None:
+    """Raise RuntimeError, naming the first in order, unless tensors of the same names have the shapes expected."""
+    for name, tensor in expected.items():
+        if given[name].shape != tensor.shape:
+            shapes = (" x ".join(map(str, each.shape)) or "a number" for each in (given[name], tensor))
+            raise RuntimeError("{!r} is {} and not {}".format(name, *shapes))
 
 
 def by_feature(weight: Tensor, theirs: Sequence[str], ours: Sequence[str]) -> Tensor:
@@ -77,8 +97,8 @@ def by_feature(weight: Tensor, theirs: Sequence[str], ours: Sequence[str]) -> Te
     A policy is then what it was: it does not listen to what it never saw. Raises RuntimeError for other numbers of
     columns.
     """
-    if weight.shape[1] != len(theirs):
-        raise RuntimeError(f"weights of {weight.shape[1]} features, and {len(theirs)} are named")
+    if weight.ndim != 2 or weight.shape[1] != len(theirs):
+        raise RuntimeError(f"weights of {weight.shape[-1] if weight.ndim else 1} features, and {len(theirs)} are named")
     padded = weight.new_zeros(len(weight), len(ours))
     padded[:, [ours.index(name) for name in theirs]] = weight
     return padded

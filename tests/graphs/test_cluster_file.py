@@ -188,7 +188,8 @@ def test_a_uniform_cluster_is_a_short_file(tmp_path: Path, shared_out: bool) -> 
     [
         ("16GiB", "bytes", 2.0**34), ("1.5 kB", "bytes", 1500.0), ("732GB/s", "bytes/s", 732e9),
         ("25Gbps", "bytes/s", 25e9 / 8), ("9.3TFLOP/s", "FLOP/s", 9.3e12), ("10us", "seconds", 1e-5),
-        ("10µs", "seconds", 1e-5), ("3ns", "seconds", 3e-9), (7, "seconds", 7.0),
+        ("10\u00b5s", "seconds", 1e-5), ("10\u03bcs", "seconds", 1e-5), ("5\u00a0us", "seconds", 5e-6),
+        ("12 GB/s", "bytes/s", 12e9), ("20 TFLOPS", "FLOP/s", 2e13), ("3ns", "seconds", 3e-9), (7, "seconds", 7.0),
     ],
 )  # fmt: skip
 def test_a_quantity_with_its_unit(text: str | float, unit: str, value: float) -> None:
@@ -210,6 +211,43 @@ def test_what_is_no_quantity(text: str, unit: str) -> None:
 @given(st.floats(0, 1e18), st.sampled_from(["bytes", "bytes/s", "FLOP/s", "seconds"]))
 def test_a_quantity_is_written_exactly(value: float, unit: str) -> None:
     assert parse(written(value, unit), unit) == value
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ('"64 GiB"', "64", r"devices\[1\].memory: 64 without a unit is 64 bytes; .* '64GiB', or '64B'"),
+        ('"12GB/s"', "12", "links.bandwidth: 12 without a unit is 12 bytes/s; .* '12GB/s', or '12B/s'"),
+        ('"10us"', "10", "links.latency: 10 without a unit is 10 seconds; .* '10us', or '10s'"),
+        ('"9.3TFLOP/s"', "9.3", r"devices\[0\].flops_per_second: 9.3 without a unit is 9.3 FLOP/s; .* '9.3TFLOP/s'"),
+        ('"5us"', "5", r"devices\[0\].launch: 5 without a unit"),
+        ('"50Gbit/s"', "50", r"pairs\[0\].bandwidth: 50 without a unit"),
+    ],
+)  # fmt: skip
+def test_a_number_that_lost_its_unit_is_refused(tmp_path: Path, old: str, new: str, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        load_cluster_file(by_hand(tmp_path, old, new))
+
+
+def test_a_small_number_with_its_unit_and_a_file_in_units_of_its_own_are_read(tmp_path: Path) -> None:
+    assert load_cluster_file(by_hand(tmp_path, '"64 GiB"', '"24B"')).devices[1].memory_bytes == 24
+    assert load_cluster_file(by_hand(tmp_path, '"64 GiB"', "0")).devices[1].memory_bytes == 0
+    alone = """[links]
+bandwidth = 2
+[[devices]]
+name = "gpu:0"
+kind = "gpu"
+flops_per_second = 1
+bytes_per_second = 1
+memory = 24"""
+    (tmp_path / "own.cluster.toml").write_text(alone)
+    assert load_cluster_file(tmp_path / "own.cluster.toml").devices[0].memory_bytes == 24
+    (tmp_path / "card.cluster.toml").write_text(
+        '[[servers]]\ndevices = ["mine"]\n[catalogue.devices.mine]\nkind = "gpu"\nflops_per_second = 2e13\n'
+        "bytes_per_second = 5e11\nmemory = 24\n"
+    )
+    with pytest.raises(InputError, match=r"catalogue.devices.mine.memory: 24 without a unit is 24 bytes"):
+        load_cluster_file(tmp_path / "card.cluster.toml")
 
 
 def test_a_quantity_is_written_shortly() -> None:

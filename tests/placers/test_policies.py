@@ -130,6 +130,23 @@ def test_a_folder_that_holds_no_policy_of_ours_is_refused(tmp_path: Path) -> Non
         load_policy(tmp_path, OneShotPolicy)
 
 
+def test_what_a_file_of_weights_lacks_is_named(tmp_path: Path) -> None:
+    fine = OneShotPolicy.new(NETWORK, seed=0).state_dict()
+    first, second, *_ = fine
+    for change, sentence in (
+        ({name: fine[name] for name in fine if name != first}, rf"policy.safetensors: .* \(it lacks '{first}'\)"),
+        ({name: fine[name] for name in fine if name not in (first, second)}, "it lacks '.*', and 1 more"),
+        (fine | {"more": torch.zeros(1)}, "it also has 'more'"),
+        (fine | {first: torch.zeros(3, 5)}, rf"'{first}' is 3 x 5 and not "),
+    ):
+        save_policy(tmp_path, change, Meta(placer="gdp", network=NETWORK, seed=0))
+        with pytest.raises(InputError, match=sentence):
+            load_policy(tmp_path, OneShotPolicy)
+    (tmp_path / "policy.safetensors").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:1\nsize 9\n")
+    with pytest.raises(InputError, match=r"policy.safetensors is a pointer of Git LFS .* `git lfs pull`"):
+        load_policy(tmp_path, OneShotPolicy)
+
+
 def test_a_placement_that_overflows_is_repaired_by_preference() -> None:
     graph = toy_graph([1, 1, 1], [], weights=[6, 6, 6], weight_uses=[(0, 0), (1, 1), (2, 2)])
     held = HeldMemory.of(Problem(graph, toy_cluster(3, memory=10.0)))

@@ -5,8 +5,11 @@ from dataclasses import replace
 import networkx as nx
 import numpy as np
 import pytest
+import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from torch_geometric.data import Batch
+from torch_geometric.nn import SAGEConv
 
 from graphs.formats.networkx import from_networkx, to_networkx
 from graphs.formats.pyg import from_pyg, to_pyg
@@ -36,6 +39,31 @@ def test_a_graph_comes_back_from_pyg(graph: OpGraph) -> None:
     again = from_pyg(to_pyg(graph))
     assert again.fingerprint == graph.fingerprint
     assert again.names == graph.names
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.lists(any_graph, min_size=2, max_size=3))
+def test_indices_of_a_batch_are_those_of_the_batch_and_graphs_come_back(graphs: list[OpGraph]) -> None:
+    batch = Batch.from_data_list([to_pyg(graph) for graph in graphs])
+    ops = weights = groups = at = uses = 0
+    for graph in graphs:
+        found = batch.mirror[at : at + len(graph)].numpy()
+        assert np.array_equal(found, np.where(graph.mirror < 0, -1, graph.mirror + ops))
+        found = batch.group[at : at + len(graph)].numpy()
+        assert np.array_equal(found, np.where(graph.group < 0, -1, graph.group + groups))
+        found = batch.weight_uses[uses : uses + len(graph.weight_uses)].numpy()
+        assert np.array_equal(found, graph.weight_uses + np.array([ops, weights]))
+        at, uses = at + len(graph), uses + len(graph.weight_uses)
+        ops, weights, groups = ops + len(graph), weights + len(graph.weights), groups + graph.group.max() + 1
+    for again, graph in zip(batch.to_data_list(), graphs, strict=True):
+        assert from_pyg(again).fingerprint == graph.fingerprint
+
+
+def test_layers_of_pyg_read_the_features_as_they_are() -> None:
+    data = to_pyg(replace(toy_graph([1, 1], [(0, 1)]), flops=np.array([0.0, 1e15])))
+    assert data.x.dtype == torch.float32
+    assert data.x[:, 0].tolist() == pytest.approx([0, np.log(1e15)])
+    assert SAGEConv(3, 4)(data.x, data.edge_index).isfinite().all()
 
 
 def test_edges_keep_their_order_in_networkx_whatever_it_does_with_them() -> None:
