@@ -12,7 +12,7 @@ RIVALS := annealing,genetic,hill_climbing,random,metis,metis:default=true,kahip,
 DATA ?=  # a folder of measured profiles, for studies
 PROFILES = $(if $(strip $(DATA)),--data $(DATA))
 
-.PHONY: setup demo test bench graphs rivals learned study pictures site clean
+.PHONY: setup demo test checked bench graphs rivals learned study pictures site clean
 
 setup: .venv/installed
 
@@ -45,6 +45,9 @@ test: setup  ## style, types, tests
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/pytest -n 2 --dist loadfile
+
+checked: setup  ## the tests of compiled code, with every index of its buffers checked: an hour
+	$(BIN)/python -m tests.checked_indices
 
 bench: setup  ## speed, as ratios to peers measured in the same run: bench.json
 	$(BIN)/python -m tests.benchmarks.run bench.json

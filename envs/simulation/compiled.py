@@ -158,10 +158,14 @@ class _KeptCode(FunctionCache):  # type: ignore[misc]  # numba has no types
 
 @cache
 def _stamp(folder: Path) -> str:
-    """A text that changes with numba and with the sources of functions in a folder."""
+    """A text that changes with numba, with the sources of functions in a folder, and with whether indices are checked.
+
+    With NUMBA_BOUNDSCHECK=1 compiled code checks them, as `make checked` has it.
+    """
     sources = [
         text for path in sorted(_HERE.glob("*.py")) if b"envs.simulation.compiled" in (text := path.read_bytes())
     ]
     if folder != _HERE:
         sources += [path.read_bytes() for path in sorted(folder.glob("*.py"))]
-    return hashlib.sha256(b"".join([numba.__version__.encode(), *sources])).hexdigest()
+    checked = b"boundscheck" if numba.config.BOUNDSCHECK else b""
+    return hashlib.sha256(b"".join([numba.__version__.encode(), checked, *sources])).hexdigest()

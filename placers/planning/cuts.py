@@ -56,7 +56,7 @@ class Scratch(NamedTuple):
 
     @classmethod
     def room_for(cls, stages: int, layers: int) -> Scratch:
-        """For so many stages and layers, or fewer."""
+        """For at most so many stages, and layers."""
         table = stages + 1, layers + 1
         return cls(
             np.zeros(table), np.zeros(table, np.int64), np.zeros(stages + 1, np.int64), np.zeros(stages + 1, np.int64),
@@ -246,14 +246,10 @@ def _polished(costs: StageCosts, places: Places, micro_batches: int, least: floa
 
 
 @compiled
-def cut(
+def _cut(
     costs: StageCosts, places: Places, micro_batches: int, thorough: bool, bounds: Floats, scratch: Scratch
 ) -> tuple[float, float]:
-    """Write the best cuts to `scratch.found`; returns seconds of a step, and how full the fullest device is.
-
-    Infinite seconds if no cuts keep to the memory: then the cuts are those that come nearest to it. There are at least
-    as many layers as stages.
-    """
+    """Write the best cuts to `scratch.found`, for `CutFormula.cut`."""
     stages, least = len(places.share), np.inf
     for summed in range(2 if thorough else 1):
         slowest = _path(costs, places, micro_batches, np.inf, 1.0 - summed, scratch)
@@ -277,8 +273,42 @@ def cut(
 
 
 @compiled
-def estimated(
+def _estimated(
     costs: StageCosts, places: Places, cuts: Ints, micro_batches: int, scratch: Scratch
 ) -> tuple[float, float]:
     """The same of given cuts, (stages + 1,)."""
     return _estimate(costs, places, cuts, micro_batches, scratch), _fullest(costs, places, cuts, micro_batches)
+
+
+class CutFormula:
+    """What the formula says of pipelines of some layers. Its buffers grow with the pipelines that it is asked about."""
+
+    def __init__(self, costs: StageCosts) -> None:
+        self._costs, self._layers = costs, costs.forward.shape[1] - 1
+        self._scratch = Scratch.room_for(0, self._layers)
+
+    def cut(self, places: Places, micro_batches: int, *, thorough: bool) -> tuple[list[int], float, float]:
+        """The best cuts, stages + 1 from 0 on; seconds of a step, and how full the fullest device is.
+
+        Infinite seconds if no cuts keep to the memory: then the cuts are those that come nearest to it.
+        Raises ValueError for more stages than layers.
+        """
+        stages = len(places.share)
+        if not 0 < stages <= self._layers:
+            raise ValueError(f"{self._layers} layers cannot be cut into {stages} stages")
+        scratch = self._room_for(stages)
+        seconds, full = _cut(self._costs, places, micro_batches, thorough, BOUNDS, scratch)
+        return scratch.found[: stages + 1].tolist(), seconds, full
+
+    def estimated(self, places: Places, cuts: Ints, micro_batches: int) -> tuple[float, float]:
+        """Both numbers of given cuts, (stages + 1,). Raises ValueError if there are more or fewer cuts."""
+        stages = len(places.share)
+        if len(cuts) != stages + 1:
+            raise ValueError(f"expected {stages + 1} cuts of {stages} stages, got {len(cuts)}")
+        return _estimated(self._costs, places, cuts, micro_batches, self._room_for(stages))
+
+    def _room_for(self, stages: int) -> Scratch:
+        """Buffers for so many stages: compiled code writes to all of them, and does not see where they end."""
+        if len(self._scratch.forward) < stages:
+            self._scratch = Scratch.room_for(stages, self._layers)
+        return self._scratch

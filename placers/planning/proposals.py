@@ -17,7 +17,7 @@ from envs.pipelines.layer_grain import LayerGrain
 from envs.pipelines.pipeline import ONE_F_ONE_B, LayerPipeline, LayerStage
 from envs.schedule import Sharing
 from graphs.op_graph import Bools, Floats
-from placers.planning.cuts import BOUNDS, Places, Scratch, cut, estimated
+from placers.planning.cuts import CutFormula, Places
 from placers.planning.links_between import LinksBetween
 from placers.planning.places import Sets, rows, sequences, server_of
 from placers.planning.replica_counts import divided
@@ -60,7 +60,7 @@ class Proposer:
         self._alike = list(kinds)  # of each device
         self._kinds = cache(lambda several: kinds_of(self.devices, several))
         self._memory = cache(lambda several: max(float(self.devices.memory_bytes[list(several)].min()), 1e-9))
-        self._scratch = Scratch.room_for(max(2 * len(used), 1), len(grain.layers))
+        self._formula = CutFormula(self.costs)
 
     def best(self, most: int, stopped: Callable[[], bool] = lambda: False) -> list[Proposal]:
         """At most so many proposals, at least one, those of the shortest step first; fewer are compared if stopped."""
@@ -167,13 +167,12 @@ class Proposer:
     def estimates(self, pipeline: LayerPipeline) -> tuple[float, float]:
         """Both."""
         ends = np.array([0, *(stage.end for stage in pipeline.stages)], np.int64)
-        return estimated(self.costs, self._places_of(pipeline), ends, pipeline.micro_batches, self._scratch)
+        return self._formula.estimated(self._places_of(pipeline), ends, pipeline.micro_batches)
 
     def cut_anew(self, pipeline: LayerPipeline) -> LayerPipeline:
         """The same pipeline, cut where the formula says."""
-        cut(self.costs, self._places_of(pipeline), pipeline.micro_batches, True, BOUNDS, self._scratch)
-        ends = pairwise(self._scratch.found[: len(pipeline.stages) + 1].tolist())
-        both = zip(ends, pipeline.stages, strict=True)
+        ends, _, _ = self._formula.cut(self._places_of(pipeline), pipeline.micro_batches, thorough=True)
+        both = zip(pairwise(ends), pipeline.stages, strict=True)
         return replace(pipeline, stages=tuple(replace(stage, first=first, end=end) for (first, end), stage in both))
 
     def folded(self, pipeline: LayerPipeline) -> list[LayerPipeline]:
@@ -210,8 +209,8 @@ class Proposer:
         """The best cuts by formula of a pipeline on these sets of devices."""
         flying = _in_flight(ONE_F_ONE_B, sets, micro_batches, sharing)
         places = self._places(sets, flying, sharing, np.full(len(sets), recompute))
-        seconds, full = cut(self.costs, places, micro_batches, thorough, BOUNDS, self._scratch)
-        pipeline = self.pipeline(sets, self._scratch.found[: len(sets) + 1].tolist(), micro_batches)
+        ends, seconds, full = self._formula.cut(places, micro_batches, thorough=thorough)
+        pipeline = self.pipeline(sets, ends, micro_batches)
         again = tuple(range(len(sets))) if recompute else ()
         return Proposal(replace(pipeline, recompute=again, sharing=sharing), seconds, full)
 

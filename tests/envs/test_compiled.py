@@ -32,6 +32,16 @@ def added(x):
 if __name__ == "__main__":
     print(twice(20), added(20))
 """
+BEYOND = """
+    import numba, numpy
+
+    @compiled
+    def beyond(buffer):
+        buffer[len(buffer)] = 1.0
+
+    if numba.config.BOUNDSCHECK:
+        beyond(numpy.zeros(1))
+"""
 OTHER = """
 from envs.simulation.compiled import compiled
 
@@ -79,6 +89,18 @@ def test_the_first_process_says_once_that_it_compiles_and_a_later_one_says_nothi
     kept = _kept(toy)
     assert _ended(_started(toy)) == ("40 61", "")
     assert _kept(toy) == kept
+
+
+def test_code_that_checks_indices_is_not_that_which_does_not(toy: Path) -> None:
+    toy.write_text(toy.read_text() + BEYOND)
+    assert _ended(_started(toy))[0] == "40 61"
+    checked = _started(toy, NUMBA_BOUNDSCHECK="1")
+    assert checked.communicate(timeout=120)[1].count(COMPILING) == 2, "though it was compiled without checks"
+    assert checked.returncode == 1
+    checked = _started(toy, NUMBA_BOUNDSCHECK="1")
+    err = checked.communicate(timeout=120)[1]
+    assert COMPILING not in err
+    assert "IndexError: index is out of bounds" in err
 
 
 def test_two_processes_at_once_compile_once(toy: Path) -> None:

@@ -74,3 +74,30 @@ def test_cuts_keep_to_the_memory_if_any_do(seed: int, memory: float) -> None:
     assert np.isfinite(found.seconds) == (full <= 1)
     if full > 1:
         assert found.full == pytest.approx(full, rel=1e-9)
+
+
+def test_pipelines_of_others_are_cut_on_devices_that_the_proposer_does_not_use() -> None:
+    """A CPU beside a GPU: plans of other placers have stages on it, and folded they have twice as many."""
+    problem = problem_of(3, [3.0, 1.0], np.inf)
+    grain = LayerGrain(problem, Layers.of(problem, LAYERS))
+    on_one, on_both = Proposer(grain, (0,)), Proposer(grain, (0, 1))
+    given_to_both = on_both.cut(((0,), (1,)), 2).pipeline
+    assert on_one.estimates(given_to_both) == on_both.estimates(given_to_both)
+    folded = on_one.folded(given_to_both)
+    assert folded == on_both.folded(given_to_both)
+    assert {len(each.stages) for each in folded} == {4}
+    for each in folded:
+        ends = [0, *(stage.end for stage in each.stages)]
+        assert ends[-1] == LAYERS
+        assert [stage.first for stage in each.stages] == ends[:-1]
+
+
+def test_buffers_are_as_long_as_what_is_written_to_them() -> None:
+    problem = problem_of(3, [1.0], np.inf)
+    proposer = Proposer(LayerGrain(problem, Layers.of(problem, LAYERS)), (0,))
+    for stages in (1, LAYERS, 3):
+        found = proposer.cut(((0,),) * stages, 2).pipeline
+        assert len(found.stages) == stages
+        assert proposer.estimate(found) == pytest.approx(proposer.cut(((0,),) * stages, 2).seconds)
+    with pytest.raises(ValueError, match=f"{LAYERS} layers cannot be cut into {LAYERS + 1} stages"):
+        proposer.cut(((0,),) * (LAYERS + 1), 2)

@@ -73,6 +73,18 @@ def test_it_is_never_behind_a_rival(
         assert (timeline.step_seconds if value is None else value) <= other * (1 + 1e-9), rival
 
 
+def test_a_cpu_beside_gpus_is_left_to_the_plans_of_others() -> None:
+    """Stages on it are in plans that the search begins from."""
+    problem = chain(5, 8, [3.0, 1.0, 1.0], samples=8)
+    devices = tuple(
+        replace(device, kind="cpu" if device.name == "gpu:2" else "gpu") for device in problem.cluster.devices
+    )
+    problem = replace(problem, cluster=replace(problem.cluster, devices=devices))
+    least = simulate(problem, QUICK.place(problem, budget=120).plan).step_seconds
+    rivals = dict(worth(problem, QUICK))
+    assert least <= min(rivals.values()) * (1 + 1e-9)
+
+
 @pytest.mark.parametrize(
     "problem", [Problem(training_graph(), unequal_cluster()), Problem(random_graph(20, 3), toy_cluster(3))]
 )
