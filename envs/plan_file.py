@@ -51,6 +51,7 @@ from envs.simulation.simulator import Outcome
 from envs.timeline import Timeline
 from graphs.cluster import Cluster
 from graphs.foundation.by_name import unknown
+from graphs.foundation.code_in_files import named_in_file
 from graphs.foundation.documents import read_document, write_document
 from graphs.foundation.errors import InputError, located
 from graphs.op_graph import OpGraph
@@ -113,7 +114,8 @@ class ScheduleSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True, o
         return cls(**changed) if changed else None
 
     def schedule(self, stages: tuple[int, ...] = ()) -> Schedule:
-        """The schedule, with (ops,) stages. Raises InputError as `Schedule` does."""
+        """The schedule, with (ops,) stages. Raises InputError as `Schedule` does, and for code in place of an order."""
+        named_in_file(self.order)
         values = {name: getattr(self, name) for name in self.__struct_fields__}
         return Schedule(stages=stages, **values | ({"bucket_bytes": inf} if self.bucket_bytes is None else {}))
 
@@ -327,7 +329,8 @@ def _plan(decided: PlanSection, entries: ModuleEntries, cluster: Cluster) -> Pla
         split = tuple(entries.read(decided.split, own=True)) if decided.split else ()
     schedule = _schedule(decided, stages)
     if isinstance(decided.order, str):
-        return Plan(tuple(devices), decided.order, schedule, split, decided.mesh)
+        with located("order"):
+            return Plan(tuple(devices), named_in_file(decided.order), schedule, split, decided.mesh)
     with located("order"):
         numbers = entries.read(decided.order, own=True)
     order = tuple(each + 0.0 for each in numbers)  # -0.0 becomes 0.0

@@ -20,7 +20,7 @@ from evaluation.task import Task
 from graphs.foundation import by_name
 from graphs.foundation.engine import Killed, Workers
 from graphs.foundation.errors import InputError
-from graphs.foundation.files import check_writable
+from graphs.foundation.files import check_links, check_writable
 from graphs.foundation.items import check_workers, results
 from graphs.foundation.progress import progress_bar
 from graphs.op_graph import OpGraph
@@ -105,6 +105,7 @@ def check_settings(
         if plans.exists() and not plans.is_dir():
             raise InputError(f"cannot write plans to {plans}: it is a file; name a folder")
         check_writable(plans / "any.plan.json" if plans.is_dir() else plans)
+        check_links(plans)
 
 
 def _done(

@@ -28,6 +28,7 @@ from envs.plan_file import ScheduleSection, save_plan
 from envs.simulation.simulator import RULES, Outcome
 from evaluation.provenance import Provenance
 from evaluation.record import Record
+from graphs.foundation.code_in_files import named_in_file
 from graphs.foundation.documents import check_version, read_file
 from graphs.foundation.errors import InputError, located
 from graphs.foundation.files import check_writable, locked
@@ -97,6 +98,10 @@ class JournalEntry(msgspec.Struct, frozen=True, kw_only=True):
             raise InputError(f"{what} is damaged: it is for other devices")
         devices = [(each,) if isinstance(each, int) else each for each in self.devices]
         schedule = ScheduleSection() if self.schedule is msgspec.UNSET else self.schedule
+        with located(what):
+            for rule in (self.order, schedule.order):
+                if isinstance(rule, str):
+                    named_in_file(rule)
         with located(f"{what} is damaged"):
             order = self.order if isinstance(self.order, str) else _by_op(self.order, problem, "its order is")
             stages = () if self.stages is msgspec.UNSET else _by_op(self.stages, problem, "its stages are")

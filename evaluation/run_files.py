@@ -10,7 +10,9 @@ import msgspec
 from envs.costs.costs import AUTO, timed
 from evaluation.provenance import Provenance
 from evaluation.record import Record
+from graphs.foundation.code_in_files import named_in_file
 from graphs.foundation.documents import read_document
+from graphs.foundation.errors import located
 from graphs.grouping import Grouping
 from graphs.load import load_cluster, load_graph
 from graphs.problem import DEFAULT_ORDER, Problem
@@ -52,8 +54,14 @@ def load_evaluation(path: Path) -> EvaluationFile:
 
 
 def load_problem(path: Path) -> Problem:
-    """Build the problem. Raises InputError, naming file and field, if it is damaged or names what does not exist."""
+    """Build the problem.
+
+    Raises InputError, naming file and field, if it is damaged, or names what does not exist, or code (`named_in_file`).
+    """
     spec = read_document(path, ProblemFile, version=1, remedy="`placelab finetune` writes one")
+    with located(path):
+        for named in (spec.graph, spec.cluster, spec.cost_model, spec.order):
+            named_in_file(named)
     cluster = load_cluster(spec.cluster)
     graph = load_graph(spec.graph, groups=spec.groups)
     return timed(Problem(graph, cluster, spec.optimizer, order=spec.order), spec.cost_model)

@@ -15,8 +15,9 @@ from pathlib import Path
 from msgspec.structs import replace
 from torch import Tensor
 
-from graphs.foundation.errors import InputError
-from graphs.foundation.files import locked, named_if_refused, write_whole
+from graphs.foundation.code_in_files import named_in_file
+from graphs.foundation.errors import InputError, located
+from graphs.foundation.files import check_links, locked, named_if_refused, write_whole
 from graphs.problem import FIFO
 from placers.learned.policy_file import save_policy
 from placers.learned.policy_meta import META, Meta
@@ -25,7 +26,7 @@ from training.checkpoint import TRAINER, updates_in
 from training.loggers import forget_runs
 from training.metrics_file import METRICS, VALIDATION
 from training.model_card import model_card
-from training.recipe import Recipe, load_recipe
+from training.recipe import ProblemSet, Recipe, load_recipe
 
 CONFIG = "config.toml"
 
@@ -51,6 +52,18 @@ def recipe_of(path: Path) -> Recipe:
     if "order" in tomllib.loads(config.read_text()).get("problems", {}):
         return recipe
     return replace(recipe, problems=replace(recipe.problems, order=FIFO))
+
+
+def problems_of(path: Path) -> ProblemSet:
+    """What the run in a folder was trained and is evaluated on, to be loaded.
+
+    Raises InputError as `recipe_of`, and for a recipe that names code (`named_in_file`).
+    """
+    chosen = recipe_of(path).problems
+    with located(path / CONFIG):
+        for spec in (*chosen.graphs, *chosen.test_graphs, *chosen.clusters, *chosen.test_clusters, chosen.order):
+            named_in_file(spec)
+    return chosen
 
 
 def cut_metrics(path: Path, updates: int) -> None:
@@ -109,3 +122,5 @@ def check_writable(path: Path) -> None:
         raise InputError(f"cannot write the run to {path}: {nearest} is a file; name a folder")
     if not os.access(nearest, os.W_OK | os.X_OK):
         raise InputError(f"cannot write the run to {path}: permission denied in {nearest}")
+    if path.is_dir():
+        check_links(path)

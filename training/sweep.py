@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from graphs.foundation.errors import InputError
-from graphs.foundation.files import locked, named_if_refused, write_whole
+from graphs.foundation.files import check_links, locked, named_if_refused, write_whole
 from graphs.foundation.progress import progress_bar
 from graphs.load import load_graph
 from graphs.op_graph import OpGraph
@@ -144,6 +144,7 @@ def sweep(
     command = ("placelab", "train", what, "--seed", str(seed), *(w for change in changes for w in ("--set", change)))
     with named_if_refused(out):
         out.mkdir(parents=True, exist_ok=True)
+    check_links(out)
     with locked(out / JOURNAL):
         study = _study(out, asked)
         graphs: Callable[[str], OpGraph] = cache(load_graph)
@@ -178,13 +179,16 @@ def _next(study: Study, over: Sequence[Over], trials: int, seed: int) -> FrozenT
     from optuna.samplers import TPESampler  # an extra, as the next
     from optuna.trial import TrialState
 
+    asked = {each.key: each.distribution() for each in over}
     if begun := study.get_trials(states=(TrialState.RUNNING,)):
+        if begun[0].distributions != asked:  # the journal may be anybody's, and what it says would be run
+            raise InputError(f"{JOURNAL} is damaged: trial {begun[0].number} is of other keys or ranges; remove it")
         return begun[0]
     count = len(study.trials)
     if count >= trials:
         return None
     study.sampler = TPESampler(seed=seed * 100_003 + count)  # so that a sweep that is resumed draws the same
-    number = study.ask({each.key: each.distribution() for each in over}).number
+    number = study.ask(asked).number
     return study.trials[number]
 
 

@@ -27,8 +27,10 @@ from envs.simulation.simulator import RULES
 from graphs.cluster import Cluster
 from graphs.cluster_file import load_cluster_file
 from graphs.foundation.by_name import specs, unknown
+from graphs.foundation.code_in_files import named_in_file
 from graphs.foundation.documents import read_document
-from graphs.foundation.errors import InputError
+from graphs.foundation.errors import InputError, located
+from graphs.foundation.files import check_links
 from graphs.graph_file import load_graph_file
 from graphs.grouping import Grouping
 from graphs.op_graph import OpGraph
@@ -96,6 +98,7 @@ class Benchmark:
                 f"{folder} holds no benchmark ({INDEX} is missing); it is in placelab's repository, not in its wheel: "
                 "give the folder benchmark/placelab-bench-1 of a clone as `problems`"
             )
+        check_links(folder)
         index = read_document(
             folder / INDEX, IndexFile, version=VERSION, remedy="`python -m evaluation.benchmark freeze`"
         )
@@ -133,10 +136,15 @@ class Benchmark:
         return self.by_name[name]
 
     def problem(self, frozen: FrozenProblem) -> Problem:
-        """The problem, as it was frozen. Raises InputError for a file or op times that are others by now."""
+        """The problem, as it was frozen.
+
+        Raises InputError for a file or op times that are others by now, and for an index that names code.
+        """
         graph = _graph(self.folder / graph_path(frozen.graph), frozen.graph)
         cluster = _cluster(self.folder / cluster_path(frozen.cluster), frozen.cluster)
-        problem = timed(Problem(graph, cluster, frozen.optimizer, order=frozen.order), frozen.cost_model)
+        with located(f"{self.folder / INDEX}: {frozen.name}"):
+            order, cost_model = named_in_file(frozen.order), named_in_file(frozen.cost_model)
+        problem = timed(Problem(graph, cluster, frozen.optimizer, order=order), cost_model)
         if (found := seconds_sha256(problem)) != frozen.op_seconds:
             raise InputError(
                 f"{frozen.name}: cost model {frozen.cost_model!r} gives other times than when {self.index.name} was "

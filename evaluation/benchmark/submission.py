@@ -30,7 +30,7 @@ from evaluation.task import Task
 from graphs.foundation.documents import read_document
 from graphs.foundation.engine import Killed, Workers
 from graphs.foundation.errors import InputError
-from graphs.foundation.files import named_if_refused, write_whole
+from graphs.foundation.files import check_links, named_if_refused, write_whole
 from graphs.foundation.items import check_workers, results
 from graphs.foundation.progress import progress_bar
 from placers.contract.placer import Placer
@@ -75,12 +75,16 @@ class SubmissionFolder:
 
     @classmethod
     def load(cls, folder: Path) -> SubmissionFolder:
-        """Raises InputError for a folder without a submission, a damaged one, or one that is not complete yet."""
+        """Raises InputError for a folder without a submission, a damaged one, or one that is not complete yet.
+
+        Likewise for one with a link that leads out of it.
+        """
         if not (folder / SUBMISSION).is_file():
             unfinished = " yet: `placelab bench` was stopped, and the same command resumes"
             raise InputError(
                 f"{folder} holds no submission{unfinished if (folder / RECORDS).exists() else ''}; {REMEDY}"
             )
+        check_links(folder)
         about = read_document(folder / SUBMISSION, Submission, version=VERSION, remedy=REMEDY)
         packed = folder / PACKED
         entries = load_packed(packed) if packed.exists() else plans(folder / RECORDS)
@@ -132,6 +136,7 @@ def bench(
     chosen = benchmark.chosen(suites)
     with named_if_refused(out):
         out.mkdir(parents=True, exist_ok=True)
+    check_links(out)
     digits = placer_digits(placer)
     folder = None if problems == FOLDER else problems.absolute()
     jobs = [BenchJob(folder, each, placer, seed, budget, digits) for each in in_order(chosen)]

@@ -107,7 +107,6 @@ ExportFormat: TypeAlias = Literal[
 ]  # fmt: skip
 
 AUTO: Literal["auto"] = "auto"
-CACHE_HELP = "    cache: use what was captured before, where nothing has changed since; `--no-cache` captures again.\n"
 GROUPS = 256  # op groups, unless a number is given; a search ends with as many, but begins with 16
 PLACERS: dict[str, str] = {"placement": "annealing:policy=default", "all": "planner"}  # unless one is named
 # The least that makes sense, of each whole number.
@@ -141,25 +140,6 @@ def checked(verb: Callable[P, R]) -> Callable[P, R]:
 
     with_checked_arguments.__signature__ = signature  # type: ignore[attr-defined]
     return with_checked_arguments
-
-
-def captures(verb: Callable[P, R]) -> Callable[P, R]:
-    """The verb with one more keyword, `cache`: whether models that were captured before are not captured again."""
-    signature = inspect.signature(verb)
-    keyword = inspect.Parameter("cache", inspect.Parameter.KEYWORD_ONLY, default=True, annotation="bool")
-
-    @functools.wraps(verb)
-    def with_cache(*args: P.args, **keywords: P.kwargs) -> R:
-        if _flag("cache", keywords.pop("cache", True)):
-            return verb(*args, **keywords)
-        from graphs.capture.cache import without_cache  # imported late: --help must not wait for it
-
-        with without_cache():
-            return verb(*args, **keywords)
-
-    with_cache.__doc__ = f"{inspect.getdoc(verb)}\n{CACHE_HELP}"  # every verb's docstring ends with its arguments
-    with_cache.__signature__ = signature.replace(parameters=[*signature.parameters.values(), keyword])  # type: ignore[attr-defined]
-    return with_cache
 
 
 def _flat_signature(verb: Callable[..., object]) -> inspect.Signature:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from evaluation.commands.arguments import checked, path_or_none, workers_of
+from evaluation.commands.switches import CODE, switched
 
 # Imported late, in each verb: what a verb needs takes up to seconds to import, and --help must not wait for it.
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from evaluation.commands.arguments import Folders, PathLike, PlacerLike, WorkerOptions
 
 
+@switched(CODE)
 @checked
 def bench(
     placer: PlacerLike,

@@ -8,7 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from evaluation.commands.arguments import captures, checked
+from evaluation.commands.arguments import checked
+from evaluation.commands.switches import CACHE, switched
 from graphs.foundation.errors import InputError
 from graphs.foundation.files import check_writable
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from graphs.problem import Problem
 
 
-@captures
+@switched(CACHE)
 @checked
 def calibrate(
     cluster: ClusterLike = "",

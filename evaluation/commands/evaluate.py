@@ -83,9 +83,9 @@ def evaluate(
 
 def _problems(folder: Path, suite: str, groups: Groups, order: str, *, with_law: bool) -> list[Problem]:
     """Those of a suite, or of the test split that the recipe in a policy's folder names, under its order or another."""
-    from training.run_folder import recipe_of  # imported late: with torch, which a refusal does not wait for
+    from training.run_folder import problems_of  # imported late: with torch, which a refusal does not wait for
 
-    settings = recipe_of(folder).problems
+    settings = problems_of(folder)
     load_clusters(settings.test_clusters)  # refused here, not after models were captured
     asked_for = None if groups == AUTO else tied_into(groups)
     if asked_for == MODULES:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from evaluation.commands.arguments import captures, checked
+from evaluation.commands.arguments import checked
 from evaluation.commands.graph_verbs import simulate
+from evaluation.commands.switches import CACHE, CODE, switched
 from graphs.foundation.errors import InputError
 from graphs.foundation.files import check_writable, write_whole
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 WITHOUT_MODEL = ("schedule_csv", "chakra")  # formats that take a plan as it is
 
 
-@captures
+@switched(CACHE, CODE)
 @checked
 def export(
     model: GraphLike,

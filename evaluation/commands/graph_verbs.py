@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from evaluation.commands.arguments import AUTO, PLACERS, captures, checked, of_problem, tied_into
+from evaluation.commands.arguments import AUTO, PLACERS, checked, of_problem, tied_into
+from evaluation.commands.switches import CACHE, CODE, switched
 from graphs.foundation.errors import InputError
 from graphs.foundation.files import check_readable, check_writable
 
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 PLANS, CHARTS, TRACES = (".plan.json",), (".png", ".svg", ".html"), (".json", ".json.gz")
 
 
-@captures
+@switched(CACHE)
 @checked
 def capture(
     model: GraphLike,
@@ -133,7 +134,7 @@ def profile(
     return found
 
 
-@captures
+@switched(CACHE, CODE)
 @checked
 def show(
     graph: GraphLike,
@@ -176,7 +177,7 @@ def show(
     return GraphSummary.of(loaded)
 
 
-@captures
+@switched(CACHE, CODE)
 @checked
 def place(
     graph: GraphLike,
@@ -240,7 +241,7 @@ def place(
     return placed.with_robustness() if robust else placed
 
 
-@captures
+@switched(CACHE, CODE)
 @checked
 def fits(
     graph: GraphLike,
@@ -283,7 +284,7 @@ def fits(
     return MemoryNeeds.of(problem, [*zip(kinds, built, strict=True), *own], budget=budget, seed=seed)
 
 
-@captures
+@switched(CACHE, CODE)
 @checked
 def simulate(
     graph: GraphLike,

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 from tqdm import tqdm
 
-from evaluation.commands.arguments import captures, checked
+from evaluation.commands.arguments import checked
 from evaluation.commands.graph_verbs import CHARTS, TRACES, simulate
+from evaluation.commands.switches import CACHE, CODE, switched
 from graphs.foundation.errors import InputError
 from graphs.foundation.files import check_readable, check_writable
 from graphs.foundation.progress import waiting
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from evaluation.simulated_plan import SimulatedPlan
 
 
-@captures
+@switched(CACHE, CODE)
 @checked
 def run(
     model: GraphLike,

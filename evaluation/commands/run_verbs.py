@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from evaluation.commands.arguments import captures, checked, path_or_none, workers_of
+from evaluation.commands.arguments import checked, path_or_none, workers_of
+from evaluation.commands.switches import CACHE, CODE, switched
 from graphs.foundation.errors import InputError
 from graphs.foundation.files import check_writable
 
@@ -67,7 +68,7 @@ def cache(action: CacheAction = "show") -> CacheUsage:
     return CacheUsage.now()
 
 
-@captures
+@switched(CACHE, CODE)
 @checked
 def compare(
     graphs: Sequence[GraphLike] = (),
@@ -129,7 +130,7 @@ def compare(
     )  # fmt: skip
 
 
-@captures
+@switched(CACHE)
 @checked
 def train(
     recipe: str = "gdp",
@@ -176,7 +177,7 @@ def train(
     )  # fmt: skip
 
 
-@captures
+@switched(CACHE, CODE)
 @checked
 def evaluate(
     policy: PathLike = "default",
@@ -218,7 +219,7 @@ def evaluate(
     )  # fmt: skip
 
 
-@captures
+@switched(CACHE, CODE)
 @checked
 def finetune(
     run: PathLike,
@@ -256,7 +257,7 @@ def finetune(
     )
 
 
-@captures
+@switched(CACHE, CODE)
 @checked
 def report(runs: Folders, *, out: PathLike | None = None) -> Path:
     """Write a run's report, one HTML file with curves, tables, and the best plan drawn; or compare several runs.

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from evaluation.commands.arguments import AUTO, as_declared
+from graphs.foundation.code_in_files import code_allowed
 from graphs.foundation.errors import InputError
 
 # Imported late, in functions: what these need takes seconds to import, and the command line waits for this file.
@@ -34,6 +36,7 @@ def parallelize(
     cluster: ClusterLike = "",
     batch: int | None = None,
     defer_weight_gradients: bool = False,
+    allow_code: bool = False,
 ) -> Model:
     """Let a model run where a plan says, in any training loop; returns the same model, with the same `state_dict`.
 
@@ -52,6 +55,7 @@ def parallelize(
         batch: samples of a step of such a plan, if it was made for another number than the model's own.
         defer_weight_gradients: in the backward pass, gradients of weights wait as long as gradients of inputs can be
             computed, for which other devices may wait. What they read is kept until then.
+        allow_code: run code that a plan file names as `FILE.py:function`, and print what runs, as `simulate` does.
 
     Raises InputError for a plan that is no op placement, for one of another model, and for devices that it cannot use.
 
@@ -59,7 +63,8 @@ def parallelize(
     from envs.placed_models.call_placement import on_calls
     from envs.placed_models.parallel import run_by_plan
 
-    problem, decided = _given(plan, graph, cluster, batch)
+    with code_allowed() if allow_code else nullcontext():
+        problem, decided = _given(plan, graph, cluster, batch)
     problem, rounded, moved = on_calls(problem, decided, model)
     run = run_by_plan(model, problem, rounded, devices, defer_weight_gradients=defer_weight_gradients)
     if moved:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from evaluation.commands.arguments import captures, checked, path_or_none
+from evaluation.commands.arguments import checked, path_or_none
+from evaluation.commands.switches import CACHE, switched
 
 # Imported late, in the verb, as those of run_verbs.
 if TYPE_CHECKING:
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from evaluation.reporting.sweep_table import SweepReport
 
 
-@captures
+@switched(CACHE)
 @checked
 def sweep(
     recipe: str,

@@ -12,6 +12,7 @@ from typing import Any
 from evaluation.run_files import EvaluationFile, load_evaluation
 from graphs.foundation.documents import read_file
 from graphs.foundation.errors import InputError
+from graphs.foundation.files import check_links
 
 Metrics = list[dict[str, float | None]]
 MARKS = ("config.toml", "meta.json", "evaluation.json")  # a folder with one of these is a run's
@@ -28,13 +29,17 @@ class RunData:
 
     @classmethod
     def of(cls, folder: Path) -> RunData:
-        """The run in a folder. Raises InputError if there is no such folder, or no run in it."""
+        """The run in a folder.
+
+        Raises InputError if there is no such folder, no run in it, or a link in it that leads out of it.
+        """
         if folder.is_file():
             raise InputError(f"{folder} is a file; name the folder that `placelab train` wrote")
         if not folder.is_dir():
             raise InputError(f"run folder {folder} does not exist; `placelab train --out {folder}` makes one")
         if not any((folder / name).is_file() for name in MARKS):
             raise InputError(f"{folder} holds no run of `placelab train`; name the folder that it wrote")
+        check_links(folder)
         return cls(folder)
 
     @property

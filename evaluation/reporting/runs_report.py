@@ -27,6 +27,7 @@ from evaluation.reporting.rules import best_rules
 from evaluation.reporting.run_data import Metrics, RunData
 from evaluation.reporting.sections import Section, Sheet, placer_sheet, results_page
 from graphs.foundation.errors import InputError
+from graphs.foundation.files import check_links
 
 KICKER = "placelab: training runs compared"
 LONG = 12  # problems in a table that is not folded
@@ -67,6 +68,8 @@ def write_runs_report(folders: Sequence[Path], out: Path | None = None) -> Path:
     common = Path(os.path.commonpath([path.parent for path in where]))
     names = _names(where, common)
     path = common / "comparison.html" if out is None else out
+    if out is None:
+        check_links(path)
     joined = JoinedRuns.of(runs, names)
     sections = [
         _glance(runs, names, joined), _differences(runs, names), _learning(runs, names), _validation(runs, names),

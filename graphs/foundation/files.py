@@ -34,6 +34,7 @@ def replace_whole(path: Path, write: Callable[[Path], object]) -> None:
             if path.exists() and (not path.is_file() or path.is_relative_to("/dev")):
                 write(path)
             else:
+                unfinished.unlink(missing_ok=True)  # it may be a link to another file
                 write(unfinished)
                 unfinished.replace(target)
     finally:
@@ -75,6 +76,18 @@ def check_writable(*files: Path | str | None, endings: tuple[str, ...] = (), inp
             raise InputError(f"cannot write {path}: permission denied")
 
 
+def check_links(path: Path) -> None:
+    """Raise InputError for a link that leads out of a folder: whoever sent the folder says what is read or overwritten.
+
+    Of a file it is that of its own name. The folder itself may be a link.
+    """
+    home = Path(os.path.realpath(path if path.is_dir() else path.parent))
+    inside = [Path(at, name) for at, *names in os.walk(home) for each in names for name in each]
+    for link in inside if path.is_dir() else [home / path.name]:
+        if link.is_symlink() and not (target := Path(os.path.realpath(link))).is_relative_to(home):
+            raise InputError(f"{link} is a link to {target}, out of its folder; put a copy in its place, or remove it")
+
+
 def check_readable(path: Path, remedy: str) -> None:
     """Raise InputError for a file that is not there; `remedy` says how to get it."""
     if not path.exists():
@@ -111,7 +124,8 @@ def locked(path: Path, on_wait: Callable[[], object] | None = None) -> Iterator[
 def _acquired(lock: Path, on_wait: Callable[[], object] | None) -> BinaryIO:
     """The open lock file, with the number of this process. Raises BlockingIOError if another holds it."""
     while True:
-        file = lock.open("a+b")
+        # not through a link: the lock is emptied, and the folder may be anybody's
+        file = os.fdopen(os.open(lock, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o666), "a+b")
         try:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

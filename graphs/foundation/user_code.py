@@ -17,6 +17,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from graphs.foundation.code_in_files import named_by_user
 from graphs.foundation.errors import DoesNotFitError, InputError, UserCodeError
 
 _PROJECT = Path(__file__).resolve().parents[2]
@@ -39,6 +40,7 @@ def user_callable(what: str) -> Callable[..., Any]:
     with user_code(path):
         module = _imported(path)
     found = getattr(module, name, None)
+    named_by_user(path, name)
     if not callable(found):
         own = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
         own = [key for key in own if getattr(vars(module)[key], "__module__", module.__name__) == module.__name__]

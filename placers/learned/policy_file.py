@@ -15,8 +15,9 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
+from graphs.foundation.code_in_files import named_in_file
 from graphs.foundation.documents import read_file
-from graphs.foundation.errors import InputError
+from graphs.foundation.errors import InputError, located
 from graphs.foundation.files import write_whole
 from graphs.foundation.torch_threads import limit_torch_threads
 from placers.learned.finite import are_finite
@@ -47,7 +48,8 @@ def load_policy(folder: Path, kind: type[P]) -> tuple[P, Meta]:
     """The policy of a kind in a folder, and its meta.
 
     A policy from before some of its decoder's features has weights of zero for these, and places as it did. Raises
-    InputError as `load_meta` does, and for a policy of another placer, unknown features or damaged weights.
+    InputError as `load_meta` does, and for a policy of another placer, a network that is code (`named_in_file`),
+    unknown features or damaged weights.
     """
     limit_torch_threads()
     meta = load_meta(folder)
@@ -55,7 +57,8 @@ def load_policy(folder: Path, kind: type[P]) -> tuple[P, Meta]:
         raise InputError(
             f"{folder} holds a policy of {meta.placer!r}, not of {kind.kind!r}; use {meta.placer}:checkpoint={folder}"
         )
-    policy = kind.new(meta.network, meta.seed)
+    with located(folder / META):
+        policy = kind.new(named_in_file(meta.network), meta.seed)
     ours, theirs = policy.decoder_features, meta.decoder_features
     readable = tuple(name for name in theirs if name in ours) if policy.feature_weights else ours
     check_features(folder / META, "decoder", theirs, readable)

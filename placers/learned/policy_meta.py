@@ -8,6 +8,7 @@ import msgspec
 
 from graphs.foundation.documents import read_document
 from graphs.foundation.errors import InputError
+from graphs.foundation.files import check_links
 from placers.learned.features import DEVICE_FEATURES, PAIR_FEATURES, UNIT_FEATURES
 
 VERSION = 1
@@ -34,12 +35,16 @@ class Meta(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
 
 
 def load_meta(folder: Path) -> Meta:
-    """Raises InputError, naming the file, if it is missing, damaged, or of another version or other features."""
+    """Raises InputError, naming the file, if it is missing, damaged, or of another version or other features.
+
+    Likewise for a link in the folder that leads out of it.
+    """
     path = folder / META
     if not path.is_file():
         raise InputError(
             f"{folder} holds no policy ({META} is missing); train one with `placelab train --out {folder}`"
         )
+    check_links(folder)
     meta = read_document(path, Meta, version=VERSION, remedy="`placelab train` writes it")
     check_features(path, "unit", meta.unit_features, UNIT_FEATURES)
     check_features(path, "device", meta.device_features, DEVICE_FEATURES)

@@ -1,0 +1,58 @@
+"""Files that name code: opening a file runs nobody's code.
+
+A plan, a journal, a submission, a policy or a run folder may come from anybody, and what they name (an order, a
+network, a graph) is looked up among what is installed. "FILE.py:function" in them is refused, unless the user has named
+the same function in this process, as an argument or in a recipe that he starts, or allows it with `allow_code`, which
+prints what runs.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from pathlib import Path
+
+from graphs.foundation.errors import InputError
+
+_CODE = re.compile(r"(?P<file>.*?\.py):(?P<function>\w+)", re.DOTALL)  # wherever it stands: a knob may be a spec, too
+
+_Function = tuple[Path, str]  # of a file, resolved
+_allowed: ContextVar[set[_Function] | None] = ContextVar("allowed", default=None)  # what was said to run; None: nothing
+_named: set[_Function] = set()  # by the user, in this process
+
+
+def named_by_user(file: Path, function: str) -> None:
+    """Remember that a function ran because the user named it."""
+    if (file.resolve(), function) not in (_allowed.get() or ()):
+        _named.add((file.resolve(), function))
+
+
+def named_in_file(spec: str) -> str:
+    """A spec that stands in a file that was opened. Raises InputError if it names code that the user does not allow."""
+    code = _CODE.match(spec)
+    if code is None:
+        return spec
+    called = Path(code["file"]).resolve(), code["function"]
+    said = _allowed.get()
+    if said is not None and called not in said:
+        said.add(called)
+        print(f"placelab: running {called[1]} of {called[0]}, which a file that was opened names", file=sys.stderr)
+    if said is None and called not in _named:
+        raise InputError(
+            f"it names code, {spec!r}, and a file that is opened runs none: if you know what that code does, allow it "
+            "with `allow_code=True`, or name the same function yourself"
+        )
+    return spec
+
+
+@contextmanager
+def code_allowed() -> Iterator[None]:
+    """Files that are opened inside may name code, which runs; what it is is printed to stderr."""
+    token = _allowed.set(set())
+    try:
+        yield
+    finally:
+        _allowed.reset(token)
