@@ -49,9 +49,9 @@ def export(
         plan: a plan file of a device for each op, or of a pipeline's stages, as `place --out` writes it.
         to: `device_map`, for accelerate and transformers; `torchtitan`, the modules of each stage by name; `vllm`, its
             VLLM_PP_LAYER_PARTITION; `megatron`, its pipeline layout; `deepspeed`, the parts of its PipelineModule; or
-            `llama_cpp`, its --tensor-split and -ot. The last five are for layers in a row. `schedule_csv` is the order
-            of a pipeline's passes, for torch.distributed.pipelining and torchtitan; `chakra`, execution traces of the
-            simulated step, for simulators of networks.
+            `llama_cpp`, its --n-gpu-layers, --tensor-split and -ot. The last five are for layers in a row.
+            `schedule_csv` is the order of a pipeline's passes, for torch.distributed.pipelining and torchtitan;
+            `chakra`, execution traces of the simulated step, for simulators of networks.
         cluster: a cluster file or a preset, as `place` takes it.
         out: the file to write; without it the text is only shown. Of `chakra` what the names of its files begin with,
             which end in .0.et, .1.et, and so on: one for each device.
@@ -74,7 +74,9 @@ def export(
     from evaluation.simulated_plan import SimulatedPlan
 
     written = export_plan(planned.problem, planned.plan, None if to in WITHOUT_MODEL else _module(model), to)
-    found = ExportedPlan(to, written.text, planned, SimulatedPlan.of(written.problem, written.plan))
+    found = ExportedPlan(
+        to, written.text, planned, SimulatedPlan.of(written.problem, written.plan), written.notes, written.moved
+    )
     for ending, content in (written.files or {"": (written.text + "\n").encode()}).items() if out is not None else ():
         write_whole(Path(f"{out}{ending}"), content)
     return found

@@ -18,6 +18,8 @@ class ExportedPlan:
     text: str
     planned: SimulatedPlan
     rounded: SimulatedPlan  # the plan that the text says
+    notes: tuple[str, ...] = ()  # what the text takes for granted, and what it does not keep of the plan
+    moved: int = 0  # modules that are on other devices than planned
 
     @property
     def cost_seconds(self) -> float:
@@ -33,12 +35,18 @@ class ExportedPlan:
             "rounded_seconds": self.rounded.timeline.step_seconds,
             "rounding_seconds": self.cost_seconds,
             "fits": self.rounded.timeline.fits,
+            "notes": list(self.notes),
         }
 
     def __rich__(self) -> RenderableType:
         before, after = (each.timeline.step_seconds for each in (self.planned, self.rounded))
         said = f"Simulated, a step takes {1e3 * after:.4g} ms, as planned {1e3 * before:.4g} ms: "
-        said += f"rounding costs {1e3 * self.cost_seconds:.4g} ms." if after > before else "rounding costs nothing."
+        if after > before:
+            said += f"rounding costs {1e3 * self.cost_seconds:.4g} ms, {(after - before) / before:.1%}."
+        elif self.moved:
+            said += "it is no longer, though not as planned."
+        else:
+            said += "rounding costs nothing."
         if not self.rounded.timeline.fits:
             said += f" It does not fit: {self.rounded.timeline.overflow()}."
-        return Group(Text(self.text), Text(said))
+        return Group(Text(self.text), *map(Text, self.notes), Text(said))

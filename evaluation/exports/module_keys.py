@@ -8,6 +8,7 @@ A rounded pipeline has the stages, devices and order of passes of the given one.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -20,9 +21,10 @@ from envs.costs.costs import costs_of
 from envs.plan import Plan
 from envs.schedule import AS_READY
 from envs.stages import Devices, stages_of
+from evaluation.exports.written import Written, listed
 from graphs.foundation.errors import InputError
 from graphs.grouping import untied
-from graphs.op_graph import Ints, Phase
+from graphs.op_graph import Floats, Ints, Phase
 from graphs.order import topological_order
 from graphs.pairs import distinct_pairs
 from graphs.problem import Problem
@@ -80,6 +82,23 @@ class ModuleKeys:
             )
 
     @property
+    def gpu_numbers(self) -> dict[int, int]:
+        """Of each device of the cluster that is no CPU, its number among these."""
+        gpus = [number for number, device in enumerate(self.problem.cluster.devices) if device.kind != "cpu"]
+        return {gpu: number for number, gpu in enumerate(gpus)}
+
+    def check_on_gpus(self, to: str) -> None:
+        """Raise InputError for a plan with modules on CPUs beside other devices."""
+        devices = self.problem.cluster.devices
+        used = {device for place in set(self.places.tolist()) for device in self.hosts[place]}
+        cpus = sorted(device for device in used if devices[device].kind == "cpu")
+        if cpus and len(cpus) < len(used):
+            raise InputError(
+                f"{to} has stages on GPUs, and this plan has modules on {devices[cpus[0]].name} beside others; give a "
+                "plan for GPUs alone"
+            )
+
+    @property
     def is_pipeline(self) -> bool:
         """Whether places are stages, and not devices."""
         return is_pipeline(self.plan)
@@ -91,6 +110,37 @@ class ModuleKeys:
         found = np.full(len(self.keys), -1)
         found[ops[ops >= 0]] = first[ops >= 0]
         return _filled(found)
+
+    @cached_property
+    def _weights(self) -> list[set[int]]:
+        """Of each module the weights that its forward ops read."""
+        found: list[set[int]] = [set() for _ in self.keys]
+        for op, weight in self.problem.graph.weight_uses.tolist():
+            if self.modules.of_op[op] >= 0:
+                found[self.modules.of_op[op]].add(weight)
+        return found
+
+    @cached_property
+    def weight_bytes(self) -> Floats:
+        """(keys,) bytes of the weights that each module reads."""
+        weights = self.problem.graph.weights
+        return np.array([weights[sorted(each)].sum() for each in self._weights], np.float64)
+
+    def weights_of(self, key: int) -> dict[str, float]:
+        """The bytes of each weight of a module, by its name in there."""
+        graph, inside = self.problem.graph, f"{self.keys[key]}."
+        return {graph.weight_names[each].removeprefix(inside): graph.weights[each] for each in self._weights[key]}
+
+    def written(self, text: str, places: Ints, hosts: Devices = (), notes: Sequence[str] = ()) -> Written:
+        """A text, and the plan that it says: the modules at these places, as `placed` takes them."""
+        names = [device.name for device in self.problem.cluster.devices]
+        moved = list[str]()
+        for key in np.unique(self.modules.of_op[self.modules.of_op >= 0]).tolist():
+            planned, found = self.hosts[self.places[key]], (hosts or self.hosts)[places[key]]
+            if planned != found:
+                moved.append(f"{self.keys[key]} on {_called(found, names)} (planned {_called(planned, names)})")
+        lost = [f"On other devices than planned: {listed(moved)}."] if moved else []
+        return Written(text, self.problem, self.placed(places, hosts), (*notes, *lost), len(moved))
 
     def placed(self, places: Ints, hosts: Devices = ()) -> Plan:
         """The plan with the modules at these places, (keys,), which have these devices, those of the plan unless given.
@@ -121,6 +171,10 @@ class ModuleKeys:
                 f"{len(self.keys)} modules; give a plan with fewer, or one made with `groups='modules'`"
             )
         return Plan(devices, self.plan.order, replace(self.plan.schedule, stages=tuple(place.tolist())))
+
+
+def _called(devices: Sequence[int], names: Sequence[str]) -> str:
+    return "+".join(names[each] for each in devices)
 
 
 def is_pipeline(plan: Plan) -> bool:

@@ -9,17 +9,17 @@ is a stage, which may have no layers.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from dataclasses import dataclass
 
 import numpy as np
 
 from envs.pipelines.shapes import Shape
 from envs.stages import Devices
+from evaluation.exports.layer_rows import after, by_layers, check_equal, layers_of
 from evaluation.exports.module_keys import ModuleKeys
-from evaluation.exports.written import Written
+from evaluation.exports.written import Written, listed
 from graphs.foundation.errors import InputError
-from graphs.op_graph import Bools, Ints
+from graphs.op_graph import Ints
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,9 +32,16 @@ class Row:
     devices: Devices  # of each piece, several if it has replicas
 
     @classmethod
-    def of(cls, keys: ModuleKeys) -> Row:
-        """The modules in pieces, as the plan has the layers. Raises InputError as `layers_of` does."""
+    def of(cls, keys: ModuleKeys, to: str, *, equal: bool = False) -> Row:
+        """The modules in pieces, as the plan has the layers.
+
+        Raises InputError as `layers_of` does, as `check_equal` if the layers must be `equal`, and for a plan that has
+        modules on CPUs beside other devices.
+        """
         layers = layers_of(keys)
+        keys.check_on_gpus(to)
+        if equal:
+            check_equal(keys, layers, to)
         where = keys.places[layers]
         used = list(range(len(keys.hosts))) if keys.is_pipeline else by_layers(where)
         piece = np.zeros(len(keys.keys), np.int64)
@@ -74,36 +81,17 @@ class Row:
         return shape
 
     def written(self, text: str) -> Written:
-        """The text with the plan that it says."""
-        return Written(text, self.keys.problem, self.keys.placed(self.piece, self.devices))
+        """The text with the plan that it says, and which device each rank is, unless that is its own number."""
+        return self.keys.written(text, self.piece, self.devices, self._ranks())
 
-
-def by_layers(where: Ints) -> list[int]:
-    """The places of layers, (layers,), in the order of what they have."""
-    return sorted(set(where.tolist()), key=lambda place: float(np.flatnonzero(where == place).mean()))
-
-
-def after(keys: ModuleKeys, layers: list[int]) -> Bools:
-    """(keys,) whether each module is called after the last of the layers."""
-    found: Bools = keys.first_op > keys.first_op[layers].max()
-    found[layers] = False
-    return found
-
-
-def layers_of(keys: ModuleKeys) -> list[int]:
-    """The numbers of the modules that are layers: the parts of the module that has most numbered ones.
-
-    Raises InputError if none has two, and if other modules are between them.
-    """
-    numbered = defaultdict[str, list[int]](list)
-    for index, key in enumerate(keys.keys):
-        parent, _, last = key.rpartition(".")
-        if last.isdecimal():
-            numbered[parent].append(index)
-    layers = max(numbered.values(), key=len, default=[])
-    if len(layers) < 2 or layers != list(range(layers[0], layers[0] + len(layers))):
-        raise InputError(
-            f"{keys.problem.graph.name!r} is no row of numbered layers, of which this export says how many are on "
-            "each device; use `to='device_map'`"
+    def _ranks(self) -> tuple[str, ...]:
+        ranks = [*dict.fromkeys(self.devices)]
+        if ranks == sorted(ranks) and [one for each in ranks for one in each] == list(range(sum(map(len, ranks)))):
+            return ()
+        names = [device.name for device in self.keys.problem.cluster.devices]
+        which = [f"rank {rank} is {'+'.join(names[one] for one in each)}" for rank, each in enumerate(ranks)]
+        gpus = ",".join(str(self.keys.gpu_numbers[one]) for each in ranks for one in each)
+        return (
+            f"The text has no names of devices: {listed(which, most=16)}. Start the processes so, on one server with "
+            f"CUDA_VISIBLE_DEVICES={gpus}.",
         )
-    return layers

@@ -15,4 +15,4 @@ def write(problem: Problem, plan: Plan) -> Written:
     files = {f".{device}.et": trace for device, trace in enumerate(traces)}
     kilobytes = sum(map(len, traces)) / 1e3
     text = f"{len(files)} Chakra execution traces, {kilobytes:,.0f} kB: {', '.join(files)}"
-    return Written(text, problem, plan, files)
+    return Written(text, problem, plan, files=files)

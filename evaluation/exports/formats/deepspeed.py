@@ -21,7 +21,7 @@ def write(keys: ModuleKeys) -> Written:
 
     Raises InputError for a device with several stages, which DeepSpeed has not.
     """
-    row = Row.of(keys)
+    row = Row.of(keys, "deepspeed")
     row.shape("deepspeed")
     order = np.lexsort((np.arange(len(keys.keys)), keys.first_op, row.piece))
     layers = [keys.keys[number] for number in order.tolist() if number >= keys.modules.tensors]

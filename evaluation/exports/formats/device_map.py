@@ -22,7 +22,6 @@ def write(keys: ModuleKeys) -> Written:
             "a device_map runs on a GPU what it puts on the CPU, and this plan runs modules on both; give a plan for "
             "GPUs alone"
         )
-    gpus = [number for number, device in enumerate(devices) if device.kind != "cpu"]
-    number: dict[int, int | str] = {each: gpus.index(each) if each in gpus else "cpu" for each in used}
+    number: dict[int, int | str] = {each: keys.gpu_numbers.get(each, "cpu") for each in used}
     said = {key: number[device] for key, device in zip(keys.keys, keys.devices.tolist(), strict=True)}
-    return Written(json.dumps(said, indent=1), keys.problem, keys.placed(keys.places))
+    return keys.written(json.dumps(said, indent=1), keys.places)

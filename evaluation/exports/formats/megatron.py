@@ -14,6 +14,6 @@ from evaluation.exports.written import Written
 
 def write(keys: ModuleKeys) -> Written:
     """`Ett|tttL`. Raises InputError for stages that do not go to one device after the other, over and over again."""
-    row = Row.of(keys)
+    row = Row.of(keys, "megatron", equal=True)
     row.shape("megatron", several=True)
     return row.written("E" + "|".join("t" * count for count in row.counts) + "L")

@@ -20,6 +20,6 @@ def write(keys: ModuleKeys) -> Written:
 
     Raises InputError for stages that are on other ranks than torchtitan puts them on.
     """
-    row = Row.of(keys)
+    row = Row.of(keys, "torchtitan")
     row.shape("torchtitan", several=True, is_v=keys.plan.schedule.order.partition(":")[0] in V)
     return row.written(json.dumps(row.parts))
