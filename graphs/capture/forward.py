@@ -7,6 +7,7 @@ Tracing turns the module into ATen operations. These rules say which of them are
 - A view of a whole tensor (reshape, transpose, expand, ...) is not an op: ops that read the view read the tensor.
 - A view of a part (slice, chunk, select, ...) is an op that costs nothing and shares its tensor's device, so that
   only the part is sent to ops that read it elsewhere. A part of a weight or input is that weight or input.
+- What PyTorch runs as one kernel is one op, though compilers would take it apart (`graphs.capture.exporting`).
 - An op that no output depends on is left out.
 - FLOPs are those of PyTorch's FLOP counter: products, convolutions and attention; all else costs memory traffic only.
 - Memory traffic is every tensor read and written, once; of a table that is looked up, only the rows found.
@@ -43,7 +44,9 @@ aten = torch.ops.aten
 _GROUPED_PRODUCTS = {"aten._grouped_mm", "transformers.grouped_mm_fallback"}
 _FRAME = re.compile(r'File "(.+?)", line (\d+)')  # of a node's stack trace
 # These read as much of their first operand as they write.
-_LOOK_UPS = {aten.embedding, aten.gather, aten.index, aten.index_select, aten.nll_loss_forward}
+_LOOK_UPS = {
+    aten.embedding, aten.gather, aten.index, aten.index_select, aten.nll_loss_forward, aten.nll_loss2d_forward,
+}  # fmt: skip
 
 
 def capture(

@@ -30,7 +30,7 @@ from torch.fx import Graph, Node
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from graphs.capture.exporting import KEPT_WHOLE, decompositions, exporter_settings
+from graphs.capture.exporting import decompositions, exporter_settings, is_whole
 from graphs.capture.function_calls import FunctionCalls, module_paths
 from graphs.capture.output_shapes import OutputShapes
 from graphs.capture.program import TracedProgram
@@ -287,7 +287,7 @@ def _is_factory(func: Any) -> bool:
 @cache
 def _decomposition(func: Any) -> Callable[..., Any] | None:
     """How an operation is decomposed, if it is."""
-    if func in KEPT_WHOLE:
+    if is_whole(func):
         return None
     if func in decompositions() and not func._schema.is_mutable:
         return decompositions()[func]

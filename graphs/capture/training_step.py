@@ -50,11 +50,11 @@ _PRODUCTS = _LINEAR | {"mul", "div"}
 _OF_TWO = {"mm", "bmm"}  # products that read nothing else
 _ATTENTION = "scaled_dot_product_attention"
 # All of what these read of an op or a weight gets a gradient, though they read as much of it as they write.
-_LOOK_UPS = {"embedding", "_embedding_bag", "gather", "index", "index_select", "nll_loss_forward"}
+_LOOK_UPS = {"embedding", "_embedding_bag", "gather", "index", "index_select", "nll_loss2d_forward", "nll_loss_forward"}
 # These save indices or masks: the outputs of ops without gradient, or of none.
 _SELECTS = {
-    "embedding", "gather", "index", "index_add", "index_put", "index_select", "masked_fill", "scatter", "scatter_add",
-    "where",
+    "embedding", "gather", "index", "index_add", "index_copy", "index_fill", "index_put", "index_select",
+    "masked_fill", "masked_scatter", "max_unpool2d", "max_unpool3d", "scatter", "scatter_add", "take", "where",
 }  # fmt: skip
 _CONSTANTS = {"full", "full_like", "ones", "ones_like", "scalar_tensor", "zeros", "zeros_like"}
 _SAVES_OUTPUT = {
@@ -62,19 +62,23 @@ _SAVES_OUTPUT = {
     "sqrt", "tan", "tanh",
 }  # fmt: skip
 _SAVES_BOTH = {
-    "amax", "amin", "_cdist_forward", "cumprod", "linalg_vector_norm", "logcumsumexp", "prod", _ATTENTION,
+    "amax", "amin", "aminmax", _ATTENTION, "_cdist_forward", "cumprod", "linalg_vector_norm", "logcumsumexp",
+    "logsumexp", "norm", "prod", "std", "std_mean",
 }  # fmt: skip
 _SAVES_NOTHING = {
-    "add", "cat", "ceil", "clone", "constant_pad_nd", "copy", "cumsum", "_fft_c2c", "_fft_c2r", "_fft_r2c", "flip",
-    "floor", "max", "mean", "median", "min", "native_dropout", "neg", "repeat", "roll", "round", "select_scatter",
-    "sign", "slice_scatter", "sort", "stack", "sub", "sum", "_to_copy", "topk", "trunc", "upsample_bicubic2d",
-    "upsample_bilinear2d", "upsample_nearest1d", "upsample_nearest2d",
+    "add", "affine_grid_generator", "cat", "ceil", "clone", "col2im", "constant_pad_nd", "copy", "cumsum",
+    "diag_embed", "_fft_c2c", "_fft_c2r", "_fft_r2c", "flip", "floor", "frac", "im2col", "max", "mean", "median",
+    "min", "native_dropout", "neg", "pixel_shuffle", "pixel_unshuffle", "repeat", "roll", "round", "select_scatter",
+    "sign", "slice_scatter", "sort", "stack", "sub", "sum", "_to_copy", "topk", "trace", "tril", "triu", "trunc",
+    "upsample_bicubic2d", "_upsample_bicubic2d_aa", "upsample_bilinear2d", "_upsample_bilinear2d_aa",
+    "upsample_linear1d", "upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d",
+    "_upsample_nearest_exact1d", "_upsample_nearest_exact2d", "_upsample_nearest_exact3d", "upsample_trilinear3d",
 }  # fmt: skip
 # What is flat between its steps (floor, sign) is not here: autograd sends zeros back through it.
 _HAS_NO_GRADIENT = {
-    "any", "all", "argmax", "argmin", "bitwise_and", "bitwise_not", "bitwise_or", "bernoulli", "empty_like", "eq",
-    "full_like", "ge", "gt", "isinf", "isnan", "le", "logical_and", "logical_not", "logical_or", "lt", "ne",
-    "ones_like", "rand_like", "randn_like", "zeros_like",
+    "all", "any", "argmax", "argmin", "bernoulli", "bitwise_and", "bitwise_not", "bitwise_or", "count_nonzero",
+    "empty_like", "eq", "full_like", "ge", "gt", "heaviside", "isin", "isinf", "isnan", "isneginf", "isposinf", "le",
+    "logical_and", "logical_not", "logical_or", "lt", "ne", "ones_like", "rand_like", "randn_like", "zeros_like",
 }  # fmt: skip
 
 

@@ -1,6 +1,6 @@
 """The negative log likelihood: y = - sum over n and c of (target[n] = c) x[n, c], divided by how many targets count.
 
-That number is a statistic.
+That number is a statistic. Of images the sum is over their positions as well: x[n, c, i, j], target[n, i, j].
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from graphs.notation.operator import Operator, Statistic, tensor
 from graphs.operators import Description
-from graphs.operators._indices import alike, argument, is_read
+from graphs.operators._indices import alike, argument, is_read, names
 from graphs.signatures import Signature
 
 if TYPE_CHECKING:
@@ -18,27 +18,30 @@ if TYPE_CHECKING:
 
     from graphs.notation.shard import Shard
 
-KINDS = ("aten.nll_loss_forward",)
+KINDS = ("aten.nll_loss_forward", "aten.nll_loss2d_forward")
 EXAMPLES = (
     "aten.nll_loss_forward(x(6, 8), i(8, 6), None, 1, 3)",
     "aten.nll_loss_forward(x(6, 8), i(8, 6), None, 2, -100)",
+    "aten.nll_loss2d_forward(x(6, 8, 2, 3), i(8, 6, 2, 3), None, 1, 3)",
+    "aten.nll_loss2d_forward(x(6, 8, 2, 3), i(8, 6, 2, 3), None, 2, -100)",
 )
 
 _MEAN, _SUM = 1, 2
 
 
 def build() -> Description:
-    """Of `nll_loss_forward`, summed or averaged, with all classes of one weight."""
+    """Of both `nll_loss_forward`, summed or averaged, with all classes of one weight."""
     return Description(_operator, together=_together)
 
 
 def _operator(signature: Signature) -> Operator | None:
     scores, targets = (read.shape for read in signature.reads[:2])
-    if len(scores) != 2 or is_read(argument(signature, 2)) or argument(signature, 3) not in (_MEAN, _SUM):
+    if len(scores) not in (2, 4) or is_read(argument(signature, 2)) or argument(signature, 3) not in (_MEAN, _SUM):
         return None
+    positions = names(scores)[2:]
     return Operator(
-        {"n": scores[0], "c": scores[1]},
-        (tensor(scores, "n", "c"), tensor(targets, "n")),
+        {"n": scores[0], "c": scores[1]} | dict(zip(positions, scores[2:], strict=True)),
+        (tensor(scores, "n", "c", *positions), tensor(targets, "n", *positions)),
         (tensor(()),),
         statistics=(Statistic((), 1, 0),) if argument(signature, 3) == _MEAN else (),
         ordered=frozenset("c"),

@@ -86,6 +86,19 @@ class Views(nn.Module):
         return result.tanh()
 
 
+class Wholes(nn.Module):
+    """Operations that compilers take apart, and PyTorch does not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.norm, self.slope = nn.Linear(WIDTH, WIDTH), nn.RMSNorm(WIDTH), nn.PReLU(WIDTH)
+
+    def forward(self, x: Tensor, wanted: Tensor) -> Tensor:
+        y = nn.functional.mish(self.slope(self.norm(nn.functional.hardswish(self.linear(x)))))
+        y = nn.functional.pad(y, (1, 1), "reflect").roll(2, 1)[:, 2:]
+        return nn.functional.smooth_l1_loss(torch.addcmul(x, y, y), wanted) + y.logsumexp(1).mean()
+
+
 def _floats(*shape: int) -> Tensor:
     return torch.randn(*shape)
 
@@ -120,9 +133,13 @@ def _views() -> Example:
     return Example(Views(), (_floats(BATCH, WIDTH),), {}, "views", BATCH)
 
 
+def _wholes() -> Example:
+    return Example(Wholes(), (_floats(BATCH, WIDTH), _floats(BATCH, WIDTH)), {}, "wholes", BATCH)
+
+
 EXAMPLES: dict[str, Callable[[], Example]] = {
     "mlp": _mlp, "gpt": _gpt, "conv": _of("conv"), "bert": _of("bert"), "experts": _of("experts"),
-    "recurrent": _recurrent, "twice": _twice, "views": _views,
+    "recurrent": _recurrent, "twice": _twice, "views": _views, "wholes": _wholes,
 }  # fmt: skip
 
 
