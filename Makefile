@@ -9,10 +9,12 @@ UNSEEN := rnnlm:layers=5,steps=14,hidden=2560,batch=256
 RIVALS := annealing,genetic,hill_climbing,random,metis,metis:default=true,kahip,heft,peft,m_etf,m_sct,m_topo,$\
 	human_expert,single_device,round_robin,gpipe:micro_batches=1,pipedream,max_load_dp
 
+# the name of the GPU in the catalogue, for gpu-check
+KIND ?= h100
 DATA ?=  # a folder of measured profiles, for studies
 PROFILES = $(if $(strip $(DATA)),--data $(DATA))
 
-.PHONY: setup demo test checked bench graphs rivals learned study pictures site clean
+.PHONY: setup demo test checked bench gpu-check graphs rivals learned study pictures site clean
 
 setup: .venv/installed
 
@@ -51,6 +53,10 @@ checked: setup  ## the tests of compiled code, with every index of its buffers c
 
 bench: setup  ## speed, as ratios to peers measured in the same run: bench.json
 	$(BIN)/python -m tests.benchmarks.run bench.json
+
+gpu-check: setup  ## on a machine with a GPU, minutes: kernels, steps, memory, copies, placements, measured and predicted
+	$(BIN)/python -m evaluation.gpu_check --kind $(KIND) --out runs/gpu_check.json
+	$(BIN)/python -m evaluation.gpu_check.page runs/gpu_check.json runs/gpu_check.md
 
 graphs: setup  ## capture every configuration that papers name, in full
 	$(BIN)/python -m evaluation.published_models

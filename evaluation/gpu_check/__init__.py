@@ -1,0 +1,1 @@
+"""What placelab says about GPUs, measured on one: kernels, steps, memory, host time, copies, placements, processes."""

@@ -1,0 +1,162 @@
+"""Copies, and placements that need them: on the GPU and the processor, on one GPU given twice, in processes."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from envs.costs.costs import timed
+from envs.costs.profile_file import load_profile
+from envs.placed_models.call_placement import on_calls
+from envs.placed_models.issue_order import as_issued
+from envs.plan import Plan
+from envs.running.link_fits import fitted
+from envs.simulation.simulator import simulate
+from evaluation.commands.graph_verbs import place, profile
+from evaluation.commands.process_run import run
+from evaluation.commands.running import parallelize
+from evaluation.gpu_check.card import SMALL, Card, Row, Training
+from graphs.cluster import Cluster
+from graphs.foundation import by_name
+from graphs.load import load_graph
+from graphs.problem import Problem
+
+PLACED = ("transformer", "rnnlm")  # of the small models
+
+
+def copies(card: Card) -> Iterator[Row]:
+    """Latency and bandwidth between the processor and the device, both ways, pageable and pinned."""
+    sizes = [256, 65536, 2**20, *([] if card.small else [2**24, 2**27])]
+    for pinned in (False, True) if card.is_cuda else (False,):
+        samples: dict[str, list[list[float]]] = {"to the device": [], "from the device": []}
+        for size in sizes:
+            host = torch.ones(size, dtype=torch.uint8, pin_memory=pinned)
+            there = torch.ones(size, dtype=torch.uint8, device=card.device)
+            ways: dict[str, Callable[[], object]] = {
+                "to the device": lambda host=host, there=there: there.copy_(host, non_blocking=True),  # type: ignore[misc]
+                "from the device": lambda host=host, there=there: host.copy_(there, non_blocking=True),  # type: ignore[misc]
+            }
+            for way, call in ways.items():
+                samples[way].append([card.wall_seconds(call, 1, 1) for _ in range(8)])
+        for way, taken in samples.items():
+            line = fitted(sizes, np.array(taken), 25)
+            how = "pinned" if pinned else "pageable"
+            yield {
+                "copy": f"{way}, {how}",
+                "latency_us": 1e6 * line.fixed,
+                "gb_per_s": 1e-9 / max(line.per_byte, 1e-15),
+            }
+
+
+def placements(card: Card) -> Iterator[Row]:
+    """Op placements on the device and the processor, run by `parallelize`: losses, and predicted and measured times."""
+    bandwidth = {str(row["copy"]): float(row["gb_per_s"]) for row in copies(card)}["from the device, pageable"]
+    with tempfile.TemporaryDirectory() as folder:
+        for model in PLACED:
+            spec = SMALL[model]
+            problem = _on_both(card, spec, 1e9 * bandwidth, Path(folder))
+            for name, plan in _plans(problem).items():
+                training, plain = Training(spec, card.device), Training(spec, card.device)
+                called, on_one, _ = on_calls(problem, plan, plain.module)
+                training.module = parallelize(
+                    training.module,
+                    plan,
+                    devices=[str(card.device), "cpu"],
+                    graph=problem.graph,
+                    cluster=problem.cluster,
+                )
+                training.optimizer = torch.optim.Adam(training.module.parameters(), 1e-4)
+                plain.optimizer = torch.optim.Adam(plain.module.parameters(), 1e-4)
+                yield {
+                    "model": model, "plan": name, "loss_differs": _difference(plain, training),
+                    "simulated_ms": 1e3 * simulate(problem, plan).step_seconds,
+                    "issued_ms": 1e3 * simulate(*as_issued(called, on_one)).step_seconds,
+                    "measured_ms": 1e3 * card.wall_seconds(training.step, 5),
+                }  # fmt: skip
+                card.free()
+
+
+def _on_both(card: Card, spec: str, bandwidth: float, folder: Path) -> Problem:
+    """A model on the device and the processor, with times measured on both."""
+    profiles = []
+    for device in dict.fromkeys((str(card.device), "cpu")):
+        profiles.append(folder / f"{device.partition(':')[0]}.profile.json")
+        profile(spec, out=profiles[-1], repeats=5, device=device, threads=1 if device == "cpu" else None)
+    devices = [load_profile(file).machine.device() for file in (profiles[0], profiles[-1])]
+    cluster = Cluster(
+        "device and processor", (replace(devices[0], name="device"), replace(devices[1], name="processor")),
+        np.full((2, 2), 15e-6), np.full((2, 2), bandwidth), channel=np.indices((2, 2))[0],
+    )  # fmt: skip
+    return timed(Problem(load_graph(spec), cluster), f"profiled:file={'+'.join(map(str, dict.fromkeys(profiles)))}")
+
+
+def _plans(problem: Problem) -> dict[str, Plan]:
+    draw, units = np.random.default_rng(0), problem.graph.num_units
+    shares = {"device alone": 0.0, "processor alone": 1.0, "random, 5%": 0.05, "random, 20%": 0.2, "random, 50%": 0.5}
+    plans = {name: Plan.of_units(problem, (draw.random(units) < share).astype(int)) for name, share in shares.items()}
+    for placer, budget in (("annealing", 200), ("metis", 1), ("heft", 1)):
+        plans[placer] = by_name.build("placers", placer).place(problem, seed=0, budget=budget).plan
+    return plans
+
+
+def one_card_twice(card: Card) -> Iterator[Row]:
+    """`parallelize` with one device given twice, and the plain model: losses, times, and what a step leaves behind."""
+    for model, spec in SMALL.items():
+        placed = place(spec, cluster="p100x2", placer="annealing", budget=100)
+        plain, training = Training(spec, card.device), Training(spec, card.device)
+        training.module = parallelize(training.module, placed, devices=[str(card.device)] * 2)
+        row: Row = {"model": model, "loss_differs": _difference(plain, training)}
+        for name, each in (("plain", plain), ("placed", training)):
+            row[f"{name}_ms"] = 1e3 * card.wall_seconds(each.step, 5)
+            if card.is_cuda:
+                card.free()
+                before = torch.cuda.memory_allocated(card.device)
+                each.step()
+                card.wait()
+                row[f"{name}_left_mib"] = (torch.cuda.memory_allocated(card.device) - before) / 2**20
+        yield row
+        card.free()
+
+
+def _difference(plain: Training, placed: Training, count: int = 5) -> float:
+    """The largest relative difference of losses while both train."""
+    largest = 0.0
+    for _ in range(count):
+        one, other = float(plain.loss().detach()), float(placed.loss().detach())
+        largest = max(largest, abs(one - other) / max(abs(one), 1.0))
+        plain.step()
+        placed.step()
+    return largest
+
+
+def processes(card: Card) -> Iterator[Row]:
+    """`profile --in-step`, and `run` with a process on each device: equal to the model or not, and predicted times."""
+    spec = SMALL["transformer"]
+    with tempfile.TemporaryDirectory() as folder:
+        profiled = Path(folder) / "step.profile.json"
+        profile(spec, out=profiled, in_step=True, repeats=8, device=str(card.device))
+        yield _run(spec, "single_device", card.cluster(), [str(card.device)], f"profiled:file={profiled}")
+    if len(card.devices) > 1:
+        for placer in ("annealing", "gpipe:micro_batches=2", "data_parallel", "tensor_parallel"):
+            yield _run(spec, placer, f"{card.kind}x{len(card.devices)}", list(card.devices), "auto")
+
+
+def _run(spec: str, placer: str, cluster: Cluster | str, devices: list[str], cost_model: str) -> Row:
+    placed = place(spec, cluster=cluster, placer=placer, budget=100, cost_model=cost_model)
+    done = run(
+        spec, placed.result, cluster=cluster, devices=devices, steps=8, check=True, cost_model=cost_model, limit=60
+    )
+    predicted, measured = 1e3 * done.predicted_seconds, 1e3 * done.measured_seconds
+    equal = "yes" if done.run.is_equal else "no"
+    return {
+        "placer": placer,
+        "devices": len(devices),
+        "predicted_ms": predicted,
+        "measured_ms": measured,
+        "equal": equal,
+    }

@@ -1,0 +1,131 @@
+"""Steps on one device: measured and predicted time and memory, kinds of ops beside the cost model, the host's share."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+from envs.costs.costs import costs_of, timed
+from envs.plan import Plan
+from envs.simulation.simulator import simulate
+from envs.timeline import Timeline
+from evaluation.commands.running import parallelize
+from evaluation.gpu_check.card import SMALL, Card, Row, Training
+from graphs.load import load_graph
+from graphs.problem import Problem
+
+GIB = 2**30
+WAYS = {  # how a model is trained -> the arguments of `Training`
+    "fp32, Adam": {}, "fp32, SGD": {"optimizer": "sgd"}, "bf16 weights": {"weights": torch.bfloat16},
+    "autocast bf16": {"autocast": torch.bfloat16},
+}  # fmt: skip
+COST_MODELS = {"roofline": "roofline", "typical": "roofline:efficiency=typical"}
+_NODE = re.compile(r"autograd::engine::evaluate_function: (\w+)Backward\d")
+_SAME = {  # an operation of a device's library -> the kind of op that it belongs to
+    "cudnn_convolution": "convolution", "cudnn_batch_norm": "batch_norm", "native_batch_norm": "batch_norm",
+    "_native_batch_norm_legit": "batch_norm", "mkldnn_convolution": "convolution",
+}  # fmt: skip
+
+
+def predicted(card: Card, spec: str, optimizer: str, cost_model: str) -> tuple[Problem, Timeline]:
+    """A step of the model on the catalogue's device, in PyTorch's order."""
+    problem = timed(Problem(load_graph(spec), card.cluster(), optimizer), cost_model)
+    return problem, simulate(problem, Plan(devices=((0,),) * len(problem.graph), order="program"))
+
+
+def steps(card: Card) -> Iterator[Row]:
+    """Each model trained in several ways; predictions know fp32 alone."""
+    for model, spec in card.models.items():
+        for way, how in WAYS.items():
+            row: Row = {"model": model, "way": way}
+            training = Training(spec, card.device, **how)  # type: ignore[arg-type]  # as its keywords say
+            row["measured_ms"] = 1e3 * card.wall_seconds(training.step, 5)
+            if card.is_cuda:
+                torch.cuda.reset_peak_memory_stats(card.device)
+                training.step()
+                row["allocated_gib"] = torch.cuda.max_memory_allocated(card.device) / GIB
+                row["reserved_gib"] = torch.cuda.max_memory_reserved(card.device) / GIB
+            del training
+            card.free()
+            if way.startswith("fp32"):
+                for name, cost_model in COST_MODELS.items():
+                    _, timeline = predicted(card, spec, way.rpartition(" ")[2].lower(), cost_model)
+                    row[f"{name}_ms"] = 1e3 * timeline.step_seconds
+                row["predicted_gib"] = float(timeline.peak_bytes[0]) / GIB
+            yield row
+
+
+def kinds(card: Card) -> Iterator[Row]:
+    """Milliseconds of each kind of op in a step, by PyTorch's profiler and by the cost models."""
+    for model, spec in card.models.items():
+        measured = _kernels_by_kind(card, Training(spec, card.device, optimizer="none"))
+        card.free()
+        said: dict[str, dict[str, float]] = defaultdict(dict)
+        for name, cost_model in COST_MODELS.items():
+            problem, _ = predicted(card, spec, "sgd", cost_model)
+            seconds = costs_of(problem).busy_seconds(problem.cluster)[:, 0].tolist()
+            for kind, taken in zip(problem.graph.kinds, seconds, strict=True):
+                said[_kind(kind)][name] = said[_kind(kind)].get(name, 0.0) + 1e3 * taken
+        for kind, taken in sorted(measured.items(), key=lambda item: -item[1])[:12]:
+            row: Row = {"model": model, "kind": kind, "kernels_ms": 1e3 * taken}
+            yield row | {f"{name}_ms": value for name, value in said.get(kind, {}).items()}
+
+
+def _kernels_by_kind(card: Card, training: Training, count: int = 3) -> dict[str, float]:
+    """Seconds on the device in a forward and a backward pass."""
+    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if card.is_cuda else [])]
+    own, all_of = (
+        ("self_device_time_total", "device_time_total") if card.is_cuda else ("self_cpu_time_total", "cpu_time_total")
+    )
+    training.step()
+    found: dict[str, float] = defaultdict(float)
+    with profile(activities=activities) as forward:
+        losses = [training.loss() for _ in range(count)]
+        card.wait()
+    for event in forward.key_averages():
+        if event.key.startswith("aten::"):
+            found[_kind(event.key.replace("::", "."))] += getattr(event, own) / 1e6 / count
+    with profile(activities=activities) as backward:
+        for loss in losses:
+            loss.backward()  # type: ignore[no-untyped-call]
+        card.wait()
+    for event in backward.key_averages():
+        if node := _NODE.match(event.key):
+            name = re.sub(r"(?<!^)(?=[A-Z])", "_", node[1]).lower()
+            found[_kind(f"aten.{name}.grad")] += getattr(event, all_of) / 1e6 / count
+    return {kind: seconds for kind, seconds in found.items() if seconds > 0}
+
+
+def _kind(name: str) -> str:
+    """One name for an op of a graph, an operation of PyTorch and a node of autograd."""
+    forward = name.removeprefix("aten.").removesuffix("_weight").removesuffix(".grad").strip("_")
+    forward = _SAME.get(forward, forward)
+    return f"{forward}, backward" if name.endswith((".grad", ".grad_weight")) else forward
+
+
+def host(card: Card) -> Iterator[Row]:
+    """Microseconds that Python takes for a call, and autograd for an op, of models so small that the device waits."""
+    for model, spec in SMALL.items():
+        graph = load_graph(spec)
+        calls = len({call for call in graph.calls if call})
+        gradients = sum(int(phase) == 1 for phase in graph.phase)
+        for way in ("plain", "parallelize"):
+            training = Training(spec, card.device, optimizer="none")
+            if way == "parallelize":
+                training.module = parallelize(
+                    training.module,
+                    Plan.of([0] * len(graph)),
+                    devices=[str(card.device)] * 2,
+                    graph=graph,
+                    cluster="p100x2",
+                )
+            forward = card.wall_seconds(training.loss)
+            both = card.wall_seconds(lambda training=training: training.loss().backward())  # type: ignore[misc]
+            yield {
+                "model": model, "way": way, "calls": calls, "forward_us_per_call": 1e6 * forward / calls,
+                "backward_us_per_op": 1e6 * (both - forward) / gradients,
+            }  # fmt: skip
