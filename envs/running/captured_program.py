@@ -29,6 +29,7 @@ from envs.running.differentiable import differentiable
 from envs.running.program_part import ProgramPart
 from graphs.capture.examples import Example
 from graphs.capture.forward import Builder, is_getitem, traced_example
+from graphs.capture.nested import results_and_states
 from graphs.capture.training_step import training_step
 from graphs.foundation.errors import InputError
 from graphs.op_graph import OpGraph, Phase
@@ -149,7 +150,7 @@ class CapturedProgram:
 
     def loss_from(self, returned: object) -> Tensor:
         """The loss of what the model returned: the sum of all elements of those outputs that depend on a weight."""
-        outputs = [leaf for leaf in tree_leaves(returned) if isinstance(leaf, Tensor)]
+        outputs, _ = results_and_states(returned)
         first, *others = [outputs[position].sum() for position in self.loss_outputs]
         return sum((each.to(first.device) for each in others), first)
 

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves, tree_map_only
 
+from graphs.capture.nested import NotCopiedError, first_dimension, with_tensors
+from graphs.capture.one_device import OneDevice
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
 from graphs.foundation.knobs import knobs_of
@@ -39,7 +40,7 @@ class Example:
     def resized(self, samples: int) -> Example:
         """The same module with the first samples of its inputs, or with all of them over again."""
         sized = partial(_sized, samples=samples)
-        args, kwargs = tree_map_only(Tensor, sized, (self.args, self.kwargs))
+        args, kwargs = with_tensors((self.args, self.kwargs), sized)
         return replace(self, args=args, kwargs=kwargs, samples=samples)
 
 
@@ -59,7 +60,8 @@ def example_of(what: str, samples: int = 0) -> Example:
     make = user_callable(what)
     taken = inspect.signature(make).parameters.get(BATCH)
     knows = taken is not None and isinstance(taken.default, int)
-    made = make(**{BATCH: samples}) if knows and samples else make()
+    with OneDevice(torch.device("cpu"), missing=True):
+        made = make(**{BATCH: samples}) if knows and samples else make()
     example = replace(given_example(made, what, name=f"{path.stem}:{function}"), own=path)
     if knows and taken is not None:
         return replace(example, samples=samples or taken.default)
@@ -81,13 +83,11 @@ def given_example(made: object, what: str, *, name: str) -> Example:
     if not isinstance(kwargs, Mapping) or not all(isinstance(key, str) for key in kwargs):
         raise InputError(f"{what}: expected keyword inputs as a dict by name, got {_described(kwargs)}")
     args = tuple(inputs) if isinstance(inputs, (tuple, list)) else (inputs,)
-    return Example(module, args, dict(kwargs), name, first_dimension((args, dict(kwargs))))
-
-
-def first_dimension(inputs: object) -> int:
-    """The first dimension of all tensors, if it is the same, or 0; a tensor of a single number has none."""
-    sizes = {len(leaf) for leaf in tree_leaves(inputs) if isinstance(leaf, Tensor) and leaf.dim()}
-    return sizes.pop() if len(sizes) == 1 else 0
+    try:
+        samples = first_dimension((args, dict(kwargs)))
+    except NotCopiedError as error:
+        raise InputError(f"{name}: {error}") from error
+    return Example(module, args, dict(kwargs), name, samples)
 
 
 def _of_family(spec: str, samples: int) -> Example:

@@ -29,7 +29,8 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from torch.utils.flop_counter import flop_registry, sdpa_flop_count
 
 from graphs.batch_law import BatchLaw
-from graphs.capture.examples import Example, example_of, first_dimension
+from graphs.capture.examples import Example, example_of
+from graphs.capture.nested import first_dimension
 from graphs.capture.program import TracedProgram
 from graphs.capture.signing import Signer
 from graphs.capture.tracing import trace
@@ -170,7 +171,7 @@ class Builder:
 
 def _live(program: TracedProgram) -> set[Node]:
     """The nodes that the module's outputs depend on; what updates buffers is left out."""
-    stack = list(program.outputs)
+    stack = [*program.outputs, *program.states]
     live: set[Node] = set()
     while stack:
         node = stack.pop()

@@ -16,7 +16,7 @@ class TracedProgram:
     """One forward pass; the output of each node is in `node.meta["val"]`, a tensor without data, or several."""
 
     nodes: Sequence[Node]  # each after those that it reads
-    outputs: Sequence[Node]  # what the module returns
+    outputs: Sequence[Node]  # the results that the module returns
     parameters: Mapping[Node, nn.Parameter]  # the parameter that a node stands for
     calls: Mapping[Node, Call] = field(default_factory=dict)  # the call in the module's code that a node comes from
     names: Mapping[nn.Parameter, str] = field(default_factory=dict)  # the first name of each parameter
@@ -24,3 +24,5 @@ class TracedProgram:
     changed: Mapping[str, Node | None] | None = None
     """The value that each buffer or parameter, by name, has after a step that changes it; None instead of a node if
     that is not known, as where it was changed through a view of it. None of a module that was exported."""
+    states: Sequence[Node] = ()
+    """What it returns besides, in objects such as key-value caches, which is no part of the loss."""

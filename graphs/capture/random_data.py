@@ -10,9 +10,9 @@ from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves, tree_map_only
 
 from graphs.capture.examples import Example
+from graphs.capture.nested import tensors_in, with_tensors
 
 SPREAD = 0.02  # standard deviation of weights whose module does not say how to draw them
 
@@ -22,13 +22,13 @@ def with_data(example: Example, seed: int, device: str = "cpu") -> Example:
 
     The module itself is changed. Equal seeds draw equal data.
     """
-    held = [*example.module.parameters(), *example.module.buffers(), *tree_leaves((example.args, example.kwargs))]
-    if not any(isinstance(tensor, Tensor) and tensor.is_meta for tensor in held):
+    held = [*example.module.parameters(), *example.module.buffers(), *tensors_in((example.args, example.kwargs))]
+    if not any(tensor.is_meta for tensor in held):
         return example
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         _fill(example.module, device)
-        args, kwargs = tree_map_only(Tensor, lambda given: _drawn(given, device), (example.args, example.kwargs))
+        args, kwargs = with_tensors((example.args, example.kwargs), lambda given: _drawn(given, device))
     return replace(example, args=args, kwargs=kwargs)
 
 

@@ -19,7 +19,7 @@ raises on tensors without data.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from typing import Any
 
@@ -28,10 +28,11 @@ from torch import Tensor, nn
 from torch.export.decomp_utils import PRESERVED_ATEN_CIA_OPS
 from torch.fx import Graph, Node
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves, tree_map_only
 
 from graphs.capture.exporting import decompositions, exporter_settings, is_whole
 from graphs.capture.function_calls import FunctionCalls, module_paths
+from graphs.capture.nested import results_and_states, tensors_in, with_tensors
+from graphs.capture.one_device import home_of
 from graphs.capture.output_shapes import OutputShapes
 from graphs.capture.program import TracedProgram
 from graphs.capture.stand_ins import StandIns, put_into, unchanged
@@ -39,7 +40,6 @@ from graphs.op_graph import Call
 
 aten = torch.ops.aten
 
-_PLAIN = (int, float, complex, bool, str, type(None), torch.dtype, torch.device)  # what may be returned next to tensors
 _PLAIN_TENSORS = (Tensor, nn.Parameter)
 
 
@@ -54,30 +54,32 @@ def record(module: nn.Module, args: tuple[object, ...], kwargs: dict[str, object
     """
     if any(isinstance(part, torch.jit.ScriptModule) for part in module.modules()):
         raise Unrecorded("a part of it is a ScriptModule")
-    given = [*module.parameters(), *module.buffers(), *tree_leaves((args, kwargs))]
+    given = [*module.parameters(), *module.buffers(), *tensors_in((args, kwargs))]
     for tensor in given:
-        if isinstance(tensor, Tensor) and type(tensor) not in _PLAIN_TENSORS:
+        if type(tensor) not in _PLAIN_TENSORS:
             raise Unrecorded(f"it holds or is given a {type(tensor).__name__}")
-    stand_ins = StandIns(module, (args, kwargs))
+    stand_ins = StandIns(home_of(given))
     names = {parameter: name for name, parameter in module.named_parameters()}
     buffers = dict(module.named_buffers())
     with unchanged(module), module_paths(module) as paths:
         calls = _Calls(paths)
         recorder = Recorder(stand_ins, paths, calls)
         placed = {recorder.placed(stand_ins(parameter)): parameter for parameter in names}
-        args, kwargs = tree_map_only(Tensor, stand_ins, (args, kwargs))
+        args, kwargs = with_tensors((args, kwargs), stand_ins)
         put_into(module, stand_ins)
         below_autograd = torch._C._AutoDispatchBelowAutograd()  # no gradients are prepared, though the code may ask
         with exporter_settings(), stand_ins.mode(), below_autograd, recorder, calls:
-            outputs = tree_leaves(module(*args, **kwargs))
+            returned = module(*args, **kwargs)
         changed = _changed(module, recorder, buffers | {name: each for each, name in names.items()}, stand_ins)
     inputs = {
         recorder.placeholders[id(stand_in)]: tensor
         for tensor, stand_in in stand_ins.pairs()
         if id(stand_in) in recorder.placeholders and not isinstance(tensor, nn.Parameter)
     }
-    nodes = list(recorder.graph.nodes)
-    return TracedProgram(nodes, recorder.read(outputs), placed, recorder.calls, names, inputs, changed)
+    outputs, states = map(recorder.read, results_and_states(returned))
+    return TracedProgram(
+        list(recorder.graph.nodes), outputs, placed, recorder.calls, names, inputs, changed, states=states
+    )
 
 
 def _changed(
@@ -153,10 +155,10 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         written = func
         if func is aten.lift_fresh.default:  # of a constant, which in-place operations must not change
             written = aten.clone.default
-        else:
+        if func is not aten.lift_fresh.default or self._stand_ins.are_meta:
             args, kwargs = self._mapped(args, self._stand_in), self._mapped(kwargs, self._stand_in)
-        if self._stand_ins.are_meta and _holds_data(func, kwargs):
-            raise Unrecorded("a model on the meta device makes a tensor on another one")
+        if self._stand_ins.are_meta and _is_factory(func):
+            kwargs = kwargs | {"device": self._stand_ins.home}
         out = self._shapes.run(func, args, kwargs) if self._stand_ins.are_meta else func(*args, **kwargs)
         if not isinstance(out, (Tensor, tuple, list)):
             return out  # a question about a tensor
@@ -229,12 +231,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._note(tensor, node, None)
         return self._node[id(tensor)][0]
 
-    def read(self, outputs: list[Any]) -> list[Node]:
-        """The nodes of what a module returns. Raises Unrecorded for objects that are neither tensors nor numbers."""
-        for leaf in outputs:
-            if not isinstance(leaf, (Tensor, *_PLAIN)):
-                raise Unrecorded(f"it returns an object of type {type(leaf).__name__}")
-        return [self._read(leaf) for leaf in outputs if isinstance(leaf, Tensor)]
+    def read(self, outputs: Iterable[Tensor]) -> list[Node]:
+        """The nodes of what a module returns."""
+        return [self._read(tensor) for tensor in outputs]
 
     def _read(self, tensor: Tensor) -> Node:
         """The node whose output a tensor is now."""
@@ -252,9 +251,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return tensor
         if type(tensor) not in _PLAIN_TENSORS:
             raise Unrecorded(f"it computes with a {type(tensor).__name__} that no operation has made")
-        if self._stand_ins.are_meta and not tensor.is_meta:
-            if tensor.dim():
-                raise Unrecorded("a model on the meta device reads a tensor on another one")
+        if self._stand_ins.are_meta and not tensor.is_meta and not tensor.dim():
             return tensor  # a single number may lie anywhere
         return self._stand_ins(tensor)
 
@@ -267,14 +264,6 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if isinstance(value, dict):
             return {key: self._mapped(part, function) for key, part in value.items()}
         return value
-
-
-def _holds_data(func: Any, kwargs: dict[str, Any]) -> bool:
-    """Whether an operation makes a tensor that is not on the meta device; a single number may lie anywhere."""
-    device = kwargs.get("device")
-    if device is None:
-        return _is_factory(func)
-    return torch.device(device).type != "meta"
 
 
 @cache

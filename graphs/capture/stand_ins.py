@@ -11,7 +11,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.utils._pytree import tree_leaves
 
 _CONTAINERS = (dict, OrderedDict, list, set)
 
@@ -19,14 +18,14 @@ _CONTAINERS = (dict, OrderedDict, list, set)
 class StandIns:
     """Tensors without data, each in place of a tensor of a module or of its inputs.
 
-    On the meta device those of PyTorch, which cost little; else fake ones, which know the device that they stand for.
+    All are on one device. On the meta device they are those of PyTorch, which cost little; else fake ones, which know
+    the device that they stand for.
     """
 
-    def __init__(self, module: nn.Module, inputs: object) -> None:
-        given = [leaf for leaf in tree_leaves(inputs) if isinstance(leaf, Tensor)]
-        is_meta = all(tensor.is_meta for tensor in (*module.parameters(), *module.buffers(), *given))
-        self.are_meta = is_meta
-        self._fake = None if is_meta else FakeTensorMode(allow_non_fake_inputs=True)
+    def __init__(self, home: torch.device) -> None:
+        self.home = home
+        self.are_meta = home.type == "meta"
+        self._fake = None if self.are_meta else FakeTensorMode(allow_non_fake_inputs=True)
         self._of: dict[int, Tensor] = {}  # by the id of the tensor
         self._made: dict[int, Tensor] = {}  # by their own id
         self._originals: list[Tensor] = []  # kept, so that no id is given twice
@@ -52,9 +51,10 @@ class StandIns:
         return ((tensor, self._of[id(tensor)]) for tensor in self._originals)
 
     def _like(self, tensor: Tensor) -> Tensor:
-        if self._fake is not None:
+        if self._fake is not None and tensor.device == self.home:
             return self._fake.from_tensor(tensor, static_shapes=True)
-        made = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
+        with self.mode():
+            made = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=self.home)
         if isinstance(tensor, nn.Parameter):
             made = nn.Parameter(made, requires_grad=tensor.requires_grad)
         vars(made).update(vars(tensor))

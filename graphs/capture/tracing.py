@@ -17,13 +17,14 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
     DynamicOutputShapeException,
-    FakeTensorDeviceMismatchError,
     FakeTensorMode,
 )
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, ShapeEnv
-from torch.utils._pytree import tree_leaves, tree_map_only
+from torch.utils._pytree import tree_map_only
 
 from graphs.capture.exporting import export
+from graphs.capture.nested import NotCopiedError, tensors_in
+from graphs.capture.one_device import OneDevice, home_of
 from graphs.capture.program import TracedProgram
 from graphs.capture.recording import Unrecorded, record
 from graphs.capture.stand_ins import unchanged
@@ -51,18 +52,37 @@ def trace(module: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]
             f"{name} runs by a plan, and its copies between devices would count as ops; capture the model as it was "
             "made, before `parallelize`"
         )
-    with quiet(), unchanged(module):
-        try:
-            return record(module, args, kwargs)
-        except (Exception, SystemExit) as error:  # whatever the module's own code or the recorder raises
-            reason = _first_line(error)
-            reason = reason if isinstance(error, Unrecorded) else f"{type(error).__name__}: {reason}"
-        try:
-            program = export(module, args, kwargs)
-        except (Exception, SystemExit) as error:
-            raise _explained(error, module, args, kwargs, name) from error
-    _log.warning("%s: traced by torch.export, which is slow, because it cannot be recorded: %s", name, reason)
+    try:
+        home = home_of([*module.parameters(), *module.buffers(), *tensors_in((args, kwargs))])
+        with quiet(), unchanged(module), OneDevice(home) as placing:
+            program, said = _traced(module, args, kwargs, name)
+    except NotCopiedError as error:
+        raise InputError(f"{name}: {error}") from error
+    if said:
+        _log.warning("%s: %s", name, said)
+    if placing.first:
+        _log.warning(
+            "%s: its code puts tensors on %s, which is left out: a plan says what runs where", name, placing.first
+        )
     return program
+
+
+def _traced(
+    module: nn.Module, args: tuple[object, ...], kwargs: dict[str, object], name: str
+) -> tuple[TracedProgram, str]:
+    """The module's program, and what is to be said of how it was traced."""
+    try:
+        return record(module, args, kwargs), ""
+    except NotCopiedError:
+        raise
+    except (Exception, SystemExit) as error:  # whatever the module's own code or the recorder raises
+        reason = _first_line(error)
+        reason = reason if isinstance(error, Unrecorded) else f"{type(error).__name__}: {reason}"
+    try:
+        program = export(module, args, kwargs)
+    except (Exception, SystemExit) as error:
+        raise _explained(error, module, args, kwargs, name) from error
+    return program, f"traced by torch.export, which is slow, because it cannot be recorded: {reason}"
 
 
 @contextmanager
@@ -94,8 +114,6 @@ def _explained(
             f"{name}: the control flow or a size depends on the value of a tensor{at}, which is not known during "
             "capture; use torch.where instead of `if`, and a fixed number of steps or elements"
         )
-    if isinstance(error, FakeTensorDeviceMismatchError):
-        return InputError(f"{name}: {_devices(module, (args, kwargs)) or f'{reason}{at}'}; put all on one device")
     failure = _failure(module, args, kwargs)
     if failure is not None:
         return UserCodeError(f"{name}: the module fails on its example inputs: {_described(failure, module)}")
@@ -136,15 +154,6 @@ def _innermost_part(error: BaseException, module: nn.Module) -> nn.Module | None
     parts = {id(part): part for part in module.modules()}
     selves = [id(frame.f_locals.get("self")) for frame, _ in traceback.walk_tb(error.__traceback__)]
     return next((parts[which] for which in reversed(selves) if which in parts), None)
-
-
-def _devices(module: nn.Module, inputs: object) -> str:
-    """A sentence about weights and inputs that are on different devices; "" if they are not."""
-    held = {str(tensor.device) for tensor in (*module.parameters(), *module.buffers())}
-    given = {str(leaf.device) for leaf in tree_leaves(inputs) if isinstance(leaf, Tensor)}
-    if held == given:
-        return ""
-    return f"the weights are on {' and '.join(sorted(held))}, the example inputs on {' and '.join(sorted(given))}"
 
 
 def _short(type_name: str) -> str:

@@ -46,9 +46,8 @@ def test_control_flow_that_depends_on_values(function: str) -> None:
     [
         ("mask", "the size of the output of 'index' at LINE depends on data; pad it"),
         ("numpy", "PyTorch cannot trace this module: .numpy() is not supported for tensor subclasses at LINE"),
-        ("boxing", "the module returns an object of type Box; it must return tensors, or tuples, lists and dicts"),
-        ("boxed", "the example inputs hold an object of type Box; give tensors, or tuples, lists and dicts of them"),
-        ("elsewhere", "the weights are on meta, the example inputs on cpu; put all on one device"),
+        ("boxing", "an object of type Box cannot be copied, so that its tensors cannot be found (cannot pickle"),
+        ("boxed", "an object of type Box cannot be copied, so that its tensors cannot be found (cannot pickle"),
         ("scripted", "PyTorch cannot trace this module: Exporting a ScriptModule is not supported"),
     ],
 )
