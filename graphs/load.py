@@ -72,7 +72,7 @@ def load_graph(what: Graph, *, groups: Grouping = None, training: bool = True, w
 
 def check_modules(what: Graph) -> None:
     """Raise InputError for a graph, which has no modules that ops could be tied by."""
-    if isinstance(what, OpGraph) or _in_file(_text(what)):
+    if isinstance(what, OpGraph) or is_file(_text(what)):
         name = what.name if isinstance(what, OpGraph) else _text(what)
         raise InputError(
             f"{name}: a graph has no modules to tie its ops by; give the model that it was captured from, or a number "
@@ -175,14 +175,14 @@ def _opened(what: Graph) -> OpGraph | str:
     if isinstance(what, OpGraph):
         return what
     text = _text(what)
-    if _in_file(text):
+    if is_file(text):
         return _from_file(text)
     _check_model(text)
     return text
 
 
 def _named(what: str, training: bool, with_law: bool) -> OpGraph:
-    if _in_file(what):
+    if is_file(what):
         return _from_file(what)
     if (graph := kept(what, training=training, with_law=with_law)) is not None:
         return graph
@@ -206,7 +206,8 @@ def _captured(what: str, training: bool, samples: int = 0) -> OpGraph:
     return training_step(forward) if training else forward
 
 
-def _in_file(what: str) -> bool:
+def is_file(what: str) -> bool:
+    """Whether the text names a graph file, and not a model."""
     return what.endswith(GRAPH_FILES) or ".onnx:" in what or _OF_BATCH.fullmatch(what) is not None
 
 

@@ -54,6 +54,7 @@ class ProblemOptions(TimingOptions, total=False):
 
     optimizer: str
     batch: int | None
+    training: bool
 
 
 class PlanOptions(ProblemOptions, total=False):
@@ -116,9 +117,9 @@ LEAST = {"budget": 0, "seed": 0, "simulations": 0, "seeds": 1, "workers": 1, "gr
 TAKEN = (TimingOptions, ProblemOptions, PlanOptions, CompareOptions, RunOptions, WorkerOptions, TrainOptions)
 OPTIONS = {f"Unpack[{each.__name__}]": each for each in TAKEN}
 DEFAULTS: dict[str, object] = {
-    "groups": AUTO, "optimizer": AUTO, "batch": None, "cost_model": AUTO, "order": AUTO, "objective": "step-time",
-    "micro_batches": None, "seeds": 1, "workers": 1, "cluster_address": "", "robust": False, "journal": None,
-    "plans": None, "data": "", "seed": 0, "limit": 600, "chart": None, "trace": None,
+    "groups": AUTO, "optimizer": AUTO, "batch": None, "training": True, "cost_model": AUTO, "order": AUTO,
+    "objective": "step-time", "micro_batches": None, "seeds": 1, "workers": 1, "cluster_address": "", "robust": False,
+    "journal": None, "plans": None, "data": "", "seed": 0, "limit": 600, "chart": None, "trace": None,
     "device": "cpu",
 }  # fmt: skip
 

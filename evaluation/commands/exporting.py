@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         ProblemOptions,
     )
     from evaluation.exports.exported_plan import ExportedPlan
+    from graphs.op_graph import OpGraph
 
 WITHOUT_MODEL = ("schedule_csv", "chakra")  # formats that take a plan as it is
 
@@ -44,8 +45,8 @@ def export(
     """Write a plan as other programs take it, rounded to whole modules, and say what rounding costs.
 
     Args:
-        model: the model that the plan is for, `file.py:callable` or a family spec: a graph file has no modules, and is
-            taken for `schedule_csv` and `chakra` only.
+        model: the model that the plan is for, `file.py:callable` or a family spec, or a graph file that `capture`
+            wrote, which names the modules that compute something.
         plan: a plan file of a device for each op, or of a pipeline's stages, as `place --out` writes it.
         to: `device_map`, for accelerate and transformers; `torchtitan`, the modules of each stage by name; `vllm`, its
             VLLM_PP_LAYER_PARTITION; `megatron`, its pipeline layout; `deepspeed`, the parts of its PipelineModule; or
@@ -58,6 +59,7 @@ def export(
         groups: the number of op groups that the plan was made for, as `simulate` takes it.
         optimizer: whose state occupies memory, as `place` takes it.
         batch: samples of a step, as `place` takes it.
+        training: the plan is for a training step; without it, for a forward pass.
         cost_model: what ops cost, as `place` takes it.
         order: the rule to simulate under, in place of the plan's own order.
 
@@ -66,14 +68,14 @@ def export(
     if several and out is None:
         raise InputError("chakra traces are several files; say with `out` what their names begin with")
     check_writable(f"{out}.0.et" if several else out, inputs=[model, plan, cluster])
-    if to not in WITHOUT_MODEL:
-        _check_model(model)
     planned = simulate(model, plan, cluster=cluster, **options)
     from evaluation.exports.exported_plan import ExportedPlan
     from evaluation.exports.formats import export_plan
     from evaluation.simulated_plan import SimulatedPlan
 
-    written = export_plan(planned.problem, planned.plan, None if to in WITHOUT_MODEL else _module(model), to)
+    written = export_plan(
+        planned.problem, planned.plan, None if to in WITHOUT_MODEL else _module(model, planned.problem.graph), to
+    )
     found = ExportedPlan(
         to, written.text, planned, SimulatedPlan.of(written.problem, written.plan), written.notes, written.moved
     )
@@ -82,17 +84,17 @@ def export(
     return found
 
 
-def _check_model(model: GraphLike) -> None:
-    """Raise InputError for a graph, which has no modules."""
-    from graphs.load import GRAPH_FILES
-    from graphs.op_graph import OpGraph
-
-    if isinstance(model, OpGraph) or (not isinstance(model, tuple) and str(model).endswith(GRAPH_FILES)):
-        raise InputError("a graph has no modules to export; give the model that it was captured from")
-
-
-def _module(model: GraphLike) -> nn.Module:
-    """The model itself."""
+def _module(model: GraphLike, graph: OpGraph) -> nn.Module:
+    """The model itself, or, of a graph, as that names it."""
     from graphs.capture.examples import example_of
+    from graphs.load import is_file
+    from graphs.named_modules import named_modules
+    from graphs.op_graph import OpGraph
+    from graphs.whole_modules import check_calls
 
-    return model[0] if isinstance(model, tuple) else example_of(str(model)).module
+    if isinstance(model, tuple):
+        return model[0]
+    if isinstance(model, OpGraph) or is_file(str(model)):
+        check_calls(graph)
+        return named_modules(graph)
+    return example_of(str(model)).module

@@ -210,6 +210,7 @@ def place(
         optimizer: whose state occupies memory: sgd, momentum or adam; none if weights say what all of it takes.
         batch: samples of a step, the whole batch, in place of the model's own; measured times are taken to be in
             proportion. Of a file that does not say what its own batch is, give it as `FILE:batch=32`.
+        training: plan a whole training step: forward, backward and update; without it, a forward pass.
         micro_batches: equal parts of the batch that follow one another, for a placer that plans such, in place of its
             own choice: the same as `--placer gpipe:micro_batches=8`.
         cost_model: what ops cost: `roofline`, `roofline:efficiency=typical`, `profiled:file=FILE`, `recorded`; unless
@@ -266,6 +267,7 @@ def fits(
         groups: tie the ops into this many groups, as `place` takes it.
         optimizer: whose state occupies memory, as `place` takes it.
         batch: samples of a step, as `place` takes it.
+        training: of a whole training step; without it, of a forward pass.
         micro_batches: equal parts of the batch, for all plans that have such.
         cost_model: what ops cost, as `place` takes it.
         order: in which order devices run what is ready, as `place` takes it.
@@ -309,6 +311,7 @@ def simulate(
             say where ops go, in whatever groups they were placed.
         optimizer: whose state occupies memory, as `place` takes it.
         batch: samples of a step, as `place` takes it; the plan may be one for another batch of the same model.
+        training: the plan is for a training step; without it, for a forward pass.
         micro_batches: equal parts of the batch that follow one another, in place of those of the plan.
         cost_model: what ops cost, as `place` takes it.
         order: the rule to simulate the plan under, in place of its own order; without it, the plan's own, and

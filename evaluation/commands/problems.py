@@ -78,7 +78,11 @@ def asked_problems(
     other arguments first, such as a placer, and refuses these before it loads a policy, with seconds of imports.
     """
     groups, optimizer, batch = options.get("groups", AUTO), options.get("optimizer", AUTO), options.get("batch")
-    cost_model = options.get("cost_model", AUTO)
+    cost_model, training = options.get("cost_model", AUTO), options.get("training", True)
+    if suite and not training:
+        raise InputError(
+            "`training=False` is about graphs that you name, and a suite has training steps; leave one out"
+        )
     if optimizer != AUTO:
         check_optimizer(optimizer)
     if batch is not None:
@@ -104,7 +108,7 @@ def asked_problems(
             made = [
                 each
                 for graph, known in zip(graphs, loaded, strict=True)
-                for each in _on_clusters(graph, known, found, groups, optimizer, with_law=twice)
+                for each in _on_clusters(graph, known, found, groups, optimizer, with_law=twice, training=training)
             ]
         # A workload on its own devices has its times already.
         done = [p if cost_model == AUTO and p.op_seconds is not None else timed(p, cost_model) for p in made]
@@ -122,7 +126,13 @@ def graph_of(graph: GraphLike, *, groups: Grouping = None, training: bool = True
     `graphs.capture.forward.capture` do.
     """
     if not isinstance(graph, tuple):
-        return load_graph(graph, groups=groups, training=training, with_law=with_law)
+        loaded = load_graph(graph, groups=groups, training=training, with_law=with_law)
+        if loaded.is_training and not training:
+            raise InputError(
+                f"{loaded.name!r} is a training step already; leave out `training=False`, or give it to the verb that "
+                "captured its model"
+            )
+        return loaded
     from graphs.capture.examples import given_example  # with torch, seconds to import
     from graphs.capture.forward import traced_example
     from graphs.capture.second_batch import with_law as of_two_batches
@@ -156,8 +166,9 @@ def order_of(what: str, otherwise: str = DEFAULT_ORDER) -> str:
 
 
 def _on_clusters(
-    graph: GraphLike, opened: GraphLike, clusters: Sequence[Cluster], groups: Groups, optimizer: str, *, with_law: bool
-) -> list[Problem]:
+    graph: GraphLike, opened: GraphLike, clusters: Sequence[Cluster], groups: Groups, optimizer: str, *,
+    with_law: bool, training: bool,
+) -> list[Problem]:  # fmt: skip
     """A graph, as it was given and as it was opened, on each cluster, or on the devices of its own file."""
     own = None if clusters or isinstance(graph, OpGraph | tuple) else problem_in_file(graph)
     if own is not None:
@@ -167,7 +178,7 @@ def _on_clusters(
                 f"`optimizer={optimizer!r}`, or give none"
             )
         return [replace(own, graph=tie_ops(own.graph, groups)) if isinstance(groups, int) else own]
-    loaded = graph_of(opened, groups=tied_into(groups), with_law=with_law)
+    loaded = graph_of(opened, groups=tied_into(groups), with_law=with_law, training=training)
     if clusters and isinstance(graph, str | Path) and is_workload(Path(graph)):
         _log.warning(
             "%s gives times of transfers, not bytes: on another cluster than its own they count as bytes at %g GB/s",

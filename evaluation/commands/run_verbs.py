@@ -95,6 +95,7 @@ def compare(
         micro_batches: equal parts of the batch, for all placers that plan such and do not say how many; others are
             compared as they are.
         batch: samples of a step, as `place` takes it.
+        training: compare on training steps; without it, on forward passes.
         cost_model: what ops cost, as `place` takes it.
         order: in which order devices run what is ready, as `place` takes it.
         objective: what to minimise, as `place` takes it; in JSON the `max-load` is in milliseconds, too.
@@ -121,7 +122,7 @@ def compare(
     asked = asked_problems(
         graphs, clusters, suite=suite, groups=options["groups"], optimizer=options["optimizer"],
         cost_model=options["cost_model"], order=options["order"], objective=options["objective"],
-        batch=options["batch"],
+        batch=options["batch"], training=options["training"],
     )  # fmt: skip
     chosen = chosen_placers(placers, classical_placers(), micro_batches=options["micro_batches"])
     return run(

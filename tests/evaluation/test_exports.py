@@ -452,14 +452,51 @@ def test_the_example_of_the_document_and_its_cost(tmp_path: Path, monkeypatch: p
     assert exported.to_json()["rounding_seconds"] == after - before
 
 
+@pytest.mark.parametrize("training", [True, False])
+def test_a_plan_for_a_graph_file_is_exported_as_that_for_its_model(tmp_path: Path, training: bool) -> None:
+    model, file = (Row(), (WORDS,)), tmp_path / "row.graph.json"
+    placelab.capture(model, out=file, training=training)
+    keyed = placelab.place(model, cluster="p100x3", placer="metis", groups="modules", training=training)
+    assert keyed.problem.graph.is_training == training
+    placed = placelab.place(file, cluster="p100x3", placer="metis", out=tmp_path / "row.plan.json")
+    assert placed.problem.graph.is_training == training
+    for to in ("vllm", "megatron", "llama_cpp", "device_map", "torchtitan", "deepspeed"):
+        by_file = placelab.export(file, tmp_path / "row.plan.json", cluster="p100x3", to=to)
+        by_model = placelab.export(model, placed.plan, cluster="p100x3", to=to, training=training)
+        if to == "device_map":
+            assert json.loads(by_file.text) == json.loads(by_model.text)
+        elif to != "torchtitan":  # whose parts are in the order of the model's code, and of the graph
+            assert by_file.text == by_model.text
+        assert by_file.rounded.timeline.step_seconds == by_model.rounded.timeline.step_seconds
+
+
+def test_a_forward_pass_holds_its_weights_once_and_a_step_is_not_taken_for_one() -> None:
+    model = (Row(), (WORDS,))
+    placed = placelab.place(model, cluster="p100x2", placer="single_device", training=False, optimizer="adam")
+    weights = sum(parameter.numel() for parameter in Row().parameters()) * 4
+    assert placed.problem.weight_state_bytes.sum() == weights
+    assert placelab.fits(model, cluster="p100x2", training=False).problem.graph.is_training is False
+    spec: dict[str, Any] = {"training": False, "groups": 16}
+    compared = placelab.compare(["rnnlm:layers=1,steps=2"], clusters="p100x2", placers="single_device", **spec)
+    alone = placelab.place("rnnlm:layers=1,steps=2", cluster="p100x2", placer="single_device", **spec)
+    assert compared.records[0].step_seconds == alone.timeline.step_seconds
+    step = placelab.place(model, cluster="p100x2", placer="single_device").problem.graph
+    with pytest.raises(InputError, match="'Row' is a training step already; leave out `training=False`"):
+        placelab.place(step, cluster="p100x2", placer="single_device", training=False)
+    with pytest.raises(InputError, match="a suite has training steps; leave one out"):
+        placelab.compare(suite="papers", training=False)
+
+
 def test_what_cannot_be_exported_gets_one_sentence() -> None:
     model, inputs = (Row(), (WORDS,)), "p100x2"
     problem = placelab.place(model, cluster=inputs, placer="single_device", groups=None).problem
     one = Plan.of([0] * len(problem.graph))
     with pytest.raises(InputError, match="export takes plans with one device per op, and this plan places ops on 2"):
         placelab.export(model, Plan(((0, 1),) * len(problem.graph)), cluster=inputs, to="device_map")
-    with pytest.raises(InputError, match="a graph has no modules to export"):
-        placelab.export(problem.graph, one, cluster=inputs, to="device_map")
+    with pytest.raises(
+        InputError, match="does not say which calls of a model's code its ops come from; give the model"
+    ):
+        placelab.export(replace(problem.graph, calls=()), one, cluster=inputs, to="device_map")
     with pytest.raises(InputError, match="unknown to 'vlm'; did you mean 'vllm'"):
         placelab.export(model, one, cluster=inputs, to="vlm")  # type: ignore[arg-type]
     flat = nn.Linear(4, 4)
