@@ -208,16 +208,15 @@ def place(
             those of each module together, so that an export loses nothing. 256 unless given, and none for a workload
             on the devices of its own file.
         optimizer: whose state occupies memory: sgd, momentum or adam; none if weights say what all of it takes.
-        batch: samples of a step, the whole batch, in place of the model's own; measured times are taken to be in
-            proportion. Of a file that does not say what its own batch is, give it as `FILE:batch=32`.
+        batch: samples of a step in place of the model's own; measured times are taken to be in proportion. Of a file
+            that does not say what its own batch is, give it as `FILE:batch=32`.
         training: plan a whole training step: forward, backward and update; without it, a forward pass.
         micro_batches: equal parts of the batch that follow one another, for a placer that plans such, in place of its
             own choice: the same as `--placer gpipe:micro_batches=8`.
         cost_model: what ops cost: `roofline`, `roofline:efficiency=typical`, `profiled:file=FILE`, `recorded`; unless
             given, measured times where the graph has them and no FLOPs, and `roofline` otherwise.
         order: which of the ops that are ready a device runs first, where the placer does not say it for each op:
-            `longest_path`, `program`, which is PyTorch's own order, `fifo`, or `file.py:build`; `longest_path` unless
-            given.
+            `longest_path`, unless given, `program`, which is PyTorch's own order, `fifo`, or `file.py:build`.
         objective: what to minimise: `step-time`; `throughput`, the time of a step per sample, shown in samples per
             second; `latency`, that of one forward pass; or `max-load`, the load of the busiest device when samples
             are pipelined.
