@@ -93,7 +93,8 @@ class PlacedForward:
         if self in _entered():  # the model calls itself
             return self._forward(*args, **kwargs)
         with self._running([""], Counter()) as calls:
-            returned = calls.outputs(self._forward(*args, **kwargs))
+            returned = self._forward(*args, **kwargs)
+        returned = calls.outputs(returned)
         self._name(calls.unknown)
         return returned
 
@@ -129,7 +130,7 @@ class PlacedForward:
 
             _entered().append(self)
             try:
-                with remembered_regions(resume), calls:
+                with remembered_regions(resume, self.copier.places.devices), calls:
                     yield calls
             finally:
                 _entered().pop()

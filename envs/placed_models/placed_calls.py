@@ -8,17 +8,24 @@
     c   runs on 1, on the same copy: there is one of a tensor for each device that reads it
 
 Nothing else is different: values, gradients, random numbers and aliases are those of the same calls in the same order.
-What a call changes in place is changed where it lies, so that whoever holds that tensor sees it.
+What a call changes in place is changed where it lies, so that whoever holds that tensor sees it. (GPUs have generators
+of random numbers of their own: what is drawn on another one is other numbers.)
+
+An autograd function runs on one device, forward and backward, since its backward may read all that its forward has read
+and made. What it returns has the gradient that it says, be it a view or the input itself: it is copied, and not made
+again elsewhere as views are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.autograd import Function
+from torch.nn.modules._functions import BackwardHookFunction
 from torch.utils._pytree import tree_map_only
 from torch.utils.weak import WeakTensorKeyDictionary
 
@@ -35,6 +42,9 @@ _LAYOUTS = {"reshape", "flatten", "contiguous"}
 
 _MOVES = {"to", "cuda", "cpu"}  # by the model's own code
 
+# What these are given says where in autograd's graph gradients are wanted; of a copy there would be others, or none.
+_OF_THE_GRAPH = {torch.autograd.grad, torch.autograd.backward, Tensor.backward}
+
 
 @dataclass(eq=False)
 class _View:
@@ -44,7 +54,7 @@ class _View:
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     output: int  # which of the tensors that the function returns
-    with_gradient: bool  # whether gradients were enabled
+    with_gradient: bool  # whether it had one, when it was made
 
 
 @dataclass(eq=False)
@@ -56,6 +66,14 @@ class _Known:
     call: Call | None = None  # that made it, or what it is a view of
     view: _View | None = None
     copies: dict[int, tuple[Tensor, int]] = field(default_factory=dict)  # by place: a copy, and of which version
+
+
+class _Brought(NamedTuple):
+    """A tensor that was copied for a call, and the copy."""
+
+    original: Tensor
+    there: Tensor
+    version: int  # of the copy, before the call
 
 
 class PlacedCalls(FunctionCalls):
@@ -74,6 +92,7 @@ class PlacedCalls(FunctionCalls):
         super().__init__(paths)
         self.unknown: dict[Call, int] = {}  # calls that the plan does not know -> where they ran
         self._placement, self._copier, self._defers = placement, copier, defers
+        self._of_function: int | None = None  # the place of the autograd function that runs, if all of it has one
         self._known = WeakTensorKeyDictionary()
         for name, weight in weights.items():
             home = placement.homes.get(name, EVERYWHERE)
@@ -84,21 +103,16 @@ class PlacedCalls(FunctionCalls):
 
     def run(self, call: Call, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """What the call returns, having run where the plan says, or else where the first tensor is that it reads."""
-        place = self._placement.devices.get(call)
+        if function in _OF_THE_GRAPH:
+            return function(*args, **kwargs)
+        place = self._placement.devices.get(call) if self.within is None else self._of_function
         given = list(_tensors((args, kwargs)))
         changed = changed_argument(function, args, kwargs)
         at = self._place_of_call(place, given, changed)
-        copied: list[tuple[Tensor, Tensor, int]] = []
+        copied: list[_Brought] = []
         makes_new = place is not None and _is_new(function)
         if at != EVERYWHERE and not makes_new:
-
-            def put(tensor: Tensor) -> Tensor:
-                there = self.at(tensor, at)
-                if there is not tensor:
-                    copied.append((tensor, there, _version(there)))
-                return there
-
-            args, kwargs = _mapped(args, put), _mapped(kwargs, put)
+            args, kwargs = self._brought((args, kwargs), at, copied)
         if place is not None and (makes_new or kwargs.get("device") is not None):
             kwargs = kwargs | {"device": self._copier.places.devices[at]}
         if not given and at != EVERYWHERE:
@@ -106,9 +120,7 @@ class PlacedCalls(FunctionCalls):
                 out = function(*args, **kwargs)
         else:
             out = self._called(function, args, kwargs)
-        for original, there, version in copied:
-            if _version(there) != version:
-                self._write_back(original, there, at)
+        self._write_back(copied, at)
         if changed is not None and place is not None:
             self._of(changed).call = call
         self._note(out, call, at, function, args, kwargs, is_planned=place is not None)
@@ -121,6 +133,22 @@ class PlacedCalls(FunctionCalls):
                 return out
         return function(*args, **kwargs)
 
+    def apply(self, call: Call, function: type[Function], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """What an autograd function returns, all of whose forward runs in one place, on inputs that are there."""
+        planned, copied = self._placement.devices.get(call), list[_Brought]()
+        at = self._place_of_call(planned, list(_tensors((args, kwargs))), None)
+        is_moved = at != EVERYWHERE and function is not BackwardHookFunction  # which passes on what it is given
+        with torch._C.DisableTorchFunction():
+            if is_moved:
+                args, kwargs = self._brought((args, kwargs), at, copied)
+        self._of_function = at if is_moved else None
+        out = super().apply(call, function, args, kwargs)
+        with torch._C.DisableTorchFunction():
+            self._write_back(copied, at)
+        if planned is None and any(self._of(made).call == call for made in _tensors(out)):
+            self.unknown.setdefault(call, at)
+        return out
+
     def _place_of_call(self, place: int | None, given: list[Tensor], changed: Tensor | None) -> int:
         if changed is not None and self._of(changed).of is not CopyOf.GIVEN:
             return self._of(changed).place
@@ -130,16 +158,28 @@ class PlacedCalls(FunctionCalls):
             return place
         return next((at for tensor in given if (at := self._of(tensor).place) != EVERYWHERE), EVERYWHERE)
 
-    def _write_back(self, original: Tensor, there: Tensor, at: int) -> None:
-        """A call has changed the copy of a tensor, which neither its name nor its arguments said: change that, too."""
-        known = self._of(original)
-        back = self._copier.copy(there, at, known.place, known.of, known.call) if known.place != EVERYWHERE else there
-        if original.requires_grad or there.requires_grad:
-            original.copy_(back)
-        else:
-            with torch.no_grad():
+    def _brought(self, arguments: Any, at: int, copied: list[_Brought]) -> Any:
+        """Arguments in a place; copies that were made for it are added to `copied`."""
+
+        def put(tensor: Tensor) -> Tensor:
+            there = self.at(tensor, at)
+            if there is not tensor:
+                copied.append(_Brought(tensor, there, _version(there)))
+            return there
+
+        return _mapped(arguments, put)
+
+    def _write_back(self, copied: Iterable[_Brought], at: int) -> None:
+        """Where a call has changed the copy of a tensor, which neither its name nor its arguments said: change that."""
+        for original, there, version in copied:
+            if _version(there) == version:
+                continue
+            known, back = self._of(original), there
+            if known.place != EVERYWHERE:
+                back = self._copier.copy(there, at, known.place, known.of, known.call)
+            with torch.set_grad_enabled(torch.is_grad_enabled() and (original.requires_grad or there.requires_grad)):
                 original.copy_(back)
-        known.copies = {at: (there, _version(original))}
+            known.copies = {at: (there, _version(original))}
 
     # ---- tensors ---------------------------------------------------------------------------------------------
 
@@ -148,15 +188,15 @@ class PlacedCalls(FunctionCalls):
         known = self._of(tensor)
         if known.place == place or (known.place == EVERYWHERE and self._copier.places.has(tensor, place)):
             return tensor
-        with_gradient = torch.is_grad_enabled() and tensor.requires_grad
-        if known.view is not None:
-            with_gradient = with_gradient and known.view.with_gradient
+        with_gradient, view = torch.is_grad_enabled() and tensor.requires_grad, known.view
+        if view is not None and tensor.requires_grad and not view.with_gradient:
+            view = None  # it has been given a gradient of its own, by an autograd function or as a leaf
         copy, version = known.copies.get(place, (None, 0))
         if copy is not None and version == _version(tensor) and (copy.requires_grad or not with_gradient):
             return copy
-        if known.view is not None:
+        if view is not None:
             with torch.set_grad_enabled(with_gradient):
-                copy = self._again(known.view, place)
+                copy = self._again(view, place)
         else:
             copy = self._copier.copy(tensor, known.place, place, known.of, known.call)
         self._known[copy] = _Known(place, known.of, known.call)
@@ -204,7 +244,7 @@ class PlacedCalls(FunctionCalls):
                 shown = read[0]
             if shown is not None:
                 known = self._of(shown)
-                view = _View(function, args, kwargs, position, torch.is_grad_enabled())
+                view = _View(function, args, kwargs, position, torch.is_grad_enabled() and tensor.requires_grad)
                 is_whole = tensor.numel() >= shown.numel() or known.of is not CopyOf.OUTPUT
                 shows = known.call if is_whole or not is_planned else call
                 self._known[tensor] = _Known(known.place, known.of, shows, view if is_whole else None)

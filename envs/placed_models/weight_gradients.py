@@ -9,6 +9,9 @@ Autograd runs, of the nodes that are ready on a device, the one that was made la
 were made first of all: they run when a device has nothing else to do, as in a zero-bubble schedule (Qi et al. 2023,
 "Zero Bubble Pipeline Parallelism"), whose price they have: what they read is kept until then. All else is autograd's:
 hooks, tied weights, accumulation, `torch.autograd.grad`.
+
+With `create_graph=True` gradients are differentiated in turn, that of x by w, too. Then neither part is run: y is
+computed again, and autograd differentiates that; nothing is deferred.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from torch.autograd.function import once_differentiable
 aten = torch.ops.aten
 
 OfWeight = Callable[[Tensor, Tensor, Tensor], Tensor]  # gradient of the output, x, w -> gradient of w
+Again = Callable[[Tensor, Tensor, Tensor | None], Tensor]  # x, w and the bias, if there is one -> y
 
 _CONVOLUTIONS = ("conv1d", "conv2d", "conv3d")
 _PARAMETERS = {
@@ -49,7 +53,22 @@ def deferred(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[s
     y = function(**without)
     token = _WeightPart.apply(y.detach(), x.detach(), weight, bias, of_weight, channel)  # type: ignore[no-untyped-call]
     token.grad_fn._set_sequence_nr(_FIRST)
-    return _Join.apply(y, token)  # type: ignore[no-untyped-call]
+    return _Join.apply(y, token, x, weight, bias, _again(function, given))  # type: ignore[no-untyped-call]
+
+
+def _again(function: Callable[..., Any], given: dict[str, Any]) -> Again:
+    """The call by itself, of other tensors, with the digits that it is computed with now."""
+    rest = {key: value for key, value in given.items() if key not in ("input", "weight", "bias")}
+    device = given["weight"].device.type
+    enabled, dtype = torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)
+
+    def again(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        named = {"input": x, "weight": weight} | ({} if bias is None else {"bias": bias})
+        with torch.autocast(device, dtype, enabled):
+            made: Tensor = function(**named, **rest)
+        return made
+
+    return again
 
 
 class _WeightPart(torch.autograd.Function):
@@ -76,16 +95,31 @@ class _WeightPart(torch.autograd.Function):
 
 
 class _Join(torch.autograd.Function):
-    """y, which depends on the token, too."""
+    """y, which depends on the token, too; and on x and w themselves where gradients are differentiated."""
 
     @staticmethod
-    def forward(ctx: Any, y: Tensor, _: Tensor) -> Tensor:
+    def forward(ctx: Any, y: Tensor, _: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None, again: Again) -> Tensor:
         ctx.mark_dirty(y)  # though it is not: of a view, which it would be, nothing may be changed in place
+        ctx.save_for_backward(x, weight)
+        ctx.bias, ctx.again = None if bias is None else (bias.shape, bias.dtype), again
         return y
 
     @staticmethod
-    def backward(_: Any, *gradients: Tensor) -> tuple[Tensor, Tensor]:
-        return gradients[0], gradients[0]
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        [gradient] = gradients
+        if not torch.is_grad_enabled():
+            return gradient, gradient, None, None, None, None
+        x, weight = ctx.saved_tensors
+        bias = None  # of which no gradient depends on what it is
+        if ctx.bias is not None:
+            shape, dtype = ctx.bias
+            bias = torch.zeros(shape, dtype=dtype, device=weight.device, requires_grad=ctx.needs_input_grad[4])
+        needed = dict(zip((2, 3, 4), (x.view_as(x), weight.view_as(weight), bias), strict=True))
+        y = ctx.again(*needed.values())
+        wanted = [place for place in needed if ctx.needs_input_grad[place]]
+        found = torch.autograd.grad(y, [needed[place] for place in wanted], gradient, create_graph=True)
+        of = dict(zip(wanted, found, strict=True))
+        return None, None, of.get(2), of.get(3), of.get(4), None
 
 
 def _of_weight(name: str, given: dict[str, Any]) -> OfWeight | None:

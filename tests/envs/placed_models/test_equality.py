@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from envs.placed_models.placed_calls import PlacedCalls
+from envs.placed_models.recomputation import remembered_regions
 from graphs.op_graph import Call
 from tests.envs.placed_models.models import GPT, MODELS, Run, loss_of, random_run
 
@@ -131,6 +132,32 @@ def test_what_is_computed_again_runs_where_it_ran_at_first(
     planned = {call: place for call, place in first if call in run.problem.graph.calls}
     for call, place in ran:
         assert planned.get(call, place) == place
+
+
+@pytest.mark.parametrize("use_reentrant", [False, True])
+@pytest.mark.parametrize("keeps_random", [True, False])
+def test_what_is_computed_again_draws_the_numbers_of_all_devices_that_it_drew_at_first(
+    use_reentrant: bool, keeps_random: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a device of the plan on which none of the region's arguments are; its generator is one of the processor's."""
+    own, card = torch.Generator().manual_seed(1), torch.device("xpu", 0)
+    monkeypatch.setattr(torch.xpu, "get_rng_state", lambda device: own.get_state() if device == card else None)
+    monkeypatch.setattr(torch.xpu, "set_rng_state", lambda state, device: own.set_state(state))
+    drawn = list[Tensor]()
+
+    def region(x: Tensor) -> Tensor:
+        drawn.append(torch.rand(4, generator=own))
+        return (x * drawn[-1]).exp()
+
+    x = torch.ones(4, requires_grad=True)
+    with remembered_regions(lambda: nullcontext, [torch.device("cpu"), card]):
+        kept = {"use_reentrant": use_reentrant, "preserve_rng_state": keeps_random}
+        y = checkpoint(region, x, **kept).sum() + torch.rand(4, generator=own).sum()
+    before = own.get_state()
+    y.backward()
+    assert len(drawn) == 2
+    assert torch.equal(*drawn) == keeps_random
+    assert torch.equal(own.get_state(), before) == keeps_random
 
 
 def copied(model: nn.Module) -> nn.Module:
