@@ -52,20 +52,18 @@ def measured(card: Card, minutes: float, out: Path, only: tuple[str, ...]) -> Ch
     versions = {"torch": str(torch.__version__), "cuda": str(torch.version.cuda), "python": platform.python_version()}
     check = Check(name, card.kind, versions)
     chosen = {part: how for part, how in PARTS.items() if not only or part in only}
+    total = sum(share for _, share in chosen.values())
     for part, (measure, share) in chosen.items():
-        began, rows = time.monotonic(), check.rows.setdefault(part, [])
+        began, rows, is_over = time.monotonic(), check.rows.setdefault(part, []), False
         try:
             for row in measure(card):
                 rows.append(row)
                 write_whole(out, msgspec.json.format(msgspec.json.encode(check)))
-                print(
-                    part,
-                    *(f"{key}={value:.4g}" if isinstance(value, float) else value for key, value in row.items()),
-                    flush=True,
-                )
-                if time.monotonic() - began > 60 * minutes * share / sum(each for _, each in chosen.values()):
+                print(part, *map(_said, row.items()), flush=True)
+                if is_over:
                     check.failed[part] = "its share of the time was over"
                     break
+                is_over = time.monotonic() - began > 60 * minutes * share / total
         except Exception as error:  # whatever fails on a machine that nobody has seen, the other parts are worth having
             check.failed[part] = f"{type(error).__name__}: {str(error).partition(chr(10))[0][:300]}"
             print(part, "failed:", check.failed[part], flush=True)
