@@ -22,6 +22,10 @@ parts, how much of their FLOP, of the bytes that they access and of their output
 `"signatures"` lists the distinct ATen operations of the ops, with shapes and arguments (`graphs.signatures`). A node of
 number `"signature"` reads its tensors from `"sources"`: `["op", "a"]`, `["weight", 0]`, or `["input", 0]`, which is
 neither. Files of version 1 have no signatures, and are read as well.
+
+`"autograd"` of a forward pass says what its backward pass does other than op by op (`graphs.autograd`), by positions:
+`"stops": [[0, 1]]` are edges through which no gradient is sent back, `"constant_uses": [[0, 0]]` uses of a weight that
+give it none, `"outputs": [1]` the ops whose outputs are trained.
 """
 
 from __future__ import annotations
@@ -34,6 +38,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 import numpy as np
 
+from graphs.autograd import Autograd
 from graphs.batch_law import COSTS, BatchLaw
 from graphs.foundation.by_name import unknown
 from graphs.foundation.documents import read_document
@@ -96,6 +101,7 @@ class GraphFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
     frozen: list[Position] = []  # positions in `weights`
     batch: Batch | None = None
     signatures: list[Signature] | None = None
+    autograd: Autograd | None = None  # of a forward pass
     members: Any = None  # what earlier versions wrote of merged op groups: refused
     member_of: Any = None
 
@@ -154,6 +160,7 @@ def _content(graph: OpGraph) -> GraphFile:
         frozen=np.flatnonzero(graph.frozen).tolist(),
         batch=_batch(graph),
         signatures=list(graph.signatures.distinct) if graph.signatures else None,
+        autograd=graph.autograd,
     )
 
 
@@ -231,6 +238,7 @@ def _graph(content: GraphFile) -> OpGraph:
         frozen=_marked("frozen", content.frozen, "weight", len(content.weights)),
         batch_law=_batch_law(content, index),
         signatures=_signatures(content, index),
+        autograd=content.autograd,
     )
 
 

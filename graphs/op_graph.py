@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from graphs.autograd import Autograd
 from graphs.batch_law import COSTS, BatchLaw
 from graphs.components import connected_components
 from graphs.described import Described
@@ -89,6 +90,7 @@ class OpGraph:
     described: tuple[Described | None, ...] = ()  # (ops,) each in index notation, if known; () if none is
     batch_law: BatchLaw | None = None  # how many samples a step has, and what does not grow with them, if known
     signatures: Signatures | None = None  # the shapes and arguments of ops, if known; not of those with a mirror
+    autograd: Autograd | None = None  # of a forward pass: what its backward pass does other than op by op
 
     def __post_init__(self) -> None:
         for key, neutral in (("phase", 0), ("mirror", -1), ("group", -1), ("measured_seconds", np.nan)):
@@ -250,6 +252,8 @@ class OpGraph:
             digest.update(f"on {device} ".encode() + seconds.tobytes())
         if self.devices:
             digest.update(repr(self.devices).encode())
+        if self.autograd is not None:
+            digest.update(msgspec.json.encode(self.autograd))
         return digest.hexdigest()[:16]
 
     # ---- validation --------------------------------------------------------------------------------------
@@ -290,6 +294,8 @@ class OpGraph:
             self._check_law(self.batch_law)
         if self.signatures is not None:
             self.signatures.check(self.name, ops)
+        if self.autograd is not None:
+            self.autograd.check(self.name, ops, len(self.weights))
         for key, owners, count in (
             ("control", "edges", len(self.edges)),
             ("edge_bytes", "edges", len(self.edges)),

@@ -43,6 +43,9 @@ def subgraph(graph: OpGraph, kept: Bools) -> OpGraph:
         mirror=np.where(mirror >= 0, position[mirror], -1),
         batch_law=law,
         signatures=graph.signatures.kept(ops, len(graph.weights)) if graph.signatures else None,
+        autograd=graph.autograd.kept({op: number for number, op in enumerate(ops.tolist())})
+        if graph.autograd
+        else None,
     )
 
 

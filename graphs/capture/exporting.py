@@ -9,15 +9,21 @@ no longer than it). Only operations that become one other operation of the same 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
 import torch
 from torch import nn
+from torch.fx import Node
+from torch.utils._pytree import tree_unflatten
 
+from graphs.capture.gradient_rules import sends_gradients, trained
+from graphs.capture.own_functions import functions_seen
 from graphs.capture.program import TracedProgram
+from graphs.foundation.user_code import is_users
 
 aten = torch.ops.aten
 
@@ -38,23 +44,64 @@ _RENAMED = (
     aten.norm.ScalarOpt_dim_dtype, aten.rsub.Tensor, aten.sgn.default,
 )  # fmt: skip
 
+_GRAD_MODE = "wrap_with_set_grad_enabled"  # what a `no_grad` block becomes, and what `detach` does
+_DETACHED = ("aten.detach.default", "aten.detach_.default")
+
+_UNKNOWN = (
+    "its code calls {}.apply, whose backward pass is lost by torch.export, which traced it (a warning says why); "
+    "change what the warning names, or capture the forward pass alone, with --no-training (in Python, training=False)"
+)
+
 
 def export(module: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]) -> TracedProgram:
     """The module's forward pass; nothing is computed. Raises what the exporter, or the module, raises."""
-    exported = torch.export.export(module, args, kwargs, strict=False)
+    own = list[str]()  # functions with a backward pass of their own
+
+    def note(function: type, apply: Callable[..., Any], given: tuple[Any, ...]) -> Any:
+        own.append(function.__name__)
+        return apply(*given)
+
+    with _own_code_runs_eagerly(), functions_seen(note):
+        exported = torch.export.export(module, args, kwargs, strict=False)
     program = exported.run_decompositions(_table())
     parameters = dict(module.named_parameters(remove_duplicate=False))
     signature, nodes = program.graph_signature, list(program.graph.nodes)
+    placed = {
+        node: parameters[signature.inputs_to_parameters[node.name]]
+        for node in nodes
+        if node.name in signature.inputs_to_parameters
+    }
+    outputs = [node for node in nodes if node.name in set(signature.user_outputs)]
+    requires_grad = _requires_grad(exported, nodes, placed)
     return TracedProgram(
         nodes,
-        outputs=[node for node in nodes if node.name in set(signature.user_outputs)],
-        parameters={
-            node: parameters[signature.inputs_to_parameters[node.name]]
-            for node in nodes
-            if node.name in signature.inputs_to_parameters
-        },
+        outputs,
+        placed,
         names={parameter: name for name, parameter in module.named_parameters()},
+        requires_grad=requires_grad,
+        trained=trained(_returned(program, outputs), outputs, requires_grad.__contains__),
+        unknown=_UNKNOWN.format(own[0]) if own else "",
     )
+
+
+def _requires_grad(exported: Any, nodes: Sequence[Node], parameters: Mapping[Node, nn.Parameter]) -> set[Node]:
+    """The nodes of a decomposed program that gradients flow through; the program that was exported knows where not."""
+    disabled = {node.name for node in exported.graph.nodes if str(node.target) == _GRAD_MODE and not node.args[0]}
+    found = {node for node, parameter in parameters.items() if parameter.requires_grad}
+    for node in nodes:
+        origins = node.meta.get("from_node") or []
+        stops = any(origin.target in _DETACHED or origin.name in disabled for origin in origins)
+        if stops or node.op != "call_function" or found.isdisjoint(node.all_input_nodes):
+            continue
+        if sends_gradients(node.target, node.meta.get("val")):
+            found.add(node)
+    return found
+
+
+def _returned(program: Any, outputs: Sequence[Node]) -> object:
+    """What the module returns, with nodes in place of tensors; the bare nodes, if it returns other things as well."""
+    spec = program.call_spec.out_spec
+    return tree_unflatten(outputs, spec) if spec.num_leaves == len(outputs) else outputs
 
 
 @cache
@@ -85,15 +132,39 @@ def is_whole(op: Any) -> bool:
 
 
 @contextmanager
-def exporter_settings() -> Iterator[None]:
-    """What the exporter sets while it traces: code may ask whether it runs; no backend has operations of its own."""
+def exporter_settings(*, compiling: bool) -> Iterator[None]:
+    """What the exporter sets while it traces: no backend has operations of its own.
+
+    Libraries that ask PyTorch whether a compiler runs them are told that one does if it is to be so; the user's own
+    code never is: its other branch is what a training step runs.
+    """
     flags = torch.compiler._is_compiling_flag, torch.compiler._is_exporting_flag
     backends = torch.backends.mkldnn, torch.backends.nnpack, torch.backends.cudnn
     set_before = [backend.set_flags(False) for backend in backends]
-    torch.compiler._is_compiling_flag = torch.compiler._is_exporting_flag = True
+    torch.compiler._is_compiling_flag = torch.compiler._is_exporting_flag = compiling
     try:
-        yield
+        with _own_code_runs_eagerly():
+            yield
     finally:
         torch.compiler._is_compiling_flag, torch.compiler._is_exporting_flag = flags
         for backend, before in zip(backends, set_before, strict=True):
             backend.set_flags(*before)
+
+
+@contextmanager
+def _own_code_runs_eagerly() -> Iterator[None]:
+    """Inside, the user's own code is told that no compiler runs it, whatever others are told."""
+    questions = {
+        name: getattr(torch.compiler, name) for name in ("is_compiling", "is_dynamo_compiling", "is_exporting")
+    }
+
+    def asked(question: Callable[[], bool]) -> Callable[[], bool]:
+        return lambda: question() and not is_users(sys._getframe(1).f_code.co_filename)
+
+    for name, question in questions.items():
+        setattr(torch.compiler, name, asked(question))
+    try:
+        yield
+    finally:
+        for name, question in questions.items():
+            setattr(torch.compiler, name, question)

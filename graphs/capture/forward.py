@@ -22,14 +22,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.fx import Node
 from torch.utils._pytree import tree_leaves, tree_map_only
 from torch.utils.flop_counter import flop_registry, sdpa_flop_count
 
+from graphs.autograd import Autograd
 from graphs.batch_law import BatchLaw
 from graphs.capture.examples import Example, example_of
+from graphs.capture.gradient_flow import autograd_of
 from graphs.capture.nested import first_dimension
 from graphs.capture.program import TracedProgram
 from graphs.capture.signing import Signer
@@ -96,6 +99,8 @@ class Builder:
         self.weight: dict[Node, int] = {}  # the weight that a node is, or looks at
         self.seen: dict[nn.Parameter, int] = {}  # the weight of each parameter read so far
         self.live = _live(program)
+        self._sends: set[tuple[int, int]] = set()  # edges, as producer and consumer, that gradients flow back through
+        self._trains: set[tuple[int, int]] = set()  # uses of weights, as op and weight, that give these a gradient
 
     def build(self) -> OpGraph:
         """The op graph; to be called once."""
@@ -108,7 +113,15 @@ class Builder:
         signatures = self.signer.signatures(self.op, self._base_weights(), len(self.draft.weights))
         law = BatchLaw(self.samples) if self.samples else None
         names = tuple(self.program.names.get(parameter, "") for parameter in self.seen)
-        return replace(self.draft.built(self.name), batch_law=law, signatures=signatures, weight_names=names)
+        frozen = np.array([not parameter.requires_grad for parameter in self.seen], np.bool_)
+        graph = replace(
+            self.draft.built(self.name), batch_law=law, signatures=signatures, weight_names=names, frozen=frozen
+        )
+        trained = (self.op[node] for node in self.program.trained if node in self.op)
+        autograd = autograd_of(graph, self._sends, self._trains, trained)
+        if self.program.unknown:
+            autograd = Autograd(unknown=self.program.unknown)
+        return replace(graph, autograd=autograd)
 
     def _visit(self, node: Node) -> None:
         if not all(isinstance(size, int) for tensor in _tensors(node) for size in tensor.shape):
@@ -121,10 +134,12 @@ class Builder:
                 costs = _flops(node), _traffic(node), self._used_bytes(node)
                 self.draft.add_op(_name(node), _kind(node), costs, node.all_input_nodes, [node], call)
                 self.signer.add_op(node)
+                self._note_gradients(node)
             return
         if _tensors(node) and _is_part(node, base) and base in self.op:
             size = _bytes(_tensors(node))
             self.draft.add_part(_name(node), _kind(node), size, node.all_input_nodes, node, call)
+            self._note_gradients(node)
             if is_getitem(node):
                 self.signer.add_op(base, int(str(node.args[1])))
             else:
@@ -135,6 +150,17 @@ class Builder:
             self.op[node] = self.op[base]
         elif (weight := self.weight_of(base)) is not None:
             self.weight[node] = weight
+
+    def _note_gradients(self, node: Node) -> None:
+        """Note what a node, which is an op, sends gradients to."""
+        requires_grad = self.program.requires_grad
+        for read in node.all_input_nodes if node in requires_grad else ():
+            if read not in requires_grad:
+                continue
+            if read in self.op:
+                self._sends.add((self.op[read], self.op[node]))
+            elif (weight := self.weight_of(read)) is not None:
+                self._trains.add((self.op[node], weight))
 
     def given(self) -> dict[int, Tensor]:
         """The weights and inputs that the built graph reads, by their numbers among its sources of signatures.

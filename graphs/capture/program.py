@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 from torch import Tensor, nn
@@ -21,6 +21,11 @@ class TracedProgram:
     calls: Mapping[Node, Call] = field(default_factory=dict)  # the call in the module's code that a node comes from
     names: Mapping[nn.Parameter, str] = field(default_factory=dict)  # the first name of each parameter
     inputs: Mapping[Node, Tensor] = field(default_factory=dict)  # the input, buffer or constant that a node stands for
+    requires_grad: Set[Node] = frozenset()
+    """The nodes through whose outputs autograd sends gradients back: a node sends one to what it reads if both are
+    here. So what `detach`, `no_grad` or a parameter that is not trained gives is not here."""
+    trained: Sequence[Node] = ()  # the outputs whose sum is the loss
+    unknown: str = ""  # why it is not known what is trained, and the remedy; "" if it is
     changed: Mapping[str, Node | None] | None = None
     """The value that each buffer or parameter, by name, has after a step that changes it; None instead of a node if
     that is not known, as where it was changed through a view of it. None of a module that was exported."""

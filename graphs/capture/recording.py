@@ -31,9 +31,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from graphs.capture.exporting import decompositions, exporter_settings, is_whole
 from graphs.capture.function_calls import FunctionCalls, module_paths
+from graphs.capture.functional_twins import is_view, split_results, twin_of
+from graphs.capture.gradient_rules import sends_gradients, trained
 from graphs.capture.nested import results_and_states, tensors_in, with_tensors
 from graphs.capture.one_device import home_of
 from graphs.capture.output_shapes import OutputShapes
+from graphs.capture.own_functions import functions_seen
 from graphs.capture.program import TracedProgram
 from graphs.capture.stand_ins import StandIns, put_into, unchanged
 from graphs.op_graph import Call
@@ -47,8 +50,12 @@ class Unrecorded(Exception):  # noqa: N818 - no error of the user's
     """Something that cannot be recorded; the message says what."""
 
 
-def record(module: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]) -> TracedProgram:
+def record(
+    module: nn.Module, args: tuple[object, ...], kwargs: dict[str, object], *, compiling: bool = False
+) -> TracedProgram:
     """The module's forward pass; nothing is computed, and the module stays as it is.
+
+    Libraries that ask PyTorch whether a compiler runs them (`torch.compiler.is_compiling`) are told so if `compiling`.
 
     Raises Unrecorded for what cannot be recorded, and whatever the module raises.
     """
@@ -63,12 +70,20 @@ def record(module: nn.Module, args: tuple[object, ...], kwargs: dict[str, object
     buffers = dict(module.named_buffers())
     with unchanged(module), module_paths(module) as paths:
         calls = _Calls(paths)
-        recorder = Recorder(stand_ins, paths, calls)
+        recorder = calls.recorder = Recorder(stand_ins, paths, calls)
         placed = {recorder.placed(stand_ins(parameter)): parameter for parameter in names}
         args, kwargs = with_tensors((args, kwargs), stand_ins)
         put_into(module, stand_ins)
         below_autograd = torch._C._AutoDispatchBelowAutograd()  # no gradients are prepared, though the code may ask
-        with exporter_settings(), stand_ins.mode(), below_autograd, recorder, calls:
+        with (
+            exporter_settings(compiling=compiling),
+            stand_ins.mode(),
+            torch.enable_grad(),
+            below_autograd,
+            recorder,
+            calls,
+            functions_seen(recorder.own_function),
+        ):
             returned = module(*args, **kwargs)
         changed = _changed(module, recorder, buffers | {name: each for each, name in names.items()}, stand_ins)
     inputs = {
@@ -76,9 +91,18 @@ def record(module: nn.Module, args: tuple[object, ...], kwargs: dict[str, object
         for tensor, stand_in in stand_ins.pairs()
         if id(stand_in) in recorder.placeholders and not isinstance(tensor, nn.Parameter)
     }
-    outputs, states = map(recorder.read, results_and_states(returned))
+    results, states = results_and_states(returned)
     return TracedProgram(
-        list(recorder.graph.nodes), outputs, placed, recorder.calls, names, inputs, changed, states=states
+        nodes=list(recorder.graph.nodes),
+        outputs=recorder.read(results),
+        parameters=placed,
+        calls=recorder.calls,
+        names=names,
+        inputs=inputs,
+        requires_grad=recorder.requires_grad,
+        trained=recorder.read(trained(returned, results, recorder.requires)),
+        changed=changed,
+        states=recorder.read(states),
     )
 
 
@@ -107,10 +131,13 @@ class _Calls(FunctionCalls):
     """The calls of a module whose tensors are stand-ins."""
 
     current: Call | None = None  # the one that runs
+    recorder: Recorder
 
     def run(self, call: Call, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if function == Tensor.data.__set__:  # type: ignore[attr-defined]  # no dispatch mode sees it
             raise Unrecorded("it assigns to the data of a tensor")
+        if function == Tensor.requires_grad.__get__:  # type: ignore[attr-defined]
+            return self.recorder.requires(args[0])
         self.current = call
         try:
             return function(*args, **kwargs)
@@ -127,6 +154,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._stand_ins, self._paths, self._function_calls = stand_ins, paths, calls
         self._node: dict[int, tuple[Node, int, int]] = {}  # id of a tensor -> its node, its memory, the version of it
         self.placeholders: dict[int, Node] = {}  # id of a tensor that existed already -> its node
+        self.requires_grad: set[Node] = set()
+        self._has_gradients: bool | None = None  # whether gradients are enabled around the own function that runs
         self._kept: list[Tensor] = []  # tensors, so that no id is given twice
         self._shapes = OutputShapes()
         self._versions: dict[int, int] = {}  # memory -> how often it was written in place
@@ -148,6 +177,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 out = decomposed(*args, **kwargs)
             if out is not NotImplemented:
                 self._part_from(args, out, func)
+                if func is aten.detach.default:
+                    self.requires_grad.discard(self._read(out))
                 return out
         if func._schema.is_mutable:
             return self._in_place(func, args, kwargs)
@@ -164,11 +195,11 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return out  # a question about a tensor
         name = written.overloadpacket.__name__
         node = self.graph.create_node("call_function", written, reads, reads_by_name, name=name)
-        self._write(node, out, self._memory_of(args[0]) if _is_view(written) else None)
+        self._write(node, out, self._memory_of(args[0]) if is_view(written) else None)
         return out
 
     def _in_place(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        twin, positions = _twin(func)
+        twin, positions = twin_of(func)
         changed = [self._stand_in(args[position]) for position in positions if isinstance(args[position], Tensor)]
         if twin is None or len(changed) < len(positions):
             raise Unrecorded(f"{func} changes tensors in a way that is not known here")
@@ -176,7 +207,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             raise Unrecorded("a parameter is changed in place")
         with self:
             out = twin(*args, **kwargs)
-        results, returned = ([out], changed[0]) if isinstance(out, Tensor) else _split(out, len(func._schema.returns))
+        results, returned = (
+            ([out], changed[0]) if isinstance(out, Tensor) else split_results(out, len(func._schema.returns))
+        )
         for tensor, result in zip(changed, results, strict=True):
             self._replace(tensor, result, func, args, kwargs)
         return returned
@@ -190,6 +223,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._versions[memory] = self._versions.get(memory, 0) + 1
         if new.shape != tensor.shape or new.dtype != tensor.dtype:
             raise Unrecorded(f"{func} changes the shape or type of a tensor")
+        if self.requires(tensor) and func is not aten.detach_.default and not torch.is_grad_enabled():
+            self.requires_grad.add(node)  # what is read later has the gradient of what the tensor was before
         self._note(tensor, node, memory)
 
     # ---- nodes -------------------------------------------------------------------------------------------
@@ -198,6 +233,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Note what a node returns; of a view, the memory that it lies in."""
         node.meta["val"] = out
         node.meta["nn_module_stack"] = {"": (self._paths[-1], None)}
+        is_reached = self._gradients_are_enabled() and not self.requires_grad.isdisjoint(node.all_input_nodes)
+        if is_reached and sends_gradients(node.target, out):
+            self.requires_grad.add(node)
         if self._function_calls.current is not None:
             self.calls[node] = self._function_calls.current
         if isinstance(out, Tensor):
@@ -217,7 +255,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _part_from(self, args: tuple[Any, ...], out: Any, func: Any) -> None:
         """What an operation returns is new, though its decomposition makes views ("unsafe_split"), if it says so."""
-        if not _is_view(func) and func in decompositions():
+        if not is_view(func) and func in decompositions():
             for tensor in out if isinstance(out, (tuple, list)) else [out]:
                 if isinstance(tensor, Tensor) and not any(tensor is argument for argument in args):
                     self._note(tensor, self._read(tensor), None)
@@ -227,6 +265,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if id(tensor) not in self._node:
             node = self.graph.placeholder(f"input_{len(self._node)}")
             node.meta["val"] = tensor
+            if tensor.requires_grad:
+                self.requires_grad.add(node)
             self.placeholders[id(tensor)] = node
             self._note(tensor, node, None)
         return self._node[id(tensor)][0]
@@ -234,6 +274,25 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def read(self, outputs: Iterable[Tensor]) -> list[Node]:
         """The nodes of what a module returns."""
         return [self._read(tensor) for tensor in outputs]
+
+    def own_function(self, function: type, apply: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+        """What a function with its own backward pass returns; it runs without gradients, and has one as a whole."""
+        del function
+        before, self._has_gradients = self._has_gradients, self._gradients_are_enabled()
+        try:
+            return apply(*args)
+        finally:
+            self._has_gradients = before
+
+    def _gradients_are_enabled(self) -> bool:
+        return torch.is_grad_enabled() if self._has_gradients is None else self._has_gradients
+
+    def requires(self, tensor: object) -> bool:
+        """Whether autograd would send a gradient back through a tensor."""
+        if not isinstance(tensor, Tensor):
+            return False
+        known = self._node.get(id(tensor))
+        return tensor.requires_grad if known is None else known[0] in self.requires_grad
 
     def _read(self, tensor: Tensor) -> Node:
         """The node whose output a tensor is now."""
@@ -286,46 +345,3 @@ def _decomposition(func: Any) -> Callable[..., Any] | None:
     else:
         composite = torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd")
     return func.decompose if composite and func not in PRESERVED_ATEN_CIA_OPS else None
-
-
-@cache
-def _twin(func: Any) -> tuple[Any, tuple[int, ...]]:
-    """The operation that makes new tensors of those that `func` changes, if it is known, and the positions of these.
-
-    The new tensor is its result, for "add_"; for "_native_batch_norm_legit" they follow its other results.
-    """
-    arguments = func._schema.arguments
-    written = tuple(i for i, each in enumerate(arguments) if each.alias_info is not None and each.alias_info.is_write)
-    name, overload = func._schema.name.partition("::")[2], func._overloadname
-    if func in _TWINS:
-        return _TWINS[func], written
-    if any(arguments[position].kwarg_only for position in written):
-        return None, ()
-    name = name[:-1] if name.endswith("_") and written == (0,) else f"{name}_functional"
-    twin = getattr(getattr(getattr(torch.ops, func.namespace), name, None), overload, None)
-    if torch.Tag.inplace_view in func.tags and not (twin is not None and _is_view(twin)):
-        return None, ()
-    return twin, written
-
-
-@cache
-def _is_view(func: Any) -> bool:
-    """Whether what an operation returns lies in the memory of its first operand."""
-    return any(result.alias_info is not None for result in func._schema.returns)
-
-
-def _split(out: Any, results: int) -> tuple[list[Tensor], Any]:
-    """The new tensors of a twin's outputs, and its other results, as the operation returns them."""
-    return list(out[results:]), out[0] if results == 1 else tuple(out[:results])
-
-
-def _bernoulli(tensor: Tensor, p: float = 0.5, *, generator: torch.Generator | None = None) -> Tensor:
-    drawn: Tensor = aten.bernoulli.p(tensor, p, generator=generator)
-    return drawn
-
-
-_TWINS = {
-    aten.normal_.default: aten.normal_functional.default,
-    aten.bernoulli_.float: _bernoulli,
-    aten.detach_.default: aten.detach.default,
-}

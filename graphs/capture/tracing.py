@@ -8,7 +8,7 @@ import sys
 import traceback
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from functools import partial
 from io import StringIO
 
@@ -78,6 +78,8 @@ def _traced(
     except (Exception, SystemExit) as error:  # whatever the module's own code or the recorder raises
         reason = _first_line(error)
         reason = reason if isinstance(error, Unrecorded) else f"{type(error).__name__}: {reason}"
+    with suppress(Exception, SystemExit):  # for a compiler, libraries ask less of the values of tensors
+        return record(module, args, kwargs, compiling=True), ""
     try:
         program = export(module, args, kwargs)
     except (Exception, SystemExit) as error:

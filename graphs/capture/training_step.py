@@ -2,8 +2,8 @@
 
 The rules are ours; they follow what PyTorch's autograd does, one op at a time:
 
-- A synthetic op "loss" reads all outputs of the forward pass that depend on a weight. An op needs a gradient if it
-  reads a weight or one of its producers needs a gradient, unless its output has none (as a comparison's).
+- A synthetic op "loss" reads all outputs of the forward pass that depend on a trained weight; of a model that returns a
+  dict with a "loss", that alone. `graphs.capture.gradient_flow` has which ops send a gradient to which.
 - `X.grad` computes the gradient of what X read from the gradient of X's output, which its consumers' `.grad` ops made.
   It costs what X costs; twice that if X is a product of two operands that both need a gradient, five products for two
   if it is fused attention, which computes its scores again. An op has one output tensor here, so it is as large as the
@@ -32,6 +32,7 @@ from dataclasses import replace
 import numpy as np
 
 from graphs.batch_law import BatchLaw
+from graphs.capture.gradient_flow import GradientFlow, aten_name
 from graphs.foundation.errors import InputError
 from graphs.op_graph import SPARSE, OpGraph, Phase
 from graphs.subgraph import subgraph
@@ -74,20 +75,14 @@ _SAVES_NOTHING = {
     "upsample_linear1d", "upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d",
     "_upsample_nearest_exact1d", "_upsample_nearest_exact2d", "_upsample_nearest_exact3d", "upsample_trilinear3d",
 }  # fmt: skip
-# What is flat between its steps (floor, sign) is not here: autograd sends zeros back through it.
-_HAS_NO_GRADIENT = {
-    "all", "any", "argmax", "argmin", "bernoulli", "bitwise_and", "bitwise_not", "bitwise_or", "count_nonzero",
-    "empty_like", "eq", "full_like", "ge", "gt", "heaviside", "isin", "isinf", "isnan", "isneginf", "isposinf", "le",
-    "logical_and", "logical_not", "logical_or", "lt", "ne", "ones_like", "rand_like", "randn_like", "zeros_like",
-}  # fmt: skip
 
 
 def training_step(forward: OpGraph) -> OpGraph:
     """Forward, backward and update ops of one training step; every op that is added is tied to its forward op.
 
-    Every weight that the loss depends on is trained. Of the graph's batch law the samples alone are kept: it says
-    nothing of the ops that are added. Raises InputError for a graph that is a training step already, or has no weight
-    to train.
+    Every weight that the loss has a gradient for is trained; others are frozen. Of the graph's batch law the samples
+    alone are kept: it says nothing of the ops that are added. Raises InputError for a graph that is a training step
+    already, or has no weight to train.
     """
     if (forward.phase != Phase.FORWARD).any():
         raise InputError(f"graph {forward.name!r} is a training step already")
@@ -96,6 +91,8 @@ def training_step(forward: OpGraph) -> OpGraph:
             f"graph {forward.name!r} gives devices, times or transfers of its forward ops alone; give them for its "
             "training step instead"
         )
+    if forward.autograd is not None and forward.autograd.unknown:
+        raise InputError(f"{forward.name}: {forward.autograd.unknown}")
     law = forward.batch_law
     return _Builder(replace(forward, batch_law=None if law is None else BatchLaw(law.samples))).build()
 
@@ -111,12 +108,12 @@ class _Builder:
     def __init__(self, forward: OpGraph) -> None:
         self.graph = _with_loss(forward)
         ops = len(self.graph)
-        self.kind = [_aten(kind) for kind in self.graph.kinds]
+        self.kind = [aten_name(kind) for kind in self.graph.kinds]
         data = self.graph.edges[~self.graph.control].tolist()
         self.producers = _lists(((v, u) for u, v in data), ops)
         self.consumers = _lists(data, ops)
         self.weights = _lists(self.graph.weight_uses.tolist(), ops)
-        self.needs_grad = _needs_grad(self.graph)
+        self.flow = GradientFlow.of(self.graph)
         self.grad: dict[int, int] = {}  # forward op -> its .grad
         self.grad_weight: dict[int, int] = {}  # forward op -> its .grad_weight
         self.sparse_bytes: dict[int, float] = {}  # .grad_weight whose output is sparse -> how large that is
@@ -126,7 +123,9 @@ class _Builder:
     def build(self) -> OpGraph:
         self._add_backward()
         self._add_optimizer()
-        return _appended(self.graph, self.added, self.edges)
+        frozen = np.ones(len(self.graph.weights), np.bool_)
+        frozen[[weight for op in self.grad_weight for weight in self.flow.weights[op]]] = False
+        return replace(_appended(self.graph, self.added, self.edges), frozen=frozen, autograd=None)
 
     def _add(self, suffix: str, op: int, phase: Phase, costs: Costs, reads: Iterable[int]) -> int:
         added = len(self.graph) + len(self.added)
@@ -141,21 +140,22 @@ class _Builder:
         loss = len(self.graph) - 1
         carried: dict[int, int] = {}  # weight -> the op that added to its gradient last
         for op in self.graph.topological_order[::-1].tolist():
-            arriving = [self.grad[consumer] for consumer in self.consumers[op] if consumer in self.grad]
+            senders = (consumer for consumer in self.consumers[op] if op in self.flow.towards[consumer])
+            arriving = [self.grad[consumer] for consumer in senders if consumer in self.grad]
             if op == loss:
                 arriving = [loss]
-            if not arriving or not self.needs_grad[op]:
+            if not arriving:
                 continue
-            if any(self.needs_grad[producer] for producer in self.producers[op]):
+            if self.flow.towards[op]:
                 self.grad[op] = self._add_grad(op, arriving)
-            if self.weights[op]:
-                earlier = [carried[weight] for weight in self.weights[op] if weight in carried]
+            if trained := self.flow.weights[op]:
+                earlier = [carried[weight] for weight in trained if weight in carried]
                 self.grad_weight[op] = self._add_grad_weight(op, arriving, earlier)
-                carried.update(dict.fromkeys(self.weights[op], self.grad_weight[op]))
+                carried.update(dict.fromkeys(trained, self.grad_weight[op]))
 
     def _add_grad(self, op: int, arriving: list[int]) -> int:
         graph = self.graph
-        towards = [producer for producer in self.producers[op] if self.needs_grad[producer]]
+        towards = self.flow.towards[op]
         is_free = graph.flops[op] == 0 and graph.bytes_accessed[op] == 0
         output_bytes = graph.output_bytes[op] if is_free else graph.output_bytes[towards].mean()
         is_product = graph.flops[op] > 0 and not self.weights[op]
@@ -168,9 +168,10 @@ class _Builder:
 
     def _add_grad_weight(self, op: int, arriving: list[int], earlier: list[int]) -> int:
         """The gradient of the weights that an op reads, added to those that later ops have computed for them."""
-        times = 2.0 if self.kind[op] in _OF_TWO and len(self.weights[op]) == 2 else 1.0
-        size = float(self.graph.weight_bytes[op])
-        looks_up = self.graph.kinds[op].endswith(SPARSE) and len(self.weights[op]) == 1
+        trained = self.flow.weights[op]
+        times = 2.0 if self.kind[op] in _OF_TWO and len(trained) == 2 else 1.0
+        size = float(self.graph.weights[trained].sum())
+        looks_up = self.graph.kinds[op].endswith(SPARSE) and len(trained) == 1
         is_sparse = looks_up and all(other in self.sparse_bytes for other in earlier)
         if is_sparse:
             size = float(self.graph.bytes_accessed[op] - self.graph.output_bytes[op])  # rows, and where they are
@@ -191,14 +192,14 @@ class _Builder:
     def _saved(self, op: int) -> list[int]:
         """The ops whose outputs autograd keeps for the backward pass of an op; an unknown one keeps what it read."""
         kind, producers = self.kind[op], self.producers[op]
-        trained = [producer for producer in producers if self.needs_grad[producer]]
+        trained = self.flow.towards[op]
         if kind in _SAVES_OUTPUT:
             return [op]
         if kind in _SAVES_NOTHING or op == len(self.graph) - 1:
             return []
         if kind in _SELECTS:
             return [p for p in producers if p not in trained and self.kind[p] not in _CONSTANTS]
-        if kind in _PRODUCTS and not self.weights[op]:
+        if kind in _PRODUCTS and not self.flow.weights[op]:
             return [p for p in producers if trained != [p]]
         return [*producers, op] if kind in _SAVES_BOTH else producers
 
@@ -210,7 +211,7 @@ class _Builder:
         order = self.graph.topological_order.tolist()
         for op in order:
             if op in self.grad_weight:
-                for weight in self.weights[op]:
+                for weight in self.flow.weights[op]:
                     owner.setdefault(weight, op)
         users = np.bincount(self.graph.weight_uses[:, 1], minlength=len(self.graph.weights))
         update: dict[int, int] = {}
@@ -234,14 +235,12 @@ class _Builder:
 
 def _with_loss(forward: OpGraph) -> OpGraph:
     """Append the op that turns all outputs into one number."""
-    has_consumer = np.zeros(len(forward), np.bool_)
-    has_consumer[forward.edges[~forward.control, 0]] = True
-    sinks = np.flatnonzero(~has_consumer & _needs_grad(forward))
+    sinks = GradientFlow.of(forward).loss_reads
     if len(sinks) == 0:
         remedy = "capture its forward pass alone, with --no-training (in Python, training=False)"
         raise InputError(f"graph {forward.name!r} has no weight to train; {remedy}")
     costs = (0.0, float(forward.output_bytes[sinks].sum()), _LOSS_BYTES)
-    edges = [(sink, len(forward)) for sink in sinks.tolist()]
+    edges = [(sink, len(forward)) for sink in sinks]
     return _appended(forward, [("loss", "loss", costs, Phase.FORWARD, -1)], edges)
 
 
@@ -266,27 +265,6 @@ def _appended(graph: OpGraph, added: list[Added], edges: list[tuple[int, int]]) 
         described=(*graph.described, *[None] * len(names)) if graph.described else (),
         signatures=graph.signatures.extended(len(names)) if graph.signatures else None,
     )
-
-
-def _needs_grad(graph: OpGraph) -> list[bool]:
-    """(ops,) whether each op reads a weight, or something that depends on one."""
-    needs = [False] * len(graph)
-    for op in graph.weight_uses[:, 0].tolist():
-        needs[op] = True
-    offsets, out_edges = graph.successors
-    consumers, control = graph.edges[out_edges, 1].tolist(), graph.control[out_edges].tolist()
-    for op in graph.topological_order.tolist():
-        needs[op] = needs[op] and _aten(graph.kinds[op]) not in _HAS_NO_GRADIENT
-        if needs[op]:
-            for edge in range(offsets[op], offsets[op + 1]):
-                needs[consumers[edge]] |= not control[edge]
-    return needs
-
-
-def _aten(kind: str) -> str:
-    """The name of an ATen operation, "mm" for "aten.mm"; "" for other kinds, whose gradients are not known."""
-    library, _, name = kind.removesuffix(SPARSE).partition(".")
-    return name if library == "aten" else ""
 
 
 def _lists(pairs: Iterable[Iterable[int]], ops: int) -> list[list[int]]:

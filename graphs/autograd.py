@@ -1,0 +1,50 @@
+"""Autograd: what PyTorch's autograd does in the backward pass of a forward graph, other than op by op.
+
+A training step is made of a forward graph by rules (`graphs.capture.training_step`): whatever reads a weight, or what
+is computed from one, has a gradient. A model may say otherwise, and its capture notes it here:
+
+- `x.detach()`, `x.data`, `torch.no_grad()`, `torch.inference_mode()` stop the gradient at one reader of a tensor. Other
+  readers of the same tensor send theirs.
+- Of outputs of which one is called "loss", that one is trained.
+
+Of a training step nothing is left to be said: where a gradient flows, it has an edge between two gradients.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from graphs.foundation.errors import InputError
+
+Pair = tuple[int, int]
+
+
+class Autograd(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
+    """What differs from the rules; ops and weights are named by their numbers."""
+
+    stops: tuple[Pair, ...] = ()  # producer, consumer: edges through which no gradient is sent back
+    constant_uses: tuple[Pair, ...] = ()  # op, weight: uses of a weight that give it no gradient
+    outputs: tuple[int, ...] | None = None  # the ops whose outputs are trained; None: those that no op reads
+    unknown: str = ""  # why it is not known what is trained, and the remedy; "" if it is
+
+    def check(self, name: str, ops: int, weights: int) -> None:
+        """Raise InputError unless all ops and weights that are named are those of a graph."""
+        named = (
+            {op for pair in self.stops for op in pair} | {op for op, _ in self.constant_uses} | {*(self.outputs or ())}
+        )
+        if outside := sorted(op for op in named if not 0 <= op < ops):
+            raise InputError(f"graph {name!r}: autograd names op {outside[0]}, which does not exist; there are {ops}")
+        if outside := sorted(weight for _, weight in self.constant_uses if not 0 <= weight < weights):
+            raise InputError(
+                f"graph {name!r}: autograd names weight {outside[0]}, which does not exist; there are {weights}"
+            )
+
+    def kept(self, position: dict[int, int]) -> Autograd:
+        """The same, where the ops have other positions; what concerns others is left out."""
+        outputs = None if self.outputs is None else tuple(position[op] for op in self.outputs if op in position)
+        return msgspec.structs.replace(
+            self,
+            stops=tuple((position[u], position[v]) for u, v in self.stops if u in position and v in position),
+            constant_uses=tuple((position[op], weight) for op, weight in self.constant_uses if op in position),
+            outputs=outputs,
+        )

@@ -1,0 +1,54 @@
+"""Functional twins: for an operation that changes tensors in place, the one that makes new tensors instead."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+aten = torch.ops.aten
+
+
+@cache
+def twin_of(func: Any) -> tuple[Any, tuple[int, ...]]:
+    """The operation that makes new tensors of those that `func` changes, if it is known, and the positions of these.
+
+    The new tensor is its result, for "add_"; for "_native_batch_norm_legit" they follow its other results.
+    """
+    arguments = func._schema.arguments
+    written = tuple(i for i, each in enumerate(arguments) if each.alias_info is not None and each.alias_info.is_write)
+    name, overload = func._schema.name.partition("::")[2], func._overloadname
+    if func in _TWINS:
+        return _TWINS[func], written
+    if any(arguments[position].kwarg_only for position in written):
+        return None, ()
+    name = name[:-1] if name.endswith("_") and written == (0,) else f"{name}_functional"
+    twin = getattr(getattr(getattr(torch.ops, func.namespace), name, None), overload, None)
+    if torch.Tag.inplace_view in func.tags and not (twin is not None and is_view(twin)):
+        return None, ()
+    return twin, written
+
+
+@cache
+def is_view(func: Any) -> bool:
+    """Whether what an operation returns lies in the memory of its first operand."""
+    return any(result.alias_info is not None for result in func._schema.returns)
+
+
+def split_results(out: Any, results: int) -> tuple[list[Tensor], Any]:
+    """The new tensors of a twin's outputs, and its other results, as the operation returns them."""
+    return list(out[results:]), out[0] if results == 1 else tuple(out[:results])
+
+
+def _bernoulli(tensor: Tensor, p: float = 0.5, *, generator: torch.Generator | None = None) -> Tensor:
+    drawn: Tensor = aten.bernoulli.p(tensor, p, generator=generator)
+    return drawn
+
+
+_TWINS = {
+    aten.normal_.default: aten.normal_functional.default,
+    aten.bernoulli_.float: _bernoulli,
+    aten.detach_.default: aten.detach.default,
+}

@@ -1,0 +1,120 @@
+"""Gradient flow: which ops of a forward graph send a gradient to which of their operands.
+
+By rule, an op needs a gradient if it reads a trained weight or an op that needs one, unless what it makes has none (as
+a comparison), and sends one to all of these; the loss is the sum of the outputs that no op reads. `OpGraph.autograd`
+says where a model's own code has it otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from graphs.autograd import Autograd, Pair
+from graphs.op_graph import SPARSE, OpGraph
+
+# What is flat between its steps (floor, sign) is not here: autograd sends zeros back through it.
+HAS_NO_GRADIENT = {
+    "all", "any", "argmax", "argmin", "bernoulli", "bitwise_and", "bitwise_not", "bitwise_or", "count_nonzero",
+    "empty_like", "eq", "full_like", "ge", "gt", "heaviside", "isin", "isinf", "isnan", "isneginf", "isposinf", "le",
+    "logical_and", "logical_not", "logical_or", "lt", "ne", "ones_like", "rand_like", "randn_like", "zeros_like",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class GradientFlow:
+    """Where gradients flow in the backward pass of a forward graph."""
+
+    graph: OpGraph
+    needs_grad: list[bool]  # (ops,) whether any trained weight depends on the gradient of each output
+    towards: list[list[int]]  # (ops,) the producers that each op sends a gradient to
+    weights: list[list[int]]  # (ops,) the weights that each op gives a gradient
+
+    @classmethod
+    def of(cls, graph: OpGraph) -> GradientFlow:
+        """By the rule, and by what the graph says of its model."""
+        own = graph.autograd or Autograd()
+        stops, constant = set(own.stops), set(own.constant_uses)
+        frozen = set(np.flatnonzero(graph.frozen).tolist())
+        return _flow(graph, lambda edge: edge not in stops, lambda use: use not in constant and use[1] not in frozen)
+
+    @property
+    def loss_reads(self) -> list[int]:
+        """The ops whose outputs are summed up to the loss."""
+        own = self.graph.autograd
+        return self._unread if own is None or own.outputs is None else list(own.outputs)
+
+    @property
+    def _unread(self) -> list[int]:
+        is_read = np.zeros(len(self.graph), np.bool_)
+        is_read[self.graph.edges[~self.graph.control, 0]] = True
+        return [op for op in np.flatnonzero(~is_read).tolist() if self.needs_grad[op]]
+
+    def last(self, ops: Iterable[int]) -> list[int]:
+        """Those of some ops that none of the others is computed from, in their order in the graph."""
+        chosen, leads = set(ops), [False] * len(self.graph)  # whether another one of them is computed from each op
+        for op in self.graph.topological_order[::-1].tolist():
+            if leads[op] or op in chosen:
+                for producer in self.towards[op]:
+                    leads[producer] = True
+        return [op for op in sorted(chosen) if self.needs_grad[op] and not leads[op]]
+
+
+def autograd_of(graph: OpGraph, sends: set[Pair], trains: set[Pair], trained: Iterable[int]) -> Autograd | None:
+    """What is to be said of a graph of which it is known where gradients flow; None if the rule says the same.
+
+    `sends` are the edges, as producer and consumer, that carry gradients; `trains` the uses, as op and weight, that
+    give the weight one; `trained` are the ops whose outputs are summed up to the loss.
+    """
+    flow = _flow(graph, sends.__contains__, trains.__contains__)
+    frozen = set(np.flatnonzero(graph.frozen).tolist())
+    stops = [(u, v) for u, v in _edges(graph) if flow.needs_grad[u] and has_gradient(graph, v) and (u, v) not in sends]
+    constant = [
+        (op, weight)
+        for op, weight in graph.weight_uses.tolist()
+        if weight not in frozen and has_gradient(graph, op) and (op, weight) not in trains
+    ]
+    outputs = flow.last(trained)
+    found = Autograd(
+        stops=tuple(stops),
+        constant_uses=tuple(constant),
+        outputs=None if outputs == flow._unread else tuple(outputs),
+    )
+    return None if found == Autograd() else found
+
+
+def has_gradient(graph: OpGraph, op: int) -> bool:
+    """Whether what an op makes can have a gradient, by its kind."""
+    return aten_name(graph.kinds[op]) not in HAS_NO_GRADIENT
+
+
+def aten_name(kind: str) -> str:
+    """The name of an ATen operation, "mm" for "aten.mm"; "" for other kinds, whose gradients are not known."""
+    library, _, name = kind.removesuffix(SPARSE).partition(".")
+    return name if library == "aten" else ""
+
+
+def _edges(graph: OpGraph) -> list[Pair]:
+    """The edges that carry something, as producer and consumer."""
+    return [(producer, consumer) for producer, consumer in graph.edges[~graph.control].tolist()]
+
+
+def _flow(graph: OpGraph, sends: Callable[[Pair], bool], trains: Callable[[Pair], bool]) -> GradientFlow:
+    ops = len(graph)
+    needs, can = [False] * ops, [has_gradient(graph, op) for op in range(ops)]
+    weights: list[list[int]] = [[] for _ in range(ops)]
+    for op, weight in graph.weight_uses.tolist():
+        if can[op] and trains((op, weight)) and weight not in weights[op]:
+            weights[op].append(weight)
+            needs[op] = True
+    producers: list[dict[int, None]] = [{} for _ in range(ops)]
+    for producer, consumer in _edges(graph):
+        producers[consumer][producer] = None
+    towards: list[list[int]] = [[] for _ in range(ops)]
+    for op in graph.topological_order.tolist():
+        if can[op]:
+            towards[op] = [producer for producer in producers[op] if needs[producer] and sends((producer, op))]
+            needs[op] |= bool(towards[op])
+    return GradientFlow(graph, needs, towards, weights)

@@ -1,0 +1,121 @@
+"""Small modules whose own code, or whose parameters, stop gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+WIDTH, ROWS = 16, 8
+Make = Callable[[], tuple[nn.Module, tuple[Tensor, ...]]]
+
+
+class Three(nn.Module):
+    """Three linear layers, used as a function says."""
+
+    def __init__(self, function: Callable[[Three, Tensor], object], frozen: str = "") -> None:
+        super().__init__()
+        self.a, self.b, self.c = (nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(3))
+        self.function = function
+        for name in frozen:
+            self.get_submodule(name).requires_grad_(requires_grad=False)
+
+    def forward(self, x: Tensor) -> object:
+        return self.function(self, x)
+
+
+def three(function: Callable[[Three, Tensor], object], frozen: str = "") -> Make:
+    def make() -> tuple[nn.Module, tuple[Tensor, ...]]:
+        with torch.device("meta"):
+            return Three(function, frozen), (torch.zeros(ROWS, WIDTH),)
+
+    return make
+
+
+def _two_readers(m: Three, x: Tensor) -> Tensor:
+    h = torch.tanh(m.a(x))
+    return F.mse_loss(m.b(h), m.c(h.detach()))
+
+
+def _gated(m: Three, x: Tensor) -> Tensor:
+    h = m.a(x)
+    gated: Tensor = m.c(torch.tanh(m.b(h))) * h.detach()
+    return gated
+
+
+def _teacher(m: Three, x: Tensor) -> Tensor:
+    with torch.no_grad():
+        target = torch.tanh(m.c(x))
+    return F.mse_loss(m.b(torch.tanh(m.a(x))), target)
+
+
+def _same_twice(m: Three, x: Tensor) -> Tensor:
+    """BYOL without a second network: the target comes from the same weights, without a gradient."""
+    with torch.inference_mode():
+        target = m.b(m.a(x))
+    return F.mse_loss(m.c(m.b(m.a(x))), target.clone())
+
+
+def _gan(m: Three, x: Tensor) -> Tensor:
+    fake = m.b(torch.tanh(m.a(x)))
+    loss: Tensor = m.c(fake.detach()).mean() - m.c(x).mean()
+    return loss
+
+
+def _straight_through(m: Three, x: Tensor) -> Tensor:
+    h = m.a(x)
+    loss: Tensor = m.b(h + (torch.round(h * 4) / 4 - h).detach()).square().mean()
+    return loss
+
+
+def _quantised(m: Three, x: Tensor) -> Tensor:
+    """VQ-VAE: the nearest row of a codebook, here the rows of `b`."""
+    h, book = m.a(x), m.b.weight
+    nearest = torch.cdist(h, book).argmin(dim=1)
+    chosen = F.embedding(nearest, book)
+    loss: Tensor = F.mse_loss(chosen, h.detach()) + 0.25 * F.mse_loss(chosen.detach(), h)
+    loss += m.c(h + (chosen - h).detach()).square().mean()
+    return loss
+
+
+def _average(m: Three, x: Tensor) -> Tensor:
+    """A mean teacher, whose weights are updated in place before the step."""
+    with torch.no_grad():
+        m.b.weight.mul_(0.9).add_(m.a.weight, alpha=0.1)
+        target = m.b(x)
+    return F.mse_loss(m.a(x), target)
+
+
+def _accuracy(m: Three, x: Tensor) -> tuple[Tensor, Tensor]:
+    logits = m.a(x)
+    return logits, logits.detach().argmax(dim=1)
+
+
+def _probe(m: Three, x: Tensor) -> dict[str, Tensor]:
+    h = m.a(x)
+    return {"loss": m.b(h).square().mean(), "logits": m.c(h)}
+
+
+STOPS: dict[str, Make] = {
+    "detach, with another reader": three(_two_readers),
+    "detach, in a product": three(_gated),
+    "data": three(lambda m, x: m.b(m.a(x).data)),
+    "weight.detach": three(lambda m, x: F.linear(m.a(x), m.a.weight.detach())),
+    "no_grad": three(_teacher),
+    "inference_mode": three(_same_twice),
+    "gan": three(_gan),
+    "straight-through": three(_straight_through),
+    "vq-vae": three(_quantised),
+    "mean teacher": three(_average, frozen="b"),
+    "first frozen": three(lambda m, x: m.c(m.b(m.a(x))), frozen="a"),
+    "first two frozen": three(lambda m, x: m.c(m.b(m.a(x))), frozen="ab"),
+    "last frozen": three(lambda m, x: m.c(m.b(m.a(x))), frozen="c"),
+    "frozen in the middle": three(lambda m, x: m.c(torch.relu(m.b(torch.relu(m.a(x))))), frozen="b"),
+    "detach_": three(lambda m, x: m.b(m.a(x).detach_() * 2)),
+    "an output without a gradient": three(_accuracy),
+    "a loss by name": three(_probe),
+    "only one part": three(lambda m, x: (m.a(x).detach(), m.b(x))),
+    "adapter": three(lambda m, x: m.a(m.a(x) + m.c(torch.relu(m.b(x)))), frozen="a"),
+}

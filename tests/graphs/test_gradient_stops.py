@@ -1,0 +1,86 @@
+"""The backward pass that is captured is the one that PyTorch's autograd runs, where a model stops gradients."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import FlopCounterMode
+
+from graphs.autograd import Autograd
+from graphs.capture import tracing
+from graphs.capture.exporting import export
+from graphs.capture.forward import Builder, capture
+from graphs.capture.training_step import training_step
+from graphs.foundation.errors import InputError
+from graphs.graph_file import load_graph_file, save_graph
+from graphs.op_graph import OpGraph, Phase
+from graphs.subgraph import subgraph
+from tests.graphs.gradient_stops import STOPS, Make
+
+
+def real_step(module: nn.Module, args: tuple[Tensor, ...]) -> tuple[set[str], int]:
+    """The parameters that a real step gives a gradient, and its FLOPs."""
+    with FlopCounterMode(display=False) as counter:
+        returned = module(*args)
+        loss = returned["loss"] if isinstance(returned, dict) and "loss" in returned else None
+        outputs = [leaf for leaf in tree_leaves(returned) if isinstance(leaf, Tensor) and leaf.requires_grad]
+        (loss if loss is not None else torch.stack([output.sum() for output in outputs]).sum()).backward()
+    return {name for name, each in module.named_parameters() if each.grad is not None}, counter.get_total_flops()
+
+
+def trained(step: OpGraph) -> set[str]:
+    """The weights that ops of an update belong to, each once, by the names of the model."""
+    updated = step.mirror[step.phase == Phase.UPDATE]
+    users = {weight for op, weight in step.weight_uses.tolist() if op in updated}
+    frozen = set(np.flatnonzero(step.frozen).tolist())
+    assert {step.weight_names[weight] for weight in range(len(step.weights)) if weight not in frozen} <= {
+        step.weight_names[weight] for weight in users
+    }
+    return {step.weight_names[weight] for weight in users - frozen}
+
+
+@pytest.mark.parametrize("name", STOPS)
+def test_what_autograd_trains_is_trained_and_costs_what_it_costs(name: str) -> None:
+    make: Make = STOPS[name]
+    step = training_step(capture(*make(), name="test"))
+    names, flops = real_step(*make())
+    assert trained(step) == names
+    assert step.flops.sum() == flops
+
+
+@pytest.mark.parametrize("name", ["detach, with another reader", "no_grad", "first frozen", "a loss by name"])
+def test_it_is_so_for_what_has_to_be_exported(name: str) -> None:
+    module, args = STOPS[name]()
+    with tracing.quiet():
+        exported = Builder(export(module, args, {}), "test").build()
+    recorded = capture(*STOPS[name](), name="test")
+    assert replace(exported, names=recorded.names).fingerprint == recorded.fingerprint  # it forgets some modules
+
+
+@pytest.mark.parametrize("name", ["gan", "weight.detach", "a loss by name", "first frozen"])
+def test_where_gradients_stop_is_kept_in_files_and_parts(name: str, tmp_path: Path) -> None:
+    graph = capture(*STOPS[name](), name="test")
+    save_graph(graph, tmp_path / "stops.graph.json")
+    again = load_graph_file(tmp_path / "stops.graph.json")
+    assert (again.autograd, again.fingerprint) == (graph.autograd, graph.fingerprint)
+    assert training_step(subgraph(graph, np.ones(len(graph), np.bool_))).fingerprint == training_step(graph).fingerprint
+
+
+def test_autograd_names_ops_and_weights_of_its_graph() -> None:
+    graph = capture(*STOPS["first frozen"](), name="test")
+    with pytest.raises(InputError, match="autograd names op 9, which does not exist; there are 3"):
+        replace(graph, autograd=Autograd(stops=((0, 9),)))
+    with pytest.raises(InputError, match="autograd names weight 3, which does not exist; there are 3"):
+        replace(graph, autograd=Autograd(constant_uses=((0, 3),)))
+
+
+def test_a_step_trains_something() -> None:
+    module, args = STOPS["first frozen"]()
+    with pytest.raises(InputError, match="has no weight to train; capture its forward pass alone"):
+        training_step(capture(module.requires_grad_(requires_grad=False), args, name="test"))
