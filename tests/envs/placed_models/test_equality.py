@@ -151,8 +151,8 @@ def test_what_is_computed_again_draws_the_numbers_of_all_devices_that_it_drew_at
 
     x = torch.ones(4, requires_grad=True)
     with remembered_regions(lambda: nullcontext, [torch.device("cpu"), card]):
-        kept = {"use_reentrant": use_reentrant, "preserve_rng_state": keeps_random}
-        y = checkpoint(region, x, **kept).sum() + torch.rand(4, generator=own).sum()
+        y = checkpoint(region, x, use_reentrant=use_reentrant, preserve_rng_state=keeps_random)
+        y = y.sum() + torch.rand(4, generator=own).sum()
     before = own.get_state()
     y.backward()
     assert len(drawn) == 2

@@ -116,9 +116,9 @@ class Doing(nn.Module):
         self.layers = nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in steps)
         for name, layer in zip(steps, self.layers, strict=True):
             if name == "hooked":
-                layer.register_full_backward_hook(lambda _, found, given: (found[0] * 2,))
+                layer.register_full_backward_hook(lambda _, found, given: (2 * found[0],))  # type: ignore[index]
             elif name == "hooked before":
-                layer.register_full_backward_pre_hook(lambda _, given: (given[0] * 3,))
+                layer.register_full_backward_pre_hook(lambda _, given: (3 * given[0],))  # type: ignore[index]
 
     def forward(self, x: Tensor) -> Tensor:
         for name, layer in zip(self.steps, self.layers, strict=True):
@@ -174,7 +174,7 @@ def trained(model: nn.Module, steps: int = 5) -> Any:
         x = torch.randn(2, WIDTH, generator=torch.Generator().manual_seed(step)).requires_grad_()
         optimizer.zero_grad()
         loss = model(x * 1.0).square().mean()
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         found.append((loss.detach(), x.grad, [None if w.grad is None else w.grad.clone() for w in model.parameters()]))
         optimizer.step()
     return found, model.state_dict()
@@ -273,7 +273,8 @@ def test_a_view_that_is_made_a_leaf_has_its_gradient(monkeypatch: pytest.MonkeyP
 def _penalty(model: nn.Module, inputs: list[Tensor]) -> Tensor:
     """As of a Wasserstein GAN."""
     (gradient,) = torch.autograd.grad(model(*inputs).sum(), inputs[:1], create_graph=True)
-    return (gradient.flatten(1).norm(dim=1) - 1).square().mean()
+    penalty: Tensor = (gradient.flatten(1).norm(dim=1) - 1).square().mean()
+    return penalty
 
 
 def _equation(model: nn.Module, inputs: list[Tensor]) -> Tensor:
@@ -281,7 +282,8 @@ def _equation(model: nn.Module, inputs: list[Tensor]) -> Tensor:
     u = model(*inputs)
     (first,) = torch.autograd.grad(u.sum(), inputs[:1], create_graph=True)
     (second,) = torch.autograd.grad(first.sum(), inputs[:1], create_graph=True)
-    return (second + u.sum()).square().mean()
+    residual: Tensor = (second + u.sum()).square().mean()
+    return residual
 
 
 def _meta(model: nn.Module, inputs: list[Tensor]) -> Tensor:
@@ -320,10 +322,10 @@ def test_deferred_gradients_can_be_differentiated(loss: Callable[..., Tensor], a
     for each in (parallel, model):
         x = torch.linspace(-1, 1, 18).reshape(3, 6).requires_grad_()
         with torch.autocast("cpu", torch.bfloat16, amp):
-            loss(each, [x, words]).backward()
+            loss(each, [x, words]).backward()  # type: ignore[no-untyped-call]
         found.append([x.grad, *(weight.grad for weight in each.parameters())])
     assert all(gradient is not None for gradient in found[1])
-    torch.testing.assert_close(*found, **({"rtol": 2e-2, "atol": 1e-2} if amp else {"rtol": 1e-5, "atol": 1e-6}))
+    torch.testing.assert_close(*found, rtol=2e-2 if amp else 1e-5, atol=1e-2 if amp else 1e-6)
 
 
 # ---- what stays --------------------------------------------------------------------------------------------------
