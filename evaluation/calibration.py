@@ -214,7 +214,7 @@ class Calibration(Printed):
             "busy": self.warning,
         }
 
-    def __rich__(self) -> RenderableType:
+    def _shown(self) -> RenderableType:
         names = [device.name for device in self.given.devices]
         links = table("A message between idle processes", "link", *numbers("latency", "bandwidth", "spread"))
         for (lower, higher), line in self.one_way.items():

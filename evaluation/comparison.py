@@ -11,7 +11,6 @@ from typing import Any
 import msgspec
 import numpy as np
 from rich.console import Group, RenderableType
-from rich.markup import escape
 from rich.table import Column, Table
 from rich.text import Text
 
@@ -211,7 +210,7 @@ class Comparison(Printed):
         records: list[dict[str, Any]] = msgspec.to_builtins(list(self.records))
         return records
 
-    def __rich__(self) -> RenderableType:
+    def _shown(self) -> RenderableType:
         return comparison_tables(self)
 
     def _by_pair(self, value: Callable[[list[Record]], float]) -> Floats:
@@ -278,7 +277,7 @@ def failure_table(comparison: Comparison) -> Table:
     """The placers that gave no plan, for which problem, and why."""
     table = formatting.table("Failed", *(Column(head, overflow="fold") for head in ("placer", "problem", "reason")))
     for failure in comparison.failures:
-        table.add_row(*map(escape, (failure.placer, failure.problem, failure.reason)), style="yellow")
+        table.add_row(failure.placer, failure.problem, failure.reason, style="yellow")
     return table
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 from rich.box import SIMPLE_HEAD
-from rich.markup import escape
 from rich.table import Column, Table
 
 from envs.objectives import rate_of
@@ -52,7 +51,7 @@ def interval(estimate: Estimate) -> str:
 
 def table(title: str, *columns: Column | str, caption: str | None = None) -> Table:
     """A table for the terminal, without rows yet."""
-    made = FittingTable(*columns, title=escape(title), title_style="bold", caption=caption, box=SIMPLE_HEAD)
+    made = FittingTable(*columns, title=title, title_style="bold", caption=caption, box=SIMPLE_HEAD)
     made.title_justify = made.caption_justify = "left"
     return made
 

@@ -93,7 +93,7 @@ class MeasuredPlan(Printed):
             },
         }
 
-    def __rich__(self) -> RenderableType:
+    def _shown(self) -> RenderableType:
         return Group(*measured_table(self.run, self.devices, self.cores))
 
 

@@ -53,7 +53,7 @@ class MemoryNeeds(Printed):
         plans = [_plain(plan) for plan in self.plans]
         return {"problem": self.problem.name, "optimizer": self.problem.optimizer, "plans": plans}
 
-    def __rich__(self) -> RenderableType:
+    def _shown(self) -> RenderableType:
         return memory_tables(self.problem, self.plans)
 
 

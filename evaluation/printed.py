@@ -1,4 +1,4 @@
-"""Results in Python: `print` shows what the command line shows."""
+"""Results as people read them: on the command line, in rich's consoles and notebooks, and by `print`."""
 
 from __future__ import annotations
 
@@ -10,17 +10,26 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 
-class Printed(ABC):
-    """A result of a verb, as text without colours; 80 columns wide, or as COLUMNS says."""
+class Shown(ABC):
+    """A result of a verb, whatever console it is printed to."""
 
     @abstractmethod
+    def _shown(self) -> RenderableType:
+        """What is shown; text in it is text, and no markup."""
+
     def __rich__(self) -> RenderableType:
-        """What the command line shows."""
+        from evaluation.text_console import AsText  # takes a while to import
+
+        return AsText(self._shown())
+
+
+class Printed(Shown):
+    """The same as text without colours, too: 80 columns wide, or as COLUMNS says."""
 
     def __str__(self) -> str:
-        from rich.console import Console  # takes a while to import
+        from evaluation.text_console import TextConsole  # takes a while to import
 
-        console = Console(file=io.StringIO(), no_color=True, force_terminal=False)
+        console = TextConsole(file=io.StringIO(), no_color=True, force_terminal=False)
         with console.capture() as capture:
-            console.print(self.__rich__(), markup=False, highlight=False)
+            console.print(self._shown(), highlight=False)
         return "\n".join(line.rstrip() for line in capture.get().rstrip("\n").split("\n"))

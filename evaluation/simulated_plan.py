@@ -28,16 +28,18 @@ from envs.step_shares import StepShares
 from envs.timeline import Timeline
 from evaluation.formatting import memory, worth
 from evaluation.plan_latency import PlanLatency
+from evaluation.printed import Shown
 from evaluation.record import Record
 from evaluation.reporting.plan_table import plan_lines, plan_table, robustness_sentence
 from graphs.foundation.errors import DoesNotFitError, InputError
+from graphs.foundation.plain_text import printable
 from graphs.foundation.progress import waiting
 from graphs.problem import PROGRAM, Problem, order_spec
 from placers.contract.placer import Placer, as_result
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class SimulatedPlan:
+class SimulatedPlan(Shown):
     """A plan and its simulated step."""
 
     problem: Problem
@@ -174,9 +176,9 @@ class SimulatedPlan:
         )
 
     def __repr__(self) -> str:
-        return plan_lines(self.timeline, self.result.placer)
+        return printable(plan_lines(self.timeline, self.result.placer))
 
-    def __rich__(self) -> RenderableType:
+    def _shown(self) -> RenderableType:
         value = self.record.objective_value
         said = [] if value is None else [f"Its {self.record.objective} is {worth(self.record.objective, value)}."]
         said += [] if self.robustness is None else [robustness_sentence(self.robustness)]

@@ -12,10 +12,11 @@ from rich.text import Text
 
 from evaluation import formatting
 from evaluation.benchmark.verification import Row
+from evaluation.printed import Shown
 
 
 @dataclass(frozen=True)
-class Rows:
+class Rows(Shown):
     """Rows of submissions that were verified, and what is said below them."""
 
     rows: Sequence[Row]
@@ -25,7 +26,7 @@ class Rows:
         """As plain data, without the ratios of single problems."""
         return {"rows": [asdict(row) | {"ratios": len(row.ratios)} for row in self.rows], "said": self.said}
 
-    def __rich__(self) -> RenderableType:
+    def _shown(self) -> RenderableType:
         if not self.rows:
             return Text(self.said)
         heads = formatting.numbers("over best known", "fits", "simulations", "seconds")

@@ -7,7 +7,9 @@ devices' memory; 130: interrupted.
 from __future__ import annotations
 
 import inspect
+import io
 import json as json_format
+import logging
 import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -24,6 +26,7 @@ from evaluation.commands.verb_help import EXAMPLES, HEADINGS, START, help_ending
 from evaluation.commands.wording import in_flags
 from evaluation.commands.wrong_use import wrong_use
 from graphs.foundation.errors import DiffersError, DoesNotFitError, InputError
+from graphs.foundation.plain_text import printable
 from graphs.foundation.progress import is_quiet
 
 JSON_HELP = "    json: print the result as one JSON document.\n"
@@ -33,6 +36,10 @@ Verb = Callable[..., object]
 
 def run(verbs: Mapping[str, Verb], about: str, arguments: Sequence[str] | None = None) -> None:
     """Parse the arguments (by default the process's own), run the verb, print its result; exits with the code."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # what an encoding other than UTF-8 lacks must not end a command
+            stream.reconfigure(errors="replace")
+    logging.getLogger("placelab").addFilter(_printable)
     given = list(sys.argv[1:] if arguments is None else arguments)
     if not given:
         print(START, end="")
@@ -70,7 +77,7 @@ def _run(app: cyclopts.App, given: list[str], verbs: Mapping[str, Verb]) -> int:
         command, bound, _ = app.parse_args(given, exit_on_error=False, print_error=False)
         is_shown = not is_quiet() and command not in (app.help_print, app.version_print)
         if given and given[0] in verbs and is_shown:
-            print(_repeat(given, verbs[given[0]]), file=sys.stderr)
+            print(printable(_repeat(given, verbs[given[0]])), file=sys.stderr)
         command(*bound.args, **bound.kwargs)
     except cyclopts.CycloptsError as error:
         if isinstance(error.__cause__, InputError):  # of a value
@@ -133,11 +140,11 @@ def _print(result: object, json: bool) -> None:
     if json:
         print(json_format.dumps(plain))
     elif hasattr(result, "__rich__"):
-        from rich.console import Console  # not for --json: it takes a while to import
+        from evaluation.text_console import TextConsole  # not for --json: it takes a while to import
 
-        Console().print(result)  # as wide as the terminal, or as COLUMNS says; 80 columns where neither is known
+        TextConsole().print(result)  # as wide as the terminal, or as COLUMNS says; 80 columns where neither is known
     else:
-        print(plain)
+        print(printable(str(plain)))
     for required in ("require_fit", "require_equal"):
         if hasattr(result, required):
             getattr(result, required)()
@@ -157,6 +164,12 @@ def _version() -> str:
     return version("placelab")
 
 
+def _printable(record: logging.LogRecord) -> bool:
+    """A warning, with what a terminal would obey shown in place of that."""
+    record.msg, record.args = printable(record.getMessage()), ()
+    return True
+
+
 def _fail(sentence: str, code: int) -> int:
-    print(f"placelab: {sentence}", file=sys.stderr)
+    print(f"placelab: {printable(sentence)}", file=sys.stderr)
     return code

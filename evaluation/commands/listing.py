@@ -58,7 +58,7 @@ class Listing(Printed):
         """The entries of the only kind, or those of every kind by its name."""
         return next(iter(self.entries.values())) if len(self.entries) == 1 else self.entries
 
-    def __rich__(self) -> RenderableType:
+    def _shown(self) -> RenderableType:
         """As wide as the terminal, or as COLUMNS if set; 80 columns where neither is known, as in a log."""
         tables = Group(*(_table(kind, entries) for kind, entries in self.entries.items()))
         return Constrain(tables, shutil.get_terminal_size().columns)

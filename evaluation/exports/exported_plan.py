@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from evaluation.printed import Shown
 from evaluation.simulated_plan import SimulatedPlan
 
 
 @dataclass(frozen=True, eq=False)
-class ExportedPlan:
+class ExportedPlan(Shown):
     """A plan in the words of another program."""
 
     to: str  # the format
@@ -38,7 +39,7 @@ class ExportedPlan:
             "notes": list(self.notes),
         }
 
-    def __rich__(self) -> RenderableType:
+    def _shown(self) -> RenderableType:
         before, after = (each.timeline.step_seconds for each in (self.planned, self.rounded))
         said = f"Simulated, a step takes {1e3 * after:.4g} ms, as planned {1e3 * before:.4g} ms: "
         if after > before:

@@ -31,6 +31,6 @@ class CacheUsage(Printed):
         """As a flat record."""
         return asdict(self)
 
-    def __rich__(self) -> Text:
+    def _shown(self) -> Text:
         graphs = "1 graph" if self.graphs == 1 else f"{self.graphs:,} graphs"
         return Text(f"{self.folder}: {graphs}, {memory(self.bytes)} of at most {memory(self.most_bytes)}")

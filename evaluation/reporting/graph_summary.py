@@ -7,7 +7,6 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 from rich.console import Group, RenderableType
-from rich.markup import escape
 from rich.table import Table
 
 from envs.costs.costs import cost_model_of
@@ -75,9 +74,9 @@ class GraphSummary(Printed):
         """As a flat record."""
         return asdict(self)
 
-    def __rich__(self) -> RenderableType:
+    def _shown(self) -> RenderableType:
         """Two tables: totals, and the largest tensors."""
-        title = escape(f"{self.name}  ({self.fingerprint})")
+        title = f"{self.name}  ({self.fingerprint})"
         totals = Table(title=title, title_style="bold", title_justify="left", box=None, show_header=False)
         phases = ", ".join(f"{count:,} {phase}" for phase, count in self.ops_by_phase.items())
         totals.add_row("ops", f"{self.ops:,} ({phases})")

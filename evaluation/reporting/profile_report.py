@@ -105,7 +105,7 @@ class ProfileReport(Printed):
         record: dict[str, object] = msgspec.to_builtins(self)
         return record
 
-    def __rich__(self) -> RenderableType:
+    def _shown(self) -> RenderableType:
         heads = numbers("ops", "distinct", "time", "share of time", "over roofline", "efficiency")
         kinds = table(self.name, Column("kind", overflow="fold"), *heads)
         for each in self.kinds:

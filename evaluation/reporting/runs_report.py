@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import quote
 
 import numpy as np
 from markupsafe import Markup
@@ -212,7 +213,8 @@ def _sources(runs: Sequence[RunData], names: Sequence[str], page_file: Path) -> 
     for name, run in zip(names, runs, strict=True):
         own = run.folder / "report.html"
         link = Path(os.path.relpath(own.resolve(), page_file.resolve().parent)).as_posix()
-        shown = Markup('<a href="{}">{}</a>').format(link, link) if own.is_file() else f"placelab report {run.folder}"
+        there = Markup('<a href="{}">{}</a>').format(quote(link), link)  # quoted: "javascript:" may name a folder
+        shown = there if own.is_file() else f"placelab report {run.folder}"
         rows.append((name, shown, run.command or NOTHING))
     logs = ",".join(
         f"{name}:{run.folder / 'tensorboard'}" for name, run in zip(names, runs, strict=True) if run.tensorboard

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from rich.console import Group, RenderableType
-from rich.markup import escape
 from rich.text import Text
 
 from evaluation import formatting
@@ -35,14 +34,14 @@ class SweepReport(Printed):
             for each in self.sweep.trials
         ]
 
-    def __rich__(self) -> RenderableType:
+    def _shown(self) -> RenderableType:
         trials = sorted(self.sweep.trials, key=lambda each: (np.isnan(each.value), each.value, each.number))
         keys = list(trials[0].changes) if trials else []
         caption = f"Step over bound, less is better: by {self.sweep.judged_by}."
         table = formatting.table("Trials", "run folder", *formatting.numbers(*keys, "step over bound"), caption=caption)
         for each in trials[:SHOWN]:
             worth = "failed" if each.why else formatting.ratio(each.value)
-            table.add_row(escape(str(each.folder)), *(_short(each.changes[key]) for key in keys), worth)
+            table.add_row(str(each.folder), *(_short(each.changes[key]) for key in keys), worth)
         said = [f"And {len(trials) - SHOWN} more."] if len(trials) > SHOWN else []
         said += [f"{each.folder.name} failed: {each.why}" for each in trials if each.why]
         if (best := self.sweep.best) is not None:
@@ -51,4 +50,4 @@ class SweepReport(Printed):
 
 
 def _short(value: object) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else escape(str(value))
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

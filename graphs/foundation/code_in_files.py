@@ -16,6 +16,7 @@ from contextvars import ContextVar
 from pathlib import Path
 
 from graphs.foundation.errors import InputError
+from graphs.foundation.plain_text import printable
 
 _CODE = re.compile(r"(?P<file>.*?\.py):(?P<function>\w+)", re.DOTALL)  # wherever it stands: a knob may be a spec, too
 
@@ -39,7 +40,8 @@ def named_in_file(spec: str) -> str:
     said = _allowed.get()
     if said is not None and called not in said:
         said.add(called)
-        print(f"placelab: running {called[1]} of {called[0]}, which a file that was opened names", file=sys.stderr)
+        file = printable(str(called[0]))
+        print(f"placelab: running {called[1]} of {file}, which a file that was opened names", file=sys.stderr)
     if said is None and called not in _named:
         raise InputError(
             f"it names code, {spec!r}, and a file that is opened runs none: if you know what that code does, allow it "

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from tqdm import tqdm
 
+from graphs.foundation.plain_text import printable
+
 T = TypeVar("T")
 if TYPE_CHECKING:
     Bar = tqdm[NoReturn]  # one that is not iterated over, but updated
@@ -40,9 +42,15 @@ def progress_bar(
     parent says how far the whole is, or a process of torchrun's that is not the first.
     """
     hidden = hidden or is_quiet()
-    shown: dict[str, Any] = {"desc": what, "total": total, "unit": unit, "initial": initial, "disable": hidden}
+    shown: dict[str, Any] = {
+        "desc": printable(what),
+        "total": total,
+        "unit": unit,
+        "initial": initial,
+        "disable": hidden,
+    }
     if sys.stderr.isatty():
-        return tqdm(leave=leave, **shown)
+        return _Bar(leave=leave, **shown)
     often: dict[str, Any] = {"miniters": 1, "mininterval": EVERY, "maxinterval": EVERY, "delay": EVERY}
     return _Lines(leave=False, bar_format=LINE, **often, **shown)
 
@@ -63,7 +71,7 @@ def waiting(what: str) -> Iterator[None]:
     def say() -> None:
         while not done.wait(EVERY):
             if not getattr(tqdm, "_instances", ()):
-                tqdm.write(f"{what}: {time.monotonic() - begin:.0f} s so far", file=sys.stderr)
+                tqdm.write(f"{printable(what)}: {time.monotonic() - begin:.0f} s so far", file=sys.stderr)
 
     speaker = threading.Thread(target=say, daemon=True)
     speaker.start()
@@ -74,7 +82,15 @@ def waiting(what: str) -> Iterator[None]:
         speaker.join()
 
 
-class _Lines(Bar):
+class _Bar(Bar):
+    """A bar whose names are shown, whatever is in them."""
+
+    def set_postfix_str(self, s: str = "", refresh: bool = True) -> None:
+        """What the bar ends with."""
+        super().set_postfix_str(printable(s), refresh=refresh)
+
+
+class _Lines(_Bar):
     """Whatever would draw the bar again writes a line instead."""
 
     def display(self, msg: str | None = None, pos: int | None = None) -> None:  # noqa: ARG002  # as tqdm calls it
