@@ -1,6 +1,6 @@
 """A hook of MkDocs: pages may link to documents outside of docs/, as they do on GitHub, and these join the site.
 
-They are the documents of the studies with their figures, and those at the root of the repository. A link from a page
+They are the documents of studies and measurements with their figures, and those at the root of the repository. A link from a page
 leaves docs/ by one `..` more than the site has; a link from one of these documents enters docs/.
 """
 
@@ -17,7 +17,7 @@ from mkdocs.structure.files import File, Files
 ROOT = Path(__file__).resolve().parents[1]
 OUTSIDE = (
     "README.md", "CONTRIBUTING.md", "CHANGELOG.md", "CITATION.cff", "examples/*.*", "examples/own_placer/*.*",
-    "evaluation/studies/*/*.md", "evaluation/studies/*/*.png",
+    "evaluation/studies/*/*.md", "evaluation/studies/*/*.png", "evaluation/gpu_check/measured/*.md",
 )  # fmt: skip
 LINK = re.compile(r"(?<=\]\()([^)\s:#]+)(?=[)#])")  # [text](this#there), not https://...
 README = "about.md"  # its name on the site, where a README would be the home page
