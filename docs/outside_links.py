@@ -1,7 +1,7 @@
 """A hook of MkDocs: pages may link to documents outside of docs/, as they do on GitHub, and these join the site.
 
-They are the documents of studies and measurements with their figures, and those at the root of the repository. A link from a page
-leaves docs/ by one `..` more than the site has; a link from one of these documents enters docs/.
+They are the documents of studies and measurements with their figures, and those at the root of the repository. A link
+from a page leaves docs/ by one `..` more than the site has; a link from one of these documents enters docs/.
 """
 
 from __future__ import annotations
