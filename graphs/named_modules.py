@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def named_modules(graph: OpGraph) -> nn.Module:
     """The modules, empty, in the order of the graph; parameters are there by name alone, and have no elements."""
-    import torch  # seconds to import
+    import torch  # seconds to import, as the next
     from torch import nn
 
     root = nn.Module()
@@ -31,13 +31,11 @@ def named_modules(graph: OpGraph) -> nn.Module:
 
 def _below(root: nn.Module, path: str) -> nn.Module | None:
     """The module of a path, which is added if it is not there; None for what is no path."""
-    from torch import nn
-
     module, parts = root, path.split(".") if path else []
     if not all(parts):
         return None
     for part in parts:  # into the dictionary itself: names of a file may be those of methods
         if part not in module._modules:
-            module._modules[part] = nn.Module()
+            module._modules[part] = type(root)()
         module = module._modules[part]  # type: ignore[assignment]
     return module

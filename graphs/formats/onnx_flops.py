@@ -37,22 +37,24 @@ def numel(shape: Shape | None) -> float:
     return 0.0 if shape is None else float(math.prod(map(float, shape)))
 
 
-def _matmul(call: Call) -> float:
+def matmul(call: Call) -> float:
+    """Half the FLOP of a product, of any number of matrices."""
     left = call.read[0] or (0,)
     return numel(call.written[0]) * left[-1]
 
 
-def _gemm(call: Call) -> float:
+def gemm(call: Call) -> float:
+    """Half the FLOP of a product of two matrices, of which the first may be transposed."""
     rows, columns = call.read[0] or (0, 0)
     return numel(call.written[0]) * (rows if call.attributes.get("transA", 0) else columns)
 
 
-def _convolution(weight: int) -> Callable[[Call], float]:
+def convolution(weight: int) -> Callable[[Call], float]:
     """Every output element takes a product with one filter; the input `weight` is (filters, channels, *kernel)."""
     return lambda call: numel(call.written[0]) * numel((call.read[weight] or (0, 0))[1:])
 
 
-def _transposed_convolution(call: Call) -> float:
+def transposed_convolution(call: Call) -> float:
     """Every input element is multiplied into one filter, (channels, filters, *kernel)."""
     return numel(call.read[0]) * numel((call.read[1] or (0, 0))[1:])
 
@@ -90,11 +92,11 @@ def _einsum(call: Call) -> float:
 
 
 _FORMULAS: dict[str, Callable[[Call], float]] = {
-    **dict.fromkeys(("MatMul", "MatMulInteger", "QLinearMatMul"), _matmul),
-    "Gemm": _gemm,
-    **dict.fromkeys(("Conv", "ConvInteger", "DeformConv"), _convolution(weight=1)),
-    "QLinearConv": _convolution(weight=3),
-    "ConvTranspose": _transposed_convolution,
+    **dict.fromkeys(("MatMul", "MatMulInteger", "QLinearMatMul"), matmul),
+    "Gemm": gemm,
+    **dict.fromkeys(("Conv", "ConvInteger", "DeformConv"), convolution(weight=1)),
+    "QLinearConv": convolution(weight=3),
+    "ConvTranspose": transposed_convolution,
     **dict.fromkeys(("RNN", "GRU", "LSTM"), _recurrent),
     "Attention": _attention,
     "Einsum": _einsum,

@@ -1,18 +1,22 @@
 """An ordinary ONNX model becomes a forward graph, by the rules of `graphs.capture.forward`, without computing anything.
 
-- An initializer is not an op but a weight of the ops that read it. One of 64-bit integers or booleans is taken to be
-  an index, a shape or a mask, and as inputs and constants are, to be on every device already.
+- An initializer is not an op but a weight of the ops that read it, and so is the value of a Constant that has more
+  than one element. One of 64-bit integers or booleans is taken to be an index, a shape or a mask, unless it is looked
+  up in: as inputs and constants are, to be on every device already.
 - What is computed from constants or shapes alone is a constant.
 - A view of a whole tensor is not an op, a view of a part of one costs nothing and shares its tensor's device.
 - A node that no output depends on is left out.
-- Sizes are those that ONNX's strict shape inference finds; FLOPs are those of `graphs.formats.onnx_flops`.
+- Sizes are those that ONNX's strict shape inference finds, or the file says; FLOPs are those of
+  `graphs.formats.onnx_flops`, and of ONNX Runtime's operators those of `graphs.formats.onnx_contrib_flops`.
 - Memory traffic is every tensor read and written, once; of a table that is looked up, only the rows found.
 - An op is called by the path of its module, if the file gives one, and its node: "layers.0.cell/Gemm".
 """
 
 from __future__ import annotations
 
+import logging
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -20,6 +24,7 @@ from typing import TYPE_CHECKING
 
 from onnx import AttributeProto, TensorProto, checker, helper, inliner, shape_inference
 
+from graphs.formats.onnx_contrib_flops import DOMAIN, contrib_flops
 from graphs.formats.onnx_flops import Call, Shape, flops, numel
 from graphs.foundation.by_name import unknown
 from graphs.foundation.errors import InputError
@@ -29,11 +34,14 @@ from graphs.op_graph import OpGraph
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto, TypeProto, ValueInfoProto
 
+_log = logging.getLogger("placelab")
+
 _STANDARD = ("", "ai.onnx")  # the domains of ONNX's own operators
 _VIEWS = {"Expand", "Flatten", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze"}
 _OF_SHAPES = {"Shape", "Size"}  # these read no data
 # These read as much of their first operand as they write.
 _LOOK_UPS = {"Gather", "GatherElements", "GatherND"}
+_BLOCKS = "GatherBlockQuantized"  # ONNX Runtime's
 _CONSTANT_TYPES = (TensorProto.INT64, TensorProto.BOOL)
 _SMALL = 1024  # elements; the values of a larger initializer are not needed to infer shapes
 _MOST_NODES = 1_000_000
@@ -44,8 +52,11 @@ _SCOPES = "pkg.torch.onnx.name_scopes"  # where torch.onnx.export keeps "['', 'l
 def forward_graph(model: ModelProto, name: str, sizes: Mapping[str, int]) -> OpGraph:
     """The op graph of a model, which is modified. Raises InputError as `load_onnx` does."""
     _refuse_control_flow(model)
+    _move_constants(model.graph)
     weights = _taken_out(model.graph)
     model = _checked(model)
+    _move_constants(model.graph)  # those of functions that are written out
+    weights |= _taken_out(model.graph)
     live = _live(model.graph)
     _give_sizes(model.graph, live, weights, sizes)
     return _Builder(_inferred(model), name, weights).build(live)
@@ -56,6 +67,40 @@ def _refuse_control_flow(model: ModelProto) -> None:
         if any(attribute.type in (AttributeProto.GRAPH, AttributeProto.GRAPHS) for attribute in node.attribute):
             remedy = "export the model with fixed shapes and without control flow that depends on data"
             raise InputError(f"node {_described(node)} is control flow ({node.op_type}); {remedy}")
+
+
+def _move_constants(graph: GraphProto) -> None:
+    """Values of Constant nodes with more than one element become initializers, equal ones of functions the same."""
+    named: dict[bytes, str] = {}
+    nodes = list(graph.node)
+    del graph.node[:]
+    for node in nodes:
+        value = _value(node)
+        if value is None or numel(tuple(value.dims)) <= 1:
+            graph.node.append(node)
+            continue
+        tensor = TensorProto()
+        tensor.CopyFrom(value)
+        tensor.name = ""
+        name = named.setdefault(tensor.SerializeToString(), node.output[0])
+        if name == node.output[0]:
+            tensor.name = name
+            graph.initializer.append(tensor)
+        else:
+            graph.node.append(helper.make_node("Identity", [name], list(node.output)))
+
+
+def _value(node: NodeProto) -> TensorProto | None:
+    """What a Constant node says, if that is a tensor or a list of floats."""
+    if node.op_type != "Constant" or node.domain not in _STANDARD or len(node.output) != 1:
+        return None
+    for attribute in node.attribute:
+        if attribute.name == "value" and attribute.HasField("t"):
+            tensor: TensorProto = attribute.t
+            return tensor
+        if attribute.name == "value_floats":
+            return helper.make_tensor("", TensorProto.FLOAT, [len(attribute.floats)], attribute.floats)
+    return None
 
 
 def _taken_out(graph: GraphProto) -> dict[str, TensorProto]:
@@ -160,9 +205,13 @@ def _give_sizes(
     for value in (*graph.input, *graph.value_info, *graph.output):
         for axis in _unsized(value):
             dimension = _dimension(value, axis)
+            dim = value.type.tensor_type.shape.dim[axis]
             if dimension in sizes:
-                value.type.tensor_type.shape.dim[axis].dim_value = sizes[dimension]
-            elif value.name in names & read:
+                dim.dim_value = sizes[dimension]
+                continue
+            if dim.HasField("dim_value"):
+                dim.ClearField("dim_value")  # to be inferred
+            if value.name in names & read:
                 raise InputError(
                     f"dimension {dimension!r} of input {value.name!r} has no size; give it one, as in "
                     f"model.onnx:{dimension}=8 or load_onnx(path, sizes={{{dimension!r}: 8}}), or export the model "
@@ -172,7 +221,7 @@ def _give_sizes(
 
 def _unsized(value: ValueInfoProto) -> list[int]:
     dims = value.type.tensor_type.shape.dim
-    return [axis for axis, dim in enumerate(dims) if not dim.HasField("dim_value")]
+    return [axis for axis, dim in enumerate(dims) if dim.dim_value < 1]  # exporters write 0 or -1 for any size, too
 
 
 def _dimension(value: ValueInfoProto, axis: int) -> str:
@@ -202,17 +251,24 @@ class _Builder:
         self.draft = GraphDraft(self.weight_of)
         self.weight: dict[str, int] = {}  # the weight that a value is, or looks at
         self.constants = {key for key, tensor in initializers.items() if tensor.data_type in _CONSTANT_TYPES}
+        self.uncounted = Counter[str]()  # kinds of ops whose FLOPs are not known
 
     def build(self, live: Sequence[NodeProto]) -> OpGraph:
         """The op graph; to be called once."""
         self.used.update(name for node in live for name in node.input)
         for node in live:
             self._visit(node)
+        if self.uncounted:
+            kinds = ", ".join(f"{kind} ({count})" for kind, count in sorted(self.uncounted.items()))
+            _log.warning("%s: the FLOPs of %s are not known, and count as 0", self.name, kinds)
         return self.draft.built(self.name)
 
     def _visit(self, node: NodeProto) -> None:
         standard = node.domain in _STANDARD
         written = [name for name in node.output if name in self.used]
+        looked_up = (node.op_type in _LOOK_UPS if standard else node.op_type == _BLOCKS) and len(node.input) > 1
+        if looked_up and node.input[0] in self.initializers and node.input[1] not in self.constants:
+            self.constants.discard(node.input[0])  # a table of integers, and no shape
         if (standard and node.op_type in _OF_SHAPES) or all(name in self.constants for name in node.input if name):
             self.constants.update(written)
         elif standard and (node.op_type in _VIEWS or _is_idle_dropout(node, written)):
@@ -222,7 +278,7 @@ class _Builder:
             made = {name: self.tensor(name) for name in written}
             accessed = [tensor.bytes for tensor in read.values()]
             total = sum(tensor.bytes for tensor in made.values())
-            if standard and node.op_type in _LOOK_UPS:
+            if looked_up:
                 accessed[0] = min(accessed[0], total)
             costs = self._flops(node), sum(accessed) + total, total
             self.draft.add_op(self._new_name(node), _kind(node), costs, read, written)
@@ -266,11 +322,19 @@ class _Builder:
         return candidate
 
     def _flops(self, node: NodeProto) -> float:
-        if node.domain not in _STANDARD:
-            return 0.0
         attributes = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
         read = [self.tensor(name).shape if name else None for name in node.input]
-        return flops(Call(node.op_type, attributes, read, [self.tensor(name).shape for name in node.output if name]))
+        # the sizes of what nobody reads may not be known of operators that are not ONNX's own
+        named = [name for name in node.output if name]
+        ours = node.domain in _STANDARD
+        written = [self.tensor(name).shape if ours or name in self.used else () for name in named]
+        call = Call(node.op_type, attributes, read, written)
+        if ours:
+            return flops(call)
+        found = contrib_flops(call) if node.domain == DOMAIN else None
+        if found is None:
+            self.uncounted[_kind(node)] += 1
+        return found or 0.0
 
 
 def _is_idle_dropout(node: NodeProto, written: Sequence[str]) -> bool:
