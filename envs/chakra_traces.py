@@ -22,7 +22,8 @@ import numpy as np
 from envs.all_reduces import AllReduce, all_reduces
 from envs.timeline import Timeline
 from graphs.formats.chakra import KIND, SECONDS
-from graphs.formats.chakra_messages import VERSION, Collective, Message, NodeType, attribute, new, written
+from graphs.formats.chakra_messages import VERSION, Message, attribute, new, written
+from graphs.formats.chakra_nodes import Collective, NodeType
 from graphs.op_graph import Ints
 
 

@@ -20,6 +20,7 @@ from graphs.formats import name_of
 from graphs.formats.msr import is_workload, load_workload
 from graphs.formats.onnx import load_onnx
 from graphs.formats.pipedream import load_layer_profile
+from graphs.formats.pytorch_traces import what_it_is
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
 from graphs.foundation.knobs import knobs_of
@@ -229,7 +230,14 @@ def _from_file(what: str) -> OpGraph:
         from graphs.formats.chakra import load_chakra  # with protobuf, which few files need
 
         return load_chakra(path)
-    return load_workload(path).graph(name_of(path)) if is_workload(path) else load_graph_file(path)
+    if is_workload(path):
+        return load_workload(path).graph(name_of(path))
+    try:
+        return load_graph_file(path)
+    except InputError as error:
+        if sentence := what_it_is(path):
+            raise InputError(sentence) from error
+        raise
 
 
 def _of_samples(graph: OpGraph, samples: int) -> OpGraph:

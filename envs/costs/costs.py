@@ -12,12 +12,14 @@ from typing import Any, Protocol
 import numpy as np
 
 from graphs.cluster import Cluster
+from graphs.formats.chakra_nodes import is_sent
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
 from graphs.foundation.user_code import user_code
 from graphs.op_graph import Floats, OpGraph
 from graphs.problem import Problem
 
+BY_LINKS = "recorded:otherwise=roofline"  # also the name of what times messages by links
 AUTO = "auto"  # the cost model that follows from the graph
 LONGEST = 1e30  # seconds of an op; sums of such times are still finite
 FORBIDDEN_FACTOR = 1e3  # an op on a device that the graph forbids takes all work together, times this
@@ -90,13 +92,17 @@ def timing(problem: Problem) -> str:
 def cost_model_of(graph: OpGraph) -> str:
     """The name of the cost model that follows from what a graph knows: "recorded" or "roofline".
 
-    Raises InputError, with the remedy, for a graph with measured times of some ops and FLOPs or bytes of others, or
-    with both of the same ops.
+    Messages and collectives of a trace that have bytes and no time take as long as these on the cluster's links. Raises
+    InputError, with the remedy, for a graph with measured times of some ops and FLOPs or bytes of others, or with both
+    of the same ops.
     """
     measured = ~np.isnan([graph.measured_seconds, *graph.measured_on.values()]).all(axis=0)
+    sent = is_sent(graph) & ~measured
+    counted = (graph.flops > 0) | ((graph.bytes_accessed > 0) & ~measured)
+    if sent.any() and not (measured.any() and (counted & ~sent).any()):
+        return BY_LINKS
     if not measured.any():
         return "roofline"
-    counted = (graph.flops > 0) | ((graph.bytes_accessed > 0) & ~measured)
     if not counted.any():
         return "recorded"
     raise InputError(

@@ -2,8 +2,12 @@
 
 MLCommons' converter makes them of what PyTorch's profilers record, and placelab of plans (`envs.chakra_traces`).
 
-- Each node is an op, and how long it took becomes its `measured_seconds`; no FLOPs are known.
+- Each node is an op, and how long it took becomes its `measured_seconds`.
 - Of a trace with kernels of a GPU, ops of the host take no time: they run ahead of the kernels.
+- A message or a collective without a duration, as generators of traces leave it to a simulator of networks, has its
+  `comm_size` as the bytes that it accesses, and no time: the costs follow from the cluster's links. A warning says so.
+- Of a trace in which no node took any time, as those of symbolic generators (STG), FLOPs are the `num_ops` of nodes,
+  and the bytes that they access their `tensor_size`.
 - An edge leads from what a node depends on: with data, unless it is among the control dependencies. A control
   dependency on a node that is not in the file is left out, as the converter may have removed that.
 - An op's output are the tensors among its outputs, or else its `tensor_size`; a receive brings its `comm_size`.
@@ -12,6 +16,7 @@ MLCommons' converter makes them of what PyTorch's profilers record, and placelab
 from __future__ import annotations
 
 import ast
+import logging
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -20,14 +25,19 @@ from typing import Any
 import numpy as np
 
 from graphs.formats import name_of
-from graphs.formats.chakra_messages import Collective, Message, NodeType, Value, attributes, nodes_of
+from graphs.formats.chakra_messages import Message, Value, attributes, nodes_of
+from graphs.formats.chakra_nodes import Collective, NodeType
 from graphs.foundation.documents import read_file
 from graphs.foundation.errors import InputError, located
-from graphs.op_graph import OpGraph
+from graphs.op_graph import Bools, Floats, OpGraph
+
+_log = logging.getLogger("placelab")
 
 ENDINGS = (".et",)
 KIND, SECONDS = "kind", "seconds"  # attributes that only placelab writes: what an op computes, and its exact time
 _TENSOR, _TENSORS = "Tensor", "GenericList[Tensor"  # the types of outputs that are tensors, as PyTorch writes them
+_COUNTS = ("num_ops", "tensor_size")
+_COMMUNICATION = (NodeType.COMM_SEND_NODE, NodeType.COMM_RECV_NODE, NodeType.COMM_COLL_NODE)
 _NUMBERS = (3, 4)  # where a tensor says how many elements it has, and how many bytes each
 
 
@@ -52,11 +62,40 @@ def _graph(name: str, nodes: Sequence[Message]) -> OpGraph:
         0.0 if host and kernels else _number(node, each, SECONDS, node.duration_micros / 1e6)
         for node, each, host in zip(nodes, about, on_host, strict=True)
     ]
+    flops, accessed, measured = _untimed(name, nodes, about, np.array(seconds), np.array(on_host) & kernels)
     sizes = [_output_bytes(node, each) for node, each in zip(nodes, about, strict=True)]
     return OpGraph(
-        name, _names(nodes), tuple(map(_kind, nodes, about)), np.zeros(len(nodes)), np.zeros(len(nodes)),
-        np.array(sizes), np.array(edges, np.int64), np.array(control, np.bool_), measured_seconds=np.array(seconds),
+        name, _names(nodes), tuple(map(_kind, nodes, about)), flops, accessed, np.array(sizes),
+        np.array(edges, np.int64), np.array(control, np.bool_), measured_seconds=measured,
     )  # fmt: skip
+
+
+def _untimed(
+    name: str, nodes: Sequence[Message], about: Sequence[dict[str, Value]], seconds: Floats, ahead: Bools
+) -> tuple[Floats, Floats, Floats]:
+    """(ops,) FLOP, bytes accessed and seconds, NaN where they follow from these, given the seconds in the file.
+
+    Ops of the host that run `ahead` take no time.
+    """
+    sent = [
+        _number(node, each, "comm_size", 0.0) if node.type in _COMMUNICATION and SECONDS not in each else 0.0
+        for node, each in zip(nodes, about, strict=True)
+    ]
+    accessed = np.where((seconds == 0) & ~ahead, sent, 0.0)
+    flops = np.zeros(len(nodes))
+    if not seconds.any() and not any(SECONDS in each for each in about):
+        counted = np.array([[_number(*each, key, 0.0) for key in _COUNTS] for each in zip(nodes, about, strict=True)])
+        is_moved = np.array([node.type in _COMMUNICATION for node in nodes])
+        flops, traffic = counted.T
+        accessed = np.where(is_moved, accessed, traffic)
+        if flops.any() or accessed.any():
+            return flops, accessed, np.full(len(nodes), np.nan)
+    if accessed.any():
+        _log.warning(
+            "%s: %d of %d nodes send or receive data and have no duration; they take as long as their comm_size over "
+            "the cluster's slowest link", name, (accessed > 0).sum(), len(nodes),
+        )  # fmt: skip
+    return flops, accessed, np.where(accessed > 0, np.nan, seconds)
 
 
 def _edges(nodes: Sequence[Message], number: dict[int, int]) -> tuple[list[tuple[int, int]], list[bool]]:

@@ -15,7 +15,8 @@ from envs.schedule import AllReduce, Schedule
 from envs.simulation.simulator import simulate
 from envs.timeline import Timeline
 from graphs.formats.chakra import SECONDS, load_chakra
-from graphs.formats.chakra_messages import NodeType, attributes, nodes_of
+from graphs.formats.chakra_messages import attributes, nodes_of
+from graphs.formats.chakra_nodes import NodeType
 from graphs.load import load_cluster
 from graphs.problem import Problem
 from tests.envs.expansion.pipelines import Pipeline, servers

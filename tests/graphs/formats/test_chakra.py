@@ -1,6 +1,7 @@
 """Chakra execution traces: their bytes by hand, what becomes an op, and plans that are written as traces."""
 
 import gzip
+import json
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import placelab
 from graphs.formats.chakra import load_chakra
 from graphs.formats.chakra_messages import attribute, attributes, new, nodes_of, written
 from graphs.foundation.errors import InputError
-from graphs.load import load_graph
+from graphs.load import load_cluster, load_graph
 
 # GlobalMetadata(version="0.0.4"), Node(id=3, name="a", type=COMP_NODE, data_deps=[1, 2], duration_micros=300,
 # attr=[AttributeProto(name="is_cpu_op", bool_val=False)]), by the rules of protobuf's encoding
@@ -62,7 +64,9 @@ def test_a_recorded_trace_becomes_a_graph(tmp_path: Path) -> None:
         assert graph.name == file.stem
         assert graph.names == ("aten::mm", "sgemm", "again#8", "again#9", "got")
         assert graph.kinds == ("aten::mm", "COMP_NODE", "COMP_NODE", "REDUCE_SCATTER", "COMM_RECV_NODE")
-        assert graph.measured_seconds.tolist() == [0, 40e-6, 2e-6, 30e-6, 0]  # the host runs ahead
+        assert graph.measured_seconds[:4].tolist() == [0, 40e-6, 2e-6, 30e-6]  # the host runs ahead
+        assert np.isnan(graph.measured_seconds[4])  # what a message takes follows from links
+        assert graph.bytes_accessed.tolist() == [0, 0, 0, 0, 1000]
         assert graph.output_bytes.tolist() == [6 * 4 + 5 * 2, 0, 0, 0, 1000]
         assert graph.edges.tolist() == [[0, 1], [0, 2], [1, 3], [2, 3]]
         assert graph.control.tolist() == [False, True, False, False]
@@ -71,6 +75,44 @@ def test_a_recorded_trace_becomes_a_graph(tmp_path: Path) -> None:
 def test_ops_of_the_host_take_time_if_there_is_no_other(tmp_path: Path) -> None:
     graph = load_chakra(trace(tmp_path / "mine.et", node(1, micros=9), node(2, micros=3, data_deps=[1])))
     assert graph.measured_seconds.tolist() == [9e-6, 3e-6]
+
+
+GPU = {"is_cpu_op": ("bool_val", False)}
+SUM = GPU | {"comm_type": ("uint64_val", 0), "comm_size": ("uint64_val", 10**9)}
+
+
+def test_a_collective_without_a_duration_takes_what_its_bytes_take(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    nodes = (node(0, micros=5, about=GPU), node(1, "sum", 7, data_deps=[0], about=SUM),
+             node(2, micros=5, data_deps=[1], about=GPU))  # fmt: skip
+    path = trace(tmp_path / "mine.et", *nodes)
+    cluster = load_cluster("p100x2")
+    hold, link = float(cluster.hold_seconds[0]), float(cluster.bandwidth[0, 1])
+    placed = placelab.place(path, cluster="p100x2", placer="single_device", groups=None)
+    sent = 1e9 / link + float(cluster.latency[0, 1])
+    assert placed.timeline.step_seconds == pytest.approx(2 * 5e-6 + sent + 2 * hold)
+    message = "mine: 1 of 3 nodes send or receive data and have no duration; they take as long as their comm_size over"
+    assert [message in record.getMessage() for record in caplog.records] == [True]
+    alone = placelab.place(path, cluster="p100x1", placer="single_device", groups=None)
+    assert alone.timeline.step_seconds == pytest.approx(1e-5 + 1e9 / cluster.devices[0].bytes_per_second + 2 * hold)
+
+
+def test_a_trace_without_durations_takes_what_its_operations_and_bytes_take(tmp_path: Path) -> None:
+    counted = GPU | {"num_ops": ("int64_val", 10**12), "tensor_size": ("uint64_val", 10**6)}
+    moved = GPU | {"num_ops": ("int64_val", 10), "tensor_size": ("uint64_val", 10**9)}
+    nodes = (node(0, about=counted), node(1, "sum", 7, data_deps=[0], about=SUM), node(2, data_deps=[1], about=moved))
+    path = trace(tmp_path / "mine.et", *nodes)
+    graph = load_graph(str(path))
+    assert graph.flops.tolist() == [1e12, 0, 10]
+    assert graph.bytes_accessed.tolist() == [1e6, 1e9, 1e9]
+    assert np.isnan(graph.measured_seconds).all()
+    cluster = load_cluster("p100x2")
+    card = cluster.devices[0]
+    took = placelab.place(path, cluster="p100x2", placer="single_device", groups=None).timeline.step_seconds
+    sent = 1e9 / float(cluster.bandwidth[0, 1]) + float(cluster.latency[0, 1])
+    roofline = 1e12 / card.flops_per_second + 1e9 / card.bytes_per_second
+    assert took == pytest.approx(roofline + sent + 2 * float(cluster.hold_seconds[0]))
 
 
 @pytest.mark.parametrize(
@@ -105,7 +147,21 @@ def test_damaged_files_are_refused_or_read(tmp_path_factory: pytest.TempPathFact
         except InputError as error:
             assert str(path) in str(error)  # noqa: PT017
         else:
-            assert np.isfinite(graph.measured_seconds).all()
+            assert (graph.measured_seconds >= 0).all()
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        ({"schema": "1.1.1-chakra.0.0.4", "pid": 7, "time": "now", "start_ts": 1, "nodes": [{"id": 1, "name": "x"}]},
+         "is an execution trace of PyTorch's ExecutionTraceObserver and no graph file; MLCommons' chakra_converter"),
+        ({"schemaVersion": 1, "traceEvents": [{"ph": "X", "name": "aten::mm"}]}, "is a timeline of PyTorch's profiler"),
+    ],
+)  # fmt: skip
+def test_a_trace_of_pytorch_is_said_to_be_one(tmp_path: Path, content: object, sentence: str) -> None:
+    (tmp_path / "trace.json").write_text(json.dumps(content))
+    with pytest.raises(InputError, match=sentence):
+        placelab.show(tmp_path / "trace.json")
 
 
 def test_a_missing_file_says_how_to_get_one(tmp_path: Path) -> None:

@@ -1,0 +1,50 @@
+"""What the nodes of Chakra execution traces do, as MLCommons' schema numbers it."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+import numpy as np
+
+from graphs.op_graph import Bools, OpGraph
+
+
+class NodeType(IntEnum):
+    """What a node does."""
+
+    INVALID_NODE = 0
+    METADATA_NODE = 1
+    MEM_LOAD_NODE = 2
+    MEM_STORE_NODE = 3
+    COMP_NODE = 4
+    COMM_SEND_NODE = 5
+    COMM_RECV_NODE = 6
+    COMM_COLL_NODE = 7
+
+
+class Collective(IntEnum):
+    """What a COMM_COLL_NODE does: its attribute comm_type."""
+
+    ALL_REDUCE = 0
+    REDUCE = 1
+    ALL_GATHER = 2
+    GATHER = 3
+    SCATTER = 4
+    BROADCAST = 5
+    ALL_TO_ALL = 6
+    REDUCE_SCATTER = 7
+    REDUCE_SCATTER_BLOCK = 8
+    BARRIER = 9
+
+
+# kinds of ops that move data from and to other ranks
+COMMUNICATION = (
+    *(each.name for each in Collective if each != Collective.BARRIER),
+    *(each.name for each in NodeType if each.name.startswith("COMM_")),
+)
+
+
+def is_sent(graph: OpGraph) -> Bools:
+    """(ops,) whether each op moves bytes from or to other ranks, so that its time follows from links."""
+    sent: Bools = np.isin(graph.kinds, COMMUNICATION) & (graph.bytes_accessed > 0)
+    return sent
