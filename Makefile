@@ -14,7 +14,7 @@ KIND ?= h100
 DATA ?=  # a folder of measured profiles, for studies
 PROFILES = $(if $(strip $(DATA)),--data $(DATA))
 
-.PHONY: setup demo test checked bench gpu-check graphs rivals learned study pictures site clean
+.PHONY: setup demo test checked mutants bench gpu-check graphs rivals learned study pictures site clean
 
 setup: .venv/installed
 
@@ -50,6 +50,10 @@ test: setup  ## style, types, tests
 
 checked: setup  ## the tests of compiled code, with every index of its buffers checked: an hour
 	$(BIN)/python -m tests.checked_indices
+
+mutants: setup  ## 300 small faults, each tried on the tests that call its function: hours; resumes if stopped
+	mkdir -p runs
+	$(BIN)/python -m tests.mutants.run runs/mutants.jsonl --count 300
 
 bench: setup  ## speed, as ratios to peers measured in the same run: bench.json
 	$(BIN)/python -m tests.benchmarks.run bench.json
