@@ -28,7 +28,7 @@ from graphs.notation.affine import variable
 from graphs.notation.factored import FactoredGraph, FactoredOp
 from graphs.notation.gradients import gradient
 from graphs.notation.operator import Access, Operator, tensor
-from graphs.op_graph import OpGraph, Phase
+from graphs.op_graph import RECOMPUTED, OpGraph, Phase
 from graphs.operators import kinds
 
 # The gradient of what these read needs their weights; that of a weight needs other weights, of which it is a factor.
@@ -94,7 +94,7 @@ class _Describer:
             self.consumers[producer].append(consumer)
         self.backward: dict[tuple[int, bool], int] = {}  # forward op, whether of weights -> its backward op
         for op, (phase, mirror, kind) in enumerate(zip(graph.phase, graph.mirror, graph.kinds, strict=True)):
-            if phase == Phase.BACKWARD:
+            if phase == Phase.BACKWARD and not kind.endswith(RECOMPUTED):
                 self.backward[int(mirror), kind.endswith(".grad_weight")] = op
         self.batch = _batches(self.factored)
         self._shared: dict[Any, Operator] = {}
@@ -115,6 +115,9 @@ class _Describer:
         if forward == op:
             sources = [self._source(number) for number in self.factored.signatures.numbers(op)]
             return Described(found.operator, tuple(sources), self.batch[op])
+        if graph.kinds[op].endswith(RECOMPUTED):
+            sources = [self._again(op, number) for number in self.factored.signatures.numbers(forward)]
+            return Described(found.operator, tuple(sources), self.batch[forward])
         if graph.phase[op] == Phase.BACKWARD:
             return self._gradient(op, forward, found)
         return self._update(op, forward, found)
@@ -122,18 +125,25 @@ class _Describer:
     def _source(self, number: int) -> Source | None:
         return Source(number) if number >= -len(self.graph.weights) else None
 
+    def _again(self, op: int, number: int) -> Source | None:
+        """What an op reads that runs again: what its forward op reads, or that again."""
+        again = (each for each in self.producers[op] if number >= 0 and self.graph.mirror[each] == number)
+        return Source(next(again, number)) if number >= -len(self.graph.weights) else None
+
     # ---- gradients ---------------------------------------------------------------------------------------
 
     def _gradient(self, op: int, forward: int, found: FactoredOp) -> Described:
         operator, of = found.operator, self.factored.gradients_of(op)
         reads: list[Read] = self._arriving(op, forward, operator.writes[0])
-        if forward in self.producers[op]:  # autograd kept the output
-            reads.append((operator.writes[0], Source(forward)))
+        kept = {int(self.graph.mirror[each]): each for each in self.producers[op] if self._runs_again(each)}
+        kept |= {each: each for each in self.producers[op] if self.graph.phase[each] == Phase.FORWARD}
+        if forward in kept:  # autograd kept the output
+            reads.append((operator.writes[0], Source(kept[forward])))
         numbers = self.factored.signatures.numbers(forward)
         for k, (access, number) in enumerate(zip(operator.reads, numbers, strict=True)):
             is_weight = -len(self.graph.weights) <= number < 0
-            if number in self.producers[op] or (is_weight and self._needs_weight(op, k, operator)):
-                reads.append((access, Source(number)))
+            if number in kept or (is_weight and self._needs_weight(op, k, operator)):
+                reads.append((access, Source(kept.get(number, number))))
         made = None if self._is_of_weights(op) else _as_part(found)
         key = id(found), tuple(of), made is not None, tuple(access for access, _ in reads)
         if key not in self._shared:
@@ -153,6 +163,9 @@ class _Describer:
         others = [k for k in self.factored.gradients_of(op) if k != read and not forward.reads[k].apart]
         return kind in _PRODUCTS and bool(others)
 
+    def _runs_again(self, op: int) -> bool:
+        return self.graph.kinds[op].endswith(RECOMPUTED)
+
     def _is_of_weights(self, op: int) -> bool:
         return self.graph.kinds[op].endswith(".grad_weight")
 
@@ -161,7 +174,8 @@ class _Describer:
         arriving = list[Read]()
         for producer in self.producers[op]:
             consumer = int(self.graph.mirror[producer])
-            if self.graph.phase[producer] != Phase.BACKWARD or self._is_of_weights(producer):
+            is_gradient = self.graph.phase[producer] == Phase.BACKWARD and not self._runs_again(producer)
+            if not is_gradient or self._is_of_weights(producer):
                 if self.graph.kinds[producer] == _LOSS:
                     arriving.append((written, Source(producer)))
                 continue

@@ -47,6 +47,7 @@ class Call(msgspec.Struct, frozen=True, array_like=True):
     index: int  # how many calls of this function by this module came before, in the same step
 
 
+RECOMPUTED = ".recompute"  # the end of the kind of a forward op that runs again in the backward pass
 SPARSE = ".sparse"  # the end of the kind of a look-up whose table has a sparse gradient
 
 

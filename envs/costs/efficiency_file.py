@@ -28,7 +28,7 @@ from graphs.foundation.by_name import unknown
 from graphs.foundation.documents import read_document
 from graphs.foundation.errors import InputError
 from graphs.foundation.files import write_whole
-from graphs.op_graph import Floats
+from graphs.op_graph import RECOMPUTED, Floats
 
 VERSION = 1
 ENDINGS = (".toml", ".json")
@@ -63,7 +63,7 @@ class Efficiencies(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     def of(self, kinds: tuple[str, ...]) -> tuple[Floats, Floats]:
         """Shares of the peak FLOP/s and of the peak bytes/s that ops of these kinds reach, each (ops,)."""
         listed: dict[str, Efficiency] = {kind: each for each in self.classes for kind in each.kinds}
-        forward = (kind.removesuffix(".grad").removesuffix(".grad_weight") for kind in kinds)
+        forward = (kind.removesuffix(".grad").removesuffix(".grad_weight").removesuffix(RECOMPUTED) for kind in kinds)
         found = [listed.get(kind, listed.get(plain, self.other)) for kind, plain in zip(kinds, forward, strict=True)]
         return np.array([each.arithmetic for each in found]), np.array([each.traffic for each in found])
 

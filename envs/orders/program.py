@@ -7,6 +7,7 @@
   load_derivatives.py sorts them; derivatives.yaml has the names): of "addmm" that of its input first (mat1, mat2), of
   "mm" and "bmm" that of the weight (mat2, self). Gradients of a shared weight are added up as they come: the
   engine accumulates before all else, and here the sum is part of the op that computes a gradient.
+- What a checkpoint runs again runs before the first backward op that reads it.
 - The optimizer updates the weights after the backward pass, in the order of the parameters, which graphs number as they
   are read first; then other users of a weight receive its new value.
 
@@ -24,7 +25,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from graphs.op_graph import Bools, Floats, Ints, OpGraph, Phase
+from graphs.op_graph import RECOMPUTED, Bools, Floats, Ints, OpGraph, Phase
 from graphs.order import ready_first
 from graphs.problem import Problem
 
@@ -44,11 +45,27 @@ class ProgramOrder:
         backward = graph.phase == Phase.BACKWARD
         if _has_forward_op(graph)[backward].all():
             key[backward] = -position[graph.mirror[backward]]
+            _as_read(graph, key)
         weight_first = np.array([kind in WEIGHT_FIRST for kind in graph.kinds])
         issued = np.lexsort((position, ~weight_first, key, graph.phase))
         priorities = np.empty(len(graph))
         priorities[issued] = np.arange(len(graph))
         return priorities
+
+
+def _as_read(graph: OpGraph, key: Ints) -> None:
+    """Ops of checkpoints run again for the first backward op that reads them: change their (ops,) keys to its key."""
+    is_again = np.array([kind.endswith(RECOMPUTED) for kind in graph.kinds])
+    if not is_again.any():
+        return
+    producer, consumer = graph.edges[~graph.control].T
+    while True:
+        here = np.flatnonzero(is_again[producer])
+        earliest = key.copy()
+        np.minimum.at(earliest, producer[here], key[consumer[here]])
+        if np.array_equal(earliest, key):
+            return
+        key[:] = earliest
 
 
 def _positions(graph: OpGraph) -> Ints:

@@ -19,7 +19,7 @@ from dataclasses import replace
 import numpy as np
 
 from envs.plan import Plan
-from graphs.op_graph import Call, OpGraph, Phase
+from graphs.op_graph import RECOMPUTED, Call, OpGraph, Phase
 from graphs.problem import Problem
 
 _OF_WEIGHTS = ".grad_weight"
@@ -45,8 +45,8 @@ def as_autograd_runs(problem: Problem, plan: Plan) -> tuple[Problem, Plan]:
         flops=np.append(graph.flops, nothing),
         bytes_accessed=np.append(graph.bytes_accessed, nothing),
         output_bytes=np.append(graph.output_bytes, step.sizes),
-        edges=np.array(sorted(step.edges), np.int64),
-        control=np.zeros(0, np.bool_),
+        edges=np.concatenate([np.array(sorted(step.edges), np.int64), graph.edges[graph.control]]),
+        control=np.arange(len(step.edges) + graph.control.sum()) >= len(step.edges),
         edge_bytes=np.zeros(0),
         phase=np.append(graph.phase, np.full(sums, Phase.BACKWARD)),
         mirror=np.append(graph.mirror, np.full(sums, -1)),
@@ -75,8 +75,8 @@ class _Step:
         self.edges = set[tuple[int, int]]()
         arriving: dict[int, list[tuple[int, int]]] = defaultdict(list)  # forward op -> gradients, and who reads them
         for source, reader in graph.edges[~graph.control].tolist():
-            is_gradient = graph.phase[source] == Phase.BACKWARD and graph.phase[reader] == Phase.BACKWARD
-            if not is_gradient:
+            is_backward = graph.phase[source] == Phase.BACKWARD and graph.phase[reader] == Phase.BACKWARD
+            if not is_backward or graph.kinds[source].endswith(RECOMPUTED):
                 self.edges.add((source, reader))
             elif not graph.kinds[source].endswith(_OF_WEIGHTS):
                 producer = int(graph.mirror[reader])

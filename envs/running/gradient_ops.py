@@ -16,7 +16,7 @@ from torch.fx import Node
 
 from envs.running.captured_program import CapturedProgram
 from graphs.foundation.errors import InputError
-from graphs.op_graph import OpGraph, Phase
+from graphs.op_graph import RECOMPUTED, OpGraph, Phase
 
 _OF_WEIGHTS = ".grad_weight"
 
@@ -35,6 +35,8 @@ class GradientOps:
         of_phase = {Phase.UPDATE: self.update, Phase.REFRESH: self.refresh}
         for op in np.flatnonzero(graph.phase != Phase.FORWARD).tolist():
             phase, mirror = Phase(graph.phase[op]), int(graph.mirror[op])
+            if graph.kinds[op].endswith(RECOMPUTED):
+                continue  # of a checkpoint, which a replay of the captured program does not make
             if phase is Phase.BACKWARD:
                 (self.grad_weight if graph.kinds[op].endswith(_OF_WEIGHTS) else self.grad)[mirror] = op
             else:

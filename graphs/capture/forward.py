@@ -24,12 +24,13 @@ from typing import Any
 
 import numpy as np
 import torch
+from msgspec import structs
 from torch import Tensor, nn
 from torch.fx import Node
 from torch.utils._pytree import tree_leaves, tree_map_only
 from torch.utils.flop_counter import flop_registry, sdpa_flop_count
 
-from graphs.autograd import Autograd
+from graphs.autograd import Autograd, Checkpoint
 from graphs.batch_law import BatchLaw
 from graphs.capture.examples import Example, example_of
 from graphs.capture.gradient_flow import autograd_of
@@ -99,6 +100,7 @@ class Builder:
         self.weight: dict[Node, int] = {}  # the weight that a node is, or looks at
         self.seen: dict[nn.Parameter, int] = {}  # the weight of each parameter read so far
         self.live = _live(program)
+        self._own: dict[Node, int] = {}  # the op that each node is, if it is no view
         self._sends: set[tuple[int, int]] = set()  # edges, as producer and consumer, that gradients flow back through
         self._trains: set[tuple[int, int]] = set()  # uses of weights, as op and weight, that give these a gradient
 
@@ -119,8 +121,12 @@ class Builder:
         )
         trained = (self.op[node] for node in self.program.trained if node in self.op)
         autograd = autograd_of(graph, self._sends, self._trains, trained)
-        if self.program.unknown:
-            autograd = Autograd(unknown=self.program.unknown)
+        checkpoints = tuple(
+            Checkpoint(ops=tuple(sorted(self._own[node] for node in part.nodes if node in self._own)), whole=part.whole)
+            for part in self.program.checkpoints
+        )
+        if self.program.unknown or checkpoints:
+            autograd = structs.replace(autograd or Autograd(), checkpoints=checkpoints, unknown=self.program.unknown)
         return replace(graph, autograd=autograd)
 
     def _visit(self, node: Node) -> None:
@@ -134,12 +140,12 @@ class Builder:
                 costs = _flops(node), _traffic(node), self._used_bytes(node)
                 self.draft.add_op(_name(node), _kind(node), costs, node.all_input_nodes, [node], call)
                 self.signer.add_op(node)
-                self._note_gradients(node)
+                self._note_autograd(node)
             return
         if _tensors(node) and _is_part(node, base) and base in self.op:
             size = _bytes(_tensors(node))
             self.draft.add_part(_name(node), _kind(node), size, node.all_input_nodes, node, call)
-            self._note_gradients(node)
+            self._note_autograd(node)
             if is_getitem(node):
                 self.signer.add_op(base, int(str(node.args[1])))
             else:
@@ -151,8 +157,9 @@ class Builder:
         elif (weight := self.weight_of(base)) is not None:
             self.weight[node] = weight
 
-    def _note_gradients(self, node: Node) -> None:
-        """Note what a node, which is an op, sends gradients to."""
+    def _note_autograd(self, node: Node) -> None:
+        """Note a node that is an op, and what it sends gradients to."""
+        self._own[node] = self.op[node]
         requires_grad = self.program.requires_grad
         for read in node.all_input_nodes if node in requires_grad else ():
             if read not in requires_grad:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.fx import Node
@@ -20,7 +21,7 @@ from graphs.capture.forward import Builder, is_getitem, traced_model
 from graphs.capture.training_step import UPDATE_TRAFFIC, training_step
 from graphs.foundation.errors import InputError
 from graphs.load import GRAPH_FILES
-from graphs.op_graph import OpGraph, Phase
+from graphs.op_graph import RECOMPUTED, OpGraph, Phase
 
 aten = torch.ops.aten
 
@@ -135,20 +136,30 @@ def _calls(builder: Builder, graph: OpGraph) -> list[OpCall | None]:
     for node, op in builder.op.items():
         nodes.setdefault(op, node)
     free = (graph.flops == 0) & (graph.bytes_accessed == 0)
-    has_gradient = set(graph.mirror[graph.phase == Phase.BACKWARD].tolist())
+    receivers = _receivers(graph)
     calls: list[OpCall | None] = []
     for op, kind in enumerate(graph.kinds):
         if free[op]:
             calls.append(None)
         elif op in nodes:
             calls.append(_forward(builder, nodes[op], kind))
+        elif kind.endswith(RECOMPUTED):
+            calls.append(calls[int(graph.mirror[op])])
         elif graph.phase[op] == Phase.UPDATE:
             calls.append(_update(int(graph.bytes_accessed[op] / UPDATE_TRAFFIC)))
         elif graph.mirror[op] < 0:
             calls.append(OpCall("loss", aten.sum.default, (_floats(int(graph.bytes_accessed[op])),), {}))
         else:
-            calls.append(_backward(builder, nodes, calls, has_gradient, graph, op))
+            calls.append(_backward(builder, nodes, calls, receivers[op], graph, op))
     return calls
+
+
+def _receivers(graph: OpGraph) -> list[set[int]]:
+    """(ops,) the forward ops that each backward op computes a gradient for."""
+    found: list[set[int]] = [set() for _ in range(len(graph))]
+    for producer, consumer in graph.edges[~graph.control & (graph.phase[graph.edges] == Phase.BACKWARD).all(axis=1)]:
+        found[producer].add(int(graph.mirror[consumer]))
+    return found
 
 
 def _times_forward(graph: OpGraph, op: int) -> float:
@@ -182,7 +193,7 @@ def _backward(
     builder: Builder,
     nodes: dict[int, Node],
     calls: list[OpCall | None],
-    has_gradient: set[int],
+    receivers: set[int],
     graph: OpGraph,
     op: int,
 ) -> OpCall | None:
@@ -195,13 +206,14 @@ def _backward(
     if mirrored not in nodes:  # the loss reads one tensor
         return replace(forward, kind=graph.kinds[op], gradients=(0,))
     node = nodes[mirrored]
+    trained = set(np.flatnonzero(graph.trained_weights).tolist())
     leaves = [leaf for leaf in tree_leaves((tuple(node.args), dict(node.kwargs))) if isinstance(leaf, Node)]
     reads = [leaf for leaf in leaves if isinstance(leaf.meta["val"], Tensor)]
     wanted = tuple(
         position
         for position, (read, tensor) in enumerate(zip(reads, forward.tensors, strict=True))
         if tensor.dtype.is_floating_point
-        and (builder.weight_of(read) is not None if of_weights else builder.op.get(read) in has_gradient)
+        and (builder.weight_of(read) in trained if of_weights else builder.op.get(read) in receivers)
     )
     return replace(forward, kind=graph.kinds[op], gradients=wanted)
 

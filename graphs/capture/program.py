@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from torch import Tensor, nn
 from torch.fx import Node
 
+from graphs.capture.checkpoints import CheckpointedNodes
 from graphs.op_graph import Call
 
 
@@ -25,6 +26,7 @@ class TracedProgram:
     """The nodes through whose outputs autograd sends gradients back: a node sends one to what it reads if both are
     here. So what `detach`, `no_grad` or a parameter that is not trained gives is not here."""
     trained: Sequence[Node] = ()  # the outputs whose sum is the loss
+    checkpoints: Sequence[CheckpointedNodes] = ()
     unknown: str = ""  # why it is not known what is trained, and the remedy; "" if it is
     changed: Mapping[str, Node | None] | None = None
     """The value that each buffer or parameter, by name, has after a step that changes it; None instead of a node if

@@ -19,7 +19,8 @@ raises on tensors without data.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -29,6 +30,7 @@ from torch.export.decomp_utils import PRESERVED_ATEN_CIA_OPS
 from torch.fx import Graph, Node
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from graphs.capture.checkpoints import NESTED, CheckpointedNodes, checkpoints_seen, reentrant
 from graphs.capture.exporting import decompositions, exporter_settings, is_whole
 from graphs.capture.function_calls import FunctionCalls, module_paths
 from graphs.capture.functional_twins import is_view, split_results, twin_of
@@ -83,6 +85,7 @@ def record(
             recorder,
             calls,
             functions_seen(recorder.own_function),
+            checkpoints_seen(recorder.checkpoint),
         ):
             returned = module(*args, **kwargs)
         changed = _changed(module, recorder, buffers | {name: each for each, name in names.items()}, stand_ins)
@@ -101,6 +104,8 @@ def record(
         inputs=inputs,
         requires_grad=recorder.requires_grad,
         trained=recorder.read(trained(returned, results, recorder.requires)),
+        checkpoints=recorder.checkpoints,
+        unknown=recorder.unknown,
         changed=changed,
         states=recorder.read(states),
     )
@@ -155,6 +160,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._node: dict[int, tuple[Node, int, int]] = {}  # id of a tensor -> its node, its memory, the version of it
         self.placeholders: dict[int, Node] = {}  # id of a tensor that existed already -> its node
         self.requires_grad: set[Node] = set()
+        self.checkpoints: list[CheckpointedNodes] = []
+        self.unknown = ""  # why it is not known what is trained
+        self._checkpoint: CheckpointedNodes | None = None  # the one that runs
         self._has_gradients: bool | None = None  # whether gradients are enabled around the own function that runs
         self._kept: list[Tensor] = []  # tensors, so that no id is given twice
         self._shapes = OutputShapes()
@@ -236,6 +244,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         is_reached = self._gradients_are_enabled() and not self.requires_grad.isdisjoint(node.all_input_nodes)
         if is_reached and sends_gradients(node.target, out):
             self.requires_grad.add(node)
+        if self._checkpoint is not None:
+            self._checkpoint.nodes.add(node)
         if self._function_calls.current is not None:
             self.calls[node] = self._function_calls.current
         if isinstance(out, Tensor):
@@ -277,12 +287,30 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def own_function(self, function: type, apply: Callable[..., Any], args: tuple[Any, ...]) -> Any:
         """What a function with its own backward pass returns; it runs without gradients, and has one as a whole."""
-        del function
+        checkpointed = reentrant(function, args)
+        if checkpointed is not None:
+            part, given = checkpointed
+            with self.checkpoint(whole=True) if any(map(self.requires, given)) else torch.no_grad():
+                return part(*given)
         before, self._has_gradients = self._has_gradients, self._gradients_are_enabled()
         try:
             return apply(*args)
         finally:
             self._has_gradients = before
+
+    @contextmanager
+    def checkpoint(self, whole: bool, unknown: str = "") -> Iterator[None]:
+        """What runs inside keeps nothing for the backward pass, and runs again there: the whole or what is needed."""
+        if not self._gradients_are_enabled():
+            yield
+            return
+        self.unknown = self.unknown or unknown or (NESTED if self._checkpoint is not None else "")
+        outer, self._checkpoint = self._checkpoint, CheckpointedNodes(whole)
+        self.checkpoints.append(self._checkpoint)
+        try:
+            yield
+        finally:
+            self._checkpoint = outer
 
     def _gradients_are_enabled(self) -> bool:
         return torch.is_grad_enabled() if self._has_gradients is None else self._has_gradients

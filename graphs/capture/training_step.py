@@ -17,6 +17,9 @@ The rules are ours; they follow what PyTorch's autograd does, one op at a time:
   does. No memory is set aside for such a gradient (`Problem.weight_state_bytes`).
 - `X.update` follows the first op that uses a weight, once its gradient is complete, and `X.refresh` brings the new
   value to the others, so that splitting the users of one weight over devices costs the transfers that it must.
+- Ops of a checkpoint (`torch.utils.checkpoint`) keep nothing. `X.recompute` is X again, once the gradient has arrived
+  at the first op of the checkpoint that has saved something; the checkpoint's backward ops read it in place of X. As in
+  PyTorch, ops run again up to the last one that has saved something, or all of them with reentrant autograd.
 - What autograd saves for the backward pass is an edge from its producer to the op that needs it, and so takes memory
   until then. Results that only autograd sees (a dropout mask, the indices of a pooling) are not counted.
 
@@ -26,15 +29,16 @@ The graph does not say in which order, or how often, an op reads its producers. 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
 
+from graphs.autograd import Autograd, Checkpoint, Pair
 from graphs.batch_law import BatchLaw
 from graphs.capture.gradient_flow import GradientFlow, aten_name
 from graphs.foundation.errors import InputError
-from graphs.op_graph import SPARSE, OpGraph, Phase
+from graphs.op_graph import RECOMPUTED, SPARSE, OpGraph, Phase
 from graphs.subgraph import subgraph
 
 # Adam reads the weight, its gradient and two moments, and writes all but the gradient.
@@ -117,7 +121,10 @@ class _Builder:
         self.grad: dict[int, int] = {}  # forward op -> its .grad
         self.grad_weight: dict[int, int] = {}  # forward op -> its .grad_weight
         self.sparse_bytes: dict[int, float] = {}  # .grad_weight whose output is sparse -> how large that is
+        self.checkpoint = {op: part for part in (forward.autograd or Autograd()).checkpoints for op in part.ops}
+        self.again: dict[int, int] = {}  # forward op of a checkpoint -> its .recompute
         self.added: list[Added] = []
+        self.orders: list[tuple[int, int]] = []  # edges that carry nothing
         self.edges: list[tuple[int, int]] = []
 
     def build(self) -> OpGraph:
@@ -125,7 +132,8 @@ class _Builder:
         self._add_optimizer()
         frozen = np.ones(len(self.graph.weights), np.bool_)
         frozen[[weight for op in self.grad_weight for weight in self.flow.weights[op]]] = False
-        return replace(_appended(self.graph, self.added, self.edges), frozen=frozen, autograd=None)
+        step = _appended(self.graph, self.added, self.edges, self.orders)
+        return replace(step, frozen=frozen, autograd=None)
 
     def _add(self, suffix: str, op: int, phase: Phase, costs: Costs, reads: Iterable[int]) -> int:
         added = len(self.graph) + len(self.added)
@@ -146,6 +154,9 @@ class _Builder:
                 arriving = [loss]
             if not arriving:
                 continue
+            part = self.checkpoint.get(op)
+            if part is not None and self.again.keys().isdisjoint(part.ops) and (part.whole or self._keeps(op)):
+                self._recompute(part, arriving)
             if self.flow.towards[op]:
                 self.grad[op] = self._add_grad(op, arriving)
             if trained := self.flow.weights[op]:
@@ -163,7 +174,7 @@ class _Builder:
         if self.kind[op] == _ATTENTION:
             times = 2.5
         costs = *self._backward_cost(op, times, graph.output_bytes[towards].sum()), output_bytes
-        saved = [] if is_free or (self.kind[op] in _LINEAR and self.weights[op]) else self._saved(op)
+        saved = [] if is_free or (self.kind[op] in _LINEAR and self.weights[op]) else self._read_again(op)
         return self._add("grad", op, Phase.BACKWARD, costs, [*arriving, *saved])
 
     def _add_grad_weight(self, op: int, arriving: list[int], earlier: list[int]) -> int:
@@ -177,7 +188,7 @@ class _Builder:
             size = float(self.graph.bytes_accessed[op] - self.graph.output_bytes[op])  # rows, and where they are
             size += sum(self.sparse_bytes[other] for other in earlier)
         costs = *self._backward_cost(op, times, size), size
-        added = self._add("grad_weight", op, Phase.BACKWARD, costs, [*arriving, *earlier, *self._saved(op)])
+        added = self._add("grad_weight", op, Phase.BACKWARD, costs, [*arriving, *earlier, *self._read_again(op)])
         if is_sparse:
             self.sparse_bytes[added] = size
         return added
@@ -202,6 +213,38 @@ class _Builder:
         if kind in _PRODUCTS and not self.flow.weights[op]:
             return [p for p in producers if trained != [p]]
         return [*producers, op] if kind in _SAVES_BOTH else producers
+
+    # ---- checkpoints -------------------------------------------------------------------------------------
+
+    def _recompute(self, part: Checkpoint, arriving: list[int]) -> None:
+        """Add the ops of a checkpoint that run again, once the gradients have arrived."""
+        keeping = [op for op in part.ops if self._keeps(op)]
+        last = max(keeping, default=-1)
+        if last >= 0 and self.kind[last] not in _SAVES_OUTPUT | _SAVES_BOTH:
+            last -= 1  # it saves what it reads before it runs
+        graph, found = self.graph, dict[int, int]()
+        for op in part.ops if part.whole else [op for op in part.ops if op <= last]:
+            costs = float(graph.flops[op]), float(graph.bytes_accessed[op]), float(graph.output_bytes[op])
+            reads = [found.get(producer, producer) for producer in self.producers[op]]
+            again = self._add(RECOMPUTED[1:], op, Phase.BACKWARD, costs, reads)
+            if found.keys().isdisjoint(self.producers[op]):
+                self.orders += [(gradient, again) for gradient in arriving]
+            found[op] = again
+        self.again |= found
+
+    def _keeps(self, op: int) -> bool:
+        """Whether autograd saves anything for the backward pass of an op: of ops, weights or inputs."""
+        graph = self.graph
+        is_free = graph.flops[op] == 0 and graph.bytes_accessed[op] == 0
+        if is_free or self.kind[op] in _SAVES_NOTHING or not (self.flow.towards[op] or self.flow.weights[op]):
+            return False
+        return self.kind[op] not in {"mul", "div"} or bool(self.weights[op] or self._saved(op))
+
+    def _read_again(self, op: int) -> list[int]:
+        """What is saved for the backward pass of an op, or computed again in place of that."""
+        part = self.checkpoint.get(op)
+        inside = () if part is None else part.ops
+        return [self.again.get(saved, saved) if saved in inside else saved for saved in self._saved(op)]
 
     # ---- optimizer ---------------------------------------------------------------------------------------
 
@@ -244,8 +287,9 @@ def _with_loss(forward: OpGraph) -> OpGraph:
     return _appended(forward, [("loss", "loss", costs, Phase.FORWARD, -1)], edges)
 
 
-def _appended(graph: OpGraph, added: list[Added], edges: list[tuple[int, int]]) -> OpGraph:
-    """The graph with further ops, which are in no group and not measured, and with edges to them."""
+def _appended(graph: OpGraph, added: list[Added], edges: list[Pair], orders: Sequence[Pair] = ()) -> OpGraph:
+    """The graph with further ops, which are in no group and not measured, and edges; `orders` carry nothing."""
+    is_order = np.arange(len(edges) + len(orders)) >= len(edges)
     names, kinds, costs, phase, mirror = zip(*added, strict=True)
     flops, bytes_accessed, output_bytes = np.array(costs).reshape(-1, 3).T
     return replace(
@@ -255,8 +299,8 @@ def _appended(graph: OpGraph, added: list[Added], edges: list[tuple[int, int]]) 
         flops=np.append(graph.flops, flops),
         bytes_accessed=np.append(graph.bytes_accessed, bytes_accessed),
         output_bytes=np.append(graph.output_bytes, output_bytes),
-        edges=np.concatenate([graph.edges, np.array(edges, np.int64).reshape(-1, 2)]),
-        control=np.append(graph.control, np.zeros(len(edges), np.bool_)),
+        edges=np.concatenate([graph.edges, np.array([*edges, *orders], np.int64).reshape(-1, 2)]),
+        control=np.append(graph.control, is_order),
         phase=np.append(graph.phase, phase),
         mirror=np.append(graph.mirror, mirror),
         group=np.append(graph.group, np.full(len(names), -1)),

@@ -100,7 +100,7 @@ class FactoredGraph:
         forward = int(self.graph.mirror[op])
         numbers = self.signatures.numbers(forward)
         if self.graph.phase[op] == Phase.BACKWARD and not self.graph.kinds[op].endswith(".grad_weight"):
-            return [k for k, number in enumerate(numbers) if number >= 0 and self._has_gradient[number]]
+            return [k for k, number in enumerate(numbers) if number in self._receivers[op]]
         frozen = set(np.flatnonzero(self.graph.frozen).tolist())
         trained = set(range(len(self.graph.weights))) - frozen
         weights = [(k, -1 - number) for k, number in enumerate(numbers) if -1 - number in trained]
@@ -109,11 +109,15 @@ class FactoredGraph:
         return [k for k, weight in weights if self._owner.get(weight) == forward]
 
     @cached_property
-    def _has_gradient(self) -> list[bool]:
-        found = np.zeros(len(self.graph), np.bool_)
-        found[self.graph.mirror[self.graph.phase == Phase.BACKWARD]] = True
-        listed: list[bool] = found.tolist()
-        return listed
+    def _receivers(self) -> list[set[int]]:
+        """(ops,) the forward ops whose outputs' gradients each backward op computes: theirs read what it makes."""
+        found: list[set[int]] = [set() for _ in range(len(self.graph))]
+        producer, consumer = self.graph.edges[~self.graph.control].T
+        is_backward = self.graph.phase == Phase.BACKWARD
+        is_sent = is_backward[producer] & is_backward[consumer]
+        for sender, reader in zip(producer[is_sent].tolist(), consumer[is_sent].tolist(), strict=True):
+            found[sender].add(int(self.graph.mirror[reader]))
+        return found
 
     @cached_property
     def _owner(self) -> dict[int, int]:

@@ -1,4 +1,4 @@
-"""Small modules whose own code, or whose parameters, stop gradients."""
+"""Small modules that stop gradients, by their code or their parameters, or run parts again in the backward pass."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint, checkpoint_sequential
 
 WIDTH, ROWS = 16, 8
 Make = Callable[[], tuple[nn.Module, tuple[Tensor, ...]]]
@@ -97,6 +98,50 @@ def _probe(m: Three, x: Tensor) -> dict[str, Tensor]:
     h = m.a(x)
     return {"loss": m.b(h).square().mean(), "logits": m.c(h)}
 
+
+def _block(m: Three, x: Tensor) -> Tensor:
+    """Three products; autograd saves nothing behind the second."""
+    h: Tensor = x + m.c(torch.relu(m.b(torch.tanh(m.a(x)))))
+    return h
+
+
+def _checkpointed(part: Callable[[Three, Tensor], Tensor], times: int = 2, **how: object) -> Make:
+    """A part of the model is a checkpoint, several times, after the input has been given a gradient by a weight."""
+
+    def forward(m: Three, x: Tensor) -> Tensor:
+        h: Tensor = m.a(x)
+        for _ in range(times):
+            h = checkpoint(lambda given: part(m, given), h, **how)  # type: ignore[arg-type]
+        return h.square()
+
+    return three(forward)
+
+
+def _checkpointed_teacher(m: Three, x: Tensor) -> Tensor:
+    with torch.no_grad():
+        target = checkpoint(lambda y: m.b(torch.tanh(m.a(y))), x, use_reentrant=False)
+    return F.mse_loss(m.c(x), target)
+
+
+CHECKPOINTS: dict[str, Make] = {
+    "not reentrant": _checkpointed(_block, use_reentrant=False),
+    "reentrant": _checkpointed(_block, use_reentrant=True),
+    "not stopped early": _checkpointed(_block, use_reentrant=False, early_stop=False),
+    "of inputs": three(lambda m, x: checkpoint(lambda y: _block(m, y), x, use_reentrant=False)),
+    "reentrant, of inputs": three(lambda m, x: m.a(checkpoint(lambda y: _block(m, y), x, use_reentrant=True))),
+    "of what is not trained": three(
+        lambda m, x: m.c(checkpoint(lambda y: m.b(torch.tanh(m.a(y))), x, use_reentrant=False)), frozen="ab"
+    ),
+    "without gradients": three(_checkpointed_teacher),
+    "in a row": three(
+        lambda m, x: checkpoint_sequential(  # type: ignore[no-untyped-call]
+            nn.Sequential(m.a, nn.Tanh(), m.b, m.c), 2, x, use_reentrant=False
+        )
+    ),
+    "with a gradient that stops": three(
+        lambda m, x: checkpoint(lambda y: _two_readers(m, y), m.a(x), use_reentrant=False)
+    ),
+}
 
 STOPS: dict[str, Make] = {
     "detach, with another reader": three(_two_readers),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -10,8 +11,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
+from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
 from torch.utils.flop_counter import FlopCounterMode
 
+from envs.orders.program import ProgramOrder
 from graphs.autograd import Autograd
 from graphs.capture import tracing
 from graphs.capture.exporting import export
@@ -19,9 +22,11 @@ from graphs.capture.forward import Builder, capture
 from graphs.capture.training_step import training_step
 from graphs.foundation.errors import InputError
 from graphs.graph_file import load_graph_file, save_graph
-from graphs.op_graph import OpGraph, Phase
+from graphs.load import load_cluster
+from graphs.op_graph import RECOMPUTED, OpGraph, Phase
+from graphs.problem import Problem
 from graphs.subgraph import subgraph
-from tests.graphs.gradient_stops import STOPS, Make
+from tests.graphs.gradient_stops import CHECKPOINTS, STOPS, Make, three
 
 
 def real_step(module: nn.Module, args: tuple[Tensor, ...]) -> tuple[set[str], int]:
@@ -45,9 +50,10 @@ def trained(step: OpGraph) -> set[str]:
     return {step.weight_names[weight] for weight in users - frozen}
 
 
-@pytest.mark.parametrize("name", STOPS)
+@pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad=True")  # of a reentrant checkpoint
+@pytest.mark.parametrize("name", STOPS | CHECKPOINTS)
 def test_what_autograd_trains_is_trained_and_costs_what_it_costs(name: str) -> None:
-    make: Make = STOPS[name]
+    make: Make = (STOPS | CHECKPOINTS)[name]
     step = training_step(capture(*make(), name="test"))
     names, flops = real_step(*make())
     assert trained(step) == names
@@ -84,3 +90,34 @@ def test_a_step_trains_something() -> None:
     module, args = STOPS["first frozen"]()
     with pytest.raises(InputError, match="has no weight to train; capture its forward pass alone"):
         training_step(capture(module.requires_grad_(requires_grad=False), args, name="test"))
+
+
+def test_a_checkpoint_keeps_what_it_reads_and_runs_again_when_its_gradient_arrives() -> None:
+    """Three products a part: of each all but the last run again, right before the gradients that read them."""
+    step = training_step(capture(*CHECKPOINTS["not reentrant"](), name="test"))
+    again = [op for op, kind in enumerate(step.kinds) if kind.endswith(RECOMPUTED)]
+    assert [step.kinds[op] for op in again] == 2 * [f"aten.{kind}.recompute" for kind in ("mm", "tanh", "mm", "relu")]
+    assert all(
+        step.phase[op] == Phase.BACKWARD and step.kinds[op].startswith(step.kinds[step.mirror[op]]) for op in again
+    )
+    forward = step.mirror[again].tolist()
+    late = step.edges[np.isin(step.edges[:, 0], forward) & (step.phase[step.edges[:, 1]] == Phase.BACKWARD)]
+    assert not len(late)  # what runs again is not kept
+    order = np.argsort(ProgramOrder().priorities(Problem(step, load_cluster("p100x2")), np.zeros(0))).tolist()
+    names = [step.names[op] for op in order]
+    last = names.index("c/mm_6.grad")
+    assert names[last - 4 : last] == [f"{op}.recompute" for op in ("a/mm_4", "tanh_1", "b/mm_5", "relu_1")]
+    assert names.index("add_1.grad") < last - 4
+
+
+def test_checkpoints_are_captured_in_files_and_choices_are_refused(tmp_path: Path) -> None:
+    graph = capture(*CHECKPOINTS["reentrant"](), name="test")
+    save_graph(graph, tmp_path / "checkpoints.graph.json")
+    assert load_graph_file(tmp_path / "checkpoints.graph.json").autograd == graph.autograd
+    nested = three(lambda m, x: checkpoint(lambda y: checkpoint(m.a, y, use_reentrant=False), x, use_reentrant=False))
+    with pytest.raises(InputError, match="checkpoints a part of a checkpoint, which is not captured; checkpoint one"):
+        training_step(capture(*nested(), name="test"))
+    contexts = partial(create_selective_checkpoint_contexts, [torch.ops.aten.mm.default])
+    chooses = three(lambda m, x: checkpoint(m.a, x, use_reentrant=False, context_fn=contexts))
+    with pytest.raises(InputError, match="chooses what a checkpoint keeps"):
+        training_step(capture(*chooses(), name="test"))
