@@ -100,7 +100,7 @@ def share_rows(timeline: Timeline) -> tuple[list[str], list[tuple[str, ...]]]:
 def sent_bytes(timeline: Timeline) -> Floats:
     """(devices,) bytes that each device sends to others; a multicast transfer counts once."""
     cluster, moved = timeline.problem.cluster, timeline.transfers
-    is_multicast = (moved.channel >= 0) & cluster.multicast[moved.channel]
+    is_multicast = np.append(cluster.multicast, False)[moved.channel]  # FREE is the last
     once = np.unique(np.stack([moved.output, np.where(is_multicast, -1, moved.destination)]), axis=1, return_index=True)
     size = timeline.problem.graph.moved_bytes[moved.output[once[1]]]
     sent: Floats = np.bincount(moved.source[once[1]], weights=size, minlength=len(cluster)).astype(np.float64)

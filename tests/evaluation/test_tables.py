@@ -4,14 +4,17 @@ import msgspec
 import numpy as np
 import pytest
 
-from envs.simulation.simulator import Simulator
+from envs.simulation.simulator import Simulator, simulate
 from evaluation.comparison import Comparison, summary_table
-from evaluation.reporting.plan_table import link_shares, plan_table
+from evaluation.reporting.plan_table import link_shares, plan_table, sent_bytes
 from evaluation.reporting.step_chart import StepChart
+from graphs.cluster import FREE
+from graphs.foundation.by_name import build
 from graphs.op_graph import Phase
 from graphs.problem import Problem
 from tests.evaluation.some_records import SOME, to_text
 from tests.oracle.toys import Toy, toy_cluster, toy_graph
+from tests.papers.test_dapple import chain_of
 
 
 def test_several_problems_show_step_times_and_a_summary() -> None:
@@ -169,3 +172,18 @@ def test_no_color_is_respected(monkeypatch: pytest.MonkeyPatch) -> None:
     with console.capture() as capture:
         console.print(Comparison(SOME))
     assert "\x1b[3" not in capture.get().replace("\x1b[3m", "")  # italics are no colour
+
+
+@pytest.mark.parametrize("free", [np.s_[:, :], np.s_[0, :]])
+def test_links_without_contention_are_told_of_as_others_are(free: tuple[slice, slice]) -> None:
+    """Such a link has no channel; on none of them do several readers share one transfer."""
+    graph = chain_of([2.0, 2.0, 2.0], [4.0, 6.0, 0.0], [1.0, 1.0, 1.0]).graph()
+    serial = toy_cluster(3)
+    channel = serial.channel.copy()
+    channel[free] = FREE
+    problem = Problem(graph, replace(serial, channel=channel, gap=np.zeros(0), multicast=np.zeros(0, np.bool_)), "sgd")
+    plan = build("placers", "gpipe:micro_batches=2").place(problem).plan
+    told, by_channels = simulate(problem, plan), simulate(replace(problem, cluster=serial), plan)
+    assert sent_bytes(told).tolist() == sent_bytes(by_channels).tolist()
+    assert sent_bytes(told).sum() == 2 * (4.0 + 6.0), "outputs there, and gradients of the same sizes back"
+    assert "The busiest link, " in to_text(plan_table(told, 1.0, 1.0))
