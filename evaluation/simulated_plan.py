@@ -183,7 +183,8 @@ class SimulatedPlan(Shown):
         said = [] if value is None else [f"Its {self.record.objective} is {worth(self.record.objective, value)}."]
         said += [] if self.robustness is None else [robustness_sentence(self.robustness)]
         said += self.record.notes
-        table = plan_table(self.timeline, self.record.lower_bound_seconds, self.program_seconds)
+        compared = self.result.placer.partition(":")[0] == "planner"
+        table = plan_table(self.timeline, self.record.lower_bound_seconds, self.program_seconds, compared=compared)
         return Group(table, *map(Text, said))
 
 

@@ -8,8 +8,9 @@ for an op placement, one device, data parallelism, a human expert, the equal spl
 plans of DAPPLE, Black GPipe and PipeDream, these with a flush. The best of all of them is the result, so that it is
 behind none of them; a note says which it was.
 
-Stages may be divided inside, by the shards of a server (tensor parallelism), if the graph says what its ops compute:
-by which index each op is, is found by search.
+If the graph says what its ops compute, they may be divided by any index. The splits of OptCNN and those of tensor
+parallelism are compared, too, and searched from if they are near the best plan; and stages may be divided inside, by
+the shards of a server: by which index each op is, is found by search.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ from placers.data_parallel import DataParallel
 from placers.default import RELEASED
 from placers.gpipe import GPipe
 from placers.human_expert import HumanExpert
+from placers.optcnn import OptCNN
 from placers.pipedream import PipeDream
 from placers.planning.as_pipeline import as_pipeline
 from placers.planning.budget import Spent, spending
@@ -54,8 +56,10 @@ from placers.planning.proposals import Proposer
 from placers.planning.refinement import refined
 from placers.planning.size import copies_of
 from placers.single_device import SingleDevice
+from placers.split_search import SplitSearch
 from placers.splitting.stage_splits import SearchedSplits
 from placers.splitting.undivided import why_undivided
+from placers.tensor_parallel import TensorParallel
 
 BY_REQUEST = True  # it divides the batch as it likes, and compares all others itself
 
@@ -67,7 +71,9 @@ PLACEMENTS = 1 / 4  # of the simulations, for the search for an op placement
 HOPELESS = 1 / 20  # of them, if the rivals' placements take many times as long as the best plan
 MANY = 4.0  # times
 DIVIDED = 1 / 5  # of what is left then, at most, for pipelines whose stages are divided
-NEAR = 1.1  # times the best plan's seconds: what at the grain of stages takes more is not searched from
+NEAR = 1.1  # times the best plan's seconds: what takes more, at the grain of stages or as a split, is not searched from
+SPLITS = 1 / 8  # of the simulations left, at most, for a search for splits
+FEWEST_SPLITS, MOST_SPLITS = 8, 5_000_000  # simulations that are worth it; copies of ops that may be simulated in all
 BEST_DIVIDED = 4  # of these pipelines are simulated op by op
 FEW_OPS = 1000  # of a graph that is simulated op by op at once: at the grain of stages it would hardly be faster
 ROUNDS = 2  # of the search at the grain of stages; the later one begins with the best of that before
@@ -98,19 +104,24 @@ class Planner(Named):
     """A learned placer whose placement joins the starts of the search for an op placement; empty for none."""
     whole_plans: str = ""
     """A placer whose pipelines join what the formula proposes, such as "whole_plans"; empty for none."""
+    placements: int = 0
+    """Simulations of the search for an op placement, in addition to the budget; 0 for a share of the budget."""
 
     def __post_init__(self) -> None:
         if self.layers < 1:
             raise InputError(f"planner: layers is {self.layers}; expected at least 1")
+        if self.placements < 0:
+            raise InputError(f"planner: placements is {self.placements}; expected at least 0")
 
     def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> PlacerResult:
         """The best plan in at most `budget` simulations, at whatever grain, or until Ctrl-C.
 
-        Raises InputError for micro-batches that do not divide a step's samples.
+        With `placements` it is not behind `annealing:policy=default` with as many simulations. Raises
+        InputError for micro-batches that do not divide a step's samples.
         """
         if self.micro_batches:
             check_divides(problem.graph, "planner", self.micro_batches, 1)
-        with spending(budget, "planning") as spent:
+        with spending(budget + (self.placements if budget else 0), "planning") as spent:
             planning = _Planning(self, problem, seed, spent)
             planning.run()
             stopped = spent.stopped
@@ -135,6 +146,10 @@ class Planner(Named):
             [HumanExpert()],
         ]
 
+    def splitting_rivals(self) -> list[Placer]:
+        """Those of plans that divide ops by other indices than the batch."""
+        return [TensorParallel(), OptCNN()] if self.split else []
+
 
 build = Planner
 
@@ -152,17 +167,22 @@ class _Planning:
 
     def run(self) -> None:
         """Spend the simulations."""
+        rivals, placements = self._planner.rivals(), self._planner.placements
+        if self._spent.left:
+            self._search_placement(placements)
         if self._reason:
             self._notes.append(f"planner: op placements only, since {self._reason}.")
-            self._compare_rivals()
-            self._search_placement(self._spent.left - 1)
+            self._compare(rivals)
+            self._search_placement(0 if placements else self._spent.left - 1)
             return
         self._set_up()
         proposals = self._proposer.best(PROPOSED, lambda: self._spent.stopped)
         self._first = proposals[0].pipeline.plan(self._problem, self._layers)
         self._simulated(proposals[0].pipeline)
-        self._compare_rivals()
-        self._search_placement(int(self._share_of_placements() * self._spent.left))
+        undivided = why_undivided(self._problem, accelerators(self._problem.cluster))
+        self._compare(rivals if undivided else [*rivals, *([each] for each in self._planner.splitting_rivals())])
+        self._search_placement(0 if placements else int(self._share_of_placements() * self._spent.left))
+        self._search_splits()
         learned = self._of_a_policy()
         self._search_pipelines([*self._divided(), *learned, *(proposal.pipeline for proposal in proposals)])
 
@@ -190,9 +210,9 @@ class _Planning:
 
     # ---- other planners ----------------------------------------------------------------------------------------------
 
-    def _compare_rivals(self) -> None:
+    def _compare(self, rivals: list[list[Placer]]) -> None:
         missed = list[str]()
-        for alike in self._planner.rivals():
+        for alike in rivals:
             if not self._spent.left:
                 missed.append(alike[0].name)
             elif not any(map(self._compared, alike)):
@@ -211,14 +231,8 @@ class _Planning:
 
     def _share_of_placements(self) -> float:
         """Of the simulations, for the search for an op placement."""
-        best = self._contest.best
-        values = [
-            entry.merit.value
-            for entry in self._contest.entries.values()
-            if entry.plan.is_placement and not entry.merit.lacking
-        ]
-        is_near = best is None or best.merit.lacking or min(values, default=np.inf) <= MANY * best.merit.value
-        return PLACEMENTS if is_near else HOPELESS
+        known = (entry.merit for entry in self._contest.entries.values() if entry.plan.is_placement)
+        return PLACEMENTS if min(known, default=NONE) <= self._contest.near(MANY) else HOPELESS
 
     def _search_placement(self, budget: int) -> None:
         """Search for an op placement, from where this does not stop for Ctrl-C alone."""
@@ -238,6 +252,15 @@ class _Planning:
             search.step(0.0, budget - seen)
         plan = Plan.of_units(self._problem, evaluations.best, order=evaluations.order)
         self._contest.offer(SEARCHED, plan, even_if_stopped=True)
+
+    def _search_splits(self) -> None:
+        """Search for splits, if those that are compared are near the best plan."""
+        search, contest = SplitSearch(), self._contest
+        entries = [contest.entries.get(rival.name) for rival in self._planner.splitting_rivals()]
+        near = [each for each in entries if each is not None and each.merit <= contest.near(NEAR)]
+        budget = min([int(SPLITS * self._spent.left), *(MOST_SPLITS // copies_of(each.plan) for each in near)])
+        if near and budget > FEWEST_SPLITS:
+            contest.compare(search.name, search, self._seed, budget)
 
     # ---- pipelines ---------------------------------------------------------------------------------------------------
 
@@ -287,7 +310,7 @@ class _Planning:
 
     def _divided(self) -> list[LayerPipeline]:
         """The best pipelines whose stages are divided, if they are near the best plan; these are then searched from."""
-        grain, evaluator, spent, best = self._proposer.grain, self._evaluator, self._spent, self._contest.best
+        grain, evaluator, spent = self._proposer.grain, self._evaluator, self._spent
         until = spent.simulations + int(DIVIDED * spent.left)
         divided, judged = DividedPipelines(self._proposer), list[LayerPipeline]()
         for one in divided.proposals() if grain.splits is not None else ():
@@ -296,8 +319,7 @@ class _Planning:
                     judged.append(each)
                 if not evaluator.merit(one).lacking or not self._moves.recompute:
                     break
-        near_merit = NONE if best is None or best.merit.lacking else best.merit._replace(value=NEAR * best.merit.value)
-        if not judged or min(map(evaluator.merit, judged)) > near_merit:
+        if not judged or min(map(evaluator.merit, judged)) > self._contest.near(NEAR):
             return []
         moves = replace(self._moves, widths=divided.widths)
         proposer = self._proposer

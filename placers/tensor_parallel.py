@@ -67,16 +67,18 @@ class TensorParallel(Named):
         }
         shards = max(divided, key=lambda count: (_products(problem.graph, divided[count]), count), default=1)
         by = divided.get(shards, ("",) * len(problem.graph))
-        lacking = "" if any(by) else " (no product of columns is followed by one of rows: only the batch is divided)"
-        shards = shards if any(by) else 1
         ordered = tuple(device for server in servers.devices for device in server)
+        if not any(by):
+            plan = _plan(problem.graph, by, ordered, 1, "batch")
+            note = "tensor_parallel: no product of columns is followed by one of rows: only the batch is divided."
+            return PlacerResult(plan, self.name, seed, notes=(note,))
         plans = {each: _plan(problem.graph, by, ordered, shards, each) for each in ("whole", "batch")}
         estimates = {each: _seconds(problem, plan) for each, plan in plans.items() if self.others in ("", each)}
         others = min(estimates, key=estimates.__getitem__)
         plan, said = plans[others], "by the batch" if others == "batch" else "whole"
         note = (
             f"tensor_parallel: a mesh of {' x '.join(map(str, plan.mesh))} devices, of which {shards} together have "
-            f"all weights{lacking}, other ops {said}; estimated to take {estimates[others]:.6g} s."
+            f"all weights, other ops {said}; estimated to take {estimates[others]:.6g} s."
         )
         return PlacerResult(plan, self.name, seed, notes=(note,))
 

@@ -109,7 +109,8 @@ ExportFormat: TypeAlias = Literal[
 
 AUTO: Literal["auto"] = "auto"
 GROUPS = 256  # op groups, unless a number is given; a search ends with as many, but begins with 16
-PLACERS: dict[str, str] = {"placement": "annealing:policy=default", "all": "planner"}  # unless one is named
+# Unless one is named. What is planned is behind no placement that is found in as many simulations.
+PLACERS: dict[str, str] = {"placement": "annealing:policy=default", "all": "planner:placements={budget}"}
 # The least that makes sense, of each whole number.
 LEAST = {"budget": 0, "seed": 0, "simulations": 0, "seeds": 1, "workers": 1, "groups": 1, "repeats": 1, "batch": 1,
          "micro_batches": 1, "freeze": 0, "processes": 1, "threads": 1, "samples": 1, "steps": 1,

@@ -203,7 +203,8 @@ def place(
             search from where that puts the ops.
         plans: without a placer, what a plan may be: `placement`, a device for each op; or `all`: pipelines, replicas,
             micro-batches, recomputation and divided ops as well, by the placer `planner`.
-        budget: how many placements the placer may simulate; with 0, the policy's own placement is the result.
+        budget: how many placements the placer may simulate; with 0, the policy's own placement is the result. Of
+            `plans=all` how many plans of other kinds, and as many placements beside them.
         groups: tie the ops into this many groups, each placed as one; `none` places every op by itself, and `modules`
             those of each module together, so that an export loses nothing. 256 unless given, and none for a workload
             on the devices of its own file.
@@ -233,7 +234,8 @@ def place(
     asked = asked_problems([graph], [cluster] if cluster else [], objective=objective, **of_problem(options))
     if placer is not None and plans != "placement":
         raise InputError(f"`plans={plans!r}` is about plans without a placer; leave it out, or leave out the placer")
-    chosen = load_placer(*with_micro_batches([PLACERS[plans] if placer is None else placer], options["micro_batches"]))
+    spec = PLACERS[plans].format(budget=budget) if placer is None else placer
+    chosen = load_placer(*with_micro_batches([spec], options["micro_batches"]))
     (problem,) = asked(divides_batch([chosen]))
     placed = SimulatedPlan.by(chosen, problem, seed=seed, budget=budget)
     if out is not None:

@@ -18,9 +18,10 @@ from envs.schedule import AS_READY
 from envs.step_shares import SHARES, StepShares
 from envs.timeline import Timeline
 from evaluation.formatting import memory, numbers, ratio, seconds, share, table
+from evaluation.reporting.beside_placements import beside_placement
 from evaluation.reporting.split_table import split_table
 from evaluation.reporting.step_chart import StepChart
-from evaluation.reporting.step_summary import StepSummary
+from evaluation.reporting.step_summary import StepSummary, kind_of
 from evaluation.reporting.summary_rows import held_rows, sent_rows, time_rows
 from evaluation.split_rows import split_rows, split_summary
 from graphs.op_graph import Floats
@@ -28,18 +29,16 @@ from graphs.problem import PROGRAM, Problem
 
 BAR = 10  # characters
 MOST_DEVICES = 8  # that a summary names
-LITTLE = 1.1  # times as fast as one device
-OTHER_KINDS = (
-    "More devices gain little by op placement here: `placelab place --plans all` also tries data parallelism, "
-    "pipelines and divided ops."
-)
 
 
-def plan_table(timeline: Timeline, lower_bound_seconds: float, program_seconds: float) -> RenderableType:
+def plan_table(
+    timeline: Timeline, lower_bound_seconds: float, program_seconds: float, *, compared: bool = False
+) -> RenderableType:
     """What a plan asks of each device, what each does when, and what the step takes, also in PyTorch's own order.
 
     And where time and memory go: on what each device spends the step, and what is largest of what is sent and held.
-    Of a plan that has a split also by what that divides ops.
+    Of a plan that has a split also by what that divides ops. Of an op placement also what it is worth beside plans of
+    other kinds, unless it was `compared` with them.
     """
     problem, summary = timeline.problem, StepSummary.of(timeline)
     heads = numbers("used / limit", state(problem), "activations at peak")
@@ -53,9 +52,7 @@ def plan_table(timeline: Timeline, lower_bound_seconds: float, program_seconds: 
     expansion = timeline.expansion
     spent = _spent_table(*(time_rows(summary) if expansion is None else share_rows(timeline)))
     splits = [split_table(split_rows(expansion.given, expansion.plan))] if expansion and expansion.plan.split else []
-    said.insert(1, summary.over_alone)
-    if expansion is None and len(problem.cluster) > 1 and problem.graph.is_training and summary.speedup < LITTLE:
-        said.insert(2, OTHER_KINDS)
+    said[1:1] = [summary.over_alone, *beside_placement(timeline, compared=compared)]
     return Group(devices, StepChart(timeline), spent, *_largest_tables(summary), *splits, *map(Text, said))
 
 
@@ -131,11 +128,9 @@ def plan_sentences(timeline: Timeline, lower_bound_seconds: float, program_secon
     """Step time, its ratio to the lower bound, its order, the busiest link and, if it does not fit, where."""
     over_bound = timeline.step_seconds / lower_bound_seconds if lower_bound_seconds > 0 else np.nan
     busiest, carries = max(link_shares(timeline).items(), key=lambda item: item[1], default=("", 0.0))
-    is_split = timeline.expansion is not None and bool(timeline.expansion.plan.split)
-    of_its_kind = " of plans that divide the same indices" if is_split else ""
     return [
         f"One step takes {seconds(timeline.step_seconds)}, {ratio(over_bound)} times the lower bound of "
-        f"{seconds(lower_bound_seconds)}{of_its_kind}.",
+        f"{kind_of(timeline)}, {seconds(lower_bound_seconds)}.",
         *([] if timeline.expansion is None else [schedule_sentence(timeline.expansion)]),
         order_sentence(timeline, program_seconds),
         f"The busiest link, {busiest}, carries data {share(carries)} of the time."

@@ -116,7 +116,11 @@ def device_sheet(timeline: Timeline) -> Sheet:
 def step_tiles(summary: StepSummary) -> tuple[Tile, ...]:
     """How long a step takes, next to its lower bound and to one device alone, and whether it fits."""
     over = formatting.ratio(summary.step_seconds / summary.bound_seconds) if summary.bound_seconds > 0 else ""
-    step = Tile(formatting.seconds(summary.step_seconds), "one step", f"{over} times the lower bound" if over else "")
+    step = Tile(
+        formatting.seconds(summary.step_seconds),
+        "one step",
+        f"{over} times the lower bound of {summary.kind}" if over else "",
+    )
     alone = Tile(formatting.NOTHING, "no device holds everything alone")
     if summary.alone is not None:
         taken = f"{summary.alone.device}, {formatting.seconds(summary.alone.seconds)}"

@@ -51,7 +51,8 @@ class StepSummary:
     """The answers, in numbers. A Gantt chart, a table for the terminal and a report say the same."""
 
     step_seconds: float
-    bound_seconds: float  # which no such plan can beat (`envs.bounds`)
+    bound_seconds: float  # which no plan of the same kind can beat (`envs.bounds`)
+    kind: str  # of the plan, as `kind_of` says it
     alone: Alone | None  # the fastest device that holds everything, if one does
     fits: bool
     devices: tuple[DeviceTime, ...]
@@ -71,8 +72,8 @@ class StepSummary:
             fullest = int(timeline.peak_bytes.argmax())
         bound = lower_bound(given, None if timeline.expansion is None else timeline.expansion.plan)
         return cls(
-            timeline.step_seconds, bound, fastest_alone(given), timeline.fits, device_times(timeline),
-            largest_sent(timeline)[:LARGEST], device_names[fullest],
+            timeline.step_seconds, bound, kind_of(timeline), fastest_alone(given), timeline.fits,
+            device_times(timeline), largest_sent(timeline)[:LARGEST], device_names[fullest],
             float(timeline.peak_bytes[fullest]), float(memory[fullest]), largest_held(timeline, fullest)[:LARGEST],
         )  # fmt: skip
 
@@ -93,6 +94,15 @@ class StepSummary:
             return f"{taken}."
         slower = "; this plan is slower" if self.speedup < 1 - SAME else ""
         return f"{taken}, {ratio(self.speedup)} times as long{slower}."
+
+
+def kind_of(timeline: Timeline) -> str:
+    """The plans of which none can beat the lower bound. Those that divide more may: it is none for all plans."""
+    if timeline.expansion is None:
+        return "undivided op placements"
+    if timeline.expansion.plan.split:
+        return "plans that divide the same indices"
+    return "plans with as many micro-batches and replicas"
 
 
 def device_times(timeline: Timeline) -> tuple[DeviceTime, ...]:

@@ -8,7 +8,7 @@ from types import FrameType
 
 
 class Interrupts:
-    """Within this context, Ctrl-C sets `requested`; a second one interrupts at once."""
+    """Within this context, Ctrl-C sets `requested`, also of contexts around it; a second one interrupts at once."""
 
     def __init__(self) -> None:
         self.requested = False
@@ -26,3 +26,6 @@ class Interrupts:
         if self.requested:
             raise KeyboardInterrupt
         self.requested = True
+        around = getattr(self._previous, "__self__", None)
+        if isinstance(around, Interrupts):
+            around._note(_signal, _frame)

@@ -57,12 +57,21 @@ class Contest:
                 self.curve.append((self._spent.simulations, entry.merit.value))
         return entry
 
-    def compare(self, who: str, placer: Placer, seed: int) -> Plan:
-        """Simulate the plan of another placer, whose own simulations count, too. Raises InputError likewise."""
-        found = placer.place(self._problem, seed=seed, budget=max(self._spent.left - 1, 0))
+    def compare(self, who: str, placer: Placer, seed: int, budget: int | None = None) -> Plan:
+        """Simulate the plan of another placer, whose own simulations count, too: at most `budget`, if that is given.
+
+        Raises InputError likewise.
+        """
+        left = max(self._spent.left - 1, 0)
+        found = placer.place(self._problem, seed=seed, budget=left if budget is None else min(left, budget))
         self._spent.add(found.simulations)
         self.offer(who, found.plan)
         return found.plan
+
+    def near(self, factor: float) -> Merit:
+        """The merit of a plan that takes so many times as long as the best; of any plan, while none fits."""
+        best = self.best
+        return NONE if best is None or best.merit.lacking else best.merit._replace(value=factor * best.merit.value)
 
     def others(self, who: str) -> list[Entry]:
         """The best plans of all planners but one, the best first."""

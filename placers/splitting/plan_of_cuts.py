@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from envs.costs.costs import costs_of
+from envs.expansion.layout import Layout
+from envs.expansion.shards import Partition, least_shares
 from envs.placer_result import PlacerResult
+from envs.plan import Plan
 from graphs.foundation.by_name import Named
 from graphs.problem import Problem
 from placers.splitting.cuts import Cuts
@@ -31,6 +35,14 @@ def place_cuts(
     splitting = Splitting(split_graph_of(problem), mesh, rules)
     limit = float(problem.cluster.memory_bytes[list(several)].min())
     cuts, note = search(splitting, several, limit)
+    plan = plan_of(splitting, cuts, several)
     lacking = "" if cuts.fits else "; no cuts were found that fit the memory"
+    lacking += "" if _divides(problem, plan) else "; no op is divided: each device computes all of them"
     note = f"{word}: cuts over a mesh of {' x '.join(map(str, mesh))} devices{note}{lacking}."
-    return PlacerResult(plan_of(splitting, cuts, several), placer.name, seed, notes=(note,))
+    return PlacerResult(plan, placer.name, seed, notes=(note,))
+
+
+def _divides(problem: Problem, plan: Plan) -> bool:
+    """Whether devices compute parts of some op that takes time."""
+    takes_time = costs_of(problem).op_seconds.max(axis=1) > 0
+    return bool((least_shares(Partition(Layout(problem, plan)))[takes_time] < 1).any())

@@ -18,7 +18,9 @@ from envs.pipelines.pipeline import LayerPipeline, LayerStage
 from envs.simulation.simulator import simulate
 from graphs.batch_law import BatchLaw
 from graphs.foundation.errors import InputError
+from graphs.load import load_cluster, load_graph
 from graphs.problem import Problem
+from placers.annealing import Annealing
 from placers.planner import Planner
 from placers.planning.pipeline_evaluator import OpEvaluator
 from tests.contracts.test_placers import training_graph, unequal_cluster
@@ -94,6 +96,28 @@ def test_graphs_of_ops_are_planned_too(problem: Problem) -> None:
     assert all(least <= seconds * (1 + 1e-9) for _, seconds in worth(problem, QUICK))
     assert [count for count, _ in result.curve] == sorted({count for count, _ in result.curve})
     assert result.curve[-1][1] == least
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_it_is_not_behind_a_search_for_placements_of_as_many_simulations(seed: int) -> None:
+    problem = Problem(random_graph(20, seed), toy_cluster(3))
+    placement = Annealing().place(problem, seed=seed, budget=80)
+    result = replace(QUICK, placements=80).place(problem, seed=seed, budget=40)
+    assert 80 < result.simulations <= 40 + 80
+    assert simulate(problem, result.plan).step_seconds <= simulate(problem, placement.plan).step_seconds
+
+
+def test_plans_that_divide_ops_are_compared_and_searched_from() -> None:
+    """Large weights and few samples: gradients of whole weights take longer than products of parts."""
+    model = "transformer:layers=1,width=64,heads=4,sequence=4,batch=4,vocabulary=12"
+    problem = Problem(load_graph(model, with_law=True), load_cluster("p100x2"), "sgd")
+    result = QUICK.place(problem, budget=120)
+    least = simulate(problem, result.plan).step_seconds
+    compared = " ".join(result.notes[:2])
+    for rival in QUICK.splitting_rivals():
+        assert rival.name in compared
+        assert least <= simulate(problem, rival.place(problem).plan).step_seconds * (1 + 1e-9)
+    assert "optcnn" not in " ".join(replace(QUICK, split=False).place(problem, budget=20).notes)
 
 
 @pytest.mark.parametrize(

@@ -65,6 +65,15 @@ def test_its_plan_for_a_transformer_divides_ops_and_is_simulated(spec: str, clus
     assert found == placer(spec).place(given, seed=3)
 
 
+def test_a_plan_that_divides_nothing_says_so() -> None:
+    """Links so slow that no part is worth sending; and links that take no time."""
+    given = captured(TRANSFORMER, "p100x2")
+    for bandwidth, is_said in ((1e3, True), (1e15, False)):
+        cluster = replace(given.cluster, bandwidth=np.full((2, 2), bandwidth), latency=np.zeros((2, 2)))
+        [note] = placer("optcnn").place(replace(given, cluster=cluster)).notes
+        assert ("; no op is divided: each device computes all of them." in note) == is_said
+
+
 @pytest.mark.parametrize("cluster", ["p100x2", "p100x4"])
 def test_tofu_moves_less_than_replicas_where_weights_are_large(cluster: str) -> None:
     given = captured(WIDE, cluster)
