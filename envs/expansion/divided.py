@@ -64,7 +64,9 @@ def _passes_on(exchange: Exchange, first: int, reader: int, producer: int, consu
     """
     layout, partition, moves = exchange.layout, exchange.partition, exchange.moves
     described, shards = partition.described[consumer], partition.shards[consumer]
-    if not (layout.is_weight_gradient[[producer, consumer]].all() and described is not None):
+    if not layout.is_weight_gradient[[producer, consumer]].all():
+        return False
+    if described is None or partition.described[producer] is None:
         return False
     if layout.plan.devices[producer] != layout.plan.devices[consumer]:
         return False
@@ -89,9 +91,13 @@ def _passes_on(exchange: Exchange, first: int, reader: int, producer: int, consu
 def needs(partition: Partition, producer: int, consumer: int) -> Iterator[tuple[int, int]]:
     """Results of an op that another one reads, and which of its reads each is.
 
-    All of every result is read, which is read `ALL`, if the reader has no description, or does not say so.
+    All of every result is read, which is read `ALL`, if the reader has no description, or does not say so. Results of
+    an op without a description are one piece, as of the gradient of a loss of several outputs.
     """
     described, named = partition.described[consumer], False
+    if partition.described[producer] is None:
+        yield 0, ALL
+        return
     for number, source in enumerate(() if described is None else described.sources):
         if source is not None and source.op == producer:
             named = True

@@ -62,8 +62,8 @@ def toy(tmp_path: Path) -> Path:
 
 
 def _started(toy: Path, **variables: str) -> subprocess.Popen[str]:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1", **variables}
-    environment = {"NUMBA_CACHE_DIR": str(toy.parent / "kept"), **environment}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"}
+    environment |= {"NUMBA_BOUNDSCHECK": "0", "NUMBA_CACHE_DIR": str(toy.parent / "kept"), **variables}
     return subprocess.Popen(
         [sys.executable, str(toy)], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )

@@ -2,11 +2,15 @@
 
 import numpy as np
 import pytest
+import torch
+from torch import Tensor, nn
 
 from envs.plan import Plan
 from envs.schedule import Schedule
 from envs.simulation.simulator import simulate
 from evaluation.reporting.plan_table import schedule_sentence
+from graphs.capture.forward import capture
+from graphs.capture.training_step import training_step
 from graphs.descriptions import descriptions_of
 from graphs.load import load_graph
 from graphs.op_graph import OpGraph, Phase
@@ -141,3 +145,31 @@ def test_captured_models_divided_at_random_are_simulated(spec: str, seed: int) -
     whole = simulate(problem, Plan(((0,),) * len(graph), "", schedule))
     assert timeline.busy_seconds.sum() >= whole.busy_seconds.sum() * 0.9
     assert timeline.busy_seconds.max() <= whole.busy_seconds[0] * (1 + 1e-9)
+
+
+class Heads(nn.Module):
+    """Several outputs of unlike shapes, one of which is of two inputs, as a generator and a discriminator have."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.first, self.second = nn.Linear(16, 32), nn.Linear(32, 8), nn.Linear(32, 1)
+
+    def forward(self, x: Tensor, y: Tensor) -> dict[str, Tensor]:
+        hidden = torch.relu(self.body(x)) + y
+        return {"first": self.first(hidden), "second": self.second(hidden).squeeze(-1), "y": self.second(y)}
+
+
+@pytest.mark.parametrize("micro_batches", [1, 2])
+def test_models_of_several_inputs_and_outputs_are_divided(micro_batches: int) -> None:
+    """The gradient of their loss has a result for each output, and no description: it is read as a whole."""
+    graph = training_step(capture(Heads(), (torch.zeros(8, 16), torch.zeros(8, 32)), name="heads"))
+    described = descriptions_of(graph)
+    assert any(source is not None and source.result > 0 and described[source.op] is None
+               for each in described if each is not None for source in each.sources)  # fmt: skip
+    problem = Problem(graph, two_servers(2), optimizer="sgd")
+    for seed in range(3):
+        split = random_split(graph, (2, 2), np.random.default_rng(seed))
+        timeline = simulate(problem, Plan((DEVICES,) * len(graph), "", Schedule(micro_batches), split, (2, 2)))
+        assert timeline.expansion is not None
+        origin = timeline.expansion.origin[timeline.transfers.producer]
+        assert not any(graph.kinds[op] == "loss.grad" for op in origin.tolist()), "each device makes all of it"
