@@ -199,12 +199,10 @@ def place(
         cluster: a cluster file, or a preset such as `p100:devices=4`, in short `p100x4`; without it, the devices
             that the graph's file lists, if it does, or `p100:devices=2`.
         placer: a placer's spec, such as `default`, `metis` or `default+finetuned` (`placelab list placers` names them),
-            the run folder of a trained one, or `file.py:build`; without it, the policy that comes with placelab, and a
-            search from where that puts the ops.
+            the run folder of a trained one, or `file.py:build`; without it, a search from where our policy puts ops.
         plans: without a placer, what a plan may be: `placement`, a device for each op; or `all`: pipelines, replicas,
             micro-batches, recomputation and divided ops as well, by the placer `planner`.
-        budget: how many placements the placer may simulate; with 0, the policy's own placement is the result. Of
-            `plans=all` how many plans of other kinds, and as many placements beside them.
+        budget: how many placements may be simulated; 0 for the policy's own. With `plans=all` as many other plans, too.
         groups: tie the ops into this many groups, each placed as one; `none` places every op by itself, and `modules`
             those of each module together, so that an export loses nothing. 256 unless given, and none for a workload
             on the devices of its own file.
@@ -234,8 +232,8 @@ def place(
     asked = asked_problems([graph], [cluster] if cluster else [], objective=objective, **of_problem(options))
     if placer is not None and plans != "placement":
         raise InputError(f"`plans={plans!r}` is about plans without a placer; leave it out, or leave out the placer")
-    spec = PLACERS[plans].format(budget=budget) if placer is None else placer
-    chosen = load_placer(*with_micro_batches([spec], options["micro_batches"]))
+    given = PLACERS[plans].format(budget=budget) if placer is None else placer
+    chosen = load_placer(*with_micro_batches([given], options["micro_batches"]))
     (problem,) = asked(divides_batch([chosen]))
     placed = SimulatedPlan.by(chosen, problem, seed=seed, budget=budget)
     if out is not None:

@@ -21,7 +21,7 @@ def released(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathF
 
 def test_all_kinds_of_plans_are_the_planners_and_placements_remain_the_default() -> None:
     every = placelab.place(GRAPH, cluster="rtx3090_rtx3060", plans="all", budget=40)
-    assert every.result.placer == "planner"
+    assert every.result.placer == "planner:placements=40"
     placed = placelab.place(GRAPH, cluster="rtx3090_rtx3060", budget=40)
     assert placed.result.placer == "annealing:policy=default"
     assert placed.plan.is_placement
@@ -48,7 +48,7 @@ def test_a_placer_decides_its_own_kind_of_plans() -> None:
 
 def test_micro_batches_are_the_planners() -> None:
     placed = placelab.place(GRAPH, cluster="p100x2", plans="all", micro_batches=4, budget=20)
-    assert placed.result.placer == "planner:micro_batches=4"
+    assert placed.result.placer == "planner:micro_batches=4,placements=20"
 
 
 DEVICE = '[[devices]]\nname = "%s"\nkind = "gpu"\nflops_per_second = 1e12\nbytes_per_second = 1e11\nmemory = "8GiB"\n'
