@@ -141,9 +141,18 @@ Observer = Ids | Padded | Graph
 class Features:
     """One way to show units as numbers between 0 and 1."""
 
-    columns: Callable[[int], int]  # how many for a number of devices
-    copies: Callable[[int], int]  # of the graph, for a number of devices
     of: Callable[[Progress], Rows]  # (copies, units, columns) float32
+    per_device: int  # columns for each device
+    others: int  # and for all together
+    by_device: bool = False  # whether there is a copy of the graph for each device
+
+    def columns(self, devices: int) -> int:
+        """How many for a number of devices."""
+        return self.per_device * devices + self.others
+
+    def copies(self, devices: int) -> int:
+        """Of the graph, for a number of devices."""
+        return devices if self.by_device else 1
 
 
 def find_observer(sampler: UnitSampler, settings: EnvironmentSettings) -> Observer:
@@ -199,8 +208,8 @@ def _padded(values: np.ndarray, size: int, filler: int) -> np.ndarray:
 
 
 FEATURES: dict[str, Features] = {
-    "by_device": Features(lambda devices: 2 * devices + 4, lambda _: 1, by_device),
-    "published": Features(lambda devices: devices + 4, lambda _: 1, published),
-    "device_free": Features(lambda _: 6, lambda devices: devices, device_free),
+    "by_device": Features(by_device, 2, 4),
+    "published": Features(published, 1, 4),
+    "device_free": Features(device_free, 0, 6, by_device=True),
 }
 _OBSERVERS: dict[str, type[Observer]] = {"ids": Ids, "dict": Padded, "graph": Graph}

@@ -49,6 +49,30 @@ def load_reward(spec: str) -> RewardFunction:
     return function
 
 
+@dataclass(frozen=True)
+class CheckedReward:
+    """A reward that is not placelab's; another process, which may lack its file's module, builds it again."""
+
+    spec: str
+    built: RewardFunction
+
+    def __call__(self, before: Outcome, after: Outcome, last: bool, penalty: Penalty) -> float:
+        """What it pays. Raises InputError for what is no finite number, UserCodeError for what a user's code raises."""
+        mine = by_name.own(self.spec)
+        with user_code(mine.file) if mine else nullcontext():
+            paid = self.built(before, after, last, penalty)
+        try:
+            value = float(paid)
+        except (TypeError, ValueError):
+            value = math.nan
+        if not math.isfinite(value):
+            raise InputError(f"reward {self.spec!r} paid {paid!r}; expected a finite number")
+        return value
+
+    def __reduce__(self) -> tuple[Callable[[str], RewardFunction], tuple[str]]:
+        return load_reward, (self.spec,)
+
+
 @cache
 def pays_at_the_end(spec: str) -> bool:
     """Whether a reward says that it is 0 before the last step of an episode; a user's own file never does."""
@@ -64,17 +88,4 @@ def checked(spec: str, built: Any) -> RewardFunction:
         raise InputError(
             f"{spec!r}: expected a function (before, after, last, penalty) -> float, got {type(built).__name__}"
         )
-    mine = by_name.own(spec)
-
-    def reward(before: Outcome, after: Outcome, last: bool, penalty: Penalty) -> float:
-        with user_code(mine.file) if mine else nullcontext():
-            paid = built(before, after, last, penalty)
-        try:
-            value = float(paid)
-        except (TypeError, ValueError):
-            value = math.nan
-        if not math.isfinite(value):
-            raise InputError(f"reward {spec!r} paid {paid!r}; expected a finite number")
-        return value
-
-    return reward
+    return CheckedReward(spec, built)

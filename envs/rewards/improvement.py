@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from envs.rewards import RewardFunction, penalised_seconds
+from envs.rewards import Penalty, RewardFunction, penalised_seconds
+from envs.simulation.simulator import Outcome
 
 
 def build() -> RewardFunction:
     """Rho before the step less rho after it."""
-    return lambda before, after, _, penalty: penalised_seconds(before, penalty) - penalised_seconds(after, penalty)
+    return improvement
+
+
+def improvement(before: Outcome, after: Outcome, _last: bool, penalty: Penalty) -> float:
+    """The same at every step."""
+    return penalised_seconds(before, penalty) - penalised_seconds(after, penalty)

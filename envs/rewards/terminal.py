@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from envs.rewards import RewardFunction, penalised_seconds
+from envs.rewards import Penalty, RewardFunction, penalised_seconds
+from envs.simulation.simulator import Outcome
 
 LAST_ONLY = True
 
 
 def build() -> RewardFunction:
     """Minus rho of the last placement."""
-    return lambda _, after, last, penalty: -penalised_seconds(after, penalty) if last else 0.0
+    return terminal
+
+
+def terminal(_before: Outcome, after: Outcome, last: bool, penalty: Penalty) -> float:
+    """Nothing before the last step."""
+    return -penalised_seconds(after, penalty) if last else 0.0

@@ -11,8 +11,8 @@ rules: nothing that has changed counts as a result of this benchmark.
 
 from __future__ import annotations
 
-import gzip
 import hashlib
+import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -28,7 +28,7 @@ from graphs.cluster import Cluster
 from graphs.cluster_file import load_cluster_file
 from graphs.foundation.by_name import specs, unknown
 from graphs.foundation.code_in_files import named_in_file
-from graphs.foundation.documents import read_document
+from graphs.foundation.documents import decompressed, read_document
 from graphs.foundation.errors import InputError, located
 from graphs.foundation.files import check_links
 from graphs.graph_file import load_graph_file
@@ -177,13 +177,13 @@ def content_sha256(path: Path) -> str:
     """The hash of what a file holds, decompressed: how it is compressed does not matter. Raises InputError."""
     try:
         raw = path.read_bytes()
-        return hashlib.sha256(gzip.decompress(raw) if path.suffix == ".gz" else raw).hexdigest()
+        return hashlib.sha256(decompressed(path, raw) if path.suffix == ".gz" else raw).hexdigest()
     except FileNotFoundError:
         raise InputError(
             f"{path} is missing; `python -m evaluation.benchmark freeze-large` makes the graphs that the repository "
             "leaves out, and git has the others"
         ) from None
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, zlib.error) as error:
         raise InputError(f"{path} cannot be read: {error}; `git checkout {path}` restores it") from error
 
 

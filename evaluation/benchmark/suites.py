@@ -82,7 +82,7 @@ def large() -> Pairs:
 
 
 SUITES: dict[str, Suite] = {
-    **{name: Suite((OP_SUITES[name].__doc__ or "").splitlines()[0], OP_SUITES[name]) for name in PLACEMENT_SUITES},
+    **{name: Suite((OP_SUITES[name].__doc__ or "").partition("\n")[0], OP_SUITES[name]) for name in PLACEMENT_SUITES},
     "pipelines": Suite("models of many equal layers on the GPUs of one server", pipelines, None, True),
     "replicas": Suite("models that fit on one device, where the batch is worth dividing", replicas, None, True),
     "servers": Suite("models on several servers, between which the network is slow", servers, None, True),

@@ -145,8 +145,11 @@ def checked(verb: Callable[P, R]) -> Callable[P, R]:
 
 
 def _flat_signature(verb: Callable[..., object]) -> inspect.Signature:
-    """The verb's signature with each of its options as a parameter, in the order of its docstring."""
-    signature, text = inspect.signature(verb), str(verb.__doc__)
+    """The verb's signature with each of its options as a parameter, in the order of its docstring.
+
+    Python leaves docstrings out with -OO; options then come last.
+    """
+    signature, text = inspect.signature(verb), verb.__doc__ or ""
     parameters: list[inspect.Parameter] = []
     for parameter in signature.parameters.values():
         if parameter.kind is not inspect.Parameter.VAR_KEYWORD:
@@ -155,7 +158,7 @@ def _flat_signature(verb: Callable[..., object]) -> inspect.Signature:
         for name, kind in OPTIONS[parameter.annotation].__annotations__.items():
             keyword = inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=kind.__forward_arg__)
             parameters.append(keyword.replace(default=DEFAULTS[name]))
-    return signature.replace(parameters=sorted(parameters, key=lambda p: (p.kind, text.index(f"    {p.name}: "))))
+    return signature.replace(parameters=sorted(parameters, key=lambda p: (p.kind, text.find(f"    {p.name}: "))))
 
 
 def workers_of(options: WorkerOptions) -> Workers:

@@ -104,7 +104,8 @@ def _command(verb: Verb) -> Callable[..., None]:
     def command(*args: object, json: bool = False, **keywords: object) -> None:
         _print(verb(*args, **keywords), json)
 
-    command.__doc__ = f"{inspect.getdoc(verb)}\n{JSON_HELP}"  # every verb's docstring ends with its arguments
+    if verb.__doc__:  # every verb's docstring ends with its arguments; Python -OO leaves it out
+        command.__doc__ = f"{inspect.getdoc(verb)}\n{JSON_HELP}"
     command.__signature__ = signature.replace(parameters=[*parameters, json], return_annotation=None)  # type: ignore[attr-defined]
     command.__annotations__ = {p.name: p.annotation for p in [*parameters, json]}
     return command

@@ -64,7 +64,8 @@ def switched(*switches: Switch) -> Callable[[Callable[P, R]], Callable[P, R]]:
                 return verb(*args, **given)
 
         about = "".join(each.about for each in switches)
-        inside.__doc__ = f"{inspect.getdoc(verb)}\n{about}"  # every verb's docstring ends with its arguments
+        if verb.__doc__:  # every verb's docstring ends with its arguments; Python -OO leaves it out
+            inside.__doc__ = f"{inspect.getdoc(verb)}\n{about}"
         inside.__signature__ = signature.replace(parameters=[*signature.parameters.values(), *keywords])  # type: ignore[attr-defined]
         return inside
 

@@ -52,6 +52,8 @@ STYLE: dict[Any, object] = {
     "text.parse_math": False,  # a dollar in a name is a dollar
     **dict.fromkeys(INKED, INK),
 }
+# All else as matplotlib comes: a user's own settings, such as those of papers, change no figure.
+WHOLE_STYLE = {key: value for key, value in mpl.rcParamsDefault.items() if key != "backend"} | STYLE
 
 
 def svg(paint: Paint, *, height: float, description: str) -> str:
@@ -77,7 +79,8 @@ def save_figure(
             page(TEMPLATE, name=name, title=breakable(name), facts=facts, charts=[Markup(chart) for chart in charts()]),
         )
     elif path.suffix in (".png", ".svg"):
-        write_whole(path, drawn(paint, height, path.suffix[1:], facecolor="white", dpi=160))
+        undated = {"Date": None} if path.suffix == ".svg" else None  # same figure, same bytes
+        write_whole(path, drawn(paint, height, path.suffix[1:], facecolor="white", dpi=160, metadata=undated))
     else:
         raise InputError(f"cannot tell what to write to {path}: {what} is *.png, *.svg or *.html")
 
@@ -101,7 +104,7 @@ def page(template: Path, **content: object) -> str:
 
 def drawn(paint: Paint, height: float, kind: str, **options: Any) -> bytes:
     """The file of a kind that matplotlib knows, with what `paint` draws on a figure of this height (inches)."""
-    with mpl.rc_context(STYLE), warnings.catch_warnings():
+    with mpl.rc_context(WHOLE_STYLE), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing from font")  # a name's emoji becomes a box
         figure = Figure(figsize=(WIDTH, height), layout="constrained")
         paint(figure)

@@ -8,7 +8,6 @@ file is read. The layout of files is that of src/third_party/utils/protolib.py t
 
 from __future__ import annotations
 
-import gzip
 import zlib
 from collections.abc import Iterable, Iterator
 from functools import cache
@@ -17,6 +16,7 @@ from typing import Any, TypeAlias
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory  # type: ignore[import-untyped]
 
+from graphs.foundation.documents import decompressed
 from graphs.foundation.errors import InputError
 
 Message: TypeAlias = Any  # of a class that is made from the schema as the program runs
@@ -80,7 +80,7 @@ def written(messages: Iterable[Message]) -> bytes:
 def nodes_of(path: Path, raw: bytes) -> list[Message]:
     """The nodes in a file. Raises InputError, naming the file, if it is damaged, or holds none."""
     try:
-        raw = gzip.decompress(raw) if raw.startswith(_GZIP) else raw
+        raw = decompressed(path, raw) if raw.startswith(_GZIP) else raw
     except (OSError, EOFError, zlib.error) as error:
         raise InputError(f"{path} is damaged: {error}") from error
     parts = _parts(path, raw)

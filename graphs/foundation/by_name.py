@@ -46,7 +46,8 @@ LEAST = {"graphs.families": 1, "graphs.clusters": 1}  # whole numbers there (lay
 Built = TypeVar("Built")
 
 _KNOB = re.compile(r"\w+=")
-_OWN = re.compile(r"(?P<function>[^=]+?\.py:\w+)(?::(?P<knobs>.*))?")
+_OWN = re.compile(r"(?P<function>.+?\.py:\w+)(?::(?P<knobs>.*))?")
+_NAMED = re.compile(r"\w+:(?:[^=/]*,)?\w+=")  # a name with knobs, of which one may be a function in a file
 _PROJECT = Path(__file__).resolve().parents[2]
 
 
@@ -157,7 +158,7 @@ def knobs(folder: str, spec: str) -> tuple[str, ...]:
 
 def own(spec: str) -> Own | None:
     """The function of a spec such as "my.py:build:knob=3"; None for a name. Raises InputError for a file alone."""
-    if match := _OWN.fullmatch(spec):
+    if not _NAMED.match(spec) and (match := _OWN.fullmatch(spec)):
         return Own(Path(match["function"].rpartition(":")[0]), match["function"], match["knobs"])
     file = spec.partition(":")[0]
     if file.endswith(".py"):

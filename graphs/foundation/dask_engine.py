@@ -48,6 +48,7 @@ NONE_LEFT = "all worker processes ended, and none could begin again (out of memo
 BEGINNING = (Status.init, Status.starting)  # of a nanny; one that runs restarts by itself, one that closes must not
 UNKNOWN_SIGNAL = 255  # dask's exit code
 RAISED = "raised"
+HERE = "127.0.0.1"  # where processes of this machine listen: dask runs what whoever reaches them sends
 CONFIG = {
     "distributed.scheduler.allowed-failures": 0,
     "distributed.scheduler.no-workers-timeout": "10m",  # of an item that no process takes, since none can begin again
@@ -251,8 +252,9 @@ def _started(workers: int) -> LocalCluster:
     try:
         with _no_interrupts():
             return LocalCluster(
-                n_workers=workers, threads_per_worker=1, processes=True, worker_class=_Nanny, dashboard_address=":0",
-                memory_limit=0, silence_logs=logging.CRITICAL, plugins=[_OwnProcess()],
+                n_workers=workers, threads_per_worker=1, processes=True, worker_class=_Nanny, host=HERE,
+                dashboard_address=f"{HERE}:0", worker_dashboard_address=f"{HERE}:0", memory_limit=0,
+                silence_logs=logging.CRITICAL, plugins=[_OwnProcess()],
                 scheduler_kwargs={"plugins": [_Unnamed()]},
             )  # fmt: skip
     except RuntimeError as error:

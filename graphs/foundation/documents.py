@@ -89,7 +89,7 @@ def read_file(path: Path, remedy: str) -> bytes:
         raw = path.read_bytes()
         if raw.startswith(_POINTER):
             raise InputError(f"{path} is a pointer of Git LFS and not the file itself; fetch that with `git lfs pull`")
-        return _decompressed(path, raw) if path.suffix == ".gz" else raw
+        return decompressed(path, raw) if path.suffix == ".gz" else raw
     except InputError:
         raise
     except FileNotFoundError:
@@ -100,7 +100,11 @@ def read_file(path: Path, remedy: str) -> bytes:
         raise InputError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from error
 
 
-def _decompressed(path: Path, raw: bytes) -> bytes:
+def decompressed(path: Path, raw: bytes) -> bytes:
+    """What gzipped bytes hold. Raises InputError, naming the file, for more than a laptop's memory takes.
+
+    Raises what gzip raises for damaged bytes.
+    """
     chunks: list[bytes] = []
     with gzip.GzipFile(fileobj=io.BytesIO(raw)) as stream:
         while chunk := stream.read(_CHUNK):

@@ -1,5 +1,6 @@
 """The Gymnasium environments: what the checkers want, and what Placeto and GDP want."""
 
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -14,10 +15,12 @@ from hypothesis import strategies as st
 from stable_baselines3.common.env_checker import check_env as check_env_for_sb3
 
 from envs.gym.iterative import PlacetoEnv
+from envs.gym.observations import FEATURES
 from envs.gym.one_shot import GdpEnv
 from envs.rewards import Penalty, penalised_seconds
 from envs.simulation.simulator import Outcome, Simulator
 from graphs.cluster import GIB, Cluster, Device
+from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
 from tests.oracle.toys import Toy, random_graph, toy_cluster, toy_graph
@@ -352,3 +355,25 @@ def test_wrong_actions_and_options_are_explained(problems: list[Problem]) -> Non
 def test_importing_envs_imports_neither_torch_nor_numba() -> None:
     code = "import sys, envs; sys.exit('torch' in sys.modules or 'numba' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        *({"reward": reward} for reward in by_name.built_in("envs.rewards")),
+        *({"obs": shown} for shown in ("ids", "dict", "graph")),
+        *({"features": shown} for shown in FEATURES),
+        {"reward": "mine.py:build:worth=2"},
+    ],
+)
+def test_an_environment_goes_to_another_process_and_is_the_same(
+    chosen: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    reward = "lambda before, after, last, penalty: worth * after.step_seconds"
+    Path("mine.py").write_text(f"def build(*, worth: float = 1.0):\n    return {reward}\n")
+    env = gym.make("envs:Placeto-v0", graph=random_graph(6, 1), cluster=toy_cluster(2), **chosen)
+    env.reset(seed=0)
+    again = pickle.loads(pickle.dumps(env))
+    again.reset(seed=0)
+    assert [again.step(1)[1] for _ in range(6)] == [env.step(1)[1] for _ in range(6)]

@@ -4,26 +4,31 @@ Code that a file names is not run, unless the user names the same function, or a
 """
 
 import contextlib
+import gzip
 import json
+import re
 import shutil
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import psutil
 import pytest
 import tomli_w
 
 import placelab
+from envs.costs.costs import load_cost_model
 from envs.plan_file import load_plan
 from envs.simulation.simulator import simulate
 from evaluation.benchmark.problem_file import INDEX, Benchmark
 from evaluation.benchmark.submission import RECORDS, bench, pack
 from evaluation.commands.load_placer import load_placer
 from evaluation.journal import plans
-from graphs.foundation import code_in_files
+from graphs.foundation import code_in_files, documents
 from graphs.foundation.errors import InputError
+from graphs.load import load_graph
 from placers.learned.policy_meta import META
 from tests.evaluation.benchmark import tiny
 from tests.front_door.test_command_line import call
@@ -311,3 +316,48 @@ def test_reports_beside_runs_are_not_written_through_links(folder: Path, secret:
     (folder / "comparison.html").symlink_to(secret)
     with pytest.raises(InputError, match="out of its folder"):
         placelab.report([folder / "run", folder / "other"])
+
+
+# ---- what listens, what unpacks, what grows ------------------------------------------------------------------
+
+
+def listening() -> set[str]:
+    """Addresses at which processes of this one listen."""
+    own = psutil.Process()
+    found = [each for process in (own, *own.children(recursive=True)) for each in process.net_connections(kind="inet")]
+    return {each.laddr.ip for each in found if each.status == psutil.CONN_LISTEN}
+
+
+def test_workers_of_this_machine_listen_to_it_alone() -> None:
+    from graphs.foundation.dask_engine import on_dask
+
+    before = listening()
+    with on_dask(1, ()):
+        assert listening() - before <= {"127.0.0.1"}
+
+
+UNPACKED: dict[str, Callable[[Path], object]] = {
+    "x.graph.json.gz": load_graph,
+    "x.et": load_graph,
+    "x.jsonl.gz": plans,
+    "x.times.json.gz": lambda path: load_cost_model(f"recorded:file={path}").costs(problem()),
+}
+
+
+@pytest.mark.parametrize("name", UNPACKED)
+def test_a_small_file_that_unpacks_to_much_is_refused(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(documents, "MOST_BYTES", 2**22)
+    (folder / name).write_bytes(gzip.compress(b" " * 2**23))
+    with pytest.raises(InputError, match=r"more than 0.00390625 GiB"):
+        UNPACKED[name](folder / name)
+
+
+def test_nothing_that_is_opened_is_unpickled() -> None:
+    """Pickles run code: only processes that placelab starts, or a scheduler that is named, send them."""
+    root = Path(placelab.HOME)
+    unpickles = re.compile(r"torch\.load\(|pickle\.loads?\(|Unpickler|allow_pickle=True|yaml|shelve|marshal|joblib")
+    floors = ("graphs", "envs", "placers", "training", "evaluation")
+    sources = [path for each in floors for path in (root / each).rglob("*.py")]
+    found = {path.relative_to(root).as_posix() for path in sources if unpickles.search(path.read_text())}
+    names_alone = {"graphs/capture/sources.py", "envs/orders/program.py"}
+    assert found - names_alone == {"graphs/foundation/parcels.py"}

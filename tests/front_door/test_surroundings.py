@@ -1,0 +1,93 @@
+"""What surrounds placelab changes no result: a user's own settings of other programs, and of Python."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import matplotlib as mpl
+import pytest
+
+import placelab
+from graphs.foundation import by_name
+from graphs.load import load_graph
+from tests.front_door.test_command_line import GRAPH, ROOT
+
+OWN = """
+from graphs.clusters.p100 import build as p100
+from placers.round_robin import build as round_robin
+
+
+class Order:
+    def priorities(self, problem, op_seconds):
+        return list(range(len(problem.graph)))
+
+
+def build(*, knob: int = 1):
+    return round_robin()
+
+
+def cards(*, devices: int = 2):
+    return p100(devices=devices)
+
+
+def order():
+    return Order()
+
+
+def model():
+    import torch
+
+    return torch.nn.Linear(2, 2), torch.zeros(2, 2)
+"""
+
+
+def run(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "200"} | variables
+    return subprocess.run([sys.executable, *arguments], env=environment, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("name", ["x.svg", "x.png"])
+def test_a_figure_is_the_same_whatever_settings_of_matplotlib_a_user_has(name: str, tmp_path: Path) -> None:
+    def drawn() -> bytes:
+        placelab.show(GRAPH, draw=tmp_path / name)
+        return (tmp_path / name).read_bytes()
+
+    expected = drawn()
+    own = {"text.usetex": True, "font.size": 30, "savefig.dpi": 20, "axes.grid": True, "path.sketch": (1, 100, 2)}
+    with mpl.rc_context(own):  # as in a matplotlibrc
+        assert drawn() == expected
+
+
+def test_a_backend_that_is_none_does_not_matter() -> None:
+    code = "import evaluation.drawing, os, matplotlib as mpl; print(mpl.rcParams['backend'], os.environ['MPLBACKEND'])"
+    done = run("-c", code, MPLBACKEND="nonsense")
+    assert done.stdout.split()[-1] == "nonsense"
+    assert done.stderr == ""
+    assert run("-c", code, MPLBACKEND="pdf").stdout == "pdf pdf\n", "a user may have figures of his own"
+
+
+@pytest.mark.parametrize("command", [["list", "suites"], ["place", "--help"]])
+def test_python_without_docstrings_runs_commands(command: list[str]) -> None:
+    done = run("-m", "placelab", *command, PYTHONOPTIMIZE="2")
+    assert (done.returncode, "Traceback" in done.stderr) == (0, False)
+
+
+@pytest.mark.parametrize("folder", ["lr=0.1", "a=b,c=d", "a b", "a:b"])
+def test_a_file_of_ones_own_may_be_in_any_folder(folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path(folder).mkdir()
+    (Path(folder) / "mine.py").write_text(OWN)
+    mine = f"{folder}/mine.py"
+    assert len(load_graph(f"{mine}:model", training=False)) > 0
+    placed = placelab.place(
+        GRAPH, placer=f"{mine}:build:knob=2", cluster=f"{mine}:cards:devices=3", order=f"{mine}:order", budget=1
+    )
+    assert placed.problem.order == f"{mine}:order"
+    assert len(placed.problem.cluster) == 3
+
+
+def test_a_knob_that_is_a_function_in_a_file_belongs_to_its_name() -> None:
+    for spec in ("annealing:policy=mine.py:build", "resnet:resnet-50,file=mine.py:build", "a:b=1,c=mine.py:build"):
+        assert by_name.own(spec) is None
+    assert by_name.own("lr=0.1/mine.py:build:knob=3") == (Path("lr=0.1/mine.py"), "lr=0.1/mine.py:build", "knob=3")
