@@ -28,7 +28,7 @@ from graphs.coarsening import summed
 from graphs.foundation.by_name import Named
 from graphs.foundation.errors import InputError
 from graphs.layer_names import unit_layers
-from graphs.op_graph import Floats, Ints
+from graphs.op_graph import Floats, Ints, OpGraph
 from graphs.problem import Problem
 from placers.contract.whole_plans import accelerators, check_divides, most_that_divide, why_placements_only
 from placers.stages.balance import block_partition, histogram_partition, least_partition
@@ -98,9 +98,11 @@ class GPipe(Named):
             )
         places = count // self.stages_per_device
         wanted = PER_STAGE * places if count > 1 else 1
-        micro_batches = self.micro_batches or most_that_divide(graph, wanted, self.replicas)
+        micro_batches = self.micro_batches or self._most(graph, wanted, count)
         check_divides(graph, "gpipe", micro_batches, self.replicas)
-        place_of = {stage: place for place, some in enumerate(self._ranks(count, micro_batches)) for stage in some}
+        place_of = {
+            stage: place for place, some in enumerate(self._ranks(graph, count, micro_batches)) for stage in some
+        }
         several = [devices[place * self.replicas : (place + 1) * self.replicas] for place in range(places)]
         recompute = tuple(range(count)) if self.recompute else ()
         schedule = Schedule(micro_batches, tuple(stages), self.order, recompute)
@@ -108,19 +110,41 @@ class GPipe(Named):
             schedule = WHOLE_BATCH  # there is nothing to put in order
         return Plan(tuple(several[place_of[stage]] for stage in stages), schedule=schedule)
 
-    def _ranks(self, stages: int, micro_batches: int) -> Ranks:
+    def _ranks(self, graph: OpGraph, stages: int, micro_batches: int) -> Ranks:
         """The stages of each place in the pipeline, as the order of passes takes them."""
         order, places = load_pass_order(self.order), stages // self.stages_per_device
         interleaved = tuple(tuple(range(place, stages, places)) for place in range(places))
         try:
             order.passes(interleaved, micro_batches)
-        except InputError:
+        except InputError as error:
             if self.stages_per_device == 1:
-                raise
+                raise self._advised(error, graph, interleaved) from error
             folded = tuple((place, stages - 1 - place) for place in range(places))
             order.passes(folded, micro_batches)
             return folded
         return interleaved
+
+    def _most(self, graph: OpGraph, most: int, stages: int) -> int:
+        """At most so many micro-batches, which divide the samples, and which the order takes if it takes any."""
+        dividing = most_that_divide(graph, most, self.replicas)
+        for count in range(dividing, 0, -1):
+            if graph.samples % (count * self.replicas) == 0:
+                try:
+                    self._ranks(graph, stages, count)
+                except InputError:
+                    continue
+                return count
+        return dividing
+
+    def _advised(self, error: InputError, graph: OpGraph, ranks: Ranks) -> InputError:
+        """The refusal of an order, with numbers of micro-batches that it takes and that divide the samples, if any."""
+        each = graph.samples // self.replicas
+        taken = [count for count in range(1, each + 1) if each % count == 0 and _takes(self.order, ranks, count)]
+        if not taken:
+            return error
+        sentence = str(error).partition("; use ")[0]
+        numbers = " or ".join(map(str, taken[-2:]))
+        return InputError(f"{sentence}; use {numbers} micro-batches, into which {each} samples can be divided")
 
     def _blocks(self, seconds: Floats, position: Ints, most: int) -> Ints:
         """(units,) the block of each unit, of consecutive positions, (units,), with balanced seconds.
@@ -140,3 +164,12 @@ class GPipe(Named):
 
 
 build = GPipe
+
+
+def _takes(order: str, ranks: Ranks, micro_batches: int) -> bool:
+    """Whether an order of passes runs as many micro-batches through these stages."""
+    try:
+        load_pass_order(order).passes(ranks, micro_batches)
+    except InputError:
+        return False
+    return True

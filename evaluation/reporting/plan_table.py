@@ -132,6 +132,7 @@ def plan_sentences(timeline: Timeline, lower_bound_seconds: float, program_secon
         f"One step takes {seconds(timeline.step_seconds)}, {ratio(over_bound)} times the lower bound of "
         f"{kind_of(timeline)}, {seconds(lower_bound_seconds)}.",
         *([] if timeline.expansion is None else [schedule_sentence(timeline.expansion)]),
+        *([] if timeline.expansion is None else unknown_batch(timeline.expansion)),
         order_sentence(timeline, program_seconds),
         f"The busiest link, {busiest}, carries data {share(carries)} of the time."
         if busiest
@@ -157,6 +158,18 @@ def schedule_sentence(expansion: Expansion) -> str:
     if schedule.update == "micro_batch":
         said.append("updates after every micro-batch")
     return "; ".join(said) + "."
+
+
+def unknown_batch(expansion: Expansion) -> list[str]:
+    """What a plan that divides the batch takes for granted where nobody has said how many samples a step has."""
+    plan, graph = expansion.plan, expansion.given.graph
+    parts = plan.schedule.micro_batches * max(map(len, plan.devices), default=1)
+    if graph.samples or parts < 2:
+        return []
+    return [
+        f"How many samples a step of {graph.name} has is not known: its batch is taken to divide into any number of "
+        "equal parts; say it, as in --batch 32 or FILE:batch=32."
+    ]
 
 
 def order_sentence(timeline: Timeline, program_seconds: float) -> str:

@@ -6,12 +6,15 @@ import pytest
 
 from envs.simulation.simulator import Simulator, simulate
 from evaluation.comparison import Comparison, summary_table
-from evaluation.reporting.plan_table import link_shares, plan_table, sent_bytes
+from evaluation.reporting.plan_table import link_shares, plan_sentences, plan_table, sent_bytes
 from evaluation.reporting.step_chart import StepChart
+from graphs.batch_law import BatchLaw
 from graphs.cluster import FREE
 from graphs.foundation.by_name import build
 from graphs.op_graph import Phase
 from graphs.problem import Problem
+from placers.gpipe import GPipe
+from tests.envs.expansion.pipelines import Pipeline, servers
 from tests.evaluation.some_records import SOME, to_text
 from tests.oracle.toys import Toy, toy_cluster, toy_graph
 from tests.papers.test_dapple import chain_of
@@ -187,3 +190,13 @@ def test_links_without_contention_are_told_of_as_others_are(free: tuple[slice, s
     assert sent_bytes(told).tolist() == sent_bytes(by_channels).tolist()
     assert sent_bytes(told).sum() == 2 * (4.0 + 6.0), "outputs there, and gradients of the same sizes back"
     assert "The busiest link, " in to_text(plan_table(told, 1.0, 1.0))
+
+
+@pytest.mark.parametrize(("samples", "micro_batches", "is_said"), [(0, 4, True), (8, 4, False), (0, 1, False)])
+def test_a_batch_of_unknown_size_is_said_to_be_divided_all_the_same(
+    samples: int, micro_batches: int, is_said: bool
+) -> None:
+    problem = Problem(replace(Pipeline(stages=2).graph(), batch_law=BatchLaw(samples)), servers(2))
+    timeline = simulate(problem, GPipe(micro_batches=micro_batches).place(problem).plan)
+    said = " ".join(plan_sentences(timeline, 1.0, 1.0))
+    assert ("How many samples a step of chain2 has is not known: its batch is taken to divide" in said) == is_said

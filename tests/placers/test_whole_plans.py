@@ -1,5 +1,6 @@
 """Placers of whole plans: data parallelism and pipelines of micro-batches."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -94,6 +95,26 @@ def test_samples_are_divided_evenly() -> None:
     for placer in (DataParallel(devices=4), DataParallel(micro_batches=4), GPipe(micro_batches=4), GPipe(replicas=4)):
         with pytest.raises(InputError, match="has 6 samples, which cannot be divided into"):
             placer.place(problem)
+
+
+def test_the_numbers_of_micro_batches_that_a_refusal_names_can_be_used() -> None:
+    for samples, stages in ((16, 3), (14, 4), (30, 4), (7, 2)):
+        problem = Problem(
+            replace(Pipeline(stages=stages).graph(), batch_law=BatchLaw(samples=samples)), servers(stages)
+        )
+        with pytest.raises(
+            InputError, match=r"which must be equal; use .* micro-batches, into which .* samples"
+        ) as raised:
+            GPipe(micro_batches=samples, order="interleaved").place(problem)
+        named = re.findall(r"\d+", str(raised.value).partition("; use ")[2].partition(" micro")[0])
+        assert named
+        for count in map(int, named):
+            plan = GPipe(micro_batches=count, order="interleaved").place(problem).plan
+            assert plan.schedule.micro_batches == count
+        assert GPipe(order="interleaved").place(problem).plan.schedule.micro_batches <= samples
+    unknown = Problem(replace(problem.graph, batch_law=None), problem.cluster)
+    with pytest.raises(InputError, match=r"use 6 or 9 micro-batches$"):
+        GPipe(micro_batches=7, order="interleaved").place(unknown)
 
 
 # ---- pipelines -------------------------------------------------------------------------------------------------------
