@@ -58,6 +58,12 @@ class CapturedProgram:
                 f"{example.name}: the model was exported, as it cannot be recorded (a warning says why), so that its "
                 "ops cannot be run by themselves"
             )
+        if builder.program.by_values:
+            raise InputError(
+                f"{example.name}: sizes or control flow depend on data, and its ops are those of "
+                f"{builder.program.by_values} alone, so that they cannot be run on other batches; placelab.parallelize "
+                "runs the model's own code"
+            )
         for name, node in builder.program.changed.items():
             if node is None or name in builder.program.names.values():
                 how = "through a view of it" if node is None else "by its forward pass"

@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.export.decomp_utils import PRESERVED_ATEN_CIA_OPS
 from torch.fx import Node
 from torch.utils._pytree import tree_unflatten
 
@@ -131,22 +132,41 @@ def is_whole(op: Any) -> bool:
     return is_new and not is_composite and has_kernel(op.name(), "CPU") and has_kernel(op.name(), "Meta")
 
 
+@cache
+def decomposition_of(func: Any) -> Callable[..., Any] | None:
+    """How an operation is decomposed, if it is."""
+    if is_whole(func):
+        return None
+    if func in decompositions() and not func._schema.is_mutable:
+        return decompositions()[func]
+    # Batch norm writes its statistics, though its schema does not say so.
+    if func is aten.native_batch_norm.default or torch.Tag.maybe_aliasing_or_mutating in func.tags:
+        composite = func._can_decompose()
+    else:
+        composite = torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd")
+    return func.decompose if composite and func not in PRESERVED_ATEN_CIA_OPS else None
+
+
 @contextmanager
 def exporter_settings(*, compiling: bool) -> Iterator[None]:
     """What the exporter sets while it traces: no backend has operations of its own.
 
+    Nor has attention that is not trained, which some devices alone run as one operation.
     Libraries that ask PyTorch whether a compiler runs them are told that one does if it is to be so; the user's own
     code never is: its other branch is what a training step runs.
     """
     flags = torch.compiler._is_compiling_flag, torch.compiler._is_exporting_flag
     backends = torch.backends.mkldnn, torch.backends.nnpack, torch.backends.cudnn
     set_before = [backend.set_flags(False) for backend in backends]
+    fast_attention = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
     torch.compiler._is_compiling_flag = torch.compiler._is_exporting_flag = compiling
     try:
         with _own_code_runs_eagerly():
             yield
     finally:
         torch.compiler._is_compiling_flag, torch.compiler._is_exporting_flag = flags
+        torch.backends.mha.set_fastpath_enabled(fast_attention)
         for backend, before in zip(backends, set_before, strict=True):
             backend.set_flags(*before)
 

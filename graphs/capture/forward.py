@@ -17,7 +17,6 @@ Tracing turns the module into ATen operations. These rules say which of them are
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -39,7 +38,6 @@ from graphs.capture.program import TracedProgram
 from graphs.capture.signing import Signer
 from graphs.capture.tracing import trace
 from graphs.foundation.errors import InputError
-from graphs.foundation.user_code import users_line
 from graphs.graph_draft import GraphDraft
 from graphs.op_graph import SPARSE, OpGraph
 
@@ -47,7 +45,6 @@ aten = torch.ops.aten
 
 # Every row is multiplied by its group's matrix, as in mixtures of experts. PyTorch's counter may not know these.
 _GROUPED_PRODUCTS = {"aten._grouped_mm", "transformers.grouped_mm_fallback"}
-_FRAME = re.compile(r'File "(.+?)", line (\d+)')  # of a node's stack trace
 # These read as much of their first operand as they write.
 _LOOK_UPS = {
     aten.embedding, aten.gather, aten.index, aten.index_select, aten.nll_loss_forward, aten.nll_loss2d_forward,
@@ -60,8 +57,8 @@ def capture(
     """The forward pass of `module(*args, **kwargs)` as an op graph.
 
     Nothing is computed; on the meta device (`with torch.device("meta")`) nothing is allocated either.
-    Raises InputError for a module that cannot be traced, or whose sizes depend on data; UserCodeError for one that
-    fails on these inputs.
+    Where sizes or control flow depend on data, the module is run on that of its inputs (`graphs.capture.by_values`).
+    Raises InputError for a module that cannot be traced; UserCodeError for one that fails on these inputs.
     """
     return traced(module, args, kwargs, name=name).build()
 
@@ -130,10 +127,6 @@ class Builder:
         return replace(graph, autograd=autograd)
 
     def _visit(self, node: Node) -> None:
-        if not all(isinstance(size, int) for tensor in _tensors(node) for size in tensor.shape):
-            line = users_line(_FRAME.findall(node.meta.get("stack_trace") or ""), libraries=True)
-            at = f" at {line}" if line else ""
-            raise InputError(f"{self.name}: the size of the output of {_name(node)!r}{at} depends on data; pad it")
         base, call = _viewed(node), self.program.calls.get(node)
         if base is None:
             if _tensors(node):

@@ -25,10 +25,20 @@ def twin_of(func: Any) -> tuple[Any, tuple[int, ...]]:
     if any(arguments[position].kwarg_only for position in written):
         return None, ()
     name = name[:-1] if name.endswith("_") and written == (0,) else f"{name}_functional"
-    twin = getattr(getattr(getattr(torch.ops, func.namespace), name, None), overload, None)
+    packet: Any = getattr(getattr(torch.ops, func.namespace), name, None)
+    twin = getattr(packet, overload, None)
+    if twin is not None and not _takes_the_same(twin, func):  # pow_.Scalar takes what pow.Tensor_Scalar does
+        others = [getattr(packet, other) for other in packet.overloads()]
+        twin = next((other for other in others if _takes_the_same(other, func)), twin)
     if torch.Tag.inplace_view in func.tags and not (twin is not None and is_view(twin)):
         return None, ()
     return twin, written
+
+
+def _takes_the_same(func: Any, other: Any) -> bool:
+    """Whether two operations take arguments of the same types, in the same order."""
+    one, two = ([str(argument.type) for argument in each._schema.arguments] for each in (func, other))
+    return one == two
 
 
 @cache

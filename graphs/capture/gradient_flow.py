@@ -17,7 +17,8 @@ from graphs.op_graph import SPARSE, OpGraph
 
 # What is flat between its steps (floor, sign) is not here: autograd sends zeros back through it.
 HAS_NO_GRADIENT = {
-    "all", "any", "argmax", "argmin", "bernoulli", "bitwise_and", "bitwise_not", "bitwise_or", "count_nonzero",
+    "_local_scalar_dense", "all", "any", "argmax", "argmin", "bernoulli", "bitwise_and", "bitwise_not", "bitwise_or",
+    "count_nonzero",
     "empty_like", "eq", "full_like", "ge", "gt", "heaviside", "isin", "isinf", "isnan", "isneginf", "isposinf", "le",
     "logical_and", "logical_not", "logical_or", "lt", "ne", "ones_like", "rand_like", "randn_like", "zeros_like",
 }  # fmt: skip

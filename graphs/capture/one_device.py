@@ -36,7 +36,7 @@ class OneDevice(TorchFunctionMode):
         """With `missing`, only devices that this machine has not are replaced."""
         super().__init__()
         self.home, self.missing = home, missing
-        self.first = ""  # what was replaced first: "cuda:1 at my_model.py:12"
+        self.said: list[str] = []  # a sentence about what was replaced first
 
     def __enter__(self) -> OneDevice:
         self._apply = apply = nn.Module._apply
@@ -85,9 +85,10 @@ class OneDevice(TorchFunctionMode):
             return named
         if self.missing and home != _META and _exists(device):
             return named
-        if not self.first:
+        if not self.said:
             line = users_line([(frame.f_code.co_filename, at) for frame, at in traceback.walk_stack(None)][::-1])
-            self.first = f"{device} at {line}" if line else str(device)
+            where = f"{device} at {line}" if line else str(device)
+            self.said.append(f"its code puts tensors on {where}, which is left out: a plan says what runs where")
         return home
 
 

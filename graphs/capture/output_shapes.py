@@ -41,6 +41,17 @@ class OutputShapes:
         return out
 
 
+def laid_out_as(query: Tensor, out: Tensor) -> Tensor:
+    """The output of attention, with its dimensions in memory in the order of its query's, as fused kernels write it.
+
+    So merging heads copies nothing, on whichever device a module is captured.
+    """
+    if query.dim() != out.dim():
+        return out
+    order = sorted(range(query.dim()), key=query.stride().__getitem__, reverse=True)
+    return torch.empty_permuted(out.shape, order, dtype=out.dtype, device=out.device)
+
+
 class _NotAlike(Exception):  # noqa: N818
     """An operand that is not on the meta device, or that cannot be described."""
 

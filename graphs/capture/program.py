@@ -32,4 +32,8 @@ class TracedProgram:
     """The value that each buffer or parameter, by name, has after a step that changes it; None instead of a node if
     that is not known, as where it was changed through a view of it. None of a module that was exported."""
     states: Sequence[Node] = ()
-    """What it returns besides, in objects such as key-value caches, which is no part of the loss."""
+    """What is computed besides and is no part of the loss: tensors in objects that are returned, such as key-value
+    caches, and questions for values that the module's code asks."""
+    by_values: str = ""
+    """Whose values the program is right for, where sizes or control flow depend on these: "the example", "random data";
+    empty where it is right for all."""

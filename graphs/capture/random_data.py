@@ -27,12 +27,12 @@ def with_data(example: Example, seed: int, device: str = "cpu") -> Example:
         return example
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        _fill(example.module, device)
-        args, kwargs = with_tensors((example.args, example.kwargs), lambda given: _drawn(given, device))
+        fill(example.module, device)
+        args, kwargs = with_tensors((example.args, example.kwargs), lambda given: drawn(given, device))
     return replace(example, args=args, kwargs=kwargs)
 
 
-def _fill(module: nn.Module, device: str) -> None:
+def fill(module: nn.Module, device: str) -> None:
     """Give data to all parts of a module; a tensor that several parts have stays one."""
     made: dict[int, Tensor] = {}
 
@@ -62,7 +62,8 @@ def _fill(module: nn.Module, device: str) -> None:
                 reset()
 
 
-def _drawn(given: Tensor, device: str) -> Tensor:
+def drawn(given: Tensor, device: str) -> Tensor:
+    """A tensor with data in place of one on the meta device; another one as it is."""
     if not given.is_meta:
         return given
     if given.is_floating_point() or given.is_complex():

@@ -19,6 +19,7 @@ raises on tensors without data.
 from __future__ import annotations
 
 import operator
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
@@ -26,52 +27,57 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.export.decomp_utils import PRESERVED_ATEN_CIA_OPS
 from torch.fx import Graph, Node
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from graphs.capture.by_values import Copies
 from graphs.capture.checkpoints import NESTED, CheckpointedNodes, checkpoints_seen, reentrant
-from graphs.capture.exporting import decompositions, exporter_settings, is_whole
-from graphs.capture.function_calls import FunctionCalls, module_paths
+from graphs.capture.exporting import decomposition_of, decompositions, exporter_settings
+from graphs.capture.function_calls import module_paths
 from graphs.capture.functional_twins import is_view, split_results, twin_of
 from graphs.capture.gradient_rules import sends_gradients, trained
 from graphs.capture.nested import results_and_states, tensors_in, with_tensors
 from graphs.capture.one_device import home_of
-from graphs.capture.output_shapes import OutputShapes
+from graphs.capture.output_shapes import OutputShapes, laid_out_as
 from graphs.capture.own_functions import functions_seen
 from graphs.capture.program import TracedProgram
+from graphs.capture.recorded_calls import RecordedCalls, Unrecorded
 from graphs.capture.stand_ins import StandIns, put_into, unchanged
 from graphs.op_graph import Call
 
 aten = torch.ops.aten
 
 _PLAIN_TENSORS = (Tensor, nn.Parameter)
-
-
-class Unrecorded(Exception):  # noqa: N818 - no error of the user's
-    """Something that cannot be recorded; the message says what."""
+_QUESTIONS = (aten._local_scalar_dense.default, aten.equal.default)  # about values
 
 
 def record(
-    module: nn.Module, args: tuple[object, ...], kwargs: dict[str, object], *, compiling: bool = False
+    module: nn.Module,
+    args: tuple[object, ...],
+    kwargs: dict[str, object],
+    *,
+    compiling: bool = False,
+    by_values: bool = False,
 ) -> TracedProgram:
     """The module's forward pass; nothing is computed, and the module stays as it is.
 
     Libraries that ask PyTorch whether a compiler runs them (`torch.compiler.is_compiling`) are told so if `compiling`.
+    With `by_values` it is computed, for code that asks for the values of tensors (`graphs.capture.by_values`).
 
-    Raises Unrecorded for what cannot be recorded, and whatever the module raises.
+    Raises Unrecorded for what cannot be recorded, TooLargeError for what is not computed, and whatever the module
+    raises.
     """
     if any(isinstance(part, torch.jit.ScriptModule) for part in module.modules()):
-        raise Unrecorded("a part of it is a ScriptModule")
+        raise Unrecorded("a part of it is a ScriptModule, which shows no operations; give the module it was made of")
     given = [*module.parameters(), *module.buffers(), *tensors_in((args, kwargs))]
     for tensor in given:
         if type(tensor) not in _PLAIN_TENSORS:
             raise Unrecorded(f"it holds or is given a {type(tensor).__name__}")
-    stand_ins = StandIns(home_of(given))
+    stand_ins = Copies(module, given) if by_values else StandIns(home_of(given))
     names = {parameter: name for name, parameter in module.named_parameters()}
     buffers = dict(module.named_buffers())
     with unchanged(module), module_paths(module) as paths:
-        calls = _Calls(paths)
+        calls = RecordedCalls(paths)
         recorder = calls.recorder = Recorder(stand_ins, paths, calls)
         placed = {recorder.placed(stand_ins(parameter)): parameter for parameter in names}
         args, kwargs = with_tensors((args, kwargs), stand_ins)
@@ -107,7 +113,8 @@ def record(
         checkpoints=recorder.checkpoints,
         unknown=recorder.unknown,
         changed=changed,
-        states=recorder.read(states),
+        states=recorder.read(states) + recorder.asked,
+        by_values=stand_ins.data,
     )
 
 
@@ -132,28 +139,10 @@ def _changed(
     return changed
 
 
-class _Calls(FunctionCalls):
-    """The calls of a module whose tensors are stand-ins."""
-
-    current: Call | None = None  # the one that runs
-    recorder: Recorder
-
-    def run(self, call: Call, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if function == Tensor.data.__set__:  # type: ignore[attr-defined]  # no dispatch mode sees it
-            raise Unrecorded("it assigns to the data of a tensor")
-        if function == Tensor.requires_grad.__get__:  # type: ignore[attr-defined]
-            return self.recorder.requires(args[0])
-        self.current = call
-        try:
-            return function(*args, **kwargs)
-        finally:
-            self.current = None
-
-
 class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Writes every operation on tensors into `graph`, an `fx.Graph`."""
 
-    def __init__(self, stand_ins: StandIns, paths: list[str], calls: _Calls) -> None:
+    def __init__(self, stand_ins: StandIns, paths: list[str], calls: RecordedCalls) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.graph, self.calls = Graph(), dict[Node, Call]()
         self._stand_ins, self._paths, self._function_calls = stand_ins, paths, calls
@@ -164,8 +153,10 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.unknown = ""  # why it is not known what is trained
         self._checkpoint: CheckpointedNodes | None = None  # the one that runs
         self._has_gradients: bool | None = None  # whether gradients are enabled around the own function that runs
-        self._kept: list[Tensor] = []  # tensors, so that no id is given twice
+        self._kept: list[object] = []  # tensors, so that no id is given twice
+        self.asked: list[Node] = []  # what asks for the value of a tensor, which must have been computed
         self._shapes = OutputShapes()
+        self._whole: dict[int, Node] = {}  # memory -> the node of all that lies in it
         self._versions: dict[int, int] = {}  # memory -> how often it was written in place
 
     def __torch_dispatch__(
@@ -179,7 +170,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return self._run(func, args, kwargs)
 
     def _run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        decomposed = _decomposition(func)
+        decomposed = decomposition_of(func)
         if decomposed is not None:
             with self:
                 out = decomposed(*args, **kwargs)
@@ -199,7 +190,12 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if self._stand_ins.are_meta and _is_factory(func):
             kwargs = kwargs | {"device": self._stand_ins.home}
         out = self._shapes.run(func, args, kwargs) if self._stand_ins.are_meta else func(*args, **kwargs)
+        self._stand_ins.computed(func, args, kwargs, out)
+        if func is aten.scaled_dot_product_attention.default and not self._stand_ins.data:
+            out = laid_out_as(args[0], out)
         if not isinstance(out, (Tensor, tuple, list)):
+            for tensor in args if func in _QUESTIONS else ():
+                self.ask(tensor)
             return out  # a question about a tensor
         name = written.overloadpacket.__name__
         node = self.graph.create_node("call_function", written, reads, reads_by_name, name=name)
@@ -229,17 +225,40 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             func(*args, **kwargs)
         else:
             self._versions[memory] = self._versions.get(memory, 0) + 1
+            if self._stand_ins.data:
+                tensor.copy_(new)
+                self._change(tensor, node, memory)
         if new.shape != tensor.shape or new.dtype != tensor.dtype:
             raise Unrecorded(f"{func} changes the shape or type of a tensor")
         if self.requires(tensor) and func is not aten.detach_.default and not torch.is_grad_enabled():
             self.requires_grad.add(node)  # what is read later has the gradient of what the tensor was before
         self._note(tensor, node, memory)
 
+    def _change(self, tensor: Tensor, node: Node, memory: int) -> None:
+        """All that lies in a memory, after a tensor in it, or a view of one, has got the value of a node."""
+        whole = self._whole[memory]
+        held = whole.meta["val"]
+        if held.shape == tensor.shape and held.stride() == tensor.stride():
+            self._whole[memory] = node
+            return
+        place = tensor.shape, tensor.stride(), tensor.storage_offset()
+        self._whole[memory] = self.graph.call_function(aten.as_strided_scatter.default, (whole, node, *place))
+        self._describe(self._whole[memory], held)
+
     # ---- nodes -------------------------------------------------------------------------------------------
 
     def _write(self, node: Node, out: Any, memory: int | None) -> None:
         """Note what a node returns; of a view, the memory that it lies in."""
-        node.meta["val"] = out
+        self._describe(node, out)
+        if isinstance(out, Tensor):
+            self._note(out, node, memory)
+        elif isinstance(out, (tuple, list)):
+            for position, part in enumerate(out):
+                self._write(self.graph.call_function(operator.getitem, (node, position)), part, memory)
+
+    def _describe(self, node: Node, out: Any) -> None:
+        """Say of a node what it returns, where in the module's code it comes from, and whether it sends gradients."""
+        node.meta["val"] = self._stand_ins.described(out)
         node.meta["nn_module_stack"] = {"": (self._paths[-1], None)}
         is_reached = self._gradients_are_enabled() and not self.requires_grad.isdisjoint(node.all_input_nodes)
         if is_reached and sends_gradients(node.target, out):
@@ -248,15 +267,16 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._checkpoint.nodes.add(node)
         if self._function_calls.current is not None:
             self.calls[node] = self._function_calls.current
-        if isinstance(out, Tensor):
-            self._note(out, node, memory)
-        elif isinstance(out, (tuple, list)):
-            for position, part in enumerate(out):
-                self._write(self.graph.call_function(operator.getitem, (node, position)), part, memory)
 
     def _note(self, tensor: Tensor, node: Node, memory: int | None) -> None:
-        memory = len(self._kept) if memory is None else memory
-        self._kept.append(tensor)
+        if memory is None:
+            memory = len(self._kept)
+            self._whole[memory] = node
+        if self._stand_ins.data:  # which takes memory: the tensor is forgotten as soon as the module forgets it
+            key = id(tensor)
+            self._kept.append(weakref.ref(tensor, lambda _: self._node.pop(key, None)))
+        else:
+            self._kept.append(tensor)
         self._node[id(tensor)] = node, memory, self._versions.get(memory, 0)
 
     def _memory_of(self, tensor: Tensor) -> int:
@@ -274,12 +294,19 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """The node of a tensor that exists already: a stand-in, or a constant."""
         if id(tensor) not in self._node:
             node = self.graph.placeholder(f"input_{len(self._node)}")
-            node.meta["val"] = tensor
+            node.meta["val"] = self._stand_ins.described(tensor)
             if tensor.requires_grad:
                 self.requires_grad.add(node)
             self.placeholders[id(tensor)] = node
             self._note(tensor, node, None)
         return self._node[id(tensor)][0]
+
+    def ask(self, tensor: Tensor) -> None:
+        """Note that the module's code has read the value of a tensor, which no operation need do."""
+        if self._stand_ins.data and (node := self._read(tensor)).op == "call_function":
+            asking = self.graph.call_function(aten._local_scalar_dense.default, (node,))
+            self._write(asking, torch.empty((), dtype=tensor.dtype), None)
+            self.asked.append(asking)
 
     def read(self, outputs: Iterable[Tensor]) -> list[Node]:
         """The nodes of what a module returns."""
@@ -328,9 +355,13 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if id(tensor) not in self._node:
             return self.placed(tensor)
         node, memory, version = self._node[id(tensor)]
-        if self._versions.get(memory, 0) != version:
+        if self._versions.get(memory, 0) == version:
+            return node
+        if not self._stand_ins.data:
             raise Unrecorded("a view of a tensor is read after the tensor has changed in place")
-        return node
+        place = tensor.shape, tensor.stride(), tensor.storage_offset()
+        self._write(self.graph.call_function(aten.as_strided.default, (self._whole[memory], *place)), tensor, memory)
+        return self._node[id(tensor)][0]
 
     def _stand_in(self, tensor: Tensor) -> Tensor:
         """The tensor without data that stands for another one: a parameter that was kept elsewhere, or a constant."""
@@ -358,18 +389,3 @@ def _is_factory(func: Any) -> bool:
     """Whether an operation makes a tensor of no other one; of a single number does not count."""
     takes = {str(argument.type) for argument in func._schema.arguments}
     return func is not aten.scalar_tensor.default and not any("Tensor" in kind for kind in takes)
-
-
-@cache
-def _decomposition(func: Any) -> Callable[..., Any] | None:
-    """How an operation is decomposed, if it is."""
-    if is_whole(func):
-        return None
-    if func in decompositions() and not func._schema.is_mutable:
-        return decompositions()[func]
-    # Batch norm writes its statistics, though its schema does not say so.
-    if func is aten.native_batch_norm.default or torch.Tag.maybe_aliasing_or_mutating in func.tags:
-        composite = func._can_decompose()
-    else:
-        composite = torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd")
-    return func.decompose if composite and func not in PRESERVED_ATEN_CIA_OPS else None

@@ -22,6 +22,8 @@ class StandIns:
     the device that they stand for.
     """
 
+    data = ""  # whose values they have: none
+
     def __init__(self, home: torch.device) -> None:
         self.home = home
         self.are_meta = home.type == "meta"
@@ -49,6 +51,13 @@ class StandIns:
     def pairs(self) -> Iterator[tuple[Tensor, Tensor]]:
         """Each tensor, and its stand-in."""
         return ((tensor, self._of[id(tensor)]) for tensor in self._originals)
+
+    def described(self, out: Any) -> Any:
+        """What an operation has returned, without data."""
+        return out
+
+    def computed(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+        """Take notice of an operation that was computed, as none is here."""
 
     def _like(self, tensor: Tensor) -> Tensor:
         if self._fake is not None and tensor.device == self.home:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 import sys
 import traceback
 import warnings
@@ -20,13 +19,16 @@ from torch._subclasses.fake_tensor import (
     FakeTensorMode,
 )
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, ShapeEnv
-from torch.utils._pytree import tree_map_only
+from torch.utils._pytree import tree_leaves
 
+from graphs.capture.by_values import TooLargeError
+from graphs.capture.examples import Example
 from graphs.capture.exporting import export
-from graphs.capture.nested import NotCopiedError, tensors_in
+from graphs.capture.nested import NotCopiedError, tensors_in, with_tensors
 from graphs.capture.one_device import OneDevice, home_of
 from graphs.capture.program import TracedProgram
-from graphs.capture.recording import Unrecorded, record
+from graphs.capture.recorded_calls import Unrecorded, Untraceable
+from graphs.capture.recording import record
 from graphs.capture.stand_ins import unchanged
 from graphs.foundation.errors import InputError, UserCodeError
 from graphs.foundation.user_code import frames_of, users_line
@@ -35,9 +37,7 @@ _log = logging.getLogger("placelab")
 
 _NEEDS_VALUES = (GuardOnDataDependentSymNode, DataDependentOutputException, DynamicOutputShapeException)
 _TRACERS_OWN = ("torch._dynamo", "torch._export", "torch._subclasses", "torch.export", "torch.fx")
-_RETURNED = re.compile(r"<class '(.+?)'> in output, which is not a known type")
-_GIVEN = re.compile(r"Unsupported input type <class '(.+?)'>")
-_TENSORS = "tensors, or tuples, lists and dicts of them"
+_SIZES = (DynamicOutputShapeException,)
 
 
 def trace(module: nn.Module, args: tuple[object, ...], kwargs: dict[str, object], *, name: str) -> TracedProgram:
@@ -52,39 +52,52 @@ def trace(module: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]
             f"{name} runs by a plan, and its copies between devices would count as ops; capture the model as it was "
             "made, before `parallelize`"
         )
+    given = Example(module, args, kwargs, name)
     try:
-        home = home_of([*module.parameters(), *module.buffers(), *tensors_in((args, kwargs))])
-        with quiet(), unchanged(module), OneDevice(home) as placing:
-            program, said = _traced(module, args, kwargs, name)
+        with quiet(), unchanged(module):
+            program, said = _traced(given)
     except NotCopiedError as error:
         raise InputError(f"{name}: {error}") from error
-    if said:
-        _log.warning("%s: %s", name, said)
-    if placing.first:
-        _log.warning(
-            "%s: its code puts tensors on %s, which is left out: a plan says what runs where", name, placing.first
-        )
+    for each in said:
+        _log.warning("%s: %s", name, each)
     return program
 
 
-def _traced(
-    module: nn.Module, args: tuple[object, ...], kwargs: dict[str, object], name: str
-) -> tuple[TracedProgram, str]:
+def _traced(given: Example) -> tuple[TracedProgram, list[str]]:
     """The module's program, and what is to be said of how it was traced."""
+    module, args, kwargs = given.module, given.args, given.kwargs
+    home = home_of([*module.parameters(), *module.buffers(), *tensors_in((args, kwargs))])
     try:
-        return record(module, args, kwargs), ""
+        with OneDevice(home) as placing:
+            return record(module, args, kwargs), placing.said
     except NotCopiedError:
         raise
+    except Untraceable as error:
+        raise _explained(error, error, error, given) from error
     except (Exception, SystemExit) as error:  # whatever the module's own code or the recorder raises
-        reason = _first_line(error)
-        reason = reason if isinstance(error, Unrecorded) else f"{type(error).__name__}: {reason}"
-    with suppress(Exception, SystemExit):  # for a compiler, libraries ask less of the values of tensors
-        return record(module, args, kwargs, compiling=True), ""
+        first = second = error
+    with suppress(Exception, SystemExit), OneDevice(home) as placing:  # libraries ask a compiler for fewer values
+        return record(module, args, kwargs, compiling=True), placing.said
+    if not isinstance(first, _SIZES):
+        try:
+            with OneDevice(home) as placing:
+                program = export(module, args, kwargs)
+            if _sizes_are_known(program):
+                slow = f"traced by torch.export, which is slow, because it cannot be recorded: {_reason(first)}"
+                return program, [slow, *placing.said]
+        except (Exception, SystemExit) as error:
+            second = error
     try:
-        program = export(module, args, kwargs)
+        with torch.random.fork_rng(), OneDevice(torch.device("cpu") if home.type == "meta" else home) as placing:
+            torch.manual_seed(0)
+            program = record(module, args, kwargs, by_values=True)
     except (Exception, SystemExit) as error:
-        raise _explained(error, module, args, kwargs, name) from error
-    return program, f"traced by torch.export, which is slow, because it cannot be recorded: {reason}"
+        raise _explained(first, second, error, given) from error
+    if isinstance(first, Unrecorded):
+        why = f"run on {program.by_values}, because it can neither be recorded nor exported: {_first_line(first)}"
+    else:
+        why = f"sizes or control flow depend on data{_at(first)}: those of {program.by_values} are taken"
+    return program, [why, *placing.said]
 
 
 @contextmanager
@@ -100,39 +113,48 @@ def quiet() -> Iterator[None]:
         logging.disable(disabled)
 
 
-def _explained(
-    error: BaseException, module: nn.Module, args: tuple[object, ...], kwargs: dict[str, object], name: str
-) -> InputError:
-    reason = _first_line(error)
-    line = users_line(frames_of(error), libraries=True)
-    at = f" at {line}" if line else ""
-    if returned := _RETURNED.search(reason):
-        remedy = f"it must return {_TENSORS}; transformers' models: use_cache=False"
-        return InputError(f"{name}: the module returns an object of type {_short(returned[1])}; {remedy}")
-    if given := _GIVEN.search(reason):
-        return InputError(f"{name}: the example inputs hold an object of type {_short(given[1])}; give {_TENSORS}")
-    if isinstance(error, _NEEDS_VALUES):
+def _explained(recorded: BaseException, exported: BaseException, ran: BaseException, given: Example) -> InputError:
+    """What recording, exporting and running by values have raised, in one sentence."""
+    if isinstance(ran, Unrecorded):
+        return InputError(f"{given.name}: PyTorch cannot trace this module: {_first_line(ran)}{_at(ran)}")
+    failure = None if isinstance(exported, _NEEDS_VALUES) else _failure(given)
+    if failure is None and isinstance(ran, TooLargeError):
         return InputError(
-            f"{name}: the control flow or a size depends on the value of a tensor{at}, which is not known during "
-            "capture; use torch.where instead of `if`, and a fixed number of steps or elements"
+            f"{given.name}: sizes or control flow depend on data{_at(recorded)}, so that the module must be run to be "
+            f"captured, but {ran}; give fewer samples or a smaller model of its kind, or keep sizes fixed (torch.where)"
         )
-    failure = _failure(module, args, kwargs)
-    if failure is not None:
-        return UserCodeError(f"{name}: the module fails on its example inputs: {_described(failure, module)}")
-    return InputError(f"{name}: PyTorch cannot trace this module: {reason.partition('. ')[0]}{at}")
+    described = _described(failure or ran, given.module)
+    return UserCodeError(f"{given.name}: the module fails on its example inputs: {described}")
+
+
+def _sizes_are_known(program: TracedProgram) -> bool:
+    """Whether no size of an operation's output depends on data."""
+    made = [node.meta.get("val") for node in program.nodes if node.op == "call_function"]
+    tensors = [each for each in tree_leaves(made) if isinstance(each, Tensor)]
+    return all(isinstance(size, int) for tensor in tensors for size in tensor.shape)
+
+
+def _reason(error: BaseException) -> str:
+    return _first_line(error) if isinstance(error, Unrecorded) else f"{type(error).__name__}: {_first_line(error)}"
+
+
+def _at(error: BaseException) -> str:
+    line = users_line(frames_of(error), libraries=True)
+    return f" at {line}" if line else ""
 
 
 def _first_line(error: BaseException) -> str:
     return (str(error).strip() or type(error).__name__).partition("\n")[0].rstrip(".")
 
 
-def _failure(module: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]) -> BaseException | None:
+def _failure(given: Example) -> BaseException | None:
     """What the module raises when it is called without a tracer, on tensors that have shapes alone."""
+    module = given.module
     mode = FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
     held = {**dict(module.named_parameters()), **dict(module.named_buffers())}
     with_shapes = partial(mode.from_tensor, static_shapes=True)
     try:
-        fake, args, kwargs = tree_map_only(Tensor, with_shapes, (held, args, kwargs))
+        fake, args, kwargs = with_tensors((held, given.args, given.kwargs), with_shapes)
         with mode:
             torch.func.functional_call(module, fake, args, kwargs)
     except (Exception, SystemExit) as error:
@@ -147,7 +169,7 @@ def _described(error: BaseException, module: nn.Module) -> str:
     path = next((path for path, other in module.named_modules() if other is part), "")
     within = f" (in its submodule {path!r}, a {type(part).__name__})" if path else ""
     line = users_line(frames_of(error), libraries=True)
-    message = f"{type(error).__name__}: {error}".removesuffix(": ").rstrip(".")
+    message = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}".removesuffix(": ").rstrip(".")
     return f"{line}: {message}{within}" if line else f"{message}{within}"
 
 
@@ -156,7 +178,3 @@ def _innermost_part(error: BaseException, module: nn.Module) -> nn.Module | None
     parts = {id(part): part for part in module.modules()}
     selves = [id(frame.f_locals.get("self")) for frame, _ in traceback.walk_tb(error.__traceback__)]
     return next((parts[which] for which in reversed(selves) if which in parts), None)
-
-
-def _short(type_name: str) -> str:
-    return type_name.rpartition(".")[2]

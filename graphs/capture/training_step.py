@@ -71,11 +71,11 @@ _SAVES_BOTH = {
     "logsumexp", "norm", "prod", "std", "std_mean",
 }  # fmt: skip
 _SAVES_NOTHING = {
-    "add", "affine_grid_generator", "cat", "ceil", "clone", "col2im", "constant_pad_nd", "copy", "cumsum",
-    "diag_embed", "_fft_c2c", "_fft_c2r", "_fft_r2c", "flip", "floor", "frac", "im2col", "max", "mean", "median",
-    "min", "native_dropout", "neg", "pixel_shuffle", "pixel_unshuffle", "repeat", "roll", "round", "select_scatter",
-    "sign", "slice_scatter", "sort", "stack", "sub", "sum", "_to_copy", "topk", "trace", "tril", "triu", "trunc",
-    "upsample_bicubic2d", "_upsample_bicubic2d_aa", "upsample_bilinear2d", "_upsample_bilinear2d_aa",
+    "add", "affine_grid_generator", "as_strided_scatter", "cat", "ceil", "clone", "col2im", "constant_pad_nd", "copy",
+    "cumsum", "diag_embed", "_fft_c2c", "_fft_c2r", "_fft_r2c", "flip", "floor", "frac", "im2col", "max", "mean",
+    "median", "min", "native_dropout", "neg", "pixel_shuffle", "pixel_unshuffle", "repeat", "roll", "round",
+    "select_scatter", "sign", "slice_scatter", "sort", "stack", "sub", "sum", "_to_copy", "topk", "trace", "tril",
+    "triu", "trunc", "upsample_bicubic2d", "_upsample_bicubic2d_aa", "upsample_bilinear2d", "_upsample_bilinear2d_aa",
     "upsample_linear1d", "upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d",
     "_upsample_nearest_exact1d", "_upsample_nearest_exact2d", "_upsample_nearest_exact3d", "upsample_trilinear3d",
 }  # fmt: skip

@@ -16,7 +16,8 @@ from graphs.capture.exporting import export
 from graphs.capture.forward import Builder, capture
 from graphs.capture.function_calls import FunctionCalls, module_paths
 from graphs.capture.program import TracedProgram
-from graphs.capture.recording import Unrecorded, record
+from graphs.capture.recorded_calls import Unrecorded
+from graphs.capture.recording import record
 from graphs.capture.training_step import forward_pass, training_step
 from graphs.foundation import by_name
 from graphs.foundation.errors import UserCodeError

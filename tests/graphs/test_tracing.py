@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from graphs.capture import by_values
 from graphs.capture.forward import traced_model
 from graphs.foundation.errors import InputError, UserCodeError
 
@@ -33,22 +34,30 @@ def refused(function: str, kind: type[InputError]) -> str:
     return sentence.removeprefix(f"untraceable:{function}: ")
 
 
-@pytest.mark.parametrize("function", ["if_", "inside", "steps"])
-def test_control_flow_that_depends_on_values(function: str) -> None:
+@pytest.fixture(autouse=True)
+def _too_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No module is run for its values."""
+    monkeypatch.setattr(by_values, "MOST_BYTES", 0)
+
+
+@pytest.mark.parametrize("function", ["if_", "inside", "steps", "mask", "numpy"])
+def test_values_of_what_is_too_large_to_be_run(function: str) -> None:
     assert refused(function, InputError) == (
-        "the control flow or a size depends on the value of a tensor at LINE, which is not known during capture; use "
-        "torch.where instead of `if`, and a fixed number of steps or elements"
+        "sizes or control flow depend on data at LINE, so that the module must be run to be captured, but its weights "
+        "and inputs are 0.0 GiB, more than 0; give fewer samples or a smaller model of its kind, or keep sizes fixed "
+        "(torch.where)"
     )
 
 
 @pytest.mark.parametrize(
     ("function", "sentence"),
     [
-        ("mask", "the size of the output of 'index' at LINE depends on data; pad it"),
-        ("numpy", "PyTorch cannot trace this module: .numpy() is not supported for tensor subclasses at LINE"),
         ("boxing", "an object of type Box cannot be copied, so that its tensors cannot be found (cannot pickle"),
         ("boxed", "an object of type Box cannot be copied, so that its tensors cannot be found (cannot pickle"),
-        ("scripted", "PyTorch cannot trace this module: Exporting a ScriptModule is not supported"),
+        (
+            "scripted",
+            "PyTorch cannot trace this module: a part of it is a ScriptModule, which shows no operations; give the",
+        ),
     ],
 )
 def test_what_the_tracer_cannot_follow(function: str, sentence: str) -> None:

@@ -1,17 +1,19 @@
 """Models of the package transformers, built from a configuration, without weights, and captured as they are."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
 
 from graphs.capture import tracing
 from graphs.capture.exporting import export
 from graphs.capture.forward import Builder, capture
 from graphs.capture.recording import record
 from graphs.capture.training_step import training_step
-from graphs.foundation.errors import InputError
 from graphs.op_graph import OpGraph
 
 transformers = pytest.importorskip("transformers")
@@ -101,10 +103,11 @@ def test_a_model_is_captured_with_all_its_parameters_and_trained(make: Callable[
 
 @pytest.mark.parametrize("make", [bert, gpt2, t5, vit, llama, mixtral])
 def test_a_model_is_recorded_as_it_is_exported(make: Callable[[], Model], monkeypatch: pytest.MonkeyPatch) -> None:
-    """For a compiler, that is: eager code may leave out masks, depending on their values."""
+    """For a compiler, that is: eager code may leave out masks, depending on their values. On the CPU as on meta."""
+    real, real_inputs = make()
     module, inputs = built(make)
     with tracing.quiet():
-        exported = Builder(export(module, (), inputs), make.__name__).build()
+        exported = Builder(export(real.eval(), (), real_inputs), make.__name__).build()
         recorded = Builder(record(module, (), inputs, compiling=True), make.__name__).build()
     monkeypatch.setattr(tracing, "export", None)  # which is not called
     assert all(call is not None for call in captured(make).calls)
@@ -135,10 +138,51 @@ def test_the_embedding_that_is_gpt2s_last_layer_too_is_one_weight() -> None:
     assert sorted(users) == ["lm_head", "transformer.wte"]
 
 
-def test_a_cache_in_the_outputs_is_refused_with_the_remedy() -> None:
+def test_a_cache_that_is_returned_changes_no_cost() -> None:
     def caching() -> Model:
         module, inputs = gpt2()
-        return module, inputs | {"use_cache": True}
+        return module, inputs | {"use_cache": True, "labels": tokens()}
 
-    with pytest.raises(InputError, match=r"caching: .*DynamicCache.* must return tensors.*use_cache=False"):
-        captured(caching)
+    def without() -> Model:
+        module, inputs = gpt2()
+        return module, inputs | {"labels": tokens()}
+
+    graph, expected = captured(caching), captured(without)
+    assert graph.flops.sum() == expected.flops.sum() == counted(without)
+    assert training_step(graph).flops.sum() == training_step(expected).flops.sum()
+    assert training_step(graph).weights.sum() == training_step(expected).weights.sum()
+
+
+def counted(make: Callable[[], Model]) -> int:
+    """The FLOPs of a real run; of attention, the counter knows the products alone, not the CPU's own kernel."""
+    module, inputs = make()
+    with FlopCounterMode(display=False) as counter, torch.no_grad(), sdpa_kernel(SDPBackend.MATH):
+        module.eval()(**inputs)
+    return int(counter.get_total_flops())
+
+
+def _decoding(cache: Callable[[Any], Any]) -> Model:
+    """One more word after `LENGTH` - 1 that are in a cache."""
+    module, _ = llama()
+    filled = cache(module.config)
+    with torch.device("cpu"), torch.no_grad():
+        module.eval()(tokens(LENGTH - 1), past_key_values=filled, use_cache=True)
+    at = {"position_ids": torch.full((BATCH, 1), LENGTH - 1)}
+    return module, {"input_ids": tokens(1), "past_key_values": filled, "use_cache": True, **at}
+
+
+CACHES: dict[str, Callable[[Any], Any]] = {
+    "dynamic": lambda config: transformers.DynamicCache(config=config),
+    "static": lambda config: transformers.StaticCache(config=config, max_cache_len=LENGTH),
+}
+
+
+@pytest.mark.parametrize("cache", CACHES)
+def test_one_word_is_decoded_with_a_cache(cache: str) -> None:
+    module, inputs = _decoding(CACHES[cache])
+    graph = capture(module, (), inputs, name="decoding")
+    width, shared = WIDTH // HEADS, 2  # of a head; heads of keys and values
+    projections = 2 * WIDTH * WIDTH + 2 * WIDTH * width * shared + 3 * WIDTH * INNER
+    attention = 2 * LENGTH * WIDTH
+    assert graph.flops.sum() == 2 * BATCH * (LAYERS * (projections + attention) + WIDTH * WORDS)
+    assert graph.flops.sum() == counted(lambda: _decoding(CACHES[cache]))

@@ -1,0 +1,59 @@
+"""Recorded calls: those of a module's code while it is recorded, and what of them no dispatch mode sees."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from graphs.capture.function_calls import FunctionCalls
+from graphs.op_graph import Call
+
+_OWN_GRADIENTS = (torch.autograd.grad, torch.autograd.backward, Tensor.backward)
+_READ_WHOLE = (Tensor.tolist, Tensor.numpy, Tensor.__array__)
+
+
+class Unrecorded(Exception):  # noqa: N818 - no error of the user's
+    """Something that cannot be recorded; the message says what."""
+
+
+class Untraceable(Unrecorded):
+    """Something that no other tracer can follow, either."""
+
+
+class Recording(Protocol):
+    """What is asked of the recorder of the same module."""
+
+    def requires(self, tensor: object) -> bool:
+        """Whether autograd would send a gradient back through a tensor."""
+
+    def ask(self, tensor: Tensor) -> None:
+        """Note that the module's code has read the value of a tensor."""
+
+
+class RecordedCalls(FunctionCalls):
+    """The calls of a module whose tensors are stand-ins."""
+
+    current: Call | None = None  # the one that runs
+    recorder: Recording
+
+    def run(self, call: Call, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """What the call returns. Raises Unrecorded, or Untraceable, for one that cannot be followed."""
+        if function == Tensor.data.__set__:  # type: ignore[attr-defined]  # no dispatch mode sees it
+            raise Unrecorded("it assigns to the data of a tensor")
+        if function == Tensor.requires_grad.__get__:  # type: ignore[attr-defined]
+            return self.recorder.requires(args[0])
+        if function in _OWN_GRADIENTS and torch._C._functorch.peek_interpreter_stack() is None:
+            raise Untraceable(
+                f"it computes gradients in its forward pass, by torch.autograd's {function.__name__}, of which no "
+                "operation is seen; use torch.func.grad, which is captured, or capture the module without them"
+            )
+        if function in _READ_WHOLE:  # no dispatch mode sees these, either
+            self.recorder.ask(args[0])
+        self.current = call
+        try:
+            return function(*args, **kwargs)
+        finally:
+            self.current = None
