@@ -30,8 +30,8 @@ aten = torch.ops.aten
 
 # Kept whole in addition. The first two are one kernel on GPUs, not elsewhere; autograd has derivatives of the others.
 _WHOLE = (
-    aten.scaled_dot_product_attention.default, aten.rms_norm.default, aten.celu.default,
-    aten.affine_grid_generator.default, aten.binary_cross_entropy_with_logits.default, aten.diag_embed.default,
+    aten.scaled_dot_product_attention.default, aten.rms_norm.default, aten.affine_grid_generator.default,
+    aten.binary_cross_entropy_with_logits.default, aten.celu.default, aten.detach.default, aten.diag_embed.default,
     aten.index_fill.int_Scalar, aten.index_fill.int_Tensor, aten.logsumexp.default, aten.masked_fill.Scalar,
     aten.masked_fill.Tensor, aten.mv.default, aten.nan_to_num.default, aten.select_scatter.default,
     aten.soft_margin_loss.default, aten.special_xlog1py.other_scalar, aten.special_xlog1py.self_scalar,

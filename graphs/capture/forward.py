@@ -262,6 +262,8 @@ def _flops(node: Node) -> float:
     packet = getattr(node.target, "overloadpacket", None)
     count: Callable[..., Any] | None = flop_registry.get(packet)
     is_attention, is_grouped = packet is aten.scaled_dot_product_attention, str(packet) in _GROUPED_PRODUCTS
+    if packet is aten.addbmm:  # of which the counter knows the backward pass alone
+        count = _batched_product
     if not (count or is_attention or is_grouped):
         return 0.0
     args, kwargs = tree_map_only(Node, lambda read: read.meta["val"], (node.args, dict(node.kwargs)))
@@ -273,6 +275,10 @@ def _flops(node: Node) -> float:
     if is_grouped:
         return float(2 * node.meta["val"].numel() * args[0].shape[-1])
     return float(count(*args, **kwargs, out_val=node.meta["val"])) if count else 0.0
+
+
+def _batched_product(_: Tensor, first: Tensor, second: Tensor, **__: object) -> float:
+    return 2.0 * first.numel() * second.shape[-1]
 
 
 def _name(node: Node) -> str:

@@ -176,8 +176,6 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 out = decomposed(*args, **kwargs)
             if out is not NotImplemented:
                 self._part_from(args, out, func)
-                if func is aten.detach.default:
-                    self.requires_grad.discard(self._read(out))
                 return out
         if func._schema.is_mutable:
             return self._in_place(func, args, kwargs)

@@ -5,12 +5,13 @@ The rules are ours; they follow what PyTorch's autograd does, one op at a time:
 - A synthetic op "loss" reads all outputs of the forward pass that depend on a trained weight; of a model that returns a
   dict with a "loss", that alone. `graphs.capture.gradient_flow` has which ops send a gradient to which.
 - `X.grad` computes the gradient of what X read from the gradient of X's output, which its consumers' `.grad` ops made.
-  It costs what X costs; twice that if X is a product of two operands that both need a gradient, five products for two
-  if it is fused attention, which computes its scores again. An op has one output tensor here, so it is as large as the
-  outputs of X's producers on average; for a part of a tensor, as the part.
-- `X.grad_weight` computes the gradient of all weights that X reads, at the cost of X. Where ops share a weight (a
-  recurrent net, unrolled), each adds to the sum that it receives from the next one in forward order. The sum exists
-  twice while it is passed on: once as a tensor and once in the room that is set aside for gradients.
+  It costs what X costs; a product as often as it has factors whose gradients these are (`graphs.capture.operands`),
+  five products for two if it is fused attention, which computes its scores again. An op has one output tensor here, so
+  it is as large as the outputs of X's producers on average; for a part of a tensor, as the part.
+- `X.grad_weight` computes the gradient of all weights that X reads, at the cost of X; that of a product's bias alone is
+  a sum of what arrives. Where ops share a weight (a recurrent net, unrolled), each adds to the sum that it receives
+  from the next one in forward order. The sum exists twice while it is passed on: once as a tensor and once in the room
+  that is set aside for gradients.
 - The gradient of a table that X looks up is dense: all of it is written, however few rows X has read. With sparse=True
   it holds the rows that X has read, at most all of them, and where they are; several such look-ups of one table append
   theirs, and a use of another kind makes the sum dense. The update touches these rows alone, as torch.optim.SparseAdam
@@ -23,8 +24,9 @@ The rules are ours; they follow what PyTorch's autograd does, one op at a time:
 - What autograd saves for the backward pass is an edge from its producer to the op that needs it, and so takes memory
   until then. Results that only autograd sees (a dropout mask, the indices of a pooling) are not counted.
 
-The graph does not say in which order, or how often, an op reads its producers. What reads the same tensor twice
-(x * x) is taken for a product with an input or a number, and each side of a division is treated as the other.
+A graph without signatures, as one from a file, does not say in which places an op reads its producers: what reads the
+same tensor twice (x * x) is taken there for a product with an input or a number, and each side of a division is treated
+as the other.
 """
 
 from __future__ import annotations
@@ -37,6 +39,7 @@ import numpy as np
 from graphs.autograd import Autograd, Checkpoint, Pair
 from graphs.batch_law import BatchLaw
 from graphs.capture.gradient_flow import GradientFlow, aten_name
+from graphs.capture.operands import Operands
 from graphs.foundation.errors import InputError
 from graphs.op_graph import RECOMPUTED, SPARSE, OpGraph, Phase
 from graphs.subgraph import subgraph
@@ -117,6 +120,7 @@ class _Builder:
         self.producers = _lists(((v, u) for u, v in data), ops)
         self.consumers = _lists(data, ops)
         self.weights = _lists(self.graph.weight_uses.tolist(), ops)
+        self.operands = Operands(self.graph, self.kind)
         self.flow = GradientFlow.of(self.graph)
         self.grad: dict[int, int] = {}  # forward op -> its .grad
         self.grad_weight: dict[int, int] = {}  # forward op -> its .grad_weight
@@ -169,18 +173,17 @@ class _Builder:
         towards = self.flow.towards[op]
         is_free = graph.flops[op] == 0 and graph.bytes_accessed[op] == 0
         output_bytes = graph.output_bytes[op] if is_free else graph.output_bytes[towards].mean()
-        is_product = graph.flops[op] > 0 and not self.weights[op]
-        times = 2.0 if is_product and len(towards) == len(self.producers[op]) > 1 else 1.0
-        if self.kind[op] == _ATTENTION:
-            times = 2.5
+        times = self._products(op, towards)
         costs = *self._backward_cost(op, times, graph.output_bytes[towards].sum()), output_bytes
-        saved = [] if is_free or (self.kind[op] in _LINEAR and self.weights[op]) else self._read_again(op)
+        needs_weight_alone = self.kind[op] in _LINEAR and self.weights[op] and not self.operands.known(op)
+        saved = [] if is_free or needs_weight_alone else self._read_again(op, towards)
         return self._add("grad", op, Phase.BACKWARD, costs, [*arriving, *saved])
 
     def _add_grad_weight(self, op: int, arriving: list[int], earlier: list[int]) -> int:
         """The gradient of the weights that an op reads, added to those that later ops have computed for them."""
         trained = self.flow.weights[op]
-        times = 2.0 if self.kind[op] in _OF_TWO and len(trained) == 2 else 1.0
+        sources = [-1 - weight for weight in trained]
+        times = self._products(op, sources)
         size = float(self.graph.weights[trained].sum())
         looks_up = self.graph.kinds[op].endswith(SPARSE) and len(trained) == 1
         is_sparse = looks_up and all(other in self.sparse_bytes for other in earlier)
@@ -188,21 +191,47 @@ class _Builder:
             size = float(self.graph.bytes_accessed[op] - self.graph.output_bytes[op])  # rows, and where they are
             size += sum(self.sparse_bytes[other] for other in earlier)
         costs = *self._backward_cost(op, times, size), size
-        added = self._add("grad_weight", op, Phase.BACKWARD, costs, [*arriving, *earlier, *self._read_again(op)])
+        read = [*arriving, *earlier, *self._read_again(op, sources)]
+        added = self._add("grad_weight", op, Phase.BACKWARD, costs, read)
         if is_sparse:
             self.sparse_bytes[added] = size
         return added
 
+    def _products(self, op: int, towards: list[int]) -> float:
+        """How often what an op does is done for its gradients towards some ops, or weights, by sources' numbers."""
+        of_weights = towards[0] < 0
+        if self.kind[op] == _ATTENTION:  # all gradients are computed together
+            return 0.0 if of_weights and op in self.grad else 2.5
+        if self.graph.flops[op] == 0:
+            return 1.0
+        if self.operands.known(op):
+            return float(len(self.operands.factors(op, towards)))
+        if of_weights:
+            return 2.0 if self.kind[op] in _OF_TWO and len(towards) == 2 else 1.0
+        return 2.0 if not self.flow.weights[op] and len(towards) == len(self.producers[op]) > 1 else 1.0
+
     def _backward_cost(self, op: int, times: float, gradient_bytes: float) -> tuple[float, float]:
-        """FLOP and bytes accessed of a gradient of the given size that costs `times` what its op does."""
+        """FLOP and bytes accessed of a gradient of the given size that costs `times` what its op does.
+
+        One that takes no product is a sum of the gradient that arrives.
+        """
         traffic = times * self.graph.bytes_accessed[op]
-        if self.kind[op] in _LOOK_UPS:  # these read no more than they write
+        if times == 0:
+            traffic = self.graph.output_bytes[op] + gradient_bytes
+        elif self.kind[op] in _LOOK_UPS:  # these read no more than they write
             traffic += max(gradient_bytes - self.graph.output_bytes[op], 0.0)
         return times * self.graph.flops[op], traffic
 
-    def _saved(self, op: int) -> list[int]:
-        """The ops whose outputs autograd keeps for the backward pass of an op; an unknown one keeps what it read."""
+    def _saved(self, op: int, towards: list[int]) -> list[int]:
+        """The ops whose outputs autograd keeps for gradients of an op towards some others, or weights.
+
+        An unknown op keeps what it read. Of a product with a weight, element by element, both gradients are made by one
+        operation, which keeps what either needs.
+        """
         kind, producers = self.kind[op], self.producers[op]
+        if self.operands.known(op) and not (kind in _PRODUCTS - _LINEAR and self.flow.weights[op]):
+            needed = self.operands.needed(op, towards)
+            return [producer for producer in producers if producer in needed]
         trained = self.flow.towards[op]
         if kind in _SAVES_OUTPUT:
             return [op]
@@ -238,13 +267,13 @@ class _Builder:
         is_free = graph.flops[op] == 0 and graph.bytes_accessed[op] == 0
         if is_free or self.kind[op] in _SAVES_NOTHING or not (self.flow.towards[op] or self.flow.weights[op]):
             return False
-        return self.kind[op] not in {"mul", "div"} or bool(self.weights[op] or self._saved(op))
+        return self.kind[op] not in {"mul", "div"} or bool(self.weights[op] or self._saved(op, self.flow.towards[op]))
 
-    def _read_again(self, op: int) -> list[int]:
-        """What is saved for the backward pass of an op, or computed again in place of that."""
+    def _read_again(self, op: int, towards: list[int]) -> list[int]:
+        """What is saved for gradients of an op towards some others, or computed again in place of that."""
         part = self.checkpoint.get(op)
         inside = () if part is None else part.ops
-        return [self.again.get(saved, saved) if saved in inside else saved for saved in self._saved(op)]
+        return [self.again.get(saved, saved) if saved in inside else saved for saved in self._saved(op, towards)]
 
     # ---- optimizer ---------------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
 from graphs.capture import tracing
@@ -99,6 +100,18 @@ def test_a_model_is_captured_with_all_its_parameters_and_trained(make: Callable[
     step = training_step(graph)
     assert step.is_training
     assert step.flops.sum() == pytest.approx(3 * graph.flops.sum(), rel=0.25)
+
+
+@pytest.mark.parametrize("make", [bert, gpt2, t5, vit, llama])
+def test_the_flops_of_a_step_are_those_that_pytorch_counts(make: Callable[[], Model]) -> None:
+    module, inputs = make()
+    module.eval().set_attn_implementation("eager")  # type: ignore[operator]  # products, whatever the device
+    with FlopCounterMode(display=False) as counter:
+        returned = module(**inputs)
+        outputs = [each for each in tree_leaves(tuple(returned.values())) if isinstance(each, Tensor)]
+        torch.stack([each.sum() for each in outputs if each.requires_grad]).sum().backward()  # type: ignore[no-untyped-call]
+    step = training_step(capture(module, (), inputs, name=make.__name__))
+    assert step.flops.sum() == counter.get_total_flops()
 
 
 @pytest.mark.parametrize("make", [bert, gpt2, t5, vit, llama, mixtral])
