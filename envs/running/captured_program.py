@@ -9,13 +9,13 @@
 
 Views (`graphs.capture.forward`) are no ops, so they are made where they are read. What crosses from one op to another
 is a result: the output of an op, or one of several. The changes of buffers, such as running statistics, are made by the
-op whose results they are computed from.
+op whose results they are computed from. Where the model's code stops gradients (`detach`, `no_grad`), parts do so, too.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -29,6 +29,7 @@ from envs.running.differentiable import differentiable
 from envs.running.program_part import ProgramPart
 from graphs.capture.examples import Example
 from graphs.capture.forward import Builder, is_getitem, traced_example
+from graphs.capture.gradient_flow import GradientFlow
 from graphs.capture.nested import results_and_states
 from graphs.capture.training_step import training_step
 from graphs.foundation.errors import InputError
@@ -42,6 +43,7 @@ class CapturedProgram:
     example: Example
     builder: Builder
     step: OpGraph  # the training step of the model, whose first ops are those of its forward pass
+    flow: GradientFlow  # where gradients flow in its backward pass
     parts: tuple[ProgramPart, ...] = field(init=False)
     """(forward ops,) each op by itself, the loss being the last one."""
 
@@ -52,7 +54,8 @@ class CapturedProgram:
     def of(cls, example: Example) -> CapturedProgram:
         """The program of a model. Raises InputError for one that cannot be captured, or not run part by part."""
         builder = traced_example(example)
-        step = training_step(builder.build())
+        forward = builder.build()
+        step = training_step(forward)
         if builder.program.changed is None:
             raise InputError(
                 f"{example.name}: the model was exported, as it cannot be recorded (a warning says why), so that its "
@@ -68,7 +71,21 @@ class CapturedProgram:
             if node is None or name in builder.program.names.values():
                 how = "through a view of it" if node is None else "by its forward pass"
                 raise InputError(f"{example.name}: {name!r} is changed {how}, so that its ops cannot be run apart")
-        return cls(example, builder, step)
+        return cls(example, builder, step, GradientFlow.of(forward))
+
+    def check_parts(self) -> None:
+        """Raise InputError for a model whose ops, run by themselves, do not make what the model makes."""
+        program, remedy = self.builder.program, "run it by data parallelism or, in your own loop, with `parallelize`"
+        for call, line in program.own_functions.items():
+            raise InputError(
+                f"{self.example.name}: {call.function}{f' at {line}' if line else ''} has a backward pass of its own, "
+                f"and op placements and pipelines are run with the gradients of each operation in its forward; {remedy}"
+            )
+        if program.by_values:
+            raise InputError(
+                f"{self.example.name}: sizes or control flow depend on data, and were captured by the values of "
+                f"{program.by_values}, which other batches do not have; {remedy}"
+            )
 
     def check(self, graph: OpGraph) -> None:
         """Raise InputError for a graph whose forward ops are not those of the model, with the same sizes."""
@@ -132,11 +149,9 @@ class CapturedProgram:
     def loss_outputs(self) -> tuple[int, ...]:
         """Which of the tensors that the model returns the loss adds up, by their position among these."""
         sinks = set(self.step.edges[self.step.edges[:, 1] == self.loss, 0].tolist())
-        outputs = self.builder.program.outputs
+        outputs, trained = self.builder.program.outputs, set(self.builder.program.trained)
         summed = [
-            position
-            for position, node in enumerate(outputs)
-            if self.builder.op.get(node) in sinks and node.meta["val"].is_floating_point()
+            position for position, node in enumerate(outputs) if self.builder.op.get(node) in sinks and node in trained
         ]
         return tuple(summed)
 
@@ -183,6 +198,17 @@ class CapturedProgram:
         """The results that have a gradient."""
         return differentiable(self.parts, {name for name, weight in self.weights.items() if weight.requires_grad})
 
+    def towards(self, op: int) -> Container[int]:
+        """The ops that a forward op sends gradients to, by their numbers; of the loss, those that it reads."""
+        return self.flow.loss_reads if op == self.loss else self.flow.towards[op]
+
+    def trained_by(self, op: int) -> tuple[str, ...]:
+        """The weights that a forward op gives a gradient, by name, in the order in which it reads them."""
+        if op == self.loss:
+            return ()
+        names = {self.step.weight_names[weight] for weight in self.flow.weights[op]}
+        return tuple(name for name in self.parts[op].weights.values() if name in names)
+
     def op_of(self, result: Node) -> int:
         """The op that makes a result."""
         return self.builder.op[self._origin(result)]
@@ -224,6 +250,7 @@ class CapturedProgram:
             (),
             tuple(outputs),
             updates,
+            self._stopped & computed,
         )
 
     def _constant(self, node: Node) -> Tensor:
@@ -231,6 +258,21 @@ class CapturedProgram:
         return value
 
     # ---- nodes -------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _stopped(self) -> set[Node]:
+        """The nodes that have no gradient, though autograd would compute one: `detach`, or what runs in `no_grad`."""
+        requires_grad, stopped, leaking = self.builder.program.requires_grad, set[Node](), set[Node]()
+        for node in self.builder.program.nodes:
+            reads = node.all_input_nodes
+            if node in requires_grad or (requires_grad.isdisjoint(reads) and leaking.isdisjoint(reads)):
+                continue
+            value = node.meta["val"]
+            if not isinstance(value, Tensor):
+                leaking.add(node)  # its parts are stopped
+            elif value.is_floating_point() or value.is_complex():
+                stopped.add(node)
+        return stopped
 
     @cached_property
     def _position(self) -> dict[Node, int]:

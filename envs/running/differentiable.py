@@ -32,7 +32,7 @@ def _followed(part: ProgramPart, given: list[Tensor]) -> list[Node]:
     try:
         made = part.module(_META)(*given)
     except (RuntimeError, NotImplementedError):  # an operation of a library that knows no shapes without data
-        return [node for node in part.results if node.meta["val"].is_floating_point()]
+        return [node for node in part.results if node.meta["val"].is_floating_point() and node not in part.stopped]
     return [node for node, tensor in zip(part.results, made, strict=False) if tensor.requires_grad]
 
 

@@ -25,8 +25,9 @@ class GradientOps:
     """The backward, update and refresh ops of a graph, by their forward ops."""
 
     def __init__(self, program: CapturedProgram, graph: OpGraph) -> None:
-        """Raises InputError for a graph that is not the program's, or trains what has no gradient in the model."""
+        """Raises InputError for a graph that is not the program's, and for gradients that are not autograd's."""
         program.check(graph)
+        program.check_parts()
         self.program, self.graph = program, graph
         self.grad: dict[int, int] = {}  # forward op -> its .grad
         self.grad_weight: dict[int, int] = {}  # forward op -> its .grad_weight
@@ -54,8 +55,7 @@ class GradientOps:
         names = self.program.step.weight_names  # those of a graph from a file may be unknown, and are in this order
         frozen = {names[weight] for weight in np.flatnonzero(self.graph.frozen)}
         return {
-            op: tuple(name for name in self.program.parts[op].weights.values() if name not in frozen)
-            for op in self.grad_weight
+            op: tuple(name for name in self.program.trained_by(op) if name not in frozen) for op in self.grad_weight
         }
 
     @cached_property
@@ -92,23 +92,21 @@ class GradientOps:
 
     def wanted(self, op: int) -> tuple[Node, ...]:
         """The results whose gradients the .grad of a forward op computes."""
-        return tuple(node for node in self.program.parts[op].reads if self.has_gradient(node))
+        towards = self.program.towards(op)
+        reads = self.program.parts[op].reads
+        return tuple(node for node in reads if self.program.op_of(node) in towards and self.has_gradient(node))
 
     def sources(self, result: Node) -> tuple[int, ...]:
         """The forward ops whose .grad computes a part of the gradient of a result, in the order of autograd's sum.
 
         That begins with the op that ran last.
         """
-        return tuple(op for op in reversed(self.program.readers.get(result, ())) if op in self.grad)
+        program, made_by = self.program, self.program.op_of(result)
+        readers = reversed(program.readers.get(result, ()))
+        return tuple(op for op in readers if op in self.grad and made_by in program.towards(op))
 
     def _check(self) -> None:
         program, edges = self.program, {tuple(edge) for edge in self.graph.edges.tolist()}
-        for name in self.owner:
-            if not program.weights[name].requires_grad:
-                raise InputError(
-                    f"weight {name!r} does not require a gradient in the model, and the plan trains it; freeze its "
-                    "layer in the plan as well, or set requires_grad"
-                )
         for op, part in enumerate(program.parts):
             for node in part.reads:
                 if (program.op_of(node), op) not in edges:

@@ -18,7 +18,7 @@ from envs.running import tape
 from envs.running.adam import Adam, AdamUpdate
 from envs.running.gradient_ops import GradientOps
 from envs.running.sent_tensors import SentTensor, SentTensors, TensorOf
-from graphs.op_graph import Phase
+from graphs.op_graph import RECOMPUTED, Phase
 
 
 @dataclass(frozen=True)
@@ -155,7 +155,7 @@ class Tasks:
             task = self._forward(op)
         elif phase is Phase.UPDATE:
             task = self._update(mirror)
-        elif phase is Phase.REFRESH:
+        elif phase is Phase.REFRESH or graph.kinds[op].endswith(RECOMPUTED):  # whose outputs are still kept here
             task = Task(op, tape.nothing, [], [], [], [])
         else:
             task = self._grad(mirror) if self.ops.grad.get(mirror) == op else self._grad_weight(mirror)

@@ -32,7 +32,7 @@ from envs.running.processes import Process
 from envs.running.running_step import Record
 from envs.running.schedule_rows import ScheduleRows, schedule_rows
 from envs.running.shared_gradients import SharedGradients, group_of, together
-from envs.running.stage_modules import StageModule, StageProgram, examples, stage_programs, trained_weights
+from envs.running.stage_modules import StageModule, StageProgram, carried, examples, stage_programs, trained_weights
 from envs.running.torch_schedules import schedule_of
 from envs.simulation.simulator import LaidOut
 from graphs.foundation.errors import InputError
@@ -89,6 +89,7 @@ class PipelinedStep:
         expansion = expand_stages(problem, plan)
         self.laid = LaidOut(expansion.problem, expansion.placement, expansion.order, expansion)
         self._replicas, self._micro_batches = len(rows.devices[0]), plan.schedule.micro_batches
+        program.check_parts()
         small = _program_of_part(program, self._replicas * self._micro_batches, process)
         forward = np.flatnonzero(problem.graph.phase == Phase.FORWARD)
         stages = stage_programs(small, Layout(problem, plan).stage[forward])
@@ -97,11 +98,12 @@ class PipelinedStep:
         pipelines = [tuple(replicas[replica] for replicas in rows.devices) for replica in range(self._replicas)]
         groups = [group_of(tuple(sorted(devices))) for devices in pipelines]
         trained = trained_weights(small, problem.graph)
+        through = carried(small, trained)
         self._weights = _weights(small, [stages[number] for number in hosted], trained, process.device)
         scale = 1.0 / (self._replicas * self._micro_batches) if small.returns_loss else 1.0
         self._modules = {
             number: StageModule(
-                small, stages[number], self._weights, process.device,
+                small, stages[number], self._weights, process.device, through,
                 loss_scale=scale, recompute=number in plan.schedule.recompute,
             ) for number in hosted
         }  # fmt: skip
@@ -116,8 +118,8 @@ class PipelinedStep:
         if self._place is not None:
             devices, group = pipelines[self._place[1]], groups[self._place[1]]
             group_rank = tuple(sorted(devices).index(device) for device in devices)
-            sent = [*(examples(small, stage.sent, trained) for stage in stages[:-1]), (torch.zeros(()),)]  # the loss
-            received = [examples(small, stage.received, trained) for stage in stages]
+            sent = [*(examples(stage.sent, through) for stage in stages[:-1]), (torch.zeros(()),)]  # the loss
+            received = [examples(stage.received, through) for stage in stages]
             _check_parts(rows, received)
             self._stages = [
                 _TimedStage(

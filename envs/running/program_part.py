@@ -32,6 +32,7 @@ class ProgramPart:
     results: tuple[Node, ...]  # its own, as far as others read them
     outputs: tuple[Node, ...]  # what the loss adds up, if it is one of the ops
     updates: Mapping[str, Node]  # the new values of buffers, by name
+    stopped: frozenset[Node] | set[Node] = frozenset()  # those nodes through which no gradient goes back
 
     @property
     def placeholders(self) -> tuple[Node, ...]:
@@ -60,6 +61,8 @@ class ProgramPart:
         for node in self.nodes:
             args, kwargs = tree_map(replaced, (tuple(node.args), dict(node.kwargs)))
             made[node] = graph.call_function(node.target, args, kwargs)  # type: ignore[arg-type]  # a function
+            if node in self.stopped:
+                made[node] = graph.call_function(aten.detach.default, (made[node],))
         returned = [made[node] for node in self.returned]
         if self.outputs:
             sums = [graph.call_function(aten.sum.default, (made[node],)) for node in self.outputs]

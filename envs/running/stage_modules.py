@@ -84,14 +84,15 @@ class StageModule(nn.Module):
 
     def __init__(
         self, program: CapturedProgram, stage: StageProgram, weights: Mapping[str, nn.Parameter], device: torch.device,
-        *, loss_scale: float, recompute: bool,
+        carried: frozenset[Node], *, loss_scale: float, recompute: bool,
     ) -> None:  # fmt: skip
         """`weights` are those of the process by name, which its stages share; the loss is multiplied by `loss_scale`.
 
-        With `recompute`, only what the stage is given is kept for the backward pass.
+        Gradients are sent back for what is `carried`. With `recompute`, only what the stage is given is kept for the
+        backward pass.
         """
         super().__init__()
-        self._stage, self._loss_scale, self._recompute = stage, loss_scale, recompute
+        self._stage, self._carried, self._loss_scale, self._recompute = stage, carried, loss_scale, recompute
         part = stage.part
         self._run = (part.module(device),)  # in a tuple: it has no weights of its own
         for name in part.weights.values():
@@ -114,7 +115,8 @@ class StageModule(nn.Module):
     def forward(self, *received: Tensor) -> Tensor | tuple[Tensor, ...]:
         """What the stage sends, or the loss, one number."""
         stage, part = self._stage, self._stage.part
-        known = dict(zip(stage.received, map(_taken, received, self._arriving), strict=True))
+        known = dict(zip(stage.received, _taken(received, self._arriving), strict=True))
+        tied = next((each for each in known.values() if each.requires_grad), None)
         inputs = self._inputs[self._micro_batch]
         given = (
             *(known[node] for node in part.reads), *map(self.get_parameter, part.weights.values()),
@@ -127,9 +129,13 @@ class StageModule(nn.Module):
         for name, value in zip(part.updates, made[len(part.results) :], strict=False):
             _put(self, name, value.detach())
         if part.outputs:
-            return made[-1] * self._loss_scale  # type: ignore[no-any-return]  # a tensor
-        tied = next((tensor for tensor in received if tensor.requires_grad), None)
-        return tuple(_sendable(known[node], order, tied) for node, order in zip(stage.sent, self._leaving, strict=True))
+            return _sendable(made[-1] * self._loss_scale, (), tied)
+        return tuple(
+            _sendable(known[node], order, tied)
+            if node in self._carried
+            else _sendable(known[node].detach(), order, None)
+            for node, order in zip(stage.sent, self._leaving, strict=True)
+        )
 
 
 def trained_weights(program: CapturedProgram, graph: OpGraph) -> frozenset[str]:
@@ -139,18 +145,23 @@ def trained_weights(program: CapturedProgram, graph: OpGraph) -> frozenset[str]:
     return frozenset(name for name, each in program.weights.items() if each.requires_grad and name not in frozen)
 
 
-def examples(program: CapturedProgram, nodes: Sequence[Node], trained: frozenset[str]) -> tuple[Tensor, ...]:
-    """Tensors without data like those that are sent, for `PipelineStage`; `trained` are names of weights."""
-    names = program.builder.program.names
-    depends = {node for node, each in program.builder.program.parameters.items() if names[each] in trained}
-    for node in program.builder.program.nodes:
-        if not depends.isdisjoint(node.all_input_nodes):
-            depends.add(node)
+def carried(program: CapturedProgram, trained: frozenset[str]) -> frozenset[Node]:
+    """The nodes that gradients are sent back through; `trained` are names of weights."""
+    traced = program.builder.program
+    found = {node for node, each in traced.parameters.items() if traced.names[each] in trained}
+    for node in traced.nodes:
+        if node in traced.requires_grad and not found.isdisjoint(node.all_input_nodes):
+            found.add(node)
+    return frozenset(found)
+
+
+def examples(nodes: Sequence[Node], carried: frozenset[Node]) -> tuple[Tensor, ...]:
+    """Tensors without data like those that are sent, for `PipelineStage`."""
     found = []
     for node in nodes:
         value = node.meta["val"].permute(_stored(node))
         like = torch.empty(value.shape, dtype=value.dtype, device="meta")
-        found.append(like.requires_grad_(node in depends and value.dtype.is_floating_point))
+        found.append(like.requires_grad_(node in carried and value.dtype.is_floating_point))
     return tuple(found)
 
 
@@ -158,7 +169,8 @@ class _Sent(torch.autograd.Function):
     """A tensor as it is sent: contiguous and no view; to autograd it also depends on something that was received.
 
     PyTorch's runtime computes the gradients of a stage's inputs first, and finds those of its weights where their paths
-    to the outputs meet those of the inputs. An output that depends on no input would have no such place.
+    to the outputs meet those of the inputs. An output that depends on no input would have no such place. And it expects
+    a gradient of each input that can have one, also where the stage reads it through `detach` alone.
     """
 
     @staticmethod
@@ -173,16 +185,21 @@ class _Sent(torch.autograd.Function):
 
 
 class _Received(torch.autograd.Function):
-    """A tensor as the stage that made it stored it; its gradient is sent back as it was received."""
+    """Tensors as the stage that made them stored them; their gradients, or zeros, are sent back as these came."""
 
     @staticmethod
-    def forward(context: Any, stored: Tensor, order: tuple[int, ...]) -> Tensor:
-        context.order = order
-        return stored.permute(_inverse(order))
+    def forward(context: Any, orders: Sequence[tuple[int, ...]], *stored: Tensor) -> tuple[Tensor, ...]:
+        context.orders = orders
+        context.mark_non_differentiable(*(tensor for tensor in stored if not tensor.requires_grad))
+        return tuple(tensor.permute(_inverse(order)) for tensor, order in zip(stored, orders, strict=True))
 
     @staticmethod
-    def backward(context: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        return gradient.permute(context.order).contiguous(), None
+    def backward(context: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        sent = [
+            gradient.permute(order).contiguous() if needed else None
+            for gradient, order, needed in zip(gradients, context.orders, context.needs_input_grad[1:], strict=True)
+        ]
+        return None, *sent
 
 
 def _sendable(value: Tensor, order: tuple[int, ...], received: Tensor | None) -> Tensor:
@@ -190,9 +207,9 @@ def _sendable(value: Tensor, order: tuple[int, ...], received: Tensor | None) ->
     return sent
 
 
-def _taken(stored: Tensor, order: tuple[int, ...]) -> Tensor:
-    value: Tensor = _Received.apply(stored, order)  # type: ignore[no-untyped-call]
-    return value
+def _taken(stored: Sequence[Tensor], orders: Sequence[tuple[int, ...]]) -> tuple[Tensor, ...]:
+    values: tuple[Tensor, ...] = _Received.apply(orders, *stored)  # type: ignore[no-untyped-call]
+    return values
 
 
 def _stored(node: Node) -> tuple[int, ...]:

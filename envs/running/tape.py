@@ -139,7 +139,7 @@ def update(adam: AdamUpdate, weights: Sequence[int], sums: Sequence[int], new: S
 
 
 def nothing(slots: Slots) -> None:
-    """An op that waits for others, and is done then, as a refresh is."""
+    """An op that waits for others, and is done then, as a refresh is, or what a checkpoint computes again."""
     del slots
 
 

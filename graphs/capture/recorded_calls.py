@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
+from torch.autograd import Function
 
 from graphs.capture.function_calls import FunctionCalls
+from graphs.foundation.user_code import users_line
 from graphs.op_graph import Call
 
 _OWN_GRADIENTS = (torch.autograd.grad, torch.autograd.backward, Tensor.backward)
@@ -39,6 +42,10 @@ class RecordedCalls(FunctionCalls):
     current: Call | None = None  # the one that runs
     recorder: Recording
 
+    def __init__(self, paths: Sequence[str]) -> None:
+        super().__init__(paths)
+        self.own_functions: dict[Call, str] = {}  # calls of functions with their own backward pass, and their lines
+
     def run(self, call: Call, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """What the call returns. Raises Unrecorded, or Untraceable, for one that cannot be followed."""
         if function == Tensor.data.__set__:  # type: ignore[attr-defined]  # no dispatch mode sees it
@@ -57,3 +64,9 @@ class RecordedCalls(FunctionCalls):
             return function(*args, **kwargs)
         finally:
             self.current = None
+
+    def apply(self, call: Call, function: type[Function], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """What a function with its own backward pass returns; the line that calls it is noted."""
+        frames = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_stack(None)]
+        self.own_functions[call] = users_line(frames[::-1], libraries=True)
+        return super().apply(call, function, args, kwargs)

@@ -109,6 +109,7 @@ def record(
         names=names,
         inputs=inputs,
         requires_grad=recorder.requires_grad,
+        own_functions=calls.own_functions,
         trained=recorder.read(trained(returned, results, recorder.requires)),
         checkpoints=recorder.checkpoints,
         unknown=recorder.unknown,

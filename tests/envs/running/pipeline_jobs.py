@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 
@@ -26,6 +26,7 @@ from graphs.load import load_cluster
 from graphs.problem import Problem
 from tests.envs.placed_models.models import MODELS as COMMON
 from tests.envs.placed_models.models import WIDTH, WORDS, Made
+from tests.envs.running.stopped import STOPPED
 
 SAMPLES, STEPS, RATE, PROCESSES = 8, 5, 1e-3, 4
 Arrays = dict[str, np.ndarray]
@@ -42,7 +43,17 @@ def translator() -> Made:
     return Translator(1, WIDTH, WORDS), sentences
 
 
-MODELS = COMMON | {"translator": translator}
+def stopped(name: str) -> Callable[[], Made]:
+    """A model that stops gradients."""
+
+    def make() -> Made:
+        model, [x] = STOPPED[name]()
+        return model, lambda batch, random: {"x": torch.randn(batch, x.shape[1], generator=random)}
+
+    return make
+
+
+MODELS = COMMON | {"translator": translator} | {name: stopped(name) for name in STOPPED}
 
 
 @dataclass(frozen=True)

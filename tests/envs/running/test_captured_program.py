@@ -13,12 +13,14 @@ from torch.fx import Node
 from torch.utils._pytree import tree_leaves
 
 from envs.running.captured_program import CapturedProgram
+from envs.running.gradient_ops import GradientOps
 from envs.running.program_part import ProgramPart
 from graphs.capture.examples import Example
 from graphs.capture.training_step import training_step
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Phase
 from tests.envs.placed_models.models import BATCH, MODELS
+from tests.envs.running.stopped import OWN
 from tests.envs.running.trained_models import EXAMPLES, called, program_of
 
 CPU = torch.device("cpu")
@@ -61,6 +63,7 @@ def test_the_parts_of_a_program_are_the_model(name: str, stages: int) -> None:
     torch.testing.assert_close(loss, expected, rtol=1e-5, atol=1e-4)
     trained = [program.step.weight_names[weight] for weight in sorted(set(program.step.weight_uses[:, 1].tolist()))]
     weights = dict(model.named_parameters())
+    trained = [name for name in trained if weights[name].requires_grad]
     own = torch.autograd.grad(loss, [program.weights[each] for each in trained], allow_unused=True)
     theirs = torch.autograd.grad(expected, [weights[each] for each in trained], allow_unused=True)
     for each, ours, wanted in zip(trained, own, theirs, strict=True):
@@ -148,6 +151,16 @@ class Odd(nn.Module):
 def test_what_cannot_be_run_apart_is_refused(through_a_view: bool, sentence: str) -> None:
     with pytest.raises(InputError, match=sentence):
         CapturedProgram.of(Example(Odd(through_a_view=through_a_view), (torch.ones(2, 4),), {}, "odd"))
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_a_backward_pass_of_the_users_is_refused_with_the_line_that_calls_it(name: str) -> None:
+    model, inputs = OWN[name]()
+    program = CapturedProgram.of(Example(model, inputs, {}, name))
+    with pytest.raises(
+        InputError, match=rf"{name}: \w+\.apply at tests/envs/running/stopped.py:\d+ has a backward pass of"
+    ):
+        GradientOps(program, program.step)
 
 
 def test_a_graph_of_another_model_or_batch_is_refused() -> None:

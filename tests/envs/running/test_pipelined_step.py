@@ -25,6 +25,7 @@ from graphs.op_graph import Phase
 from graphs.problem import Problem
 from tests.envs.expansion.pipelines import Pipeline, interleaved, servers, v_shaped
 from tests.envs.running.pipeline_jobs import PROCESSES, RATE, STEPS, Case, Result, Trainings, unplaced
+from tests.envs.running.stopped import STOPPED
 
 TWO, THREE = ((0,), (1,)), ((0,), (1,), (2,))
 
@@ -70,6 +71,10 @@ CASES = (
     Case("translator", TWO, "zb_h1"),  # weights that each time step reads
     Case("gpt", interleaved(2), "interleaved", frozen=1),
     Case("gpt", ((0,),), micro_batches=2, replicas=2, frozen=2),
+    *(Case(name, THREE, "early_backward_a") for name in STOPPED),
+    Case("quantised", interleaved(2), "interleaved", recompute=(1,)),
+    Case("adversarial", TWO, "zb_h1"),
+    Case("teacher", ((0,),), micro_batches=2, replicas=2),
     *(random_case(seed) for seed in range(6)),
 )
 

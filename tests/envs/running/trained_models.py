@@ -12,6 +12,7 @@ from torch.utils._pytree import tree_leaves, tree_structure, tree_unflatten
 from envs.running.captured_program import CapturedProgram
 from graphs.capture.examples import Example
 from tests.envs.placed_models.models import BATCH, MODELS, WIDTH, WORDS
+from tests.envs.running.stopped import STOPPED
 
 
 class Squares(nn.Module):
@@ -137,9 +138,18 @@ def _wholes() -> Example:
     return Example(Wholes(), (_floats(BATCH, WIDTH), _floats(BATCH, WIDTH)), {}, "wholes", BATCH)
 
 
+def _stopped(name: str) -> Callable[[], Example]:
+    def make() -> Example:
+        model, inputs = STOPPED[name]()
+        return Example(model, inputs, {}, name, len(inputs[0]))
+
+    return make
+
+
 EXAMPLES: dict[str, Callable[[], Example]] = {
     "mlp": _mlp, "gpt": _gpt, "conv": _of("conv"), "bert": _of("bert"), "experts": _of("experts"),
     "recurrent": _recurrent, "twice": _twice, "views": _views, "wholes": _wholes,
+    **{name: _stopped(name) for name in STOPPED},
 }  # fmt: skip
 
 
