@@ -16,10 +16,10 @@ from graphs.problem import Problem
 class HeldMemory:
     """Tensors that stay on their devices during the step, and the units that hold them there.
 
-    They are the parameters (with gradient and optimizer state) and the outputs of the forward pass that wait for the
-    backward pass, on the producer's device and on those of the backward ops that read them. What lives shorter is left
-    out, so the peak of a simulated step is rarely lower than this, and usually a little higher. A device holds a
-    tensor once, however many of its units share it.
+    They are parameters (with gradient and optimizer state), buffers, inputs, and outputs of the forward pass that wait
+    for the backward pass, on the producer's device and on those of the backward ops that read them. What lives shorter
+    is left out. Gradients are made while such outputs go, so that the peak of a simulated step may be lower. A device
+    holds a tensor once, however many of its units share it.
     """
 
     tensor_bytes: Floats  # (tensors,)
@@ -33,10 +33,12 @@ class HeldMemory:
         graph = problem.graph
         kept, readers = _kept_outputs(graph)
         weights = np.stack([graph.units[graph.weight_uses[:, 0]], graph.weight_uses[:, 1]], axis=1)
-        outputs = np.stack([readers[:, 0], len(graph.weights) + readers[:, 1]], axis=1)
+        given, first = graph.held_tensors, len(graph.weights)
+        others = np.stack([graph.units[given.uses[:, 0]], first + given.uses[:, 1]], axis=1)
+        outputs = np.stack([readers[:, 0], first + len(given) + readers[:, 1]], axis=1)
         return cls(
-            np.concatenate([problem.weight_state_bytes, graph.occupied_bytes[kept]]),
-            distinct_pairs(np.concatenate([weights, outputs]))[0],
+            np.concatenate([problem.weight_state_bytes, given.bytes, graph.occupied_bytes[kept]]),
+            distinct_pairs(np.concatenate([weights, others, outputs]))[0],
             problem.cluster.memory_bytes,
             graph.num_units,
         )

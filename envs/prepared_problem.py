@@ -113,7 +113,7 @@ class PreparedProblem:
     @cached_property
     def _weight_bytes(self) -> Floats:
         """(units,) bytes of each unit's distinct weights, with gradients and optimizer state."""
-        return self.problem.units.weight_bytes(self.problem.weight_state_bytes)
+        return self.problem.units.weight_bytes(self.problem.weight_memory.bytes)
 
 
 def outcomes_of(evaluator: Evaluator, placements: Ints, priorities: Floats | None) -> Outcomes:

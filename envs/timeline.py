@@ -40,17 +40,26 @@ class Peak(NamedTuple):
     """What a device holds when it holds most, in bytes."""
 
     total: float
-    static: float  # parameters, gradients and optimizer state
+    static: float  # parameters, optimizer state, buffers and inputs, held for the whole step
     activations: float  # all other outputs and copies
     micro_batches: int = 0  # of how many these are, if there are several
     versions: float = 0.0  # earlier versions of weights
     sums: float = 0.0  # parts of gradients that are being summed up over replicas
     received: float = 0.0  # of the activations, copies of what other devices made
+    gradients: float = 0.0  # of parameters, which wait for updates
+    inputs: float = 0.0  # of what is held for the whole step, those tensors that grow with the batch
+
+    @property
+    def state(self) -> float:
+        """Parameters and buffers, with what of gradients and optimizer state is there."""
+        return self.static + self.gradients - self.inputs
 
     def parts(self, written: Callable[[float], str]) -> str:
-        """All but what is held for the whole step, as text: "5.1 GiB of 4 micro-batches"."""
+        """All but the state, as text: "5.1 GiB of 4 micro-batches"."""
         of = f" of {self.micro_batches} micro-batch{'es' * (self.micro_batches > 1)}" if self.micro_batches else ""
-        others = [(self.versions, "earlier versions of weights"), (self.sums, "sums of gradients")]
+        others = [
+            (self.versions, "earlier versions of weights"), (self.sums, "sums of gradients"), (self.inputs, "inputs"),
+        ]  # fmt: skip
         return written(self.activations) + of + "".join(f", {written(size)} of {what}" for size, what in others if size)
 
 
@@ -74,7 +83,7 @@ class Timeline:
     transfers: Transfers
     step_seconds: float
     peak_bytes: Floats  # (devices,)
-    static_bytes: Floats  # (devices,) parameters, gradients and optimizer state, held for the whole step
+    static_bytes: Floats  # (devices,) parameters, optimizer state, buffers and inputs, held for the whole step
     fits: bool
     order: str  # under which ops ran: a rule, or "given" (`envs.orders.order_name`)
     expansion: Expansion | None = None  # of a plan that is no op placement; problem and placement are then its own
@@ -94,7 +103,7 @@ class Timeline:
                 parts = "parameters, gradients and optimizer state" if self.problem.graph.is_training else "parameters"
                 sentences.append(
                     f"{device.name} needs {_bytes(peak.total)} of its {_bytes(device.memory_bytes)} "
-                    f"({parts} {_bytes(peak.static)}, activations {peak.parts(_bytes)} at the peak)"
+                    f"({parts} {_bytes(peak.state)}, activations {peak.parts(_bytes)} at the peak)"
                 )
         return "; ".join(sentences)
 
@@ -103,15 +112,20 @@ class Timeline:
         total, static = float(self.peak_bytes[device]), float(self.static_bytes[device])
         producer, size = self.held_at_peak(device)
         is_copy = self.placement[producer] != device
+        is_gradient = self.problem.weight_memory.gradients[producer] & ~is_copy
+        gradients, rest = float(size[is_gradient].sum()), total - static
+        inputs = float(self.given_bytes(grows=True)[device])
         if self.expansion is None:
-            return Peak(total, static, total - static, received=float(size[is_copy].sum()))
+            received = float(size[is_copy].sum())
+            return Peak(total, static, rest - gradients, received=received, gradients=gradients, inputs=inputs)
         is_version, is_sum = self.expansion.role[producer] == Role.VERSION, self.is_sum[producer]
         versions, sums = float(size[is_version].sum()), float(size[is_sum].sum())
-        is_activation = ~is_version & ~is_sum
+        is_activation = ~is_version & ~is_sum & ~is_gradient
         number = self.expansion.micro_batch[producer[is_activation]]
         flying = len(np.unique(number[number >= 0])) if self.expansion.plan.schedule.micro_batches > 1 else 0
         received = float(size[is_activation & is_copy].sum())
-        return Peak(total, static, total - static - versions - sums, flying, versions, sums, received)
+        activations = rest - versions - sums - gradients
+        return Peak(total, static, activations, flying, versions, sums, received, gradients, inputs)
 
     def held_at_peak(self, device: int) -> tuple[Ints, Floats]:
         """The outputs, and copies of others' outputs, that a device holds at its peak, or at the first of several.
@@ -126,11 +140,18 @@ class Timeline:
 
     @cached_property
     def weight_bytes(self) -> Floats:
-        """(devices,) of what is held for the whole step, the parameters alone: no gradients, no optimizer state."""
+        """(devices,) of what is held for the whole step, the parameters alone: no optimizer state."""
         graph, devices = self.problem.graph, len(self.problem.cluster)
         user, weight = graph.weight_uses.T
         device, held = np.divmod(np.unique(self.placement[user] * len(graph.weights) + weight), len(graph.weights) or 1)
         return np.bincount(device, weights=graph.weights[held], minlength=devices).astype(np.float64)
+
+    def given_bytes(self, *, grows: bool) -> Floats:
+        """(devices,) of what is held for the whole step, the inputs, which grow with the batch, or else the buffers."""
+        held, devices = self.problem.graph.held_tensors, len(self.problem.cluster)
+        user, tensor = held.uses[held.grows[held.uses[:, 1]] == grows].T
+        device, which = np.divmod(np.unique(self.placement[user] * len(held) + tensor), len(held) or 1)
+        return np.bincount(device, weights=held.bytes[which], minlength=devices).astype(np.float64)
 
     def memory_curve(self, device: int) -> tuple[Floats, Floats]:
         """Times (steps,), from 0, and the bytes held on a device from each time to the next, (steps,)."""

@@ -18,9 +18,9 @@ class DeviceMemory:
     device: str
     limit: float
     peak: float  # the sum of what follows
-    weights: float
+    weights: float  # and buffers
     state: float  # gradients and optimizer state
-    activations: float  # made here
+    activations: float  # made here, or inputs of the step
     received: float  # copies of what other devices made
     versions: float  # earlier versions of weights
     sums: float  # parts of gradients that are being summed up over replicas
@@ -29,14 +29,14 @@ class DeviceMemory:
     @classmethod
     def of(cls, timeline: Timeline) -> tuple[DeviceMemory, ...]:
         """Each device of a step."""
-        found = []
+        found, buffers = [], timeline.given_bytes(grows=False)
         for index, device in enumerate(timeline.problem.cluster.devices):
-            peak, weights = timeline.peak(index), float(timeline.weight_bytes[index])
-            made = max(peak.activations - peak.received, 0.0)  # not less by rounding
+            peak, weights = timeline.peak(index), float((timeline.weight_bytes + buffers)[index])
+            made = max(peak.activations - peak.received, 0.0) + peak.inputs  # not less by rounding
             found.append(
                 cls(
                     device=device.name, limit=device.memory_bytes, peak=peak.total, weights=weights,
-                    state=peak.static - weights, activations=made, received=peak.received, versions=peak.versions,
+                    state=peak.state - weights, activations=made, received=peak.received, versions=peak.versions,
                     sums=peak.sums, micro_batches=peak.micro_batches,
                 )
             )  # fmt: skip

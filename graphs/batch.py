@@ -68,6 +68,7 @@ def scaled(graph: OpGraph, part: float, of: float = 1.0) -> OpGraph:
         measured_seconds=graph.measured_seconds * timed,
         measured_on={device: seconds * timed for device, seconds in graph.measured_on.items()},
         batch_law=replace(law, samples=0),
+        held=None if graph.held is None else graph.held.scaled(part / of),
         described=(),
         signatures=None,
     )

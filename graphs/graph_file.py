@@ -45,6 +45,7 @@ from graphs.foundation.documents import read_document
 from graphs.foundation.errors import InputError, located
 from graphs.foundation.files import write_whole
 from graphs.grouping import MERGED
+from graphs.held_tensors import HeldTensors
 from graphs.op_graph import Bools, Call, Floats, Ints, OpGraph
 from graphs.signatures import Origin, Signature, Signatures, numbered, origin
 
@@ -86,6 +87,15 @@ class Batch(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     fixed: list[tuple[OpRef, Amount, Amount, Amount]] | None = None  # op, FLOP, bytes accessed, output bytes
 
 
+class Held(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
+    """An input, a buffer or a constant, which ops read and none makes."""
+
+    bytes: Amount
+    ops: list[OpRef] = []  # that read it
+    grows: bool = False  # with the batch
+    name: str = ""  # of a buffer in its model
+
+
 class GraphFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
     """What a graph file holds."""
 
@@ -100,6 +110,7 @@ class GraphFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
     weight_names: list[str] = []  # of the parameters in their model
     frozen: list[Position] = []  # positions in `weights`
     batch: Batch | None = None
+    held: list[Held] | None = None
     signatures: list[Signature] | None = None
     autograd: Autograd | None = None  # of a forward pass
     members: Any = None  # what earlier versions wrote of merged op groups: refused
@@ -159,6 +170,7 @@ def _content(graph: OpGraph) -> GraphFile:
         weight_names=list(graph.weight_names),
         frozen=np.flatnonzero(graph.frozen).tolist(),
         batch=_batch(graph),
+        held=_held(graph),
         signatures=list(graph.signatures.distinct) if graph.signatures else None,
         autograd=graph.autograd,
     )
@@ -174,6 +186,18 @@ def _signed(graph: OpGraph) -> tuple[list[int | None], list[list[tuple[Any, int 
         [(each.kind, graph.names[each.number] if each.kind == "op" else each.number) for each in one] for one in found
     ]
     return [None if number < 0 else number for number in signatures.of.tolist()], sources
+
+
+def _held(graph: OpGraph) -> list[Held] | None:
+    held = graph.held
+    if held is None:
+        return None
+    readers: list[list[int]] = [[] for _ in range(len(held))]
+    for op, tensor in held.uses.tolist():
+        readers[tensor].append(op)
+    names = held.names or ("",) * len(held)
+    columns = zip(held.bytes.tolist(), readers, held.grows.tolist(), names, strict=True)
+    return [Held(bytes=size, ops=list(ops), grows=grows, name=name) for size, ops, grows, name in columns]
 
 
 def _batch(graph: OpGraph) -> Batch | None:
@@ -237,6 +261,7 @@ def _graph(content: GraphFile) -> OpGraph:
         weight_names=tuple(content.weight_names),
         frozen=_marked("frozen", content.frozen, "weight", len(content.weights)),
         batch_law=_batch_law(content, index),
+        held=_held_tensors(content, index),
         signatures=_signatures(content, index),
         autograd=content.autograd,
     )
@@ -262,6 +287,20 @@ def _signatures(content: GraphFile, index: Mapping[str, int]) -> Signatures | No
         np.append(0, np.cumsum([len(node.sources) for node in nodes])),
         np.array(numbers, np.int64),
     )
+
+
+def _held_tensors(content: GraphFile, index: Mapping[str, int]) -> HeldTensors | None:
+    if content.held is None:
+        return None
+    uses = [
+        (op, tensor)
+        for tensor, each in enumerate(content.held)
+        for op in _ops(f"held[{tensor}].ops[{{}}]", each.ops, index).tolist()
+    ]
+    return HeldTensors(
+        np.array([each.bytes for each in content.held]), np.array(uses, np.int64).reshape(-1, 2),
+        np.array([each.grows for each in content.held]), tuple(each.name for each in content.held),
+    )  # fmt: skip
 
 
 def _batch_law(content: GraphFile, index: Mapping[str, int]) -> BatchLaw | None:

@@ -18,6 +18,7 @@ from graphs.batch_law import COSTS, BatchLaw
 from graphs.components import connected_components
 from graphs.described import Described
 from graphs.foundation.errors import InputError
+from graphs.held_tensors import NO_TENSORS, HeldTensors
 from graphs.order import compressed_rows, is_acyclic, topological_order
 from graphs.signatures import Signatures
 
@@ -90,6 +91,7 @@ class OpGraph:
     frozen: Bools = field(default_factory=lambda: np.zeros(0, np.bool_))  # (weights,) not trained; empty if all are
     described: tuple[Described | None, ...] = ()  # (ops,) each in index notation, if known; () if none is
     batch_law: BatchLaw | None = None  # how many samples a step has, and what does not grow with them, if known
+    held: HeldTensors | None = None  # inputs, buffers and constants, if known; plans do not depend on them
     signatures: Signatures | None = None  # the shapes and arguments of ops, if known; not of those with a mirror
     autograd: Autograd | None = None  # of a forward pass: what its backward pass does other than op by op
 
@@ -138,6 +140,11 @@ class OpGraph:
         total = np.zeros(len(self))
         np.add.at(total, self.weight_uses[:, 0], self.weights[self.weight_uses[:, 1]])
         return _frozen(total, np.float64)
+
+    @property
+    def held_tensors(self) -> HeldTensors:
+        """Inputs, buffers and constants; none if they are not known."""
+        return NO_TENSORS if self.held is None else self.held
 
     @cached_property
     def trained_weights(self) -> Floats:
@@ -297,6 +304,8 @@ class OpGraph:
             self.signatures.check(self.name, ops)
         if self.autograd is not None:
             self.autograd.check(self.name, ops, len(self.weights))
+        if self.held is not None:
+            self.held.check(self.name, ops)
         for key, owners, count in (
             ("control", "edges", len(self.edges)),
             ("edge_bytes", "edges", len(self.edges)),

@@ -12,6 +12,7 @@ from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Bools, Floats, Ints, OpGraph
 from graphs.units import Units
+from graphs.weight_memory import WeightMemory
 
 # bytes per parameter byte while training: itself, its gradient, and the optimizer's state; "none" for weights whose
 # bytes already include these
@@ -47,6 +48,7 @@ class Problem:
     objective: str = STEP_TIME
     order: str = DEFAULT_ORDER
     timed_by: str = ""  # where op_seconds come from, for reports: the spec of a cost model
+    memory: WeightMemory | None = None  # what weights occupy, if not what follows from the graph and the optimizer
 
     def __post_init__(self) -> None:
         check_optimizer(self.optimizer)
@@ -72,10 +74,10 @@ class Problem:
 
     @cached_property
     def weight_state_bytes(self) -> Floats:
-        """(weights,) what each weight occupies: itself and, in training, its gradient and optimizer state.
+        """(weights,) what each weight occupies when it is updated: itself and its gradient and optimizer state.
 
-        A frozen weight is only itself. A gradient that holds only the rows that were read is the output of its op
-        instead: no room is set aside for it.
+        A frozen weight, and any in inference, is only itself. A gradient that holds only the rows that were read is
+        left out.
         """
         graph, trained = self.graph, self.graph.trained_weights
         state = graph.weights * self.bytes_per_weight_byte
@@ -84,6 +86,11 @@ class Problem:
         if self.bytes_per_weight_byte > 1 and graph.has_sparse_gradient.any():
             state -= np.where(graph.has_sparse_gradient, trained, 0.0)
         return state
+
+    @cached_property
+    def weight_memory(self) -> WeightMemory:
+        """What weights occupy for the whole step, and which ops make gradients, which are held from then on."""
+        return WeightMemory.of(self.graph, self.weight_state_bytes) if self.memory is None else self.memory
 
     @cached_property
     def allowed(self) -> Bools | None:

@@ -42,6 +42,7 @@ def subgraph(graph: OpGraph, kept: Bools) -> OpGraph:
         weight_uses=np.stack([position[uses[:, 0]], uses[:, 1]], axis=1),
         mirror=np.where(mirror >= 0, position[mirror], -1),
         batch_law=law,
+        held=None if graph.held is None else graph.held.of_ops(position),
         signatures=graph.signatures.kept(ops, len(graph.weights)) if graph.signatures else None,
         autograd=graph.autograd.kept({op: number for number, op in enumerate(ops.tolist())})
         if graph.autograd

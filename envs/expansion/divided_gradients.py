@@ -1,8 +1,9 @@
 """Gradients of weights to the updates that read them, where the plan divides ops by their indices.
 
-They are added up over micro-batches first, in the room that is set aside for them if the device stores all of the
-weight that its shard has the gradient of, and else in a buffer in addition. Partial sums that all of the shards want
-are put into buckets, each with an all-reduce of its own; others are added up and sent as any tensor is.
+They are added up over micro-batches first: in place, if the device stores all of the weight that its shard has the
+gradient of, which is then held until the update (`envs.expansion.held_gradients`), and else in a buffer. Partial sums
+that all of the shards want are put into buckets, each with an all-reduce of its own; others are added up and sent as
+any tensor is.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import numpy as np
 from envs.expansion.buckets import as_made
 from envs.expansion.exchange import Exchange, Holding, Reader
 from envs.expansion.expanded import Role, TensorSlice
+from envs.expansion.held_gradients import first_made
 from envs.expansion.moves import Place
 from graphs.described import Source
 from graphs.notation.ranges import Box, contains, elements, hull
@@ -49,6 +51,8 @@ class _GradientSums:
 
     def __init__(self, exchange: Exchange) -> None:
         self.exchange, self.moves, self.layout = exchange, exchange.moves, exchange.layout
+        self._is_held = exchange.layout.problem.weight_memory.gradients
+        self._first_made = first_made(exchange.layout)[:, 0]
         self._open: dict[tuple[int, ...], _Bucket] = {}  # by the devices of its members
 
     def add(self, producer: int, result: int, readers: list[Reader]) -> None:
@@ -64,9 +68,11 @@ class _GradientSums:
         ):
             for reader in readers:
                 self.moves.connect_all(copies[here[reader.device]], reader.copy, control=True)
+            self._hold(producer, copies, readers)
             return
         if self._is_all_reduced(made, groups, devices, room):
             size = self.exchange.partition.element_bytes[producer]
+            self._hold(producer, copies, readers)
             for group in groups:
                 members = tuple(devices[shard] for shard in group)
                 bucket = self._open.setdefault(members, _Bucket(producer))
@@ -82,7 +88,19 @@ class _GradientSums:
             self._accumulated(Source(producer, result), shard, device, copies[shard], room)
             for shard, device in enumerate(devices)
         ]
+        if self._is_held[producer]:  # there is no room but what is held
+            room = {holding.device: holding.box for holding in holdings if holding.in_place}
+            self._hold(producer, copies, [reader for reader in readers if reader.device in room])
         self.exchange.distribute(Source(producer, result), holdings, readers, room)
+
+    def _hold(self, producer: int, copies: list[int], readers: list[Reader]) -> None:
+        """Until those who read it on the same device have ended, a shard's gradient is held, from the first on."""
+        if not self._is_held[producer]:
+            return
+        copy_on = dict(zip(self.layout.plan.devices[producer], copies, strict=True))
+        micro_batch = int(self._first_made[self.layout.stage[producer]])
+        for reader in readers:
+            self.moves.connect_one(copy_on[reader.device], reader.copy, micro_batch)
 
     def close(self) -> None:
         """Sum up what is in buckets that are not full."""

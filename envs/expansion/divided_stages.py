@@ -96,8 +96,12 @@ class DividedStages:
             seconds[mine], output[staying] = seen.problem.op_seconds[mine], seen.problem.graph.output_bytes[staying]
             output[sums] = self._summed(number, seen)[sums]
         output = np.where(needed > 0, output * needed, output)
-        graph = replace(base.graph, output_bytes=output, transfer_bytes=output * crowded, weights=self._weights)
-        return replace(base, graph=graph, op_seconds=seconds)
+        stored = self._stored
+        graph = replace(
+            base.graph, output_bytes=output, transfer_bytes=output * crowded, weights=base.graph.weights * stored
+        )
+        memory = base.weight_memory.of_parts(np.arange(len(stored)), stored)
+        return replace(base, graph=graph, op_seconds=seconds, memory=memory)
 
     @property
     def _is_parcel(self) -> Bools:
@@ -140,8 +144,8 @@ class DividedStages:
         return np.where(own > 0, np.minimum(seen.problem.graph.moved_bytes / np.where(own > 0, own, 1.0), 1.0), 1.0)
 
     @cached_property
-    def _weights(self) -> Floats:
-        """(weights,) bytes of what a device stores of each."""
+    def _stored(self) -> Floats:
+        """(weights,) the share of each that a device stores."""
         graph = self.coarse.graph
         share = np.zeros(len(graph.weights))
         op, weight = graph.weight_uses.T
@@ -149,8 +153,7 @@ class DividedStages:
             used, seen = weight[self.stage[op] == number], self.seen[number]
             held = graph.weights[used] if seen is None else seen.problem.graph.weights[used]
             np.maximum.at(share, used, held / np.maximum(graph.weights[used], 1e-9))
-        stored: Floats = graph.weights * share
-        return stored
+        return share
 
     def _crowded(self, source: int, target: int) -> float:
         """Through how many shards of a replica the channel from the first shard of another stage leads."""

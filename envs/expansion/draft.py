@@ -16,6 +16,7 @@ from graphs.op_graph import Bools, Floats, Ints, OpGraph, Phase
 from graphs.order import compressed_rows
 from graphs.pairs import ranges
 from graphs.problem import Problem
+from graphs.weight_memory import WeightMemory
 
 FREE = 0.0  # the share of the batch that an op computes which takes no time
 
@@ -33,7 +34,7 @@ class Divided(Protocol):
         ...
 
     def weights(self, origin: Ints, device: Ints, work: Ints) -> tuple[Floats, Ints, Ints]:
-        """(pieces,) bytes of what devices hold of weights, (uses, 2) op, piece, and (pieces,) the weight of each."""
+        """(pieces,) the share that devices hold of weights, (uses, 2) op, piece, and (pieces,) the weight of each."""
         ...
 
 
@@ -130,8 +131,8 @@ class Draft:
         """
         plan, given = self.layout.plan, self.layout.problem
         columns = {key: self.column(key) for key in self._blocks[0]}
-        graph, op_seconds = self._graph(columns, shared, divided)
-        expanded = replace(given, graph=graph, op_seconds=op_seconds)
+        graph, op_seconds, memory = self._graph(columns, shared, divided)
+        expanded = replace(given, graph=graph, op_seconds=op_seconds, memory=memory)
         of_op = (
             columns[key].astype(np.int64) for key in ("device", "origin", "micro_batch", "replica", "stage", "role")
         )
@@ -142,8 +143,8 @@ class Draft:
 
     def _graph(
         self, columns: Columns, shared: Callable[[Problem, float], Problem], divided: Divided | None
-    ) -> tuple[OpGraph, Floats]:
-        """The graph, and (ops, devices) seconds."""
+    ) -> tuple[OpGraph, Floats, WeightMemory]:
+        """The graph, (ops, devices) seconds, and what weights occupy."""
         given, origin, share = self.layout.problem, columns["origin"].astype(np.int64), columns["share"]
         ops, work = len(origin), np.flatnonzero(share > FREE)
         amounts = {key: np.zeros(ops) for key in _AMOUNTS}
@@ -158,10 +159,13 @@ class Draft:
             for key in ("output_bytes", "sent_bytes"):
                 amounts[key][made] = getattr(part.graph, key)[origin[made]]
             op_seconds[these] = part.op_seconds[origin[these]]
-        weights, uses, frozen = given.graph.weights, _weight_uses(given.graph, origin, work), given.graph.frozen
-        if divided is not None:
+        weights, frozen, memory = given.graph.weights, given.graph.frozen, given.weight_memory
+        if divided is None:
+            uses = _weight_uses(given.graph, origin, work)
+        else:
             divided.fill(origin[work], columns["replica"][work], work, amounts, op_seconds)
-            weights, uses, parts = divided.weights(origin, columns["device"], work)
+            stored, uses, parts = divided.weights(origin, columns["device"], work)
+            weights, memory = weights[parts] * stored, memory.of_parts(parts, stored)
             frozen = frozen[parts] if len(frozen) else frozen
         op_seconds[self.lengthened] += given.cluster.pass_seconds
         for key in ("output_bytes", "sent_bytes"):
@@ -175,7 +179,11 @@ class Draft:
             "frozen": frozen, "phase": _phases(given.graph, columns),
         }  # fmt: skip
         values["transfer_bytes"] = values.pop("sent_bytes")
-        return written(self.layout, origin, columns["role"].astype(np.int64), values), op_seconds
+        copied = np.where(share > FREE, origin, -1)
+        held = given.graph.held and given.graph.held.of_copies(copied, self.layout.seen_share[np.maximum(origin, 0)])
+        role = columns["role"].astype(np.int64)
+        graph = written(self.layout, origin, role, values, held)
+        return graph, op_seconds, memory.of_copies(np.where(role == Role.WORK, origin, -1))
 
 
 def _filled(value: NDArray[Any] | float, count: int) -> NDArray[Any]:

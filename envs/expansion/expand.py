@@ -9,6 +9,7 @@ from envs.expansion.divided import connect_shards
 from envs.expansion.draft import Draft
 from envs.expansion.expanded import Expansion
 from envs.expansion.gradients import sum_gradients
+from envs.expansion.held_gradients import hold_gradients
 from envs.expansion.layout import Layout
 from envs.expansion.pass_costs import lengthen_passes
 from envs.expansion.passes import order_passes
@@ -39,6 +40,7 @@ def expand(problem: Problem, plan: Plan, part_of: Callable[[Problem, float], Pro
     else:
         connect_copies(draft)
         sum_gradients(draft)
+        hold_gradients(draft)
         keep_versions(draft)
     lengthen_passes(draft, order_passes(draft))
     return draft.build(part_of, divided)

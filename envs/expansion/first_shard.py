@@ -78,7 +78,8 @@ class FirstShard:
             batch_law=None,
         )
         seconds = np.repeat(_seconds(written, devices[0])[:, None], len(problem.cluster), axis=1)
-        return cls(replace(part, graph=seen, op_seconds=seconds), made, _adding(partition))
+        memory = part.weight_memory.of_parts(np.arange(len(own)), np.array(own))
+        return cls(replace(part, graph=seen, op_seconds=seconds, memory=memory), made, _adding(partition))
 
 
 def _part(problem: Problem, parts: int) -> Problem:

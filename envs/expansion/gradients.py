@@ -1,7 +1,7 @@
 """Gradients of weights: from the backward passes of all micro-batches and replicas to the updates.
 
-Over micro-batches they are added in place, in the room that is set aside for them, so that an update waits for each
-backward pass and receives nothing. Replicas sum them up bucket by bucket: on each replica the backward passes of the
+Over micro-batches they are added in place, to those that were made first (`envs.expansion.held_gradients`): an update
+waits for each backward pass. Replicas sum them up bucket by bucket: on each replica the backward passes of the
 last micro-batch open a gate, and the sends of an all-reduce then follow each other while devices do other work.
 
     backward 0.0  1.0  ...  ->  gate 0  ->  send 0  ->  ...  ->  sum 0  ->  update 0

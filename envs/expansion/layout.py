@@ -10,14 +10,17 @@ for each micro-batch, on the replica whose turn it is. One micro-batch without r
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
+from envs.mesh import length, mesh_of
 from envs.plan import Plan
 from envs.stages import stages_of
 from graphs.batch import grows, weight_gradients
+from graphs.descriptions import descriptions_of
 from graphs.op_graph import Bools, Floats, Ints, Phase
 from graphs.pairs import ranges
 from graphs.problem import Problem
@@ -77,6 +80,18 @@ class Layout:
         return np.where(self.problem.graph.phase >= Phase.UPDATE, 1.0, 1.0 / parts)
 
     @cached_property
+    def seen_share(self) -> Floats:
+        """(ops,) the share of the batch that a device ever computes of an op, over all micro-batches."""
+        found, described = 1.0 / self.replicas, descriptions_of(self.problem.graph) if self.plan.split else ()
+        for op, (split, each) in enumerate(zip(self.plan.split, described, strict=True)):
+            if split:
+                axes = mesh_of(self.plan.mesh, int(self.replicas[op]))
+                batch = "" if each is None else each.batch
+                divided = [length(axis) for axis, index in zip(axes, split, strict=True) if batch and index == batch]
+                found[op] = 1.0 / math.prod(divided)
+        return found
+
+    @cached_property
     def width(self) -> Ints:
         """(ops,) how many copies of each op there are for a micro-batch, or for the step."""
         return np.where(self.takes_turns, 1, self.replicas)
@@ -130,7 +145,7 @@ class Layout:
     def is_sparse_gradient(self) -> Bools:
         """(ops,) whether each computes a gradient that holds only the rows of tables that were read.
 
-        No room is set aside for it (`Problem.weight_state_bytes`), so that it is not summed up in place.
+        It is not summed up in place.
         """
         graph = self.problem.graph
         op, weight = graph.weight_uses.T

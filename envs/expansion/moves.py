@@ -39,6 +39,7 @@ class Moves:
         self._chains: list[tuple[int, int]] = []  # from each micro-batch to the next of another op
         self._rings: list[Ring] = []
         self._all: list[tuple[int, int, bool]] = []  # from all micro-batches
+        self._single: dict[int, list[tuple[int, int, bool]]] = {}  # by micro-batch
 
     def copy(self, first: int, step: int) -> int:
         """The op whose copy for the first micro-batch is given; `step` copies on there is the next, 0 for no other."""
@@ -91,6 +92,10 @@ class Moves:
         """Edges from all micro-batches to what is done once."""
         self._all.append((producer, consumer, control))
 
+    def connect_one(self, producer: int, consumer: int, micro_batch: int) -> None:
+        """An edge from one micro-batch to what is done once."""
+        self._single.setdefault(micro_batch, []).append((producer, consumer, False))
+
     def write(self) -> dict[int, TensorSlice]:
         """Add all of it to the draft; returns what the further ops hold, by their number there."""
         batches = self._draft.layout.micro_batches
@@ -114,6 +119,8 @@ class Moves:
         written([edge for edge, is_end in zip(self._edges, ends, strict=True) if not is_end], every)
         written([(*edge, False) for edge in self._chains], every[:-1], 1)
         written(self._all, every)
+        for micro_batch, edges in self._single.items():
+            written(edges, np.array([micro_batch]))
         self._write_alike(batches)
         return pieces
 

@@ -44,12 +44,16 @@ class PassLists:
     kind: Ints  # (passes,) of KINDS
     micro_batch: Ints  # (passes,)
 
-    @classmethod
-    def of(cls, layout: Layout) -> PassLists:
+    @staticmethod
+    def of(layout: Layout) -> PassLists:
         """What the plan's order says.
 
         Raises InputError for an order that misses or repeats a pass, or refuses the plan's ranks or micro-batches.
         """
+        return _written(layout)
+
+    @classmethod
+    def _of(cls, layout: Layout) -> PassLists:
         hosted: dict[int, list[int]] = {}
         for number, replicas in enumerate(layout.stage_devices):
             for each in replicas:
@@ -105,6 +109,11 @@ class PassLists:
         stages, micro_batches = self.is_apart.shape
         key: Ints = ((device * stages + stage) * len(KINDS) + kind) * micro_batches + micro_batch
         return key
+
+
+@lru_cache(1)  # an expansion asks for those of its layout several times
+def _written(layout: Layout) -> PassLists:
+    return PassLists._of(layout)
 
 
 def pass_kinds(layout: Layout) -> Ints:

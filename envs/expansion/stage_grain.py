@@ -33,9 +33,11 @@ from envs.expansion.buckets import as_made, gradient_bytes
 from envs.expansion.layout import Layout
 from envs.expansion.shares import shared
 from envs.plan import Plan
+from graphs.held_tensors import HeldTensors
 from graphs.op_graph import Bools, Floats, Ints, OpGraph, Phase
 from graphs.pairs import distinct_pairs
 from graphs.problem import Problem
+from graphs.weight_memory import WeightMemory
 
 FORWARD, BACKWARD, GRADIENT, SUM, UPDATE, REFRESH = range(6)
 PARTS = ("forward", "backward", "gradient", "sum", "update", "refresh")
@@ -84,13 +86,14 @@ class StageGrain:
         source = np.concatenate([np.arange(len(keys)), parcels])
         kinds = [KINDS[each] for each in part[source].tolist()]
         edges, control = self._edges
-        weights, frozen, uses = self._weights
+        weights, frozen, held, uses = self._weights
         nothing = np.zeros(len(source))
         graph = OpGraph(
             self.problem.graph.name, tuple(names), tuple(kinds), nothing, nothing,
-            nothing, edges, control, weights, uses, np.array(PHASES)[part[source]], frozen=frozen,
+            nothing, edges, control, weights, uses, np.array(PHASES)[part[source]], frozen=frozen, held=self._held,
         )  # fmt: skip
-        return self.shared(replace(self.problem, graph=graph, op_seconds=None), 1.0)
+        memory = WeightMemory(held, np.append(self._makes_gradients, np.zeros(len(parcels), np.bool_)))
+        return self.shared(replace(self.problem, graph=graph, op_seconds=None, memory=memory), 1.0)
 
     def shared(self, coarse: Problem, share: float) -> Problem:
         """The coarse problem of a share of the batch."""
@@ -169,6 +172,12 @@ class StageGrain:
     def _summed(self) -> Ints:
         """(gradients,) ops that make gradients of weights, in ascending order."""
         return np.unique(self.problem.graph.edges[self._is_summed, 0])
+
+    @property
+    def _makes_gradients(self) -> Bools:
+        """(stage ops,) whether the output of each is gradients for which no room is set aside: those of sums."""
+        made = self._summed[self.problem.weight_memory.gradients[self._summed]]
+        return np.isin(self._keys, self._key[made] // len(PARTS) * len(PARTS) + SUM)
 
     @cached_property
     def _summed_bytes(self) -> Floats:
@@ -259,11 +268,17 @@ class StageGrain:
         carries = np.bincount(which[: sum(map(len, data))], minlength=len(found)) > 0
         return found, ~carries
 
-    @cached_property
-    def _weights(self) -> tuple[Floats, Bools, Ints]:
-        """(weights,) bytes of those that the same stages use, together, which are frozen, and (uses, 2) op, weight.
+    @property
+    def _held(self) -> HeldTensors | None:
+        """What its ops read that none of them makes, by the stage op that stands for each."""
+        held = self.problem.graph.held
+        return held and replace(held, uses=np.column_stack([self._op[held.uses[:, 0]], held.uses[:, 1]]))
 
-        Trained ones are as large as what is set aside for them says: sparse gradients need no weights of their own.
+    @cached_property
+    def _weights(self) -> tuple[Floats, Bools, Floats, Ints]:
+        """Of weights that the same stages use, together, (weights,) their bytes, which are frozen, and what they hold.
+
+        What they hold is so for the whole step. At last (uses, 2) op, weight.
         """
         graph, stage = self.problem.graph, self._block
         ops, weights = graph.weight_uses.T
@@ -273,10 +288,6 @@ class StageGrain:
         users[:, -1] = is_frozen
         numbers: dict[bytes, int] = {}  # np.unique of rows would take most of the time that the coarse problem takes
         together = np.array([numbers.setdefault(row.tobytes(), len(numbers)) for row in users], np.int64)
-        size = self.problem.weight_state_bytes / np.where(is_frozen, 1.0, self.problem.bytes_per_weight_byte)
-        frozen = np.bincount(together, is_frozen) > 0
-        return (
-            np.bincount(together, size).astype(np.float64),
-            frozen,
-            distinct_pairs(np.column_stack([self._op[ops], together[weights]]))[0],
-        )
+        size, held = (np.bincount(together, each) for each in (graph.weights, self.problem.weight_memory.bytes))
+        uses = distinct_pairs(np.column_stack([self._op[ops], together[weights]]))[0]
+        return size.astype(np.float64), np.bincount(together, is_frozen) > 0, held.astype(np.float64), uses

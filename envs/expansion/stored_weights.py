@@ -93,26 +93,25 @@ class StoredWeights:
         return found
 
     def pieces(self, origin: Ints, device: Ints, work: Ints) -> tuple[Floats, Ints, Ints]:
-        """(pieces,) bytes of what devices store of weights, (uses, 2) op, piece, and (pieces,) the weight of each.
+        """(pieces,) the share that devices store of weights, (uses, 2) op, piece, and (pieces,) the weight of each.
 
         `work` are the ops of the draft that compute, (work,); of all ops are given the op that each is a copy of and
         its device, (ops,).
         """
         graph = self.partition.layout.problem.graph
         numbers: dict[tuple[int, tuple[Box, ...]], int] = {}
-        sizes, uses = list[float](), list[tuple[int, int]]()
+        shares, uses = list[float](), list[tuple[int, int]]()
         which, use = equal_pairs(origin[work], graph.weight_uses[:, 0])
         for op, weight in zip(work[which].tolist(), graph.weight_uses[use, 1].tolist(), strict=True):
             boxes = self.by_device[weight].get(int(device[op]), ())
             if not boxes:
                 continue
             number = numbers.setdefault((weight, boxes), len(numbers))
-            if number == len(sizes):
-                share = volume(boxes) / max(elements(self.shape[weight]), 1)
-                sizes.append(float(graph.weights[weight]) * share)
+            if number == len(shares):
+                shares.append(volume(boxes) / max(elements(self.shape[weight]), 1))
             uses.append((op, number))
         parts = np.array([weight for weight, _ in numbers], np.int64)
-        return np.array(sizes, np.float64), np.array(uses, np.int64).reshape(-1, 2), parts
+        return np.array(shares, np.float64), np.array(uses, np.int64).reshape(-1, 2), parts
 
     def fetch(self, exchange: Exchange, reads: Reads) -> None:
         """Pieces of weights to the shards that read them and do not store them."""

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from envs.expansion.expanded import Role
 from envs.expansion.layout import Layout
+from graphs.held_tensors import HeldTensors
 from graphs.op_graph import MOST, MOST_FLOPS, SPARSE, Bools, Floats, Ints, OpGraph
 from graphs.order import is_acyclic
 
@@ -67,7 +68,9 @@ class WrittenGraph(OpGraph):
         return _read_only(np.zeros(len(self.weights), np.bool_))
 
 
-def written(layout: Layout, origin: Ints, role: Ints, values: dict[str, Any]) -> OpGraph:
+def written(
+    layout: Layout, origin: Ints, role: Ints, values: dict[str, Any], held: HeldTensors | None = None
+) -> OpGraph:
     """The graph of the ops of an expansion, (ops,), with arrays that are kept, by the field of `OpGraph`.
 
     The arrays are costs, edges, control, edge_bytes, weights, weight_uses, frozen, phase and transfer_bytes. Raises
@@ -83,9 +86,12 @@ def written(layout: Layout, origin: Ints, role: Ints, values: dict[str, Any]) ->
     rest: dict[str, Any] = {
         "name": layout.problem.graph.name, "measured_on": {}, "devices": (), "calls": (), "weight_names": (),
         "described": (), "batch_law": None, "signatures": None, "layout": layout, "origin": origin, "role": role,
+        "held": held,
     }  # fmt: skip
     vars(graph).update({key: _read_only(array) for key, array in arrays.items()} | rest)
-    return graph if _is_sound(graph) and not _has_mark(layout.problem.graph) else _checked(graph, values)
+    return (
+        graph if _is_sound(graph) and not _has_mark(layout.problem.graph) else _checked(graph, values | {"held": held})
+    )
 
 
 def _checked(graph: WrittenGraph, values: dict[str, Any]) -> OpGraph:

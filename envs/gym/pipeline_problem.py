@@ -82,7 +82,7 @@ class PipelineProblem:
         earlier = np.where(np.diff(weight, prepend=-1) == 0, np.concatenate([[-1], layer[:-1]]), -1)
         # a layer's use of a weight adds to it if layers from b on are taken, the weight's user before it being before b
         added = np.zeros((count + 1, count + 1))
-        np.add.at(added, (earlier + 1, layer + 1), self.problem.weight_state_bytes[weight])
+        np.add.at(added, (earlier + 1, layer + 1), self.problem.weight_memory.bytes[weight])
         before, after = np.indices(added.shape)
         found: Floats = np.where(before < after, np.cumsum(added, axis=0), 0.0).cumsum(axis=1)
         return found

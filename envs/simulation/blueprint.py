@@ -67,9 +67,9 @@ class Blueprint(NamedTuple):
     links: Records  # (devices, devices)
     servers: Records  # (resources,)
     free: int  # the resource of links without contention; NONE if the cluster has none
-    use_start: Indices  # (weights + 1,) where the uses of each weight begin, in `user`
+    use_start: Indices  # (weights + held tensors + 1,) where the uses of each begin, in `user`
     user: Indices  # (uses,) op
-    weight_bytes: Floats  # (weights,) with gradient and optimizer state
+    kept_bytes: Floats  # (weights + held tensors,) for the whole step (`graphs.weight_memory`, `graphs.held_tensors`)
 
     @classmethod
     def of(cls, problem: Problem, op_seconds: Floats, priority: Floats) -> Blueprint:
@@ -104,13 +104,16 @@ class Blueprint(NamedTuple):
         servers["per_byte"][: len(cluster)] = cluster.message_seconds_per_byte
         servers["multicast"][len(cluster) : free] = cluster.multicast
         has_free = bool(cluster.is_free.any())
-        use_start, uses = _by_key(graph.weight_uses[:, 1], len(graph.weights))
+        held = graph.held_tensors
+        kept = np.concatenate([graph.weight_uses, held.uses + np.array([0, len(graph.weights)])])
+        kept_bytes = np.concatenate([problem.weight_memory.bytes, held.bytes])
+        use_start, uses = _by_key(kept[:, 1], len(kept_bytes))
         return cls(
             len(priority) == 0, bool((servers["per_message"] + servers["per_byte"]).any()), ops,
             np.array(op_seconds, order="C"), outputs, edges, inputs, links,
             servers if has_free else servers[:free], free if has_free else NONE,
-            use_start, graph.weight_uses[uses, 0].astype(np.uint32),
-            problem.weight_state_bytes,
+            use_start, kept[uses, 0].astype(np.uint32),
+            kept_bytes,
         )  # fmt: skip
 
 
@@ -133,15 +136,15 @@ def _sort(key: Ints, position: Ints, order: Ints) -> None:
 
 @compiled
 def static_bytes(blueprint: Blueprint, placement: Indices, seen: Indices, total: Floats) -> None:
-    """Write, per device, the bytes of the distinct weights of the ops there, gradients and optimizer state included.
+    """Write, per device, the bytes of what the ops there hold for the whole step: weights, buffers, inputs, each once.
 
     `placement` is that of each unit; `seen`, (devices,), is scratch.
     """
     total[:] = 0.0
     seen[:] = NONE
-    for weight in range(len(blueprint.weight_bytes)):
-        for use in range(blueprint.use_start[weight], blueprint.use_start[weight + 1]):
+    for tensor in range(len(blueprint.kept_bytes)):
+        for use in range(blueprint.use_start[tensor], blueprint.use_start[tensor + 1]):
             where = placement[blueprint.ops[blueprint.user[use]].unit]
-            if seen[where] != weight:
-                seen[where] = weight
-                total[where] += blueprint.weight_bytes[weight]
+            if seen[where] != tensor:
+                seen[where] = tensor
+                total[where] += blueprint.kept_bytes[tensor]

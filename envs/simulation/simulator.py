@@ -26,7 +26,7 @@ from graphs.problem import Problem
 
 Placements = NDArray[np.integer] | Sequence[int] | Sequence[Sequence[int]]
 
-RULES = 2
+RULES = 3
 """Version of the simulator's rules: raise it whenever a rule changes what a placement takes, in time or memory."""
 
 

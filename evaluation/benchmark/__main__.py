@@ -4,6 +4,7 @@ python -m evaluation.benchmark freeze        # once, for a new version: captures
 python -m evaluation.benchmark freeze-large  # makes the graphs that the repository leaves out
 python -m evaluation.benchmark drift         # captures every problem again, and says what differs
 python -m evaluation.benchmark pack FOLDER   # compresses the records of a submission
+python -m evaluation.benchmark recount FOLDER  # the memory of submitted plans, after the rule of memory has changed
 python -m evaluation.benchmark best FOLDER   # takes what is faster than the best known plans
 python -m evaluation.benchmark write-best FOLDER  # the best known plans as plan files, and a table of them
 python -m evaluation.benchmark leaderboard   # verifies all submissions of the repository, and makes the page
@@ -17,7 +18,7 @@ from typing import Annotated
 
 import cyclopts
 
-from evaluation.benchmark import best_known, freezing, submission
+from evaluation.benchmark import best_known, freezing, recounting, submission
 from evaluation.benchmark.leaderboard import load_submissions, write_leaderboard
 from evaluation.benchmark.problem_file import FOLDER, Benchmark
 from evaluation.benchmark.submission import SubmissionFolder
@@ -57,6 +58,13 @@ def pack(*folders: Path) -> None:
     """Compress the records of submissions, as the repository keeps them."""
     for folder in folders:
         print(submission.pack(folder))
+
+
+@app.command
+def recount(*folders: Path, problems: Folder = FOLDER) -> None:
+    """Write what memory the plans of submissions, and the best known ones, take as it is counted now."""
+    given = [SubmissionFolder.load(each) for each in folders]
+    print("\n".join(recounting.recount(given, Benchmark.load(problems))) or "The same plans fit as before.")
 
 
 @app.command

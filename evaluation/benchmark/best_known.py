@@ -56,7 +56,7 @@ def update_best(benchmark: Benchmark, submissions: Sequence[SubmissionFolder]) -
             best[name] = replace(entry, record=replace(entry.record, curve=()))
             improved[name] = None
     if improved:
-        _write(benchmark, best)
+        save_best(benchmark, best)
     return list(improved)
 
 
@@ -81,7 +81,7 @@ def write_best(benchmark: Benchmark, folder: Path, suite: str = "all") -> Path:
     return folder / TABLE
 
 
-def _write(benchmark: Benchmark, best: Mapping[str, JournalEntry]) -> None:
+def save_best(benchmark: Benchmark, best: Mapping[str, JournalEntry]) -> None:
     """In the order of the problems, so that equal results are equal files."""
     chosen = [best[each.name] for each in benchmark.index.problems if each.name in best]
     save_packed(benchmark.folder / FILE, chosen)

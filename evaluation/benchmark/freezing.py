@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -137,7 +137,7 @@ def _frozen(made: Made, suites: list[str], folder: Path) -> FrozenProblem:
 @lru_cache(maxsize=1)  # problems of a graph follow one another
 def _write_graph(spec: str, groups: Grouping, with_law: bool, folder: Path) -> tuple[str, OpGraph]:
     """The hash of the graph's file, which is written, and the graph."""
-    graph = load_graph(spec, groups=groups, with_law=with_law)
+    graph = replace(load_graph(spec, groups=groups, with_law=with_law), held=None)  # its rules know none
     unfinished = folder / "graphs" / "unfinished.graph.json.gz"
     save_graph(graph, unfinished)
     sha256 = content_sha256(unfinished)

@@ -70,12 +70,12 @@ def plan_lines(timeline: Timeline, placer: str) -> str:
 
 
 def device_rows(timeline: Timeline) -> list[tuple[str, ...]]:
-    """Of each device: name, memory used and its limit, what it holds all the time, activations at the peak."""
-    peaks, static = timeline.peak_bytes, timeline.static_bytes
+    """Of each device: name, memory used and its limit, and of that weights and their state, and activations."""
     rows: list[tuple[str, ...]] = []
     for row, device in enumerate(timeline.problem.cluster.devices):
-        used = f"{memory(peaks[row])} / {memory(device.memory_bytes)}"
-        rows.append((device.name, used, memory(static[row]), timeline.peak(row).parts(memory)))
+        peak = timeline.peak(row)
+        used = f"{memory(peak.total)} / {memory(device.memory_bytes)}"
+        rows.append((device.name, used, memory(peak.state), peak.parts(memory)))
     return rows
 
 

@@ -136,7 +136,7 @@ def largest_held(timeline: Timeline, device: int) -> tuple[Holding, ...]:
     graph = problem.graph
     uses = graph.weight_uses[timeline.placement[graph.weight_uses[:, 0]] == device]
     weights, first = np.unique(uses[:, 1], return_index=True)
-    state = problem.weight_state_bytes
+    state, gradients = problem.weight_memory.bytes, problem.weight_memory.gradients
     found: dict[tuple[str, str], float] = {}
     for weight, op in zip(weights.tolist(), uses[first, 0].tolist(), strict=True):
         name = graph.weight_names[weight] if graph.weight_names else f"weights of {names[op]}"
@@ -145,7 +145,8 @@ def largest_held(timeline: Timeline, device: int) -> tuple[Holding, ...]:
         found[key] = found.get(key, 0.0) + float(state[weight])
     producers, sizes = timeline.held_at_peak(device)
     for op, size in zip(producers.tolist(), sizes.tolist(), strict=True):
-        key = (names[op], "output" if timeline.placement[op] == device else "copy of another device's output")
+        made = "gradient" if gradients[op] else "output"
+        key = (names[op], made if timeline.placement[op] == device else "copy of another device's output")
         found[key] = found.get(key, 0.0) + size
     held = [Holding(name, kind, size) for (name, kind), size in found.items() if size > 0]
     return tuple(sorted(held, key=lambda each: (-each.size, each.what, each.kind)))

@@ -3,7 +3,8 @@
 Tracing turns the module into ATen operations. These rules say which of them are ops, and what they cost:
 
 - A parameter is not an op but a weight of the ops that read it, once, however many names it has. Inputs, buffers and
-  constants are taken to be on every device already: they are small next to weights, gradients and activations.
+  constants are held by every device that reads them, and sent nowhere (`graphs.held_tensors`), and so are parameters
+  that no op reads, which have neither gradient nor optimizer state.
 - A view of a whole tensor (reshape, transpose, expand, ...) is not an op: ops that read the view read the tensor.
 - A view of a part (slice, chunk, select, ...) is an op that costs nothing and shares its tensor's device, so that
   only the part is sent to ops that read it elsewhere. A part of a weight or input is that weight or input.
@@ -33,12 +34,14 @@ from graphs.autograd import Autograd, Checkpoint
 from graphs.batch_law import BatchLaw
 from graphs.capture.examples import Example, example_of
 from graphs.capture.gradient_flow import autograd_of
+from graphs.capture.held import HeldDraft, held_by
 from graphs.capture.nested import first_dimension
 from graphs.capture.program import TracedProgram
 from graphs.capture.signing import Signer
 from graphs.capture.tracing import trace
 from graphs.foundation.errors import InputError
 from graphs.graph_draft import GraphDraft
+from graphs.held_tensors import HeldTensors
 from graphs.op_graph import SPARSE, OpGraph
 
 aten = torch.ops.aten
@@ -82,14 +85,20 @@ def traced_example(example: Example) -> Builder:
     """A module and its example inputs, traced; raises as `capture` does."""
     with example.importing():
         program = trace(example.module, example.args, example.kwargs, name=example.name)
-    return Builder(program, example.name, example.samples)
+    return Builder(program, example.name, example.samples, held_by(example))
 
 
 class Builder:
     """A traced module, whose nodes become ops, in order, and weights."""
 
-    def __init__(self, program: TracedProgram, name: str, samples: int = 0) -> None:
-        """`samples` is how many the inputs are, or 0 if that is not known."""
+    def __init__(
+        self, program: TracedProgram, name: str, samples: int = 0, existing: Mapping[Tensor, str] | None = None
+    ) -> None:
+        """`samples` is how many the inputs are, or 0 if that is not known.
+
+        `existing` are all tensors that the module holds or is given, with their names, which are "" of inputs.
+        """
+        self.existing = existing or {}
         self.program, self.name, self.samples = program, name, samples
         self.draft = GraphDraft(self.weight_of)
         self.op = self.draft.op
@@ -124,7 +133,14 @@ class Builder:
         )
         if self.program.unknown or checkpoints:
             autograd = structs.replace(autograd or Autograd(), checkpoints=checkpoints, unknown=self.program.unknown)
-        return replace(graph, autograd=autograd)
+        return replace(graph, autograd=autograd, held=self._held(graph))
+
+    def _held(self, graph: OpGraph) -> HeldTensors:
+        """What ops read that none of them makes and is no weight, by number, and what the module holds in addition."""
+        held = HeldDraft(graph, self.samples, self.existing)
+        for node in self.signer.inputs:
+            held.add(self.program.inputs.get(node, node.meta["val"]), _bytes(_tensors(node)))
+        return held.built([*self.seen, *self.program.inputs.values()] if self.program.inputs else None)
 
     def _visit(self, node: Node) -> None:
         base, call = _viewed(node), self.program.calls.get(node)

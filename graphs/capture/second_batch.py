@@ -27,8 +27,9 @@ def with_law(graph: OpGraph, capture: Callable[[int], OpGraph]) -> OpGraph:
         return graph
     other = other_samples(samples)
     try:
+        again = capture(other)
         law, why = (
-            law_between(graph, samples, capture(other), other),
+            law_between(graph, samples, again, other),
             "its ops differ then, or their costs do not grow as a line does",
         )
     except InputError as error:
@@ -39,7 +40,8 @@ def with_law(graph: OpGraph, capture: Callable[[int], OpGraph]) -> OpGraph:
             "%d, does not say it: %s", graph.name, other, samples, why,
         )  # fmt: skip
         return graph
-    return replace(graph, batch_law=law)
+    held = graph.held if graph.held is None or again.held is None else graph.held.with_growth(again.held)
+    return replace(graph, batch_law=law, held=held)
 
 
 def other_samples(samples: int) -> int:

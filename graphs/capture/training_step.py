@@ -10,12 +10,12 @@ The rules are ours; they follow what PyTorch's autograd does, one op at a time:
   it is as large as the outputs of X's producers on average; for a part of a tensor, as the part.
 - `X.grad_weight` computes the gradient of all weights that X reads, at the cost of X; that of a product's bias alone is
   a sum of what arrives. Where ops share a weight (a recurrent net, unrolled), each adds to the sum that it receives
-  from the next one in forward order. The sum exists twice while it is passed on: once as a tensor and once in the room
-  that is set aside for gradients.
+  from the next one in forward order, of which there are two meanwhile. The last sum is held until the update
+  (`graphs.weight_memory`).
 - The gradient of a table that X looks up is dense: all of it is written, however few rows X has read. With sparse=True
   it holds the rows that X has read, at most all of them, and where they are; several such look-ups of one table append
   theirs, and a use of another kind makes the sum dense. The update touches these rows alone, as torch.optim.SparseAdam
-  does. No memory is set aside for such a gradient (`Problem.weight_state_bytes`).
+  does.
 - `X.update` follows the first op that uses a weight, once its gradient is complete, and `X.refresh` brings the new
   value to the others, so that splitting the users of one weight over devices costs the transfers that it must.
 - Ops of a checkpoint (`torch.utils.checkpoint`) keep nothing. `X.recompute` is X again, once the gradient has arrived

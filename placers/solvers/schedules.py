@@ -174,7 +174,7 @@ class Schedules:
 
     def _add_memory(self) -> None:
         """Rule 6, in part: while an op runs, its device holds its parameters, the op's inputs and its output."""
-        weights = np.floor(self.problem.weight_state_bytes).astype(np.int64).tolist()
+        weights = np.floor(self.problem.weight_memory.bytes).astype(np.int64).tolist()
         needed = self._working_bytes()
         uses = self.problem.units.weight_uses
         users = [uses[uses[:, 1] == weight, 0] for weight in range(len(weights))]

@@ -189,8 +189,31 @@ def peaks(
     result = []
     for device in range(len(problem.cluster)):
         weights = {weight for op, weight in graph.weight_uses.tolist() if placement[op] == device}
-        static = sum(float(problem.weight_state_bytes[weight]) for weight in weights)
+        static = sum(whole_step_bytes(problem, weight) for weight in weights)
+        if graph.held is not None:
+            given = {tensor for op, tensor in graph.held.uses.tolist() if placement[op] == device}
+            static += sum(float(graph.held.bytes[tensor]) for tensor in given)
         mine = [(begin, end, size) for there, begin, end, size in held if there == device]
         at_begins = (sum(size for begin, end, size in mine if begin <= t < end) for t, _, _ in mine)
         result.append(static + max(at_begins, default=0.0))
     return result
+
+
+def whole_step_bytes(problem: Problem, weight: int) -> float:
+    """Rule 6: itself and the optimizer's state, and room for its gradient unless that is the output of an op."""
+    graph, size = problem.graph, float(problem.graph.weights[weight])
+    if problem.memory is not None:
+        return float(problem.memory.bytes[weight])
+    if not graph.is_training or (len(graph.frozen) and graph.frozen[weight]):
+        return size
+    reads = graph.weight_uses.tolist()
+    users = {op for op, read in reads if read == weight}
+    whole = {op: sum(float(graph.weights[read]) for user, read in reads if user == op) for op in users}
+    is_made = any(
+        kind.endswith(".grad_weight") and phase == 1 and mirror in users and made >= whole[mirror]
+        for kind, phase, mirror, made in zip(
+            graph.kinds, graph.phase.tolist(), graph.mirror.tolist(), graph.output_bytes.tolist(), strict=True
+        )
+    )
+    times = problem.bytes_per_weight_byte
+    return size * (times - 1 if is_made and times > 1 else times)

@@ -55,7 +55,7 @@ class LiveOutputs(NamedTuple):
         """Of a graph whose units are placed in an order, (units,)."""
         size: Floats = np.where(graph.phase == Phase.FORWARD, graph.occupied_bytes[: len(graph)], 0.0)
         readers = np.bincount(forward.inputs, minlength=len(graph)).astype(np.int64)
-        is_output = np.arange(len(held.tensor_bytes)) >= len(graph.weights)
+        is_output = np.arange(len(held.tensor_bytes)) >= len(graph.weights) + len(graph.held_tensors)
         inside = _inside(forward, size, readers)
         trains = bool((graph.phase == Phase.BACKWARD).any())
         alone = _alone(graph, held, forward, order, LiveOutputs(size, readers, inside, is_output, 0.0, trains))

@@ -1,0 +1,69 @@
+"""Held gradients: a device holds the gradient of a weight from its first micro-batch on, until the update has read it.
+
+    backward, micro-batch 0  ------------------------------>  update     its output is held until then
+    backward, micro-batch 1  - - - - - - - - - - - - - - ->              added to the first in place, once it is made
+
+So two exist of one gradient at a time, as in PyTorch, which keeps the first as it is and adds others to it. Which
+micro-batch comes first is up to the order of passes. Gradients for which room is set aside are left out
+(`graphs.weight_memory`), and so are those of looked-up rows, which are read as they are.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from envs.expansion.draft import Draft
+from envs.expansion.layout import Layout
+from envs.expansion.pass_lists import BACKWARD, WEIGHT_GRADIENT, PassLists
+from envs.schedule import AS_READY
+from graphs.op_graph import Ints, Phase
+from graphs.pairs import equal_pairs, ranges
+
+
+def hold_gradients(draft: Draft) -> None:
+    """Let the updates of each replica read the gradients that it makes first."""
+    layout = draft.layout
+    gradient, update = _held(layout)
+    if not len(gradient):
+        return
+    if layout.plan.schedule.update == "micro_batch":
+        count = layout.count[gradient]
+        draft.connect(ranges(layout.first[gradient], count), ranges(layout.first[update], count))
+        return
+    replicas = layout.replicas[gradient]
+    which, replica = np.repeat(np.arange(len(gradient)), replicas), ranges(np.zeros_like(replicas), replicas)
+    op = gradient[which]
+    micro_batch = first_made(layout)[layout.stage[op], replica]
+    within = np.where(layout.takes_turns[op], 0, replica)
+    draft.connect(layout.first[op] + micro_batch * layout.width[op] + within, layout.first[update[which]] + replica)
+
+
+def _held(layout: Layout) -> tuple[Ints, Ints]:
+    """(pairs,) gradients, and what is the last on their devices to read them: an update, or the arrival of new values.
+
+    The latter is so for a weight that another stage updates.
+    """
+    graph = layout.problem.graph
+    edges = graph.edges[layout.is_summed & layout.problem.weight_memory.gradients[graph.edges[:, 0]]]
+    leaves = layout.stage[edges[:, 0]] != layout.stage[edges[:, 1]]
+    gone, refreshed = np.unique(edges[leaves, 0]), np.flatnonzero(graph.phase == Phase.REFRESH)
+    of_gone, of_refreshed = equal_pairs(graph.mirror[gone], graph.mirror[refreshed])
+    pairs = [edges[~leaves], np.column_stack([gone[of_gone], refreshed[of_refreshed]])]
+    gradient, reader = np.concatenate(pairs).T
+    return gradient, reader
+
+
+def first_made(layout: Layout) -> Ints:
+    """(stages, most replicas) the micro-batch whose gradients of weights each replica of a stage makes first."""
+    replica = np.arange(layout.device_of.shape[1])
+    takes_turns = layout.plan.schedule.sharing == "turns"
+    found = np.tile(replica * takes_turns, (len(layout.stage_devices), 1))
+    if layout.plan.schedule.order == AS_READY:
+        return found  # earlier micro-batches go first
+    lists = PassLists.of(layout)
+    makes = np.flatnonzero((lists.kind == BACKWARD) | (lists.kind == WEIGHT_GRADIENT))
+    devices = int(lists.device.max()) + 1
+    keys, first = np.unique(lists.stage[makes] * devices + lists.device[makes], return_index=True)
+    wanted = np.arange(len(found))[:, None] * devices + layout.device_of
+    at = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+    return np.where((keys[at] == wanted) & (layout.device_of >= 0), lists.micro_batch[makes[first[at]]], found)

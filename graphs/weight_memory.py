@@ -1,0 +1,55 @@
+"""WeightMemory: what weights occupy for the whole step, and which ops make their gradients.
+
+A gradient is held once. PyTorch's optimizers forget it after the update (`zero_grad(set_to_none=True)`), and the
+backward pass of the next step makes it anew: so it is the output of its op, held from the start of that until the end
+of the update that reads it. Room is set aside for the whole step only for gradients that no op of the graph makes, as
+in profiles of layers, whose backward ops make the gradients of inputs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from graphs.batch import weight_gradients
+from graphs.op_graph import Bools, Floats, Ints, OpGraph
+
+_ROUNDING = 1e-6  # relative
+
+
+@dataclass(frozen=True, eq=False)
+class WeightMemory:
+    """What weights occupy on a device that reads them, besides the outputs of ops."""
+
+    bytes: Floats  # (weights,) of each for the whole step: itself, its optimizer state, and room for its gradient
+    gradients: Bools  # (ops,) whether the output of each is a gradient of weights, for which no room is set aside
+
+    @classmethod
+    def of(cls, graph: OpGraph, state_bytes: Floats) -> WeightMemory:
+        """Of a graph, where each weight with its gradient and optimizer state takes `state_bytes`, (weights,).
+
+        There is no room among these for gradients that hold only the rows that were read (`has_sparse_gradient`).
+        """
+        trained = graph.trained_weights
+        op, weight = graph.weight_uses.T
+        whole = np.bincount(op, trained[weight], minlength=len(graph))  # of the weights that each op reads
+        made = weight_gradients(graph) & (graph.mirror >= 0)
+        made &= graph.output_bytes >= whole[graph.mirror] * (1 - _ROUNDING)
+        has_op = np.zeros(len(graph), np.bool_)
+        has_op[graph.mirror[made]] = True
+        has_room = (trained > 0) & (state_bytes > trained) & ~graph.has_sparse_gradient
+        in_output = np.zeros(len(graph.weights), np.bool_)
+        in_output[weight[has_op[op]]] = True
+        in_output &= has_room
+        is_held = np.zeros(len(graph), np.bool_)
+        is_held[op[in_output[weight]]] = True
+        return cls(state_bytes - np.where(in_output, trained, 0.0), made & is_held[graph.mirror])
+
+    def of_parts(self, weight: Ints, share: Floats) -> WeightMemory:
+        """Of parts of weights, (parts,) the weight of each and the share of that."""
+        return replace(self, bytes=self.bytes[weight] * share)
+
+    def of_copies(self, op: Ints) -> WeightMemory:
+        """Of ops that are copies of these, (copies,) the op of each, or -1 for none."""
+        return replace(self, gradients=self.gradients[op] & (op >= 0))
