@@ -41,14 +41,16 @@ class OutputShapes:
         return out
 
 
-def laid_out_as(query: Tensor, out: Tensor) -> Tensor:
-    """The output of attention, with its dimensions in memory in the order of its query's, as fused kernels write it.
+def of_attention(out: Tensor, args: tuple[Any, ...]) -> Tensor:
+    """The output of attention on the meta device, laid out as it is on others; `args` as of its ATen operation.
 
-    So merging heads copies nothing, on whichever device a module is captured.
+    Without dropout these have fused kernels, which lay it out in memory as its query, so that merging heads copies
+    nothing (as `meta__scaled_dot_product_flash_attention_for_cpu` in PyTorch's `_meta_registrations` says).
     """
-    if query.dim() != out.dim():
+    query, value, dropout = args[0], args[2], args[4] if len(args) > 4 else 0.0
+    if dropout or query.dim() != 4 or query.shape[-1] != value.shape[-1]:
         return out
-    order = sorted(range(query.dim()), key=query.stride().__getitem__, reverse=True)
+    order = sorted(range(4), key=query.stride().__getitem__, reverse=True)
     return torch.empty_permuted(out.shape, order, dtype=out.dtype, device=out.device)
 
 

@@ -38,7 +38,7 @@ from graphs.capture.functional_twins import is_view, split_results, twin_of
 from graphs.capture.gradient_rules import sends_gradients, trained
 from graphs.capture.nested import results_and_states, tensors_in, with_tensors
 from graphs.capture.one_device import home_of
-from graphs.capture.output_shapes import OutputShapes, laid_out_as
+from graphs.capture.output_shapes import OutputShapes, of_attention
 from graphs.capture.own_functions import functions_seen
 from graphs.capture.program import TracedProgram
 from graphs.capture.recorded_calls import RecordedCalls, Unrecorded
@@ -190,8 +190,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             kwargs = kwargs | {"device": self._stand_ins.home}
         out = self._shapes.run(func, args, kwargs) if self._stand_ins.are_meta else func(*args, **kwargs)
         self._stand_ins.computed(func, args, kwargs, out)
-        if func is aten.scaled_dot_product_attention.default and not self._stand_ins.data:
-            out = laid_out_as(args[0], out)
+        if func is aten.scaled_dot_product_attention.default and self._stand_ins.are_meta:
+            out = of_attention(out, args)
         if not isinstance(out, (Tensor, tuple, list)):
             for tensor in args if func in _QUESTIONS else ():
                 self.ask(tensor)
@@ -241,8 +241,11 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._whole[memory] = node
             return
         place = tensor.shape, tensor.stride(), tensor.storage_offset()
-        self._whole[memory] = self.graph.call_function(aten.as_strided_scatter.default, (whole, node, *place))
+        self._whole[memory] = self._added(aten.as_strided_scatter.default, whole, node, *place)
         self._describe(self._whole[memory], held)
+
+    def _added(self, operation: Any, *reads: Any) -> Node:
+        return self.graph.create_node("call_function", operation, reads, name=operation.overloadpacket.__name__)
 
     # ---- nodes -------------------------------------------------------------------------------------------
 
@@ -303,7 +306,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def ask(self, tensor: Tensor) -> None:
         """Note that the module's code has read the value of a tensor, which no operation need do."""
         if self._stand_ins.data and (node := self._read(tensor)).op == "call_function":
-            asking = self.graph.call_function(aten._local_scalar_dense.default, (node,))
+            asking = self._added(aten._local_scalar_dense.default, node)
             self._write(asking, torch.empty((), dtype=tensor.dtype), None)
             self.asked.append(asking)
 
@@ -359,7 +362,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if not self._stand_ins.data:
             raise Unrecorded("a view of a tensor is read after the tensor has changed in place")
         place = tensor.shape, tensor.stride(), tensor.storage_offset()
-        self._write(self.graph.call_function(aten.as_strided.default, (self._whole[memory], *place)), tensor, memory)
+        self._write(self._added(aten.as_strided.default, self._whole[memory], *place), tensor, memory)
         return self._node[id(tensor)][0]
 
     def _stand_in(self, tensor: Tensor) -> Tensor:

@@ -214,12 +214,12 @@ def test_convolutions_of_pytorch_geometric(name: str) -> None:
     assert graph.flops.sum() == counted.get_total_flops() > 0
 
 
-@pytest.mark.parametrize("training", [True, False])
-def test_a_layer_of_a_transformer_is_the_same_on_meta_and_on_the_cpu(training: bool) -> None:
+@pytest.mark.parametrize(("training", "dropout"), [(True, 0.0), (False, 0.0), (True, 0.1)])
+def test_a_layer_of_a_transformer_is_the_same_on_meta_and_on_the_cpu(training: bool, dropout: float) -> None:
     found = []
     for device in ("cpu", "meta"):
         with torch.device(device):
-            layer = nn.TransformerEncoderLayer(WIDTH, 2, 16, dropout=0.0, batch_first=True).train(training)
+            layer = nn.TransformerEncoderLayer(WIDTH, 2, 16, dropout=dropout, batch_first=True).train(training)
             found.append(capture(layer.requires_grad_(training), (torch.zeros(2, 5, WIDTH),), name="test"))
     assert found[0].names == found[1].names
     assert found[0].fingerprint == found[1].fingerprint
