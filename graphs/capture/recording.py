@@ -30,6 +30,7 @@ from torch import Tensor, nn
 from torch.fx import Graph, Node
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from graphs.capture.autocast import Autocast
 from graphs.capture.by_values import Copies
 from graphs.capture.checkpoints import NESTED, CheckpointedNodes, checkpoints_seen, reentrant
 from graphs.capture.exporting import decomposition_of, decompositions, exporter_settings
@@ -85,6 +86,7 @@ def record(
         below_autograd = torch._C._AutoDispatchBelowAutograd()  # no gradients are prepared, though the code may ask
         with (
             exporter_settings(compiling=compiling),
+            recorder.autocast.entered_as_named(),
             stand_ins.mode(),
             torch.enable_grad(),
             below_autograd,
@@ -156,7 +158,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._has_gradients: bool | None = None  # whether gradients are enabled around the own function that runs
         self._kept: list[object] = []  # tensors, so that no id is given twice
         self.asked: list[Node] = []  # what asks for the value of a tensor, which must have been computed
-        self._shapes = OutputShapes()
+        self._shapes, self.autocast = OutputShapes(), Autocast(stand_ins.home)
         self._whole: dict[int, Node] = {}  # memory -> the node of all that lies in it
         self._versions: dict[int, int] = {}  # memory -> how often it was written in place
 
@@ -171,6 +173,11 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return self._run(func, args, kwargs)
 
     def _run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if self.autocast.is_entered:
+            with self:
+                cast = self.autocast.run(func, args, kwargs)
+            if cast is not NotImplemented:
+                return cast
         decomposed = decomposition_of(func)
         if decomposed is not None:
             with self:
