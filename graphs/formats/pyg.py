@@ -48,16 +48,24 @@ def to_pyg(graph: OpGraph) -> Data:
 
 
 def from_pyg(data: Data) -> OpGraph:
-    """The op graph that `to_pyg` was given. Raises InputError for a `Data` that lacks one of its columns."""
+    """The op graph that `to_pyg` was given.
+
+    Raises InputError for a `Data` that lacks one of its columns, or has one that makes no sense.
+    """
     try:
         columns = {key: data[key].numpy() for key in COLUMNS}
+        names, kinds = (tuple(map(str, data[key])) for key in ("names", "kinds"))
         return OpGraph(
-            *(data["name"], tuple(data["names"]), tuple(data["kinds"])),
+            *(str(data["name"]), names, kinds),
             edges=data["edge_index"].numpy().T,
             weight_uses=data["weight_uses"].numpy(),
-            measured_on={device: seconds.numpy() for device, seconds in data["measured_on"]},
-            devices=tuple(tuple(names) for names in data["devices"]),
+            measured_on={str(device): seconds.numpy() for device, seconds in data["measured_on"]},
+            devices=tuple(tuple(map(str, names)) for names in data["devices"]),
             **columns,
         )
+    except InputError:
+        raise
     except KeyError as error:
         raise InputError(f"this Data was not made by to_pyg: it has no {error}") from error
+    except (AttributeError, TypeError, ValueError) as error:
+        raise InputError(f"a Data of PyTorch Geometric with columns that make no sense: {error}") from error

@@ -8,6 +8,7 @@ import random
 import re
 import tomllib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import tomli_w
@@ -141,6 +142,34 @@ def in_onnx(rng: random.Random, raw: bytes) -> bytes:
     return made
 
 
+def in_chakra(rng: random.Random, raw: bytes) -> bytes:
+    """`other_value` in the messages of a Chakra execution trace; or one is missing, is there twice, or elsewhere."""
+    from google.protobuf import json_format
+
+    from graphs.formats.chakra_messages import new, nodes_of, written
+
+    try:
+        nodes = nodes_of(Path("x.et"), raw)
+        documents = [json_format.MessageToDict(node, preserving_proto_field_name=True) for node in nodes]
+        other_value(rng, documents)
+        again = [json_format.ParseDict(document, new("Node")) for document in documents]
+        return written([new("GlobalMetadata", version="0.0.4"), *again])
+    except Exception:  # damaged before, or no message any more
+        return raw
+
+
+def in_safetensors(rng: random.Random, raw: bytes) -> bytes:
+    """`other_value` in the header of a file of tensors: names, shapes, types and places; the rest stays."""
+    try:
+        end = 8 + int.from_bytes(raw[:8], "little")
+        header = json.loads(raw[8:end])
+        other_value(rng, header)
+        text = json.dumps(header).encode()
+        return len(text).to_bytes(8, "little") + text + raw[end:]
+    except (ValueError, OverflowError, RecursionError, UnicodeError):
+        return raw
+
+
 def _class(word: bytes) -> str:
     return "text" if word[:1] == b'"' else "number" if word[:1].isdigit() or word[:1] == b"-" else "other"
 
@@ -174,4 +203,6 @@ TEXT: tuple[Mutation, ...] = (*BYTES, other_lines, *[other_word] * 8)
 TOML: tuple[Mutation, ...] = (*TEXT, *[in_toml] * 12)
 JSON: tuple[Mutation, ...] = (*TEXT, *[in_json] * 24)
 GZIP: tuple[Mutation, ...] = (*BYTES, *map(repacked, JSON))
+CHAKRA: tuple[Mutation, ...] = (*BYTES, *[in_chakra] * 10)
+TENSORS: tuple[Mutation, ...] = (*BYTES, *[in_safetensors] * 6)
 ONNX: tuple[Mutation, ...] = (*BYTES, flipped, flipped, *[in_onnx] * 10)

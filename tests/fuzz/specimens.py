@@ -18,11 +18,12 @@ from envs.plan import Plan
 from envs.plan_file import save_plan
 from envs.schedule import Schedule
 from envs.simulation.simulator import Simulator, simulate
+from evaluation.benchmark.submission import bench
 from evaluation.journal import Journal, JournalEntry
 from evaluation.record import Record
 from evaluation.run_files import EvaluationFile, ProblemFile, load_problem
 from graphs.cluster_file import save_cluster
-from graphs.formats.chakra_messages import new, written
+from graphs.formats.chakra_messages import attribute, new, written
 from graphs.formats.onnx import save_onnx
 from graphs.foundation.documents import write_document
 from graphs.graph_file import save_graph
@@ -31,7 +32,9 @@ from graphs.load import load_cluster
 from placers.learned.gdp.policy import OneShotPolicy
 from placers.learned.policy_file import save_policy
 from placers.learned.policy_meta import Meta
-from tests.fuzz.mutations import BYTES, GZIP, JSON, ONNX, TEXT, TOML, Mutation
+from placers.random import build as random_placements
+from tests.evaluation.benchmark import tiny
+from tests.fuzz.mutations import CHAKRA, GZIP, JSON, ONNX, TENSORS, TEXT, TOML, Mutation
 from tests.fuzz.uses import (
     CLUSTER,
     GRAPH,
@@ -39,11 +42,13 @@ from tests.fuzz.uses import (
     WORKLOAD,
     place,
     problem,
+    row_problem,
     step,
     text,
     use_cluster,
     use_cost_model,
     use_evaluation,
+    use_export,
     use_graph,
     use_ids,
     use_journal,
@@ -51,6 +56,7 @@ from tests.fuzz.uses import (
     use_policy,
     use_recipe,
     use_split,
+    use_submission,
     use_workload,
 )
 from training.recipe import RECIPES
@@ -153,6 +159,56 @@ def make_onnx_model(path: Path) -> None:
     path.write_bytes(helper.make_model(graph).SerializeToString(deterministic=True))
 
 
+def make_fused_onnx_model(path: Path) -> None:
+    """Operators of ONNX Runtime, whose sizes the file says, weights in a Constant, and a table that is looked up."""
+    import onnx
+    from onnx import TensorProto, helper
+
+    table, weight = (onnx.numpy_helper.from_array(np.zeros(each, np.float32)) for each in ((16, 8), (8, 24)))
+    table.name = "table"
+    nodes = [
+        helper.make_node("Cast", ["x"], ["ids"], to=TensorProto.INT64),
+        helper.make_node("Gather", ["table", "ids"], ["h"]),
+        helper.make_node("Constant", [], ["w"], value=weight),
+        helper.make_node("Attention", ["h", "w"], ["a"], domain="com.microsoft", num_heads=2),
+        helper.make_node("FusedMatMul", ["a", "h"], ["b"], domain="com.microsoft", transB=1),
+        helper.make_node("Mystery", ["b"], ["out"], domain="own"),
+    ]
+    values = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+        for name, shape in (("x", [2, 4]), ("out", [2, 4, 4]), ("a", [2, 4, 8]), ("b", [2, 4, 4]))
+    ]
+    graph = helper.make_graph(nodes, "net", values[:1], values[1:2], [table], value_info=values[2:])
+    domains = [helper.make_opsetid(*each) for each in (("", 17), ("com.microsoft", 1), ("own", 1))]
+    made = helper.make_model(graph, opset_imports=domains, ir_version=9)
+    path.write_bytes(made.SerializeToString(deterministic=True))
+
+
+def make_symbolic_trace(path: Path) -> None:
+    """What a generator of traces writes: operations and bytes, and no durations."""
+    on_gpu = attribute("is_cpu_op", "bool_val", False)
+    counted = [on_gpu, attribute("num_ops", "int64_val", 10**12), attribute("tensor_size", "uint64_val", 10**6)]
+    summed = [on_gpu, attribute("comm_type", "int64_val", 0), attribute("comm_size", "uint64_val", 10**8)]
+    nodes = [
+        new("Node", id=0, name="first", type=4, attr=counted),
+        new("Node", id=1, name="sum", type=7, data_deps=[0], attr=summed),
+        new("Node", id=2, name="second", type=4, data_deps=[1], attr=counted),
+    ]
+    path.write_bytes(written([new("GlobalMetadata", version="0.0.4"), *nodes]))
+
+
+def make_row_plan(path: Path) -> None:
+    """Four layers on two cards, as files say them for exports."""
+    made, cards = row_problem(), np.arange(row_problem().graph.num_units) * 2 // row_problem().graph.num_units
+    result = PlacerResult.of_units(made, cards, "by hand", seed=0)
+    save_plan(result, made, Simulator(made).run(result.plan.per_unit(made)), path)
+
+
+def make_submission(path: Path) -> None:
+    """Of a quick placer, with all files of its folder."""
+    bench(random_placements(), "all", path.parent, budget=1, problems=tiny.FOLDER, quiet=True)
+
+
 RECORD = Record(
     problem="step@p100x2", placer="heft", seed=0, step_seconds=0.5, fits=True, peak_bytes=(1.0, 2.0), simulations=1,
     search_seconds=0.1, lower_bound_seconds=0.25, curve=((1, 0.5),),
@@ -210,13 +266,16 @@ SPECIMENS = {
         "x.cluster.json", lambda path: save_cluster(load_cluster("v100x2"), path), use_cluster, JSON
     ),
     "plan": Specimen("x.plan.json", make_plan, use_plan, JSON),
+    "exported plan": Specimen("x.plan.json", make_row_plan, use_export, JSON),
     "whole plan": Specimen("x.plan.json", make_whole_plan, use_plan, JSON),
     "pipedream": Specimen("x.txt", text(PIPEDREAM), use_graph, TEXT),
     "dapple": Specimen("x.txt", text(DAPPLE), use_graph, TEXT),
     "msr": Specimen("x.json", text(WORKLOAD), use_workload, JSON),
     "own onnx": Specimen("x.onnx", lambda path: save_onnx(step(), path), use_graph, ONNX),
     "plain onnx": Specimen("x.onnx", make_onnx_model, use_graph, ONNX),
-    "chakra": Specimen("x.et", make_trace, use_graph, BYTES),
+    "fused onnx": Specimen("x.onnx", make_fused_onnx_model, use_graph, ONNX),
+    "chakra": Specimen("x.et", make_trace, use_graph, CHAKRA),
+    "symbolic chakra": Specimen("x.et", make_symbolic_trace, use_graph, CHAKRA),
     "efficiency": Specimen("x.toml", make_efficiencies, use_cost_model("roofline:efficiency="), TOML),
     "times": Specimen("x.json", make_times, use_cost_model("recorded:file="), JSON),
     "profile": Specimen("x.profile.json", make_profile, use_cost_model("profiled:file="), JSON),
@@ -230,7 +289,9 @@ SPECIMENS = {
         "evaluation.json", lambda path: write_document(EvaluationFile(records=(RECORD,)), path), use_evaluation, JSON
     ),
     "problem": Specimen("x.problem.json", make_problem, lambda path: place(timed(load_problem(path))), JSON),
+    "submission": Specimen("submission.toml", make_submission, use_submission, TOML),
+    "submitted records": Specimen("records.jsonl", make_submission, use_submission, JSON),
     "recipe": Specimen("x.toml", make_recipe, use_recipe, TOML),
-    "weights": Specimen("policy.safetensors", make_policy, use_policy, BYTES),
+    "weights": Specimen("policy.safetensors", make_policy, use_policy, TENSORS),
     "meta": Specimen("meta.json", make_policy, use_policy, JSON),
 }

@@ -14,20 +14,27 @@ from rich.console import Console
 from envs.costs.costs import timed
 from envs.plan_file import load_plan
 from envs.simulation.simulator import simulate
+from evaluation.benchmark.problem_file import Benchmark
+from evaluation.benchmark.submission import SubmissionFolder
+from evaluation.benchmark.verification import verify
+from evaluation.exports.formats import OF_MODULES, OF_PLANS, export_plan
 from evaluation.journal import Journal, plans
 from evaluation.reporting.graph_summary import GraphSummary
 from evaluation.run_files import load_evaluation
 from evaluation.simulated_plan import SimulatedPlan
 from graphs.cluster_file import save_cluster
 from graphs.foundation.documents import write_document
+from graphs.foundation.errors import InputError
 from graphs.graph_file import load_graph_file, save_graph
 from graphs.load import load_cluster, load_graph, problem_in_file
+from graphs.named_modules import named_modules
 from graphs.op_graph import OpGraph
 from graphs.problem import Problem
 from placers.expert import Expert
 from placers.heft import build as heft
 from placers.learned.lookup import placer_of
 from placers.single_device import build as single_device
+from tests.evaluation.benchmark import tiny
 from training.recipe import load_recipe
 
 GRAPH = {
@@ -133,6 +140,22 @@ def problem() -> Problem:
     return Problem(step(), load_cluster("p100x2"))
 
 
+@cache
+def row_problem() -> Problem:
+    """A forward pass of four equal layers on two cards, which names modules and weights."""
+    layer = {"flops": 8e9, "bytes_accessed": 4.8e6, "output_bytes": 1.6e6, "kind": "aten.mm"}
+    nodes = [{"name": f"layers.{i}/mm", "call": [f"layers.{i}", "mm", 0], **layer} for i in range(4)]
+    content = {
+        "schema": "placelab.graph", "version": 1, "name": "row", "nodes": nodes, "edges": [[0, 1], [1, 2], [2, 3]],
+        "weights": [1.6e6] * 4, "weight_uses": [[i, i] for i in range(4)],
+        "weight_names": [f"layers.{i}.weight" for i in range(4)],
+    }  # fmt: skip
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "row.graph.json"
+        path.write_text(json.dumps(content))
+        return Problem(load_graph_file(path), load_cluster("p100x2"))
+
+
 def text(content: object) -> Callable[[Path], object]:
     """Write text, or JSON."""
     return lambda path: path.write_text(content if isinstance(content, str) else json.dumps(content, indent=1))
@@ -191,6 +214,22 @@ def use_plan(path: Path) -> None:
     check(SimulatedPlan.of(problem(), load_plan(path, problem())))
 
 
+def use_export(path: Path) -> None:
+    """Write it in all formats that take it, simulate what they say, and print it."""
+    plan, refused = load_plan(path, row_problem()).plan, list[InputError]()
+    for to in (*OF_MODULES, *OF_PLANS):
+        try:
+            written = export_plan(row_problem(), plan, named_modules(row_problem().graph), to)
+        except InputError as error:
+            refused.append(error)
+            continue
+        check(SimulatedPlan.of(written.problem, written.plan))
+        assert "inf" not in written.text
+        assert "nan" not in written.text
+    if len(refused) == len(OF_MODULES) + len(OF_PLANS):
+        raise refused[0]
+
+
 def use_policy(path: Path) -> None:
     """Place by the policy in the folder, in which this file is damaged and the others are fine."""
     check(SimulatedPlan.by(placer_of(path.parent), problem()))
@@ -212,6 +251,11 @@ def use_evaluation(path: Path) -> None:
     content = load_evaluation(path)
     write_document(content, path.with_name("again.json"))
     assert load_evaluation(path.with_name("again.json")) == content
+
+
+def use_submission(path: Path) -> None:
+    """Verify it, with whatever it says."""
+    verify([SubmissionFolder.load(path.parent)], Benchmark.load(tiny.FOLDER))
 
 
 def use_recipe(path: Path) -> None:

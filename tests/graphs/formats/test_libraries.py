@@ -1,5 +1,6 @@
 """Op graphs in networkx and PyTorch Geometric, and back."""
 
+import contextlib
 from dataclasses import replace
 
 import networkx as nx
@@ -102,3 +103,15 @@ def test_data_of_other_origin_is_refused() -> None:
     del data["flops"]
     with pytest.raises(InputError, match="it has no 'flops'"):
         from_pyg(data)
+
+
+@pytest.mark.parametrize(
+    "column", ["flops", "mirror", "names", "edge_index", "weight_uses", "measured_on", "devices", "control"]
+)
+def test_data_with_a_column_that_makes_no_sense_gets_one_sentence(column: str) -> None:
+    wrong = [3, True, [3], [["a"]], "x", torch.zeros(3), torch.full((7,), -5), torch.zeros(7, 2), [("gpu", 3)]]
+    for value in wrong:
+        data = to_pyg(toy_graph([1, 1], [(0, 1)], weights=[4], weight_uses=[(0, 0)]))
+        data[column] = value
+        with contextlib.suppress(InputError):
+            from_pyg(data)
