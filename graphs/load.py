@@ -12,7 +12,7 @@ from pathlib import Path
 
 from graphs.batch import check_samples
 from graphs.batch_law import BatchLaw
-from graphs.capture.cache import captured, is_kept, kept
+from graphs.capture.cache import captured, is_kept, kept, warned
 from graphs.capture.training_step import training_step
 from graphs.cluster import Cluster
 from graphs.cluster_file import load_cluster_file
@@ -191,19 +191,23 @@ def _named(what: str, training: bool, with_law: bool) -> OpGraph:
         _check_model(what)
         with waiting(f"capturing {what}"):
             return captured(what, partial(_captured, what, training), training=training)
-    graph = _named(what, training, with_law=False)
+    with warned() as before:
+        graph = _named(what, training, with_law=False)
     from graphs.capture.second_batch import with_law as of_two_batches  # likewise
 
     again = partial(_captured, what, training)
     with waiting(f"capturing {what} with another batch"):
-        return captured(what, lambda: of_two_batches(graph, again), training=training, with_law=True)
+        return captured(what, lambda: of_two_batches(graph, again), training=training, with_law=True, before=before)
 
 
 def _captured(what: str, training: bool, samples: int = 0) -> OpGraph:
     """A model, captured now, with its own or another number of samples."""
     from graphs.capture.forward import traced_model  # with torch, seconds to import: once the name is known
 
-    forward = traced_model(what, samples).build() if samples else traced_model(what).build()
+    traced = traced_model(what, samples) if samples else traced_model(what)
+    if training and not samples:  # the second of two captures need not say so again
+        traced.warn_of_eval()
+    forward = traced.build()
     return training_step(forward) if training else forward
 
 

@@ -142,7 +142,10 @@ def graph_of(graph: GraphLike, *, groups: Grouping = None, training: bool = True
     example = given_example(graph, name, name=name)
 
     def capture(samples: int = 0) -> OpGraph:
-        forward = traced_example(example.resized(samples) if samples else example).build()
+        traced = traced_example(example.resized(samples) if samples else example)
+        if training and not samples:
+            traced.warn_of_eval()
+        forward = traced.build()
         return training_step(forward) if training else forward
 
     captured = of_two_batches(capture(), capture) if with_law else capture()

@@ -11,11 +11,12 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import logging
 import os
 import sys
 import time
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -36,6 +37,8 @@ SWITCH = "PLACELAB_NO_CACHE"  # a variable, so that processes that are started m
 MOST_BYTES = 2**30  # of all entries: some hundred graphs of 50,000 ops, or all graphs of all families ten times
 KIND, ENDING = "captures", ".capture"  # the folder of the cache, and the end of its files
 
+_log = logging.getLogger("placelab")
+
 _FAMILIES = "graphs.families"
 _GRAPHS = Path(__file__).resolve().parents[1]
 _DECIDING = (
@@ -51,6 +54,7 @@ class Entry(msgspec.Struct, frozen=True, tag_field="schema", tag="placelab.captu
     what: str  # the text that names the model
     sources: Sources | None  # of a user's model
     graph: bytes  # an OpGraph as msgpack, compressed, with the checksum of zlib
+    said: tuple[str, ...] = ()  # what the capture warned of, which is said each time
 
 
 @contextmanager
@@ -83,6 +87,8 @@ def kept(what: str, *, training: bool, with_law: bool = False) -> OpGraph | None
         return None
     with contextlib.suppress(OSError):
         os.utime(file)  # the least recently used go first
+    for sentence in entry.said:
+        _log.warning("%s", sentence)
     if entry.sources is not None:
         from tqdm import tqdm  # imported late: most graphs are of families
 
@@ -95,17 +101,39 @@ def is_kept(what: str) -> bool:
     return any(file is not None and file.is_file() for file in (_file(what, training) for training in (True, False)))
 
 
-def captured(what: str, capture: Callable[[], OpGraph], *, training: bool, with_law: bool = False) -> OpGraph:
-    """The graph that `capture` makes of what the text names, which is kept if it can be found again."""
+@contextmanager
+def warned() -> Iterator[list[str]]:
+    """What is warned of inside, by and by."""
+    said: list[str] = []
+
+    def noted(record: logging.LogRecord) -> bool:
+        said.append(record.getMessage())
+        return True
+
+    _log.addFilter(noted)
+    try:
+        yield said
+    finally:
+        _log.removeFilter(noted)
+
+
+def captured(
+    what: str, capture: Callable[[], OpGraph], *, training: bool, with_law: bool = False, before: Sequence[str] = ()
+) -> OpGraph:
+    """The graph that `capture` makes of what the text names, which is kept if it can be found again.
+
+    What it warns of is kept with it, and what was warned of `before`.
+    """
     file = _file(what, training, with_law)
     if file is None:
         return capture()
-    with listening() as listener:
+    with listening() as listener, warned() as said:
         graph = capture()
     is_ours, own = by_name.is_built_in(_FAMILIES, what), by_name.own(what)
     sources = None if is_ours else listener.sources(own.file.resolve().parent if own else None)
     if sources is not None or is_ours:
-        _keep(file, Entry(what, sources, zlib.compress(msgspec.msgpack.encode(graph, enc_hook=_plain), 1)))
+        compressed = zlib.compress(msgspec.msgpack.encode(graph, enc_hook=_plain), 1)
+        _keep(file, Entry(what, sources, compressed, tuple(dict.fromkeys([*before, *said]))))
     return graph
 
 

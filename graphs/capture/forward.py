@@ -17,6 +17,7 @@ Tracing turns the module into ATen operations. These rules say which of them are
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -45,6 +46,7 @@ from graphs.held_tensors import HeldTensors
 from graphs.op_graph import SPARSE, OpGraph
 
 aten = torch.ops.aten
+_log = logging.getLogger("placelab")
 
 # Every row is multiplied by its group's matrix, as in mixtures of experts. PyTorch's counter may not know these.
 _GROUPED_PRODUCTS = {"aten._grouped_mm", "transformers.grouped_mm_fallback"}
@@ -85,20 +87,21 @@ def traced_example(example: Example) -> Builder:
     """A module and its example inputs, traced; raises as `capture` does."""
     with example.importing():
         program = trace(example.module, example.args, example.kwargs, name=example.name)
-    return Builder(program, example.name, example.samples, held_by(example))
+    return Builder(program, example.name, example.samples, held_by(example), in_eval=not example.module.training)
 
 
 class Builder:
     """A traced module, whose nodes become ops, in order, and weights."""
 
     def __init__(
-        self, program: TracedProgram, name: str, samples: int = 0, existing: Mapping[Tensor, str] | None = None
-    ) -> None:
+        self, program: TracedProgram, name: str, samples: int = 0, existing: Mapping[Tensor, str] | None = None, *,
+        in_eval: bool = False,
+    ) -> None:  # fmt: skip
         """`samples` is how many the inputs are, or 0 if that is not known.
 
         `existing` are all tensors that the module holds or is given, with their names, which are "" of inputs.
         """
-        self.existing = existing or {}
+        self.existing, self.in_eval = existing or {}, in_eval
         self.program, self.name, self.samples = program, name, samples
         self.draft = GraphDraft(self.weight_of)
         self.op = self.draft.op
@@ -109,6 +112,14 @@ class Builder:
         self._own: dict[Node, int] = {}  # the op that each node is, if it is no view
         self._sends: set[tuple[int, int]] = set()  # edges, as producer and consumer, that gradients flow back through
         self._trains: set[tuple[int, int]] = set()  # uses of weights, as op and weight, that give these a gradient
+
+    def warn_of_eval(self) -> None:
+        """Say so, before a training step is made of it, if the module was traced in the mode of `eval()`."""
+        if self.in_eval:
+            _log.warning(
+                "%s is in eval() mode: its training step has no dropout, and running statistics in batch norm; call "
+                "train() on it, or plan its forward pass with --no-training", self.name,
+            )  # fmt: skip
 
     def build(self) -> OpGraph:
         """The op graph; to be called once."""

@@ -416,3 +416,22 @@ def test_two_processes_write_and_read_at_once_and_one_is_killed(writers: list[su
     found = kept(SPEC, training=True)
     assert found is not None
     assert found.fingerprint == random_graph(2000, 1).fingerprint
+
+
+@pytest.mark.parametrize("mode", ["eval", "train"])
+def test_a_model_in_eval_mode_is_not_planned_as_training_without_a_word(
+    mode: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    source = f"import torch\n\n\ndef model():\n    return torch.nn.Linear(2, 2).{mode}(), torch.zeros(4, 2)\n"
+    (tmp_path / "own.py").write_text(source)
+    spec = f"{tmp_path / 'own.py'}:model"
+    for with_law in (False, True):
+        for _ in range(2):  # captured, and from the cache
+            caplog.clear()
+            load_graph(spec, with_law=with_law)
+            assert [record.getMessage()[:33] for record in caplog.records if "eval()" in record.getMessage()] == (
+                ["own:model is in eval() mode: its "] if mode == "eval" else []
+            )
+    caplog.clear()
+    load_graph(spec, training=False)
+    assert not caplog.records
