@@ -58,6 +58,7 @@ class CatalogueDevice(msgspec.Struct, frozen=True, forbid_unknown_fields=True, o
     message: Time = 0.0
     message_per_byte: Time = 0.0
     per_pass: Time = 0.0
+    link: str = ""  # of the catalogue, by which it is usually joined to others of its server
     source: str = ""
 
 

@@ -115,7 +115,13 @@ def load_cluster(what: Cluster | str | os.PathLike[str]) -> Cluster:
     text = os.fspath(what)
     if text.endswith(CLUSTER_FILES):
         return load_cluster_file(Path(text))
-    cluster: Cluster = by_name.build("graphs.clusters", _in_full(text))
+    spec = _in_full(text)
+    if not by_name.own(spec) and spec.partition(":")[0] not in by_name.names("graphs.clusters"):
+        from graphs.suggested_clusters import suggested  # with the catalogue, which few names need
+
+        if meant := suggested(text):
+            raise InputError(f"unknown cluster {text!r}: these are devices; their cluster is {meant!r}, or a file")
+    cluster: Cluster = by_name.build("graphs.clusters", spec)
     return cluster
 
 

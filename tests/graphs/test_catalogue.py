@@ -6,6 +6,7 @@ from graphs.catalogue import Catalogue, CatalogueDevice, CatalogueLink, catalogu
 from graphs.cluster import GIB
 from graphs.foundation.errors import InputError
 from graphs.load import load_cluster
+from graphs.suggested_clusters import suggested
 
 # TFLOP/s in single precision without tensor cores, GB/s and GiB of memory, as the makers' data sheets have them
 DATA_SHEETS = {
@@ -14,6 +15,9 @@ DATA_SHEETS = {
     "h100": (67, 3350, 80), "l4": (30.3, 300, 24), "rtx3060": (12.7, 360, 12), "rtx3090": (35.6, 936, 24),
     "rtx3060ti": (16.2, 448, 8), "rtx3080": (29.8, 760, 10),
     "rtx4070": (29.1, 504, 12), "rtx4090": (82.6, 1008, 24), "rtx5090": (104.8, 1792, 32),
+    "h200": (67, 4800, 141), "b200": (75, 7700, 180), "mi300x": (163.4, 5300, 192), "l40s": (91.6, 864, 48),
+    "rtx-a6000": (38.7, 768, 48), "rtx6000-ada": (91.1, 960, 48), "rtx5070": (30.9, 672, 12),
+    "rtx5070ti": (43.9, 896, 16), "rtx5080": (56.3, 960, 16),
     "m2": (3.6, 100, 16), "m1-max": (10.4, 400, 48), "m1-ultra": (21, 800, 96),
     "laptop-cpu": (0.82, 51.2, 16), "server-cpu": (1, 77, 128),
 }  # fmt: skip
@@ -29,6 +33,40 @@ def test_every_device_has_the_numbers_of_its_data_sheet_and_says_which() -> None
         assert found.memory_bytes == memory * GIB
         assert found.launch_seconds == (1e-6 if found.kind == "cpu" else 5e-6)
         assert catalogue().devices[name].source
+
+
+@pytest.mark.parametrize(
+    ("given", "meant", "devices", "bandwidth"),
+    [
+        ("a100x2", "mixed:a100-80gbx2,link=nvlink3", 2, 300),
+        ("h100x8", "mixed:h100x8,link=nvlink4", 8, 450),
+        ("rtx4090x2", "mixed:rtx4090x2,link=pcie4x16", 2, 24),
+        ("RTX 4090x2", "mixed:rtx4090x2,link=pcie4x16", 2, 24),
+        ("4090x2", "mixed:rtx4090x2,link=pcie4x16", 2, 24),
+        ("rtx4090+rtx3060", "mixed:rtx4090+rtx3060,link=pcie4x16", 2, 24),
+        ("h100+rtx5090", "mixed:h100@nvlink4+rtx5090@pcie5x16", 2, None),
+        ("a100-40gbx2/a100-40gbx2", "mixed:a100-40gbx2/a100-40gbx2,link=nvlink3,network=10gbe", 4, 300),
+        ("a6000x4", "mixed:rtx-a6000x4,link=pcie4x16", 4, 24),
+        ("h100x2/m2", "mixed:h100x2/m2,link=nvlink4,network=10gbe", 3, 450),
+        ("h100", "mixed:h100", 1, None),
+    ],
+)
+def test_devices_in_place_of_a_cluster_get_the_cluster_of_these(
+    given: str, meant: str, devices: int, bandwidth: float | None
+) -> None:
+    with pytest.raises(InputError) as refused:
+        load_cluster(given)
+    assert str(refused.value) == f"unknown cluster {given!r}: these are devices; their cluster is {meant!r}, or a file"
+    assert len(load_cluster(meant)) == devices
+    if bandwidth is not None:
+        assert load_cluster(meant).bandwidth[0, 1] == pytest.approx(bandwidth * 1e9, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    "name", ["rtx", "x2", "", "+", "/", "a100x0", "nothing", "a100-90gb", "gpu:0", "m2x2", "m2+h100"]
+)
+def test_what_is_no_device_gets_no_suggestion(name: str) -> None:
+    assert suggested(name) == ""
 
 
 def test_three_quarters_of_a_lane_count() -> None:
