@@ -16,7 +16,7 @@ class _Devices(NamedTuple):
     """Some of one name."""
 
     name: str  # in the catalogue
-    count: int
+    number: int
     link: str
 
 
@@ -29,7 +29,7 @@ def suggested(text: str) -> str:
     servers = []
     for server in text.split("/"):
         found = [each for each in map(_meant, server.split("+")) if each is not None]
-        is_alone = len(found) == 1 and found[0].count == 1
+        is_alone = len(found) == 1 and found[0].number == 1
         if len(found) <= server.count("+") or not (is_alone or all(each.link for each in found)):
             return ""
         servers.append([each._replace(link="") for each in found] if is_alone else found)
@@ -40,7 +40,7 @@ def suggested(text: str) -> str:
 
 
 def _written(devices: _Devices, same: str) -> str:
-    counted = f"{devices.name}x{devices.count}" if devices.count > 1 else devices.name
+    counted = f"{devices.name}x{devices.number}" if devices.number > 1 else devices.name
     return counted if same or not devices.link else f"{counted}@{devices.link}"
 
 

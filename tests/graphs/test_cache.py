@@ -23,6 +23,7 @@ from graphs.capture import cache, sources
 from graphs.capture.cache import captured, clear, kept, kept_bytes, without_cache
 from graphs.foundation.cache_folder import VARIABLE, cache_folder
 from graphs.foundation.errors import InputError
+from graphs.held_tensors import HeldTensors
 from graphs.load import check_graph, load_graph
 from graphs.op_graph import OpGraph
 from graphs.signatures import Signatures
@@ -71,10 +72,12 @@ def same(one: OpGraph, other: OpGraph) -> bool:
     return same_fields(one, other) and one.fingerprint == other.fingerprint
 
 
-def same_fields(one: OpGraph | BatchLaw | Signatures, other: OpGraph | BatchLaw | Signatures) -> bool:
+def same_fields(
+    one: OpGraph | BatchLaw | HeldTensors | Signatures, other: OpGraph | BatchLaw | HeldTensors | Signatures
+) -> bool:
     for field in dataclasses.fields(one):
         ours, theirs = getattr(one, field.name), getattr(other, field.name)
-        if isinstance(ours, BatchLaw | Signatures):
+        if isinstance(ours, BatchLaw | HeldTensors | Signatures):
             if theirs is None or not same_fields(ours, theirs):
                 return False
             continue
