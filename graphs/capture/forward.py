@@ -136,8 +136,9 @@ class Builder:
         graph = replace(
             self.draft.built(self.name), batch_law=law, signatures=signatures, weight_names=names, frozen=frozen
         )
+        leaves = {self.op[node] for node in self.program.leaves if node in self.op}
         trained = (self.op[node] for node in self.program.trained if node in self.op)
-        autograd = autograd_of(graph, self._sends, self._trains, trained)
+        autograd = autograd_of(graph, self._sends, self._trains, leaves, trained)
         checkpoints = tuple(
             Checkpoint(ops=tuple(sorted(self._own[node] for node in part.nodes if node in self._own)), whole=part.whole)
             for part in self.program.checkpoints

@@ -39,7 +39,8 @@ class GradientFlow:
         own = graph.autograd or Autograd()
         stops, constant = set(own.stops), set(own.constant_uses)
         frozen = set(np.flatnonzero(graph.frozen).tolist())
-        return _flow(graph, lambda edge: edge not in stops, lambda use: use not in constant and use[1] not in frozen)
+        constant |= {(op, weight) for op, weight in graph.weight_uses.tolist() if weight in frozen}
+        return _flow(graph, lambda edge: edge not in stops, lambda use: use not in constant, own.leaves)
 
     @property
     def loss_reads(self) -> list[int]:
@@ -63,13 +64,17 @@ class GradientFlow:
         return [op for op in sorted(chosen) if self.needs_grad[op] and not leads[op]]
 
 
-def autograd_of(graph: OpGraph, sends: set[Pair], trains: set[Pair], trained: Iterable[int]) -> Autograd | None:
+def autograd_of(
+    graph: OpGraph, sends: set[Pair], trains: set[Pair], leaves: Iterable[int], trained: Iterable[int]
+) -> Autograd | None:
     """What is to be said of a graph of which it is known where gradients flow; None if the rule says the same.
 
     `sends` are the edges, as producer and consumer, that carry gradients; `trains` the uses, as op and weight, that
-    give the weight one; `trained` are the ops whose outputs are summed up to the loss.
+    give the weight one; `leaves` are ops whose outputs are given a gradient by themselves, `trained` those whose
+    outputs are summed up to the loss.
     """
-    flow = _flow(graph, sends.__contains__, trains.__contains__)
+    leaves = sorted(leaves)
+    flow = _flow(graph, sends.__contains__, trains.__contains__, leaves)
     frozen = set(np.flatnonzero(graph.frozen).tolist())
     stops = [(u, v) for u, v in _edges(graph) if flow.needs_grad[u] and has_gradient(graph, v) and (u, v) not in sends]
     constant = [
@@ -81,6 +86,7 @@ def autograd_of(graph: OpGraph, sends: set[Pair], trains: set[Pair], trained: It
     found = Autograd(
         stops=tuple(stops),
         constant_uses=tuple(constant),
+        leaves=tuple(leaves),
         outputs=None if outputs == flow._unread else tuple(outputs),
     )
     return None if found == Autograd() else found
@@ -102,10 +108,14 @@ def _edges(graph: OpGraph) -> list[Pair]:
     return [(producer, consumer) for producer, consumer in graph.edges[~graph.control].tolist()]
 
 
-def _flow(graph: OpGraph, sends: Callable[[Pair], bool], trains: Callable[[Pair], bool]) -> GradientFlow:
+def _flow(
+    graph: OpGraph, sends: Callable[[Pair], bool], trains: Callable[[Pair], bool], leaves: Iterable[int]
+) -> GradientFlow:
     ops = len(graph)
     needs, can = [False] * ops, [has_gradient(graph, op) for op in range(ops)]
     weights: list[list[int]] = [[] for _ in range(ops)]
+    for op in leaves:
+        needs[op] = True
     for op, weight in graph.weight_uses.tolist():
         if can[op] and trains((op, weight)) and weight not in weights[op]:
             weights[op].append(weight)

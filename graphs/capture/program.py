@@ -25,6 +25,7 @@ class TracedProgram:
     requires_grad: Set[Node] = frozenset()
     """The nodes through whose outputs autograd sends gradients back: a node sends one to what it reads if both are
     here. So what `detach`, `no_grad` or a parameter that is not trained gives is not here."""
+    leaves: Set[Node] = frozenset()  # those of them that are given a gradient by themselves, `x.requires_grad_()`
     own_functions: Mapping[Call, str] = field(default_factory=dict)
     """The calls of functions whose backward pass the user has written, and the lines that call them."""
     trained: Sequence[Node] = ()  # the outputs whose sum is the loss

@@ -32,6 +32,9 @@ class Recording(Protocol):
     def requires(self, tensor: object) -> bool:
         """Whether autograd would send a gradient back through a tensor."""
 
+    def require(self, tensor: Tensor, *, required: bool) -> None:
+        """Note that the module's code asks for the gradient of a tensor, or for none."""
+
     def ask(self, tensor: Tensor) -> None:
         """Note that the module's code has read the value of a tensor."""
 
@@ -52,6 +55,8 @@ class RecordedCalls(FunctionCalls):
             raise Unrecorded("it assigns to the data of a tensor")
         if function == Tensor.requires_grad.__get__:  # type: ignore[attr-defined]
             return self.recorder.requires(args[0])
+        if function in (Tensor.requires_grad_, Tensor.requires_grad.__set__):  # type: ignore[attr-defined]
+            self.recorder.require(args[0], required=(*args[1:], *kwargs.values(), True)[0])
         if function in _OWN_GRADIENTS and torch._C._functorch.peek_interpreter_stack() is None:
             raise Untraceable(
                 f"it computes gradients in its forward pass, by torch.autograd's {function.__name__}, of which no "

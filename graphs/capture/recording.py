@@ -111,6 +111,7 @@ def record(
         names=names,
         inputs=inputs,
         requires_grad=recorder.requires_grad,
+        leaves=recorder.leaves,
         own_functions=calls.own_functions,
         trained=recorder.read(trained(returned, results, recorder.requires)),
         checkpoints=recorder.checkpoints,
@@ -152,6 +153,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._node: dict[int, tuple[Node, int, int]] = {}  # id of a tensor -> its node, its memory, the version of it
         self.placeholders: dict[int, Node] = {}  # id of a tensor that existed already -> its node
         self.requires_grad: set[Node] = set()
+        self.leaves: set[Node] = set()
         self.checkpoints: list[CheckpointedNodes] = []
         self.unknown = ""  # why it is not known what is trained
         self._checkpoint: CheckpointedNodes | None = None  # the one that runs
@@ -350,6 +352,18 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _gradients_are_enabled(self) -> bool:
         return torch.is_grad_enabled() if self._has_gradients is None else self._has_gradients
+
+    def require(self, tensor: Tensor, *, required: bool) -> None:
+        """Note that the module's code asks for the gradient of a tensor, or for none."""
+        if id(tensor) not in self._node and tensor not in self._stand_ins:
+            return  # of a transformation, as of torch.func
+        node = self._read(tensor)
+        if required and node not in self.requires_grad:
+            self.leaves.add(node)
+            self.requires_grad.add(node)
+        elif not required:
+            self.leaves.discard(node)
+            self.requires_grad.discard(node)
 
     def requires(self, tensor: object) -> bool:
         """Whether autograd would send a gradient back through a tensor."""

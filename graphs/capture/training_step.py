@@ -20,7 +20,8 @@ The rules are ours; they follow what PyTorch's autograd does, one op at a time:
   value to the others, so that splitting the users of one weight over devices costs the transfers that it must.
 - Ops of a checkpoint (`torch.utils.checkpoint`) keep nothing. `X.recompute` is X again, once the gradient has arrived
   at the first op of the checkpoint that has saved something; the checkpoint's backward ops read it in place of X. As in
-  PyTorch, ops run again up to the last one that has saved something, or all of them with reentrant autograd.
+  PyTorch, ops run again up to the last one that has saved something, or all of them with reentrant autograd. They
+  share a device.
 - What autograd saves for the backward pass is an edge from its producer to the op that needs it, and so takes memory
   until then. Results that only autograd sees (a dropout mask, the indices of a pooling) are not counted.
 
@@ -41,7 +42,7 @@ from graphs.batch_law import BatchLaw
 from graphs.capture.gradient_flow import GradientFlow, aten_name
 from graphs.capture.operands import Operands
 from graphs.foundation.errors import InputError
-from graphs.op_graph import RECOMPUTED, SPARSE, OpGraph, Phase
+from graphs.op_graph import RECOMPUTED, SPARSE, Ints, OpGraph, Phase
 from graphs.subgraph import subgraph
 
 # Adam reads the weight, its gradient and two moments, and writes all but the gradient.
@@ -136,7 +137,7 @@ class _Builder:
         self._add_optimizer()
         frozen = np.ones(len(self.graph.weights), np.bool_)
         frozen[[weight for op in self.grad_weight for weight in self.flow.weights[op]]] = False
-        step = _appended(self.graph, self.added, self.edges, self.orders)
+        step = _appended(replace(self.graph, group=self._groups()), self.added, self.edges, self.orders)
         return replace(step, frozen=frozen, autograd=None)
 
     def _add(self, suffix: str, op: int, phase: Phase, costs: Costs, reads: Iterable[int]) -> int:
@@ -244,6 +245,15 @@ class _Builder:
         return [*producers, op] if kind in _SAVES_BOTH else producers
 
     # ---- checkpoints -------------------------------------------------------------------------------------
+
+    def _groups(self) -> Ints:
+        """(ops,) the groups of the forward ops: those of a checkpoint, which runs again as a whole, share a device."""
+        group = self.graph.group.copy()
+        for part in dict.fromkeys(self.checkpoint.values()):
+            ops = list(part.ops)
+            tied = group[ops]
+            group[np.isin(group, tied[tied >= 0])] = group[ops] = group.max() + 1
+        return group
 
     def _recompute(self, part: Checkpoint, arriving: list[int]) -> None:
         """Add the ops of a checkpoint that run again, once the gradients have arrived."""

@@ -161,6 +161,7 @@ STOPS: dict[str, Make] = {
     "detach_": three(lambda m, x: m.b(m.a(x).detach_() * 2)),
     "an output without a gradient": three(_accuracy),
     "a loss by name": three(_probe),
+    "a gradient of what is not trained": three(lambda m, x: m.c(torch.tanh(m.a(x).requires_grad_())), frozen="a"),
     "only one part": three(lambda m, x: (m.a(x).detach(), m.b(x))),
     "adapter": three(lambda m, x: m.a(m.a(x) + m.c(torch.relu(m.b(x)))), frozen="a"),
 }

@@ -35,8 +35,9 @@ def traced_by(tracer: Tracer, module: nn.Module, args: tuple[object, ...], kwarg
 
 @pytest.mark.parametrize("name", RECORDED)
 def test_small_modules_are_recorded_as_they_are_exported(name: str) -> None:
-    recorded = traced_by(record, *RECORDED[name](), {})
-    assert recorded.names == (expected := traced_by(export, *RECORDED[name](), {})).names
+    recorded = replace(traced_by(record, *RECORDED[name](), {}), autograd=None)  # of which the exporter knows less
+    expected = replace(traced_by(export, *RECORDED[name](), {}), autograd=None)
+    assert recorded.names == expected.names
     assert recorded.fingerprint == expected.fingerprint
 
 
