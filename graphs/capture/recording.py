@@ -20,8 +20,7 @@ from __future__ import annotations
 
 import operator
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from typing import Any
 
@@ -32,17 +31,18 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from graphs.capture.autocast import Autocast
 from graphs.capture.by_values import Copies
-from graphs.capture.checkpoints import NESTED, CheckpointedNodes, checkpoints_seen, reentrant
+from graphs.capture.checkpoints import checkpoints_seen
 from graphs.capture.exporting import decomposition_of, decompositions, exporter_settings
 from graphs.capture.function_calls import module_paths
 from graphs.capture.functional_twins import is_view, split_results, twin_of
-from graphs.capture.gradient_rules import sends_gradients, trained
+from graphs.capture.gradient_rules import trained
 from graphs.capture.nested import results_and_states, tensors_in, with_tensors
 from graphs.capture.one_device import home_of
 from graphs.capture.output_shapes import OutputShapes, of_attention
 from graphs.capture.own_functions import functions_seen
 from graphs.capture.program import TracedProgram
 from graphs.capture.recorded_calls import RecordedCalls, Unrecorded
+from graphs.capture.recorded_gradients import RecordedGradients
 from graphs.capture.stand_ins import StandIns, put_into, unchanged
 from graphs.op_graph import Call
 
@@ -92,8 +92,8 @@ def record(
             below_autograd,
             recorder,
             calls,
-            functions_seen(recorder.own_function),
-            checkpoints_seen(recorder.checkpoint),
+            functions_seen(recorder.gradients.own_function),
+            checkpoints_seen(recorder.gradients.checkpoint),
         ):
             returned = module(*args, **kwargs)
         changed = _changed(module, recorder, buffers | {name: each for each, name in names.items()}, stand_ins)
@@ -110,12 +110,12 @@ def record(
         calls=recorder.calls,
         names=names,
         inputs=inputs,
-        requires_grad=recorder.requires_grad,
-        leaves=recorder.leaves,
+        requires_grad=recorder.gradients.requires_grad,
+        leaves=recorder.gradients.leaves,
         own_functions=calls.own_functions,
         trained=recorder.read(trained(returned, results, recorder.requires)),
-        checkpoints=recorder.checkpoints,
-        unknown=recorder.unknown,
+        checkpoints=recorder.gradients.checkpoints,
+        unknown=recorder.gradients.unknown,
         changed=changed,
         states=recorder.read(states) + recorder.asked,
         by_values=stand_ins.data,
@@ -152,12 +152,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._stand_ins, self._paths, self._function_calls = stand_ins, paths, calls
         self._node: dict[int, tuple[Node, int, int]] = {}  # id of a tensor -> its node, its memory, the version of it
         self.placeholders: dict[int, Node] = {}  # id of a tensor that existed already -> its node
-        self.requires_grad: set[Node] = set()
-        self.leaves: set[Node] = set()
-        self.checkpoints: list[CheckpointedNodes] = []
-        self.unknown = ""  # why it is not known what is trained
-        self._checkpoint: CheckpointedNodes | None = None  # the one that runs
-        self._has_gradients: bool | None = None  # whether gradients are enabled around the own function that runs
+        self.gradients = RecordedGradients(self.requires)
         self._kept: list[object] = []  # tensors, so that no id is given twice
         self.asked: list[Node] = []  # what asks for the value of a tensor, which must have been computed
         self._shapes, self.autocast = OutputShapes(), Autocast(stand_ins.home)
@@ -239,7 +234,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if new.shape != tensor.shape or new.dtype != tensor.dtype:
             raise Unrecorded(f"{func} changes the shape or type of a tensor")
         if self.requires(tensor) and func is not aten.detach_.default and not torch.is_grad_enabled():
-            self.requires_grad.add(node)  # what is read later has the gradient of what the tensor was before
+            self.gradients.requires_grad.add(node)  # what is read later has the gradient of what the tensor was before
         self._note(tensor, node, memory)
 
     def _change(self, tensor: Tensor, node: Node, memory: int) -> None:
@@ -271,11 +266,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Say of a node what it returns, where in the module's code it comes from, and whether it sends gradients."""
         node.meta["val"] = self._stand_ins.described(out)
         node.meta["nn_module_stack"] = {"": (self._paths[-1], None)}
-        is_reached = self._gradients_are_enabled() and not self.requires_grad.isdisjoint(node.all_input_nodes)
-        if is_reached and sends_gradients(node.target, out):
-            self.requires_grad.add(node)
-        if self._checkpoint is not None:
-            self._checkpoint.nodes.add(node)
+        self.gradients.note(node, out)
         if self._function_calls.current is not None:
             self.calls[node] = self._function_calls.current
 
@@ -307,7 +298,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             node = self.graph.placeholder(f"input_{len(self._node)}")
             node.meta["val"] = self._stand_ins.described(tensor)
             if tensor.requires_grad:
-                self.requires_grad.add(node)
+                self.gradients.requires_grad.add(node)
             self.placeholders[id(tensor)] = node
             self._note(tensor, node, None)
         return self._node[id(tensor)][0]
@@ -323,54 +314,18 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """The nodes of what a module returns."""
         return [self._read(tensor) for tensor in outputs]
 
-    def own_function(self, function: type, apply: Callable[..., Any], args: tuple[Any, ...]) -> Any:
-        """What a function with its own backward pass returns; it runs without gradients, and has one as a whole."""
-        checkpointed = reentrant(function, args)
-        if checkpointed is not None:
-            part, given = checkpointed
-            with self.checkpoint(whole=True) if any(map(self.requires, given)) else torch.no_grad():
-                return part(*given)
-        before, self._has_gradients = self._has_gradients, self._gradients_are_enabled()
-        try:
-            return apply(*args)
-        finally:
-            self._has_gradients = before
-
-    @contextmanager
-    def checkpoint(self, whole: bool, unknown: str = "") -> Iterator[None]:
-        """What runs inside keeps nothing for the backward pass, and runs again there: the whole or what is needed."""
-        if not self._gradients_are_enabled():
-            yield
-            return
-        self.unknown = self.unknown or unknown or (NESTED if self._checkpoint is not None else "")
-        outer, self._checkpoint = self._checkpoint, CheckpointedNodes(whole)
-        self.checkpoints.append(self._checkpoint)
-        try:
-            yield
-        finally:
-            self._checkpoint = outer
-
-    def _gradients_are_enabled(self) -> bool:
-        return torch.is_grad_enabled() if self._has_gradients is None else self._has_gradients
-
     def require(self, tensor: Tensor, *, required: bool) -> None:
         """Note that the module's code asks for the gradient of a tensor, or for none."""
         if id(tensor) not in self._node and tensor not in self._stand_ins:
             return  # of a transformation, as of torch.func
-        node = self._read(tensor)
-        if required and node not in self.requires_grad:
-            self.leaves.add(node)
-            self.requires_grad.add(node)
-        elif not required:
-            self.leaves.discard(node)
-            self.requires_grad.discard(node)
+        self.gradients.require(self._read(tensor), required=required)
 
     def requires(self, tensor: object) -> bool:
         """Whether autograd would send a gradient back through a tensor."""
         if not isinstance(tensor, Tensor):
             return False
         known = self._node.get(id(tensor))
-        return tensor.requires_grad if known is None else known[0] in self.requires_grad
+        return tensor.requires_grad if known is None else known[0] in self.gradients.requires_grad
 
     def _read(self, tensor: Tensor) -> Node:
         """The node whose output a tensor is now."""
