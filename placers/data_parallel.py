@@ -3,7 +3,7 @@
 As PyTorch's DistributedDataParallel does it (Li et al. 2020): gradients are summed up in buckets while the backward
 pass is still running, whose ops run in the order of the program. An order that puts gradients of weights off would put
 off their sums, too. Where a device's part of the batch does not fit, it is run in several micro-batches, whose
-gradients are accumulated.
+gradients are accumulated. All devices are used that the samples divide among, though fewer may be faster.
 """
 
 from __future__ import annotations

@@ -4,7 +4,8 @@ The rules are those of the papers' expert baselines (Placeto, GDP): the layers o
 split evenly over the devices in order, the embedding with the first and the head with the last; a net with branches or
 convolutions stays on one device if it fits, else it is cut in order in proportion to the memory; anything else is cut
 in order into pieces that take equally long. CPUs are used only if there is nothing else. A layer is recognised by its
-name: `blocks.2` in "blocks.2.branches.1/conv", a number in a container with several.
+name: `blocks.2` in "blocks.2.branches.1/conv", a number in a container with several. What is split is so over all
+devices, though fewer may be faster.
 """
 
 from __future__ import annotations

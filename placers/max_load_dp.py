@@ -3,6 +3,7 @@
 It is optimal among splits whose parts are contiguous in the forward pass, for any numbers of accelerators and CPUs,
 by the cost model in `envs.device_loads`, not by the step time that the simulator finds. Where there are too many
 ideals, as in wide graphs, it is the paper's heuristic DPL: the best split along one order of the contracted graph.
+More devices lower the load, and may make the step longer.
 """
 
 from __future__ import annotations
