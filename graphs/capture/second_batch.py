@@ -7,7 +7,8 @@ ops with another batch; a rule (`graphs.batch.law_of`) then takes the place of t
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 from graphs.batch import law_between
@@ -27,7 +28,8 @@ def with_law(graph: OpGraph, capture: Callable[[int], OpGraph]) -> OpGraph:
         return graph
     other = other_samples(samples)
     try:
-        again = capture(other)
+        with _said_already():
+            again = capture(other)
         law, why = (
             law_between(graph, samples, again, other),
             "its ops differ then, or their costs do not grow as a line does",
@@ -42,6 +44,16 @@ def with_law(graph: OpGraph, capture: Callable[[int], OpGraph]) -> OpGraph:
         return graph
     held = graph.held if graph.held is None or again.held is None else graph.held.with_growth(again.held)
     return replace(graph, batch_law=law, held=held)
+
+
+@contextmanager
+def _said_already() -> Iterator[None]:
+    """No warnings inside: the first capture has given them."""
+    before, _log.disabled = _log.disabled, True
+    try:
+        yield
+    finally:
+        _log.disabled = before
 
 
 def other_samples(samples: int) -> int:

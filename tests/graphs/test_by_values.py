@@ -17,6 +17,7 @@ from envs.running.captured_program import CapturedProgram
 from graphs.capture import by_values
 from graphs.capture.examples import Example
 from graphs.capture.forward import capture, traced
+from graphs.capture.second_batch import with_law
 from graphs.capture.training_step import training_step
 from graphs.foundation.errors import InputError, UserCodeError
 from graphs.op_graph import OpGraph
@@ -155,6 +156,14 @@ def test_its_ops_are_not_run_on_other_batches() -> None:
     make, args = MODULES["experts"]
     with pytest.raises(InputError, match=r"^routed: .*its ops are those of the example alone.*parallelize"):
         CapturedProgram.of(Example(make(), args, {}, "routed"))
+
+
+def test_a_second_capture_says_nothing_again(caplog: pytest.LogCaptureFixture) -> None:
+    make, (rows,) = MODULES["a mask"]
+    module = make()
+    graph = capture(module, (rows,), name="test")
+    with_law(graph, lambda samples: capture(module, (rows[:samples],), name="test"))
+    assert caplog.text.count("depend on data") == 1
 
 
 def test_without_data_that_of_chance_is_taken(caplog: pytest.LogCaptureFixture) -> None:

@@ -102,6 +102,9 @@ def test_a_cache_that_is_returned_is_computed_but_is_no_part_of_the_loss() -> No
     module = Small(lambda m, x: {"logits": m.linear(x), "cache": Cache(m.linear(x).exp())})
     graph = capture(module, (X,), name="test")
     assert graph.kinds == ("aten.addmm", "aten.addmm", "aten.exp")
+    step = training_step(graph)
+    assert "aten.exp.grad" not in step.kinds
+    assert step.kinds.count("aten.addmm.grad_weight") == 1
 
 
 def test_all_samples_of_an_object_are_taken_twice() -> None:
