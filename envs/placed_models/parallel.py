@@ -161,7 +161,12 @@ def _entered() -> list[PlacedForward]:
 
 
 def _check_model(model: nn.Module, graph: OpGraph) -> None:
-    """Raise InputError for a model that has not the weights, or not the modules, that a graph has."""
+    """Raise InputError for a model that has not the weights, or not the modules, that a graph has, or is compiled."""
+    if hasattr(model, "_orig_mod"):
+        raise InputError(
+            "the model was compiled by torch.compile, and runs as one piece; give the module itself, which is its "
+            "`_orig_mod`, or was there before"
+        )
     weights = dict(model.named_parameters(remove_duplicate=False))
     ratio: float | None = None  # of the bytes of a weight in the graph and here, which may be of another type
     for name, size in zip(graph.weight_names, graph.weights.tolist(), strict=True):

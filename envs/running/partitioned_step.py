@@ -26,6 +26,7 @@ from envs.running.adam import Adam
 from envs.running.attention import attention_kernels
 from envs.running.captured_program import CapturedProgram
 from envs.running.clock import now
+from envs.running.mean_losses import MeanLosses
 from envs.running.parts_of_dtensors import Collective, OnParts
 from envs.running.phase_times import PHASES, by_phase
 from envs.running.running_step import Record, Span
@@ -79,7 +80,7 @@ class PartitionedStep:
             return 0.0
         times, parts = [now(self.device)], OnParts()
         attention = attention_kernels(self.program.builder, self.device)
-        with implicit_replication(), attention, parts:
+        with implicit_replication(), attention, parts, MeanLosses():
             try:
                 loss = self._loss(inputs)
                 times.append(now(self.device))

@@ -36,7 +36,7 @@ from envs.running.stage_modules import StageModule, StageProgram, carried, examp
 from envs.running.torch_schedules import schedule_of
 from envs.simulation.simulator import LaidOut
 from graphs.foundation.errors import InputError
-from graphs.op_graph import Phase
+from graphs.op_graph import Call, Ints, Phase
 from graphs.problem import Problem
 
 MadeOptimizer = Callable[[Sequence[Tensor]], torch.optim.Optimizer]
@@ -92,12 +92,12 @@ class PipelinedStep:
         program.check_parts()
         small = _program_of_part(program, self._replicas * self._micro_batches, process)
         forward = np.flatnonzero(problem.graph.phase == Phase.FORWARD)
-        stages = stage_programs(small, Layout(problem, plan).stage[forward])
+        stages = stage_programs(small, _stage_of_part(program, small, Layout(problem, plan).stage[forward]))
         self._place = _place(rows, process.rank)
         hosted = () if self._place is None else rows.ranks[self._place[0]]
         pipelines = [tuple(replicas[replica] for replicas in rows.devices) for replica in range(self._replicas)]
         groups = [group_of(tuple(sorted(devices))) for devices in pipelines]
-        trained = trained_weights(small, problem.graph)
+        trained = trained_weights(program, problem.graph)
         through = carried(small, trained)
         self._weights = _weights(small, [stages[number] for number in hosted], trained, process.device)
         scale = 1.0 / (self._replicas * self._micro_batches) if small.returns_loss else 1.0
@@ -230,10 +230,7 @@ def _place(rows: ScheduleRows, device: int) -> tuple[int, int] | None:
 
 
 def _program_of_part(program: CapturedProgram, parts: int, process: Process) -> CapturedProgram:
-    """The same model, captured with one of equal parts of its inputs, which the process keeps for other plans.
-
-    Raises InputError if its ops are others then.
-    """
+    """The same model, captured with one of equal parts of its inputs, which the process keeps for other plans."""
     if parts == 1:
         return program
     kept = process.kept.get(("part", parts))
@@ -245,13 +242,35 @@ def _program_of_part(program: CapturedProgram, parts: int, process: Process) -> 
     part |= {leaf: part[earlier] for leaf, earlier in program.repeated.items()}
     args, kwargs = program.arguments(part)
     small = CapturedProgram.of(replace(example, args=args, kwargs=kwargs, samples=example.samples // parts))
-    if small.step.names != program.step.names:
-        raise InputError(
-            f"{example.name}: the model has other ops with {example.samples // parts} samples than with "
-            f"{example.samples}, so that the plan does not say where they are; divide the batch into fewer parts"
-        )
     process.kept["part", parts] = program, small
     return small
+
+
+def _stage_of_part(program: CapturedProgram, small: CapturedProgram, stage: Ints) -> Ints:
+    """The stage of each forward op of a model that was captured with a part of its inputs, given those with all.
+
+    With a single sample, or a single step, PyTorch may compute a call by other ops: these are in the call's last stage.
+    Raises InputError for a call that is not made with all inputs.
+    """
+    ops = small.loss + 1
+    if small.step.names[:ops] == program.step.names[: program.loss + 1]:
+        return stage
+    latest: dict[Call, int] = {}
+    for call, number in zip(program.step.calls, stage.tolist(), strict=False):  # the graph has more ops
+        if call is not None:
+            latest[call] = max(latest.get(call, 0), number)
+    found = [-1 if call is None else latest.get(call, -1) for call in small.step.calls[: small.loss]]
+    edges = small.step.edges[small.step.edges[:, 1] < small.loss]
+    for producer, consumer in edges[np.argsort(edges[:, 1], kind="stable")].tolist():
+        found[consumer] = max(found[consumer], found[producer])
+    if len(found) < small.loss or min(found) < 0:
+        example = small.example
+        raise InputError(
+            f"{example.name}: the model makes other calls with {example.samples} samples than with "
+            f"{program.example.samples}, so that the plan does not say where these are; divide the batch into fewer "
+            "parts"
+        )
+    return np.array([*found, int(stage[-1])])
 
 
 def _weights(

@@ -170,6 +170,10 @@ def test_the_plan_of_another_model_is_refused_by_one_sentence() -> None:
     wider[2] = nn.Linear(16, 32)
     with pytest.raises(InputError, match=r"in 'mlp' the weight '2.weight' has 1024 bytes, and .* \(32, 16\)"):
         run_by_plan(wider, problem, plan, devices)
+    with pytest.raises(
+        InputError, match=r"was compiled by torch.compile, .* give the module itself, which is its `_orig_"
+    ):
+        run_by_plan(compiled, problem, plan, devices)
     half = run_by_plan(MLP().half(), problem, plan, devices)
     assert half(torch.ones(2, 16, dtype=torch.half)).dtype is torch.half
     with pytest.raises(InputError, match=r"half runs by a plan, .* before `parallelize`"):

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor, Shard, distribute_tensor
+from torch.nn import functional
 from torch.utils._pytree import tree_leaves
 
 from envs.plan import Plan
 from envs.running.adam import Adam
 from envs.running.captured_program import CapturedProgram
+from envs.running.mean_losses import MeanLosses
 from envs.running.partitioned_step import PartitionedStep
 from envs.running.parts_of_dtensors import Collective
 from envs.running.processes import Process
@@ -99,3 +104,34 @@ def unplaced(name: str) -> Trained:
     weights = {name: weight.detach().numpy() for name, weight in model.named_parameters()}
     gradients = {name: weight.grad.numpy() for name, weight in model.named_parameters() if weight.grad is not None}
     return Trained(losses, weights, gradients, {name: each.numpy() for name, each in model.named_buffers()})
+
+
+LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "mse": functional.mse_loss,
+    "smooth": lambda x, y: functional.smooth_l1_loss(x, y, beta=0.5),
+    "huber": lambda x, y: functional.huber_loss(x, y, "mean", 0.3),
+    "entropy": lambda x, y: functional.binary_cross_entropy(x.sigmoid(), y, weight=y + 1),
+    "margin": lambda x, y: functional.soft_margin_loss(x, y.round() * 2 - 1),
+    "sum": lambda x, y: functional.mse_loss(x, y, reduction="sum"),
+    "absolute": functional.l1_loss,
+}
+
+
+def losses(process: Process) -> dict[str, tuple[Arrays, Arrays]]:
+    """Of each loss of rows that are divided over all processes its value and gradient, and those of whole rows."""
+    torch.manual_seed(0)
+    whole, wanted = torch.randn(8, 3), torch.rand(8, 3)
+    mesh = DeviceMesh(process.device.type, torch.arange(process.size))
+    found: dict[str, tuple[Arrays, Arrays]] = {}
+    for name, function in LOSSES.items():
+        x, own = whole.clone().requires_grad_(), distribute_tensor(whole, mesh, [Shard(0)]).requires_grad_()
+        function(x, wanted).backward()  # type: ignore[no-untyped-call]
+        with MeanLosses():
+            loss = function(own, distribute_tensor(wanted, mesh, [Shard(0)]))
+        loss.backward()  # type: ignore[no-untyped-call]
+        assert isinstance(own.grad, DTensor)
+        assert isinstance(loss, DTensor)
+        assert x.grad is not None
+        ours = {"loss": loss.full_tensor().detach().numpy(), "gradient": own.grad.full_tensor().numpy()}
+        found[name] = ours, {"loss": function(x, wanted).detach().numpy(), "gradient": x.grad.numpy()}
+    return found

@@ -43,6 +43,14 @@ def translator() -> Made:
     return Translator(1, WIDTH, WORDS), sentences
 
 
+def attention() -> Made:
+    """An encoder, which PyTorch computes by other ops for one sentence."""
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(WIDTH, 2, WIDTH, dropout=0.0, batch_first=True)
+    model = nn.Sequential(nn.Embedding(WORDS, WIDTH), layer, nn.Linear(WIDTH, WORDS))
+    return model, lambda batch, random: {"input": torch.randint(0, WORDS, (batch, 3), generator=random)}
+
+
 def stopped(name: str) -> Callable[[], Made]:
     """A model that stops gradients."""
 
@@ -53,7 +61,7 @@ def stopped(name: str) -> Callable[[], Made]:
     return make
 
 
-MODELS = COMMON | {"translator": translator} | {name: stopped(name) for name in STOPPED}
+MODELS = COMMON | {"translator": translator, "attention": attention} | {name: stopped(name) for name in STOPPED}
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from placers.contract.placer import Placer
 from placers.data_parallel import build as data_parallel
 from placers.tensor_parallel import TensorParallel
 from placers.tofu import build as tofu
-from tests.envs.running.partitioned_jobs import Arrays, Partitioned, Trained, example_of, unplaced
+from tests.envs.running.partitioned_jobs import Arrays, Partitioned, Trained, example_of, losses, unplaced
 
 
 @pytest.fixture(scope="module")
@@ -105,3 +105,9 @@ def test_a_view_that_memory_does_not_allow_is_a_copy_which_cannot_be_changed_in_
         torch.ops.aten.view.default(x.contiguous(), [6]).add_(1)
         with pytest.raises(RuntimeError, match="shape"):
             torch.ops.aten.view.default(x, [5])
+
+
+def test_gradients_of_mean_losses_are_those_of_whole_tensors(workers: Workers) -> None:
+    for of_process in workers.run(losses, limit=60.0):
+        for ours, theirs in of_process.values():
+            assert_close(ours, theirs)
