@@ -170,6 +170,7 @@ def test_the_plan_of_another_model_is_refused_by_one_sentence() -> None:
     wider[2] = nn.Linear(16, 32)
     with pytest.raises(InputError, match=r"in 'mlp' the weight '2.weight' has 1024 bytes, and .* \(32, 16\)"):
         run_by_plan(wider, problem, plan, devices)
+    compiled: Any = torch.compile(MLP(), backend="eager")
     with pytest.raises(
         InputError, match=r"was compiled by torch.compile, .* give the module itself, which is its `_orig_"
     ):
