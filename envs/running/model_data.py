@@ -43,6 +43,15 @@ def batches(example: Example, data: str = "", *, seed: int = 0) -> Iterator[Batc
     return _given(example, data, seed) if data else _shuffled(example, seed)
 
 
+def check_samples_first(example: Example) -> None:
+    """Raise InputError for inputs whose samples are another dimension than the first one, which runs divide."""
+    if example.batch_dim:
+        raise InputError(
+            f"{example.name}: the plan divides the batch, which is dimension {example.batch_dim} of the model's inputs,"
+            " and runs divide the first one; let the model take samples first (batch_first=True)"
+        )
+
+
 def divided(batch: Batch, parts: int) -> list[Batch]:
     """A batch in equal parts, by the first dimension of all tensors that have as many samples as the longest.
 

@@ -26,7 +26,7 @@ from envs.pass_orders import Pass, PassKind
 from envs.plan import Plan
 from envs.running.captured_program import CapturedProgram
 from envs.running.clock import now
-from envs.running.model_data import divided
+from envs.running.model_data import check_samples_first, divided
 from envs.running.pass_records import PassRecords
 from envs.running.processes import Process
 from envs.running.running_step import Record
@@ -237,6 +237,7 @@ def _program_of_part(program: CapturedProgram, parts: int, process: Process) -> 
     if isinstance(kept, tuple) and kept[0] is program:
         return kept[1]  # type: ignore[no-any-return]  # as it was kept
     example = program.example
+    check_samples_first(example)
     leaves = tree_leaves((example.args, example.kwargs))
     part = dict(divided({leaf: leaves[leaf] for leaf in program.leaves}, parts)[0])
     part |= {leaf: part[earlier] for leaf, earlier in program.repeated.items()}

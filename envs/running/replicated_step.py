@@ -19,7 +19,7 @@ from envs.pass_orders import Pass, PassKind
 from envs.plan import Plan
 from envs.running.captured_program import CapturedProgram
 from envs.running.clock import now
-from envs.running.model_data import divided
+from envs.running.model_data import check_samples_first, divided
 from envs.running.pass_records import PassRecords
 from envs.running.pipelined_step import MadeOptimizer, check_pipeline
 from envs.running.processes import Process
@@ -47,6 +47,7 @@ class ReplicatedStep:
     ) -> None:
         """All processes make theirs together. Raises InputError for a plan that cannot be run."""
         (devices,) = check_pipeline(problem, plan).devices
+        check_samples_first(program.example)
         self.laid = LaidOut.of(problem, plan)
         assert self.laid.expansion is not None  # it has replicas
         devices = tuple(sorted(devices))

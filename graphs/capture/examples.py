@@ -10,8 +10,9 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
+from graphs.capture.batch_dimension import batch_of, resized
 from graphs.capture.nested import NotCopiedError, first_dimension, with_tensors
 from graphs.capture.one_device import OneDevice
 from graphs.foundation import by_name
@@ -31,6 +32,7 @@ class Example:
     kwargs: dict[str, object]
     name: str  # of the graph
     samples: int = 0  # how many samples the inputs are; 0 if they do not say so
+    batch_dim: int = 0  # the dimension of the inputs that the samples are
     own: Path | None = field(default=None)  # the user's file, whose neighbours the module may import
 
     def importing(self) -> AbstractContextManager[None]:
@@ -39,7 +41,7 @@ class Example:
 
     def resized(self, samples: int) -> Example:
         """The same module with the first samples of its inputs, or with all of them over again."""
-        sized = partial(_sized, samples=samples)
+        sized = partial(resized, samples=samples, dimension=self.batch_dim, own=self.samples)
         args, kwargs = with_tensors((self.args, self.kwargs), sized)
         return replace(self, args=args, kwargs=kwargs, samples=samples)
 
@@ -49,8 +51,9 @@ def example_of(what: str, samples: int = 0) -> Example:
 
     The callable returns (module, args), (module, kwargs) or (module, args, kwargs): a tuple of positional inputs, a
     dict of keyword inputs. A single tensor may stand alone. A callable that takes `batch`, with a default, is called
-    with another one; otherwise the samples are the first dimension of all inputs that are tensors, which are cut. A
-    model that is too large for memory can be made `with torch.device("meta")` there.
+    with another one; otherwise the samples are the first dimension of all inputs that are tensors, or the second one of
+    a model that takes sequences first (`graphs.capture.batch_dimension`), and these are cut. A model that is too large
+    for memory can be made `with torch.device("meta")` there.
     Raises InputError for a missing file or callable, or another result; UserCodeError for what the user's code raises.
     """
     if not by_name.own(what):
@@ -84,10 +87,10 @@ def given_example(made: object, what: str, *, name: str) -> Example:
         raise InputError(f"{what}: expected keyword inputs as a dict by name, got {_described(kwargs)}")
     args = tuple(inputs) if isinstance(inputs, (tuple, list)) else (inputs,)
     try:
-        samples = first_dimension((args, dict(kwargs)))
+        samples, dimension = batch_of(module, (args, dict(kwargs)), name)
     except NotCopiedError as error:
         raise InputError(f"{name}: {error}") from error
-    return Example(module, args, dict(kwargs), name, samples)
+    return Example(module, args, dict(kwargs), name, samples, dimension)
 
 
 def _of_family(spec: str, samples: int) -> Example:
@@ -101,14 +104,6 @@ def _of_family(spec: str, samples: int) -> Example:
         return Example(module, tuple(args), {}, spec, samples or (own if isinstance(own, int) else 0))
     example = Example(module, tuple(args), {}, spec, first_dimension(args))
     return example.resized(samples) if samples else example
-
-
-def _sized(tensor: Tensor, *, samples: int) -> Tensor:
-    """The first samples of a tensor, or all of it over again, in memory of its own."""
-    if not tensor.dim():
-        return tensor
-    over = -(-samples // len(tensor))
-    return torch.cat([tensor.detach()] * over)[:samples].clone()
 
 
 def _described(made: object) -> str:

@@ -7,12 +7,15 @@ without it are 0; inputs are normal numbers, and integers 0 or 1, which every ta
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
-from graphs.capture.examples import Example
 from graphs.capture.nested import tensors_in, with_tensors
+
+if TYPE_CHECKING:
+    from graphs.capture.examples import Example
 
 SPREAD = 0.02  # standard deviation of weights whose module does not say how to draw them
 

@@ -1,0 +1,109 @@
+"""Which dimension of a model's inputs is the batch."""
+
+import logging
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from envs.running.model_data import check_samples_first
+from evaluation.commands.problems import graph_of
+from graphs.capture.examples import given_example
+from graphs.foundation.errors import InputError
+from graphs.load import load_graph
+
+STEPS, SAMPLES, WIDTH = 6, 4, 8
+
+
+class Last(nn.Module):
+    """What a recurrent layer makes of sequences, turned around first or not."""
+
+    def __init__(self, layer: nn.Module, *, turned: bool = False) -> None:
+        super().__init__()
+        self.layer, self.turned = layer, turned
+
+    def forward(self, x: Tensor, *others: Tensor) -> Tensor:
+        made: Tensor = self.layer(x.transpose(0, 1) if self.turned else x, *others)[0]
+        return made
+
+
+class Encoded(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention = nn.MultiheadAttention(WIDTH, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        scores = x @ x.transpose(1, 2)  # by hand: of samples first
+        turned = x.transpose(0, 1)
+        made: Tensor = self.attention(turned, turned, turned)[0].transpose(0, 1) + scores.mean()
+        return made
+
+
+def sequences(*shape: int) -> Tensor:
+    return torch.zeros(*(shape or (STEPS, SAMPLES)), WIDTH)
+
+
+CASES: dict[str, tuple[Callable[[], tuple[nn.Module, tuple[Tensor, ...]]], int, int]] = {
+    "lstm": (lambda: (Last(nn.LSTM(WIDTH, WIDTH)), (sequences(),)), SAMPLES, 1),
+    "lstm with a state": (
+        lambda: (Last(nn.RNN(WIDTH, WIDTH)), (sequences(), torch.zeros(1, SAMPLES, WIDTH))),
+        SAMPLES,
+        1,
+    ),
+    "gru of as many steps as samples": (lambda: (Last(nn.GRU(WIDTH, WIDTH)), (sequences(4, 4),)), 4, 1),
+    "samples first": (lambda: (Last(nn.LSTM(WIDTH, WIDTH, batch_first=True)), (sequences(),)), STEPS, 0),
+    "samples first, turned": (lambda: (Last(nn.LSTM(WIDTH, WIDTH), turned=True), (sequences(),)), STEPS, 0),
+    "attention, turned": (lambda: (Encoded(), (sequences(),)), STEPS, 0),
+    "encoder": (lambda: (nn.TransformerEncoderLayer(WIDTH, 2, 16), (sequences(),)), SAMPLES, 1),
+    "encoder and decoder": (
+        lambda: (nn.Transformer(WIDTH, 2, 1, 1, 16), (sequences(), sequences(3, SAMPLES))),
+        SAMPLES,
+        1,
+    ),
+    "no recurrent layer": (lambda: (nn.Linear(WIDTH, WIDTH), (sequences(),)), STEPS, 0),
+}
+
+
+@pytest.mark.filterwarnings("ignore:enable_nested_tensor is True")
+@pytest.mark.parametrize("device", ["meta", "cpu"])
+@pytest.mark.parametrize("name", CASES)
+def test_the_batch_is_what_grows_as_a_line(name: str, device: str) -> None:
+    make, samples, dimension = CASES[name]
+    with torch.device(device):
+        example = given_example(make(), name, name=name)
+    assert (example.samples, example.batch_dim) == (samples, dimension)
+
+
+def test_twice_the_samples_are_twice_the_work() -> None:
+    with torch.device("meta"):
+        once = graph_of((Last(nn.LSTM(WIDTH, WIDTH)), (sequences(),)), with_law=True)
+        twice = graph_of((Last(nn.LSTM(WIDTH, WIDTH)), (sequences(STEPS, 2 * SAMPLES),)))
+    assert once.samples == SAMPLES
+    assert once.batch_law is not None
+    assert once.batch_law.knows_ops
+    assert twice.flops.sum() == 2 * once.flops.sum()
+
+
+def test_what_is_no_batch_is_not_taken_for_one(caplog: pytest.LogCaptureFixture) -> None:
+    """A single sequence, (steps, width)."""
+    with caplog.at_level(logging.WARNING, "placelab"), torch.device("meta"):
+        example = given_example((Last(nn.LSTM(WIDTH, WIDTH)), (sequences(STEPS),)), "one", name="one")
+    assert example.samples == 0
+    assert "it is not clear which dimension of its inputs is the batch" in caplog.text
+
+
+def test_a_run_does_not_divide_steps() -> None:
+    with torch.device("meta"):
+        first, second = (
+            given_example((Last(nn.LSTM(WIDTH, WIDTH, batch_first=given)), (sequences(),)), "given", name="given")
+            for given in (True, False)
+        )
+    check_samples_first(first)
+    with pytest.raises(InputError, match="which is dimension 1 of the model's inputs, and runs divide the first one"):
+        check_samples_first(second)
+
+
+@pytest.mark.parametrize("family", ["rnnlm", "gnmt"])
+def test_families_say_how_many_samples_they_have(family: str) -> None:
+    assert load_graph(family).samples == 64
