@@ -68,12 +68,7 @@ def record(
     Raises Unrecorded for what cannot be recorded, TooLargeError for what is not computed, and whatever the module
     raises.
     """
-    if any(isinstance(part, torch.jit.ScriptModule) for part in module.modules()):
-        raise Unrecorded("a part of it is a ScriptModule, which shows no operations; give the module it was made of")
-    given = [*module.parameters(), *module.buffers(), *tensors_in((args, kwargs))]
-    for tensor in given:
-        if type(tensor) not in _PLAIN_TENSORS:
-            raise Unrecorded(f"it holds or is given a {type(tensor).__name__}")
+    given = _given(module, (args, kwargs))
     stand_ins = Copies(module, given) if by_values else StandIns(home_of(given))
     names = {parameter: name for name, parameter in module.named_parameters()}
     buffers = dict(module.named_buffers())
@@ -97,11 +92,6 @@ def record(
         ):
             returned = module(*args, **kwargs)
         changed = _changed(module, recorder, buffers | {name: each for each, name in names.items()}, stand_ins)
-    inputs = {
-        recorder.placeholders[id(stand_in)]: tensor
-        for tensor, stand_in in stand_ins.pairs()
-        if id(stand_in) in recorder.placeholders and not isinstance(tensor, nn.Parameter)
-    }
     results, states = results_and_states(returned)
     return TracedProgram(
         nodes=list(recorder.graph.nodes),
@@ -109,7 +99,7 @@ def record(
         parameters=placed,
         calls=recorder.calls,
         names=names,
-        inputs=inputs,
+        inputs=_inputs(recorder, stand_ins),
         requires_grad=recorder.gradients.requires_grad,
         leaves=recorder.gradients.leaves,
         own_functions=calls.own_functions,
@@ -120,6 +110,26 @@ def record(
         states=recorder.read(states) + recorder.asked,
         by_values=stand_ins.data,
     )
+
+
+def _given(module: nn.Module, inputs: object) -> list[Tensor]:
+    """All tensors that a module holds or is given. Raises Unrecorded for those of other classes than torch.Tensor."""
+    if any(isinstance(part, torch.jit.ScriptModule) for part in module.modules()):
+        raise Unrecorded("a part of it is a ScriptModule, which shows no operations; give the module it was made of")
+    given = [*module.parameters(), *module.buffers(), *tensors_in(inputs)]
+    for tensor in given:
+        if type(tensor) not in _PLAIN_TENSORS:
+            raise Unrecorded(f"it holds or is given a {type(tensor).__name__}")
+    return given
+
+
+def _inputs(recorder: Recorder, stand_ins: StandIns) -> dict[Node, Tensor]:
+    """The input, buffer or constant that a node stands for."""
+    return {
+        recorder.placeholders[id(stand_in)]: tensor
+        for tensor, stand_in in stand_ins.pairs()
+        if id(stand_in) in recorder.placeholders and not isinstance(tensor, nn.Parameter)
+    }
 
 
 def _changed(
