@@ -49,8 +49,11 @@ def batch_of(module: nn.Module, inputs: Any, name: str) -> tuple[int, int]:
 def resized(tensor: Tensor, samples: int, dimension: int, own: int) -> Tensor:
     """The first samples of a tensor, or all of it over again, in memory of its own.
 
-    A tensor without that dimension has its samples in the first one, if it is as long.
+    A tensor without that dimension has its samples in the first one, if it is as long. One that has another size there
+    than the `own` number of samples, where that is known, is left as it is.
     """
+    if own and tensor.dim() > dimension and tensor.shape[dimension] != own:
+        return tensor
     if tensor.dim() <= dimension:
         if tensor.dim() != 1 or len(tensor) != own:
             return tensor

@@ -69,8 +69,12 @@ def results_and_states(returned: object) -> tuple[list[Tensor], list[Tensor]]:
 
 
 def first_dimension(inputs: object) -> int:
-    """The first dimension of all tensors, if it is the same, or 0; a tensor of a single number has none."""
+    """The first dimension of all tensors, if it is the same, or 0; a tensor of a single number has none.
+
+    One of 1 may be repeated for all samples, as that of positions (1, length) next to tokens (samples, length).
+    """
     sizes = {len(tensor) for tensor in tensors_in(inputs) if tensor.dim()}
+    sizes = sizes - {1} or sizes
     return sizes.pop() if len(sizes) == 1 else 0
 
 

@@ -85,6 +85,25 @@ def test_twice_the_samples_are_twice_the_work() -> None:
     assert twice.flops.sum() == 2 * once.flops.sum()
 
 
+class Positions(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.places = nn.Embedding(9, WIDTH), nn.Embedding(9, WIDTH)
+
+    def forward(self, scale: Tensor, words: Tensor, places: Tensor) -> Tensor:
+        made: Tensor = (self.words(words) + self.places(places)) * scale
+        return made
+
+
+def test_what_is_given_once_for_all_samples_is_left_as_it_is() -> None:
+    with torch.device("meta"):
+        inputs = torch.zeros(()), torch.zeros(SAMPLES, STEPS).long(), torch.zeros(1, STEPS).long()
+        example = given_example((Positions(), inputs), "positions", name="positions")
+    assert example.samples == SAMPLES
+    scale, words, places = example.resized(2 * SAMPLES).args
+    assert [tuple(each.shape) for each in (scale, words, places)] == [(), (2 * SAMPLES, STEPS), (1, STEPS)]  # type: ignore[attr-defined]
+
+
 def test_what_is_no_batch_is_not_taken_for_one(caplog: pytest.LogCaptureFixture) -> None:
     """A single sequence, (steps, width)."""
     with caplog.at_level(logging.WARNING, "placelab"), torch.device("meta"):
