@@ -119,6 +119,11 @@ def _new_policy(recipe: Recipe, seed: int) -> LearnedPolicy:
 def trainer_class(placer: str) -> type[Trainer]:
     """What trains a placer's policies. Raises InputError for a placer that cannot be trained."""
     declared = trainer_of(placer)
+    if declared not in TRAINERS and by_name.own(placer):
+        raise InputError(
+            f"placer {placer!r} in a file of its own cannot be trained: runs find its policy again by a name; make it "
+            "a package with an entry point, or a folder in placers/learned, as docs/how-to/extend.md says"
+        )
     if declared not in TRAINERS:
         raise InputError(f"placer {placer!r} cannot be trained; there are: {', '.join(learned_placers())}")
     return TRAINERS[declared]

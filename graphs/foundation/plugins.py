@@ -51,8 +51,8 @@ class Plugin:
             return found
         if not point.attr or not callable(found):
             raise InputError(f"{point.value} has no function build")
-        constants = {name: value for name, value in vars(sys.modules[point.module]).items() if name.isupper()}
-        return SimpleNamespace(**constants, __doc__=found.__doc__, build=found)
+        others = {name: value for name, value in vars(sys.modules[point.module]).items() if not name.startswith("_")}
+        return SimpleNamespace(**others | {"__doc__": found.__doc__, "build": found})
 
 
 def plugins(kind: str) -> dict[str, Plugin]:

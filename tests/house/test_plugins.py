@@ -18,7 +18,12 @@ from graphs.load import check_graph, load_cluster
 from graphs.problem import Problem
 from graphs.splits import split
 from graphs.suites import SUITES
+from placers.learned.lookup import placer_of
+from placers.learned.policy_meta import load_meta
+from placers.learned.settings import Ppo
 from tests.oracle.toys import random_graph, toy_cluster
+from training.recipe import Recipe
+from training.train import train
 
 Install = Callable[[str, str, str], None]
 
@@ -59,6 +64,25 @@ def nothing():
 
 
 value = 5
+'''
+
+
+LEARNED = '''"""GDP by another name."""
+
+from functools import partial
+
+from placers.learned.gdp.policy import OneShotPolicy
+from placers.learned.learned_placer import LearnedPlacer
+
+TRAINER = "ppo"
+
+
+class Mine(OneShotPolicy):
+    kind = "mine"
+
+
+new_policy = Mine.new
+build = partial(LearnedPlacer.with_network, Mine, network="graphsage_transformer")
 '''
 
 
@@ -187,3 +211,20 @@ def test_a_list_fits_the_width(monkeypatch: pytest.MonkeyPatch, columns: str, wi
         console.print(Listing.of(list(KINDS)))
     lengths = {len(line.rstrip()) for line in captured.get().splitlines()}
     assert width - 10 < max(lengths) <= width
+
+
+@pytest.mark.parametrize("value", ["learnedmine", "learnedmine:build"])
+def test_a_learned_placer_of_a_package_is_trained_and_found_again(value: str, install: Install, tmp_path: Path) -> None:
+    install("learnedmine", f"[placelab.placers]\nmine = {value}\n", LEARNED)
+    network = "graphsage_transformer:width=8,sage_layers=1,transformer_layers=1,heads=2"
+    recipe = Recipe(placer="mine", network=network, ppo=Ppo(updates=1, samples=2, problems_per_update=1))
+    trained = train(recipe, [PROBLEM], out=tmp_path / "run", loggers=())
+    assert load_meta(tmp_path / "run").placer == "mine"
+    for again in (placer_of(tmp_path / "run"), placer_of(f"mine:checkpoint={tmp_path / 'run'}")):
+        assert again.place(PROBLEM).plan == trained.place(PROBLEM).plan
+
+
+def test_a_learned_placer_in_a_file_is_told_where_it_belongs(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(LEARNED)
+    with pytest.raises(InputError, match=r"in a file of its own cannot be trained: .* entry point, or a folder in"):
+        train(Recipe(placer=f"{tmp_path / 'mine.py'}:build"), [PROBLEM], out=tmp_path / "run", loggers=())
