@@ -50,7 +50,7 @@ def export(
         plan: a plan file of a device for each op, or of a pipeline's stages, as `place --out` writes it.
         to: `device_map`, for accelerate and transformers; `torchtitan`, the modules of each stage by name; `vllm`, its
             VLLM_PP_LAYER_PARTITION; `megatron`, its pipeline layout; `deepspeed`, the parts of its PipelineModule; or
-            `llama_cpp`, its --n-gpu-layers, --tensor-split and -ot. The last five are for layers in a row.
+            `llama_cpp`, its --n-gpu-layers, --tensor-split and -ot. All but `device_map` take layers in a row.
             `schedule_csv` is the order of a pipeline's passes, for torch.distributed.pipelining and torchtitan;
             `chakra`, execution traces of the simulated step, for simulators of networks.
         cluster: a cluster file or a preset, as `place` takes it.

@@ -104,9 +104,9 @@ def _report(problem: Problem, planned: Plan, run: Plan, moved: tuple[Call, ...])
 
     seconds, rounded = (simulate(problem, each).step_seconds for each in (planned, run))
     call = moved[0]
-    several = f"{len(moved)} calls, such as" if len(moved) > 1 else "the call"
+    one = f"{call.function!r} in {repr(call.module) if call.module else 'the model'}"
+    what = f"{len(moved)} calls, such as {one}, do" if len(moved) > 1 else f"the call {one} does"
     _log.warning(
-        "the plan puts ops of %s (%r, %r, %d) on other devices than they run on: a call runs on one, and one that "
-        "changes a tensor in place where that is made; simulated, a step takes %.4g s in place of %.4g s",
-        several, call.module, call.function, call.index, rounded, seconds,
+        "%s not run where the plan puts all of its ops: a call runs on one device, and one that changes a tensor in "
+        "place on that of the tensor; simulated, a step takes %.4g s in place of %.4g s", what, rounded, seconds,
     )  # fmt: skip
