@@ -7,6 +7,8 @@ is computed from one, has a gradient. A model may say otherwise, and its capture
   readers of the same tensor send theirs.
 - Of outputs of which one is called "loss", that one is trained.
 - `x.requires_grad_()` asks for the gradient of a tensor that no weight was used for.
+- A `torch.autograd.Function` gives gradients to the arguments that its own backward pass gives one, at the cost of its
+  forward's ops.
 - `torch.utils.checkpoint` keeps what a part of the model reads, and runs the part again for the backward pass.
 
 Of a training step nothing is left to be said: where a gradient flows, it has an edge between two gradients.
@@ -33,6 +35,7 @@ class Autograd(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
 
     stops: tuple[Pair, ...] = ()  # producer, consumer: edges through which no gradient is sent back
     constant_uses: tuple[Pair, ...] = ()  # op, weight: uses of a weight that give it no gradient
+    own: tuple[int, ...] = ()  # ops of custom functions that send gradients, though by their kind they have none
     leaves: tuple[int, ...] = ()  # ops whose output is given a gradient, though no trained weight depends on it
     outputs: tuple[int, ...] | None = None  # the ops whose outputs are trained; None: those that no op reads
     checkpoints: tuple[Checkpoint, ...] = ()
@@ -41,7 +44,7 @@ class Autograd(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     def check(self, name: str, ops: int, weights: int) -> None:
         """Raise InputError unless all ops and weights that are named are those of a graph."""
         named = {op for edge in self.stops for op in edge} | {op for op, _ in self.constant_uses}
-        named |= {*self.leaves, *(self.outputs or ())}
+        named |= {*self.own, *self.leaves, *(self.outputs or ())}
         named |= {op for part in self.checkpoints for op in part.ops}
         if outside := sorted(op for op in named if not 0 <= op < ops):
             raise InputError(f"graph {name!r}: autograd names op {outside[0]}, which does not exist; there are {ops}")
@@ -57,6 +60,7 @@ class Autograd(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
             self,
             stops=tuple((position[u], position[v]) for u, v in self.stops if u in position and v in position),
             constant_uses=tuple((position[op], weight) for op, weight in self.constant_uses if op in position),
+            own=tuple(position[op] for op in self.own if op in position),
             leaves=tuple(position[op] for op in self.leaves if op in position),
             outputs=outputs,
             checkpoints=tuple(

@@ -136,9 +136,10 @@ class Builder:
         graph = replace(
             self.draft.built(self.name), batch_law=law, signatures=signatures, weight_names=names, frozen=frozen
         )
+        own = {self._own[node] for node in self.program.own if node in self._own}
         leaves = {self.op[node] for node in self.program.leaves if node in self.op}
         trained = (self.op[node] for node in self.program.trained if node in self.op)
-        autograd = autograd_of(graph, self._sends, self._trains, leaves, trained)
+        autograd = autograd_of(graph, self._sends, self._trains, trained, leaves=leaves, own=own)
         checkpoints = tuple(
             Checkpoint(ops=tuple(sorted(self._own[node] for node in part.nodes if node in self._own)), whole=part.whole)
             for part in self.program.checkpoints
@@ -183,7 +184,7 @@ class Builder:
         self._own[node] = self.op[node]
         requires_grad = self.program.requires_grad
         for read in node.all_input_nodes if node in requires_grad else ():
-            if read not in requires_grad:
+            if read not in requires_grad or (read, node) in self.program.cuts:
                 continue
             if read in self.op:
                 self._sends.add((self.op[read], self.op[node]))

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
+from msgspec import structs
 
 from graphs.autograd import Autograd, Pair
 from graphs.op_graph import SPARSE, OpGraph
@@ -29,6 +30,7 @@ class GradientFlow:
     """Where gradients flow in the backward pass of a forward graph."""
 
     graph: OpGraph
+    can: list[bool]  # (ops,) whether each output can have a gradient
     needs_grad: list[bool]  # (ops,) whether any trained weight depends on the gradient of each output
     towards: list[list[int]]  # (ops,) the producers that each op sends a gradient to
     weights: list[list[int]]  # (ops,) the weights that each op gives a gradient
@@ -40,7 +42,7 @@ class GradientFlow:
         stops, constant = set(own.stops), set(own.constant_uses)
         frozen = set(np.flatnonzero(graph.frozen).tolist())
         constant |= {(op, weight) for op, weight in graph.weight_uses.tolist() if weight in frozen}
-        return _flow(graph, lambda edge: edge not in stops, lambda use: use not in constant, own.leaves)
+        return _flow(graph, lambda edge: edge not in stops, lambda use: use not in constant, own)
 
     @property
     def loss_reads(self) -> list[int]:
@@ -65,7 +67,13 @@ class GradientFlow:
 
 
 def autograd_of(
-    graph: OpGraph, sends: set[Pair], trains: set[Pair], leaves: Iterable[int], trained: Iterable[int]
+    graph: OpGraph,
+    sends: set[Pair],
+    trains: set[Pair],
+    trained: Iterable[int],
+    *,
+    leaves: Iterable[int] = (),
+    own: Iterable[int] = (),
 ) -> Autograd | None:
     """What is to be said of a graph of which it is known where gradients flow; None if the rule says the same.
 
@@ -73,20 +81,21 @@ def autograd_of(
     give the weight one; `leaves` are ops whose outputs are given a gradient by themselves, `trained` those whose
     outputs are summed up to the loss.
     """
-    leaves = sorted(leaves)
-    flow = _flow(graph, sends.__contains__, trains.__contains__, leaves)
+    found = Autograd(own=tuple(op for op in sorted(own) if not has_gradient(graph, op)), leaves=tuple(sorted(leaves)))
+    flow = _flow(graph, sends.__contains__, trains.__contains__, found)
+    can = flow.can
     frozen = set(np.flatnonzero(graph.frozen).tolist())
-    stops = [(u, v) for u, v in _edges(graph) if flow.needs_grad[u] and has_gradient(graph, v) and (u, v) not in sends]
+    stops = [(u, v) for u, v in _edges(graph) if flow.needs_grad[u] and can[v] and (u, v) not in sends]
     constant = [
         (op, weight)
         for op, weight in graph.weight_uses.tolist()
-        if weight not in frozen and has_gradient(graph, op) and (op, weight) not in trains
+        if weight not in frozen and can[op] and (op, weight) not in trains
     ]
     outputs = flow.last(trained)
-    found = Autograd(
+    found = structs.replace(
+        found,
         stops=tuple(stops),
         constant_uses=tuple(constant),
-        leaves=tuple(leaves),
         outputs=None if outputs == flow._unread else tuple(outputs),
     )
     return None if found == Autograd() else found
@@ -108,13 +117,13 @@ def _edges(graph: OpGraph) -> list[Pair]:
     return [(producer, consumer) for producer, consumer in graph.edges[~graph.control].tolist()]
 
 
-def _flow(
-    graph: OpGraph, sends: Callable[[Pair], bool], trains: Callable[[Pair], bool], leaves: Iterable[int]
-) -> GradientFlow:
+def _flow(graph: OpGraph, sends: Callable[[Pair], bool], trains: Callable[[Pair], bool], own: Autograd) -> GradientFlow:
     ops = len(graph)
     needs, can = [False] * ops, [has_gradient(graph, op) for op in range(ops)]
+    for op in own.own:
+        can[op] = True
     weights: list[list[int]] = [[] for _ in range(ops)]
-    for op in leaves:
+    for op in own.leaves:
         needs[op] = True
     for op, weight in graph.weight_uses.tolist():
         if can[op] and trains((op, weight)) and weight not in weights[op]:
@@ -128,4 +137,4 @@ def _flow(
         if can[op]:
             towards[op] = [producer for producer in producers[op] if needs[producer] and sends((producer, op))]
             needs[op] |= bool(towards[op])
-    return GradientFlow(graph, needs, towards, weights)
+    return GradientFlow(graph, can, needs, towards, weights)

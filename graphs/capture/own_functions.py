@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
+import torch
+from torch import Tensor
 from torch.autograd.function import _SingleLevelFunction
+from torch.utils._python_dispatch import _disable_current_modes
 
 Apply = Callable[..., Any]
+Mode = Callable[[], AbstractContextManager[object]]
 
 _OF_OPERATIONS = "GeneratedBackwardFor_"  # what torch.library makes of an operation whose gradient is registered
 
@@ -31,3 +35,38 @@ def functions_seen(called: Callable[[type, Apply, tuple[Any, ...]], Any]) -> Ite
         yield
     finally:
         del _SingleLevelFunction.apply  # type: ignore[attr-defined]
+
+
+@contextmanager
+def asking(tensors: list[Tensor]) -> Iterator[None]:
+    """Inside, these tensors require gradients, so that a custom function of them has a backward pass."""
+    with torch._C.DisableTorchFunction():
+        asked = [tensor for tensor in tensors if not tensor.requires_grad]
+        for tensor in asked:
+            tensor.requires_grad_()
+    try:
+        yield
+    finally:
+        with torch._C.DisableTorchFunction():
+            for tensor in asked:
+                tensor.requires_grad_(False)
+
+
+def own_gradients(returned: object, mode: Mode) -> tuple[list[Tensor], list[bool]]:
+    """Of what a custom function has returned the tensors with a gradient, and which of its arguments it gives one.
+
+    Its backward pass is run, on tensors without data in their `mode`. Raises whatever that raises.
+    """
+    outputs = returned if isinstance(returned, tuple) else (returned,)
+    with torch._C.DisableTorchFunction(), _disable_current_modes(), mode(), torch.no_grad():
+        made = [each for each in outputs if isinstance(each, Tensor) and each.grad_fn is not None]
+        if not made:
+            return [], []
+        arriving = [
+            torch.empty_strided(each.shape, each.stride(), dtype=each.dtype, device=each.device)
+            if isinstance(each, Tensor)
+            else None
+            for each in outputs
+        ]
+        given = made[0].grad_fn.apply(*arriving)  # type: ignore[union-attr]  # of a function in Python
+    return made, [each is not None for each in (given if isinstance(given, tuple) else (given,))]

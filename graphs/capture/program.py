@@ -25,9 +25,12 @@ class TracedProgram:
     requires_grad: Set[Node] = frozenset()
     """The nodes through whose outputs autograd sends gradients back: a node sends one to what it reads if both are
     here. So what `detach`, `no_grad` or a parameter that is not trained gives is not here."""
+    own: Set[Node] = frozenset()  # those of them in custom functions, which send gradients whatever they compute
+    cuts: Set[tuple[Node, Node]] = frozenset()  # what a node of a custom function reads without giving it a gradient
     leaves: Set[Node] = frozenset()  # those of them that are given a gradient by themselves, `x.requires_grad_()`
     own_functions: Mapping[Call, str] = field(default_factory=dict)
     """The calls of functions whose backward pass the user has written, and the lines that call them."""
+    hooks: Sequence[str] = ()  # the lines that put hooks on gradients, which are not captured; "" of a module's hook
     trained: Sequence[Node] = ()  # the outputs whose sum is the loss
     checkpoints: Sequence[CheckpointedNodes] = ()
     unknown: str = ""  # why it is not known what is trained, and the remedy; "" if it is

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import traceback
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 from torch.autograd import Function
+from torch.nn.modules._functions import BackwardHookFunction
+from torch.utils.hooks import RemovableHandle
 
 from graphs.capture.function_calls import FunctionCalls
 from graphs.foundation.user_code import users_line
@@ -47,6 +50,7 @@ class RecordedCalls(FunctionCalls):
 
     def __init__(self, paths: Sequence[str]) -> None:
         super().__init__(paths)
+        self.hooks: list[str] = []  # the lines that put hooks on gradients, "" of a module's backward hook
         self.own_functions: dict[Call, str] = {}  # calls of functions with their own backward pass, and their lines
 
     def run(self, call: Call, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -62,6 +66,11 @@ class RecordedCalls(FunctionCalls):
                 f"it computes gradients in its forward pass, by torch.autograd's {function.__name__}, of which no "
                 "operation is seen; use torch.func.grad, which is captured, or capture the module without them"
             )
+        if function is Tensor.register_hook:
+            self.hooks.append(_line())
+            return RemovableHandle(OrderedDict())
+        if function is Tensor.retain_grad:
+            return None
         if function in _READ_WHOLE:  # no dispatch mode sees these, either
             self.recorder.ask(args[0])
         self.current = call
@@ -72,6 +81,13 @@ class RecordedCalls(FunctionCalls):
 
     def apply(self, call: Call, function: type[Function], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """What a function with its own backward pass returns; the line that calls it is noted."""
-        frames = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_stack(None)]
-        self.own_functions[call] = users_line(frames[::-1], libraries=True)
+        self.own_functions[call] = _line()
+        if function is BackwardHookFunction:
+            self.hooks.append("")
         return super().apply(call, function, args, kwargs)
+
+
+def _line() -> str:
+    """The line of the user's code that runs."""
+    frames = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_stack(None)]
+    return users_line(frames[::-1], libraries=True)

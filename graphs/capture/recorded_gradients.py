@@ -11,22 +11,39 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.fx import Node
 
 from graphs.capture.checkpoints import NESTED, CheckpointedNodes, reentrant
 from graphs.capture.gradient_rules import sends_gradients
+from graphs.capture.own_functions import Mode, asking, own_gradients
+
+_ALONE = "or capture the forward pass alone, with --no-training (in Python, training=False)"
+_FAILS = (
+    f"the backward pass of {{}} fails on tensors without data ({{}}); let it depend on their shapes alone, {_ALONE}"
+)
+_APART = (
+    "{} gives a gradient to an argument that its output is not computed from, which is not captured; compute it from "
+    f"that, {_ALONE}"
+)
 
 
 class RecordedGradients:
     """What is found out node by node."""
 
-    def __init__(self, requires: Callable[[object], bool]) -> None:
-        """`requires` says of a tensor whether the node that it is now is among `requires_grad`."""
+    def __init__(self, requires: Callable[[object], bool], node_of: Callable[[Tensor], Node], mode: Mode) -> None:
+        """`requires` says of a tensor whether the node that it is now, `node_of` it, is among `requires_grad`.
+
+        `mode` is that in which operations on tensors run that are not recorded.
+        """
         self.requires_grad: set[Node] = set()
         self.leaves: set[Node] = set()  # those of them that are given a gradient by themselves
         self.checkpoints: list[CheckpointedNodes] = []
         self.unknown = ""  # why it is not known what is trained
-        self._requires = requires
+        self.own: set[Node] = set()  # those of custom functions that gradients flow through, whatever they compute
+        self.cuts: set[tuple[Node, Node]] = set()  # what a node reads that gets no gradient from it
+        self._requires, self._node_of, self._mode = requires, node_of, mode
+        self._function: list[Node] | None = None  # the nodes of the custom function that runs
         self._checkpoint: CheckpointedNodes | None = None  # the one that runs
         self._around: bool | None = None  # whether gradients are enabled around the own function that runs
 
@@ -40,6 +57,8 @@ class RecordedGradients:
         is_reached = self.enabled and not self.requires_grad.isdisjoint(node.all_input_nodes)
         if is_reached and sends_gradients(node.target, out):
             self.requires_grad.add(node)
+        if self._function is not None:
+            self._function.append(node)
         if self._checkpoint is not None:
             self._checkpoint.nodes.add(node)
 
@@ -59,11 +78,45 @@ class RecordedGradients:
             part, given = checkpointed
             with self.checkpoint(whole=True) if any(map(self._requires, given)) else torch.no_grad():
                 return part(*given)
-        before, self._around = self._around, self.enabled
+        asked = [arg for arg in args if isinstance(arg, Tensor) and self.enabled and self._requires(arg)]
+        outer, self._function = self._function, list[Node]()
+        before, self._around = self._around, False
         try:
-            return apply(*args)
+            with asking(asked):
+                returned = apply(*args)
+            if asked:
+                self._connect(function, self._function, args, returned)
         finally:
-            self._around = before
+            self._function, self._around = outer, before
+        return returned
+
+    def _connect(self, function: type, nodes: list[Node], args: tuple[Any, ...], returned: object) -> None:
+        """Let gradients flow through the nodes of a custom function to the arguments that its backward pass gives one.
+
+        Where its forward pass leads from none of these to an output, it is not known how they flow.
+        """
+        try:
+            made, given = own_gradients(returned, self._mode)
+        except Exception as error:  # whatever the user's code raises
+            self.unknown = self.unknown or _FAILS.format(function.__name__, f"{type(error).__name__}: {error}")
+            return
+        of_args = [(self._node_of(arg), gets) for arg, gets in zip(args, given, strict=False) if self._requires(arg)]
+        reached, needed = {node for node, gets in of_args if gets}, {self._node_of(tensor) for tensor in made}
+        without = {node for node, gets in of_args if not gets} - reached
+        if not reached:
+            return
+        for node in nodes:
+            if not reached.isdisjoint(node.all_input_nodes):
+                reached.add(node)
+        if not needed <= reached:
+            self.unknown = self.unknown or _APART.format(function.__name__)
+        for node in reversed(nodes):
+            if node in needed:
+                needed.update(node.all_input_nodes)
+        through = [node for node in nodes if node in reached and node in needed]
+        self.requires_grad.update(through)
+        self.own.update(through)
+        self.cuts.update((read, node) for node in through for read in node.all_input_nodes if read in without)
 
     @contextmanager
     def checkpoint(self, whole: bool, unknown: str = "") -> Iterator[None]:

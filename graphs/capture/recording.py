@@ -103,7 +103,10 @@ def record(
         requires_grad=recorder.gradients.requires_grad,
         leaves=recorder.gradients.leaves,
         own_functions=calls.own_functions,
+        hooks=calls.hooks,
         trained=recorder.read(trained(returned, results, recorder.requires)),
+        own=recorder.gradients.own,
+        cuts=recorder.gradients.cuts,
         checkpoints=recorder.gradients.checkpoints,
         unknown=recorder.gradients.unknown,
         changed=changed,
@@ -162,7 +165,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._stand_ins, self._paths, self._function_calls = stand_ins, paths, calls
         self._node: dict[int, tuple[Node, int, int]] = {}  # id of a tensor -> its node, its memory, the version of it
         self.placeholders: dict[int, Node] = {}  # id of a tensor that existed already -> its node
-        self.gradients = RecordedGradients(self.requires)
+        self.gradients = RecordedGradients(self.requires, self._read, stand_ins.mode)
         self._kept: list[object] = []  # tensors, so that no id is given twice
         self.asked: list[Node] = []  # what asks for the value of a tensor, which must have been computed
         self._shapes, self.autocast = OutputShapes(), Autocast(stand_ins.home)

@@ -58,6 +58,9 @@ def trace(module: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]
             program, said = _traced(given)
     except NotCopiedError as error:
         raise InputError(f"{name}: {error}") from error
+    if program.hooks:
+        at = f" at {program.hooks[0]}" if program.hooks[0] else ""
+        said = [*said, f"a hook on gradients{at} is not captured: what it computes and changes is no part of the step"]
     for each in said:
         _log.warning("%s: %s", name, each)
     return program
@@ -80,7 +83,7 @@ def _traced(given: Example) -> tuple[TracedProgram, list[str]]:
         return record(module, args, kwargs, compiling=True), placing.said
     if not isinstance(first, _SIZES):
         try:
-            with OneDevice(home) as placing:
+            with OneDevice(home) as placing, unchanged(module):
                 program = export(module, args, kwargs)
             if _sizes_are_known(program):
                 slow = f"traced by torch.export, which is slow, because it cannot be recorded: {_reason(first)}"

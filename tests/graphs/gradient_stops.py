@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -141,6 +142,58 @@ CHECKPOINTS: dict[str, Make] = {
     "with a gradient that stops": three(
         lambda m, x: checkpoint(lambda y: _two_readers(m, y), m.a(x), use_reentrant=False)
     ),
+}
+
+
+class Reversal(torch.autograd.Function):
+    """The same, with the gradient's sign changed (Ganin and Lempitsky 2015)."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        return -gradient
+
+
+class Binary(torch.autograd.Function):
+    """Whether numbers are above zero, with the gradient of the identity, and a scale that gets none."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, scale: Tensor) -> Tensor:
+        ctx.save_for_backward(scale)
+        return (x > 0).to(x.dtype) * scale
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        (scale,) = ctx.saved_tensors
+        return gradient * scale, None
+
+
+class Product(torch.autograd.Function):
+    """A linear layer with its own backward pass."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        return x @ weight.T
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
+        x, weight = ctx.saved_tensors
+        return gradient @ weight, gradient.T @ x
+
+
+# bound to names, as is usual
+reversal: Callable[..., Tensor] = Reversal.apply
+binary: Callable[..., Tensor] = Binary.apply
+product: Callable[..., Tensor] = Product.apply
+
+OWN: dict[str, Make] = {
+    "reversal": three(lambda m, x: m.b(x).sum() + m.c(reversal(m.a(x))).sum()),
+    "straight-through": three(lambda m, x: m.c(binary(m.a(x), m.b(x).abs()))),
+    "a product": three(lambda m, x: m.c(product(m.a(x), m.b.weight))),
 }
 
 STOPS: dict[str, Make] = {

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -26,7 +28,7 @@ from graphs.load import load_cluster
 from graphs.op_graph import RECOMPUTED, OpGraph, Phase
 from graphs.problem import Problem
 from graphs.subgraph import subgraph
-from tests.graphs.gradient_stops import CHECKPOINTS, STOPS, Make, three
+from tests.graphs.gradient_stops import CHECKPOINTS, OWN, STOPS, Make, Three, three
 
 
 def real_step(module: nn.Module, args: tuple[Tensor, ...]) -> tuple[set[str], int]:
@@ -51,9 +53,9 @@ def trained(step: OpGraph) -> set[str]:
 
 
 @pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad=True")  # of a reentrant checkpoint
-@pytest.mark.parametrize("name", STOPS | CHECKPOINTS)
+@pytest.mark.parametrize("name", STOPS | CHECKPOINTS | {f"own: {name}": make for name, make in OWN.items()})
 def test_what_autograd_trains_is_trained_and_costs_what_it_costs(name: str) -> None:
-    make: Make = (STOPS | CHECKPOINTS)[name]
+    make: Make = OWN[name.removeprefix("own: ")] if name.startswith("own: ") else (STOPS | CHECKPOINTS)[name]
     step = training_step(capture(*make(), name="test"))
     names, flops = real_step(*make())
     assert trained(step) == names
@@ -84,6 +86,41 @@ def test_autograd_names_ops_and_weights_of_its_graph() -> None:
         replace(graph, autograd=Autograd(stops=((0, 9),)))
     with pytest.raises(InputError, match="autograd names weight 3, which does not exist; there are 3"):
         replace(graph, autograd=Autograd(constant_uses=((0, 3),)))
+
+
+def test_hooks_on_gradients_do_not_vanish_without_a_word(caplog: pytest.LogCaptureFixture) -> None:
+    def hooked(m: Three, x: Tensor) -> Tensor:
+        h: Tensor = m.a(x)
+        h.register_hook(lambda gradient: gradient * 2)  # type: ignore[no-untyped-call]
+        return h
+
+    step = training_step(capture(*three(hooked)(), name="test"))
+    assert trained(step) == {"a.weight"}
+    module, args = STOPS["adapter"]()
+    module.c.register_full_backward_hook(lambda *given: None)  # type: ignore[union-attr]  # a submodule
+    assert (
+        training_step(capture(module, args, name="test")).names
+        == training_step(capture(*STOPS["adapter"](), name="test")).names
+    )
+    first, second = (record.getMessage() for record in caplog.records if record.name == "placelab")
+    assert "a hook on gradients at tests/graphs/test_gradient_stops.py:" in first
+    assert "a hook on gradients is not captured" in second
+
+
+def test_own_functions_whose_gradients_are_not_known_are_refused() -> None:
+    class Draws(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Tensor) -> Tensor:
+            return torch.ones_like(x[:0])
+
+        @staticmethod
+        def backward(ctx: Any, gradient: Tensor) -> Tensor:
+            return gradient if float(gradient.sum()) > 0 else -gradient
+
+    draws: Callable[..., Tensor] = Draws.apply
+    drawn = three(lambda m, x: m.b(draws(m.a(x))))
+    with pytest.raises(InputError, match="test: the backward pass of Draws fails on tensors without data"):
+        training_step(capture(*drawn(), name="test"))
 
 
 def test_a_step_trains_something() -> None:
