@@ -367,7 +367,7 @@ def test_importing_envs_imports_neither_torch_nor_numba() -> None:
     ],
 )
 def test_an_environment_goes_to_another_process_and_is_the_same(
-    chosen: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    chosen: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     reward = "lambda before, after, last, penalty: worth * after.step_seconds"

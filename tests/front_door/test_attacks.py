@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import psutil
+import psutil  # type: ignore[import-untyped]
 import pytest
 import tomli_w
 

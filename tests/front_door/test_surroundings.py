@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import matplotlib as mpl
 import pytest
@@ -54,7 +55,13 @@ def test_a_figure_is_the_same_whatever_settings_of_matplotlib_a_user_has(name: s
         return (tmp_path / name).read_bytes()
 
     expected = drawn()
-    own = {"text.usetex": True, "font.size": 30, "savefig.dpi": 20, "axes.grid": True, "path.sketch": (1, 100, 2)}
+    own: dict[Any, object] = {
+        "text.usetex": True,
+        "font.size": 30,
+        "savefig.dpi": 20,
+        "axes.grid": True,
+        "path.sketch": (1, 100, 2),
+    }
     with mpl.rc_context(own):  # as in a matplotlibrc
         assert drawn() == expected
 
