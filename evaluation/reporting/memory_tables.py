@@ -45,8 +45,9 @@ def _per_device(problem: Problem, plans: Sequence[PlanMemory]) -> Table:
 
 def _fullest(plans: Sequence[PlanMemory]) -> Table:
     caption = (
-        "Gradients: with the optimizer's state. Activations: of how many of the step's micro-batches. In transit: "
-        "copies of what other devices made, and parts of gradients that are being summed up."
+        "Gradients: with the optimizer's state. Activations: with inputs, and of how many of the step's micro-batches. "
+        "In transit: copies of what other devices made, and parts of gradients being summed up. Leave room for "
+        "what is not counted: driver and framework (often 0.5 to 1 GiB of a card), fragmentation, what kernels need."
     )
     heads = numbers("weights", "gradients", "activations", "in transit", "step")
     found = table("On the device with the least room", Column("plan", no_wrap=True), *heads, caption=caption)
