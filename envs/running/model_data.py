@@ -14,8 +14,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_leaves
 
-from graphs.capture.examples import Example, example_of, given_example
-from graphs.capture.random_data import with_data
+from graphs.capture.examples import Example, example_of, given_example, with_data
 from graphs.foundation.errors import InputError, located
 from graphs.foundation.user_code import user_callable, user_code
 

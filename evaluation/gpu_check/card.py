@@ -13,8 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from graphs.capture.examples import example_of
-from graphs.capture.random_data import with_data
+from graphs.capture.examples import example_of, with_data
 from graphs.catalogue import device as catalogue_device
 from graphs.cluster import Cluster
 

@@ -13,8 +13,9 @@ import torch
 from torch import nn
 
 from graphs.capture.batch_dimension import batch_of, resized
-from graphs.capture.nested import NotCopiedError, first_dimension, with_tensors
+from graphs.capture.nested import NotCopiedError, first_dimension, tensors_in, with_tensors
 from graphs.capture.one_device import OneDevice
+from graphs.capture.random_data import drawn, fill
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
 from graphs.foundation.knobs import knobs_of
@@ -91,6 +92,21 @@ def given_example(made: object, what: str, *, name: str) -> Example:
     except NotCopiedError as error:
         raise InputError(f"{name}: {error}") from error
     return Example(module, args, dict(kwargs), name, samples, dimension)
+
+
+def with_data(example: Example, seed: int, device: str = "cpu") -> Example:
+    """The example with data on a device in place of tensors on the meta device; all others stay as they are.
+
+    The module itself is changed. Equal seeds draw equal data.
+    """
+    held = [*example.module.parameters(), *example.module.buffers(), *tensors_in((example.args, example.kwargs))]
+    if not any(tensor.is_meta for tensor in held):
+        return example
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        fill(example.module, device)
+        args, kwargs = with_tensors((example.args, example.kwargs), lambda given: drawn(given, device))
+    return replace(example, args=args, kwargs=kwargs)
 
 
 def _of_family(spec: str, samples: int) -> Example:

@@ -6,33 +6,10 @@ without it are 0; inputs are normal numbers, and integers 0 or 1, which every ta
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING
-
 import torch
 from torch import Tensor, nn
 
-from graphs.capture.nested import tensors_in, with_tensors
-
-if TYPE_CHECKING:
-    from graphs.capture.examples import Example
-
 SPREAD = 0.02  # standard deviation of weights whose module does not say how to draw them
-
-
-def with_data(example: Example, seed: int, device: str = "cpu") -> Example:
-    """The example with data on a device in place of tensors on the meta device; all others stay as they are.
-
-    The module itself is changed. Equal seeds draw equal data.
-    """
-    held = [*example.module.parameters(), *example.module.buffers(), *tensors_in((example.args, example.kwargs))]
-    if not any(tensor.is_meta for tensor in held):
-        return example
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        fill(example.module, device)
-        args, kwargs = with_tensors((example.args, example.kwargs), lambda given: drawn(given, device))
-    return replace(example, args=args, kwargs=kwargs)
 
 
 def fill(module: nn.Module, device: str) -> None:

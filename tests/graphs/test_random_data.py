@@ -6,8 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from graphs.capture.examples import Example, example_of
-from graphs.capture.random_data import with_data
+from graphs.capture.examples import Example, example_of, with_data
 
 SMALL = (
     "transformer:layers=1,width=16,heads=2,sequence=8,batch=2,vocabulary=64,tied=true",
