@@ -11,11 +11,12 @@ normalise their own part.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Replicate, distribute_tensor
 from torch.distributed.tensor.experimental import implicit_replication
@@ -82,9 +83,7 @@ class PartitionedStep:
         attention = attention_kernels(self.program.builder, self.device)
         with implicit_replication(), attention, parts, MeanLosses():
             try:
-                loss = self._loss(inputs)
-                times.append(now(self.device))
-                loss.backward()  # type: ignore[no-untyped-call]
+                loss = self._loss(inputs, lambda: times.append(now(self.device)))
             except (NotImplementedError, RuntimeError) as error:
                 name = self.program.example.name
                 raise InputError(f"{name}: DTensor cannot run this plan: {reason(error)}") from error
@@ -99,7 +98,8 @@ class PartitionedStep:
             record.spans += [Span(first + k, *times[k : k + 2]) for k in range(len(PHASES))]
         return value if self._is_first else 0.0
 
-    def _loss(self, inputs: Mapping[int, Tensor]) -> DTensor:
+    def _loss(self, inputs: Mapping[int, Tensor], between: Callable[[], None]) -> DTensor:
+        """The loss, whose backward pass has run; `between` is called before that."""
         example, program = self.program.example, self.program
         leaves, spec = tree_flatten((example.args, example.kwargs))
         given = dict(inputs)
@@ -114,9 +114,10 @@ class PartitionedStep:
             for name, weight in self._weights.items()
         }
         tensors.update(self._buffers)
-        returned = torch.func.functional_call(example.module, tensors, args, kwargs)
-        total = program.loss_from(returned)
-        changed = {name: tensors[name] for name in self._buffers}  # or assigned anew
+        named = {f"model.{name}": tensor for name, tensor in tensors.items()}
+        step = _Step(example.module, program.loss_from, between)
+        total = torch.func.functional_call(step, named, args, kwargs)
+        changed = {name: named[f"model.{name}"] for name in self._buffers}  # or assigned anew
         self._buffers = {name: each for name, each in changed.items() if isinstance(each, DTensor)}
         assert isinstance(total, DTensor)
         return total
@@ -164,6 +165,20 @@ class PartitionedStep:
         put = distribute_tensor(whole, self._mesh, placements, src_data_rank=None)
         own = put.to_local().clone(memory_format=torch.contiguous_format)  # it may be in the memory of the whole
         return DTensor.from_local(own, self._mesh, placements, shape=put.shape, stride=put.stride())
+
+
+class _Step(nn.Module):
+    """Runs both passes of a model: in the backward pass, checkpoints read its weights again."""
+
+    def __init__(self, model: nn.Module, loss_from: Callable[[object], Tensor], between: Callable[[], None]) -> None:
+        super().__init__()
+        self.model, self._loss_from, self._between = model, loss_from, between
+
+    def forward(self, *args: Any, **kwargs: Any) -> Tensor:
+        loss = self._loss_from(self.model(*args, **kwargs))
+        self._between()
+        loss.backward()  # type: ignore[no-untyped-call]
+        return loss
 
 
 def _by_leaf(program: CapturedProgram, placements: Mapping[int, Placements]) -> dict[int, Placements]:

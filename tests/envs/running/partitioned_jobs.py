@@ -13,6 +13,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 from torch.nn import functional
 from torch.utils._pytree import tree_leaves
+from torch.utils.checkpoint import checkpoint
 
 from envs.plan import Plan
 from envs.running.adam import Adam
@@ -26,7 +27,7 @@ from graphs.capture.examples import Example
 from graphs.foundation.errors import InputError
 from graphs.load import load_cluster
 from graphs.problem import Problem
-from tests.envs.placed_models.models import BATCH, MODELS
+from tests.envs.placed_models.models import BATCH, MLP, MODELS, Made
 
 STEPS = 5
 EPSILON = 1e-2  # of Adam: far larger than the rounding of gradients, by which it would divide where these are zero
@@ -47,9 +48,23 @@ class Trained:
     record: Record | None = None
 
 
+class Checkpointed(MLP):
+    """Keeps what its layers read, and computes the rest again in the backward pass."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = checkpoint(super().forward, x, use_reentrant=False)
+        return y
+
+
+def made(name: str) -> Made:
+    if name == "checkpointed":
+        return Checkpointed(), MODELS["mlp"]()[1]
+    return MODELS[name]()
+
+
 def example_of(name: str) -> Example:
     torch.manual_seed(3)
-    model, inputs = MODELS[name]()
+    model, inputs = made(name)
     for part in model.modules():
         if isinstance(part, torch.nn.Dropout):
             part.p = 0.0
@@ -58,7 +73,7 @@ def example_of(name: str) -> Example:
 
 def batch(name: str, step: int) -> dict[str, Tensor]:
     torch.manual_seed(3)
-    _, inputs = MODELS[name]()
+    _, inputs = made(name)
     return inputs(BATCH, torch.Generator().manual_seed(step))
 
 

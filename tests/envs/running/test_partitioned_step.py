@@ -45,6 +45,7 @@ def assert_close(ours: Arrays, theirs: Arrays) -> None:
 CASES = [
     ("mlp", "v100x2", TensorParallel()),  # columns, then rows
     ("mlp", "v100x4", tofu()),  # two axes
+    ("checkpointed", "v100x2", TensorParallel()),
     ("gpt", "v100x2", TensorParallel()),  # heads, and a tied weight
     ("gpt", "v100x4", TensorParallel(shards=2)),  # within two replicas
     ("conv", "v100x2", tofu()),  # batch normalisation by channels
