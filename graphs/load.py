@@ -272,8 +272,6 @@ def _sizes(what: str, text: str) -> dict[str, int]:
 def _check_model(what: str) -> None:
     """What can be checked of a family spec, or of a function in a user's file, which is not run."""
     if own := by_name.own(what):
-        if own.knobs is not None:
-            raise InputError(f"{what!r}: the function of a model takes no knobs; give {own.function} alone")
         if not os.path.isfile(own.file):  # noqa: PTH113 - a name may be too long for a path
             raise InputError(f"{own.file}: no such Python file; expected path/to/file.py:callable")
         return

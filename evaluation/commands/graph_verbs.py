@@ -53,7 +53,7 @@ def capture(
 
     Args:
         model: a family spec, or `file.py:callable`, where the callable returns (module, example inputs), with keyword
-            inputs as a dict, or (module, inputs, keyword inputs).
+            inputs as a dict, or (module, inputs, keyword inputs); its knobs come after it, `file.py:callable:layers=3`.
         out: the graph file to write, `*.graph.json` or `*.graph.json.gz`; without it only the summary is shown.
         training: capture a whole training step: forward, backward and update.
         batch: samples of a step, in place of the model's own. The file then says what of each op does not grow with

@@ -50,6 +50,7 @@ class Example:
 def example_of(what: str, samples: int = 0) -> Example:
     """The example of a family spec, or of a user's function, "path/to/file.py:callable"; of so many samples, if given.
 
+    Knobs of the function come after a second colon, "file.py:callable:layers=3,width=8".
     The callable returns (module, args), (module, kwargs) or (module, args, kwargs): a tuple of positional inputs, a
     dict of keyword inputs. A single tensor may stand alone. A callable that takes `batch`, with a default, is called
     with another one; otherwise the samples are the first dimension of all inputs that are tensors, or the second one of
@@ -57,18 +58,19 @@ def example_of(what: str, samples: int = 0) -> Example:
     for memory can be made `with torch.device("meta")` there.
     Raises InputError for a missing file or callable, or another result; UserCodeError for what the user's code raises.
     """
-    if not by_name.own(what):
+    if not (own := by_name.own(what)):
         return _of_family(what, samples)
-    text, _, function = what.rpartition(":")
-    path = Path(text)
-    make = user_callable(what)
+    make = user_callable(own.function)
+    knobs = {} if own.knobs is None else by_name.builder_and_knobs("graphs.families", what)[1]
     taken = inspect.signature(make).parameters.get(BATCH)
     knows = taken is not None and isinstance(taken.default, int)
     with OneDevice(torch.device("cpu"), missing=True):
-        made = make(**{BATCH: samples}) if knows and samples else make()
-    example = replace(given_example(made, what, name=f"{path.stem}:{function}"), own=path)
+        made = make(**knobs | ({BATCH: samples} if knows and samples else {}))
+    name = ":".join([own.file.stem, own.function.rpartition(":")[2], *([own.knobs] if own.knobs else [])])
+    example = replace(given_example(made, what, name=name), own=own.file)
     if knows and taken is not None:
-        return replace(example, samples=samples or taken.default)
+        given = knobs.get(BATCH, taken.default)
+        return replace(example, samples=samples or (given if isinstance(given, int) else 0))
     return example.resized(samples) if samples else example
 
 

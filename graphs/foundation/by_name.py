@@ -128,7 +128,7 @@ def module(folder: str, name: str) -> Any:  # a module, or what a package has in
 
 def build(folder: str, spec: str) -> Any:  # each folder's contract says what its `build` returns
     """Build what a spec names. Raises InputError as `check` does, and for knobs that do not go together."""
-    builder, knobs = _found(folder, spec)
+    builder, knobs = builder_and_knobs(folder, spec)
     try:
         built = builder(**knobs)
     except (InputError, DoesNotFitError):
@@ -140,18 +140,38 @@ def build(folder: str, spec: str) -> Any:  # each folder's contract says what it
     return importlib.import_module(folder).checked(spec, built)
 
 
+def builder_and_knobs(folder: str, spec: str) -> tuple[Builder, dict[str, object]]:
+    """The builder that a spec names, and the values of the knobs that it gives. Raises InputError as `check` does."""
+    if not isinstance(spec, str):
+        raise InputError(f"expected a {_singular(folder)} as text, got {type(spec).__name__}")
+    if mine := own(spec):
+        name, knobs = mine.function, mine.knobs
+        builder: Builder = user_callable(name)
+    else:
+        spec = expanded(folder, spec)
+        name, colon, rest = spec.partition(":")
+        knobs = rest if colon else None
+        builder = module(folder, name).build
+    if (required := needed(builder)) and "=" not in (knobs or "").partition(",")[0]:
+        if not knobs:
+            raise InputError(f"{name!r} needs its knob {required[0]!r}: {name}:{required[0].upper()}")
+        knobs = f"{required[0]}={knobs}"
+    given = {} if knobs is None else texts(spec, knobs)
+    return builder, typed(spec, name, builder, given, least=None if mine else LEAST.get(folder, 0))
+
+
 def check(folder: str, spec: str) -> None:
     """Check all of a spec that can be checked without building what it names.
 
     Raises InputError for an unknown name, an unknown or missing knob, or a value that is of the wrong type, not finite,
     or too small.
     """
-    _found(folder, spec)
+    builder_and_knobs(folder, spec)
 
 
 def knobs(folder: str, spec: str) -> tuple[str, ...]:
     """The knobs that what a spec names has. Raises InputError as `check` does."""
-    _found(folder, spec)
+    builder_and_knobs(folder, spec)
     file = own(spec)
     return tuple(knobs_of(user_callable(file.function) if file else module(folder, spec.partition(":")[0]).build))
 
@@ -240,26 +260,6 @@ def _literals(source: str) -> Mapping[str, Any]:
             except ValueError:
                 continue
     return values
-
-
-def _found(folder: str, spec: str) -> tuple[Builder, dict[str, object]]:
-    """The builder that a spec names, and the values of its knobs."""
-    if not isinstance(spec, str):
-        raise InputError(f"expected a {_singular(folder)} as text, got {type(spec).__name__}")
-    if mine := own(spec):
-        name, knobs = mine.function, mine.knobs
-        builder: Builder = user_callable(name)
-    else:
-        spec = expanded(folder, spec)
-        name, colon, rest = spec.partition(":")
-        knobs = rest if colon else None
-        builder = module(folder, name).build
-    if (required := needed(builder)) and "=" not in (knobs or "").partition(",")[0]:
-        if not knobs:
-            raise InputError(f"{name!r} needs its knob {required[0]!r}: {name}:{required[0].upper()}")
-        knobs = f"{required[0]}={knobs}"
-    given = {} if knobs is None else texts(spec, knobs)
-    return builder, typed(spec, name, builder, given, least=None if mine else LEAST.get(folder, 0))
 
 
 def _files(folder: str) -> dict[str, Path]:

@@ -36,10 +36,10 @@ def order():
     return Order()
 
 
-def model():
+def model(width: int = 2):
     import torch
 
-    return torch.nn.Linear(2, 2), torch.zeros(2, 2)
+    return torch.nn.Linear(width, width), torch.zeros(2, width)
 """
 
 
@@ -87,9 +87,8 @@ def test_a_file_of_ones_own_may_be_in_any_folder(folder: str, tmp_path: Path, mo
     (Path(folder) / "mine.py").write_text(OWN)
     mine = f"{folder}/mine.py"
     assert len(load_graph(f"{mine}:model", training=False)) > 0
-    placed = placelab.place(
-        GRAPH, placer=f"{mine}:build:knob=2", cluster=f"{mine}:cards:devices=3", order=f"{mine}:order", budget=1
-    )
+    model, placer, cluster = f"{mine}:model:width=3", f"{mine}:build:knob=2", f"{mine}:cards:devices=3"
+    placed = placelab.place(model, placer=placer, cluster=cluster, order=f"{mine}:order", budget=1)
     assert placed.problem.order == f"{mine}:order"
     assert len(placed.problem.cluster) == 3
 

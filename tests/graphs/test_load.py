@@ -57,7 +57,6 @@ def test_a_users_callable() -> None:
         ("missing.json", r"missing\.json does not exist"),
         ("missing.py:model", r"missing\.py: no such Python file"),
         ("missing.py", r"expected the name of a function after the file, as in missing\.py:NAME"),
-        (f"{USER_FILE}:two_towers:layers=3", "the function of a model takes no knobs"),
         ("missing.txt", r"missing\.txt does not exist"),
         ("missing.onnx", r"missing\.onnx does not exist"),
         ("missing.onnx:batch=0", "expected sizes as"),
@@ -217,3 +216,21 @@ def test_a_split_is_what_the_families_list() -> None:
     assert not set(train) & set(test)
     assert split(["rnnlm"], "test") == [f"rnnlm:{k}" for k in by_name.constants("graphs.families", "rnnlm")["TEST"]]
     assert len(train) == sum(len(split([family], "train")) for family in families)
+
+
+def test_a_function_of_ones_own_takes_knobs_as_a_family_does(tmp_path: Path) -> None:
+    file = tmp_path / "towers.py"
+    file.write_text(
+        "import torch\n\n\ndef build(*, towers: int = 2, batch: int = 4):\n"
+        "    layers = [torch.nn.Linear(8, 8) for _ in range(towers)]\n"
+        "    return torch.nn.Sequential(*layers), torch.zeros(batch, 8)\n"
+    )
+    for spec, towers, samples in (("build", 2, 4), ("build:towers=3", 3, 4), ("build:towers=1,batch=6", 1, 6)):
+        graph = load_graph(f"{file}:{spec}", training=False)
+        assert (graph.name, len(graph.weights) / 2) == (f"towers:{spec}", towers)
+        assert graph.batch_law is not None
+        assert graph.batch_law.samples == samples
+    with pytest.raises(InputError, match="unknown knob 'tower'; did you mean 'towers'"):
+        load_graph(f"{file}:build:tower=3")
+    with pytest.raises(InputError, match="has no knobs"):
+        load_graph(f"{USER_FILE}:two_towers:layers=3")
