@@ -156,7 +156,14 @@ def _constants(m: Small, x: Tensor) -> Tensor:
 class _Exp(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
-        return x.exp()
+        ctx.save_for_backward(y := x.exp())
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        (y,) = ctx.saved_tensors
+        made: Tensor = gradient * y
+        return made
 
 
 class _Pair(NamedTuple):

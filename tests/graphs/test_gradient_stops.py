@@ -16,9 +16,13 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
 from torch.utils.flop_counter import FlopCounterMode
 
+from envs.costs.costs import timed
 from envs.orders.program import ProgramOrder
+from envs.plan import Plan
+from envs.simulation.simulator import simulate
 from graphs.autograd import Autograd
 from graphs.capture import tracing
+from graphs.capture.examples import Example
 from graphs.capture.exporting import export
 from graphs.capture.forward import Builder, capture
 from graphs.capture.training_step import training_step
@@ -26,9 +30,18 @@ from graphs.foundation.errors import InputError
 from graphs.graph_file import load_graph_file, save_graph
 from graphs.load import load_cluster
 from graphs.op_graph import RECOMPUTED, OpGraph, Phase
-from graphs.problem import Problem
+from graphs.problem import PROGRAM, Problem
 from graphs.subgraph import subgraph
+from tests.graphs import gradient_stops
 from tests.graphs.gradient_stops import CHECKPOINTS, OWN, STOPS, Make, Three, three
+from tests.oracle.fake_step import held_by_step
+
+EXACT = {
+    "detach, in a product", "data", "weight.detach", "no_grad", "inference_mode", "gan", "mean teacher", "detach_",
+    "first two frozen", "last frozen", "frozen in the middle", "an output without a gradient", "adapter",
+    "not reentrant", "not stopped early", "of inputs", "reentrant, of inputs", "of what is not trained",
+    "without gradients",
+}  # fmt: skip
 
 
 def real_step(module: nn.Module, args: tuple[Tensor, ...]) -> tuple[set[str], int]:
@@ -158,3 +171,20 @@ def test_checkpoints_are_captured_in_files_and_choices_are_refused(tmp_path: Pat
     chooses = three(lambda m, x: checkpoint(m.a, x, use_reentrant=False, context_fn=contexts))
     with pytest.raises(InputError, match="chooses what a checkpoint keeps"):
         training_step(capture(*chooses(), name="test"))
+
+
+@pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad=True")  # of a reentrant checkpoint
+@pytest.mark.parametrize("name", sorted(set(STOPS | CHECKPOINTS) - {"a loss by name"}))
+def test_a_step_holds_what_a_real_step_holds(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Weights, gradients and the optimizer's state of what is trained, exactly; the peak, where no variable of the
+    module's code, and no output, holds a tensor any longer than autograd does."""
+    monkeypatch.setattr(gradient_stops, "WIDTH", 128)
+    monkeypatch.setattr(gradient_stops, "ROWS", 1024)
+    module, args = (STOPS | CHECKPOINTS)[name]()
+    step = training_step(capture(module, args, name="test"))
+    problem = Problem(step, load_cluster("v100:devices=1"), "adam")
+    timeline = simulate(timed(problem), replace(Plan.of([0] * len(step)), order=PROGRAM))
+    held = held_by_step(Example(module, args, {}, "test"), "adam")
+    assert timeline.static_bytes[0] == held.static - 4 * len(trained(step))  # Adam counts its steps, weight by weight
+    if name in EXACT:
+        assert timeline.peak_bytes[0] == pytest.approx(held.peak, rel=0.05)
