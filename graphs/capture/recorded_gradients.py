@@ -52,6 +52,14 @@ class RecordedGradients:
         """Whether autograd would note what is computed now."""
         return torch.is_grad_enabled() if self._around is None else self._around
 
+    @property
+    def found(self) -> dict[str, Any]:
+        """What a `TracedProgram` holds of it, by the names of its fields."""
+        return {
+            "requires_grad": self.requires_grad, "leaves": self.leaves, "own": self.own, "cuts": self.cuts,
+            "checkpoints": self.checkpoints, "unknown": self.unknown,
+        }  # fmt: skip
+
     def note(self, node: Node, out: object) -> None:
         """Note a node that has just been computed."""
         is_reached = self.enabled and not self.requires_grad.isdisjoint(node.all_input_nodes)

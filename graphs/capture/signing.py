@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
+import torch
 from torch import Tensor
 from torch.fx import Node
 
@@ -93,6 +94,8 @@ def _plain(value: Any, reads: list[Node]) -> Any:
 
 def _function(node: Node) -> str:
     target = node.target
+    if target is torch.ops.aten.detach.default:
+        return "aten.alias"  # which it is, but for gradients
     return "getitem" if target is operator.getitem else str(getattr(target, "overloadpacket", target))
 
 
