@@ -75,16 +75,11 @@ class CapturedProgram:
 
     def check_parts(self) -> None:
         """Raise InputError for a model whose ops, run by themselves, do not make what the model makes."""
-        program, remedy = self.builder.program, "run it by data parallelism or, in your own loop, with `parallelize`"
-        for call, line in program.own_functions.items():
+        for call, line in self.builder.program.own_functions.items():
             raise InputError(
                 f"{self.example.name}: {call.function}{f' at {line}' if line else ''} has a backward pass of its own, "
-                f"and op placements and pipelines are run with the gradients of each operation in its forward; {remedy}"
-            )
-        if program.by_values:
-            raise InputError(
-                f"{self.example.name}: sizes or control flow depend on data, and were captured by the values of "
-                f"{program.by_values}, which other batches do not have; {remedy}"
+                "and op placements and pipelines are run with the gradients of each operation in its forward; run it "
+                "by data parallelism or, in your own loop, with `parallelize`"
             )
 
     def check(self, graph: OpGraph) -> None:

@@ -146,7 +146,6 @@ STEPS: dict[str, Step] = {
     "rounded": lambda x, layer: layer(Rounded.apply(x)),  # type: ignore[no-untyped-call]
     "straight through": lambda x, layer: layer(x + (torch.round(x) - x).detach()),
     "swish": _swish,
-    "in place": _in_place,
     "hooked": lambda x, layer: layer(x).tanh(),
     "hooked before": lambda x, layer: layer(x).tanh(),
 }
@@ -261,6 +260,16 @@ def test_a_view_that_is_made_a_leaf_has_its_gradient(monkeypatch: pytest.MonkeyP
     model = Doing("linear", "linear", "linear")
     copies = [apart(model, seed) for seed in range(4)]
     monkeypatch.setitem(STEPS, "linear", force)
+    expected = trained(model, 2)
+    for each in copies:
+        with pytest.warns(UnknownCallWarning):
+            torch.testing.assert_close(trained(each, 2), expected)
+
+
+def test_a_function_that_changes_its_input_has_its_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = Doing("linear", "linear", "linear")
+    copies = [apart(model, seed) for seed in range(4)]
+    monkeypatch.setitem(STEPS, "linear", _in_place)
     expected = trained(model, 2)
     for each in copies:
         with pytest.warns(UnknownCallWarning):
