@@ -83,7 +83,7 @@ class Timeline:
     transfers: Transfers
     step_seconds: float
     peak_bytes: Floats  # (devices,)
-    static_bytes: Floats  # (devices,) parameters, optimizer state, buffers and inputs, held for the whole step
+    held_bytes: Floats  # (devices,) parameters, optimizer state, buffers and inputs, held for the whole step
     fits: bool
     order: str  # under which ops ran: a rule, or "given" (`envs.orders.order_name`)
     expansion: Expansion | None = None  # of a plan that is no op placement; problem and placement are then its own
@@ -109,7 +109,7 @@ class Timeline:
 
     def peak(self, device: int) -> Peak:
         """What a device holds at its peak, or at the first of several."""
-        total, static = float(self.peak_bytes[device]), float(self.static_bytes[device])
+        total, static = float(self.peak_bytes[device]), float(self.held_bytes[device])
         producer, size = self.held_at_peak(device)
         is_copy = self.placement[producer] != device
         is_gradient = self.problem.weight_memory.gradients[producer] & ~is_copy
@@ -141,10 +141,23 @@ class Timeline:
     @cached_property
     def weight_bytes(self) -> Floats:
         """(devices,) of what is held for the whole step, the parameters alone: no optimizer state."""
+        return self._once_per_device(self.problem.graph.weights)
+
+    @cached_property
+    def static_bytes(self) -> Floats:
+        """(devices,) what training takes whatever the activations: what is held for the whole step, and gradients.
+
+        So ZeRO (Rajbhandari et al. 2020, section 3.1) counts the states of a model: parameters, gradients, each once,
+        and optimizer state. Here buffers and inputs are with them.
+        """
+        return self.held_bytes + self._once_per_device(self.problem.weight_memory.gradient_bytes)
+
+    def _once_per_device(self, size: Floats) -> Floats:
+        """(devices,) bytes, where each weight takes those of `size`, (weights,), on every device that reads it."""
         graph, devices = self.problem.graph, len(self.problem.cluster)
         user, weight = graph.weight_uses.T
         device, held = np.divmod(np.unique(self.placement[user] * len(graph.weights) + weight), len(graph.weights) or 1)
-        return np.bincount(device, weights=graph.weights[held], minlength=devices).astype(np.float64)
+        return np.bincount(device, weights=size[held], minlength=devices).astype(np.float64)
 
     def given_bytes(self, *, grows: bool) -> Floats:
         """(devices,) of what is held for the whole step, the inputs, which grow with the batch, or else the buffers."""
@@ -157,7 +170,7 @@ class Timeline:
         """Times (steps,), from 0, and the bytes held on a device from each time to the next, (steps,)."""
         held = self._held(device)
         times, at = np.unique(np.concatenate([[0.0], held.begin, held.end]), return_inverse=True)
-        change = np.bincount(at, weights=np.concatenate([[self.static_bytes[device]], held.size, -held.size]))
+        change = np.bincount(at, weights=np.concatenate([[self.held_bytes[device]], held.size, -held.size]))
         return times, np.cumsum(change)
 
     @cached_property

@@ -24,6 +24,7 @@ class WeightMemory:
 
     bytes: Floats  # (weights,) of each for the whole step: itself, its optimizer state, and room for its gradient
     gradients: Bools  # (ops,) whether the output of each is a gradient of weights, for which no room is set aside
+    gradient_bytes: Floats  # (weights,) of the gradient of each that is such an output
 
     @classmethod
     def of(cls, graph: OpGraph, state_bytes: Floats) -> WeightMemory:
@@ -44,11 +45,12 @@ class WeightMemory:
         in_output &= has_room
         is_held = np.zeros(len(graph), np.bool_)
         is_held[op[in_output[weight]]] = True
-        return cls(state_bytes - np.where(in_output, trained, 0.0), made & is_held[graph.mirror])
+        gradient = np.where(in_output, trained, 0.0)
+        return cls(state_bytes - gradient, made & is_held[graph.mirror], gradient)
 
     def of_parts(self, weight: Ints, share: Floats) -> WeightMemory:
         """Of parts of weights, (parts,) the weight of each and the share of that."""
-        return replace(self, bytes=self.bytes[weight] * share)
+        return replace(self, bytes=self.bytes[weight] * share, gradient_bytes=self.gradient_bytes[weight] * share)
 
     def of_copies(self, op: Ints) -> WeightMemory:
         """Of ops that are copies of these, (copies,) the op of each, or -1 for none."""

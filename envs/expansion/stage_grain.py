@@ -86,13 +86,13 @@ class StageGrain:
         source = np.concatenate([np.arange(len(keys)), parcels])
         kinds = [KINDS[each] for each in part[source].tolist()]
         edges, control = self._edges
-        weights, frozen, held, uses = self._weights
+        weights, frozen, held, gradients, uses = self._weights
         nothing = np.zeros(len(source))
         graph = OpGraph(
             self.problem.graph.name, tuple(names), tuple(kinds), nothing, nothing,
             nothing, edges, control, weights, uses, np.array(PHASES)[part[source]], frozen=frozen, held=self._held,
         )  # fmt: skip
-        memory = WeightMemory(held, np.append(self._makes_gradients, np.zeros(len(parcels), np.bool_)))
+        memory = WeightMemory(held, np.append(self._makes_gradients, np.zeros(len(parcels), np.bool_)), gradients)
         return self.shared(replace(self.problem, graph=graph, op_seconds=None, memory=memory), 1.0)
 
     def shared(self, coarse: Problem, share: float) -> Problem:
@@ -275,12 +275,12 @@ class StageGrain:
         return held and replace(held, uses=np.column_stack([self._op[held.uses[:, 0]], held.uses[:, 1]]))
 
     @cached_property
-    def _weights(self) -> tuple[Floats, Bools, Floats, Ints]:
+    def _weights(self) -> tuple[Floats, Bools, Floats, Floats, Ints]:
         """Of weights that the same stages use, together, (weights,) their bytes, which are frozen, and what they hold.
 
-        What they hold is so for the whole step. At last (uses, 2) op, weight.
+        The latter is what they hold for the whole step, and their gradients. At last (uses, 2) op, weight.
         """
-        graph, stage = self.problem.graph, self._block
+        graph, stage, memory = self.problem.graph, self._block, self.problem.weight_memory
         ops, weights = graph.weight_uses.T
         is_frozen = graph.frozen if len(graph.frozen) else np.zeros(len(graph.weights), np.bool_)
         users = np.zeros((len(graph.weights), int(stage.max()) + 2), np.bool_)
@@ -288,6 +288,9 @@ class StageGrain:
         users[:, -1] = is_frozen
         numbers: dict[bytes, int] = {}  # np.unique of rows would take most of the time that the coarse problem takes
         together = np.array([numbers.setdefault(row.tobytes(), len(numbers)) for row in users], np.int64)
-        size, held = (np.bincount(together, each) for each in (graph.weights, self.problem.weight_memory.bytes))
+        size, held, gradients = (
+            np.bincount(together, each).astype(np.float64)
+            for each in (graph.weights, memory.bytes, memory.gradient_bytes)
+        )
         uses = distinct_pairs(np.column_stack([self._op[ops], together[weights]]))[0]
-        return size.astype(np.float64), np.bincount(together, is_frozen) > 0, held.astype(np.float64), uses
+        return size, np.bincount(together, is_frozen) > 0, held, gradients, uses

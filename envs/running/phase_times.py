@@ -37,11 +37,11 @@ def by_phase(problem: Problem, plan: Plan) -> LaidOut:
     names = tuple(f"{name}.{device}" for device in devices.tolist() for name in NAMES)
     ops = np.arange(len(names)).reshape(len(devices), len(PHASES))
     outputs = np.zeros(ops.shape)
-    outputs[:, 0] = (timeline.peak_bytes - timeline.static_bytes)[devices]
+    outputs[:, 0] = (timeline.peak_bytes - timeline.held_bytes)[devices]
     graph = OpGraph(
         given.name, names, tuple(f"phase.{name}" for _ in devices for name in NAMES), np.zeros(len(names)),
         np.zeros(len(names)), outputs.ravel(), np.concatenate([ops[:, :2], ops[:, 1:]]),
-        weights=timeline.static_bytes[devices] / problem.bytes_per_weight_byte,
+        weights=timeline.held_bytes[devices] / problem.bytes_per_weight_byte,
         weight_uses=np.stack([ops[:, 0], np.arange(len(devices))], axis=1),
         phase=np.tile([int(each) for each in PHASES], len(devices)),
     )  # fmt: skip

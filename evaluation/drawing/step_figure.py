@@ -273,7 +273,7 @@ class _StepFigure:
         high = (place.memory_height - SAID) / most  # pixels per byte
         for device, bottom in zip(devices, place.memory.tolist(), strict=True):
             edges, held = _thinned(timeline, device, MEMORY_STEPS // (len(devices) * len(self.steps)))
-            static = float(timeline.static_bytes[device])
+            static = float(timeline.held_bytes[device])
             edges = edges * self.scale
             source = ColumnDataSource({
                 "left": edges[:-1], "right": edges[1:], "held": held.astype(np.float32),

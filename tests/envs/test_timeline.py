@@ -92,7 +92,7 @@ def test_memory_is_held_until_the_last_reader_has_ended() -> None:
         weights=[16, 32], weight_uses=[(0, 0), (1, 0), (2, 0), (2, 1)],
     )  # fmt: skip
     timeline, _ = chart(graph, toy_cluster(2), [0, 0, 1, 1])
-    assert timeline.static_bytes.tolist() == [16, 48]  # the shared weight is held once per device
+    assert timeline.held_bytes.tolist() == [16, 48]  # the shared weight is held once per device
     first, second = timeline.memory_curve(0), timeline.memory_curve(1)
     assert first[0].tolist() == [0, 1, 4, 6]
     assert first[1].tolist() == [17, 19, 18, 16]  # a's output stays for b, b's until its transfer has arrived

@@ -32,7 +32,7 @@ from tests.oracle.toys import toy_cluster, toy_graph
 def test_the_parts_of_a_devices_memory_are_all_of_it(case: tuple[Problem, Plan]) -> None:
     problem, plan = case
     timeline = simulate(problem, plan)
-    for device, static in zip(DeviceMemory.of(timeline), timeline.static_bytes, strict=True):
+    for device, static in zip(DeviceMemory.of(timeline), timeline.held_bytes, strict=True):
         parts = (device.weights, device.state, device.activations, device.received, device.versions, device.sums)
         assert sum(parts) == pytest.approx(device.peak)
         assert min(parts) >= -1e-9

@@ -100,7 +100,7 @@ def test_frozen_weights_have_neither_gradient_nor_optimizer_state() -> None:
     images, others = 4 * 3 * 32 * 32 * 4, 25 * 4 + 4 * 8  # and the mask of attention, and the labels
     assert step.held_tensors.bytes.sum() == images + others
     timeline = simulate(problem, Plan.of([0] * len(step)))
-    assert timeline.static_bytes.tolist() == [frozen + 3 * trained + images + others]  # the gradient is an op's output
+    assert timeline.held_bytes.tolist() == [frozen + 3 * trained + images + others]  # the gradient is an op's output
     assert timeline.peak(0).gradients <= trained
 
 
@@ -129,7 +129,7 @@ def test_cached_outputs_are_read_in_place_of_the_frozen_layers() -> None:
     assert twice.bytes_accessed[read] == 2 * short.bytes_accessed[read]
     problem = Problem(short, toy_cluster(1))
     assert (
-        simulate(problem, Plan.of([0] * len(short))).static_bytes[0] == 3 * step.trained_weights.sum() + 132
+        simulate(problem, Plan.of([0] * len(short))).held_bytes[0] == 3 * step.trained_weights.sum() + 132
     )  # mask, labels
 
 

@@ -185,6 +185,6 @@ def test_a_step_holds_what_a_real_step_holds(name: str, monkeypatch: pytest.Monk
     problem = Problem(step, load_cluster("v100:devices=1"), "adam")
     timeline = simulate(timed(problem), replace(Plan.of([0] * len(step)), order=PROGRAM))
     held = held_by_step(Example(module, args, {}, "test"), "adam")
-    assert timeline.static_bytes[0] == held.static - 4 * len(trained(step))  # Adam counts its steps, weight by weight
+    assert timeline.held_bytes[0] == held.static - 4 * len(trained(step))  # Adam counts its steps, weight by weight
     if name in EXACT:
         assert timeline.peak_bytes[0] == pytest.approx(held.peak, rel=0.05)

@@ -94,7 +94,7 @@ def captured(example: Example, *, training: bool = True) -> OpGraph:
 
 def static(graph: OpGraph, plan: Plan | None = None, devices: int = 1, optimizer: str = "sgd") -> list[float]:
     problem = timed(Problem(graph, load_cluster(f"v100:devices={devices}"), optimizer))
-    held: list[float] = simulate(problem, plan or Plan.of([0] * len(graph))).static_bytes.tolist()
+    held: list[float] = simulate(problem, plan or Plan.of([0] * len(graph))).held_bytes.tolist()
     return held
 
 
@@ -185,5 +185,5 @@ def test_families_hold_what_a_real_step_holds(spec: str, optimizer: str) -> None
     timeline = simulate(problem, replace(Plan.of([0] * len(graph)), order=PROGRAM))
     held = held_by_step(spec, optimizer)
     counters = 4 * len(graph.weights) if optimizer == "adam" else 0
-    assert held.static - counters - 64 <= timeline.static_bytes[0] <= held.static
+    assert held.static - counters - 64 <= timeline.held_bytes[0] <= held.static
     assert timeline.peak_bytes[0] == pytest.approx(held.peak, rel=0.05)

@@ -144,5 +144,5 @@ def test_a_file_keeps_the_kind(tmp_path: Path) -> None:
 def test_the_state_of_a_table_with_a_sparse_gradient_has_none(module: Lookups, tables: float) -> None:
     problem = Problem(step_of(module, tokens(4)), toy_cluster(1))
     assert problem.weight_state_bytes.tolist() == [tables * TABLE]
-    static = Simulator(problem).timeline([0] * problem.graph.num_units).static_bytes
+    static = Simulator(problem).timeline([0] * problem.graph.num_units).held_bytes
     assert static.tolist() == [3 * TABLE + problem.graph.held_tensors.bytes.sum()]  # any gradient is an op's output

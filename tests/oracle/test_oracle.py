@@ -98,8 +98,8 @@ def test_memory_is_never_negative_and_ends_with_what_stays(case: Case) -> None:
         times, held = timeline.memory_curve(device)
         assert times[0] == 0
         assert (np.diff(times) > 0).all()
-        assert (held >= timeline.static_bytes[device]).all()
-        assert held[-1] == timeline.static_bytes[device]
+        assert (held >= timeline.held_bytes[device]).all()
+        assert held[-1] == timeline.held_bytes[device]
         assert held.max() == timeline.peak_bytes[device]
 
 

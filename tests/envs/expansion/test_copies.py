@@ -27,7 +27,7 @@ def check_the_same(problem: Problem, plan: Plan) -> None:
     assert found.finish.tolist() == expected.finish.tolist()
     assert found.step_seconds == expected.step_seconds
     assert found.peak_bytes.tolist() == expected.peak_bytes.tolist()
-    assert found.static_bytes.tolist() == expected.static_bytes.tolist()
+    assert found.held_bytes.tolist() == expected.held_bytes.tolist()
     assert expansion.problem.graph.names == problem.graph.names
     assert expansion.origin.tolist() == list(range(len(problem.graph)))
 

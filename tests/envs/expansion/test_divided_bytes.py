@@ -53,7 +53,7 @@ def test_data_parallelism_is_a_split_by_the_batch(mesh: tuple[int, ...]) -> None
     replicas = Plan((tuple(range(devices)),) * len(graph), schedule=Schedule(all_reduce="direct"))
     by_replicas = simulate(problem(graph, devices), replicas)
     assert moved_bytes(by_replicas) == moved_bytes(timeline)
-    assert timeline.static_bytes.tolist() == by_replicas.static_bytes.tolist()
+    assert timeline.held_bytes.tolist() == by_replicas.held_bytes.tolist()
     assert timeline.busy_seconds.sum() == pytest.approx(by_replicas.busy_seconds.sum())
 
 
@@ -101,7 +101,7 @@ def test_columns_and_rows_in_turns_move_activations_alone(devices: int, columns:
     by_batch = divided(graph, devices, ((),) * len(graph))
     assert moved_bytes(by_batch) == pytest.approx(batch * 1e9, rel=1e-3)
     # each holds its part of the weights, and at the end of the backward pass of their gradients
-    assert timeline.static_bytes.tolist() == [graph.weights.sum() / devices] * devices
+    assert timeline.held_bytes.tolist() == [graph.weights.sum() / devices] * devices
     assert (timeline.peak_bytes >= 2 * graph.weights.sum() / devices).all()
     assert timeline.busy_seconds.tolist() == pytest.approx([graph.flops.sum() / devices] * devices, rel=0.01)
 
@@ -122,7 +122,7 @@ def test_weights_that_are_stored_in_parts_are_gathered_where_they_are_read(devic
     split = tuple(("o",) if name.endswith("update") else () for name in graph.names)
     timeline = divided(graph, devices, split)
     first, second = graph.weights
-    assert timeline.static_bytes.tolist() == [graph.weights.sum() / devices] * devices
+    assert timeline.held_bytes.tolist() == [graph.weights.sum() / devices] * devices
     gathered = first + 2 * second  # the first layer has no gradient of its input
     assert moved_bytes(timeline) == (devices - 1) * (gathered + first + second)
 
@@ -152,7 +152,7 @@ def test_a_split_of_micro_batches_holds_each_of_them_in_parts() -> None:
             forward = 2 * activation  # to each device of the next stage
             back = activation + 2 * activation  # added up by parts, of which both devices of the stage before read all
             assert moved_bytes(timeline) == within + forward + back, (micro_batches, order)
-            assert timeline.static_bytes.tolist() == [graph.weights.sum() / 2 / 2] * 4
+            assert timeline.held_bytes.tolist() == [graph.weights.sum() / 2 / 2] * 4
 
 
 @pytest.mark.parametrize("all_reduce", ["ring", "hierarchical", "direct"])

@@ -60,5 +60,5 @@ def test_searched_cuts_hold_their_part_and_the_pieces_that_arrive(placer: str, d
     apart = expansion.placement[producer] != expansion.placement[consumer]
     np.add.at(arrives, consumer[apart], expansion.problem.graph.output_bytes[producer[apart]])
     assert timeline.fits
-    assert timeline.static_bytes.max() == alone.static_bytes[0] / devices
+    assert timeline.held_bytes.max() == alone.held_bytes[0] / devices
     assert timeline.peak_bytes.max() <= alone.peak_bytes[0] / devices + 2 * arrives.max()

@@ -64,7 +64,7 @@ def test_data_parallelism_of_a_captured_model_is_a_split_by_the_batch(spec: str,
         simulate(problem, Plan((DEVICES,) * len(graph), "", schedule, each)) for each in ((), ((),) * len(graph))
     )
     assert moved_bytes(split) == pytest.approx(2 * 3 * graph.weights.sum()) == moved_bytes(replicas)
-    assert split.static_bytes.tolist() == pytest.approx(replicas.static_bytes.tolist())
+    assert split.held_bytes.tolist() == pytest.approx(replicas.held_bytes.tolist())
     assert split.busy_seconds.sum() == pytest.approx(replicas.busy_seconds.sum(), rel=0.05)
     assert split.step_seconds == pytest.approx(replicas.step_seconds, rel=0.05)
 
@@ -122,7 +122,7 @@ def test_updates_that_are_divided_store_a_part_of_every_weight() -> None:
     timeline, replicas = simulate(problem, plan), simulate(problem, Plan((DEVICES,) * len(graph)))
     assert all(split[op] for op in range(len(graph)) if graph.phase[op] == Phase.UPDATE)
     others = timeline.given_bytes(grows=True) + timeline.given_bytes(grows=False)
-    assert (timeline.static_bytes - others).tolist() == pytest.approx([graph.weights.sum() / 4] * 4)
+    assert (timeline.held_bytes - others).tolist() == pytest.approx([graph.weights.sum() / 4] * 4)
     assert (
         moved_bytes(replicas) < moved_bytes(timeline) <= 1.5 * moved_bytes(replicas)
     )  # a third gather, of the backward pass

@@ -35,7 +35,7 @@ def test_a_chain_of_an_op_per_stage_and_phase_is_at_the_grain_of_stages(order: s
     plan = CHAIN.plan(order, recompute=recompute)
     fine, coarse = simulate(problem, plan), run(expand_stages(problem, plan))
     assert coarse.step_seconds == pytest.approx(fine.step_seconds)
-    assert coarse.static_bytes.tolist() == fine.static_bytes.tolist()
+    assert coarse.held_bytes.tolist() == fine.held_bytes.tolist()
 
 
 def test_seconds_are_summed_with_launches_but_the_last() -> None:
@@ -87,5 +87,5 @@ def test_stage_grain_is_near_op_grain(transformer: Problem, micro_batches: int, 
     fine, coarse = simulate(transformer, plan), run(expand_stages(transformer, plan))
     assert coarse.step_seconds == pytest.approx(fine.step_seconds, rel=0.02)
     assert coarse.peak_bytes == pytest.approx(fine.peak_bytes, rel=0.2)
-    assert coarse.static_bytes == pytest.approx(fine.static_bytes)
+    assert coarse.held_bytes == pytest.approx(fine.held_bytes)
     assert 20 * len(coarse.problem.graph) < len(fine.problem.graph)

@@ -63,7 +63,7 @@ def test_the_grain_of_stages_is_near_the_grain_of_ops(
     by_stages = Simulator(written.problem, order=written.order).timeline(written.placement)
     assert by_stages.step_seconds == pytest.approx(fine.step_seconds, rel=0.06)
     leads = [device for stage in divided.stages for device in stage.leads]
-    assert by_stages.static_bytes[leads] == pytest.approx(fine.static_bytes[leads])
+    assert by_stages.held_bytes[leads] == pytest.approx(fine.held_bytes[leads])
     assert len(written.problem.graph) * 20 < len(problem.graph) * micro_batches * 4
 
 

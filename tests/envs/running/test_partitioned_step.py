@@ -86,7 +86,7 @@ def test_what_megatrons_perceptron_holds_and_sends_is_what_the_plan_says(workers
         assert sum(each.size for each in found[device].collectives) == received[device] > 0
         inputs = timeline.given_bytes(grows=True)[device] + timeline.given_bytes(grows=False)[device]
         state = problem.bytes_per_weight_byte - 1  # but for the gradient
-        assert found[device].held * state == timeline.static_bytes[device] - inputs
+        assert found[device].held * state == timeline.held_bytes[device] - inputs
 
 
 def test_what_dtensor_cannot_say_is_refused_in_every_process(workers: Workers) -> None:

@@ -24,7 +24,7 @@ def test_phases_end_when_they_do_in_the_simulation_of_the_plan(name: str, placer
     parts = laid.simulator().timeline(laid.placement)
     assert parts.step_seconds == pytest.approx(whole.step_seconds, rel=1e-5)
     np.testing.assert_allclose(parts.peak_bytes, whole.peak_bytes)
-    np.testing.assert_allclose(parts.static_bytes, whole.static_bytes)
+    np.testing.assert_allclose(parts.held_bytes, whole.held_bytes)
     phase = np.minimum(whole.problem.graph.phase, Phase.UPDATE)
     for op, device in enumerate(laid.placement.tolist()):
         is_there = (whole.placement == device) & (phase <= op % 3)

@@ -95,8 +95,8 @@ def test_weights_are_held_as_their_updates_divide_them() -> None:
     cuts = joint(pricing, limit)
     assert cuts.fits
     timeline = simulate(given, plan_of(pricing.splitting, cuts, range(4)))
-    assert timeline.static_bytes.max() <= limit
-    assert timeline.static_bytes.max() == given.weight_memory.bytes.sum() / 4
+    assert timeline.held_bytes.max() <= limit
+    assert timeline.held_bytes.max() == given.weight_memory.bytes.sum() / 4
     assert timeline.peak_bytes.max() >= given.weight_state_bytes.sum() / 4  # with gradients
 
 

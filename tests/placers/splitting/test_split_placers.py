@@ -88,7 +88,7 @@ def test_tofu_never_moves_more_than_replicas_that_store_a_part_of_each_weight() 
     assert moved_bytes(simulate(given, plan)) <= 1.5 * moved_bytes(simulate(given, replicas(given)))
     timeline = simulate(given, plan)
     others = timeline.given_bytes(grows=True) + timeline.given_bytes(grows=False)
-    assert (timeline.static_bytes - others).sum() == pytest.approx(given.weight_memory.bytes.sum())  # each weight once
+    assert (timeline.held_bytes - others).sum() == pytest.approx(given.weight_memory.bytes.sum())  # each weight once
 
 
 @pytest.mark.parametrize("devices", [2, 4])
@@ -97,7 +97,7 @@ def test_devices_of_tofus_plan_hold_their_part_of_what_one_would_and_buffers(dev
     given = problem(mlp([256, 512, 512, 256], 1024).graph, devices)
     alone = simulate(given, Plan(((0,),) * len(given.graph)))
     timeline = simulate(given, placer("tofu").place(given).plan)
-    assert timeline.static_bytes.tolist() == [alone.static_bytes[0] / devices] * devices
+    assert timeline.held_bytes.tolist() == [alone.held_bytes[0] / devices] * devices
     for held in DeviceMemory.of(timeline):
         buffers = held.received + held.sums + given.graph.output_bytes.max()
         assert held.peak <= alone.peak_bytes[0] / devices + buffers
