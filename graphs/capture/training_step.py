@@ -83,6 +83,8 @@ _SAVES_NOTHING = {
     "upsample_linear1d", "upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d",
     "_upsample_nearest_exact1d", "_upsample_nearest_exact2d", "_upsample_nearest_exact3d", "upsample_trilinear3d",
 }  # fmt: skip
+# These save what they return besides: a mask, or indices, which are not counted; a checkpoint runs them again for it.
+_SAVES_MASK = {"max", "median", "min", "native_dropout", "sort", "topk"}
 
 
 def training_step(forward: OpGraph) -> OpGraph:
@@ -259,7 +261,7 @@ class _Builder:
         """Add the ops of a checkpoint that run again, once the gradients have arrived."""
         keeping = [op for op in part.ops if self._keeps(op)]
         last = max(keeping, default=-1)
-        if last >= 0 and self.kind[last] not in _SAVES_OUTPUT | _SAVES_BOTH:
+        if last >= 0 and self.kind[last] not in _SAVES_OUTPUT | _SAVES_BOTH | _SAVES_MASK:
             last -= 1  # it saves what it reads before it runs
         graph, found = self.graph, dict[int, int]()
         for op in part.ops if part.whole else [op for op in part.ops if op <= last]:
@@ -275,7 +277,8 @@ class _Builder:
         """Whether autograd saves anything for the backward pass of an op: of ops, weights or inputs."""
         graph = self.graph
         is_free = graph.flops[op] == 0 and graph.bytes_accessed[op] == 0
-        if is_free or self.kind[op] in _SAVES_NOTHING or not (self.flow.towards[op] or self.flow.weights[op]):
+        saves_nothing = is_free or self.kind[op] in _SAVES_NOTHING - _SAVES_MASK
+        if saves_nothing or not (self.flow.towards[op] or self.flow.weights[op]):
             return False
         return self.kind[op] not in {"mul", "div"} or bool(self.weights[op] or self._saved(op, self.flow.towards[op]))
 

@@ -134,6 +134,10 @@ CHECKPOINTS: dict[str, Make] = {
         lambda m, x: m.c(checkpoint(lambda y: m.b(torch.tanh(m.a(y))), x, use_reentrant=False)), frozen="ab"
     ),
     "without gradients": three(_checkpointed_teacher),
+    "that ends in dropout": _checkpointed(lambda m, x: x + F.dropout(m.b(torch.tanh(x)), 0.1), use_reentrant=False),
+    "that ends in a choice": _checkpointed(
+        lambda m, x: x + m.b(torch.tanh(x)).max(1, keepdim=True).values, use_reentrant=False
+    ),
     "in a row": three(
         lambda m, x: checkpoint_sequential(  # type: ignore[no-untyped-call]
             nn.Sequential(m.a, nn.Tanh(), m.b, m.c), 2, x, use_reentrant=False
