@@ -153,7 +153,8 @@ class Builder:
         held = HeldDraft(graph, self.samples, self.existing)
         for node in self.signer.inputs:
             held.add(self.program.inputs.get(node, node.meta["val"]), _bytes(_tensors(node)))
-        return held.built([*self.seen, *self.program.inputs.values()] if self.program.inputs else None)
+        read = [self.program.inputs[node] for node in self.signer.inputs if node in self.program.inputs]
+        return held.built([*self.seen, *read] if self.program.inputs else None)
 
     def _visit(self, node: Node) -> None:
         base, call = _viewed(node), self.program.calls.get(node)

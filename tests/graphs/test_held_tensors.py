@@ -126,6 +126,16 @@ def test_parameters_that_no_op_reads_have_neither_gradient_nor_state() -> None:
     assert not any("unused" in name for name in graph.weight_names)
 
 
+def test_buffers_that_are_only_written_are_held_too() -> None:
+    """Of a batch norm the number of batches, which nothing that is returned depends on."""
+    with torch.device("meta"):
+        made = Example(nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8)), (torch.zeros(4, 8),), {}, "norm", 4)
+    graph = captured(made)
+    held = dict(zip(graph.held_tensors.names, graph.held_tensors.bytes.tolist(), strict=True))
+    assert held["1.num_batches_tracked"] == 8
+    assert static(graph) == [held_by_step(made, "sgd").static]
+
+
 def test_caches_that_are_inputs_grow_with_the_batch() -> None:
     graph = captured(decode(), training=False)
     cache = 2 * 2 * 4 * 1000 * 16 * 4
