@@ -12,10 +12,11 @@ aten = torch.ops.aten
 
 
 @cache
-def twin_of(func: Any) -> tuple[Any, tuple[int, ...]]:
-    """The operation that makes new tensors of those that `func` changes, if it is known, and the positions of these.
+def twin_of(func: Any) -> tuple[Any, tuple[int | str, ...]]:
+    """The operation that makes new tensors of those that `func` changes, if it is known, and what `func` calls these.
 
-    The new tensor is its result, for "add_"; for "_native_batch_norm_legit" they follow its other results.
+    They are positions, or names of arguments that have no position: `out`. The new tensor is the operation's result,
+    for "add_" and "add.out"; for "_native_batch_norm_legit" new tensors follow its other results.
     """
     arguments = func._schema.arguments
     written = tuple(i for i, each in enumerate(arguments) if each.alias_info is not None and each.alias_info.is_write)
@@ -23,7 +24,7 @@ def twin_of(func: Any) -> tuple[Any, tuple[int, ...]]:
     if func in _TWINS:
         return _TWINS[func], written
     if any(arguments[position].kwarg_only for position in written):
-        return None, ()
+        return _without_out(func, written), tuple(arguments[position].name for position in written)
     name = name[:-1] if name.endswith("_") and written == (0,) else f"{name}_functional"
     packet: Any = getattr(getattr(torch.ops, func.namespace), name, None)
     twin = getattr(packet, overload, None)
@@ -39,6 +40,23 @@ def _takes_the_same(func: Any, other: Any) -> bool:
     """Whether two operations take arguments of the same types, in the same order."""
     one, two = ([str(argument.type) for argument in each._schema.arguments] for each in (func, other))
     return one == two
+
+
+def _without_out(func: Any, written: tuple[int, ...]) -> Any:
+    """The operation that returns what `func` writes into tensors that it is given by name, all of them; or None."""
+    packet, arguments = func.overloadpacket, func._schema.arguments
+    given = [str(each.type) for i, each in enumerate(arguments) if i not in written]
+    if not all(arguments[position].kwarg_only for position in written) or len(func._schema.returns) != len(written):
+        return None
+    others = (getattr(packet, name) for name in packet.overloads())
+    return next(
+        (
+            other
+            for other in others
+            if not other._schema.is_mutable and [str(each.type) for each in other._schema.arguments] == given
+        ),
+        None,
+    )
 
 
 @cache

@@ -214,18 +214,23 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return out
 
     def _in_place(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        twin, positions = twin_of(func)
-        changed = [self._stand_in(args[position]) for position in positions if isinstance(args[position], Tensor)]
-        if twin is None or len(changed) < len(positions):
+        twin, written = twin_of(func)
+        given = dict(enumerate(args)) | kwargs
+        changed = [self._stand_in(given[each]) for each in written if isinstance(given[each], Tensor)]
+        if twin is None or len(changed) < len(written):
             raise Unrecorded(f"{func} changes tensors in a way that is not known here")
         if any(tensor.is_leaf and tensor.requires_grad for tensor in changed) and torch.is_grad_enabled():
             raise Unrecorded("a parameter is changed in place")
         with self:
-            out = twin(*args, **kwargs)
-        results, returned = (
-            ([out], changed[0]) if isinstance(out, Tensor) else split_results(out, len(func._schema.returns))
-        )
+            out = twin(*args, **{name: value for name, value in kwargs.items() if name not in written})
+        if kwargs.keys() & set(written):
+            results, returned = ([out], changed[0]) if isinstance(out, Tensor) else (list(out), tuple(changed))
+        else:
+            results, returned = (
+                ([out], changed[0]) if isinstance(out, Tensor) else split_results(out, len(func._schema.returns))
+            )
         for tensor, result in zip(changed, results, strict=True):
+            self._read(tensor)  # a buffer that nothing has read so far may be written
             self._replace(tensor, result, func, args, kwargs)
         return returned
 

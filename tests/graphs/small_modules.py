@@ -235,6 +235,11 @@ RECORDED: dict[str, Make] = {
         lambda: nn.TransformerEncoder(nn.TransformerEncoderLayer(4, 2, 8, batch_first=True), 2).eval(), WORDS
     ),
     "weight norm": lambda: (parametrizations.weight_norm(nn.Linear(4, 4)), (X,)),
+    "spectral norm": lambda: (parametrizations.spectral_norm(nn.Linear(4, 4)), (X,)),
+    "written into what is given": of(lambda m, x: torch.add(m.linear(x).detach(), 1, out=torch.empty_like(x)) * m.linear(x)),
+    "two written into what is given": of(
+        lambda m, x: torch.max(m.linear(x).detach(), 1, out=(torch.empty(2), torch.empty(2, dtype=torch.long)))[0] * m.linear.bias[:2]
+    ),
     "orthogonal": lambda: (parametrizations.orthogonal(nn.Linear(4, 4)), (X,)),
     "pruned": lambda: (prune.l1_unstructured(nn.Linear(4, 4), "weight", 2), (X,)),  # type: ignore[no-untyped-call]
     "tied": tied,
@@ -260,7 +265,6 @@ EXPORTED: dict[str, Make] = {
     "a row is changed": of(_row_changed),
     "a view is read after a change": of(_view_of_changed),
     "a number of a tensor": of(lambda m, x: m.linear(x) * x.sum().item()),
-    "spectral norm": lambda: (parametrizations.spectral_norm(nn.Linear(4, 4)), (X,)),
     "largest norm": of(
         lambda m, i: m.linear(m.part(i)), LABELS, part=lambda: nn.Embedding(5, 4, max_norm=1.0)
     ),
