@@ -61,6 +61,20 @@ def _inplace_on_a_view(m: Small, x: Tensor) -> Tensor:
     return y * 2
 
 
+def _written(m: Small, x: Tensor) -> Tensor:
+    given = torch.empty_like(x)
+    torch.add(m.linear(x).detach(), 1, out=given)
+    product: Tensor = given * m.linear(x)
+    return product
+
+
+def _two_written(m: Small, x: Tensor) -> Tensor:
+    given, places = torch.empty(2), torch.empty(2, dtype=torch.long)
+    torch.max(m.linear(x).detach(), 1, out=(given, places))
+    product: Tensor = given * m.linear.bias[:2] + places
+    return product
+
+
 def _fills(m: Small, x: Tensor) -> Tensor:
     y = torch.empty_like(x)
     y.zero_()
@@ -236,10 +250,8 @@ RECORDED: dict[str, Make] = {
     ),
     "weight norm": lambda: (parametrizations.weight_norm(nn.Linear(4, 4)), (X,)),
     "spectral norm": lambda: (parametrizations.spectral_norm(nn.Linear(4, 4)), (X,)),
-    "written into what is given": of(lambda m, x: torch.add(m.linear(x).detach(), 1, out=torch.empty_like(x)) * m.linear(x)),
-    "two written into what is given": of(
-        lambda m, x: torch.max(m.linear(x).detach(), 1, out=(torch.empty(2), torch.empty(2, dtype=torch.long)))[0] * m.linear.bias[:2]
-    ),
+    "written into what is given": of(_written),
+    "two written into what is given": of(_two_written),
     "orthogonal": lambda: (parametrizations.orthogonal(nn.Linear(4, 4)), (X,)),
     "pruned": lambda: (prune.l1_unstructured(nn.Linear(4, 4), "weight", 2), (X,)),  # type: ignore[no-untyped-call]
     "tied": tied,
