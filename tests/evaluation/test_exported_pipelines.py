@@ -21,7 +21,7 @@ from evaluation.exports.formats import export_plan
 from evaluation.exports.module_keys import ModuleKeys
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
-from tests.evaluation.test_exports import Row
+from tests.evaluation.row_model import Row
 
 WORDS = torch.zeros(8, 6, dtype=torch.long)
 CALLED = ["words", "scale", "layers.0", "layers.1", "layers.2", "layers.3", "layers.4", "head"]
