@@ -137,7 +137,7 @@ class Builder:
             self.draft.built(self.name), batch_law=law, signatures=signatures, weight_names=names, frozen=frozen
         )
         own = {self._own[node] for node in self.program.own if node in self._own}
-        leaves = {self.op[node] for node in self.program.leaves if node in self.op}
+        leaves = {self.op[node] for node in self.program.leaves if node in self.op and not self._starts_anew(node)}
         trained = (self.op[node] for node in self.program.trained if node in self.op)
         autograd = autograd_of(graph, self._sends, self._trains, trained, leaves=leaves, own=own)
         checkpoints = tuple(
@@ -185,12 +185,23 @@ class Builder:
         self._own[node] = self.op[node]
         requires_grad = self.program.requires_grad
         for read in node.all_input_nodes if node in requires_grad else ():
-            if read not in requires_grad or (read, node) in self.program.cuts:
+            if read not in requires_grad or (read, node) in self.program.cuts or self._starts_anew(read):
                 continue
             if read in self.op:
                 self._sends.add((self.op[read], self.op[node]))
             elif (weight := self.weight_of(read)) is not None:
                 self._trains.add((self.op[node], weight))
+
+    def _starts_anew(self, node: Node) -> bool:
+        """Whether a view is given a gradient by itself, which does not reach the tensor that it shows.
+
+        So `x.detach().requires_grad_()`, where x has a gradient of its own. That of the view is left out: nothing in
+        the step reads it.
+        """
+        is_leaf = False
+        while node not in self._own and (base := _viewed(node)) is not None:
+            is_leaf, node = is_leaf or node in self.program.leaves, base
+        return is_leaf and node in self.program.requires_grad
 
     def given(self) -> dict[int, Tensor]:
         """The weights and inputs that the built graph reads, by their numbers among its sources of signatures.

@@ -219,6 +219,13 @@ STOPS: dict[str, Make] = {
     "an output without a gradient": three(_accuracy),
     "a loss by name": three(_probe),
     "a gradient of what is not trained": three(lambda m, x: m.c(torch.tanh(m.a(x).requires_grad_())), frozen="a"),
+    "a gradient of what is detached": three(lambda m, x: m.c(m.b(x) + torch.tanh(m.a(x).detach().requires_grad_()))),
+    "a gradient of a weight that is detached": three(
+        lambda m, x: m.c(torch.tanh(m.b(x)) * m.a.weight.detach().requires_grad_()[0])
+    ),
+    "a gradient of data": three(
+        lambda m, x: (lambda h: m.b(h) + m.c(h.data.view(-1).requires_grad_().view_as(h) * 2 + m.b(h)))(m.a(x))
+    ),
     "only one part": three(lambda m, x: (m.a(x).detach(), m.b(x))),
     "adapter": three(lambda m, x: m.a(m.a(x) + m.c(torch.relu(m.b(x)))), frozen="a"),
 }
