@@ -63,6 +63,8 @@ def test_transfers_over_a_free_link_do_not_wait_for_each_other() -> None:
     assert timeline.transfers.producer.tolist() == [1, 0]
     assert timeline.transfers.start.tolist() == [2, 1]
     assert timeline.transfers.finish.tolist() == [4.5, 5.5]
+    [(link, by_start)] = timeline.by_link()
+    assert (link, by_start.tolist()) == ("gpu:0>gpu:1", [1, 0]), "the larger one sets off first and arrives last"
     assert timeline.start.tolist() == [0, 1, 5.5, 6.5]
     assert timeline.peak_bytes.tolist() == [6, 6]
 

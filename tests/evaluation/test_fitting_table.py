@@ -3,6 +3,7 @@
 import io
 from collections import Counter
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
@@ -48,6 +49,32 @@ def test_a_narrow_table_breaks_lines_where_that_reads_well() -> None:
         "gpipe:micro_   1.5 GiB         1.02         1.02         1.02         1.02",
         "batches=8,             [1.00, 1.05] [1.00, 1.05] [1.00, 1.05] [1.00, 1.05]",
         "stages=4",
+        "",
+    ]
+
+
+@pytest.mark.parametrize("width", range(26, 60))
+def test_a_value_stays_with_its_unit_and_an_interval_in_one_piece(width: int) -> None:
+    made = table("", "memory", "gain")
+    made.add_row("16.0 GiB of 24.0 GiB, 12.3 ms", "1.02 [1.00, 1.05]")
+    said = [" ".join(line.split()) for line in lines_of(made, width)]
+    for value in ("16.0 GiB", "24.0 GiB", "12.3 ms", "[1.00, 1.05]"):
+        assert sum(value in line for line in said) == 1, said
+
+
+def test_a_long_name_is_broken_before_an_interval_gets_a_line_of_its_own() -> None:
+    made = table("", "placer", "gain")
+    made.add_row("human_expert:groups=40,seeds=2", "1.02 [1.00, 1.05]")
+    first, second = (" ".join(line.split()) for line in lines_of(made, 41)[-3:-1])
+    assert (first, second) == ("human_expert:groups=40, 1.02 [1.00, 1.05]", "seeds=2")
+
+
+def test_an_interval_gets_a_line_of_its_own_before_names_are_broken_further() -> None:
+    made = table("", "placer", "gain")
+    made.add_row("pipedream:stages=4", "1.02 [1.00, 1.05]")
+    assert [line.rstrip() for line in lines_of(made, 31)][-3:] == [
+        "pipedream:stages=4 1.02",
+        " " * 19 + "[1.00, 1.05]",
         "",
     ]
 

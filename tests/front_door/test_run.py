@@ -104,6 +104,9 @@ def _is_kept(kept: Path, found: dict[str, Any], predicted: SimulatedPlan) -> Non
     assert tomllib.loads((kept / "config.toml").read_text())["training"]["data"] == "net.py:data"
     command = (kept / "command.txt").read_text().split()
     assert command[:4] == ["placelab", "run", "net.py:model", f"kept/{PLAN}"]
+    flags = dict(zip(command[4::2], command[5::2], strict=True))
+    assert flags.keys() == {"--cluster", "--devices", "--steps", "--seed", "--data"}, "and none that was left as it is"
+    assert (flags["--cluster"], flags["--steps"], flags["--seed"]) == ("p100x2", "4", "3")
     assert placelab.simulate("net.py:model", kept / PLAN, cluster="p100x2").plan == predicted.plan
 
 

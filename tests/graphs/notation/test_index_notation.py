@@ -15,6 +15,8 @@ from graphs.notation.gradients import gradient
 from graphs.notation.operator import Access, Operator, Statistic, tensor
 from graphs.notation.ranges import EMPTY, Range, contains, cut, elements, hull, intersection, shape_of, slices, whole
 from graphs.notation.strategies import How, made, needed, strategies, strategy
+from graphs.operators import described
+from tests.graphs.notation.calls import aten_call
 from tests.graphs.notation.descriptions import convolution, fully_connected, pooling
 
 Array = NDArray[np.float64]
@@ -153,6 +155,20 @@ def test_statistics_are_added_up_where_what_they_are_of_is_divided() -> None:
     softmax = Operator({"n": 4, "d": 6}, (rows,), (rows,), statistics=(Statistic(("n",), 2, 1),))
     assert [(each.variable, each.exchanged) for each in strategies(softmax)] == [("n", 0), ("d", 8)]
     assert [each.exchanged for each in strategies(gradient(softmax, [0]))] == [0, 4]
+
+
+@pytest.mark.parametrize(
+    ("call", "numbers"),
+    [
+        ("aten.native_layer_norm(x(4, 6, 8), [8], x(8), x(8), 1e-5)", 2),  # the sums of x and of its squares
+        ("aten.rms_norm(x(4, 6, 8), [8], x(8), 1e-5)", 1),  # the sum of squares
+    ],
+)
+def test_a_row_in_parts_adds_up_as_many_numbers_as_its_norm_subtracts_and_divides_by(call: str, numbers: int) -> None:
+    norm = described(aten_call(call).signature)
+    assert norm is not None
+    for each in (norm, gradient(norm, [0])):
+        assert {way.variable: way.exchanged for way in strategies(each)} == {"d0": 0, "d1": 0, "d2": 4 * 6 * numbers}
 
 
 @pytest.mark.parametrize(
