@@ -59,6 +59,14 @@ def problems() -> list[Problem]:
     ]  # fmt: skip
 
 
+def test_what_it_shows_is_between_0_and_1(problems: list[Problem]) -> None:
+    shown = PipelinePlanEnv(problems).observation_space
+    assert isinstance(shown, gym.spaces.Dict)
+    for name, space in shown.spaces.items():
+        assert isinstance(space, gym.spaces.Box)
+        assert ((space.low == 0) & (space.high == 1)).all(), name
+
+
 def played(env: PipelinePlanEnv, seed: int, **options: Any) -> tuple[float, dict[str, Any]]:
     """The reward and the last info of an episode of actions drawn from the mask."""
     rng = np.random.default_rng(seed)

@@ -160,6 +160,17 @@ def test_a_checkpoint_keeps_what_it_reads_and_runs_again_when_its_gradient_arriv
     assert names.index("add_1.grad") < last - 4
 
 
+def test_what_is_tied_to_an_op_of_a_checkpoint_shares_the_device_of_all_of_it() -> None:
+    forward = capture(*CHECKPOINTS["not reentrant"](), name="test")
+    checkpointed = training_step(forward).mirror[[kind.endswith(RECOMPUTED) for kind in training_step(forward).kinds]]
+    outside, inside = len(forward) - 1, int(checkpointed.min())
+    tied = training_step(replace(forward, group=np.where(np.isin(np.arange(len(forward)), [inside, outside]), 0, -1)))
+    part = tied.units == tied.units[inside]
+    assert part[outside]
+    assert part[inside + 1]
+    assert not part[0]
+
+
 def test_checkpoints_are_captured_in_files_and_choices_are_refused(tmp_path: Path) -> None:
     graph = capture(*CHECKPOINTS["reentrant"](), name="test")
     save_graph(graph, tmp_path / "checkpoints.graph.json")

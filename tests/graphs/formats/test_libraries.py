@@ -84,10 +84,23 @@ def test_several_edges_between_two_ops_are_all_kept_in_networkx() -> None:
     assert not to_networkx(toy_graph([1, 1], [(0, 1)])).is_multigraph()
 
 
+def test_attributes_that_few_nodes_and_edges_have_are_read() -> None:
+    made = nx.DiGraph([("x", "y"), ("y", "z")])
+    made.nodes["x"].update(output_bytes=5.0)
+    made.nodes["y"].update(output_bytes=8.0, transfer_bytes=2.0, devices=("gpu:1",))
+    made.edges["y", "z"]["edge_bytes"] = 1.0
+    graph = from_networkx(made)
+    assert graph.transfer_bytes.tolist() == [5, 2, 0], "what is sent is the output, unless it is said"
+    assert graph.devices == ((), ("gpu:1",), ())
+    np.testing.assert_array_equal(graph.edge_bytes, [np.nan, 1])
+
+
 def test_any_directed_graph_is_taken_and_other_ones_are_refused() -> None:
     graph = from_networkx(nx.DiGraph([("x", "y"), ("x", "z")]), name="three")
     assert graph.names == ("x", "y", "z")
     assert graph.edges.tolist() == [[0, 1], [0, 2]]
+    for nothing in (graph.flops, graph.bytes_accessed, graph.output_bytes):
+        assert nothing.tolist() == [0, 0, 0]
     with pytest.raises(InputError, match="expected a directed networkx graph"):
         from_networkx(nx.Graph([("x", "y")]))  # type: ignore[arg-type]
     with pytest.raises(InputError, match="cyclic"):
