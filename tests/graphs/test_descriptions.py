@@ -3,9 +3,10 @@
 import pytest
 
 from envs.simulation.simulator import simulate
-from graphs.described import Described
+from graphs.described import Described, Source
 from graphs.descriptions import descriptions_of
 from graphs.load import load_cluster, load_graph
+from graphs.notation.operator import Operator, tensor
 from graphs.op_graph import OpGraph, Phase
 from graphs.problem import Problem
 from placers.tensor_parallel import TensorParallel
@@ -108,3 +109,9 @@ def test_what_is_not_described_is_read_as_one_output() -> None:
                 assert source.result < (1 if read is None else len(read.operator.writes))
     problem = Problem(graph, load_cluster("v100x2"))
     assert simulate(problem, TensorParallel().place(problem).plan).step_seconds > 0
+
+
+def test_in_another_graph_ops_are_read_at_their_positions_there_and_weights_as_before() -> None:
+    row = tensor((4,), "n")
+    added = Described(Operator({"n": 4}, (row,) * 4, (row,)), (Source(5, 1), Source(2), Source(-1), None), "n")
+    assert added.moved({5: 0}).sources == (Source(0, 1), None, Source(-1), None), "and what is left out from nowhere"
