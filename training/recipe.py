@@ -54,6 +54,11 @@ class ProblemSet(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     order: str = DEFAULT_ORDER  # the rule by which devices choose among the ops that are ready (`envs.orders`)
     world: World = World()  # random problems, next to all others
 
+    @property
+    def named(self) -> tuple[str, ...]:
+        """The specs that may name code."""
+        return (*self.graphs, *self.test_graphs, *self.clusters, *self.test_clusters, self.order)
+
     def __post_init__(self) -> None:
         if self.families is FAMILIES and (self.graphs or self.suites or self.world.problems):
             msgspec.structs.force_setattr(self, "families", ())  # not named: the default is for want of anything else

@@ -61,7 +61,7 @@ def problems_of(path: Path) -> ProblemSet:
     """
     chosen = recipe_of(path).problems
     with located(path / CONFIG):
-        for spec in (*chosen.graphs, *chosen.test_graphs, *chosen.clusters, *chosen.test_clusters, chosen.order):
+        for spec in chosen.named:
             named_in_file(spec)
     return chosen
 

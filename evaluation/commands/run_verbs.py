@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, cast
 
 from evaluation.commands.arguments import checked, path_or_none, workers_of
 from evaluation.commands.switches import CACHE, CODE, switched
+from graphs.foundation.code_in_files import named_by_user
 from graphs.foundation.errors import InputError
 from graphs.foundation.files import check_writable
 
@@ -168,7 +169,9 @@ def train(
 
     check_loggers(logger)
 
-    load_recipe(recipe, set)  # refused here, and not after seconds of importing what trains it
+    started = load_recipe(recipe, set)  # refused here, and not after seconds of importing what trains it
+    for spec in started.problems.named:
+        named_by_user(spec)
     from training.resources import Resources
     from training.seeds import train_runs
 

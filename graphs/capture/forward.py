@@ -105,7 +105,7 @@ class Builder:
         self.program, self.name, self.samples = program, name, samples
         self.draft = GraphDraft(self.weight_of)
         self.op = self.draft.op
-        self.signer = Signer()
+        self.signer = Signer(program.requires_grad)
         self.weight: dict[Node, int] = {}  # the weight that a node is, or looks at
         self.seen: dict[nn.Parameter, int] = {}  # the weight of each parameter read so far
         self.live = _live(program)

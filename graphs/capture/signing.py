@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import Any
 
 import msgspec
@@ -21,7 +21,9 @@ _ELSEWHERE = {"device", "layout", "pin_memory", "memory_format"}  # where and ho
 class Signer:
     """Notes what each op reads, through which views, while a module's nodes become ops."""
 
-    def __init__(self) -> None:
+    def __init__(self, sends: Container[Node]) -> None:
+        """`sends` are the nodes through whose outputs gradients are sent."""
+        self._sends = sends
         self.inputs: dict[Node, int] = {}  # the number of each input that ops read, once `signatures` has been called
         self._distinct: dict[bytes, int] = {}
         self._signatures: list[Signature] = []
@@ -51,7 +53,12 @@ class Signer:
         origin, views = self._base(base)
         value, arguments = node.meta["val"], tuple(_plain(argument, []) for argument in node.args[1:])
         shape = _shape(value) if isinstance(value, Tensor) else ()
-        self._viewed[node] = origin, (*views, View(_function(node), shape, arguments))
+        self._viewed[node] = origin, (*views, View(self._view(node, base), shape, arguments))
+
+    def _view(self, node: Node, base: Node) -> str:
+        """The function that makes a view: `detach` is an alias, unless it stops a gradient."""
+        stops = base in self._sends and node not in self._sends
+        return "aten.alias" if node.target is torch.ops.aten.detach.default and not stops else _function(node)
 
     def signatures(self, op: Mapping[Node, int], weight: Mapping[Node, int], weights: int) -> Signatures:
         """Those of all ops; `op` and `weight` say which nodes are ops and weights."""
@@ -94,8 +101,6 @@ def _plain(value: Any, reads: list[Node]) -> Any:
 
 def _function(node: Node) -> str:
     target = node.target
-    if target is torch.ops.aten.detach.default:
-        return "aten.alias"  # which it is, but for gradients
     return "getitem" if target is operator.getitem else str(getattr(target, "overloadpacket", target))
 
 

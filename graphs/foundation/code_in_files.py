@@ -25,18 +25,17 @@ _allowed: ContextVar[set[_Function] | None] = ContextVar("allowed", default=None
 _named: set[_Function] = set()  # by the user, in this process
 
 
-def named_by_user(file: Path, function: str) -> None:
-    """Remember that a function ran because the user named it."""
-    if (file.resolve(), function) not in (_allowed.get() or ()):
-        _named.add((file.resolve(), function))
+def named_by_user(spec: str) -> None:
+    """Remember a function that the user named, if the spec is one."""
+    if (called := _called(spec)) and called not in (_allowed.get() or ()):
+        _named.add(called)
 
 
 def named_in_file(spec: str) -> str:
     """A spec that stands in a file that was opened. Raises InputError if it names code that the user does not allow."""
-    code = _CODE.match(spec)
-    if code is None:
+    called = _called(spec)
+    if called is None:
         return spec
-    called = Path(code["file"]).resolve(), code["function"]
     said = _allowed.get()
     if said is not None and called not in said:
         said.add(called)
@@ -48,6 +47,12 @@ def named_in_file(spec: str) -> str:
             "with `allow_code=True`, or name the same function yourself"
         )
     return spec
+
+
+def _called(spec: str) -> _Function | None:
+    """The function that a spec names, or None."""
+    code = _CODE.match(spec)
+    return (Path(code["file"]).resolve(), code["function"]) if code else None
 
 
 @contextmanager

@@ -15,10 +15,11 @@ from graphs.foundation.errors import InputError
 TRIED = ("2.13",)
 """The versions of PyTorch with which the tests have passed; pyproject.toml takes no earlier one."""
 
-PARALLELIZE, RUN = "parallelize", "run"
+PARALLELIZE, RUN, GPU_CHECK = "parallelize", "run", "gpu-check"
 
 NAMES = {
     PARALLELIZE: (
+        "torch._C.DisableTorchFunction",
         "torch._C._FunctionBase._set_sequence_nr",
         "torch._C._are_functorch_transforms_active",
         "torch._C._functorch.is_functorch_wrapped_tensor",
@@ -33,6 +34,7 @@ NAMES = {
         "torch.autograd.Variable._execution_engine.run_backward",
         "torch.distributed.distributed_c10d._resolve_process_group",
     ),
+    GPU_CHECK: ("torch.cuda._sleep",),
 }
 
 

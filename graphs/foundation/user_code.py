@@ -40,7 +40,7 @@ def user_callable(what: str) -> Callable[..., Any]:
     with user_code(path):
         module = _imported(path)
     found = getattr(module, name, None)
-    named_by_user(path, name)
+    named_by_user(what)
     if not callable(found):
         own = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
         own = [key for key in own if getattr(vars(module)[key], "__module__", module.__name__) == module.__name__]

@@ -28,6 +28,7 @@ SEEN_BY_AUTOGRAD_ALONE = {
     "aten.native_group_norm": "the statistics of each group, two numbers",
     "aten.native_layer_norm": "the statistics of each token, two numbers",
     "aten.nll_loss_forward": "the total weight of the targets, one number",
+    "aten.nll_loss2d_forward": "the total weight of the targets, one number",
     "aten.sort": "where each element was",
     "aten.topk": "where each element was",
 }
@@ -227,12 +228,12 @@ AGREE: dict[str, Operation] = {
     "var": lambda x, y, i: x.var(),
     "where": lambda x, y, i: torch.where(y > 0, x, y),
     "where by an input": lambda x, y, i: torch.where(i > 0, x, 0.0),
+    "x * x": lambda x, y, i: x * x,
+    "x @ x": lambda x, y, i: x @ x,
+    "mask / x": lambda x, y, i: (i * 2) / x,
 }
 # Where our graph does not say enough, or a rule is too coarse: what autograd does instead.
 DIFFER: dict[str, tuple[Operation, str]] = {
-    "x * x": (lambda x, y, i: x * x, "x is saved; here the other factor may be an input"),
-    "x @ x": (lambda x, y, i: x @ x, "x is saved and gets the gradients of two factors; as above"),
-    "mask / x": (lambda x, y, i: (i * 2) / x, "x is saved too; here either side may be the divisor"),
     "x ** y": (lambda x, y, i: x**y, "the output is saved too; for a constant power, which is common, it is not"),
     "x % 2": (lambda x, y, i: x % 2, "nothing is saved; for a tensor on the right, that is"),
     "max of all": (lambda x, y, i: x.max(), "x and the output are saved; along a dimension, only the indices"),

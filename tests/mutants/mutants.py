@@ -55,37 +55,39 @@ _NOT_TESTED = {"__repr__", "__str__"}
 _SAID = {"warn", "warning", "info", "debug", "error", "print", "InputError", "TypeVar", "cast", "NewType"}
 
 
+_Function = ast.FunctionDef | ast.AsyncFunctionDef
+_Fault = tuple[ast.AST, str]  # what is replaced, and by which source
+
+
 def drawn(root: Path, folders: Sequence[str], count: int, seed: int) -> list[Mutant]:
     """`count` different mutants of functions of these folders, the same for the same seed and source."""
-    functions = [
-        found for folder in folders for file in sorted((root / folder).rglob("*.py")) for found in _in(file, root)
-    ]
+    files = [file for folder in folders for file in sorted((root / folder).rglob("*.py"))]
+    functions = [(file, *found) for file in files for found in _in(file)]
     draw = random.Random(seed)
     chosen: dict[Mutant, None] = {}
     while len(chosen) < count and functions:
-        mutants = draw.choice(functions)
-        chosen[draw.choice(mutants)] = None
+        file, function, faults = draw.choice(functions)
+        chosen[_mutant(file, root, function, *draw.choice(faults))] = None
     return list(chosen)
 
 
-def _in(file: Path, root: Path) -> Iterator[list[Mutant]]:
-    """The mutants of each function of a file that has any."""
-    text = file.read_text()
-    for node in ast.walk(ast.parse(text)):
-        if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) or node.name in _NOT_TESTED:
-            continue
-        if mutants := [_mutant(file.relative_to(root), node, old, new, text) for old, new in _faults(node)]:
-            yield mutants
+def _in(file: Path) -> Iterator[tuple[_Function, list[_Fault]]]:
+    """The functions of a file that can have faults, with these."""
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name not in _NOT_TESTED:
+            faults = list(_faults(node))
+            if faults:
+                yield node, faults
 
 
-def _mutant(file: Path, function: ast.FunctionDef | ast.AsyncFunctionDef, old: ast.AST, new: str, text: str) -> Mutant:
+def _mutant(file: Path, root: Path, function: _Function, old: ast.AST, new: str) -> Mutant:
     first = min([function.lineno, *(each.lineno for each in function.decorator_list)])
     where = old.lineno, old.col_offset, old.end_lineno, old.end_col_offset  # type: ignore[attr-defined]
-    before = ast.get_source_segment(text, old) or ""
-    return Mutant(str(file), function.name, first, *where, " ".join(before.split()), new)
+    before = ast.get_source_segment(file.read_text(), old) or ""
+    return Mutant(str(file.relative_to(root)), function.name, first, *where, " ".join(before.split()), new)
 
 
-def _faults(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[tuple[ast.AST, str]]:
+def _faults(function: _Function) -> Iterator[_Fault]:
     """What in a function's body may be replaced, and by which source."""
     stack: list[ast.AST] = [
         each for each in function.body if not (isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant))
@@ -105,7 +107,7 @@ def _faults(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[tuple[
         stack.extend(ast.iter_child_nodes(node))
 
 
-def _faults_at(node: ast.AST) -> Iterator[tuple[ast.AST, str]]:
+def _faults_at(node: ast.AST) -> Iterator[_Fault]:
     match node:
         case ast.Compare(left=left, ops=[op], comparators=[right]):
             yield node, ast.unparse(ast.Compare(left, [_COMPARED[type(op)]()], [right]))

@@ -195,7 +195,8 @@ def test_shares_and_passes_of_any_plan_hold_all_that_its_devices_do(case: tuple[
     assert (passes.start[1:] >= passes.finish[:-1] - 1e-9)[same_device].all()
     for device in range(len(problem.cluster)):
         peak = timeline.peak(device)
-        assert peak.static + peak.activations + peak.versions + peak.sums == pytest.approx(peak.total)
+        parts = peak.static + peak.gradients + peak.activations + peak.versions + peak.sums
+        assert parts == pytest.approx(peak.total)
         assert peak.activations >= -1e-9
     assert {len(line) for line in timeline.draw(80).split("\n") if line.endswith("|")} == {80}
 

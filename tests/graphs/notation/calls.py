@@ -58,7 +58,7 @@ def aten_call(expression: str) -> AtenCall:
 
     node = graph.call_function(packet, tuple(map(node_of, args)), {key: node_of(each) for key, each in kwargs.items()})
     out = node.meta["val"] = packet(*args, **kwargs)
-    signer = Signer()
+    signer = Signer(set())
     signer.add_op(node, int(output))
     [signature] = signer.signatures({}, {}, 0).distinct
     return AtenCall(signature, tensors, (out if isinstance(out, Tensor) else out[int(output)]).detach())
