@@ -73,25 +73,16 @@ rivals: setup  ## every placer on GDP's and Placeto's problems, 20,000 simulatio
 learned: setup  ## GDP, HDP, ColocRL, Placeto and the released policy on the same, learning on each: an hour; resumes if stopped
 	$(BIN)/python -m evaluation.studies.learned --out runs/studies/learned --budget 1000 --seeds 3 --workers 2
 
-study: setup  ## the released policy and all others, what decides, order, generalisation, luck of training: hours; resumes if stopped
+study: setup  ## the released policy, kinds of plans, planners, splits, generalisation: hours; resumes if stopped
 	$(BIN)/python -m evaluation.studies.released --out runs/studies/released --workers 2 $(PROFILES)
-	$(BIN)/python -m evaluation.studies.decides --out runs/studies/decides --seeds 3
 	$(BIN)/python -m evaluation.studies.placeto_generalisation --out runs/studies/placeto
-	$(BIN)/python -m evaluation.studies.optimal_orders --out runs/studies/optimal_orders
-	$(BIN)/python -m evaluation.studies.order --out runs/studies/order --workers 2
-	$(BIN)/python -m evaluation.studies.starts --out runs/studies/starts $(PROFILES)
-	$(BIN)/python -m evaluation.studies.grain --out runs/studies/grain
-	$(BIN)/python -m evaluation.studies.trainings --out runs/studies/trainings --seeds 3 --workers 2 $(PROFILES)
 	$(BIN)/python -m evaluation.studies.plan_kinds --out runs/studies/plan_kinds
 	$(BIN)/python -m evaluation.studies.planners --out runs/studies/planners --workers 2 $(PROFILES)
 	$(BIN)/python -m evaluation.studies.splits --out runs/studies/splits --workers 2
-	$(BIN)/python -m evaluation.studies.pipetransformer
+	$(BIN)/placelab train released --seeds 3 --resume --workers 2
 	$(BIN)/python -m evaluation.studies.transfer --out runs/studies/transfer --workers 2 --split validation --searching 1000 \
-		--policies runs/studies/trainings/runs/seed-0,default,runs/studies/trainings/runs/seed-2
+		--policies runs/released-seed0,runs/released-seed1,runs/released-seed2
 	$(BIN)/python -m evaluation.studies.transfer --out runs/studies/transfer --workers 2 --searching 5000 --policies default,default:order=no,default:cheap=yes $(PROFILES)
-	$(BIN)/python -m evaluation.studies.policy_searches --out runs/studies/policy_searches --workers 2
-	$(BIN)/python -m evaluation.studies.repairs --out runs/studies/repairs --seeds 3
-	$(BIN)/python -m evaluation.studies.scaling --out runs/studies/scaling
 
 pictures: setup  ## those of the README and of docs/
 	$(BIN)/python -m evaluation.studies.pictures

@@ -4,4 +4,3 @@ CHEAP = (
     "heft", "human_expert", "metis", "metis:default=true", "kahip", "peft", "m_etf", "m_sct", "m_topo",
     "gpipe:micro_batches=1", "pipedream", "single_device", "round_robin",
 )  # fmt: skip
-FEW_CHEAP = ("heft", "human_expert", "metis")  # where the best of few has to do

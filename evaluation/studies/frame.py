@@ -121,11 +121,6 @@ class Frame:
         ratios = _ratio(mine, theirs)
         return _against(estimate([ratios[np.isfinite(ratios)]]), mine, theirs)
 
-    def against_of_each_seed(self, own: Hashable, rival: Hashable) -> Against:
-        """The same with every seed counted by itself; the interval is over seeds and problems."""
-        mine, theirs = self._paired(own, rival)
-        return _against(crossed(_ratio(mine, theirs)), mine, theirs)
-
     def placed(self, who: Hashable, seed: int | None = None) -> set[str]:
         """The problems that it has a plan for, with one seed or with any."""
         rows = [row for own, row in self.seconds.get(who, {}).items() if seed in (None, own)]

@@ -11,8 +11,6 @@ from graphs.load import load_cluster, load_graph
 from graphs.op_graph import OpGraph
 from graphs.problem import DEFAULT_ORDER, Problem
 from graphs.suites import suite_specs
-from training.problem_sets import load_problems
-from training.recipe import ProblemSet
 
 Problems = Mapping[str, Callable[[], Problem]]  # by name; a problem is built only if work on it is left
 
@@ -37,11 +35,6 @@ def captured_problems(
     """Every graph on every cluster by their specs, with a progress bar that says what they are."""
     named = progress(graphs, about, unit="graph", leave=False)
     return [Problem(tied(graph, groups), load_cluster(cluster), order=order) for graph in named for cluster in clusters]
-
-
-def training_problems(chosen: ProblemSet, seed: int) -> list[Problem]:
-    """Those of `training.problem_sets.load_problems`."""
-    return load_problems(chosen, seed=seed, capture=captured)
 
 
 @cache

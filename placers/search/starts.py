@@ -5,7 +5,7 @@ share of what its simulations take, both estimated from the sizes of the problem
 A problem of many units has them at two of its levels, for they take long for many: the best of them, METIS, for
 hundreds of op groups, where it is better than for tens, and again, as all others, for a quarter of these: each of the
 two is often much the better one.
-Order and estimates are measured: `evaluation/studies/starts/starts.md` says also why other placers are no starts.
+Order and estimates are measured: `docs/results/archive/starts.md` says also why other placers are no starts.
 KaHIP is an optional package; without it, a note of the result says that this start was left out.
 """
 

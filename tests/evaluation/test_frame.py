@@ -38,8 +38,6 @@ def test_an_interval_is_over_problems_or_over_seeds() -> None:
     assert (over_problems.value, over_problems.low, over_problems.high) == pytest.approx((1.0, 1.0, 1.0))
     over_seeds = found.ratio_by_seed("heft", "metis", [[ONE], [OTHER]])
     assert (over_seeds.value, over_seeds.low, over_seeds.high, over_seeds.count) == pytest.approx((1.0, 0.5, 2.0, 4))
-    each = found.against_of_each_seed("heft", "metis")
-    assert (each.wins, each.losses, each.problems) == (2, 2, 4)
 
 
 def test_means_over_seeds_are_infinite_where_a_seed_has_no_plan_that_fits() -> None:

@@ -11,8 +11,8 @@ import pytest
 
 from evaluation.studies import pieces as pieces_module
 from evaluation.studies.command import run
-from evaluation.studies.grain.__main__ import study
 from evaluation.studies.pieces import pieces_done
+from evaluation.studies.splits.__main__ import study
 from graphs.foundation.errors import InputError
 
 STUDIES = Path(pieces_module.__file__).parent
@@ -61,9 +61,9 @@ def test_studies_take_the_address_of_a_scheduler(
 ) -> None:
     for file in STUDIES.glob("*/__main__.py"):
         assert "workers: int" not in file.read_text(), f"{file} takes no address"
-    monkeypatch.setattr("sys.argv", ["grain", "--workers", "tcp://127.0.0.1:1", "--out", str(tmp_path)])
+    monkeypatch.setattr("sys.argv", ["splits", "--workers", "tcp://127.0.0.1:1", "--out", str(tmp_path)])
     with pytest.raises(SystemExit, match="2"):
-        run(study, "grain", None)
+        run(study, "splits", None)
     assert capsys.readouterr().err.startswith("no dask scheduler answers at 'tcp://127.0.0.1:1'; start one with")
 
 

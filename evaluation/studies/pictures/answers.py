@@ -58,8 +58,8 @@ class Answer:
             figure.legend(loc="outside upper left", ncols=len(self.series), handlelength=1, fontsize=8)
 
 
-def _study(name: str) -> str:
-    return f"evaluation/studies/{name}/{name}.md"
+def _archived(name: str) -> str:
+    return f"docs/results/archive/{name}.md"
 
 
 def _same(*columns: str) -> dict[str, str]:
@@ -72,30 +72,30 @@ ANSWERS = {
         "step time over the best known placement",
     ),
     "whole_plans": Answer(
-        _study("whole_plans"), ("model", "cluster"), _same("no simulation", "best of 16"),
+        _archived("whole_plans"), ("model", "cluster"), _same("no simulation", "best of 16"),
         "step time over the planner's", limits=(0.9, 1.5),
     ),
     "splits": Answer(
-        _study("splits"), ("model",), _same("data_parallel", "tensor_parallel", "tofu", "optcnn"),
+        "evaluation/studies/splits/splits.md", ("model",), _same("data_parallel", "tensor_parallel", "tofu", "optcnn"),
         "step time over that of split_search", unit="split_search",
     ),
     "order": Answer(
-        _study("order"), ("family",), {"program over fifo": "program", "longest_path over fifo": "longest_path"},
+        _archived("order"), ("family",), {"program over fifo": "program", "longest_path over fifo": "longest_path"},
         "step time of the same plans over that under fifo",
     ),
     "fixed_rules": Answer(
-        _study("optimal_orders"), ("problem",), _same("fifo", "program", "longest_path"),
+        _archived("optimal_orders"), ("problem",), _same("fifo", "program", "longest_path"),
         "step time of the best placement under a rule, over the best plan's",
     ),
     "units": Answer(
-        _study("grain"), ("simulations",), _same("32", "64", "128", "256", "512", "1024", "op by op"),
+        _archived("grain"), ("simulations",), _same("32", "64", "128", "256", "512", "1024", "op by op"),
         "step time over the best known, by op groups",
     ),
     "starts": Answer(
-        _study("starts"), ("placer",), {"over the best": "step time"}, "step time over that of the best start",
+        _archived("starts"), ("placer",), {"over the best": "step time"}, "step time over that of the best start",
     ),
     "kept": Answer(
-        _study("gains"), ("model", "plan"), _same("first come", "program order", "parallelize", "deferred"),
+        _archived("gains"), ("model", "plan"), _same("first come", "program order", "parallelize", "deferred"),
         "share of the simulated gain that is kept", limits=(-0.2, 1.05),
     ),
 }  # fmt: skip

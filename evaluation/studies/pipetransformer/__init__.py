@@ -1,1 +1,0 @@
-"""The study of PipeTransformer: what each of its parts is worth, simulated."""

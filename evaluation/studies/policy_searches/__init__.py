@@ -1,1 +1,0 @@
-"""The study of searches that begin with a policy, at every grain."""

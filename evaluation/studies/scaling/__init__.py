@@ -1,1 +1,0 @@
-"""What more processes and machines gain in training: parts of an update, measured, and the rest simulated."""
