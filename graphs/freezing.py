@@ -1,14 +1,13 @@
-"""Freezing: training steps whose first layers are no longer trained, and whose outputs may come from a cache.
+"""Freezing: training steps whose first layers are no longer trained.
 
 Frozen layers run forward only, as in PipeTransformer (He et al. 2021, section 3.1): the backward pass ends above them,
-and their weights have neither gradients nor optimizer state. As they make the same of a sample in each epoch, their
-outputs can be kept and read (section 3.4).
+and their weights have neither gradients nor optimizer state.
 
-    all are trained         f0 and f1 are frozen    their outputs are cached
+    all are trained         f0 and f1 are frozen
 
-    f0 -> f1 -> f2 -> loss  f0 -> f1 -> f2 -> loss  read -> f2 -> loss
-    b0 <- b1 <- b2 <----'               b2 <----'           b2 <----'
-    u0    u1    u2                      u2                  u2
+    f0 -> f1 -> f2 -> loss  f0 -> f1 -> f2 -> loss
+    b0 <- b1 <- b2 <----'               b2 <----'
+    u0    u1    u2                      u2
 """
 
 from __future__ import annotations
@@ -18,14 +17,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from graphs.batch import grows, weight_gradients
+from graphs.batch import weight_gradients
 from graphs.batch_law import COSTS, BatchLaw
 from graphs.foundation.errors import InputError
 from graphs.layer_names import named_layers
 from graphs.op_graph import Bools, Floats, Ints, OpGraph, Phase
 from graphs.subgraph import subgraph
-
-CACHE_READ = "cache.read"  # the kind of an op whose output is read from a cache
 
 
 def freeze_layers(graph: OpGraph, layers: int) -> OpGraph:
@@ -51,19 +48,6 @@ def first_layers(graph: OpGraph, layers: int) -> Bools:
     if not 0 <= layers <= count:
         raise InputError(f"{layers} layers of {graph.name!r} cannot be frozen; it has {count}")
     return _with_producers(graph, (layer >= 0) & (layer < layers))
-
-
-def frozen_ops(graph: OpGraph) -> Bools:
-    """(ops,) the forward ops whose outputs stay the same, of frozen weights and of what comes before and after them.
-
-    No trained weight comes before. There are none where all weights are trained.
-    """
-    if not len(graph.frozen):
-        return np.zeros(len(graph), np.bool_)
-    op, weight = graph.weight_uses.T
-    is_frozen = graph.frozen[weight]
-    trains, found = _with_consumers(graph, op[~is_frozen]), _with_consumers(graph, op[is_frozen])
-    return _with_producers(graph, found & ~trains & (graph.phase == Phase.FORWARD))
 
 
 def freeze(graph: OpGraph, ops: Bools) -> OpGraph:
@@ -92,41 +76,6 @@ def freeze(graph: OpGraph, ops: Bools) -> OpGraph:
     return subgraph(changed, kept)
 
 
-def cached(graph: OpGraph, ops: Bools) -> OpGraph:
-    """The step that reads the outputs of frozen forward ops, (ops,), from a cache instead of computing them.
-
-    Each output that other ops need is read by an op of kind `CACHE_READ`, which accesses as many bytes and has no
-    FLOPs; the device does not hold the weights. What does not depend on the samples is computed as before.
-    Raises InputError for ops that are not frozen (`frozen_ops`).
-    """
-    if (wrong := np.flatnonzero(ops & ~frozen_ops(graph))).size:
-        raise InputError(f"op {graph.names[wrong[0]]!r} of {graph.name!r} is not frozen, so its output changes")
-    producer, consumer = graph.edges[~graph.control].T
-    needed = np.zeros(len(graph), np.bool_)
-    needed[producer[ops[producer] & ~ops[consumer]]] = True
-    of_samples = grows(graph)
-    read = needed & of_samples
-    kept = ~ops | read | _with_producers(graph, needed & ~of_samples)
-    law, stays = graph.batch_law, ~read[graph.edges[:, 1]]
-    if law is not None and law.knows_ops:
-        accessed = np.where(read, law.output_bytes, law.bytes_accessed)
-        law = BatchLaw(law.samples, np.where(read, 0.0, law.flops), accessed, law.output_bytes)
-    changed = replace(
-        graph,
-        edges=graph.edges[stays],
-        control=graph.control[stays],
-        edge_bytes=graph.edge_bytes[stays] if len(graph.edge_bytes) else graph.edge_bytes,
-        kinds=tuple(CACHE_READ if here else kind for kind, here in zip(graph.kinds, read.tolist(), strict=True)),
-        flops=np.where(read, 0.0, graph.flops),
-        bytes_accessed=np.where(read, graph.output_bytes, graph.bytes_accessed),
-        measured_seconds=np.where(read, np.nan, graph.measured_seconds),
-        measured_on={device: np.where(read, np.nan, times) for device, times in graph.measured_on.items()},
-        weight_uses=graph.weight_uses[~read[graph.weight_uses[:, 0]]],
-        batch_law=law,
-    )
-    return subgraph(changed, kept)
-
-
 def _check(graph: OpGraph, ops: Bools) -> None:
     if not graph.is_training:
         raise InputError(f"graph {graph.name!r} is no training step, so nothing of it can be frozen")
@@ -148,15 +97,6 @@ def _with_producers(graph: OpGraph, ops: Bools) -> Bools:
     """(ops,) these forward ops and all that they depend on."""
     found, (producer, consumer) = ops.copy(), graph.edges.T
     while len(more := producer[found[consumer] & ~found[producer]]):
-        found[more] = True
-    return found
-
-
-def _with_consumers(graph: OpGraph, ops: Ints) -> Bools:
-    """(ops,) these and all that read what they make."""
-    found, (producer, consumer) = np.zeros(len(graph), np.bool_), graph.edges[~graph.control].T
-    found[ops] = True
-    while len(more := consumer[found[producer] & ~found[consumer]]):
         found[more] = True
     return found
 

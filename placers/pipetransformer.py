@@ -4,9 +4,6 @@ Frozen layers (`graphs.freezing`) run on the first device of each pipeline, and 
 parameters, and a pipeline has as few devices as keep its largest stage no larger than it was before layers froze. All
 devices have pipelines, which are replicas and sum up their gradients. Balanced by time, which is ours, frozen layers
 are spread over the pipeline like all others.
-
-How plans follow one another in a training run is in `placers.elastic.intervals`; with no frozen layers, this is the
-first one.
 """
 
 from __future__ import annotations

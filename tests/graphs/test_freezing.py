@@ -9,13 +9,12 @@ from hypothesis import strategies as st
 
 from envs.plan import Plan
 from envs.simulation.simulator import simulate
-from graphs.another_batch import with_batch
 from graphs.batch import law_of
 from graphs.batch_law import COSTS, BatchLaw
 from graphs.capture.training_step import forward_pass, training_step
 from graphs.formats.pipedream import LayerProfile, ProfiledLayer
 from graphs.foundation.errors import InputError
-from graphs.freezing import CACHE_READ, cached, first_layers, freeze, freeze_layers, frozen_ops
+from graphs.freezing import first_layers, freeze, freeze_layers
 from graphs.load import load_graph
 from graphs.op_graph import OpGraph, Phase
 from graphs.problem import Problem
@@ -116,33 +115,6 @@ def test_a_weight_that_is_shared_with_a_frozen_layer_is_frozen_everywhere() -> N
     assert not (step.phase == Phase.REFRESH).any()
 
 
-def test_cached_outputs_are_read_in_place_of_the_frozen_layers() -> None:
-    step = freeze_layers(load_graph(VIT, with_law=True), 2)
-    short = cached(step, frozen_ops(step))
-    (read,) = (op for op, kind in enumerate(short.kinds) if kind == CACHE_READ)
-    assert short.names[read] == "layers.1/add_6"
-    assert short.output_bytes[read] == short.bytes_accessed[read] == 4 * 5 * 32 * 4  # samples, tokens, width, bytes
-    assert short.flops[read] == 0
-    assert read not in short.edges[:, 1]
-    assert not {name for name in short.names if name.startswith(("layers.0", "patches"))}
-    twice = with_batch(short, 8)
-    assert twice.bytes_accessed[read] == 2 * short.bytes_accessed[read]
-    problem = Problem(short, toy_cluster(1))
-    assert (
-        simulate(problem, Plan.of([0] * len(short))).held_bytes[0] == 3 * step.trained_weights.sum() + 132
-    )  # mask, labels
-
-
-def test_what_does_not_depend_on_samples_is_computed_and_not_cached() -> None:
-    step = freeze_layers(load_graph("transformer:layers=2,width=32,heads=2,sequence=8,batch=4", with_law=True), 1)
-    short = cached(step, frozen_ops(step))
-    law = short.batch_law
-    assert law is not None
-    grown = [short.output_bytes[op] > law.output_bytes[op] for op, kind in enumerate(short.kinds) if kind == CACHE_READ]
-    assert grown
-    assert all(grown)
-
-
 def test_freezing_in_steps_is_freezing_at_once() -> None:
     whole = load_graph(BERT)
     once = freeze(whole, first_layers(whole, 2))
@@ -150,7 +122,6 @@ def test_freezing_in_steps_is_freezing_at_once() -> None:
     twice = freeze(first, first_layers(first, 2))
     assert twice.names == once.names
     assert np.array_equal(twice.frozen, once.frozen)
-    assert np.array_equal(frozen_ops(once), first_layers(once, 2))
 
 
 def test_layers_of_a_profile_are_frozen_by_their_ops() -> None:
@@ -188,7 +159,5 @@ def test_layers_that_cannot_be_frozen_are_refused() -> None:
         first_layers(replace(graph, names=tuple(f"op{i}" for i in range(len(graph)))), 1)
     with pytest.raises(InputError, match="does not say which forward op"):
         freeze_layers(replace(graph, mirror=np.full(len(graph), -1)), 1)
-    with pytest.raises(InputError, match="is not frozen"):
-        cached(graph, first_layers(graph, 1))
     with pytest.raises(InputError, match=r"frozen has 1 entries for \d+ weights"):
         replace(graph, frozen=np.ones(1, np.bool_))

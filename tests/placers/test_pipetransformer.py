@@ -1,4 +1,4 @@
-"""PipeTransformer: its schedule of frozen layers, its balance, and its plans against the published ones."""
+"""PipeTransformer: its balance, and its plans against the published ones."""
 
 from collections.abc import Sequence
 from itertools import combinations
@@ -13,13 +13,11 @@ from envs.simulation.simulator import simulate
 from evaluation.commands.load_placer import load_placer
 from graphs.another_batch import with_batch
 from graphs.foundation.errors import InputError
-from graphs.freezing import freeze_layers, frozen_ops
+from graphs.freezing import first_layers, freeze_layers
 from graphs.load import load_cluster, load_graph
 from graphs.problem import Problem
 from placers.elastic.auto_dp import groups
-from placers.elastic.auto_freeze import closed_form, frozen_by_gradients, frozen_layers, recurrence
-from placers.elastic.auto_pipe import balance, shortened, stage_sizes
-from placers.elastic.intervals import Parts, Run, intervals
+from placers.elastic.auto_pipe import balance, micro_batches, shortened, stage_sizes
 from placers.elastic.sub_layers import SubLayers
 from placers.pipetransformer import PipeTransformer
 
@@ -48,43 +46,12 @@ def test_the_logged_balance_of_vit() -> None:
 
 
 @pytest.mark.parametrize("alpha", PUBLISHED)
-def test_the_sequences_of_each_alpha(alpha: float) -> None:
-    frozen, devices = PUBLISHED[alpha]
-    assert frozen_layers(12, alpha, 10) == frozen
-    setups = Run(16, 8).setups(frozen, active)
-    assert tuple(setup.devices for setup in setups) == devices
-    assert tuple(setup.pipelines for setup in setups) == tuple(16 // count for count in devices)
-    assert tuple(setup.micro_batches for setup in setups) == tuple(4 if count == 1 else 16 for count in devices)
-    assert tuple(setup.cached for setup in setups) == tuple(
-        before if before >= 3 else 0 for before in (0, *frozen[:-1])
-    )  # what was frozen in the epoch before can be read
-
-
-@given(st.integers(1, 200), st.floats(0.01, 0.99), st.integers(0, 60))
-def test_the_closed_form_is_the_recurrence(layers: int, alpha: float, epoch: int) -> None:
-    assert closed_form(layers, alpha, epoch) == pytest.approx(recurrence(layers, alpha, epoch), rel=1e-12, abs=1e-12)
-
-
-@given(st.integers(1, 48), st.floats(0.01, 0.99), st.integers(1, 30))
-def test_layers_freeze_and_stay_frozen(layers: int, alpha: float, epochs: int) -> None:
-    frozen = frozen_layers(layers, alpha, epochs)
-    assert frozen[0] == 0
-    assert list(frozen) == sorted(frozen)
-    assert frozen[-1] <= layers
-
-
-@pytest.mark.parametrize("alpha", [0, 1, -0.5, float("nan")])
-def test_an_alpha_that_is_no_share_is_refused(alpha: float) -> None:
-    with pytest.raises(InputError, match="alpha is"):
-        frozen_layers(12, alpha, 2)
-
-
-def test_gradients_hold_freezing_up() -> None:
-    """The least gradient is that of the second layer, then of the fourth; alpha alone would freeze 4, 6, 7 of 8."""
-    norms = [[5, 1, 6, 7, 8, 9, 9, 9], [0, 0, 7, 2, 8, 9, 9, 9], [0, 0, 0, 0, 5, 4, 3, 2]]
-    assert frozen_by_gradients(norms, 0.5) == (0, 2, 4, 6)
-    falling = np.tile(np.arange(8.0, 0.0, -1.0), (3, 1))  # the last layer has the least: alpha decides
-    assert frozen_by_gradients(falling, 0.5) == frozen_layers(8, 0.5, 4)
+def test_pipelines_shorten_as_published(alpha: float) -> None:
+    length, most = 8, max(stage_sizes(VIT, 8))
+    for frozen, devices in zip(*PUBLISHED[alpha], strict=True):
+        length = shortened(active(frozen), length, most) if frozen else length
+        assert length == devices
+        assert micro_batches(length) == (4 if length == 1 else 16)
 
 
 @given(st.lists(st.floats(0.001, 10), min_size=1, max_size=30), st.integers(1, 12))
@@ -113,28 +80,6 @@ def test_active_ranks_and_groups() -> None:
         groups(12, 8, 4)
 
 
-def test_parts_that_are_left_out() -> None:
-    frozen = PUBLISHED[1 / 3][0]
-    run = Run(16, 8)
-    frozen_only = run.setups(frozen, active, Parts(pipe=False, replicas=False, cache=False))
-    assert {(setup.devices, setup.pipelines, setup.cached) for setup in frozen_only} == {(8, 2, 0)}
-    without_replicas = run.setups(frozen, active, Parts(replicas=False))
-    assert {setup.pipelines for setup in without_replicas} == {2}
-    assert [setup.devices for setup in without_replicas] == list(PUBLISHED[1 / 3][1])
-    found = intervals(run.setups(frozen, active))
-    assert [(each.first, each.end) for each in found] == [
-        (0, 1),
-        (1, 2),
-        (2, 3),
-        (3, 4),
-        (4, 5),
-        (5, 6),
-        (6, 7),
-        (7, 8),
-        (8, 10),
-    ]
-
-
 def test_sub_layers_of_a_captured_model_are_attention_and_mlp() -> None:
     problem = Problem(load_graph("vit:layers=3,width=32,heads=2,image=32,batch=4"), load_cluster("pipetransformer"))
     layers = SubLayers.of(problem)
@@ -156,7 +101,7 @@ def test_the_plan_of_vit_by_frozen_layers() -> None:
         plan = PipeTransformer().place(problem).plan
         assert {len(several) for several in plan.devices} == {16 // devices}
         assert sorted({device for several in plan.devices for device in several}) == list(range(16))
-        of_frozen = {plan.devices[op] for op in np.flatnonzero(frozen_ops(problem.graph)).tolist()}
+        of_frozen = {plan.devices[op] for op in np.flatnonzero(first_layers(problem.graph, frozen)).tolist()}
         assert of_frozen <= {tuple(range(0, 16, devices))}
         assert simulate(problem, plan).fits
 
