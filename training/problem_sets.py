@@ -14,8 +14,9 @@ from graphs.capture.training_step import forward_pass
 from graphs.cluster import Cluster
 from graphs.foundation.errors import InputError
 from graphs.foundation.progress import progress
+from graphs.graph_source import graph_sources
 from graphs.grouping import tie_ops
-from graphs.load import check_graphs, load_cluster, load_clusters, load_graph
+from graphs.load import load_cluster, load_clusters, load_graph
 from graphs.op_graph import OpGraph
 from graphs.problem import Problem, check_optimizer
 from graphs.splits import split
@@ -89,7 +90,7 @@ def check_problems(chosen: ProblemSet, which: Literal["train", "test"]) -> None:
     and a graph or a cluster that is given twice, or both trained and evaluated on.
     """
     split(chosen.families, which)
-    check_graphs(chosen.graphs if which == "train" else chosen.test_graphs)
+    graph_sources(chosen.graphs if which == "train" else chosen.test_graphs)
     suite_specs(",".join(chosen.suites))
     load_clusters(chosen.clusters if which == "train" else chosen.test_clusters)
     check_optimizer(chosen.optimizer)

@@ -15,8 +15,6 @@ from graphs.foundation.files import check_writable, write_whole
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from torch import nn
-
     from evaluation.commands.arguments import (
         ClusterLike,
         ExportFormat,
@@ -26,7 +24,6 @@ if TYPE_CHECKING:
         ProblemOptions,
     )
     from evaluation.exports.exported_plan import ExportedPlan
-    from graphs.op_graph import OpGraph
 
 WITHOUT_MODEL = ("schedule_csv", "chakra")  # formats that take a plan as it is
 
@@ -72,9 +69,10 @@ def export(
     from evaluation.exports.exported_plan import ExportedPlan
     from evaluation.exports.formats import export_plan
     from evaluation.simulated_plan import SimulatedPlan
+    from graphs.graph_source import graph_source
 
     written = export_plan(
-        planned.problem, planned.plan, None if to in WITHOUT_MODEL else _module(model, planned.problem.graph), to
+        planned.problem, planned.plan, None if to in WITHOUT_MODEL else graph_source(model).module(), to
     )
     found = ExportedPlan(
         to, written.text, planned, SimulatedPlan.of(written.problem, written.plan), written.notes, written.moved
@@ -82,19 +80,3 @@ def export(
     for ending, content in (written.files or {"": (written.text + "\n").encode()}).items() if out is not None else ():
         write_whole(Path(f"{out}{ending}"), content)
     return found
-
-
-def _module(model: GraphLike, graph: OpGraph) -> nn.Module:
-    """The model itself, or, of a graph, as that names it."""
-    from graphs.capture.examples import example_of
-    from graphs.load import is_file
-    from graphs.named_modules import named_modules
-    from graphs.op_graph import OpGraph
-    from graphs.whole_modules import check_calls
-
-    if isinstance(model, tuple):
-        return model[0]
-    if isinstance(model, OpGraph) or is_file(str(model)):
-        check_calls(graph)
-        return named_modules(graph)
-    return example_of(str(model)).module

@@ -62,16 +62,16 @@ def capture(
         groups: tie the ops into this many groups, each placed as one.
 
     """
-    from evaluation.commands.problems import graph_of
     from evaluation.reporting.graph_summary import GraphSummary
     from graphs.another_batch import with_batch
     from graphs.freezing import freeze_layers
     from graphs.graph_file import ENDINGS, save_graph
+    from graphs.load import load_graph
 
     check_writable(out, endings=ENDINGS, inputs=[model])
     if freeze and not training:
         raise InputError(f"`freeze={freeze}` is about training; leave out `training=False`, or `freeze`")
-    graph = graph_of(model, groups=tied_into(groups), training=training, with_law=batch is not None)
+    graph = load_graph(model, groups=tied_into(groups), training=training, with_law=batch is not None)
     graph = freeze_layers(graph if batch is None else with_batch(graph, batch), freeze)
     if out is not None:
         save_graph(graph, Path(out))
@@ -154,13 +154,13 @@ def show(
         cluster: the cluster of that plan.
 
     """
-    from evaluation.commands.problems import graph_of
     from evaluation.reporting.graph_summary import GraphSummary
+    from graphs.load import load_graph
 
     check_writable(draw, endings=CHARTS, inputs=[graph, plan, cluster])
     if draw is None and (plan is not None or cluster):
         raise InputError("a plan and its cluster colour a drawing; name the drawing, too, with `draw=FILE`")
-    loaded = graph_of(graph, groups=tied_into(groups))
+    loaded = load_graph(graph, groups=tied_into(groups))
     if draw is not None:
         from envs.costs.costs import costs_of
         from evaluation.drawing.graph_plots import save_drawing  # with matplotlib and Bokeh, a second to import

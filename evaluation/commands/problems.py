@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
 from envs.costs.costs import load_cost_model, timed
@@ -15,22 +14,13 @@ from envs.orders import load_order
 from evaluation.commands.arguments import AUTO, tied_into
 from graphs.batch import check_samples
 from graphs.cluster import Cluster
-from graphs.formats.msr import BYTES_PER_SECOND, is_workload
+from graphs.formats.msr import BYTES_PER_SECOND
 from graphs.foundation.errors import InputError
-from graphs.grouping import MODULES, Grouping, tie_ops
-from graphs.load import (
-    check_modules,
-    load_cluster,
-    load_clusters,
-    load_graph,
-    load_suite,
-    opened_graphs,
-    problem_in_file,
-)
-from graphs.op_graph import OpGraph
+from graphs.graph_source import GraphSource, graph_sources
+from graphs.grouping import MODULES, tie_ops
+from graphs.load import load_cluster, load_clusters, load_graph, load_suite
 from graphs.problem import DEFAULT_ORDER, STEP_TIME, Problem, check_optimizer
 from graphs.suites import suite_specs
-from graphs.whole_modules import tie_modules
 
 if TYPE_CHECKING:
     from evaluation.commands.arguments import ClusterLike, CostModelLike, GraphLike, Groups, ProblemOptions
@@ -92,12 +82,10 @@ def asked_problems(
     rule = order_of(options.get("order", AUTO))
     found = load_clusters(clusters)
     suite_specs(suite)
-    opened = iter(opened_graphs([graph for graph in graphs if not isinstance(graph, tuple)]))
-    loaded = [graph if isinstance(graph, tuple) else next(opened) for graph in graphs]
+    sources = graph_sources(graphs)
     tied = tied_into(groups)
-    for graph in loaded if tied == MODULES else []:
-        if not isinstance(graph, tuple):
-            check_modules(graph)
+    for source in sources if tied == MODULES else []:
+        source.check_has_modules()
 
     def problems(with_law: bool) -> list[Problem]:
         twice = with_law or batch is not None
@@ -107,8 +95,8 @@ def asked_problems(
         else:
             made = [
                 each
-                for graph, known in zip(graphs, loaded, strict=True)
-                for each in _on_clusters(graph, known, found, groups, optimizer, with_law=twice, training=training)
+                for source in sources
+                for each in _on_clusters(source, found, groups, optimizer, with_law=twice, training=training)
             ]
         # A workload on its own devices has its times already.
         done = [p if cost_model == AUTO and p.op_seconds is not None else timed(p, cost_model) for p in made]
@@ -117,41 +105,6 @@ def asked_problems(
         return [replace(problem, objective=objective, order=rule) for problem in done]
 
     return problems
-
-
-def graph_of(graph: GraphLike, *, groups: Grouping = None, training: bool = True, with_law: bool = False) -> OpGraph:
-    """The graph that text, a path, a graph, or a module with its example inputs names.
-
-    A graph `with_law` knows what does not grow with its batch. Raises InputError as `graphs.load.load_graph` and
-    `graphs.capture.forward.capture` do.
-    """
-    if not isinstance(graph, tuple):
-        loaded = load_graph(graph, groups=groups, training=training, with_law=with_law)
-        if loaded.is_training and not training:
-            raise InputError(
-                f"{loaded.name!r} is a training step already; leave out `training=False`, or give it to the verb that "
-                "captured its model"
-            )
-        return loaded
-    from graphs.capture.examples import given_example  # with torch, seconds to import
-    from graphs.capture.forward import traced_example
-    from graphs.capture.second_batch import with_law as of_two_batches
-    from graphs.capture.training_step import training_step
-
-    name = type(graph[0]).__name__
-    example = given_example(graph, name, name=name)
-
-    def capture(samples: int = 0) -> OpGraph:
-        traced = traced_example(example.resized(samples) if samples else example)
-        if training and not samples:
-            traced.warn_of_eval()
-        forward = traced.build()
-        return training_step(forward) if training else forward
-
-    captured = of_two_batches(capture(), capture) if with_law else capture()
-    if groups == MODULES:
-        return tie_modules(captured, example.module)
-    return captured if groups is None else tie_ops(captured, groups)
 
 
 def check_cost_model(what: CostModelLike) -> None:
@@ -169,23 +122,20 @@ def order_of(what: str, otherwise: str = DEFAULT_ORDER) -> str:
 
 
 def _on_clusters(
-    graph: GraphLike, opened: GraphLike, clusters: Sequence[Cluster], groups: Groups, optimizer: str, *,
-    with_law: bool, training: bool,
-) -> list[Problem]:  # fmt: skip
-    """A graph, as it was given and as it was opened, on each cluster, or on the devices of its own file."""
-    own = None if clusters or isinstance(graph, OpGraph | tuple) else problem_in_file(graph)
-    if own is not None:
+    source: GraphSource, clusters: Sequence[Cluster], groups: Groups, optimizer: str, *, with_law: bool, training: bool
+) -> list[Problem]:
+    """A graph on each cluster, or on the devices of its own file."""
+    own = source.problem
+    if own is not None and not clusters:
         if optimizer not in (AUTO, "none"):
             raise InputError(
-                f"{graph}: a workload says itself what its ops hold, the optimizer's state included; leave out "
+                f"{source.name}: a workload says itself what its ops hold, the optimizer's state included; leave out "
                 f"`optimizer={optimizer!r}`, or give none"
             )
         return [replace(own, graph=tie_ops(own.graph, groups)) if isinstance(groups, int) else own]
-    loaded = graph_of(opened, groups=tied_into(groups), with_law=with_law, training=training)
-    if clusters and isinstance(graph, str | Path) and is_workload(Path(graph)):
-        _log.warning(
-            "%s gives times of transfers, not bytes: on another cluster than its own they count as bytes at %g GB/s",
-            graph, BYTES_PER_SECOND / 1e9,
-        )  # fmt: skip
+    loaded = load_graph(source, groups=tied_into(groups), with_law=with_law, training=training)
+    if own is not None:
+        said = "%s gives times of transfers, not bytes: on another cluster than its own they count as bytes at %g GB/s"
+        _log.warning(said, source.name, BYTES_PER_SECOND / 1e9)
     named = OPTIMIZER if optimizer == AUTO else optimizer
     return [Problem(loaded, cluster, named) for cluster in clusters or [load_cluster(CLUSTER)]]

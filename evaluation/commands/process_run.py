@@ -142,15 +142,16 @@ def _check_files(
 
 def _check_model(model: GraphLike) -> None:
     """Raise InputError for what processes cannot make themselves, or what names no model."""
-    from graphs.load import GRAPH_FILES, check_graph
+    from graphs.formats.graph_files import is_graph_file
+    from graphs.graph_source import NamedModel
 
-    if not isinstance(model, str) or model.endswith(GRAPH_FILES):
+    if not isinstance(model, str) or is_graph_file(model):
         what = f"{model} is a graph" if isinstance(model, str) else f"an object of type {type(model).__name__} is given"
         raise InputError(
             f"{what}, and each process makes the model itself: give file.py:callable or a family spec; "
             "`placelab.parallelize` runs a module that is there already"
         )
-    check_graph(model)
+    NamedModel(model)
 
 
 def _check_data(data: str) -> None:

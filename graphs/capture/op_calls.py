@@ -19,8 +19,8 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from graphs.capture.forward import Builder, is_getitem, traced_model
 from graphs.capture.training_step import UPDATE_TRAFFIC, training_step
+from graphs.formats.graph_files import is_graph_file
 from graphs.foundation.errors import InputError
-from graphs.load import GRAPH_FILES
 from graphs.op_graph import RECOMPUTED, OpGraph, Phase
 
 aten = torch.ops.aten
@@ -121,7 +121,7 @@ def load_calls(what: str, *, training: bool = True) -> CapturedCalls:
 
     Raises InputError for a graph file, which does not say how its ops are run, and as `load_graph` does.
     """
-    if what.endswith(GRAPH_FILES):
+    if is_graph_file(what):
         remedy = "give the model that it was captured from, as file.py:callable or as a family spec"
         raise InputError(f"{what}: a graph file does not say how its ops are run; {remedy}")
     builder = traced_model(what)

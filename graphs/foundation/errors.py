@@ -1,6 +1,7 @@
 """The errors that a user's input can cause, each with its exit code, and the sentence for an unknown name."""
 
 import difflib
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
@@ -46,6 +47,13 @@ def unknown(what: str, name: str, existing: Iterable[str]) -> str:
     listed = ", ".join(options[:MOST_NAMED]) or "none"
     more = f", ... and {len(options) - MOST_NAMED} more" if len(options) > MOST_NAMED else ""
     return f"unknown {what} {name!r}{hint} there are: {listed}{more}"
+
+
+def check_distinct(what: str, given: Iterable[tuple[str, str]]) -> None:
+    """Raise InputError for two of the same name and content."""
+    twice = [name for (name, _), count in Counter(given).items() if count > 1]
+    if twice:
+        raise InputError(f"{what} {twice[0]!r} is given twice; give each {what} once")
 
 
 def reason(error: BaseException) -> str:

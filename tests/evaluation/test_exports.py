@@ -195,7 +195,7 @@ def test_code_of_a_model_that_reads_its_own_tensors_is_where_these_are() -> None
     with pytest.raises(InputError, match="a graph has no modules to tie its ops by; give the model"):
         placelab.place(graph, cluster="p100x2", placer="single_device", groups="modules")
     with pytest.raises(InputError, match="a graph has no modules to tie its ops by; give the model"):
-        load_graph("mine.graph.json", groups="modules")
+        load_graph(graph, groups="modules")
     with pytest.raises(InputError, match="evaluated on a number of op groups"):
         placelab.evaluate("default", groups="modules")
 

@@ -70,7 +70,7 @@ def test_a_graph_file_is_loaded_once(graph: Path, monkeypatch: pytest.MonkeyPatc
         loaded.append(path)
         return load_graph_file(path)
 
-    monkeypatch.setattr("graphs.load.load_graph_file", noted)
+    monkeypatch.setattr("graphs.formats.graph_files.load_graph_file", noted)
     found = placelab.compare([graph, "layered"], clusters="p100x2,v100x2", placers="heft")
     assert len(found.problems) == 4
     assert loaded == [graph]

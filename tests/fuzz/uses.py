@@ -26,7 +26,8 @@ from graphs.cluster_file import save_cluster
 from graphs.foundation.documents import write_document
 from graphs.foundation.errors import InputError
 from graphs.graph_file import load_graph_file, save_graph
-from graphs.load import load_cluster, load_graph, problem_in_file
+from graphs.graph_source import graph_source
+from graphs.load import load_cluster, load_graph
 from graphs.named_modules import named_modules
 from graphs.op_graph import OpGraph
 from graphs.problem import Problem
@@ -198,7 +199,7 @@ def use_cluster(path: Path) -> None:
 
 def use_workload(path: Path) -> None:
     """On the file's own devices, and on cards."""
-    given = problem_in_file(str(path))
+    given = graph_source(str(path)).problem
     if given is not None:
         place(given)
     use_graph(path)
@@ -273,6 +274,6 @@ def use_split(path: Path) -> None:
 def use_ids(path: Path) -> None:
     """Place a workload, whose nodes have ids, by it."""
     text(WORKLOAD)(path.with_name("workload.json"))
-    given = problem_in_file(str(path.with_name("workload.json")))
+    given = graph_source(str(path.with_name("workload.json"))).problem
     assert given is not None
     check(SimulatedPlan.by(Expert(str(path)), given))

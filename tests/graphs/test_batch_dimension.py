@@ -8,7 +8,6 @@ import torch
 from torch import Tensor, nn
 
 from envs.running.model_data import check_samples_first
-from evaluation.commands.problems import graph_of
 from graphs.capture.examples import given_example
 from graphs.foundation.errors import InputError
 from graphs.load import load_graph
@@ -77,8 +76,8 @@ def test_the_batch_is_what_grows_as_a_line(name: str, device: str) -> None:
 
 def test_twice_the_samples_are_twice_the_work() -> None:
     with torch.device("meta"):
-        once = graph_of((Last(nn.LSTM(WIDTH, WIDTH)), (sequences(),)), with_law=True)
-        twice = graph_of((Last(nn.LSTM(WIDTH, WIDTH)), (sequences(STEPS, 2 * SAMPLES),)))
+        once = load_graph((Last(nn.LSTM(WIDTH, WIDTH)), (sequences(),)), with_law=True)
+        twice = load_graph((Last(nn.LSTM(WIDTH, WIDTH)), (sequences(STEPS, 2 * SAMPLES),)))
     assert once.samples == SAMPLES
     assert once.batch_law is not None
     assert once.batch_law.knows_ops

@@ -17,14 +17,16 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import graphs.capture.forward
+import graphs.capture.examples
 from graphs.batch_law import COSTS, BatchLaw
 from graphs.capture import cache, sources
 from graphs.capture.cache import captured, clear, kept, kept_bytes, without_cache
+from graphs.capture.examples import Example
 from graphs.foundation.cache_folder import VARIABLE, cache_folder
 from graphs.foundation.errors import InputError
+from graphs.graph_source import graph_source
 from graphs.held_tensors import HeldTensors
-from graphs.load import check_graph, load_graph
+from graphs.load import load_graph
 from graphs.op_graph import OpGraph
 from graphs.signatures import Signatures
 from tests.oracle.strategies import full_graphs
@@ -96,13 +98,13 @@ def same_fields(
 def captures(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What was captured, in order."""
     done: list[str] = []
-    trace = graphs.capture.forward.traced_model
+    make = graphs.capture.examples.example_of
 
-    def counted(what: str, samples: int = 0) -> graphs.capture.forward.Builder:
+    def counted(what: str, samples: int = 0) -> Example:
         done.append(what)
-        return trace(what, samples)
+        return make(what, samples)
 
-    monkeypatch.setattr(graphs.capture.forward, "traced_model", counted)
+    monkeypatch.setattr(graphs.capture.examples, "example_of", counted)
     return done
 
 
@@ -158,7 +160,7 @@ def test_a_law_takes_one_capture_more_when_it_is_asked_for(captures: list[str], 
 
 def test_a_kept_graph_is_checked_and_loaded_without_torch() -> None:
     load_graph(SPEC)
-    load = f"from graphs.load import check_graph, load_graph; check_graph({SPEC!r}); load_graph({SPEC!r})"
+    load = f"from graphs.graph_source import graph_source; graph_source({SPEC!r}).graph()"
     code = f"import sys; {load}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
 
@@ -166,7 +168,7 @@ def test_a_kept_graph_is_checked_and_loaded_without_torch() -> None:
 def test_a_wrong_knob_is_refused_whatever_is_kept() -> None:
     load_graph(SPEC)
     with pytest.raises(InputError, match="unknown knob"):
-        check_graph(f"{SPEC},lairs=2")
+        graph_source(f"{SPEC},lairs=2")
 
 
 def test_without_the_cache_models_are_captured_again_and_kept(captures: list[str]) -> None:

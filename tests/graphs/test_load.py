@@ -11,7 +11,8 @@ from graphs.cluster_file import save_cluster
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
 from graphs.graph_file import save_graph
-from graphs.load import check_graph, check_graphs, load_cluster, load_clusters, load_graph, problem_in_file
+from graphs.graph_source import graph_source, graph_sources
+from graphs.load import load_cluster, load_clusters, load_graph
 from graphs.splits import split
 from tests.oracle.toys import random_graph, toy_cluster
 
@@ -75,8 +76,8 @@ def test_a_users_callable() -> None:
     ],
 )
 def test_what_is_no_graph(what: Any, sentence: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("graphs.capture.forward.traced_model", never)
-    for refuse in (load_graph, check_graph):
+    monkeypatch.setattr("graphs.capture.forward.traced_example", never)
+    for refuse in (load_graph, graph_source):
         with pytest.raises(InputError, match=sentence) as caught:
             refuse(what)
         assert "\n" not in str(caught.value)
@@ -88,7 +89,7 @@ def never(*args: object, **keywords: object) -> None:
 
 @pytest.mark.parametrize("groups", [0, -1, 1.5, "8"])
 def test_wrong_groups_are_refused_before_anything_is_captured(groups: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("graphs.capture.forward.traced_model", never)
+    monkeypatch.setattr("graphs.capture.forward.traced_example", never)
     with pytest.raises(InputError, match=r"cannot make .* op groups; ask for at least 1"):
         load_graph(SMALL, groups=groups)
 
@@ -96,16 +97,16 @@ def test_wrong_groups_are_refused_before_anything_is_captured(groups: Any, monke
 def test_all_of_several_graphs_are_checked_and_none_is_captured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("graphs.capture.forward.traced_model", never)
+    monkeypatch.setattr("graphs.capture.forward.traced_example", never)
     save_graph(random_graph(5, 1), file := tmp_path / "r.graph.json")
-    check_graphs([SMALL, file, random_graph(5, 2), f"{USER_FILE}:two_towers"])
+    graph_sources([SMALL, file, random_graph(5, 2), f"{USER_FILE}:two_towers"])
     with pytest.raises(InputError, match="unknown knob 'layer'"):
-        check_graphs([SMALL, "rnnlm:layer=2"])
+        graph_sources([SMALL, "rnnlm:layer=2"])
     with pytest.raises(InputError, match=f"graph '{SMALL}' is given twice"):
-        check_graphs([SMALL, file, SMALL])
+        graph_sources([SMALL, file, SMALL])
     file.write_text(file.read_text().replace('"op3"', "7"))
     with pytest.raises(InputError, match=r"r\.graph\.json: nodes"):
-        check_graphs([SMALL, file])
+        graph_sources([SMALL, file])
 
 
 def test_a_cluster_given_twice_is_refused_and_two_of_one_name_are_two() -> None:
@@ -120,7 +121,7 @@ def test_paths_are_taken(tmp_path: Path) -> None:
     save_cluster(toy_cluster(3), tmp_path / "c.toml")
     assert len(load_graph(tmp_path / "r.graph.json")) == 5
     assert len(load_cluster(tmp_path / "c.toml")) == 3
-    assert problem_in_file(tmp_path / "r.graph.json") is None
+    assert graph_source(tmp_path / "r.graph.json").problem is None
 
 
 PROFILE = "node1 -- ReLU -- forward_compute_time=1, backward_compute_time=1, activation_size=1, parameter_size=0\n"
@@ -158,7 +159,7 @@ def test_two_profiles_of_the_name_that_the_profiler_gives_can_be_told_apart(tmp_
     for path in paths:
         path.parent.mkdir()
         path.write_text(PROFILE)
-    check_graphs(paths)
+    graph_sources(paths)
     assert [load_graph(path).name for path in paths] == ["alexnet", "squeezenet1_0"]
 
 

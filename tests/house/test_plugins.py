@@ -14,7 +14,8 @@ from evaluation.simulated_plan import SimulatedPlan
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
 from graphs.foundation.plugins import installed as installed_points
-from graphs.load import check_graph, load_cluster
+from graphs.graph_source import graph_source
+from graphs.load import load_cluster
 from graphs.problem import Problem
 from graphs.splits import split
 from graphs.suites import SUITES
@@ -132,9 +133,9 @@ def test_an_installed_family_joins_no_suite_and_is_listed(install: Install) -> N
         "splits": {"train": ["layers=1"], "test": ["layers=2"]},
     }  # fmt: skip
     assert split(["onetest"], "test") == ["onetest:layers=2"]
-    check_graph("onetest:layers=3")
+    graph_source("onetest:layers=3")
     with pytest.raises(InputError, match="expected layers to be at least 1, got 0"):
-        check_graph("onetest:layers=0")
+        graph_source("onetest:layers=0")
     with pytest.raises(InputError, match=r"'onetest': expected \(module, example inputs\), got int"):
         by_name.build("graphs.families", "onetest")
 

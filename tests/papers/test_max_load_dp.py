@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from envs.costs.costs import costs_of
 from graphs.foundation import by_name
-from graphs.load import load_cluster, problem_in_file
+from graphs.graph_source import graph_source
+from graphs.load import load_cluster
 from graphs.op_graph import Phase
 from graphs.problem import Problem
 from placers.stages.contracted_graph import ContractedGraph
@@ -44,7 +45,7 @@ def published() -> list[tuple[str, str, float]]:
 
 def load_of(file: str, spec: str) -> float:
     """Milliseconds of a placer's plan for a workload."""
-    problem = problem_in_file(str(DATA / file))
+    problem = graph_source(str(DATA / file)).problem
     assert problem is not None
     asked = replace(problem, objective="max-load")
     plan = by_name.build("placers", spec).place(asked).plan

@@ -10,7 +10,7 @@ from envs.objectives import Evaluator, evaluate_objective, evaluator_of
 from envs.plan import Plan
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
-from graphs.load import problem_in_file
+from graphs.graph_source import graph_source
 from graphs.op_graph import Ints
 from graphs.problem import Problem
 from placers.annealing import Annealing
@@ -111,7 +111,7 @@ def test_a_search_saved_for_another_objective_is_refused(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("workload", WORKLOADS)
 def test_annealing_improves_the_best_start_of_a_released_workload(workload: str) -> None:
-    given = problem_in_file(str(DATA / f"{workload}.json")) if DATA.is_dir() else None
+    given = graph_source(str(DATA / f"{workload}.json")).problem if DATA.is_dir() else None
     if given is None:
         pytest.skip("the released workloads are not at hand")
     problem = replace(given, objective="max-load")

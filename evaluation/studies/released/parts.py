@@ -24,8 +24,9 @@ from evaluation.studies.frame import Against, Frame, family_of
 from evaluation.studies.problems import Problems, suite_problems
 from graphs.formats.msr import is_workload
 from graphs.foundation.engine import Workers
+from graphs.graph_source import graph_source
 from graphs.grouping import tie_ops
-from graphs.load import load_cluster, load_graph, problem_in_file
+from graphs.load import load_cluster, load_graph
 from graphs.problem import Problem
 from graphs.suites import KEPT_ASIDE
 
@@ -130,7 +131,7 @@ def profile_problems(data: Path) -> Problems:
 
 def _workloads(data: Path) -> Iterator[Problem]:
     for path in _files(data, WORKLOADS):
-        problem = problem_in_file(str(path)) if is_workload(path) else None
+        problem = graph_source(str(path)).problem if is_workload(path) else None
         if problem is not None:
             yield problem
 
