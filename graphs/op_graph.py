@@ -195,13 +195,6 @@ class OpGraph:
         """(ops + messages,) bytes that each output and each copy of it, and the copy of each message, occupies."""
         return _frozen(np.concatenate([self.output_bytes, self.moved_bytes[len(self) :]]), np.float64)
 
-    @cached_property
-    def call_of(self) -> tuple[Call | None, ...]:
-        """(ops,) the call in the model's code that each op comes from: of a backward or update op, its mirror's."""
-        own = self.calls or (None,) * len(self)
-        mirrors = zip(own, self.mirror.tolist(), strict=True)
-        return tuple([call or (own[mirror] if mirror >= 0 else None) for call, mirror in mirrors])
-
     @property
     def samples(self) -> int:
         """How many samples a step has; 0 if that is not known."""

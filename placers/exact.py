@@ -77,11 +77,6 @@ class Solution:
         """Whether it is as fast as what takes at least this number of seconds, to the precision of CP-SAT."""
         return self.fits and self.step_seconds * (1 - PRECISION) <= bound_seconds
 
-    @property
-    def is_proven(self) -> bool:
-        """Whether nothing is faster, to the precision of CP-SAT."""
-        return self.beats(self.bound_seconds)
-
 
 @dataclass(frozen=True)
 class Exact(Named):

@@ -33,7 +33,6 @@ from graphs.op_graph import Bools, Floats, OpGraph
 
 _log = logging.getLogger("placelab")
 
-ENDINGS = (".et",)
 KIND, SECONDS = "kind", "seconds"  # attributes that only placelab writes: what an op computes, and its exact time
 _TENSOR, _TENSORS = "Tensor", "GenericList[Tensor"  # the types of outputs that are tensors, as PyTorch writes them
 _COUNTS = ("num_ops", "tensor_size")

@@ -31,10 +31,7 @@ What there is, each file on top of those before it:
     axes        dimensions and variables taken apart into factors that all of a graph agrees upon
     joining     accesses by those factors
     factored    every op of a captured graph; which operator an ATen operation is, `graphs/operators/` says
-    coverage    how much of a graph that is
     shard       a part of an op, with its slices, in PyTorch
-    running     the parts of an op, run together
-    backward    the parts of its gradients
 
 What each op of a training step reads of which other op is in `graphs/descriptions.py`.
 """

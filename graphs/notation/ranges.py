@@ -68,12 +68,6 @@ def hull(boxes: Iterable[Box]) -> Box:
     )
 
 
-def slices(box: Box, origin: Box | None = None) -> tuple[slice, ...]:
-    """The index that cuts a box out of a whole tensor or, with `origin`, out of the part of it that this box holds."""
-    starts = [0] * len(box) if origin is None else [each.low for each in origin]
-    return tuple(slice(r.low - start, r.low - start + r.size) for r, start in zip(box, starts, strict=True))
-
-
 def cut(size: int, shares: int | Sequence[float | Fraction]) -> tuple[Range, ...]:
     """0 .. size - 1 in consecutive parts: as many equal ones as `shares` says, or in proportion to it.
 

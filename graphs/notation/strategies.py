@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from graphs.notation.operator import Access, Operator
-from graphs.notation.ranges import Box, Range
+from graphs.notation.ranges import Range
 
 
 class How(Enum):
@@ -53,13 +53,6 @@ class Strategy:
         return f"{self.variable}: {reads} -> {writes}"
 
 
-def strategies(operator: Operator) -> tuple[Strategy, ...]:
-    """A strategy for every variable that can be divided into two parts, in the order of the operator's sizes."""
-    return tuple(
-        strategy(operator, name) for name, size in operator.sizes.items() if size > 1 and name not in operator.opaque
-    )
-
-
 def strategy(operator: Operator, name: str) -> Strategy:
     """What dividing a variable, of size 2 at least, asks of what is read and leaves of what is written."""
     return Strategy(
@@ -68,18 +61,6 @@ def strategy(operator: Operator, name: str) -> Strategy:
         tuple(_written(operator, access, name) for access in operator.writes),
         operator.exchanged(name),
     )
-
-
-def needed(operator: Operator, ranges: dict[str, Range]) -> tuple[Box, ...]:
-    """(reads,) the box of each input that the part of the operator with variables in these ranges reads."""
-    space = operator.part(**ranges)
-    return tuple(access.region(space) for access in operator.reads)
-
-
-def made(operator: Operator, ranges: dict[str, Range]) -> tuple[Box, ...]:
-    """(writes,) the box of each result that this part makes, or contributes to."""
-    space = operator.part(**ranges)
-    return tuple(access.region(space) for access in operator.writes)
 
 
 def _read(operator: Operator, access: Access, name: str) -> Part:

@@ -38,16 +38,6 @@ class LayerChain:
         if len(lengths) > 1 or 0 in lengths:
             raise InputError(f"expected as many seconds, send_seconds and held_bytes as layers, got {sorted(lengths)}")
 
-    def stage_seconds(self, found: Partition) -> list[float]:
-        """What each stage takes: computing on its replicas, or twice the transfer into it if that is longer."""
-        return [
-            max(
-                float(self.seconds[stage.first : stage.end].sum()) / stage.replicas,
-                2 * float(self.send_seconds[stage.first - 1]) if stage.first else 0.0,
-            )
-            for stage in found.stages
-        ]
-
 
 def partition(chain: LayerChain, machines: int, memory_bytes: float, *, shared: int = 0) -> Partition:
     """The pipeline on all machines with the least bottleneck; data parallelism if no pipeline fits.

@@ -44,10 +44,6 @@ class Cuts:
         """(ops,) the index that each op divides along each axis, or ""."""
         return tuple(self.options[variable] for variable in splitting.of_op)
 
-    def of_tensors(self, splitting: Splitting) -> dict[int, Option]:
-        """The dimension, "d0", that the layout of each tensor divides along each axis, of those that have one."""
-        return {number: self.options[variable] for number, variable in splitting.of_tensor.items()}
-
 
 @dataclass(frozen=True, eq=False)
 class Searched:

@@ -15,12 +15,14 @@ from graphs.foundation.errors import InputError
 from graphs.notation.affine import variable
 from graphs.notation.gradients import gradient
 from graphs.notation.operator import Operator, Space, tensor
-from graphs.notation.ranges import cut, shape_of, slices, whole
-from graphs.notation.running import cut_out, parts_of, run, whole_output
+from graphs.notation.ranges import cut, shape_of, whole
 from graphs.notation.shard import Shard
-from graphs.notation.strategies import How, Part, strategies, strategy
+from graphs.notation.strategies import How, Part, strategy
 from graphs.operators import described, kinds
 from tests.graphs.notation.calls import AtenCall, aten_call
+from tests.graphs.notation.in_parts import strategies
+from tests.oracle.sharded.boxed import slices
+from tests.oracle.sharded.running import cut_out, parts_of, run, whole_output
 
 NAMES = by_name.built_in("graphs.operators")
 EXAMPLES = [each for name in NAMES for each in by_name.constants("graphs.operators", name)["EXAMPLES"]]
@@ -174,7 +176,7 @@ def test_a_softmax_in_parts_that_exchange_nothing_is_found(monkeypatch: pytest.M
     call = aten_call("aten._softmax(x(4, 6), 1, False)")
     operator = operator_of(call)
     alone = operators.Description(lambda signature: operator, run=Shard.call)
-    monkeypatch.setattr("graphs.notation.running.description_of", lambda kind: alone)
+    monkeypatch.setattr("tests.oracle.sharded.running.description_of", lambda kind: alone)
     with pytest.raises(AssertionError, match="forward"):
         check(call, operator, ["d1"], divided(operator, ["d1"], (1, 1)))
 

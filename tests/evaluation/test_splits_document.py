@@ -10,11 +10,11 @@ from torch import Tensor, nn
 import placelab
 from graphs import operators
 from graphs.descriptions import descriptions_of
-from graphs.notation.strategies import strategies
 from tests.contracts.test_operators import SHARES, check, divided
 from tests.envs.expansion.plan_drawings import BLOCK
 from tests.evaluation.split_drawings import DOCUMENT, DRAWINGS, document
 from tests.graphs.notation.calls import aten_call
+from tests.graphs.notation.in_parts import strategies
 from tests.house.test_plugins import Install, install
 
 __all__ = ["install"]  # the fixture

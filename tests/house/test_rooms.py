@@ -5,6 +5,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from graphs.foundation import by_name
+
 ROOT = Path(__file__).resolve().parents[2]
 FLOORS = ("graphs", "envs", "placers", "training", "evaluation")
 FILES = {
@@ -14,6 +16,7 @@ FILES = {
 TREES = {name: ast.parse(path.read_text()) for name, path in FILES.items()}
 MOST_LINES = 60
 MOST_PARAMETERS = 9
+DOTTED = re.compile(r"\b(?:graphs|envs|placers|training|evaluation)(?:\.\w+)+")
 PATH = re.compile(r"(?<![\w./])(?:graphs|envs|placers|training|evaluation|tests)/[\w/]+\.(?:py|toml|md)")
 COMPILED = {"compiled", "inlined", "subroutine"}  # kernels take the arrays that they read and write
 
@@ -131,6 +134,28 @@ def late_without_a_reason(name: str) -> Iterator[str]:
             said += lines[min(node.lineno for node in inside) - 2 : max(node.end_lineno or 0 for node in inside)]
             if not any("#" in line for line in said):
                 yield f"{name}.{function.name}"
+
+
+def roots() -> set[str]:
+    """Modules that nobody has to import: found by name, run as programs, started by their names, shown by documents."""
+    shown = [ROOT / "README.md", ROOT / "Makefile", ROOT / "pyproject.toml", *sorted((ROOT / "docs").glob("*.md"))]
+    shown += sorted(path for part in ("how-to", "reference") for path in (ROOT / "docs" / part).glob("*.md"))
+    said = [path.read_text() for path in [*shown, *(ROOT / "examples").rglob("*.py")]]
+    own = [text for name in FILES for text in texts(name)]
+    dotted = {word for text in said for word in DOTTED.findall(text)} | set(own)
+    dotted |= {word for text in own for word in re.findall(r"-m ([\w.]+)", text)}
+    programs = {name for name in FILES if name == "placelab" or name.endswith("__main__")}
+    by_their_names = {name for name in FILES if name.rpartition(".")[0] in {*by_name.FOLDERS, "training.loggers"}}
+    learned = {name for name in FILES if re.fullmatch(r"placers\.learned\.\w+\.placer", name)}
+    return programs | by_their_names | learned | (dotted & FILES.keys())
+
+
+def test_tests_alone_import_no_module() -> None:
+    reached, new = set[str](), roots()
+    while new:
+        reached |= new
+        new = {name for each in new for name in IMPORTS[each]} - reached
+    assert sorted(name for name in FILES.keys() - reached if FILES[name].name != "__init__.py") == []
 
 
 def test_one_file_starts_processes() -> None:

@@ -14,9 +14,10 @@ from envs.expansion.shards import Partition, Shards
 from envs.expansion.stored_weights import StoredWeights
 from graphs.described import Source
 from graphs.notation.operator import Access, Operator, Space
-from graphs.notation.ranges import Box, slices
+from graphs.notation.ranges import Box
 from graphs.op_graph import Phase
 from tests.envs.expansion.divided_graphs import Array, Net
+from tests.oracle.sharded.boxed import slices
 
 
 def computed(

@@ -18,12 +18,12 @@ from envs.schedule import Schedule
 from graphs.descriptions import descriptions_of
 from graphs.foundation.errors import InputError
 from graphs.load import load_cluster
-from graphs.notation.ranges import slices
 from graphs.problem import Problem
 from placers.optcnn import build as optcnn
 from placers.tensor_parallel import TensorParallel
 from placers.tofu import build as tofu
 from tests.envs.placed_models.models import captured
+from tests.oracle.sharded.boxed import slices
 
 PLACERS = (TensorParallel(), TensorParallel(shards=2, others="batch"), tofu(), optcnn())
 

@@ -5,12 +5,12 @@ import torch
 
 from envs.expansion.expanded import Expansion
 from envs.mesh import Mesh, length
-from envs.sharded_steps.boxed import cut_out, joined
-from envs.sharded_steps.sharded_step import ShardedStep
 from graphs.descriptions import descriptions_of
 from graphs.notation.ranges import elements
 from graphs.op_graph import OpGraph
 from tests.envs.sharded_steps.small_models import Trained
+from tests.oracle.sharded.boxed import cut_out, joined
+from tests.oracle.sharded.sharded_step import ShardedStep
 
 RATE = 0.25
 

@@ -12,8 +12,6 @@ from envs.expansion.expanded import Role
 from envs.mesh import length
 from envs.plan import Plan
 from envs.schedule import Schedule
-from envs.sharded_steps.arrivals import MissingPart
-from envs.sharded_steps.sharded_step import ShardedStep
 from graphs.foundation import by_name
 from graphs.op_graph import OpGraph
 from graphs.problem import Problem
@@ -25,6 +23,8 @@ from placers.splitting.pricing import Prices, Pricing
 from tests.envs.expansion.test_collectives import two_servers
 from tests.envs.sharded_steps.sharded_checks import check, divided_at_random
 from tests.envs.sharded_steps.small_models import MODELS, as_whole, residual, trained
+from tests.oracle.sharded.arrivals import MissingPart
+from tests.oracle.sharded.sharded_step import ShardedStep
 from tests.oracle.toys import toy_cluster
 
 ROUNDING = 1e-5  # of float32, of the largest number of a gradient

@@ -8,8 +8,10 @@ from torch import Tensor
 
 from graphs.notation.factored import FactoredGraph
 from graphs.notation.operator import Operator, Space
-from graphs.notation.ranges import cut, slices
-from graphs.notation.running import parts_of, run_factored
+from graphs.notation.ranges import Box, Range, cut
+from graphs.notation.strategies import Strategy, strategy
+from tests.oracle.sharded.boxed import slices
+from tests.oracle.sharded.running import parts_of, run_factored
 
 Choice = Callable[[Operator], dict[str, int]]  # in how many parts each of some variables is divided
 
@@ -46,3 +48,22 @@ def _counted_once(operator: Operator, space: Space, slices_read: list[Tensor]) -
     """All parts of a reduction have the whole gradient of what is apart from it: that of one of them counts."""
     pairs = zip(operator.reads, slices_read, strict=True)
     return [part.detach() if any(space[name].low for name in access.apart) else part for access, part in pairs]
+
+
+def strategies(operator: Operator) -> tuple[Strategy, ...]:
+    """A strategy for every variable that can be divided into two parts, in the order of the operator's sizes."""
+    return tuple(
+        strategy(operator, name) for name, size in operator.sizes.items() if size > 1 and name not in operator.opaque
+    )
+
+
+def needed(operator: Operator, ranges: dict[str, Range]) -> tuple[Box, ...]:
+    """(reads,) the box of each input that the part of the operator with variables in these ranges reads."""
+    space = operator.part(**ranges)
+    return tuple(access.region(space) for access in operator.reads)
+
+
+def made(operator: Operator, ranges: dict[str, Range]) -> tuple[Box, ...]:
+    """(writes,) the box of each result that this part makes, or contributes to."""
+    space = operator.part(**ranges)
+    return tuple(access.region(space) for access in operator.writes)

@@ -4,7 +4,7 @@ import pytest
 
 from graphs.foundation import by_name
 from graphs.load import load_graph
-from graphs.notation.coverage import coverage, described_ops
+from tests.graphs.notation.coverage import coverage, described_ops
 from tests.oracle.toys import random_graph
 
 FAMILIES = by_name.built_in("graphs.families")

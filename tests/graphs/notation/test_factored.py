@@ -13,10 +13,10 @@ from graphs.foundation.errors import InputError
 from graphs.load import load_graph
 from graphs.notation.factored import FactoredGraph
 from graphs.notation.operator import Operator
-from graphs.notation.running import as_read, whole_output
-from graphs.notation.strategies import How, strategies, strategy
+from graphs.notation.strategies import How, strategy
 from graphs.op_graph import OpGraph, Phase
-from tests.graphs.notation.in_parts import run_in_parts
+from tests.graphs.notation.in_parts import run_in_parts, strategies
+from tests.oracle.sharded.running import as_read, whole_output
 from tests.oracle.toys import random_graph
 
 RESIDUAL = "a small ResNet"

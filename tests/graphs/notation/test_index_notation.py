@@ -13,11 +13,13 @@ from graphs.foundation.errors import InputError
 from graphs.notation.affine import Affine, variable
 from graphs.notation.gradients import gradient
 from graphs.notation.operator import Access, Operator, Statistic, tensor
-from graphs.notation.ranges import EMPTY, Range, contains, cut, elements, hull, intersection, shape_of, slices, whole
-from graphs.notation.strategies import How, made, needed, strategies, strategy
+from graphs.notation.ranges import EMPTY, Range, contains, cut, elements, hull, intersection, shape_of, whole
+from graphs.notation.strategies import How, strategy
 from graphs.operators import described
 from tests.graphs.notation.calls import aten_call
 from tests.graphs.notation.descriptions import convolution, fully_connected, pooling
+from tests.graphs.notation.in_parts import made, needed, strategies
+from tests.oracle.sharded.boxed import slices
 
 Array = NDArray[np.float64]
 

@@ -87,7 +87,7 @@ def test_two_layers_are_divided_by_columns_and_then_by_rows() -> None:
     by = dict(zip([op.name for op in graph.ops], cuts.of_ops(splitting), strict=True))
     assert (by["up"], by["act"], by["down"]) == (("m",), ("d1",), ("k",))
     assert (by["up.grad1"], by["down.grad1"]) == (("m",), ("k",))
-    assert [cuts.of_tensors(splitting)[weight] for weight in (first, second)] == [("d0",), ("d1",)]
+    assert [cuts.options[splitting.of_tensor[weight]] for weight in (first, second)] == [("d0",), ("d1",)]
 
 
 def test_convolutions_of_large_images_are_divided_by_the_batch() -> None:

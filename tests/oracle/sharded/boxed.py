@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from graphs.notation.ranges import Box, elements, intersection, shape_of, slices
+from graphs.notation.ranges import Box, elements, intersection, shape_of
 
 
 class Boxed(NamedTuple):
@@ -56,3 +56,9 @@ def _together(parts: Sequence[Boxed], box: Box, *, add: bool) -> Boxed | None:
             found[where] = found[where] + own.values if add else own.values
             is_there[where] = True
     return Boxed(box, found) if is_there.all() else None
+
+
+def slices(box: Box, origin: Box | None = None) -> tuple[slice, ...]:
+    """The index that cuts a box out of a whole tensor or, with `origin`, out of the part of it that this box holds."""
+    starts = [0] * len(box) if origin is None else [each.low for each in origin]
+    return tuple(slice(r.low - start, r.low - start + r.size) for r, start in zip(box, starts, strict=True))

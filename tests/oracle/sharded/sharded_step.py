@@ -8,6 +8,15 @@ computes its part alone. So what is missing, or is added up twice, shows: result
     expanded graph             work 0 --> sum 0 -----------------> work 0
                                work 1 --> sum 1 -----------------> work 1
     what each holds            a summand of y   its rows of y      its rows of relu(y)
+
+What there is, each file on top of those before it:
+
+    running         parts of an op, each on its slices alone
+    backward        parts of its gradients
+    boxed           parts of tensors, and how they are joined
+    arrivals        what an op of an expanded graph has, of what the ops before it hold
+    computing       what the shards of an op make of the parts of tensors that they read
+    sharded_step    a whole step
 """
 
 from __future__ import annotations
@@ -23,14 +32,14 @@ from envs.expansion.expanded import Expansion, Role
 from envs.expansion.layout import Layout
 from envs.expansion.shards import Partition, Shards
 from envs.mesh import coordinates
-from envs.sharded_steps.arrivals import Arrivals, MissingPart
-from envs.sharded_steps.boxed import Boxed, added, joined
-from envs.sharded_steps.computing import Computing, ShardReads
 from graphs.described import Source
 from graphs.descriptions import updated_weights
 from graphs.notation.operator import Statistic
 from graphs.notation.ranges import hull, whole
 from graphs.op_graph import Phase
+from tests.oracle.sharded.arrivals import Arrivals, MissingPart
+from tests.oracle.sharded.boxed import Boxed, added, joined
+from tests.oracle.sharded.computing import Computing, ShardReads
 
 
 class ShardedStep:

@@ -13,11 +13,11 @@ import torch
 from envs.expansion.expanded import Expansion, Role
 from envs.expansion.shards import Partition
 from envs.expansion.stored_weights import StoredWeights
-from envs.sharded_steps.boxed import Boxed, added, cut_out, joined
-from envs.sharded_steps.computing import Computing
 from graphs.described import Source
 from graphs.notation.ranges import Box, elements, intersection, shape_of
 from graphs.op_graph import Phase
+from tests.oracle.sharded.boxed import Boxed, added, cut_out, joined
+from tests.oracle.sharded.computing import Computing
 
 _PASSED = (Role.SEND, Role.SUM, Role.GATE)  # what lies between the summands of an all-reduce and its end
 

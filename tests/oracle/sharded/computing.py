@@ -17,16 +17,16 @@ import torch
 from torch import Tensor
 
 from envs.expansion.shards import Partition, Shards
-from envs.sharded_steps.boxed import Boxed, cut_out
 from graphs.described import Described, Source
 from graphs.foundation.errors import InputError
 from graphs.notation.affine import Affine
-from graphs.notation.backward import run_gradients
 from graphs.notation.factored import FactoredGraph, FactoredOp
 from graphs.notation.operator import Access, Space, Statistic
-from graphs.notation.ranges import Range, shape_of, slices
-from graphs.notation.running import run_factored
+from graphs.notation.ranges import Range, shape_of
 from graphs.op_graph import OpGraph, Phase
+from tests.oracle.sharded.backward import run_gradients
+from tests.oracle.sharded.boxed import Boxed, cut_out, slices
+from tests.oracle.sharded.running import run_factored
 
 Known = TypeVar("Known")
 

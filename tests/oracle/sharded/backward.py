@@ -15,7 +15,7 @@ from torch import Tensor
 from graphs.notation.factored import FactoredOp
 from graphs.notation.operator import Space
 from graphs.notation.ranges import shape_of
-from graphs.notation.running import run_factored
+from tests.oracle.sharded.running import run_factored
 
 # What has this output: each is the inverse of a function of one tensor, or is as good.
 _INPUT_OF: dict[str, Callable[[Tensor], Tensor]] = {

@@ -20,10 +20,11 @@ from graphs.foundation.errors import InputError
 from graphs.foundation.torch_threads import limit_torch_threads
 from graphs.notation.factored import FactoredOp
 from graphs.notation.operator import Operator, Space
-from graphs.notation.ranges import Range, shape_of, slices, whole
+from graphs.notation.ranges import Range, shape_of, whole
 from graphs.notation.shard import Shard, filled_in
 from graphs.operators import description_of
 from graphs.signatures import Read, Signature
+from tests.oracle.sharded.boxed import slices
 
 
 def whole_output(signature: Signature, tensors: Sequence[Tensor]) -> Tensor:
