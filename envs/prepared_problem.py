@@ -9,6 +9,7 @@ import numpy as np
 
 from envs.bounds import lower_bound
 from envs.objectives import Evaluator, evaluator_of
+from envs.plan import Plan
 from envs.simulation.simulator import Outcome, Outcomes, Simulator
 from graphs.op_graph import Bools, Floats, Ints
 from graphs.problem import Problem
@@ -29,6 +30,12 @@ class Incumbent:
             self.placement, self.value = placement.copy(), float(value)
             self.priorities = None if priorities is None else priorities.copy()
         return is_better
+
+    def plan(self, problem: Problem) -> Plan | None:
+        """The plan of the placement and its order, of the problem that they are of; None without a placement."""
+        if self.placement is None:
+            return None
+        return Plan.of_units(problem, self.placement, order="" if self.priorities is None else self.priorities)
 
 
 @dataclass(eq=False)

@@ -5,17 +5,16 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from envs.placer_result import PlacerResult
-from envs.plan import Plan
 from graphs.foundation.errors import InputError
 from graphs.foundation.progress import progress_bar
 from graphs.problem import Problem
-from placers.learned.learned_placer import LearnedPlacer
-from placers.learned.lookup import trainer_of
-from placers.learned.policy import LearnedPolicy
+from placers.learned.learned_placer import PolicyPlacer
+from placers.learned.policy import SavedPolicy
 from placers.learned.settings import FEW_SAMPLES
 from training.train import trainer_class
 
@@ -24,7 +23,7 @@ from training.train import trainer_class
 class FineTuned:
     """What fine-tuning on a problem gave: a policy, and the best fitting plan that it tried, by the objective."""
 
-    policy: LearnedPolicy
+    policy: SavedPolicy
     result: PlacerResult
     history: tuple[tuple[int, float], ...]  # (simulations, best seconds so far)
 
@@ -33,7 +32,7 @@ class FineTuned:
 class FineTuner:
     """A learned placer that spends its budget of simulations on fine-tuning before it answers."""
 
-    start: LearnedPlacer
+    start: PolicyPlacer[Any]
     on_tuned: Callable[[FineTuned], None] | None = None  # receives what `place` found on the way to its plan
     on_progress: Callable[[int, float], None] | None = None  # receives each line of the history as it comes
     from_scratch: bool = False  # the start is untrained: without simulations it has nothing to say
@@ -42,6 +41,11 @@ class FineTuner:
     def name(self) -> str:
         """The starting placer's name, marked."""
         return f"{self.start.name}+finetuned"
+
+    @property
+    def divides_batch(self) -> bool:
+        """Whether plans may divide the batch, as the starting placer's."""
+        return self.start.divides_batch
 
     def place(self, problem: Problem, *, seed: int = 0, budget: int = 1000) -> PlacerResult:
         """The fastest fitting plan found within the budget; the greedy one if the budget allows no more.
@@ -68,7 +72,7 @@ class FineTuner:
         kind_of_trainer = trainer_class(policy.kind)
         if kind_of_trainer.knows_step_times_only:
             remedy = "another policy, or this one without fine-tuning"
-            problem.check_step_time(f"{self.name}, by {trainer_of(policy.kind).upper()},", remedy, measured=True)
+            problem.check_step_time(f"{self.name}, by REINFORCE,", remedy, measured=True)
         opening = self.start.place(problem, seed=seed, budget=max(0, min(FEW_SAMPLES, simulations - 1)))
         plan, spent, history = opening.plan, opening.simulations, list[tuple[int, float]]()
         if simulations > 0:
@@ -82,9 +86,7 @@ class FineTuner:
                         self.on_progress(*history[-1])
                     bar.update(spent + taken - bar.n)
             spent = history[-1][0]
-            if best.placement is not None:
-                order = "" if best.priorities is None else best.priorities
-                plan = Plan.of_units(problem, best.placement, order=order)
+            plan = best.plan(problem) or plan
         result = PlacerResult(plan, self.name, seed, spent, tuple(_improvements(history)))
         return FineTuned(policy, result, tuple(history))
 

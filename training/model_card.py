@@ -13,6 +13,7 @@ from placers.learned.policy_meta import Meta
 from training.recipe import Recipe
 
 TEMPLATE = Path(__file__).resolve().parent / "card.md.j2"
+METHODS = {"ppo": "PPO", "reinforce": "REINFORCE", "whole_plans": "REINFORCE"}  # by the name of the trainer
 
 
 def model_card(meta: Meta, recipe: Recipe, folder: Path) -> str:
@@ -47,11 +48,19 @@ def model_card(meta: Meta, recipe: Recipe, folder: Path) -> str:
         keep_trailing_newline=True,
     )  # fmt: skip
     weights = folder / WEIGHTS
+    imitated = {"ppo": recipe.imitation.updates, "whole_plans": recipe.whole_plans.imitation}
+    trainer = trainer_of(meta.placer)
     card: str = template.render(
         sha256=hashlib.sha256(weights.read_bytes()).hexdigest() if weights.is_file() else "",
-        meta=meta, problems=problems, world=problems.world, folder=folder, imitated=recipe.imitation.updates,
+        meta=meta,
+        problems=problems,
+        world=problems.world,
+        folder=folder,
+        imitated=imitated.get(trainer, 0),
         again=recipe.imitation.again,
-        trainer=trainer_of(meta.placer).upper(), groups=f"{', '.join(most)} or {last}" if most else last,
+        trainer=METHODS[trainer],
+        plans_wholly=trainer == "whole_plans",
+        groups=f"{', '.join(most)} or {last}" if most else last,
         **{name: [text for text, is_there in parts.items() if is_there] for name, parts in content.items()},
-    )  # fmt: skip
+    )
     return card

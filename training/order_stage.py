@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from graphs.foundation.errors import InputError
 from graphs.problem import DEFAULT_ORDER, Problem
-from placers.learned.policy import LearnedPolicy
+from placers.learned.policy import SavedPolicy
 from placers.learned.sequential.policy import Decisions, SequentialPolicy
 from training.ppo import PpoTrainer
 from training.recipe import Recipe
@@ -27,7 +27,7 @@ from training.world.renewed import RenewedProblems
 FOLDER = "order"  # in the folder of a run
 
 
-def learn(what: Decisions, policy: LearnedPolicy, recipe: Recipe) -> SequentialPolicy:
+def learn(what: Decisions, policy: SavedPolicy, recipe: Recipe) -> SequentialPolicy:
     """Have a policy learn devices alone, or the order alone. Raises InputError if it chooses no order."""
     if not isinstance(policy, SequentialPolicy):
         raise InputError(f"placer {recipe.placer!r} chooses no order; set order.updates to 0")

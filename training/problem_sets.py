@@ -24,8 +24,9 @@ from graphs.suites import suite_specs
 from training.mixed_knobs import mixed_graphs
 from training.randomised import randomised, with_other_times
 from training.recipe import ProblemSet, Recipe
+from training.world.random_chains import labelled_chains
 from training.world.random_problem import world_problems
-from training.world.renewed import RenewedProblems
+from training.world.renewed import RenewedChains, RenewedProblems
 
 VALIDATION = 1 << 20  # seed of the problems to validate on, other than those of problems to test on
 
@@ -44,14 +45,15 @@ def load_problems(
     `check_problems` and `timed` do, and for a split that is empty.
     """
     check_problems(chosen, which)
-    sources = _sources(chosen, which)
-    if not sources and which == "train":  # there are random problems alone
-        return []
-    if not sources:
+    sources, problems = _sources(chosen, which), list[Problem]()
+    if which == "train":
+        problems = labelled_chains(
+            chosen.chains.trained_on, chosen.chains.problems, optimizer=chosen.optimizer, order=chosen.order
+        )
+    elif not sources:
         raise InputError("the recipe names nothing to evaluate on; give it test_graphs, or name a suite")
     rng = np.random.default_rng(seed)
     loaded = {name: load_cluster(name) for _, names in sources for name in names}
-    problems = []
     for graph, names in _graphs(chosen, which, seed, capture or load_graph):
         clusters = [loaded[name] for name in names]
         if which == "test":
@@ -71,12 +73,17 @@ def load_problems(
 
 def renewed_problems(chosen: ProblemSet, seed: int) -> RenewedProblems | None:
     """The random problems of a problem set, if it asks for any."""
+    if chosen.chains.problems:
+        kinds = tuple(chosen.chains.trained_on)
+        return RenewedChains(chosen.world, seed, chosen.optimizer, chosen.order, kinds)
     return RenewedProblems(chosen.world, seed, chosen.optimizer, chosen.order) if chosen.world.problems else None
 
 
 def validation_problems(recipe: Recipe) -> list[Problem]:
     """The random problems, of kinds held out, by which a run chooses among its weights; none if it does not choose."""
     chosen, count = recipe.problems, recipe.validation.problems if recipe.validation.every else 0
+    if chosen.chains.held_out:
+        return labelled_chains(chosen.chains.held_out, count, optimizer=chosen.optimizer, order=chosen.order)
     return world_problems(
         chosen.world.held_out, seed=VALIDATION, count=count, settings=chosen.world, order=chosen.order,
         optimizer=chosen.optimizer,

@@ -16,13 +16,17 @@ from graphs.foundation.errors import InputError
 from graphs.foundation.wrong_documents import explained
 from graphs.problem import DEFAULT_ORDER
 from placers.learned.lookup import trainer_of
-from placers.learned.settings import EpisodeRules, Imitation, Positive, Ppo, Reinforce, Settings, Share
-from training.world.settings import World
+from placers.learned.settings import EpisodeRules, Imitation, Positive, Ppo, Reinforce, Settings, Share, WholePlans
+from training.world.settings import Chains, World
 
 RECIPES = Path(__file__).resolve().parent / "recipes"
 VERSION = 1  # of recipe files, which need not give it
 
-SECTIONS = {"ppo": ("ppo", "imitation", "order"), "reinforce": ("reinforce", "rules")}  # which each trainer reads
+SECTIONS = {  # which each trainer reads
+    "ppo": ("ppo", "imitation", "order"),
+    "reinforce": ("reinforce", "rules"),
+    "whole_plans": ("whole_plans",),
+}
 RENAMED = {"placeto_ppo": "placeto_clipped", "policy2": "released"}  # recipes that were called otherwise
 FAMILIES = ("rnnlm", "inception", "transformer")
 
@@ -53,6 +57,7 @@ class ProblemSet(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     optimizer: str = "adam"  # whose state occupies memory
     order: str = DEFAULT_ORDER  # the rule by which devices choose among the ops that are ready (`envs.orders`)
     world: World = World()  # random problems, next to all others
+    chains: Chains = Chains()  # random chains of layers, for a policy of whole plans
 
     @property
     def named(self) -> tuple[str, ...]:
@@ -60,9 +65,10 @@ class ProblemSet(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
         return (*self.graphs, *self.test_graphs, *self.clusters, *self.test_clusters, self.order)
 
     def __post_init__(self) -> None:
-        if self.families is FAMILIES and (self.graphs or self.suites or self.world.problems):
+        random = self.world.problems or self.chains.problems
+        if self.families is FAMILIES and (self.graphs or self.suites or random):
             msgspec.structs.force_setattr(self, "families", ())  # not named: the default is for want of anything else
-        if not (self.families or self.graphs or self.suites or self.world.problems):
+        if not (self.families or self.graphs or self.suites or random):
             raise InputError("there is nothing to train on; name families, graphs or suites, or set world.problems")
         needed = {"groups": True, "clusters": self.families or self.graphs}
         needed["test_clusters"] = self.families or self.test_graphs
@@ -98,6 +104,7 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     order: OrderStage = OrderStage()
     reinforce: Reinforce = Reinforce()  # in place of ppo, where the placer is trained so
     rules: EpisodeRules = EpisodeRules()  # likewise
+    whole_plans: WholePlans = WholePlans()  # likewise
 
     def __post_init__(self) -> None:
         for section in self._unused:
@@ -105,13 +112,22 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
                 raise InputError(f"[{section}] says nothing to placer {self.placer!r}; remove that section")
         if self.problems.world.problems and trainer_of(self.placer) != "ppo":
             raise InputError(f"placer {self.placer!r} learns from problems that stay; set world.problems to 0")
-        if self.validation.every and not self.problems.world.held_out:
+        if self.problems.chains.problems and trainer_of(self.placer) != "whole_plans":
+            raise InputError(f"placer {self.placer!r} learns nothing from chains; set problems.chains.problems to 0")
+        held_out = self.problems.chains.held_out or self.problems.world.held_out
+        if self.validation.every and not held_out:
             raise InputError("there is nothing to validate on; name kinds in problems.world.held_out")
 
     @property
     def settings(self) -> Settings:
         """What the trainer is given."""
-        return Settings(ppo=self.ppo, imitation=self.imitation, reinforce=self.reinforce, rules=self.rules)
+        return Settings(
+            ppo=self.ppo,
+            imitation=self.imitation,
+            reinforce=self.reinforce,
+            rules=self.rules,
+            whole_plans=self.whole_plans,
+        )
 
     @property
     def _unused(self) -> list[str]:

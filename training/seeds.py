@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from graphs.foundation.errors import InputError
 from graphs.load import load_graph
-from placers.learned.learned_placer import LearnedPlacer
+from placers.learned.learned_placer import PolicyPlacer
 from training.metrics_file import DEFAULT_LOGGERS
 from training.recipe import load_recipe
 from training.resources import PLAIN, Resources
@@ -22,7 +23,7 @@ from training.train import check_recipe, train
 class Trained:
     """The placers that the seeds of a recipe gave, in order."""
 
-    placers: tuple[LearnedPlacer, ...]
+    placers: tuple[PolicyPlacer[Any], ...]
 
     def to_json(self) -> list[str]:
         """The placers' specs."""
@@ -42,7 +43,7 @@ def train_runs(
     resume: bool,
     loggers: Sequence[str] = DEFAULT_LOGGERS,
     resources: Resources = PLAIN,
-) -> LearnedPlacer | Trained:
+) -> PolicyPlacer[Any] | Trained:
     """Train a recipe, changed, with one seed in the folder `out`, or with several from `seed` on in `out-seedN`.
 
     Without `out` the folders are `runs/RECIPE-seedN`. Several seeds capture each model once, and with `resume` those

@@ -16,9 +16,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from envs.prepared_problem import PreparedProblem, outcomes_of
+from envs.prepared_problem import PreparedProblem
 from graphs.problem import Problem
-from placers.learned.policy import LearnedPolicy
+from placers.learned.policy import SavedPolicy
 from training.ranks import ALONE, Ranks
 from training.recipe import Validation
 from training.trainer import below
@@ -49,7 +49,7 @@ class Selection:
         self._averaged: Weights = {}
         self._kept: Weights = {}
 
-    def follow(self, policy: LearnedPolicy, updates: int, *, is_last: bool) -> bool:
+    def follow(self, policy: SavedPolicy, updates: int, *, is_last: bool) -> bool:
         """Take the weights after an update into account, and validate them when it is time; returns whether it was."""
         if not self.settings.every:
             return False
@@ -62,7 +62,7 @@ class Selection:
             self._validate(policy, updates)
         return is_due
 
-    def weights(self, policy: LearnedPolicy) -> Weights:
+    def weights(self, policy: SavedPolicy) -> Weights:
         """The best that were validated, or those that the policy has now."""
         return self._kept or policy.state_dict()
 
@@ -81,10 +81,10 @@ class Selection:
         lines = tensors["validated"].tolist() if "validated" in tensors else []
         self.validated = [Validated(int(line[0]), line[1], line[2], bool(line[3])) for line in lines]
 
-    def _validate(self, policy: LearnedPolicy, updates: int) -> None:
+    def _validate(self, policy: SavedPolicy, updates: int) -> None:
         tested = copy.deepcopy(policy)
         tested.load_state_dict(self._averaged)
-        of_ranks = self._ranks.gathered([_greedy(tested, each) for each in self._problems])
+        of_ranks = self._ranks.gathered([tested.greedy(each) for each in self._problems])
         outcomes = [
             each for row in zip_longest(*of_ranks) for each in row if each is not None
         ]  # as they were dealt out
@@ -94,12 +94,3 @@ class Selection:
             self._kept = {key: value.clone() for key, value in self._averaged.items()}
         fitting = float(np.mean([fits for _, fits in outcomes]))
         self.validated.append(Validated(updates, mean, fitting, is_best))
-
-
-def _greedy(policy: LearnedPolicy, known: PreparedProblem) -> tuple[float, bool]:
-    """Step seconds of the greedy plan over the lower bound, and whether it fits."""
-    with torch.no_grad():
-        placements = known.problem.made_allowed(policy.candidates(known.problem, 1, 0))
-        orders = policy.likely_orders(known.problem, placements)
-    outcome = outcomes_of(known.evaluator, placements, orders).of(0)
-    return outcome.step_seconds / known.lower_bound, outcome.fits

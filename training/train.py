@@ -6,17 +6,19 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
 from graphs.foundation.interrupts import Interrupts
 from graphs.foundation.machine import library_versions, processor_name
 from graphs.foundation.progress import progress_bar
+from graphs.load import load_graph
 from graphs.op_graph import OpGraph
 from graphs.problem import Problem
-from placers.learned.learned_placer import LearnedPlacer
+from placers.learned.learned_placer import PolicyPlacer
 from placers.learned.lookup import learned_placers, trainer_of
-from placers.learned.policy import LearnedPolicy
+from placers.learned.policy import SavedPolicy
 from placers.learned.policy_meta import Meta
 from training import order_stage
 from training.checkpoint import restore_trainer, save_trainer, updates_in
@@ -31,11 +33,14 @@ from training.resources import PLAIN, Resources
 from training.run_folder import CONFIG, check_free, check_resumable, cut_metrics, finish_run, held, start_run
 from training.selection import Selection, Weights
 from training.trainer import Trainer
+from training.whole_plans import WholePlansTrainer
 from training.world.renewed import RenewedProblems
 
 CHECKPOINT_EVERY = 100  # updates
 Given = tuple[Sequence[Problem], RenewedProblems | None]  # problems that stay, and random ones
-TRAINERS: dict[str, type[Trainer]] = {"ppo": PpoTrainer, "reinforce": ReinforceTrainer}  # by what placers declare
+TRAINERS: dict[str, type[Trainer]] = {  # by what placers declare
+    "ppo": PpoTrainer, "reinforce": ReinforceTrainer, "whole_plans": WholePlansTrainer,
+}  # fmt: skip
 
 
 def train(
@@ -46,10 +51,10 @@ def train(
     seed: int = 0,
     resume: bool = False,
     command: str = "",
-    capture: Callable[[str], OpGraph] | None = None,
+    capture: Callable[..., OpGraph] | None = None,
     loggers: Sequence[str] = DEFAULT_LOGGERS,
     resources: Resources = PLAIN,
-) -> LearnedPlacer:
+) -> PolicyPlacer[Any]:
     """Train a placer, by the trainer that it declares, and return it; the folder `out` then holds the run.
 
     Without problems, those of the recipe: the training split of its families on its clusters, captured by `capture` as
@@ -96,23 +101,25 @@ def train(
             if recipe.order.updates:
                 _learn_order(recipe, trainer, weights, given, out)
         ranks.wait()
-    placer: LearnedPlacer = by_name.module("placers", recipe.placer).build(checkpoint=str(out))
+    placer: PolicyPlacer[Any] = by_name.module("placers", recipe.placer).build(checkpoint=str(out))
     return placer
 
 
 def _given(
-    recipe: Recipe, problems: Sequence[Problem] | None, seed: int, capture: Callable[[str], OpGraph] | None
+    recipe: Recipe, problems: Sequence[Problem] | None, seed: int, capture: Callable[..., OpGraph] | None
 ) -> Given:
     """What a run learns from."""
     if problems:
         return problems, None
     check_recipe(recipe)
+    if trainer_class(recipe.placer).divides_batch:
+        capture = partial(capture or load_graph, with_law=True)
     return load_problems(recipe.problems, seed=seed, capture=capture), renewed_problems(recipe.problems, seed)
 
 
-def _new_policy(recipe: Recipe, seed: int) -> LearnedPolicy:
+def _new_policy(recipe: Recipe, seed: int) -> SavedPolicy:
     """An untrained policy, for its first stage. Raises InputError if it is not for a stage of the recipe."""
-    policy: LearnedPolicy = by_name.module("placers", recipe.placer).new_policy(recipe.network, seed)
+    policy: SavedPolicy = by_name.module("placers", recipe.placer).new_policy(recipe.network, seed)
     return order_stage.learn("devices", policy, recipe) if recipe.order.updates else policy
 
 
@@ -143,7 +150,7 @@ def _run(trainer: Trainer, selection: Selection, out: Path, loggers: Sequence[Lo
     if trainer.imitated < (goal := trainer.imitation_goal):
         _repeat(
             "imitating what search finds", lambda: trainer.imitated, goal,
-            lambda: f"log-probability per unit {trainer.imitate():.2f}", save, trainer.ranks,
+            lambda: f"log-probability {trainer.imitate():.2f}", save, trainer.ranks,
         )  # fmt: skip
         if (done := trainer.imitated) < goal:
             raise KeyboardInterrupt(f"stopped after update {done} of {goal} of imitation; saved in {out}")

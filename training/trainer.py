@@ -1,4 +1,4 @@
-"""Trainer: what improves a policy; PPO and REINFORCE are the two that there are."""
+"""Trainer: what improves a policy; PPO, REINFORCE and that of whole plans are the three that there are."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from graphs.foundation.engine import Engine
 from graphs.foundation.items import Threads
 from graphs.foundation.torch_threads import limit_torch_threads
 from graphs.problem import Problem
-from placers.learned.policy import LearnedPolicy
+from placers.learned.policy import SavedPolicy
 from placers.learned.settings import Ppo, Reinforce, Settings
 from training.ranks import ALONE, Ranks
 from training.world.renewed import RenewedProblems
@@ -35,7 +35,18 @@ class Metrics(Protocol):
 
     @property
     def fitting(self) -> float:
-        """Share of the placements that fit."""
+        """Share of the plans that fit."""
+
+
+class Best(Protocol):
+    """The best plan of a problem so far; an `Incumbent` is one."""
+
+    @property
+    def value(self) -> float:
+        """Its seconds, by the objective; infinite if none fits."""
+
+    def plan(self, problem: Problem) -> Plan | None:
+        """The plan; None if none fits."""
 
 
 class Trainer(ABC):
@@ -47,7 +58,8 @@ class Trainer(ABC):
 
     knows_step_times_only: ClassVar[bool]  # and no other objective
     shares_work: ClassVar[bool] = False  # its searches and simulations, with other processes
-    policy: LearnedPolicy
+    divides_batch: ClassVar[bool] = False  # in its plans: graphs are captured with their batch law
+    policy: SavedPolicy
     optimizer: torch.optim.Optimizer
 
     def __init__(self, seed: int, goal: int) -> None:
@@ -82,7 +94,7 @@ class Trainer(ABC):
         """Draw placements, simulate them, improve the policy. Raises InputError if it diverges."""
 
     def imitate(self) -> float:
-        """An update of imitation alone; returns the mean log-probability per unit of what it imitated.
+        """An update of imitation alone; returns the mean log-probability per decision of what it imitated, or NaN.
 
         Called only while `imitated` is below `imitation_goal`, so a trainer whose goal stays 0 need not have it. Raises
         InputError if the policy diverges.
@@ -98,17 +110,21 @@ class Trainer(ABC):
         """Take a `state`. Raises InputError for that of another run."""
 
     @abstractmethod
-    def fine_tune(self, opening: Plan, simulations: int) -> Iterator[tuple[int, Incumbent]]:
+    def fine_tune(self, opening: Plan, simulations: int) -> Iterator[tuple[int, Best]]:
         """Learn from the first problem alone; yields the simulations taken so far, and the fastest that fits by then.
 
-        The opening, an op placement, is simulated first and does not count.
+        The opening, such a plan as the policy makes, is simulated first and does not count.
         """
+
+    def take_rate(self, rate: float) -> None:
+        """Have the optimizer learn at a rate."""
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
 
     def scheduled(self, settings: Ppo | Reinforce, imitation: float, progress: float) -> tuple[float, float, float]:
         """Learning rate, entropy bonus and weight of imitation at a share of the run; the optimizer takes the rate."""
         rate = between(settings.learning_rate, settings.final_learning_rate, progress)
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate
+        self.take_rate(rate)
         return rate, between(settings.entropy, settings.final_entropy, progress), between(imitation, 0.0, progress)
 
 

@@ -34,7 +34,7 @@ from graphs.foundation.files import check_links, named_if_refused, write_whole
 from graphs.foundation.items import check_workers, results
 from graphs.foundation.progress import progress_bar
 from placers.contract.placer import Placer
-from placers.learned.learned_placer import LearnedPlacer
+from placers.learned.learned_placer import PolicyPlacer
 
 SUBMISSION, RECORDS, PACKED, PLANS = "submission.toml", "records.jsonl", "records.jsonl.gz", "plans"
 VERSION = 1
@@ -194,7 +194,7 @@ def _learns(placer: Placer) -> Literal["no", "zero-shot", "per graph"]:
     """Whether a policy decides, or proposes to a search, and whether it learns on each problem."""
     if hasattr(placer, "tune"):
         return "per graph"
-    return "zero-shot" if isinstance(placer, LearnedPlacer) or policy_sha256(placer) else "no"
+    return "zero-shot" if isinstance(placer, PolicyPlacer) or policy_sha256(placer) else "no"
 
 
 def _done(jobs: Sequence[BenchJob], workers: Workers) -> Iterator[tuple[BenchJob, JournalEntry | Failure]]:

@@ -96,9 +96,9 @@ def finetuned(
 
     Raises InputError for a placer that has no policy, or one that cannot be fine-tuned.
     """
-    from placers.learned.learned_placer import LearnedPlacer  # with torch, a second to import
+    from placers.learned.learned_placer import PolicyPlacer  # with torch, a second to import
     from training.finetune import FineTuner
 
-    if not isinstance(start, LearnedPlacer):
+    if not isinstance(start, PolicyPlacer):
         raise InputError(f"{start.name!r} cannot be fine-tuned: it has no policy that can be trained")
     return FineTuner(start, on_tuned=on_tuned, on_progress=on_progress)

@@ -6,6 +6,7 @@ import hashlib
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from evaluation.commands.load_placer import load_placer
 from evaluation.compare import compare
@@ -19,14 +20,14 @@ from graphs.foundation.progress import progress
 from graphs.problem import Problem
 from placers import default
 from placers.contract.placer import Placer
-from placers.learned.learned_placer import LearnedPlacer
+from placers.learned.learned_placer import PolicyPlacer
 from placers.learned.policy_file import WEIGHTS
 from training.checkpoint import TRAINER
 from training.recipe import Recipe
 from training.train import train
 
 
-def trained(recipe: Recipe, problems: Sequence[Problem], folder: Path, seed: int) -> LearnedPlacer:
+def trained(recipe: Recipe, problems: Sequence[Problem], folder: Path, seed: int) -> PolicyPlacer[Any]:
     """The placer that a recipe gives on problems; a run that was stopped in the folder resumes."""
     resume = (folder / TRAINER).exists()
     if folder.exists() and not resume:

@@ -1,12 +1,13 @@
-"""LearnedPlacer: a policy as a placer, whichever policy that is."""
+"""PolicyPlacer: a policy as a placer; LearnedPlacer: one that places op by op, whichever policy that is."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Self
+from typing import ClassVar, Generic, Self, TypeVar
 
 import numpy as np
 
@@ -18,24 +19,27 @@ from graphs.foundation.torch_threads import limit_torch_threads
 from graphs.op_graph import Floats, Ints
 from graphs.problem import Problem
 from placers.learned.candidate import Candidate
-from placers.learned.policy import LearnedPolicy
+from placers.learned.policy import LearnedPolicy, SavedPolicy
 from placers.learned.policy_file import load_policy
+
+P = TypeVar("P", bound=SavedPolicy)
 
 
 @dataclass(frozen=True, eq=False)
-class LearnedPlacer:
-    """A policy's most likely placement, or the best of several of its candidates."""
+class PolicyPlacer(ABC, Generic[P]):
+    """What all placers have in common that act with a policy, and can be fine-tuned."""
 
-    policy: LearnedPolicy | None
+    divides_batch: ClassVar[bool] = False  # whether plans may divide the batch (`placers.contract.placer`)
+
+    policy: P | None
     name: str
-    samples: int = 0  # placements to choose from, the greedy one among them; 0: as many as the budget allows
-    untrained: Callable[[Problem], LearnedPolicy] | None = None  # without a policy: what makes one for a problem
-    order: bool = True  # whether a plan has the order that the policy chooses, if it chooses one
+    samples: int = 0  # plans to choose from, the greedy one among them; 0: as many as the budget allows
+    untrained: Callable[[Problem], P] | None = None  # without a policy: what makes one for a problem
 
     @classmethod
     def of(
         cls,
-        policy: type[LearnedPolicy],
+        policy: type[P],
         network: str,
         *,
         checkpoint: str,
@@ -67,22 +71,33 @@ class LearnedPlacer:
     @classmethod
     def with_network(
         cls,
-        policy: type[LearnedPolicy],
+        policy: type[P],
         *,
         checkpoint: str = "",
         network: str,
         samples: int = 0,
         untrained: bool = False,
-    ) -> LearnedPlacer:
+    ) -> Self:
         """The same, with the network as a knob: partially applied, the `build` of a learned placer."""  # fmt: skip
         return cls.of(policy, network, checkpoint=checkpoint, samples=samples, untrained=untrained)
 
-    def policy_for(self, problem: Problem) -> LearnedPolicy:
+    def policy_for(self, problem: Problem) -> P:
         """The policy that places a problem."""
         if self.policy is not None:
             return self.policy
         assert self.untrained is not None
         return self.untrained(problem)
+
+    @abstractmethod
+    def place(self, problem: Problem, *, seed: int = 0, budget: int = 1) -> PlacerResult:
+        """As `Placer.place`."""
+
+
+@dataclass(frozen=True, eq=False)
+class LearnedPlacer(PolicyPlacer[LearnedPolicy]):
+    """A policy's most likely placement, or the best of several of its candidates."""
+
+    order: bool = True  # whether a plan has the order that the policy chooses, if it chooses one
 
     def candidates(self, policy: LearnedPolicy, problem: Problem, count: int, seed: int) -> Ints:
         """At most `count` placements to choose from, (count, units); the first is the most likely one."""
@@ -131,6 +146,6 @@ class LearnedPlacer:
         return best if other is None else best.or_by(evaluator, other[0])
 
 
-def _new_for(policy: type[LearnedPolicy], network: str, problem: Problem) -> LearnedPolicy:
+def _new_for(policy: type[P], network: str, problem: Problem) -> P:
     """An untrained policy for as many devices as a problem has; by its name, as other processes are given it."""
     return policy.new(f"{network},devices={len(problem.cluster)}", 0)

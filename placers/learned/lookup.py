@@ -2,9 +2,10 @@
 
 Each is a folder here, whose `placer.py` has
 
-- `TRAINER`, how its policy is trained: "ppo" or "reinforce", a constant that is read without importing the file;
-- `new_policy(network, seed)`, an untrained policy: the `new` of a `LearnedPolicy`;
-- `build(*, checkpoint="", samples=0, untrained=False, ...)`, a `LearnedPlacer`.
+- `TRAINER`, how its policy is trained: "ppo", "reinforce" or "whole_plans", a constant that is read without importing
+  the file;
+- `new_policy(network, seed)`, an untrained policy: the `new` of a `SavedPolicy`;
+- `build(*, checkpoint="", samples=0, untrained=False, ...)`, a `PolicyPlacer`.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ import msgspec
 import torch
 from torch import Tensor, nn
 
+from envs.prepared_problem import PreparedProblem, outcomes_of
 from graphs.op_graph import Floats, Ints
 from graphs.problem import Problem
 from placers.learned.settings import Settings
@@ -20,11 +21,12 @@ View = TypeVar("View")
 Batch = TypeVar("Batch")
 
 
-class SavedPolicy(nn.Module):
-    """What all policies have in common that are kept in a folder (`placers.learned.policy_file`)."""
+class SavedPolicy(nn.Module, ABC):
+    """What all policies have in common: they are kept in a folder (`placers.learned.policy_file`), and trained."""
 
     kind: ClassVar[str]  # the folder it comes from: "gdp"
     shape_type: ClassVar[type[msgspec.Struct]]  # of the only argument of its constructor, the knobs of a spec
+    any_cluster: ClassVar[bool] = True  # or a policy is for one number of devices, its shape's `devices`
     decoder_features: ClassVar[tuple[str, ...]] = ()  # what it reads of a decision, if that is more than an observation
     order_features: tuple[str, ...] = ()  # what it reads to choose an order, if it does
     feature_weights: ClassVar[tuple[str, ...]] = ()  # the weights with a column for each of them, if some may be added
@@ -35,11 +37,17 @@ class SavedPolicy(nn.Module):
         with weights_drawn_from(seed):
             return cls(shape_of(network, cls.kind, cls.shape_type))
 
+    @abstractmethod
+    def greedy(self, known: PreparedProblem) -> tuple[float, bool]:
+        """Step seconds of its most likely plan of a problem over the lower bound, and whether that fits."""
 
-class LearnedPolicy(SavedPolicy, ABC):
+    @abstractmethod
+    def fine_tuning(self, problem: Problem, simulations: int) -> Settings:
+        """The settings with which it is fine-tuned on one problem within a number of simulations."""
+
+
+class LearnedPolicy(SavedPolicy):
     """What all policies have in common that place op by op."""
-
-    any_cluster: ClassVar[bool] = True  # or a policy is for one number of devices, its shape's `devices`
 
     @abstractmethod
     def candidates(self, problem: Problem, count: int, seed: int) -> Ints:
@@ -52,9 +60,12 @@ class LearnedPolicy(SavedPolicy, ABC):
         """(placements, ops) in which order the policy would run (placements, units); None if by the problem's rule."""
         return None
 
-    @abstractmethod
-    def fine_tuning(self, problem: Problem, simulations: int) -> Settings:
-        """The settings with which it is fine-tuned on one problem within a number of simulations."""
+    @torch.no_grad()
+    def greedy(self, known: PreparedProblem) -> tuple[float, bool]:
+        """As `SavedPolicy.greedy`, of its most likely placement."""
+        placements = known.problem.made_allowed(self.candidates(known.problem, 1, 0))
+        outcome = outcomes_of(known.evaluator, placements, self.likely_orders(known.problem, placements)).of(0)
+        return outcome.step_seconds / known.lower_bound, outcome.fits
 
 
 @dataclass(frozen=True, eq=False)

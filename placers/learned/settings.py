@@ -1,4 +1,4 @@
-"""Settings of the trainers: PPO with imitation, and REINFORCE with the rules of its episodes.
+"""Settings of the trainers: PPO with imitation, REINFORCE with the rules of its episodes, and that of whole plans.
 
 A recipe gives them for a run, a policy for its fine-tuning.
 """
@@ -106,6 +106,24 @@ class EpisodeRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
         _check_name("envs.rewards", self.reward)
 
 
+class WholePlans(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """How a policy of whole plans imitates what search found, and then learns by REINFORCE; all of it is ours."""
+
+    label_simulations: Positive = 48  # of the search for each label
+    imitation: Annotated[int, msgspec.Meta(ge=0)] = 200  # updates by labels alone, which come first; 0: no labels
+    batch: Positive = 384  # decisions of labels in each of these, at least
+    updates: Positive = 60  # by REINFORCE, after that
+    problems_per_update: Positive = 8  # drawn for each of these; half of them are new, where random ones are trained on
+    samples: Positive = 8  # pipelines of each problem
+    label_weight: Weight = 0.3  # of the decisions of labels, next to REINFORCE
+    learning_rate: LearningRate = 2e-3  # of AdamW, at the start of imitation
+    final_learning_rate: LearningRate = 1e-4  # at its end, linearly
+    reinforce_rate: LearningRate = 3e-4  # of REINFORCE
+    weight_decay: Weight = 0.0  # of AdamW
+    entropy: Weight = 0.003  # bonus per nat and decision
+    gradient_norm: Limit = 1.0  # larger gradients are scaled down to this
+
+
 def _check_name(folder: str, spec: str) -> None:
     """Raise InputError for the name of nothing; a user's own file is looked at when it is used."""
     if by_name.own(spec) is None and (name := spec.partition(":")[0]) not in by_name.names(folder):
@@ -119,6 +137,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     imitation: Imitation = Imitation()
     reinforce: Reinforce = Reinforce()
     rules: EpisodeRules = EpisodeRules()
+    whole_plans: WholePlans = WholePlans()
 
 
 def brief_ppo(simulations: int, samples: int = FEW_SAMPLES) -> Ppo:

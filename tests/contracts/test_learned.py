@@ -19,12 +19,12 @@ from evaluation.commands.load_placer import classical_placers, load_placer
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
-from placers.learned.learned_placer import LearnedPlacer
+from placers.learned.learned_placer import PolicyPlacer
 from placers.learned.lookup import learned_placers, trainer_of
-from placers.learned.settings import Imitation, Ppo, Reinforce, Settings
+from placers.learned.settings import Imitation, Ppo, Reinforce, Settings, WholePlans
 from tests.oracle.toys import random_graph, toy_cluster
 from training.finetune import FineTuned, FineTuner
-from training.recipe import SECTIONS, Recipe, load_recipe, recipe_names
+from training.recipe import SECTIONS, Recipe, Validation, load_recipe, recipe_names
 from training.train import TRAINERS, train
 
 NAMES = learned_placers()
@@ -163,6 +163,9 @@ def recipe(name: str, updates: int = 2) -> Recipe:
     given = load_recipe(name) if name in recipe_names() else Recipe(placer=name, network=name)
     if trainer_of(name) == "reinforce":
         return replace(given, reinforce=Reinforce(updates=updates, problems_per_update=2))
+    if trainer_of(name) == "whole_plans":
+        few = WholePlans(updates=updates, imitation=1, label_simulations=2, problems_per_update=2, samples=4)
+        return replace(given, validation=Validation(), whole_plans=few)
     ppo = Ppo(updates=updates, problems_per_update=2, samples=4, epochs=2)
     return replace(given, ppo=ppo, imitation=Imitation(simulations=5, updates=1, weight=0.1))
 
@@ -194,7 +197,7 @@ def check_a_whole_life(name: str, folder: Path) -> None:
     assert results == [whole.place(problem, seed=3, budget=budget) for budget in (1, 5)]
 
     tuned: list[FineTuned] = []
-    assert isinstance(loaded, LearnedPlacer)
+    assert isinstance(loaded, PolicyPlacer)
     best = FineTuner(loaded, on_tuned=tuned.append).place(problem, budget=40)
     assert 5 < best.simulations <= 40
     assert simulate(problem, best.plan).step_seconds == tuned[0].history[-1][1] <= seconds[0]
@@ -202,7 +205,11 @@ def check_a_whole_life(name: str, folder: Path) -> None:
     assert not torch.equal(weights(tuned[0].policy), weights(whole.policy))
 
 
-TRAINER_WORDS = {"ppo": "2 updates by PPO", "reinforce": "2 updates by REINFORCE"}
+TRAINER_WORDS = {
+    "ppo": "2 updates by PPO",
+    "reinforce": "2 updates by REINFORCE",
+    "whole_plans": "2 updates by REINFORCE",
+}
 
 
 def stop_after_the_first_update(name: str, folder: Path) -> None:
@@ -221,7 +228,7 @@ def stop_after_the_first_update(name: str, folder: Path) -> None:
 
 
 def test_there_are_some_and_the_benchmark_of_classical_placers_leaves_them_out() -> None:
-    assert {"gdp", "sequential", "colocrl", "hdp", "placeto"} <= set(NAMES)
+    assert {"gdp", "sequential", "colocrl", "hdp", "placeto", "whole_plans"} <= set(NAMES)
     assert not {*NAMES, "default"} & set(classical_placers())
 
 
@@ -241,7 +248,7 @@ def test_its_policy_says_what_it_is_and_how_it_is_fine_tuned(name: str) -> None:
     assert all(getattr(settings, section) == getattr(defaults, section) for section in of_tuning)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [name for name in NAMES if trainer_of(name) != "whole_plans"])
 def test_candidates_repeat_and_begin_with_the_most_likely(name: str) -> None:
     policy, problem = new_policy(name), problems()[0]
     one, again, other = (policy.candidates(problem, 4, seed) for seed in (1, 1, 2))

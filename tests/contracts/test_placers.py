@@ -29,7 +29,7 @@ GIVEN = {
     "exact": "exact:work=0.05",  # at its default it takes long
     "expert": f"expert:{SPLIT}",  # which has no default
     # which only answer untrained if they are asked to
-    **{name: f"{name}:untrained=yes" for name in (*learned_placers(), "whole_plans")},
+    **{name: f"{name}:untrained=yes" for name in learned_placers()},
 }
 
 

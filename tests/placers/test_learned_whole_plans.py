@@ -24,11 +24,11 @@ from placers.learned.whole_plans.decision_features import FAR, FEATURES, WIDTH
 from placers.learned.whole_plans.estimate import estimated
 from placers.learned.whole_plans.filled import MARGIN, filled, made_to_fit
 from placers.learned.whole_plans.outlook import HOPELESS, Outlook
-from placers.learned.whole_plans.placer import DRAWN, build, candidates, promising
-from placers.learned.whole_plans.policy import KIND, WholePlansPolicy
+from placers.learned.whole_plans.placer import build
+from placers.learned.whole_plans.policy import DRAWN, KIND, WholePlansPolicy
 from tests.contracts.test_placers import training_graph, unequal_cluster
 from tests.oracle.toys import random_graph, toy_cluster
-from training.whole_plans.random_chains import KINDS, random_chain
+from training.world.random_chains import CHAINS, random_chain
 
 POLICY = WholePlansPolicy.new(KIND, 1)
 SEEDS = st.integers(0, 10_000)
@@ -36,7 +36,7 @@ SEEDS = st.integers(0, 10_000)
 
 def chain(seed: int) -> Problem:
     rng = np.random.default_rng(seed)
-    return random_chain(rng, str(rng.choice(list(KINDS))))
+    return random_chain(rng, str(rng.choice(list(CHAINS))))
 
 
 def seconds_alone(cluster: Cluster) -> Outlook:
@@ -51,7 +51,7 @@ def seconds_alone(cluster: Cluster) -> Outlook:
 @example(20)  # it fills up a stage with a device that has no room
 def test_what_is_drawn_is_a_plan_and_decisions_that_lead_to_it_are_found_again(seed: int) -> None:
     problem = chain(seed)
-    seeing = POLICY.see(problem)
+    seeing = POLICY.view(problem)
     pipeline = POLICY.draw(seeing, np.random.default_rng(seed))[0]
     pipeline.plan(problem, seeing.view.pipelines.layers).check(problem)
     followed = iter(POLICY.follow(seeing, pipeline))
@@ -73,7 +73,7 @@ def test_what_is_drawn_is_a_plan_and_decisions_that_lead_to_it_are_found_again(s
 @settings(max_examples=10, deadline=None)
 @given(SEEDS)
 def test_decisions_are_rated_together_as_they_are_alone(seed: int) -> None:
-    taken = POLICY.draw(POLICY.see(chain(seed)), np.random.default_rng(seed))[1]
+    taken = POLICY.draw(POLICY.view(chain(seed)), np.random.default_rng(seed))[1]
     if not taken:
         return
     together, entropy = POLICY.score(taken)
@@ -86,7 +86,7 @@ def test_of_devices_that_are_alike_it_is_asked_about_one() -> None:
     assert ChainView.of(Problem(training_graph(), load_cluster("p100:devices=4"))).alike.tolist() == [0, 0, 0, 0]
     servers = ChainView.of(Problem(training_graph(), load_cluster("v100_servers:servers=2,devices=2")))
     assert servers.alike.tolist() == [0, 0, 2, 2]
-    seeing = POLICY.see(servers.problem)
+    seeing = POLICY.view(servers.problem)
     construction = seeing.view.construction()
     while construction.decision != Decision.DEVICES:
         construction.take(int(seeing.choice(construction).actions[0]))
@@ -96,7 +96,7 @@ def test_of_devices_that_are_alike_it_is_asked_about_one() -> None:
 
 def test_it_uses_no_cpu_next_to_accelerators() -> None:
     problem = Problem(training_graph(), unequal_cluster())
-    seeing = POLICY.see(problem)
+    seeing = POLICY.view(problem)
     rng = np.random.default_rng(0)
     for _ in range(5):
         stages = POLICY.draw(seeing, rng)[0].stages
@@ -127,7 +127,7 @@ def test_what_seems_too_full_is_computed_again_and_nothing_else_changes() -> Non
     found = 0
     for seed in range(8):
         problem = chain(seed)
-        pipeline = replace(POLICY.draw(POLICY.see(problem), np.random.default_rng(seed))[0], recompute=())
+        pipeline = replace(POLICY.draw(POLICY.view(problem), np.random.default_rng(seed))[0], recompute=())
         needed = filled(ChainView.of(problem), pipeline) * problem.cluster.memory_bytes
         devices = [replace(each, memory_bytes=float(needed.max()) * 0.9) for each in problem.cluster.devices]
         view = ChainView.of(replace(problem, cluster=replace(problem.cluster, devices=tuple(devices))))
@@ -148,9 +148,10 @@ def test_the_plan_that_promises_most_takes_no_simulation_and_the_best_of_several
     greedy, several = (placer.place(problem, seed=5, budget=budget) for budget in (0, 6))
     assert (greedy.simulations, several.simulations) == (0, 6)
     assert placer.place(problem, seed=5, budget=6) == several
-    seeing = placer.policy.see(problem)
-    drawn = promising(placer.policy, seeing, 6, 5)
-    assert set(drawn) <= set(islice(candidates(placer.policy, seeing, 5), DRAWN))
+    policy = placer.policy_for(problem)
+    seeing = policy.view(problem)
+    drawn = policy.promising(seeing, 6, 5)
+    assert set(drawn) <= set(islice(policy.candidates(seeing, 5), DRAWN))
     assert drawn[0].plan(problem, seeing.view.pipelines.layers) == greedy.plan
     outcomes = [seeing.view.pipelines.outcome(each) for each in drawn]
     best = min(outcomes, key=lambda each: (not each.fits, each.step_seconds))
@@ -164,8 +165,8 @@ def test_a_policy_is_saved_loaded_and_asked(tmp_path: Path) -> None:
     save_policy(tmp_path, POLICY.state_dict(), meta)
     problem = chain(4)
     loaded = load_placer(f"{KIND}:checkpoint={tmp_path}")
-    seeing = POLICY.see(problem)
-    first = promising(POLICY, seeing, 1, 0)[0].plan(problem, seeing.view.pipelines.layers)
+    seeing = POLICY.view(problem)
+    first = POLICY.promising(seeing, 1, 0)[0].plan(problem, seeing.view.pipelines.layers)
     assert loaded.place(problem, budget=0).plan == first
     save_policy(tmp_path, POLICY.state_dict(), Meta(placer=KIND, network=KIND, seed=1, decoder_features=("other",)))
     with pytest.raises(InputError, match="trained on other decoder features"):

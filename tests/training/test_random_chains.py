@@ -6,10 +6,10 @@ import pytest
 from envs.prepared_problem import PreparedProblem
 from graphs.foundation.errors import InputError
 from placers.learned.whole_plans.chain_view import ChainView
-from training.whole_plans.random_chains import DEVICES, KINDS, LAYERS, SAMPLES, random_chain
+from training.world.random_chains import CHAINS, DEVICES, LAYERS, SAMPLES, random_chain
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", CHAINS)
 def test_they_follow_from_their_random_numbers_and_keep_to_their_bounds(kind: str) -> None:
     for seed in range(5):
         one, again = (random_chain(np.random.default_rng(seed), kind) for _ in range(2))

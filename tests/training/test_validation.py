@@ -64,7 +64,7 @@ def test_what_is_validated_is_the_greedy_plan_of_each_problem() -> None:
 
 def test_the_best_weights_are_kept_and_not_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
     ratios = iter([3.0, 1.0, 2.0])
-    monkeypatch.setattr("training.selection._greedy", lambda policy, known: (next(ratios), True))
+    monkeypatch.setattr(SequentialPolicy, "greedy", lambda policy, known: (next(ratios), True))
     selection = Selection(Validation(every=1), [some_problem()])
     policies = [some_policy(seed) for seed in range(3)]
     assert same(selection.weights(policies[0]), state_of(policies[0])), "nothing is validated yet"

@@ -6,20 +6,33 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from msgspec.structs import replace
 
 from graphs.foundation.errors import InputError
+from placers.learned.learned_placer import PolicyPlacer
+from placers.learned.settings import WholePlans
 from placers.learned.whole_plans.chain_view import MICRO_BATCHES, PASS_ORDERS, ChainView
+from placers.learned.whole_plans.label_search import best_known, is_possible, named_alike
 from training.checkpoint import read_state
-from training.whole_plans.labels import Label, best_known, is_possible, named_alike, read_labels
-from training.whole_plans.random_chains import KINDS, random_chain
-from training.whole_plans.run import train_whole_plans
-from training.whole_plans.settings import WholePlans
-from training.whole_plans.trainer import WholePlansTrainer
+from training.problem_sets import load_problems, renewed_problems, validation_problems
+from training.recipe import ProblemSet, Recipe, Validation
+from training.resources import Resources
+from training.train import train
+from training.whole_plans import WholePlansTrainer
+from training.world.random_chains import CHAINS, random_chain
+from training.world.settings import Chains, World
 
-SMALL = WholePlans(
-    network="whole_plans:hidden=4", problems=4, simulations=2, imitation=3, updates=2, drawn=2, samples=2, batch=8,
-    every=2, held_out=("mixed", "pyramid"),
-)  # fmt: skip
+SMALL = Recipe(
+    placer="whole_plans",
+    network="whole_plans:hidden=4",
+    problems=ProblemSet(chains=Chains(problems=3, held_out=("mixed", "pyramid"))),
+    validation=Validation(every=1, problems=1),
+    whole_plans=WholePlans(label_simulations=2, imitation=3, updates=2, problems_per_update=2, samples=2, batch=8),
+)
+
+
+def trained(folder: Path, **options: Any) -> PolicyPlacer[Any]:
+    return train(SMALL, out=folder, seed=1, loggers=(), **options)
 
 
 def test_the_best_known_pipeline_can_be_made_and_is_no_slower_than_one_device() -> None:
@@ -35,63 +48,69 @@ def test_the_best_known_pipeline_can_be_made_and_is_no_slower_than_one_device() 
     assert longer <= seconds * (1 + 1e-9)
 
 
-def test_a_run_that_is_stopped_ends_as_if_it_had_not_been(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    labels = tmp_path / "labels.jsonl"
-    whole = train_whole_plans(SMALL, out=tmp_path / "whole", seed=1, labels=labels)
-    assert len(read_labels(labels, SMALL.simulations)) == SMALL.problems
+def test_a_run_that_is_stopped_ends_as_if_it_had_not_been_and_workers_change_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = trained(tmp_path / "whole", resources=Resources(workers=2))
+    original = WholePlansTrainer.imitate
 
-    original = WholePlansTrainer.update
-
-    def refused(self: Any) -> Any:
-        if self.updates == 1:
-            raise RuntimeError("killed")
+    def interrupted(self: Any) -> float:
+        if self.imitated == 2:  # after the searches, and an update
+            raise KeyboardInterrupt
         return original(self)
 
-    monkeypatch.setattr(WholePlansTrainer, "update", refused)
-    with pytest.raises(RuntimeError, match="killed"):
-        train_whole_plans(SMALL, out=tmp_path / "stopped", seed=1, labels=labels)
+    monkeypatch.setattr(WholePlansTrainer, "imitate", interrupted)
+    monkeypatch.setattr("training.train.CHECKPOINT_EVERY", 1)
+    with pytest.raises(KeyboardInterrupt):
+        trained(tmp_path / "stopped")
     monkeypatch.undo()
-    resumed = train_whole_plans(SMALL, out=tmp_path / "stopped", seed=1, labels=labels, resume=True)
+    resumed = trained(tmp_path / "stopped", resume=True)
+    assert whole.policy is not None
+    assert resumed.policy is not None
     for one, other in zip(whole.policy.parameters(), resumed.policy.parameters(), strict=True):
         assert torch.equal(one, other)
     assert (tmp_path / "whole" / "metrics.jsonl").read_text() == (tmp_path / "stopped" / "metrics.jsonl").read_text()
     states = [read_state(tmp_path / name) for name in ("whole", "stopped")]
     assert states[0][1] == states[1][1]
+    assert states[0][1]["simulations"] == str(3 * 2 + 2 * 2 * 2), "of labels, and of updates"
     assert all(torch.equal(states[0][0][key], value) for key, value in states[1][0].items())
 
-    with pytest.raises(InputError, match="holds a run already"):
-        train_whole_plans(SMALL, out=tmp_path / "whole", seed=1, labels=labels)
-    with pytest.raises(InputError, match="started with other settings"):
-        train_whole_plans(WholePlans(problems=4), out=tmp_path / "whole", seed=1, labels=labels, resume=True)
+    with pytest.raises(InputError, match="started from another recipe"):
+        train(replace(SMALL, validation=Validation()), out=tmp_path / "whole", seed=1, resume=True)
     with pytest.raises(InputError, match="written with seed 1, this run has seed 2"):
-        train_whole_plans(SMALL, out=tmp_path / "whole", seed=2, labels=labels, resume=True)
+        train(SMALL, out=tmp_path / "whole", seed=2, resume=True)
 
 
-def test_labels_by_two_workers_are_those_of_one(tmp_path: Path) -> None:
-    for workers in (1, 2):
-        train_whole_plans(SMALL, out=tmp_path / str(workers), seed=1, workers=workers)
-    found = [read_labels(tmp_path / each / "labels.jsonl", SMALL.simulations) for each in ("1", "2")]
-    assert found[0] == found[1]
-    assert len(found[0]) == SMALL.problems
-    states = [read_state(tmp_path / each)[0] for each in ("1", "2")]
-    assert all(torch.equal(states[0][key], value) for key, value in states[1].items())
+def test_chains_that_are_validated_on_are_of_other_kinds_than_those_that_are_learned() -> None:
+    chosen = SMALL.problems
+    stay, held_out, renewed = load_problems(chosen), validation_problems(SMALL), renewed_problems(chosen, 1)
+    assert renewed is not None
+    new = [renewed.problem(number) for number in range(4)]
+    assert (len(stay), len(held_out)) == (3, 1)
+    assert {each.graph.name for each in held_out} <= {"mixed", "pyramid"}
+    assert not {each.graph.name for each in (*stay, *new)} & {"mixed", "pyramid"}
+    assert [each.graph.fingerprint for each in load_problems(chosen, seed=5)] == [
+        each.graph.fingerprint for each in stay
+    ]
+    other = renewed_problems(chosen, 2)
+    assert other is not None
+    assert other.problem(0).graph.fingerprint != new[0].graph.fingerprint
 
 
-def test_a_label_that_was_written_in_part_is_searched_again_and_what_is_none_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "labels.jsonl"
-    path.write_text('{"number":0,"simulations":2,"seconds":1.0,"actions":[1,2]}\n{"number":1,"simul')
-    assert read_labels(path, 2) == {0: Label(0, 2, 1.0, (1, 2))}
-    assert read_labels(path, 3) == {}
-    assert path.read_text().endswith("]}\n")
-    path.write_text("something\n")
-    with pytest.raises(InputError, match="is no file of labels"):
-        read_labels(path, 2)
+def test_without_a_label_that_fits_there_is_nothing_to_imitate(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("placers.learned.whole_plans.policy.best_known", lambda *_, **__: (None, np.inf))
+    with pytest.raises(InputError, match="no search has found a plan that fits"):
+        trained(tmp_path)
 
 
 def test_settings_that_leave_nothing_to_train_or_to_validate_on_are_refused() -> None:
     with pytest.raises(InputError, match="unknown kind of chain 'blokcs'"):
-        WholePlans(held_out=("blokcs",))
-    with pytest.raises(InputError, match="held_out is empty"):
-        WholePlans(held_out=())
+        Chains(held_out=("blokcs",))
     with pytest.raises(InputError, match="all kinds of chains are held out"):
-        WholePlans(held_out=tuple(KINDS))
+        Chains(held_out=tuple(CHAINS))
+    with pytest.raises(InputError, match="there is nothing to validate on"):
+        replace(SMALL, problems=ProblemSet(chains=Chains(problems=3)))
+    with pytest.raises(InputError, match="placer 'gdp' learns nothing from chains"):
+        Recipe(problems=ProblemSet(chains=Chains(problems=3)))
+    with pytest.raises(InputError, match="learns from problems that stay"):
+        replace(SMALL, problems=ProblemSet(world=World(problems=3)))

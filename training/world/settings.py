@@ -10,6 +10,7 @@ import msgspec
 from graphs.foundation.errors import InputError
 from placers.learned.settings import Positive, Share
 from training.world.kinds import FEWEST_NODES, KINDS, check_kinds
+from training.world.random_chains import CHAINS, check_chains
 
 Count = Annotated[int, msgspec.Meta(ge=0)]
 Ratio = Annotated[float, msgspec.Meta(gt=0, le=1e6)]
@@ -56,3 +57,23 @@ class World(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     def trained_on(self) -> Sequence[str]:
         """The kinds of the graphs that are trained on."""
         return self.kinds or [kind for kind in KINDS if kind not in self.held_out]
+
+
+class Chains(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Random chains of layers to train a policy of whole plans on (`training.world.random_chains`).
+
+    Raises InputError for kinds that there are not, and if all are held out.
+    """
+
+    problems: Count = 0  # random chains with labels, the same for every seed of training; 0: none
+    held_out: tuple[str, ...] = ()  # kinds that are not trained on, but validated on
+
+    def __post_init__(self) -> None:
+        check_chains(self.held_out)
+        if not self.trained_on:
+            raise InputError("all kinds of chains are held out; leave some to train on")
+
+    @property
+    def trained_on(self) -> Sequence[str]:
+        """The kinds of the chains that are trained on."""
+        return [kind for kind in CHAINS if kind not in self.held_out]

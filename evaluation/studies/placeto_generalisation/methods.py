@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 import numpy as np
@@ -26,7 +26,7 @@ from graphs.load import load_cluster
 from graphs.problem import FIFO, Problem
 from graphs.splits import split
 from placers.learned.colocrl.policy import ColocRlPolicy
-from placers.learned.learned_placer import LearnedPlacer
+from placers.learned.learned_placer import LearnedPlacer, PolicyPlacer
 from placers.learned.placeto.policy import PlacetoPolicy
 from training.finetune import FineTuner
 from training.recipe import ProblemSet, Recipe, load_recipe
@@ -124,7 +124,7 @@ def tried(family: str, kind: Kind, seed: int, out: Path, size: PlacetoSize) -> F
 
 
 def _judged(
-    kind: Kind, placer: LearnedPlacer, tests: Sequence[Problem], size: PlacetoSize, seed: int
+    kind: Kind, placer: PolicyPlacer[Any], tests: Sequence[Problem], size: PlacetoSize, seed: int
 ) -> tuple[Record, ...]:
     """A trained placer on the test graphs, zero-shot and, but for that with terminal rewards, fine-tuned."""
     zero_shot = replace(placer, name=kind, samples=1)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import ClassVar
 
 import msgspec
@@ -13,15 +14,24 @@ from torch import Tensor, nn
 
 from envs.pipelines.construction import Decision
 from envs.pipelines.pipeline import LayerPipeline
+from envs.plan import Plan
+from graphs.foundation.errors import InputError
 from graphs.op_graph import Floats
 from graphs.problem import Problem
-from placers.learned.policy import SavedPolicy
+from placers.learned.plan_policy import Label, PlanPolicy
+from placers.learned.settings import FEW_SAMPLES, Settings, WholePlans
 from placers.learned.shapes import Size
 from placers.learned.whole_plans.chain_view import ChainView
 from placers.learned.whole_plans.decision_features import FEATURES, WIDTH, Choice, Seeing
+from placers.learned.whole_plans.estimate import estimated
+from placers.learned.whole_plans.filled import MARGIN, filled, made_to_fit
+from placers.learned.whole_plans.label_search import best_known
 from placers.learned.whole_plans.outlook import Outlook
 
 KIND = "whole_plans"
+DRAWN = 8  # pipelines of which the best by formula is taken, where none is simulated; ours
+TRIES = 16  # pipelines that are drawn until one seems to fit; ours
+REFUSED = 3.0  # steps on the fastest device: what a pipeline counts that only the check of its plan refuses
 
 
 class Shape(msgspec.Struct, frozen=True):
@@ -38,7 +48,7 @@ class Taken:
     place: int  # of the action that was taken, among those of the choice
 
 
-class WholePlansPolicy(SavedPolicy):
+class WholePlansPolicy(PlanPolicy[Seeing, Taken]):
     """A distribution over the actions of each decision of a pipeline's construction."""
 
     kind: ClassVar[str] = KIND
@@ -56,8 +66,8 @@ class WholePlansPolicy(SavedPolicy):
             for decision in Decision
         )  # fmt: skip
 
-    def see(self, problem: Problem) -> Seeing:
-        """What it sees of a problem, made once. Raises InputError if only op placements make sense for it."""
+    def view(self, problem: Problem) -> Seeing:
+        """As `PlanPolicy.view`."""
         view = ChainView.of(problem)
         return Seeing(view, Outlook(view))
 
@@ -69,7 +79,7 @@ class WholePlansPolicy(SavedPolicy):
         return found
 
     def draw(self, seeing: Seeing, rng: np.random.Generator | None = None) -> tuple[LayerPipeline, list[Taken]]:
-        """A pipeline, decision by decision: the most likely actions, or drawn ones, and what was decided."""
+        """As `PlanPolicy.draw`."""
         construction, taken = seeing.view.construction(), list[Taken]()
         while not construction.ended:
             choice = seeing.choice(construction)
@@ -99,8 +109,64 @@ class WholePlansPolicy(SavedPolicy):
         construction.towards(pipeline)  # which says so if another one was made
         return taken
 
+    def promising(self, view: Seeing, count: int, seed: int) -> list[LayerPipeline]:
+        """As `PlanPolicy.promising`: the best by formula first, of at least `DRAWN` candidates."""
+        drawn = list(islice(self.candidates(view, seed), max(count, DRAWN)))
+        return sorted(drawn, key=lambda one: (filled(view.view, one).max() > MARGIN, estimated(view.view, one)))[:count]
+
+    def candidates(self, seeing: Seeing, seed: int) -> Iterator[LayerPipeline]:
+        """Pipelines without end, the most likely first, then drawn ones; each seems to fit, if one of some tries does.
+
+        One that seems not to fit, by formula, computes stages again; if that does not suffice, others are drawn.
+        """
+        rng = np.random.default_rng(seed)
+        is_first = True
+        while True:
+            tried = list[tuple[float, LayerPipeline]]()
+            while len(tried) < TRIES and not (tried and tried[-1][0] <= MARGIN):
+                one = made_to_fit(seeing.view, self.draw(seeing, None if is_first else rng)[0])
+                tried.append((float(filled(seeing.view, one).max()), one))
+                is_first = False
+            yield min(tried, key=lambda each: max(each[0], MARGIN))[1]
+
+    def judge(self, view: Seeing, pipeline: LayerPipeline) -> tuple[float, bool]:
+        """As `PlanPolicy.judge`, at the grain of stages."""
+        try:
+            outcome = view.view.pipelines.outcome(made_to_fit(view.view, pipeline))
+        except InputError:  # what only the plan's check finds
+            return REFUSED * view.view.step, False
+        return outcome.step_seconds, outcome.fits
+
+    def seconds_alone(self, view: Seeing) -> float:
+        """As `PlanPolicy.seconds_alone`."""
+        return view.view.step
+
+    def plan(self, view: Seeing, pipeline: LayerPipeline) -> Plan:
+        """As `PlanPolicy.plan`."""
+        return made_to_fit(view.view, pipeline).plan(view.view.problem, view.view.pipelines.layers)
+
+    @classmethod
+    def search(cls, problem: Problem, simulations: int) -> Label:
+        """As `PlanPolicy.search`."""
+        view = ChainView.of(problem)
+        pipeline, _ = best_known(view, simulations, seed=0)
+        return () if pipeline is None else tuple(view.construction().towards(pipeline))
+
+    def decisions_of(self, view: Seeing, label: Label) -> list[Taken]:
+        """As `PlanPolicy.decisions_of`."""
+        construction = view.view.construction()
+        for action in label:
+            construction.take(action)
+        return self.follow(view, construction.pipeline)
+
+    def fine_tuning(self, problem: Problem, simulations: int) -> Settings:  # noqa: ARG002 - for all problems alike
+        """Without labels but the best pipeline so far."""
+        samples = FEW_SAMPLES // 2
+        updates = max(1, simulations // samples)
+        return Settings(whole_plans=WholePlans(imitation=0, updates=updates, samples=samples, problems_per_update=1))
+
     def score(self, decisions: Sequence[Taken]) -> tuple[Tensor, Tensor]:
-        """(decisions,) log-probability of each, and entropy in nats; differentiable."""
+        """As `PlanPolicy.score`."""
         log_probability, entropy = torch.zeros(len(decisions)), torch.zeros(len(decisions))
         for kind in Decision:
             of_kind = [number for number, each in enumerate(decisions) if each.choice.decision == kind]

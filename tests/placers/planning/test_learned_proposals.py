@@ -6,7 +6,7 @@ import pytest
 from graphs.foundation.errors import InputError
 from placers.learned.whole_plans.placer import build
 from placers.planner import LEARNED, Planner
-from training.whole_plans.random_chains import random_chain
+from training.world.random_chains import random_chain
 
 
 def test_a_policys_plans_join_the_proposals_and_the_result_repeats() -> None:

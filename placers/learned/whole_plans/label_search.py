@@ -1,4 +1,4 @@
-"""Labels: the best pipeline that is known for a problem, named as a construction names devices.
+"""The search for the label of a problem: the best pipeline that is known, named as a construction names devices.
 
 A formula proposes pipelines, and a local search at the grain of stages improves them (`placers.planning`), within what
 a construction can make: its numbers of micro-batches, its orders of passes, replicas that split each micro-batch.
@@ -7,78 +7,23 @@ a construction can make: its numbers of micro-batches, its orders of passes, rep
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 
-import msgspec
 import numpy as np
 
 from envs.pipelines.layer_grain import LayerGrain
 from envs.pipelines.pipeline import ONE_F_ONE_B, LayerPipeline
 from envs.pipelines.shapes import shapes_of
 from graphs.foundation.errors import InputError
-from graphs.foundation.files import write_whole
-from graphs.problem import Problem
 from placers.learned.whole_plans.chain_view import MICRO_BATCHES, PASS_ORDERS, SHARING, ChainView
 from placers.planning.budget import Spent, spending
 from placers.planning.local_search import LocalSearch
 from placers.planning.moves import Moves
 from placers.planning.pipeline_evaluator import Found, PipelineEvaluator
 from placers.planning.proposals import Proposer
-from training.whole_plans.random_chains import KINDS, random_chain
 
-LABELS = "labels.jsonl"
-LABELLED = 7  # the seed of the problems with labels
 PROPOSED = 24  # pipelines of the formula; ours
 ANY_SHAPE = (8, 2, 4)  # micro-batches, ranks and stages, of which each order takes some
-
-
-class Label(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A line of `labels.jsonl`: the best pipeline of a random problem that a search has found."""
-
-    number: int  # of the problem
-    simulations: int  # of the search
-    seconds: float | None  # of its step; None if nothing was found that fits
-    actions: tuple[int, ...]  # that construct it
-
-
-@dataclass(frozen=True)
-class LabelSearch:
-    """A search for the label of a random problem, which finds the same in whichever process."""
-
-    number: int  # of the problem
-    simulations: int
-
-    def do(self) -> Label:
-        """Search."""
-        view = ChainView.of(labelled_chain(self.number))
-        pipeline, seconds = best_known(view, self.simulations, seed=0)
-        if pipeline is None:
-            return Label(self.number, self.simulations, None, ())
-        return Label(self.number, self.simulations, seconds, tuple(view.construction().towards(pipeline)))
-
-
-def labelled_chain(number: int) -> Problem:
-    """A random problem by its number, the same for all seeds of training."""
-    rng = np.random.default_rng((LABELLED, number))
-    return random_chain(rng, str(rng.choice(list(KINDS))))
-
-
-def read_labels(path: Path, simulations: int) -> dict[int, Label]:
-    """By problem, those of searches of so many simulations; none if there is no file.
-
-    A last line that was not written whole counts for nothing. Raises InputError for a line that is no label.
-    """
-    if not path.is_file():
-        return {}
-    lines = path.read_bytes().split(b"\n")
-    if lines.pop():  # written in part
-        write_whole(path, b"".join(line + b"\n" for line in lines))
-    try:
-        found = [msgspec.json.decode(line, type=Label) for line in lines]
-    except msgspec.DecodeError as error:
-        raise InputError(f"{path} is no file of labels ({error}); name another one") from error
-    return {label.number: label for label in found if label.simulations == simulations}
 
 
 def best_known(

@@ -6,7 +6,9 @@ policy meets clusters on which one device is best, replicas, pipelines, or both.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
+from itertools import count, islice
 
 import numpy as np
 
@@ -17,7 +19,7 @@ from graphs.cluster import Cluster
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Floats, OpGraph
-from graphs.problem import Problem
+from graphs.problem import DEFAULT_ORDER, Problem
 from training.world.random_cluster import log_uniform, random_cluster, seconds_per_byte, typical_speeds
 
 LAYERS = 6, 64  # between which everything is drawn here, its logarithm uniformly; all of it is ours
@@ -31,6 +33,7 @@ LAUNCHES = 1e-4, 3e-2  # seconds of a launch over those of a layer
 ROOM = 0.4, 6.0  # memory of all devices together over all weights, with their state, and outputs
 UNEQUAL = 0.4  # of the clusters, with devices of unlike speed or memory
 LOOSE = 0.4  # of the problems, with memory for everything on each device
+LABELLED = 7  # the seed of the chains with labels
 
 
 def _blocks(rng: np.random.Generator, count: int) -> tuple[Floats, Floats, Floats]:
@@ -71,20 +74,34 @@ def _mixed(rng: np.random.Generator, count: int) -> tuple[Floats, Floats, Floats
     return log_normal(rng, count, 1.0), log_normal(rng, count, 1.5), log_normal(rng, count, 1.0)
 
 
-KINDS = {
+CHAINS = {
     "blocks": _blocks, "heavy_end": _heavy_end, "mixed": _mixed, "pyramid": _pyramid, "recurrent": _recurrent,
 }  # fmt: skip
 
 
-def check_kind(kind: str) -> None:
+def check_chains(kinds: Iterable[str]) -> None:
     """Raise InputError for the name of no kind of chains."""
-    if kind not in KINDS:
-        raise InputError(by_name.unknown("kind of chain", kind, KINDS))
+    for kind in kinds:
+        if kind not in CHAINS:
+            raise InputError(by_name.unknown("kind of chain", kind, CHAINS))
 
 
-def random_chain(rng: np.random.Generator, kind: str) -> Problem:
+def labelled_chains(
+    kinds: Iterable[str], number: int, *, optimizer: str = "adam", order: str = DEFAULT_ORDER
+) -> list[Problem]:
+    """The first chains of some kinds among those with labels, which are the same for every seed of training."""
+    wanted = list(kinds)
+    generators = (np.random.default_rng((LABELLED, each)) for each in count())
+    drawn = ((rng, str(rng.choice(list(CHAINS)))) for rng in generators)
+    chosen = islice(((rng, kind) for rng, kind in drawn if kind in wanted), number)
+    return [random_chain(rng, kind, optimizer=optimizer, order=order) for rng, kind in chosen]
+
+
+def random_chain(
+    rng: np.random.Generator, kind: str, *, optimizer: str = "adam", order: str = DEFAULT_ORDER
+) -> Problem:
     """A training step of a kind of chain on a cluster, timed. Raises InputError for a kind that there is not."""
-    check_kind(kind)
+    check_chains([kind])
     seconds = log_uniform(rng, *LAYER_SECONDS)
     is_unequal, is_loose = rng.random(2) < (UNEQUAL, LOOSE)
     cluster = random_cluster(rng, round(log_uniform(rng, *DEVICES)), seconds, unequal=bool(is_unequal))
@@ -93,7 +110,7 @@ def random_chain(rng: np.random.Generator, kind: str) -> Problem:
         cluster, devices=tuple(replace(each, launch_seconds=launch, memory_bytes=np.inf) for each in cluster.devices)
     )
     graph = _training_graph(rng, kind, cluster, seconds)
-    problem = timed(Problem(graph, cluster))
+    problem = timed(Problem(graph, cluster, optimizer, order=order))
     return replace(problem, cluster=_with_memory(rng, problem, loose=bool(is_loose), unequal=bool(is_unequal)))
 
 
@@ -105,7 +122,7 @@ def log_normal(rng: np.random.Generator, count: int, spread: float) -> Floats:
 def _training_graph(rng: np.random.Generator, kind: str, cluster: Cluster, seconds: float) -> OpGraph:
     """Two products with weights for each layer, and what is between them is kept; their backward passes and updates."""
     count, samples = round(log_uniform(rng, *LAYERS)), int(rng.choice(SAMPLES))
-    work, weights, sent = KINDS[kind](rng, count)
+    work, weights, sent = CHAINS[kind](rng, count)
     flops_per_second, bytes_per_second = typical_speeds(cluster)
     per_byte = seconds_per_byte(cluster)
     compute = work / work.mean() * seconds

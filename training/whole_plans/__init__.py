@@ -1,1 +1,0 @@
-"""Training policies of whole plans: random chains of layers, labels by search, imitation, REINFORCE."""
