@@ -15,8 +15,9 @@ from envs.simulation.simulator import Simulator, simulate
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Bools, Floats, Ints, OpGraph
 from graphs.problem import Problem
-from placers.annealing import Annealing
+from placers.annealing import REORDER, Annealing
 from placers.learned.repair.repairs import Repairs
+from placers.learned.repair.search import RepairSearch
 from placers.learned.sequential.current_plan import PlanFeature, PlanReader
 from placers.learned.sequential.freeing import FEWEST, MOST, free_some, scores_of
 from placers.learned.sequential.layout import Layout
@@ -236,6 +237,22 @@ def test_it_is_annealings_rule_that_keeps_a_repair(policy: Path) -> None:
         assert np.exp(search.energy) == pytest.approx(simulator.run(search.current).step_seconds)
     assert (np.diff(energies) <= 1e-6).all(), "it is so cold that nothing worse is kept"
     assert energies[-1] < energies[0]
+
+
+@pytest.mark.parametrize(
+    ("moves", "order", "share"), [(1.0, True, 1.0), (0.5, True, 2.0), (0.0, True, 10.0), (0.5, False, 0.0)]
+)
+def test_of_all_simulations_as_many_change_the_order_as_in_annealing(
+    policy: Path, moves: float, order: bool, share: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shares: list[float] = []
+    monkeypatch.setattr(RepairSearch, "take_steps", lambda self, schedule, count: shares.append(schedule.reorder))
+    monkeypatch.setattr(RepairSearch, "_repair", lambda self, schedule, count: shares.append(schedule.reorder))
+    search = NeuralLns(policy=str(policy), moves=moves, order=order).begin(
+        Problem(random_graph(12, seed=5), toy_cluster(3)), 0, 400
+    )
+    search.step(0.0, 100)
+    assert shares == [pytest.approx(share * REORDER)]
 
 
 def test_moves_find_an_order_that_beats_every_placement_unless_the_order_may_not_change(policy: Path) -> None:

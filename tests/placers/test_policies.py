@@ -18,6 +18,7 @@ from placers.learned.batch import Batch
 from placers.learned.features import DEVICE_FEATURES, UNIT_FEATURES, Observation, observe
 from placers.learned.gdp.placer import build as build_gdp
 from placers.learned.gdp.policy import OneShotPolicy, candidates, made_to_fit
+from placers.learned.policy import Scores
 from placers.learned.policy_file import load_policy, save_policy
 from placers.learned.policy_meta import Meta
 from tests.oracle.toys import random_graph, toy_cluster, toy_graph
@@ -88,6 +89,15 @@ def test_scores_are_those_of_the_distribution() -> None:
     torch.testing.assert_close(scores.entropy[1, :3], -(probabilities * probabilities.log()).sum(-1))
     assert not scores.entropy[1, 3:].any(), "padded units have no entropy"
     assert not scores.log_probability[1, :, 3:].any(), "padded units have no probability"
+
+
+def test_decisions_of_the_order_are_the_last_ones_and_none_of_devices() -> None:
+    units, order = torch.tensor([[True, True, True], [True, False, False]]), torch.tensor([[True, True], [True, False]])
+    of_units = Scores(torch.zeros(2, 4, 3), torch.ones(2, 3), units)
+    assert torch.equal(of_units.of_devices, units)
+    both = of_units.with_order(torch.ones(2, 4, 2), order)
+    assert torch.equal(both.mask, torch.cat([units, order], 1))
+    assert torch.equal(both.of_devices, torch.cat([units, torch.zeros(2, 2, dtype=torch.bool)], 1))
 
 
 def test_a_policy_survives_the_disk(tmp_path: Path) -> None:

@@ -135,6 +135,17 @@ def test_every_weight_has_a_part_in_the_score(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SPECS)
+def test_as_many_samples_as_asked_for_are_the_likeliest_choices_whatever_is_drawn(name: str) -> None:
+    policy = new(name)
+    batch = batch_of(policy, random_graph(12, seed=3), random_graph(9, seed=4))
+    for greedy in (0, 1, 2):
+        one, other = (policy.sample(batch, 4, draw(seed), greedy=greedy).devices for seed in (1, 2))
+        for problem, units in enumerate((12, 9)):
+            same = [torch.equal(*(each[problem, sample, :units] for each in (one, other))) for sample in range(4)]
+            assert same == [sample < greedy for sample in range(4)]
+
+
+@pytest.mark.parametrize("name", SPECS)
 def test_drawing_follows_the_probabilities(name: str) -> None:
     policy = new(name)
     batch = batch_of(policy, toy_graph([1, 1], [(0, 1)]))

@@ -167,6 +167,10 @@ def test_features_of_a_diamond() -> None:
     scale = batch.layouts[0].scale
     later = np.log1p(10 * 2 / scale)  # on the first device it waits for both branches, 7 s; on the other 1 s to 5 s
     assert feature(batch, "finish", 2, [0, 0, 1, 1]) == [round(float(later), 4), 0.0]
+    rank = batch.layouts[0].rank  # of units 0 and 1, which end after 1 s and 4 s, the second one's path ends later
+    delays = np.array([7 - 3 + rank[2], 5 - 3 + rank[2]]) - max(1 - 1 + rank[0], 4 - 3 + rank[1])
+    signed = np.sign(delays) * np.log1p(10 * abs(delays) / scale)
+    assert feature(batch, "delay", 2, [0, 0, 1, 1]) == [round(float(x), 4) for x in signed]
     assert feature(batch, "latest", 2, [0, 0, 1, 1]) == [1.0, 0.0]
     assert feature(batch, "cut", 1, [0, 0, 1, 1]) == [0.0, round(float(np.log1p(10 / scale)), 4)]
 

@@ -102,6 +102,7 @@ def test_a_batch_norm_is_read_where_it_is_changed_last() -> None:
     assert set(homes) == {"latest", "seen", "norm.running_mean", "norm.running_var", "norm.num_batches_tracked"}
     norms = [op for op, kind in enumerate(program.step.kinds) if "batch_norm" in kind and op < program.loss]
     assert homes["norm.running_mean"] == norms[1]
+    assert homes["seen"] == norms[1], "where the latest result is made that it is computed from"
     assert [op for op, part in enumerate(program.parts) if "norm.running_mean" in part.buffers.values()] == norms[:1]
 
 

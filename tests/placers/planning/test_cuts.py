@@ -13,7 +13,7 @@ from envs.pipelines.layer_grain import LayerGrain
 from envs.pipelines.layers import Layers
 from graphs.cluster import Cluster, Device
 from graphs.problem import Problem
-from placers.planning.proposals import Proposer
+from placers.planning.proposals import LONG, NEAR, Proposer
 from tests.papers.test_dapple import chain_of
 
 LAYERS = 7
@@ -90,6 +90,29 @@ def test_pipelines_of_others_are_cut_on_devices_that_the_proposer_does_not_use()
         ends = [0, *(stage.end for stage in each.stages)]
         assert ends[-1] == LAYERS
         assert [stage.first for stage in each.stages] == ends[:-1]
+
+
+def test_sequences_around_one_have_a_device_elsewhere_or_a_set_joined_or_divided() -> None:
+    problem = problem_of(3, [1.0, 1.0, 1.0, 2.0], np.inf)
+    proposer = Proposer(LayerGrain(problem, Layers.of(problem, LAYERS)), (0, 1, 2, 3))
+    moved = {((0,), (1, 2, 3)), ((0, 1, 3), (2,)), ((0, 1, 2), (3,))}  # of devices alike the last one
+    divided = {((0,), (1,), (2, 3)), ((0, 1), (2,), (3,))}
+    assert set(proposer._around(((0, 1), (2, 3)))) == moved | divided | {((0, 1, 2, 3),)}
+    alone = {((0,), (1, 2, 3)), ((0, 1), (2, 3)), ((0, 1, 2), (3,))}
+    assert set(proposer._around(((0, 1, 2, 3),))) == alone
+    wide = Proposer(LayerGrain(problem_of(3, [1.0] * 6, np.inf), Layers.of(problem, LAYERS)), range(6))
+    joined = {((0, 1, 2, 3), (4, 5)), ((0, 1), (2, 3, 4, 5))}
+    assert {each for each in wide._around(((0, 1), (2, 3), (4, 5))) if len(each) == 2} == joined
+
+
+def test_in_a_long_sequence_a_device_moves_to_places_near_it_alone() -> None:
+    problem = problem_of(3, [1.0] * 10, np.inf)
+    proposer = Proposer(LayerGrain(problem, Layers.of(problem, LAYERS)), range(10))
+    for stages in (LONG, LONG + 1):
+        sets = tuple((device,) for device in range(stages))
+        moved = {next(each for each in found if len(each) > 1) for found in proposer._around(sets)}
+        apart = {other - device for device, other in moved}
+        assert apart == set(range(1, stages if stages == LONG else NEAR + 1))
 
 
 def test_buffers_are_as_long_as_what_is_written_to_them() -> None:
