@@ -14,7 +14,7 @@ KIND ?= h100
 DATA ?=  # a folder of measured profiles, for studies
 PROFILES = $(if $(strip $(DATA)),--data $(DATA))
 
-.PHONY: setup demo test checked mutants bench gpu-check graphs rivals learned study pictures site clean
+.PHONY: setup demo test slow checked mutants bench gpu-check graphs rivals learned study pictures site clean
 
 setup: .venv/installed
 
@@ -47,6 +47,9 @@ test: setup  ## style, types, tests
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/pytest -n 2 --dist loadfile
+
+slow: setup  ## long tests, and tests of drawn examples with all of them: hours
+	$(BIN)/pytest -n 2 -m "slow or hypothesis" --hypothesis-profile thorough
 
 checked: setup  ## the tests of compiled code, with every index of its buffers checked: an hour
 	$(BIN)/python -m tests.checked_indices

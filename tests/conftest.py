@@ -10,13 +10,13 @@ from hypothesis import settings
 
 from graphs.capture.cache import SWITCH
 from graphs.foundation.cache_folder import VARIABLE
+from tests import drawn  # noqa: F401  # which registers profiles
 from tests.oracle.toys import Toy
 from tests.oracle.toys import four_ops_two_devices as _four_ops_two_devices
 
 MADE = "PLACELAB_TESTS_CACHE"
 
-settings.register_profile("untimed", deadline=None)  # a test's first example may import or compile what it needs
-settings.load_profile("untimed")
+settings.load_profile("brief")  # unless --hypothesis-profile says another one
 
 
 def pytest_configure() -> None:

@@ -30,18 +30,17 @@ def problems(*names: str) -> list[Problem]:
     return [Problem(toy_graph([1, 2], [(0, 1)], name=name), toy_cluster(2)) for name in names]
 
 
-def test_a_killed_process_costs_only_the_plan_that_killed_it_each_time(tmp_path: Path) -> None:
+@pytest.mark.parametrize("code", [0, pytest.param(3, marks=pytest.mark.slow)], ids=["a signal", "an exit code"])
+def test_a_killed_process_costs_only_the_plan_that_killed_it_each_time(code: int, tmp_path: Path) -> None:
     done = compare(
-        [Killing(), Alternating(), Killing("once", once=str(tmp_path / "killed")), Killing("ending", code=3)],
+        [Killing(code=code), Alternating(), Killing("once", once=str(tmp_path / "killed"))],
         problems("easy", "hard", "other"), workers=2, journal=tmp_path / "j.jsonl", quiet=True,
     )  # fmt: skip
-    assert [(f.problem, f.placer, f.reason) for f in done.failures] == [
-        ("hard@toy2", "killing", KILLED), ("hard@toy2", "ending", KILLED)
-    ]  # fmt: skip
+    assert [(f.problem, f.placer, f.reason) for f in done.failures] == [("hard@toy2", "killing", KILLED)]
     assert [(r.problem, r.placer) for r in done.records] == [
-        *(("easy@toy2", placer) for placer in ("killing", "alternating", "once", "ending")),
+        *(("easy@toy2", placer) for placer in ("killing", "alternating", "once")),
         ("hard@toy2", "alternating"), ("hard@toy2", "once"),
-        *(("other@toy2", placer) for placer in ("killing", "alternating", "once", "ending")),
+        *(("other@toy2", placer) for placer in ("killing", "alternating", "once")),
     ]  # fmt: skip
     assert (tmp_path / "killed").exists()
 
@@ -72,7 +71,7 @@ def placed(path: Path) -> dict[str, object]:
     }
 
 
-@pytest.mark.parametrize("killed", ["nobody", "a worker", "the client"])
+@pytest.mark.parametrize("killed", [pytest.param("nobody", marks=pytest.mark.slow), "a worker", "the client"])
 def test_a_comparison_by_workers_equals_one_without(killed: str, tmp_path: Path) -> None:
     alone, shared, log = tmp_path / "alone.jsonl", tmp_path / "shared.jsonl", tmp_path / "log"
     log.mkdir()
@@ -139,7 +138,9 @@ from tests.oracle.toys import toy_cluster, toy_graph
 """
 
 
-@pytest.mark.parametrize(("guard", "code"), [("if True:", 1), ("if __name__ == '__main__':", 0)])
+@pytest.mark.parametrize(
+    ("guard", "code"), [("if True:", 1), pytest.param("if __name__ == '__main__':", 0, marks=pytest.mark.slow)]
+)
 def test_a_script_without_its_guard_is_refused(guard: str, code: int, tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(SCRIPT.format(guard=guard))

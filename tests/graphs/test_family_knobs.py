@@ -56,7 +56,11 @@ def test_what_is_negative_is_refused_before_anything_is_built(family: str, knob:
         ("rnnlm:layers=0", "expected layers to be at least 1, got 0"),
         ("transformer:width=7", "transformer: expected width to be a multiple of heads, 8, got 7"),
         ("transformer_xl:heads=3", "transformer_xl: expected width to be a multiple of heads, 3, got 512"),
-        ("inception_v3:image=75", "inception_v3:image=75: the module fails on its example inputs: .*size is too small"),
+        pytest.param(
+            "inception_v3:image=75",
+            "inception_v3:image=75: the module fails on its example inputs: .*size is too small",
+            marks=pytest.mark.slow,
+        ),
         ("vgg:image=31", "vgg: expected image to be at least 32, got 31"),
         ("vit:heads=5", "vit: expected width to be a multiple of heads, 5, got 768"),
         ("vit:image=100", "vit: expected image to be a multiple of the side of a patch, 16, got 100"),

@@ -62,22 +62,20 @@ _Fault = tuple[ast.AST, str]  # what is replaced, and by which source
 def drawn(root: Path, folders: Sequence[str], count: int, seed: int) -> list[Mutant]:
     """`count` different mutants of functions of these folders, the same for the same seed and source."""
     files = [file for folder in folders for file in sorted((root / folder).rglob("*.py"))]
-    functions = [(file, *found) for file in files for found in _in(file)]
+    functions = [(file, each) for file in files for each in _functions(file)]
     draw = random.Random(seed)
     chosen: dict[Mutant, None] = {}
     while len(chosen) < count and functions:
-        file, function, faults = draw.choice(functions)
-        chosen[_mutant(file, root, function, *draw.choice(faults))] = None
+        file, function = draw.choice(functions)
+        if faults := list(_faults(function)):
+            chosen[_mutant(file, root, function, *draw.choice(faults))] = None
     return list(chosen)
 
 
-def _in(file: Path) -> Iterator[tuple[_Function, list[_Fault]]]:
-    """The functions of a file that can have faults, with these."""
+def _functions(file: Path) -> Iterator[_Function]:
     for node in ast.walk(ast.parse(file.read_text())):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name not in _NOT_TESTED:
-            faults = list(_faults(node))
-            if faults:
-                yield node, faults
+            yield node
 
 
 def _mutant(file: Path, root: Path, function: _Function, old: ast.AST, new: str) -> Mutant:

@@ -10,12 +10,13 @@ from envs.bounds import lower_bound
 from envs.simulation.simulator import Simulator
 from graphs.op_graph import Ints
 from graphs.problem import Problem
+from tests.drawn import examples
 from tests.oracle.oracle import simulate
 from tests.oracle.strategies import Case, cases
 from tests.oracle.toys import Toy, random_graph, toy_cluster
 
-thorough = settings(max_examples=2000, deadline=None, suppress_health_check=list(HealthCheck))
-brief = settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+thorough = settings(max_examples=examples(2000, 200), deadline=None, suppress_health_check=list(HealthCheck))
+brief = settings(max_examples=examples(300, 60), deadline=None, suppress_health_check=list(HealthCheck))
 
 
 def simulator_of(case: Case) -> Simulator:

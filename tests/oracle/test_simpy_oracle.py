@@ -6,12 +6,13 @@ from hypothesis import HealthCheck, given, settings
 
 from envs.simulation.simulator import Simulator
 from graphs.problem import Problem
+from tests.drawn import examples
 from tests.oracle.simpy_oracle import simulate
 from tests.oracle.strategies import Case, cases
 from tests.oracle.toys import random_graph, toy_cluster
 
 
-@settings(max_examples=500, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(500, 60), deadline=None, suppress_health_check=list(HealthCheck))
 @given(cases())
 def test_the_engine_agrees_with_simpy(case: Case) -> None:
     simulator = Simulator(case.problem, order=case.order)

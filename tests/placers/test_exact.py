@@ -18,6 +18,7 @@ from graphs.foundation.errors import InputError
 from graphs.problem import Problem
 from placers.exact import PRECISION, Exact, Solution
 from placers.solvers.placement_bounds import placement_bounds
+from tests.drawn import examples
 from tests.oracle.strategies import Case, cases
 from tests.oracle.toys import Toy, random_graph, toy_cluster, toy_graph
 
@@ -52,7 +53,7 @@ def problems(draw: st.DrawFn) -> Problem:
     return Problem(graph, draw(st.sampled_from([cluster, cluster, cluster.with_free_links()])))
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(25, 6), deadline=None, suppress_health_check=list(HealthCheck))
 @given(problems())
 def test_constraint_programming_meets_brute_force_and_no_placer_beats_it(problem: Problem) -> None:
     best = fastest(problem)
@@ -87,7 +88,7 @@ def test_constraint_programming_meets_brute_force_and_no_placer_beats_it(problem
         assert not by_rule.fits or by_rule.step_seconds >= best
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(25, 10), deadline=None, suppress_health_check=list(HealthCheck))
 @given(cases(max_ops=5, max_devices=2))
 def test_of_all_placements_with_all_linear_orders_none_beats_the_bound(case: Case) -> None:
     problem, best = case.problem, np.inf

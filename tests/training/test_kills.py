@@ -110,9 +110,12 @@ def journal(path: Path) -> dict[str, object]:
     }
 
 
-@pytest.mark.parametrize("whom", ["worker", "client"])
 @pytest.mark.parametrize(
-    ("kills", "size"), [pytest.param(1, FEW, id="once"), pytest.param(10, MANY, id="ten times", marks=pytest.mark.slow)]
+    ("whom", "kills", "size"),
+    [
+        ("worker", 1, FEW),
+        *(pytest.param(whom, 10, MANY, marks=pytest.mark.slow) for whom in ("worker", "client")),
+    ],
 )
 def test_a_labelled_training_ends_as_without_kills(whom: str, kills: int, size: int, tmp_path: Path) -> None:
     alone, shared, script = tmp_path / "alone", tmp_path / "shared", tmp_path / "script.py"

@@ -32,9 +32,9 @@ epochs = 1
 OVER = ["ppo.learning_rate=1e-4..1e-2:log", "ppo.samples=2..6", "ppo.reward=log|sqrt"]
 
 
-@pytest.fixture
-def recipe(tmp_path: Path) -> str:
-    path = tmp_path / "small.toml"
+@pytest.fixture(scope="module")
+def recipe(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("recipe") / "small.toml"
     path.write_text(RECIPE)
     return str(path)
 
@@ -43,14 +43,19 @@ def swept(recipe: str, out: Path, trials: int = 3) -> Sweep:
     return sweep(recipe, [Over.parse(each) for each in OVER], trials=trials, out=out, seed=4)
 
 
+@pytest.fixture(scope="module")
+def whole(recipe: str, tmp_path_factory: pytest.TempPathFactory) -> Sweep:
+    """Of three trials that nothing interrupts."""
+    return swept(recipe, tmp_path_factory.mktemp("whole") / "sweep")
+
+
 def comparable(found: Sweep) -> list[tuple[int, dict[str, object], float]]:
     return [(each.number, each.changes, each.value) for each in found.trials]
 
 
-def test_a_sweep_tries_values_in_their_ranges_and_keeps_each_run(recipe: str, tmp_path: Path) -> None:
-    found = swept(recipe, tmp_path / "sweep")
-    assert [each.number for each in found.trials] == [0, 1, 2]
-    for trial in found.trials:
+def test_a_sweep_tries_values_in_their_ranges_and_keeps_each_run(whole: Sweep) -> None:
+    assert [each.number for each in whole.trials] == [0, 1, 2]
+    for trial in whole.trials:
         assert 1e-4 <= float(str(trial.changes["ppo.learning_rate"])) <= 1e-2
         assert trial.changes["ppo.samples"] in range(2, 7)
         assert trial.changes["ppo.reward"] in ("log", "sqrt")
@@ -58,13 +63,14 @@ def test_a_sweep_tries_values_in_their_ranges_and_keeps_each_run(recipe: str, tm
         assert trial.value == worth(trial.folder) == lines[-1]["step_over_bound"]
         assert f"samples = {trial.changes['ppo.samples']}" in (trial.folder / "config.toml").read_text()
         assert (trial.folder / "card.md").is_file()
-    best = min(found.trials, key=lambda each: each.value)
-    assert found.best == best
-    assert f"--set ppo.samples={best.changes['ppo.samples']}" in found.command_of(best)
+    best = min(whole.trials, key=lambda each: each.value)
+    assert whole.best == best
+    assert f"--set ppo.samples={best.changes['ppo.samples']}" in whole.command_of(best)
 
 
-def test_the_same_command_goes_on_with_more_trials_and_another_sweep_is_refused(recipe: str, tmp_path: Path) -> None:
-    whole = swept(recipe, tmp_path / "whole")
+def test_the_same_command_goes_on_with_more_trials_and_another_sweep_is_refused(
+    whole: Sweep, recipe: str, tmp_path: Path
+) -> None:
     swept(recipe, tmp_path / "part", trials=1)
     assert comparable(swept(recipe, tmp_path / "part")) == comparable(whole)
     before = (tmp_path / "part" / JOURNAL).read_bytes()
@@ -74,8 +80,7 @@ def test_the_same_command_goes_on_with_more_trials_and_another_sweep_is_refused(
     assert len(before) <= len((tmp_path / "part" / JOURNAL).read_bytes())
 
 
-def test_a_sweep_that_is_killed_goes_on_to_the_same_end(recipe: str, tmp_path: Path) -> None:
-    whole = swept(recipe, tmp_path / "whole")
+def test_a_sweep_that_is_killed_goes_on_to_the_same_end(whole: Sweep, recipe: str, tmp_path: Path) -> None:
     code = f"""
 import os, signal
 from pathlib import Path

@@ -17,11 +17,12 @@ from envs.plan import Plan
 from envs.simulation.simulator import Simulator
 from graphs.op_graph import Phase
 from graphs.problem import Problem
+from tests.drawn import examples
 from tests.envs.expansion.random_plans import planned
 from tests.oracle import oracle, simpy_oracle
 
-thorough = settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
-brief = settings(thorough, max_examples=150)
+thorough = settings(max_examples=examples(300, 40), deadline=None, suppress_health_check=list(HealthCheck))
+brief = settings(thorough, max_examples=examples(150, 25))
 
 
 @thorough

@@ -16,6 +16,7 @@ from envs.step_shares import SHARES, StepShares
 from envs.timeline import Timeline
 from evaluation.reporting.plan_table import plan_table
 from graphs.problem import Problem
+from tests.drawn import examples
 from tests.envs.drawings import drawn_rows
 from tests.envs.expansion.pipelines import Pipeline, interleaved, servers
 from tests.envs.expansion.plan_drawings import BLOCK, DOCUMENT, DRAWINGS, document
@@ -178,7 +179,7 @@ def test_what_holds_memory_at_the_peak() -> None:
     assert "Schedule: 6 micro-batches through 4 stages on 1, 1, 1, 1 devices; passes in the order early" in text
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(100, 20), deadline=None, suppress_health_check=list(HealthCheck))
 @given(planned())
 def test_shares_and_passes_of_any_plan_hold_all_that_its_devices_do(case: tuple[Problem, Plan]) -> None:
     problem, plan = case

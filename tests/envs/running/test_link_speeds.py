@@ -1,6 +1,6 @@
 """Jobs that measure links run in processes, and say as much as was asked for."""
 
-from collections.abc import Iterator
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -10,9 +10,8 @@ from envs.running.processes import Workers
 
 
 @pytest.fixture(scope="module")
-def workers() -> Iterator[Workers]:
-    with Workers(["cpu"] * 3) as workers:
-        yield workers
+def workers(processes: Callable[[int], Workers]) -> Workers:
+    return processes(3)
 
 
 def test_two_of_the_processes_measure_their_link(workers: Workers) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -20,9 +20,8 @@ from tests.envs.running.trained_models import EXAMPLES, program_of
 
 
 @pytest.fixture(scope="module")
-def workers() -> Iterator[Workers]:
-    with Workers(["cpu"] * 3) as workers:
-        yield workers
+def workers(processes: Callable[[int], Workers]) -> Workers:
+    return processes(3)
 
 
 @pytest.mark.parametrize("name", EXAMPLES)

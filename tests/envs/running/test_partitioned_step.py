@@ -1,6 +1,6 @@
 """Steps that DTensor divides over processes as plans say are those of the model itself."""
 
-from collections.abc import Iterator
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -21,9 +21,8 @@ from tests.envs.running.partitioned_jobs import Arrays, Partitioned, Trained, ex
 
 
 @pytest.fixture(scope="module")
-def workers() -> Iterator[Workers]:
-    with Workers(["cpu"] * 4) as workers:
-        yield workers
+def workers(processes: Callable[[int], Workers]) -> Workers:
+    return processes(4)
 
 
 def planned(name: str, cluster: str, placer: Placer) -> tuple[Problem, Plan]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -90,10 +90,9 @@ def one_thread() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def results() -> dict[Case, list[Result]]:
+def results(processes: Callable[[int], Workers]) -> dict[Case, list[Result]]:
     """What each process has in the end, of every case."""
-    with Workers(["cpu"] * PROCESSES, pin=False) as workers:
-        found = workers.run(Trainings(CASES), limit=180.0)
+    found = processes(PROCESSES).run(Trainings(CASES), limit=180.0)
     return {case: [of_process[number] for of_process in found] for number, case in enumerate(CASES)}
 
 

@@ -1,6 +1,6 @@
 """No plan of one device per op makes processes wait for each other for ever, and each trains as the model itself."""
 
-from collections.abc import Iterator
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -12,17 +12,17 @@ from envs.running.reference import unplaced
 from envs.running.training_job import Training
 from graphs.load import load_cluster, load_graph
 from graphs.problem import Problem
+from tests.drawn import examples
 
 TRAINING = Training("transformer:layers=1,width=16,heads=2,sequence=8,batch=2,vocabulary=32,tied=true", steps=2)
-PLANS = 25  # for each number of processes
+PLANS = examples(25, 8)  # for each number of processes
 LIMIT = 120.0  # seconds for a plan, which takes less than one; the first one begins with the processes
 ORDERS = ("", "program", "fifo")
 
 
 @pytest.fixture(scope="module", params=[2, 3])
-def workers(request: pytest.FixtureRequest) -> Iterator[Workers]:
-    with Workers(["cpu"] * request.param) as workers:
-        yield workers
+def workers(request: pytest.FixtureRequest, processes: Callable[[int], Workers]) -> Workers:
+    return processes(request.param)
 
 
 @pytest.fixture(scope="module")

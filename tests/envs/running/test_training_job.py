@@ -1,6 +1,6 @@
 """Steps that processes run together, and what the run says of them; the steps here compute nothing."""
 
-from collections.abc import Iterator
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -19,9 +19,8 @@ MODEL = "rnnlm:layers=1,steps=2,hidden=8,batch=2,vocabulary=16"
 
 
 @pytest.fixture(scope="module")
-def workers() -> Iterator[Workers]:
-    with Workers(["cpu"] * 3) as workers:
-        yield workers
+def workers(processes: Callable[[int], Workers]) -> Workers:
+    return processes(3)
 
 
 @pytest.fixture(scope="module")

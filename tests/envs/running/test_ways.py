@@ -1,6 +1,6 @@
 """Every kind of plan is run in the way that suits it, and computes what the model itself does."""
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -22,9 +22,8 @@ TRAINING = Training("transformer:layers=2,width=16,heads=2,sequence=8,batch=8,vo
 
 
 @pytest.fixture(scope="module")
-def workers() -> Iterator[Workers]:
-    with Workers(["cpu"] * 2) as workers:
-        yield workers
+def workers(processes: Callable[[int], Workers]) -> Workers:
+    return processes(2)
 
 
 @pytest.fixture(scope="module")
