@@ -52,6 +52,7 @@ from placers.planning.merit import NONE
 from placers.planning.moves import Moves
 from placers.planning.notes import description, said_of
 from placers.planning.pipeline_evaluator import OpEvaluator, PipelineEvaluator
+from placers.planning.pipeline_formula import PipelineFormula
 from placers.planning.proposals import Proposer
 from placers.planning.refinement import refined
 from placers.planning.size import copies_of
@@ -206,7 +207,7 @@ class _Planning:
         """What the pipeline is, if it won."""
         best, own = self._contest.best, self._contest.entries.get(OWN)
         if best is not None and own is not None and best.who == OWN and self._chosen is not None:
-            yield description(self._chosen, self._proposer.estimate(self._chosen))
+            yield description(self._chosen, self._proposer.formula.estimates(self._chosen)[0])
 
     # ---- other planners ----------------------------------------------------------------------------------------------
 
@@ -270,7 +271,9 @@ class _Planning:
         self._layers = Layers.of(problem, self._planner.layers, used, rank)
         self._fine = Layers.of(problem, problem.graph.num_units, used, rank)
         splits = SearchedSplits(problem, used) if self._planner.split and not why_undivided(problem, used) else None
-        self._proposer = Proposer(LayerGrain(problem, self._layers, splits), used, self._planner.micro_batches)
+        self._proposer = Proposer(
+            PipelineFormula(LayerGrain(problem, self._layers, splits), used), self._planner.micro_batches
+        )
         self._evaluator = PipelineEvaluator(self._proposer.grain, self._spent, latency=self._by_latency())
         self._exact = OpEvaluator(self._proposer.grain, self._spent, self._simulated)
         self._pipelines = dict[Plan, LayerPipeline]()
@@ -323,7 +326,7 @@ class _Planning:
             return []
         moves = replace(self._moves, widths=divided.widths)
         proposer = self._proposer
-        LocalSearch(evaluator, moves, proposer.estimates, proposer.cut_anew, self._generator).run(judged, until)
+        LocalSearch(evaluator, moves, proposer.formula, self._generator).run(judged, until)
         found = [one for one in evaluator.ranked() if one.is_divided][:BEST_DIVIDED]
         for one in found:
             self._simulated(one)
@@ -363,7 +366,7 @@ class _Planning:
     def _search_from(self, evaluator: PipelineEvaluator, starts: Sequence[LayerPipeline], until: int) -> None:
         """Search from the best of these pipelines, and of their other orders of passes and folded forms."""
         proposer, spent = self._proposer, self._spent
-        search = LocalSearch(evaluator, self._moves, proposer.estimates, proposer.cut_anew, self._generator)
+        search = LocalSearch(evaluator, self._moves, proposer.formula, self._generator)
         judged = search.judged(starts, spent.simulations + (until - spent.simulations) // 3)
         found = dict.fromkeys(judged)
         for one in of_different_forms(judged)[:FORMS]:

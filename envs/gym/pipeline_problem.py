@@ -70,7 +70,8 @@ class PipelineProblem:
         return layer
 
     @cached_property
-    def _layer_grain(self) -> LayerGrain:
+    def layer_grain(self) -> LayerGrain:
+        """What pipelines are judged on without touching ops."""
         return LayerGrain(self.problem, self.layers)
 
     @cached_property
@@ -105,7 +106,7 @@ class PipelineProblem:
         """What a pipeline costs, at the grain. Raises InputError if it is none for the problem."""
         plan = pipeline.plan(self.problem, self.layers)
         if self.grain == "stages" and not plan.is_placement:
-            return self._layer_grain.outcome(pipeline)
+            return self.layer_grain.outcome(pipeline)
         laid = LaidOut.of(self.problem, plan)
         return laid.simulator().run(laid.placement)
 

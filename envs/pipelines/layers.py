@@ -81,6 +81,11 @@ class Layers:
         )
 
 
+def sums_before(values: Floats) -> Floats:
+    """(layers + 1,) sums of values, (layers,), over the layers before each."""
+    return np.append(0.0, np.cumsum(values))
+
+
 def _seconds(problem: Problem, devices: list[int]) -> tuple[Floats, Floats]:
     """(ops,) what of the seconds of each op is shared out, and what is not; half the batch tells the two apart."""
     half = shared(problem, 0.5).op_seconds

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from envs.pipelines.layers import Layers
+from envs.pipelines.layers import Layers, sums_before
 from envs.simulation.compiled import compiled, subroutine
 from graphs.op_graph import Floats, Ints
 from placers.pipelining.latency import latency
@@ -57,15 +57,18 @@ class Chain(NamedTuple):
     def of(cls, layers: Layers, limit: float) -> Chain:
         """What `Layers` says of each; `limit` is the memory of the smallest device."""
         return cls(
-            _before(layers.forward), _before(layers.backward), _before(layers.forward_fixed),
-            _before(layers.backward_fixed), _before(layers.update), _before(layers.weights), _before(layers.held),
-            _before(layers.kept), layers.sent, layers.returned, limit,
-        )  # fmt: skip
-
-
-def _before(values: Floats) -> Floats:
-    """(layers + 1,) sums of values, (layers,), over the layers before each."""
-    return np.concatenate([[0.0], np.cumsum(values)])
+            sums_before(layers.forward),
+            sums_before(layers.backward),
+            sums_before(layers.forward_fixed),
+            sums_before(layers.backward_fixed),
+            sums_before(layers.update),
+            sums_before(layers.weights),
+            sums_before(layers.held),
+            sums_before(layers.kept),
+            layers.sent,
+            layers.returned,
+            limit,
+        )
 
 
 class Entries(NamedTuple):

@@ -53,6 +53,7 @@ class Scratch(NamedTuple):
     there: Floats  # from the stage before
     back: Floats
     sending: Floats  # one way, of the busiest channel
+    filled: Floats  # of the memory that the stage may take
 
     @classmethod
     def room_for(cls, stages: int, layers: int) -> Scratch:
@@ -60,7 +61,7 @@ class Scratch(NamedTuple):
         table = stages + 1, layers + 1
         return cls(
             np.zeros(table), np.zeros(table, np.int64), np.zeros(stages + 1, np.int64), np.zeros(stages + 1, np.int64),
-            np.zeros(stages), np.zeros(stages), np.zeros(stages), np.zeros(stages), np.zeros(stages), np.zeros(stages),
+            *(np.zeros(stages) for _ in range(7)),
         )  # fmt: skip
 
 
@@ -209,12 +210,13 @@ def _estimate(costs: StageCosts, places: Places, cuts: Ints, micro_batches: int,
 
 
 @subroutine
-def _fullest(costs: StageCosts, places: Places, cuts: Ints, micro_batches: int) -> float:
+def _fullest(costs: StageCosts, places: Places, cuts: Ints, micro_batches: int, scratch: Scratch) -> float:
     """How full the fullest device is; 1 is all of its memory."""
     full = 0.0
     for stage in range(len(places.share)):
         held = _memory(costs, places, stage, cuts[stage], cuts[stage + 1], micro_batches)
-        full = max(full, held / places.limit[stage])
+        scratch.filled[stage] = held / places.limit[stage]
+        full = max(full, scratch.filled[stage])
     return full
 
 
@@ -238,7 +240,7 @@ def _polished(costs: StageCosts, places: Places, micro_batches: int, least: floa
                     continue
                 found[place] = cut_before + by
                 seconds = _estimate(costs, places, found, micro_batches, scratch)
-                if seconds < least * (1 - 1e-9) and _fullest(costs, places, found, micro_batches) <= 1:
+                if seconds < least * (1 - 1e-9) and _fullest(costs, places, found, micro_batches, scratch) <= 1:
                     least, improving = seconds, True
                 else:
                     found[place] = cut_before
@@ -269,7 +271,7 @@ def _cut(
         _keep(scratch, stages)
     elif thorough:
         least = _polished(costs, places, micro_batches, least, scratch)
-    return least, _fullest(costs, places, scratch.found, micro_batches)
+    return least, _fullest(costs, places, scratch.found, micro_batches, scratch)
 
 
 @compiled
@@ -277,7 +279,7 @@ def _estimated(
     costs: StageCosts, places: Places, cuts: Ints, micro_batches: int, scratch: Scratch
 ) -> tuple[float, float]:
     """The same of given cuts, (stages + 1,)."""
-    return _estimate(costs, places, cuts, micro_batches, scratch), _fullest(costs, places, cuts, micro_batches)
+    return _estimate(costs, places, cuts, micro_batches, scratch), _fullest(costs, places, cuts, micro_batches, scratch)
 
 
 class CutFormula:
@@ -306,6 +308,11 @@ class CutFormula:
         if len(cuts) != stages + 1:
             raise ValueError(f"expected {stages + 1} cuts of {stages} stages, got {len(cuts)}")
         return _estimated(self._costs, places, cuts, micro_batches, self._room_for(stages))
+
+    def filled(self, places: Places, cuts: Ints, micro_batches: int) -> Floats:
+        """(stages,) how full the smallest device of each stage is; 1 is all of the memory that the stage may take."""
+        self.estimated(places, cuts, micro_batches)
+        return self._scratch.filled[: len(places.share)].copy()
 
     def _room_for(self, stages: int) -> Scratch:
         """Buffers for so many stages: compiled code writes to all of them, and does not see where they end."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -19,14 +19,15 @@ from envs.pipelines.pipeline import LayerPipeline
 from placers.planning.merit import NONE
 from placers.planning.moves import Moves, change
 from placers.planning.pipeline_evaluator import PipelineEvaluator
+from placers.planning.pipeline_formula import PipelineFormula
 
 STARTS = 8  # of which each is improved; ours
 SLICE = 24  # simulations that each of these has at least, or there are fewer starts
 KICKS = 3  # changes at random, at most
 FROM_BEST = 3.0  # how much rather the best pipelines are changed at random than others
 TRIED = 64  # neighbours that are simulated in vain, those that promise most first, before a pipeline is left
-ANEW = 12  # of these, those of other devices or stages that are also cut anew
-CUT_ANEW = {"devices", "more stages", "fewer stages", "more micro-batches", "fewer micro-batches"}
+CUT_AGAIN = 12  # of these, those of other devices or stages that are also cut again
+CUT_CUT_AGAIN = {"devices", "more stages", "fewer stages", "more micro-batches", "fewer micro-batches"}
 SPREAD = 0.03  # of the formula's error, relative, before anything is known of a kind
 WEIGHT = 4.0  # neighbours that this is worth
 MOST = 0.3  # of an error that is learned from
@@ -71,16 +72,9 @@ class LocalSearch:
     """Improves pipelines by simulation, until a number of simulations is reached."""
 
     def __init__(
-        self,
-        evaluator: PipelineEvaluator,
-        moves: Moves,
-        estimate: Callable[[LayerPipeline], tuple[float, float]],
-        cut_anew: Callable[[LayerPipeline], LayerPipeline],
-        generator: np.random.Generator,
+        self, evaluator: PipelineEvaluator, moves: Moves, formula: PipelineFormula, generator: np.random.Generator
     ) -> None:
-        """`estimate` are seconds of a step and how full the fullest device is, and `cut_anew` new cuts, by formula."""
-        self._evaluator, self._moves, self._generator = evaluator, moves, generator
-        self._estimate, self._cut_anew = estimate, cut_anew
+        self._evaluator, self._moves, self._formula, self._generator = evaluator, moves, formula, generator
         self._errors = defaultdict[str, _Errors](_Errors)
 
     def judged(self, pipelines: Iterable[LayerPipeline], until: int) -> list[LayerPipeline]:
@@ -147,7 +141,7 @@ class LocalSearch:
 
     def _learn(self, before: LayerPipeline, after: LayerPipeline, ratio: float) -> None:
         """Keep how far the formula is off for a change."""
-        said = self._estimate(after)[0] / self._estimate(before)[0]
+        said = self._formula.estimates(after)[0] / self._formula.estimates(before)[0]
         if ratio > 0 and np.isfinite(said) and said > 0:
             self._errors[change(before, after)].add(math.log(ratio / said))
 
@@ -162,25 +156,27 @@ class LocalSearch:
         """The neighbours to try, in order: those that promise most, with some chance."""
         promise = self._promised(pipeline, self._moves.neighbours(pipeline))
         best = sorted(promise, key=promise.__getitem__)
-        other = [one for one in best if change(pipeline, one) in CUT_ANEW][:ANEW]
-        further = [self._cut_anew(one) for one in other]
+        other = [one for one in best if change(pipeline, one) in CUT_CUT_AGAIN][:CUT_AGAIN]
+        further = [self._formula.cut_again(one) for one in other]
         if self._moves.recompute:
-            further += [self._recomputing(one) for one in [*best[:ANEW], *further] if self._estimate(one)[1] > 1]
+            further += [
+                self._recomputing(one) for one in [*best[:CUT_AGAIN], *further] if self._formula.estimates(one)[1] > 1
+            ]
         promise = self._promised(pipeline, further) | promise
         return sorted(promise, key=promise.__getitem__)
 
     def _recomputing(self, pipeline: LayerPipeline) -> LayerPipeline:
         """With as many more stages recomputed as the memory seems to need: always the one that relieves it most."""
-        full = self._estimate(pipeline)[1]
+        full = self._formula.estimates(pipeline)[1]
         while full > 1:
             others = [
                 replace(pipeline, recompute=tuple(sorted((*pipeline.recompute, stage))))
                 for stage in range(len(pipeline.stages)) if stage not in pipeline.recompute
             ]  # fmt: skip
-            least = min(others, key=lambda one: self._estimate(one)[1], default=pipeline)
-            if least is pipeline or (len(others) == 1 and self._estimate(least)[1] >= full):
+            least = min(others, key=lambda one: self._formula.estimates(one)[1], default=pipeline)
+            if least is pipeline or (len(others) == 1 and self._formula.estimates(least)[1] >= full):
                 break
-            pipeline, full = least, self._estimate(least)[1]
+            pipeline, full = least, self._formula.estimates(least)[1]
         return pipeline
 
     def _promised(self, pipeline: LayerPipeline, others: Iterable[LayerPipeline]) -> dict[LayerPipeline, float]:
@@ -189,7 +185,7 @@ class LocalSearch:
         chances = self._generator.standard_normal(len(around))
         found = {}
         for one, chance in zip(around, chances.tolist(), strict=True):
-            seconds, full = self._estimate(one)
+            seconds, full = self._formula.estimates(one)
             promise = math.log(seconds) if 0 < seconds < math.inf else seconds
             found[one] = (
                 promise + self._errors[change(pipeline, one)].drawn(chance) + max(math.log(max(full, 1.0)), 0.0)

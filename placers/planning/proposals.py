@@ -8,21 +8,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from itertools import islice, pairwise
 
 import numpy as np
 
-from envs.pipelines.layer_grain import LayerGrain
 from envs.pipelines.pipeline import ONE_F_ONE_B, LayerPipeline, LayerStage
 from envs.schedule import Sharing
-from graphs.op_graph import Bools, Floats
-from placers.planning.cuts import CutFormula, Places
-from placers.planning.links_between import LinksBetween
+from placers.planning.pipeline_formula import PipelineFormula, sets_of
 from placers.planning.places import Sets, rows, sequences, server_of
 from placers.planning.replica_counts import divided
 from placers.planning.size import is_too_large
-from placers.planning.stage_costs import kinds_of, stage_costs
 
 MOST_MICRO_BATCHES = 64  # that are chosen without being asked for; ours
 MOST_WORK = 1e8  # stages x layers^2 that are looked at, before the best are looked at more closely; ours
@@ -48,19 +43,15 @@ class Proposal:
 
 
 class Proposer:
-    """The formulas for a problem at the grain of layers."""
+    """Proposes pipelines of a problem at the grain of layers."""
 
-    def __init__(self, grain: LayerGrain, used: Sequence[int], micro_batches: int = 0) -> None:
-        """`used` are the devices that may be used, `micro_batches` their number, or 0."""
-        self.grain, self._wanted = grain, micro_batches
-        self._links = LinksBetween(grain.problem.cluster)
-        self.costs, self.devices = stage_costs(grain, used)
-        self.server = server_of(grain.problem.cluster, self.devices)
+    def __init__(self, formula: PipelineFormula, micro_batches: int = 0) -> None:
+        """`micro_batches` is their number, or 0 where it is to be chosen."""
+        self.formula, self._wanted = formula, micro_batches
+        self.grain, self.devices = formula.grain, formula.devices
+        self.server = server_of(self.grain.problem.cluster, self.devices)
         kinds = zip(self.devices.kind.tolist(), self.server.tolist(), strict=True)
         self._alike = list(kinds)  # of each device
-        self._kinds = cache(lambda several: kinds_of(self.devices, several))
-        self._memory = cache(lambda several: max(float(self.devices.memory_bytes[list(several)].min()), 1e-9))
-        self._formula = CutFormula(self.costs)
 
     def best(self, most: int, stopped: Callable[[], bool] = lambda: False) -> list[Proposal]:
         """At most so many proposals, at least one, those of the shortest step first; fewer are compared if stopped."""
@@ -76,7 +67,7 @@ class Proposer:
         closer = [
             each
             for one in islice(_diverse(sorted(found, key=_merit)), CLOSER)
-            for each in self._with(_sets(one.pipeline), one.pipeline.micro_batches, thorough=not stopped())
+            for each in self._with(sets_of(one.pipeline), one.pipeline.micro_batches, thorough=not stopped())
         ]
         changed = [
             self._changed(one, stopped) for one in islice(_diverse(sorted(closer, key=_merit), alike=1), CHANGED)
@@ -88,7 +79,7 @@ class Proposer:
         """Sequences of places of the shortest paths over layers and devices."""
         for row in rows(self.grain.problem.cluster, self.devices, self.server):
             for micro_batches in self.micro_batches(len(row), 1)[-2:]:
-                yield from divided(self.costs, self.devices, self._links, row, micro_batches, samples)
+                yield from divided(self.formula.costs, self.devices, self.formula.links, row, micro_batches, samples)
 
     def _with_more_in_flight(self, proposal: Proposal) -> Proposal:
         """In the order of passes that waits less for transfers, if memory allows that; the formula sees no difference.
@@ -98,7 +89,7 @@ class Proposer:
         pipeline = replace(proposal.pipeline, order=LATER)
         if len(pipeline.stages) == 1 or not self.grain.problem.graph.is_training or np.isinf(proposal.seconds):
             return proposal
-        seconds, full = self.estimates(pipeline)
+        seconds, full = self.formula.estimates(pipeline)
         return Proposal(pipeline, seconds, full) if full <= 1 else proposal
 
     def _changed(self, proposal: Proposal, stopped: Callable[[], bool]) -> Proposal:
@@ -108,13 +99,13 @@ class Proposer:
             recompute, counts = bool(pipeline.recompute), pipeline.micro_batches
             around = [
                 self.cut(sets, counts, recompute=recompute, thorough=False, sharing=pipeline.sharing)
-                for sets in self._around(_sets(pipeline))
+                for sets in self._around(sets_of(pipeline))
                 if self._divides(sets, counts, pipeline.sharing) and len(sets) <= len(self.grain.layers)
             ]
             best = min(around, key=_merit, default=proposal)
             if stopped() or _merit(best) >= _merit(proposal):
                 break
-            proposal = self.cut(_sets(best.pipeline), counts, recompute=recompute, sharing=pipeline.sharing)
+            proposal = self.cut(sets_of(best.pipeline), counts, recompute=recompute, sharing=pipeline.sharing)
         return proposal
 
     def _around(self, sets: Sets) -> Iterator[Sets]:
@@ -156,28 +147,9 @@ class Proposer:
             wanted.add(max((each for each in possible if each <= count), default=1))
         return sorted(wanted & set(possible))
 
-    def estimate(self, pipeline: LayerPipeline) -> float:
-        """Seconds of a step by the formula."""
-        return self.estimates(pipeline)[0]
-
-    def full(self, pipeline: LayerPipeline) -> float:
-        """What the fullest device is estimated to need, over what it has."""
-        return self.estimates(pipeline)[1]
-
-    def estimates(self, pipeline: LayerPipeline) -> tuple[float, float]:
-        """Both."""
-        ends = np.array([0, *(stage.end for stage in pipeline.stages)], np.int64)
-        return self._formula.estimated(self._places_of(pipeline), ends, pipeline.micro_batches)
-
-    def cut_anew(self, pipeline: LayerPipeline) -> LayerPipeline:
-        """The same pipeline, cut where the formula says."""
-        ends, _, _ = self._formula.cut(self._places_of(pipeline), pipeline.micro_batches, thorough=True)
-        both = zip(pairwise(ends), pipeline.stages, strict=True)
-        return replace(pipeline, stages=tuple(replace(stage, first=first, end=end) for (first, end), stage in both))
-
     def folded(self, pipeline: LayerPipeline) -> list[LayerPipeline]:
         """Pipelines with two stages on each device in place of one: interleaved, and in the shape of a V."""
-        sets = _sets(pipeline)
+        sets = sets_of(pipeline)
         is_folded = len(set().union(*sets)) < sum(map(len, sets))
         if len(sets) < 2 or 2 * len(sets) > len(self.grain.layers) or is_folded:
             return []
@@ -207,9 +179,9 @@ class Proposer:
         sharing: Sharing = "split",
     ) -> Proposal:  # fmt: skip
         """The best cuts by formula of a pipeline on these sets of devices."""
-        flying = _in_flight(ONE_F_ONE_B, sets, micro_batches, sharing)
-        places = self._places(sets, flying, sharing, np.full(len(sets), recompute))
-        ends, seconds, full = self._formula.cut(places, micro_batches, thorough=thorough)
+        ends, seconds, full = self.formula.cut(
+            sets, micro_batches, recompute=recompute, thorough=thorough, sharing=sharing
+        )
         pipeline = self.pipeline(sets, ends, micro_batches)
         again = tuple(range(len(sets))) if recompute else ()
         return Proposal(replace(pipeline, recompute=again, sharing=sharing), seconds, full)
@@ -218,44 +190,6 @@ class Proposer:
         """The pipeline on these sets of devices whose stages are cut at `ends`, the first and last layer among them."""
         stages = tuple(LayerStage(*both, several) for both, several in zip(pairwise(ends), sets, strict=True))
         return LayerPipeline(stages, micro_batches, ONE_F_ONE_B)
-
-    def _places_of(self, pipeline: LayerPipeline) -> Places:
-        sets, sharing = _sets(pipeline), pipeline.sharing
-        again = np.array([stage in pipeline.recompute for stage in range(len(sets))])
-        return self._places(sets, _in_flight(pipeline.order, sets, pipeline.micro_batches, sharing), sharing, again)
-
-    def _places(self, sets: Sets, flying: Floats, sharing: Sharing, recompute: Bools) -> Places:
-        between = self._links.taking_turns if sharing == "turns" else self._links.sending
-        before = (sets[0], *sets[:-1])
-        forward = [between(one, other) for one, other in zip(before, sets, strict=True)]
-        backward = [between(other, one) for one, other in zip(before, sets, strict=True)]
-        (there, there_each, there_busy), (back, back_each, back_busy), (late, late_each, _) = (
-            np.array(links).T.copy() for links in (forward, backward, [self._links.summing(each) for each in sets])
-        )
-        count = np.array([float(len(several)) for several in sets])
-        share, rate = (np.ones(len(sets)), count) if sharing == "turns" else (1 / count, np.ones(len(sets)))
-        hosted = Counter(sets)
-        return Places(
-            np.array([self._kinds(several) for several in sets]), share, rate,
-            np.array([self._memory(several) / hosted[several] for several in sets]),
-            flying, there, there_each, there_busy, back, back_each, back_busy, late, late_each, recompute,
-        )  # fmt: skip
-
-
-def _in_flight(order: str, sets: Sets, micro_batches: int, sharing: Sharing) -> Floats:
-    """(stages,) micro-batches in flight at each replica of a stage; those of 1F1B for orders that are not known."""
-    size = np.array([len(several) if sharing == "turns" else 1 for several in sets])
-    following = np.cumsum(size[::-1])[::-1]  # places of the pipeline from each stage on
-    flying = np.ceil(following / size)
-    if order == "early_backward_b":
-        flying = np.ceil((2 * following - 1) / size)
-    elif order == "gpipe":
-        flying = np.full(len(sets), float(micro_batches))
-    return np.asarray(np.minimum(flying, np.ceil(micro_batches / size)), np.float64)
-
-
-def _sets(pipeline: LayerPipeline) -> Sets:
-    return tuple(stage.devices for stage in pipeline.stages)
 
 
 def _merit(proposal: Proposal) -> tuple[float, float]:

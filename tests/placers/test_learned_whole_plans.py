@@ -21,11 +21,9 @@ from placers.learned.policy_file import load_policy, save_policy
 from placers.learned.policy_meta import Meta
 from placers.learned.whole_plans.chain_view import ChainView
 from placers.learned.whole_plans.decision_features import FAR, FEATURES, WIDTH
-from placers.learned.whole_plans.estimate import estimated
-from placers.learned.whole_plans.filled import MARGIN, filled, made_to_fit
 from placers.learned.whole_plans.outlook import HOPELESS, Outlook
 from placers.learned.whole_plans.placer import build
-from placers.learned.whole_plans.policy import DRAWN, KIND, WholePlansPolicy
+from placers.learned.whole_plans.policy import DRAWN, KIND, MARGIN, WholePlansPolicy
 from tests.contracts.test_placers import training_graph, unequal_cluster
 from tests.oracle.toys import random_graph, toy_cluster
 from training.world.random_chains import CHAINS, random_chain
@@ -115,29 +113,33 @@ def test_the_formula_of_one_device_is_its_step_and_knows_replicas_and_recomputat
     problem = Problem(training_graph(), load_cluster("p100:devices=2").with_free_links())
     view = ChainView.of(problem)
     layers = len(view.pipelines.layers)
-    alone = LayerPipeline((LayerStage(0, layers, (0,)),))
-    assert estimated(view, alone) == pytest.approx(1.0)
-    assert estimated(view, replace(alone, recompute=(0,))) > 1.0
-    both = LayerPipeline((LayerStage(0, layers, (0, 1)),))
+    alone, both = (LayerPipeline((LayerStage(0, layers, devices),)) for devices in ((0,), (0, 1)))
+    one, again, shared = (
+        view.formula.estimates(each)[0] / view.step for each in (alone, replace(alone, recompute=(0,)), both)
+    )
+    assert one == pytest.approx(1.0)
+    assert again > 1.0
     ring = 2 * (view.latency[0, 1] + view.per_byte[0, 1] * view.weights[-1] / 2)
-    assert estimated(view, both) == pytest.approx(view.work[-1] / 2 + view.fixed[-1] + view.update[-1] + ring)
+    assert shared == pytest.approx(view.work[-1] / 2 + view.fixed[-1] + view.update[-1] + ring)
 
 
 def test_what_seems_too_full_is_computed_again_and_nothing_else_changes() -> None:
-    found = 0
+    fitting = 0
     for seed in range(8):
         problem = chain(seed)
         pipeline = replace(POLICY.draw(POLICY.view(problem), np.random.default_rng(seed))[0], recompute=())
-        needed = filled(ChainView.of(problem), pipeline) * problem.cluster.memory_bytes
-        devices = [replace(each, memory_bytes=float(needed.max()) * 0.9) for each in problem.cluster.devices]
-        view = ChainView.of(replace(problem, cluster=replace(problem.cluster, devices=tuple(devices))))
-        assert filled(view, pipeline).max() > MARGIN
-        fitting = made_to_fit(view, pipeline)
-        assert fitting.recompute
-        assert replace(fitting, recompute=()) == pipeline
-        assert made_to_fit(view, fitting) == fitting
-        found += filled(view, fitting).max() <= MARGIN
-    assert found > 0
+        full = ChainView.of(problem).formula.filled(pipeline)
+        hosts = pipeline.stages[int(full.argmax())].devices
+        memory = min(problem.cluster.memory_bytes[list(hosts)]) * full.max() * 0.9
+        devices = [replace(each, memory_bytes=float(memory)) for each in problem.cluster.devices]
+        formula = ChainView.of(replace(problem, cluster=replace(problem.cluster, devices=tuple(devices)))).formula
+        assert formula.filled(pipeline).max() > MARGIN
+        again = formula.made_to_fit(pipeline, MARGIN)
+        assert again.recompute
+        assert replace(again, recompute=()) == pipeline
+        assert formula.made_to_fit(again, MARGIN) == again
+        fitting += formula.filled(again).max() <= MARGIN
+    assert fitting > 0
 
 
 # ---- the placer ------------------------------------------------------------------------------------------------------

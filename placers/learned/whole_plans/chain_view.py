@@ -13,12 +13,14 @@ import numpy as np
 from envs.expansion.servers import by_server
 from envs.gym.pipeline_problem import PipelineProblem
 from envs.pipelines.construction import Actions, Construction
+from envs.pipelines.layers import sums_before
 from envs.prepared_problem import PreparedProblem
 from envs.schedule import Sharing
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Bools, Floats, Ints
 from graphs.problem import Problem
 from placers.contract.whole_plans import accelerators, why_placements_only
+from placers.planning.pipeline_formula import PipelineFormula
 
 MICRO_BATCHES = (1, 2, 4, 8, 16, 32, 64)
 PASS_ORDERS = ("early_backward_a", "early_backward_b", "gpipe", "zb_h1", "interleaved", "zb_v")
@@ -45,6 +47,11 @@ class ChainView:
     def construction(self) -> Construction:
         """A pipeline of which nothing is decided yet."""
         return self.pipelines.construction(self.actions, SHARING, np.flatnonzero(self.used).tolist())
+
+    @cached_property
+    def formula(self) -> PipelineFormula:
+        """What the planner's formula says of pipelines."""
+        return PipelineFormula(self.pipelines.layer_grain, np.flatnonzero(self.used).tolist())
 
     @property
     def problem(self) -> Problem:
@@ -76,38 +83,33 @@ class ChainView:
     def work(self) -> Floats:
         """Seconds that micro-batches and replicas share out."""
         layers = self.pipelines.layers
-        return _before((layers.forward + layers.backward) / self.step)
-
-    @cached_property
-    def forward(self) -> Floats:
-        """Of these, those of the forward pass."""
-        return _before(self.pipelines.layers.forward / self.step)
+        return sums_before((layers.forward + layers.backward) / self.step)
 
     @cached_property
     def fixed(self) -> Floats:
         """Seconds of each micro-batch on each replica."""
         layers = self.pipelines.layers
-        return _before((layers.forward_fixed + layers.backward_fixed) / self.step)
+        return sums_before((layers.forward_fixed + layers.backward_fixed) / self.step)
 
     @cached_property
     def update(self) -> Floats:
         """Seconds of a step, whatever the batch."""
-        return _before(self.pipelines.layers.update / self.step)
+        return sums_before(self.pipelines.layers.update / self.step)
 
     @cached_property
     def weights(self) -> Floats:
         """Bytes that replicas sum up."""
-        return _before(self.pipelines.layers.weights)
+        return sums_before(self.pipelines.layers.weights)
 
     @cached_property
     def held(self) -> Floats:
         """Bytes of weights and what belongs to them."""
-        return _before(self.pipelines.layers.held)
+        return sums_before(self.pipelines.layers.held)
 
     @cached_property
     def kept(self) -> Floats:
         """Bytes that wait for the backward pass, of the whole batch."""
-        return _before(self.pipelines.layers.kept)
+        return sums_before(self.pipelines.layers.kept)
 
     @cached_property
     def crossing(self) -> Floats:
@@ -156,10 +158,6 @@ class ChainView:
             and links[one, other] == links[other, one]
             for links in (self.per_byte, self.latency)
         )
-
-
-def _before(values: Floats) -> Floats:
-    return np.append(0.0, np.cumsum(values))
 
 
 def _off_diagonal(values: Floats) -> Floats:

@@ -33,15 +33,16 @@ def best_known(
 
     The search begins with `starts`, and with what the formula proposes. It has so many simulations.
     """
-    problem = view.problem
-    used = tuple(np.flatnonzero(view.used).tolist())
-    proposer = Proposer(LayerGrain(problem, view.pipelines.layers), used)
+    proposer = Proposer(view.formula)
     proposed = (one.pipeline for one in proposer.best(PROPOSED))
     possible = list(dict.fromkeys(one for each in [*starts, *proposed] for one in _possible(view, each)))
     with spending(simulations, "labelling") as spent:
         evaluator = _Possible(view, proposer.grain, spent)
         search = LocalSearch(
-            evaluator, _moves(view, proposer), proposer.estimates, proposer.cut_anew, np.random.default_rng(seed)
+            evaluator,
+            _moves(view, proposer),
+            view.formula,
+            np.random.default_rng(seed),
         )
         search.run(possible, simulations)
         best = next(iter(evaluator.ranked()), None)

@@ -23,13 +23,12 @@ from placers.learned.settings import FEW_SAMPLES, Settings, WholePlans
 from placers.learned.shapes import Size
 from placers.learned.whole_plans.chain_view import ChainView
 from placers.learned.whole_plans.decision_features import FEATURES, WIDTH, Choice, Seeing
-from placers.learned.whole_plans.estimate import estimated
-from placers.learned.whole_plans.filled import MARGIN, filled, made_to_fit
 from placers.learned.whole_plans.label_search import best_known
 from placers.learned.whole_plans.outlook import Outlook
 
 KIND = "whole_plans"
 DRAWN = 8  # pipelines of which the best by formula is taken, where none is simulated; ours
+MARGIN = 0.95  # of the memory is what a pipeline may fill by the formula; ours
 TRIES = 16  # pipelines that are drawn until one seems to fit; ours
 REFUSED = 3.0  # steps on the fastest device: what a pipeline counts that only the check of its plan refuses
 
@@ -112,27 +111,32 @@ class WholePlansPolicy(PlanPolicy[Seeing, Taken]):
     def promising(self, view: Seeing, count: int, seed: int) -> list[LayerPipeline]:
         """As `PlanPolicy.promising`: the best by formula first, of at least `DRAWN` candidates."""
         drawn = list(islice(self.candidates(view, seed), max(count, DRAWN)))
-        return sorted(drawn, key=lambda one: (filled(view.view, one).max() > MARGIN, estimated(view.view, one)))[:count]
+
+        def merit(pipeline: LayerPipeline) -> tuple[bool, float]:
+            seconds, full = view.view.formula.estimates(pipeline)
+            return full > MARGIN, seconds
+
+        return sorted(drawn, key=merit)[:count]
 
     def candidates(self, seeing: Seeing, seed: int) -> Iterator[LayerPipeline]:
         """Pipelines without end, the most likely first, then drawn ones; each seems to fit, if one of some tries does.
 
         One that seems not to fit, by formula, computes stages again; if that does not suffice, others are drawn.
         """
-        rng = np.random.default_rng(seed)
+        rng, formula = np.random.default_rng(seed), seeing.view.formula
         is_first = True
         while True:
             tried = list[tuple[float, LayerPipeline]]()
             while len(tried) < TRIES and not (tried and tried[-1][0] <= MARGIN):
-                one = made_to_fit(seeing.view, self.draw(seeing, None if is_first else rng)[0])
-                tried.append((float(filled(seeing.view, one).max()), one))
+                one = formula.made_to_fit(self.draw(seeing, None if is_first else rng)[0], MARGIN)
+                tried.append((formula.estimates(one)[1], one))
                 is_first = False
             yield min(tried, key=lambda each: max(each[0], MARGIN))[1]
 
     def judge(self, view: Seeing, pipeline: LayerPipeline) -> tuple[float, bool]:
         """As `PlanPolicy.judge`, at the grain of stages."""
         try:
-            outcome = view.view.pipelines.outcome(made_to_fit(view.view, pipeline))
+            outcome = view.view.pipelines.outcome(view.view.formula.made_to_fit(pipeline, MARGIN))
         except InputError:  # what only the plan's check finds
             return REFUSED * view.view.step, False
         return outcome.step_seconds, outcome.fits
@@ -143,7 +147,7 @@ class WholePlansPolicy(PlanPolicy[Seeing, Taken]):
 
     def plan(self, view: Seeing, pipeline: LayerPipeline) -> Plan:
         """As `PlanPolicy.plan`."""
-        return made_to_fit(view.view, pipeline).plan(view.view.problem, view.view.pipelines.layers)
+        return view.view.formula.made_to_fit(pipeline, MARGIN).plan(view.view.problem, view.view.pipelines.layers)
 
     @classmethod
     def search(cls, problem: Problem, simulations: int) -> Label:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from envs.pipelines.layer_grain import LayerGrain
 from envs.pipelines.layers import Layers
 from graphs.cluster import Cluster, Device
 from graphs.problem import Problem
+from placers.planning.pipeline_formula import PipelineFormula
 from placers.planning.proposals import LONG, NEAR, Proposer
 from tests.papers.test_dapple import chain_of
 
@@ -39,6 +41,10 @@ def problem_of(seed: int, speeds: list[float], memory: float) -> Problem:
     return Problem(graph, cluster, "sgd", graph.measured_seconds[:, None] / np.array(speeds))
 
 
+def proposer_of(problem: Problem, used: Sequence[int]) -> Proposer:
+    return Proposer(PipelineFormula(LayerGrain(problem, Layers.of(problem, LAYERS)), used))
+
+
 @settings(max_examples=20)
 @given(
     seed=st.integers(0, 99), speeds=st.lists(st.sampled_from([1.0, 2.0, 3.0]), min_size=2, max_size=4),
@@ -47,12 +53,12 @@ def problem_of(seed: int, speeds: list[float], memory: float) -> Problem:
 def test_cuts_are_near_the_best_by_the_formula(seed: int, speeds: list[float], micro_batches: int) -> None:
     problem = problem_of(seed, speeds, np.inf)
     used = tuple(range(len(speeds)))
-    proposer = Proposer(LayerGrain(problem, Layers.of(problem, LAYERS)), used)
+    proposer = proposer_of(problem, used)
     sets = tuple((device,) for device in used)
     found = proposer.cut(sets, micro_batches)
-    assert found.seconds == pytest.approx(proposer.estimate(found.pipeline), rel=1e-12)
+    assert found.seconds == pytest.approx(proposer.formula.estimates(found.pipeline)[0], rel=1e-12)
     least = min(
-        proposer.estimate(proposer.pipeline(sets, (0, *cuts, LAYERS), micro_batches))
+        proposer.formula.estimates(proposer.pipeline(sets, (0, *cuts, LAYERS), micro_batches))[0]
         for cuts in itertools.combinations(range(1, LAYERS), len(sets) - 1)
     )
     assert least <= found.seconds * (1 + 1e-12)
@@ -63,11 +69,11 @@ def test_cuts_are_near_the_best_by_the_formula(seed: int, speeds: list[float], m
 @given(seed=st.integers(0, 99), memory=st.floats(10.0, 200.0))
 def test_cuts_keep_to_the_memory_if_any_do(seed: int, memory: float) -> None:
     problem = problem_of(seed, [1.0, 2.0, 1.0], memory)
-    proposer = Proposer(LayerGrain(problem, Layers.of(problem, LAYERS)), (0, 1, 2))
+    proposer = proposer_of(problem, (0, 1, 2))
     sets = ((0,), (1,), (2,))
     found = proposer.cut(sets, 4)
     full = min(
-        proposer.full(proposer.pipeline(sets, (0, *cuts, LAYERS), 4))
+        proposer.formula.estimates(proposer.pipeline(sets, (0, *cuts, LAYERS), 4))[1]
         for cuts in itertools.combinations(range(1, LAYERS), 2)
     )
     assert (found.full <= 1) == (full <= 1)
@@ -80,9 +86,9 @@ def test_pipelines_of_others_are_cut_on_devices_that_the_proposer_does_not_use()
     """A CPU beside a GPU: plans of other placers have stages on it, and folded they have twice as many."""
     problem = problem_of(3, [3.0, 1.0], np.inf)
     grain = LayerGrain(problem, Layers.of(problem, LAYERS))
-    on_one, on_both = Proposer(grain, (0,)), Proposer(grain, (0, 1))
+    on_one, on_both = (Proposer(PipelineFormula(grain, used)) for used in ((0,), (0, 1)))
     given_to_both = on_both.cut(((0,), (1,)), 2).pipeline
-    assert on_one.estimates(given_to_both) == on_both.estimates(given_to_both)
+    assert on_one.formula.estimates(given_to_both) == on_both.formula.estimates(given_to_both)
     folded = on_one.folded(given_to_both)
     assert folded == on_both.folded(given_to_both)
     assert {len(each.stages) for each in folded} == {4}
@@ -94,20 +100,20 @@ def test_pipelines_of_others_are_cut_on_devices_that_the_proposer_does_not_use()
 
 def test_sequences_around_one_have_a_device_elsewhere_or_a_set_joined_or_divided() -> None:
     problem = problem_of(3, [1.0, 1.0, 1.0, 2.0], np.inf)
-    proposer = Proposer(LayerGrain(problem, Layers.of(problem, LAYERS)), (0, 1, 2, 3))
+    proposer = proposer_of(problem, (0, 1, 2, 3))
     moved = {((0,), (1, 2, 3)), ((0, 1, 3), (2,)), ((0, 1, 2), (3,))}  # of devices alike the last one
     divided = {((0,), (1,), (2, 3)), ((0, 1), (2,), (3,))}
     assert set(proposer._around(((0, 1), (2, 3)))) == moved | divided | {((0, 1, 2, 3),)}
     alone = {((0,), (1, 2, 3)), ((0, 1), (2, 3)), ((0, 1, 2), (3,))}
     assert set(proposer._around(((0, 1, 2, 3),))) == alone
-    wide = Proposer(LayerGrain(problem_of(3, [1.0] * 6, np.inf), Layers.of(problem, LAYERS)), range(6))
+    wide = proposer_of(problem_of(3, [1.0] * 6, np.inf), range(6))
     joined = {((0, 1, 2, 3), (4, 5)), ((0, 1), (2, 3, 4, 5))}
     assert {each for each in wide._around(((0, 1), (2, 3), (4, 5))) if len(each) == 2} == joined
 
 
 def test_in_a_long_sequence_a_device_moves_to_places_near_it_alone() -> None:
     problem = problem_of(3, [1.0] * 10, np.inf)
-    proposer = Proposer(LayerGrain(problem, Layers.of(problem, LAYERS)), range(10))
+    proposer = proposer_of(problem, range(10))
     for stages in (LONG, LONG + 1):
         sets = tuple((device,) for device in range(stages))
         moved = {next(each for each in found if len(each) > 1) for found in proposer._around(sets)}
@@ -117,10 +123,10 @@ def test_in_a_long_sequence_a_device_moves_to_places_near_it_alone() -> None:
 
 def test_buffers_are_as_long_as_what_is_written_to_them() -> None:
     problem = problem_of(3, [1.0], np.inf)
-    proposer = Proposer(LayerGrain(problem, Layers.of(problem, LAYERS)), (0,))
+    proposer = proposer_of(problem, (0,))
     for stages in (1, LAYERS, 3):
         found = proposer.cut(((0,),) * stages, 2).pipeline
         assert len(found.stages) == stages
-        assert proposer.estimate(found) == pytest.approx(proposer.cut(((0,),) * stages, 2).seconds)
+        assert proposer.formula.estimates(found)[0] == pytest.approx(proposer.cut(((0,),) * stages, 2).seconds)
     with pytest.raises(ValueError, match=f"{LAYERS} layers cannot be cut into {LAYERS + 1} stages"):
         proposer.cut(((0,),) * (LAYERS + 1), 2)

@@ -18,6 +18,7 @@ from placers.planner import Planner
 from placers.planning.divided import DividedPipelines
 from placers.planning.moves import Moves, change
 from placers.planning.notes import description
+from placers.planning.pipeline_formula import PipelineFormula
 from placers.planning.proposals import Proposer
 from tests.envs.expansion.divided_graphs import mlp
 
@@ -71,7 +72,7 @@ def test_large_weights_and_few_samples_are_faster_divided() -> None:
 def test_proposals_divide_servers_into_equal_stages() -> None:
     problem = on(mlp([64] * 9, 32).graph, cluster="v100_servers:servers=2,devices=4")
     layers = Layers.of(problem, 16)
-    divided = DividedPipelines(Proposer(LayerGrain(problem, layers), range(8)))
+    divided = DividedPipelines(Proposer(PipelineFormula(LayerGrain(problem, layers), range(8))))
     assert divided.widths == (2, 4)
     proposals = list(divided.proposals())
     forms = {tuple((stage.devices, stage.shards) for stage in one.stages) for one in proposals}
