@@ -59,31 +59,30 @@ class NeuralLns(SearchPlacer):
 
     @cached_property
     def learned(self) -> LearnedPlacer:
-        """What `policy` names. Raises InputError for a policy that does not place unit by unit."""
+        """What `policy` names. Raises InputError for a policy that cannot repair plans."""
         # Imported late: torch, for names need none
+        from placers.contract.abilities import Repairs
         from placers.learned.learned_placer import LearnedPlacer
-        from placers.learned.sequential.policy import SequentialPolicy
 
         placer = placer_of(self.policy)
-        if not isinstance(placer, LearnedPlacer) or not isinstance(placer.policy, SequentialPolicy):
+        if not isinstance(placer, LearnedPlacer) or not isinstance(placer.policy, Repairs):
             raise InputError(
-                f"neural_lns: policy {self.policy!r} is none that places unit by unit; give 'default', or the folder "
-                "of a trained policy of 'sequential'"
+                f"neural_lns: policy {self.policy!r} cannot repair plans; give 'default', or the folder of a trained "
+                "policy of 'sequential'"
             )
         return placer
 
     def begin(self, problem: Problem, seed: int, budget: int) -> RepairSearch:
         """The first simulations are annealing's."""
         # Imported late: torch, for names need none
-        from placers.learned.repair.repairs import Repairs
+        from placers.contract.abilities import Repairs
         from placers.learned.repair.search import RepairSearch
-        from placers.learned.sequential.policy import SequentialPolicy
 
         levels = levels_of(problem)
         given = starts(levels, budget, seed, self.learned, self.seconds)
         search = RepairSearch(levels, self, seed, budget, given, reorder=REORDER)
-        assert isinstance(self.learned.policy, SequentialPolicy)
-        search.repairs = Repairs(self.learned.policy, problem, threads=os.cpu_count() or 1)
+        assert isinstance(self.learned.policy, Repairs)
+        search.repairs = self.learned.policy.repairer(problem, threads=os.cpu_count() or 1)
         return search
 
 

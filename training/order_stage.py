@@ -11,13 +11,14 @@ it is lost.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from msgspec.structs import replace
 
 from graphs.foundation.errors import InputError
 from graphs.problem import DEFAULT_ORDER, Problem
-from placers.learned.policy import SavedPolicy
-from placers.learned.sequential.policy import Decisions, SequentialPolicy
+from placers.contract.abilities import Decisions, Orders
+from placers.learned.policy import Policy, SavedPolicy
 from training.ppo import PpoTrainer
 from training.recipe import Recipe
 from training.selection import Weights
@@ -27,9 +28,9 @@ from training.world.renewed import RenewedProblems
 FOLDER = "order"  # in the folder of a run
 
 
-def learn(what: Decisions, policy: SavedPolicy, recipe: Recipe) -> SequentialPolicy:
+def learn(what: Decisions, policy: SavedPolicy, recipe: Recipe) -> Policy[Any, Any, Any]:
     """Have a policy learn devices alone, or the order alone. Raises InputError if it chooses no order."""
-    if not isinstance(policy, SequentialPolicy):
+    if not isinstance(policy, Orders) or not isinstance(policy, Policy):
         raise InputError(f"placer {recipe.placer!r} chooses no order; set order.updates to 0")
     if recipe.problems.order != DEFAULT_ORDER:
         raise InputError(f"an order departs from {DEFAULT_ORDER!r}; set problems.order to that, or order.updates to 0")

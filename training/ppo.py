@@ -25,8 +25,9 @@ from envs.simulation.simulator import Outcomes
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Floats
 from graphs.problem import Problem
+from placers.contract.abilities import Repairs
+from placers.contract.current_plan import CurrentPlan
 from placers.learned.policy import A, Batch, Policy, Scores, View
-from placers.learned.sequential.current_plan import CurrentPlan
 from placers.learned.settings import Imitation, Ppo, Settings
 from training.advantage import rewards, standardised, surrogate
 from training.divergence import descend, stops_where_it_diverges
@@ -96,8 +97,8 @@ class PpoTrainer(Trainer, Generic[View, Batch, A]):
         self._stay = len(problems)
         if renewed is not None and settings.baseline == "moving_average":
             raise InputError("a moving average is of problems that stay; set world.problems to 0")
-        if settings.repairs and not policy.can_repair:
-            raise InputError(f"a policy of {policy.kind!r} places all units at once; set ppo.repairs to 0")
+        if settings.repairs and not isinstance(policy, Repairs):
+            raise InputError(f"a policy of {policy.kind!r} cannot repair plans; set ppo.repairs to 0")
         self.settings = settings
         self._reward = load_ppo_reward(settings.reward)
         self.imitation = imitation or Imitation()

@@ -15,7 +15,7 @@ import numpy as np
 
 from envs.prepared_problem import outcomes_of
 from graphs.op_graph import Floats, Ints
-from placers.learned.sequential.current_plan import CurrentPlan
+from placers.contract.current_plan import CurrentPlan
 from placers.search.moves import Moves
 from training.rollouts import PpoProblem
 

@@ -9,14 +9,13 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import nn
 
 from graphs.foundation.engine import Engine, Item, Killed, Result, Workers
 from graphs.foundation.errors import InputError
 from graphs.foundation.items import Threads, check_workers, opened
 from graphs.op_graph import OpGraph
 from graphs.problem import Problem
-from placers.learned.sequential.encoder import UnitEncoder
+from placers.learned.policy import SavedPolicy
 
 SHARED = (Problem, OpGraph)  # what many searches and simulations have in common: sent to a worker once
 WORTH_SENDING = 2e-2  # seconds of an item, by estimate: one process does shorter ones sooner (docs/how-to/cluster.md)
@@ -71,11 +70,11 @@ class Resources:
         own = int(os.environ.get("LOCAL_RANK", "0")) % cards
         return device if device.index is not None else torch.device("cuda", own)
 
-    def place_encoder(self, policy: nn.Module) -> None:
+    def place_encoder(self, policy: SavedPolicy) -> None:
         """Move the encoder of a policy to its device. Raises InputError for a policy without one."""
-        device, encoder = self.torch_device, getattr(policy, "encoder", None)
-        if isinstance(encoder, UnitEncoder):
-            encoder.to(device)
+        device = self.torch_device
+        if policy.on_card is not None:
+            policy.on_card.to(device)
         elif device.type != "cpu":
             raise InputError(
                 f"device is {self.device!r}, and of this placer's policy nothing is computed on a card; leave it out"

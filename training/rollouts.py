@@ -17,8 +17,9 @@ from graphs.foundation.engine import Engine
 from graphs.foundation.items import Threads, in_order
 from graphs.op_graph import Floats, Ints
 from graphs.problem import Problem
+from placers.contract.abilities import Repairs
+from placers.contract.current_plan import CurrentPlan, PlanReader
 from placers.learned.policy import A, Batch, Policy, View
-from placers.learned.sequential.current_plan import CurrentPlan, PlanReader
 from placers.search.starts import SIMULATION
 from training.advantage import MovingAverage, gains_over
 from training.labels.schedule import LabelSchedule
@@ -106,8 +107,12 @@ class PpoRollouts(Generic[Batch, A]):
         """
         plans = plans or [None] * len(problems)
         batch = policy.stack([each.view for each in problems])
-        repairs = any(plans)
-        action = policy.repair(batch, samples, generator, plans) if repairs else policy.act(batch, samples, generator)
+        action: A
+        if any(plans):
+            assert isinstance(policy, Repairs)
+            action = policy.repair(batch, samples, generator, plans)
+        else:
+            action = policy.act(batch, samples, generator)
         prepared = [each.prepared for each in problems]
         advantages, logs, fitting = [], [], []
         orders = policy.drawn_orders(batch, action)

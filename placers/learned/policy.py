@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, Self, TypeVar
+from typing import ClassVar, Generic, Self, TypeVar
 
 import msgspec
 import torch
@@ -36,6 +36,11 @@ class SavedPolicy(nn.Module, ABC):
         """An untrained policy of the shape in a spec; same seed, same weights. Raises InputError as `shape_of` does."""
         with weights_drawn_from(seed):
             return cls(shape_of(network, cls.kind, cls.shape_type))
+
+    @property
+    def on_card(self) -> nn.Module | None:
+        """The part of it that can be computed on a card; None if there is none."""
+        return None
 
     @abstractmethod
     def greedy(self, known: PreparedProblem) -> tuple[float, bool]:
@@ -114,9 +119,10 @@ class Scores:
 
 
 class Policy(LearnedPolicy, Generic[View, Batch, A]):
-    """A distribution over whole placements, which PPO trains."""
+    """A distribution over whole placements, which PPO trains.
 
-    can_repair: ClassVar[bool] = False  # whether it can place a part of the units anew, the others staying
+    One that also repairs plans, or chooses an order, has the methods of `placers.contract.abilities`.
+    """
 
     @abstractmethod
     def view(self, problem: Problem) -> View:
@@ -129,13 +135,6 @@ class Policy(LearnedPolicy, Generic[View, Batch, A]):
     @abstractmethod
     def act(self, batch: Batch, samples: int, generator: torch.Generator) -> A:
         """Draw `samples` actions for each problem of a batch."""
-
-    def repair(self, batch: Batch, samples: int, generator: torch.Generator, plans: Sequence[Any]) -> A:
-        """Draw actions as `act` does, but where a plan is given, of that problem, place only some of its units anew.
-
-        Plans are of `sequential.current_plan.CurrentPlan`, or None. Only for a policy that `can_repair`.
-        """
-        raise NotImplementedError(f"a policy of {self.kind!r} cannot repair plans")
 
     @abstractmethod
     def score(self, batch: Batch, action: A) -> Scores:

@@ -21,10 +21,11 @@ from graphs.foundation.errors import InputError
 from graphs.problem import Problem
 from placers.learned.learned_placer import PolicyPlacer
 from placers.learned.lookup import learned_placers, trainer_of
+from placers.learned.policy_meta import load_meta
 from placers.learned.settings import Imitation, Ppo, Reinforce, Settings, WholePlans
 from tests.oracle.toys import random_graph, toy_cluster
 from training.finetune import FineTuned, FineTuner
-from training.recipe import SECTIONS, Recipe, Validation, load_recipe, recipe_names
+from training.recipe import SECTIONS, OrderStage, Recipe, Validation, load_recipe, recipe_names
 from training.train import TRAINERS, train
 
 NAMES = learned_placers()
@@ -32,9 +33,11 @@ NEW = "of_one_contract"
 FOLDER = Path(__file__).resolve().parents[2] / "placers" / "learned" / NEW
 BY_PPO = '''"""A learned placer that exists for the length of one test."""
 
+from dataclasses import dataclass
 from functools import partial
 
 import msgspec
+import numpy as np
 import torch
 from torch import nn
 
@@ -99,6 +102,93 @@ class LinearPolicy(Policy):
 new_policy = LinearPolicy.new
 build = partial(LearnedPlacer.with_network, LinearPolicy, network="of_one_contract")
 '''
+REPAIRS_AND_ORDERS = (
+    BY_PPO[: BY_PPO.index("new_policy")]
+    + """
+@dataclass(frozen=True, eq=False)
+class Drawn(UnitDevices):
+    last_first: torch.Tensor  # (problems, samples, 1) whether the last op is the most urgent
+
+
+class RepairingPolicy(LinearPolicy):
+    def __init__(self, shape):
+        super().__init__(shape)
+        self.turn = nn.Parameter(torch.zeros(()))
+        self.learns, self.repaired = "all", 0
+
+    def learn(self, what):
+        self.learns = what
+        for name, weight in self.named_parameters():
+            weight.requires_grad_(what == "all" or (name == "turn") == (what == "order"))
+
+    def view(self, problem):
+        return problem, super().view(problem)
+
+    def stack(self, views):
+        return [problem for problem, _ in views], super().stack([seen for _, seen in views])
+
+    def act(self, batch, samples, generator):
+        devices = super().act(batch[1], samples, generator).devices
+        drawn = torch.rand(*devices.shape[:2], 1, generator=generator) < torch.sigmoid(self.turn)
+        return Drawn(devices, drawn.float())
+
+    def repair(self, batch, samples, generator, plans):
+        action = self.act(batch, samples, generator)
+        for devices, plan in zip(action.devices, plans, strict=True):
+            if plan is not None:
+                self.repaired += 1
+                devices[:, 1 : len(plan.placement)] = torch.from_numpy(plan.placement[1:])
+        return action
+
+    def repairer(self, problem, threads):
+        return FirstUnit(problem)
+
+    def score(self, batch, action):
+        scores = super().score(batch[1], action)
+        if self.learns == "devices":
+            return scores
+        signs = 2 * action.last_first - 1
+        return scores.with_order(nn.functional.logsigmoid(signs * self.turn), torch.ones(len(signs), 1).bool())
+
+    def drawn_orders(self, batch, action):
+        if self.learns == "devices":
+            return [None] * len(batch[0])
+        return [urgency(problem, turned[:, 0] > 0) for problem, turned in zip(batch[0], action.last_first, strict=True)]
+
+    def likely_orders(self, problem, placements):
+        turned = torch.full((len(placements),), bool(self.turn > 0))
+        return None if self.learns == "devices" else urgency(problem, turned)
+
+    def actions_of(self, batch, placements):
+        devices = super().actions_of(batch[1], placements).devices
+        return Drawn(devices, torch.zeros(*devices.shape[:2], 1))
+
+    def candidates(self, problem, count, seed):
+        batch = self.stack([self.view(problem)])
+        drawn = self.act(batch, count, torch.Generator().manual_seed(seed)).devices[0]
+        drawn[0] = self.logits(batch[1])[0].argmax(-1)
+        return drawn.numpy()
+
+
+def urgency(problem, turned):
+    along = np.arange(len(problem.graph), dtype=float)
+    return np.where(turned.numpy()[:, None], -along, along)
+
+
+class FirstUnit:
+    def __init__(self, problem):
+        self.devices = len(problem.cluster)
+
+    def propose(self, plan, count, generator):
+        placements = np.repeat(plan.placement[None], count, axis=0)
+        placements[:, 0] = generator.integers(self.devices, size=count)
+        return placements
+
+
+new_policy = RepairingPolicy.new
+build = partial(LearnedPlacer.with_network, RepairingPolicy, network="of_one_contract")
+"""
+)
 BY_REINFORCE = '''"""A learned placer that exists for the length of one test."""
 
 from functools import partial
@@ -276,7 +366,7 @@ def test_actions_are_rated_together_as_they_are_alone(name: str) -> None:
     assert not known.devices[0, 0, :6].any()
 
 
-@pytest.fixture(params=[BY_PPO, BY_REINFORCE], ids=["ppo", "reinforce"])
+@pytest.fixture(params=[BY_PPO, BY_REINFORCE, REPAIRS_AND_ORDERS], ids=["ppo", "reinforce", "repairs and orders"])
 def new_folder(request: pytest.FixtureRequest) -> Iterator[str]:
     """One more learned placer, in a folder of its own."""
     FOLDER.mkdir()
@@ -296,3 +386,32 @@ def test_a_new_one_is_one_new_folder(new_folder: str, tmp_path: Path) -> None:
         load_placer(new_folder)
     check_a_whole_life(new_folder, tmp_path)
     assert load_placer(f"{new_folder}+finetuned").place(problems()[0], budget=9).simulations <= 9
+
+
+@pytest.mark.parametrize("new_folder", [REPAIRS_AND_ORDERS], indirect=True, ids=["repairs and orders"])
+def test_one_that_repairs_and_orders_learns_both_and_leads_a_search(
+    new_folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repaired = list[bool]()
+    policy = by_name.module("placers", new_folder).RepairingPolicy
+    original = policy.repair
+
+    def repair(self: Any, batch: Any, samples: int, generator: torch.Generator, plans: Any) -> Any:
+        repaired.append(any(plan is not None for plan in plans))
+        return original(self, batch, samples, generator, plans)
+
+    monkeypatch.setattr(policy, "repair", repair)
+    given = recipe(new_folder)
+    given = replace(given, ppo=replace(given.ppo, repairs=1.0), order=OrderStage(updates=2))
+    train(given, problems(), out=tmp_path / "run", loggers=())
+    assert any(repaired)
+    meta = load_meta(tmp_path / "run")
+    assert (meta.updates, meta.order_updates) == (2, 2)
+    metrics = (tmp_path / "run" / "order" / "metrics.jsonl").read_text().splitlines()
+    assert len(metrics) == 2
+    searched = load_placer(f"neural_lns:policy={tmp_path / 'run'}").place(problems()[1], budget=80)
+    assert searched.simulations <= 80
+    with pytest.raises(InputError, match="a policy of 'gdp' cannot repair plans; set ppo"):
+        train(replace(recipe("gdp"), ppo=Ppo(updates=1, repairs=0.5)), problems(), out=tmp_path / "gdp")
+    with pytest.raises(InputError, match="placer 'gdp' chooses no order; set order"):
+        train(replace(recipe("gdp"), order=OrderStage(updates=1)), problems(), out=tmp_path / "gdp")

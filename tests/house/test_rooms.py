@@ -93,6 +93,19 @@ def test_no_two_rooms_of_the_placers_ask_each_other() -> None:
     assert {pair for pair in rooms if pair[0] < pair[1] and pair[::-1] in rooms} == set()
 
 
+def test_training_knows_no_policy_by_name() -> None:
+    """But for Placeto's network, which `training.sb3` offers to another library's PPO."""
+    policies = {folder(name) for name in FILES if name.startswith("placers.learned.") and name.endswith(".placer")}
+    asked = {
+        (name, other)
+        for name in FILES
+        for other in IMPORTS[name]
+        if name.startswith("training.") and name != "training.sb3" and folder(other).startswith(tuple(policies))
+    }
+    assert len(policies) >= 6
+    assert asked == set()
+
+
 def test_a_function_fits_on_a_screen() -> None:
     lines = {f"{name}.{each.name}": (each.end_lineno or 0) - each.lineno + 1 for name, each in all_functions()}
     assert {name: count for name, count in lines.items() if count > MOST_LINES} == {}

@@ -16,9 +16,8 @@ from graphs.foundation.errors import InputError
 from graphs.op_graph import Bools, Floats, Ints, OpGraph
 from graphs.problem import Problem
 from placers.annealing import REORDER, Annealing
-from placers.learned.repair.repairs import Repairs
+from placers.contract.current_plan import PlanFeature, PlanReader
 from placers.learned.repair.search import RepairSearch
-from placers.learned.sequential.current_plan import PlanFeature, PlanReader
 from placers.learned.sequential.freeing import FEWEST, MOST, free_some, scores_of
 from placers.learned.sequential.layout import Layout
 from placers.learned.sequential.policy import SequentialPolicy
@@ -167,7 +166,7 @@ def test_units_that_may_run_on_one_device_alone_are_not_freed() -> None:
     problem = Problem(graph, toy_cluster(3))
     placement = problem.made_allowed(np.zeros(30, np.int64))
     plan = PlanReader(problem).read(placement)
-    proposals = Repairs(bold(0, NETWORK), problem, threads=2).propose(plan, 30, np.random.default_rng(0))
+    proposals = bold(0, NETWORK).repairer(problem, threads=2).propose(plan, 30, np.random.default_rng(0))
     assert (proposals[:, ::3] == placement[::3]).all()
     assert (proposals == problem.made_allowed(proposals)).all()
     assert (proposals != placement).any()
@@ -177,7 +176,7 @@ def test_repairs_are_the_same_on_any_number_of_threads() -> None:
     problem = Problem(random_graph(40, seed=2), toy_cluster(3))
     plan = PlanReader(problem).read(np.arange(40) % 3)
     one, two, five = (
-        Repairs(bold(0, NETWORK), problem, threads).propose(plan, 8, np.random.default_rng(4)) for threads in (1, 2, 5)
+        bold(0, NETWORK).repairer(problem, threads).propose(plan, 8, np.random.default_rng(4)) for threads in (1, 2, 5)
     )
     assert (one == two).all()
     assert (one == five).all()
@@ -270,8 +269,8 @@ def test_moves_find_an_order_that_beats_every_placement_unless_the_order_may_not
     [
         ({"moves": 1.5}, "moves is 1.5; expected a share from 0 to 1"),
         ({"hot": 0.1, "cold": 0.2}, "expected 0 < cold <= hot"),
-        ({"policy": "metis"}, "'metis' is none that places unit by unit"),
-        ({"policy": "gdp:untrained=yes"}, "is none that places unit by unit"),
+        ({"policy": "metis"}, "'metis' cannot repair plans"),
+        ({"policy": "gdp:untrained=yes"}, "cannot repair plans"),
     ],
 )
 def test_what_makes_no_sense_is_refused_at_once(knobs: dict[str, object], sentence: str) -> None:

@@ -16,6 +16,7 @@ from graphs.cluster import Cluster, Device
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Floats, Ints
 from graphs.problem import Problem
+from placers.learned.equal_devices import interchangeable
 from placers.learned.gdp.placer import build as build_gdp
 from placers.learned.gdp.policy import OneShotPolicy
 from placers.learned.policy_file import load_policy, save_policy
@@ -23,7 +24,6 @@ from placers.learned.policy_meta import Meta
 from placers.learned.sequential.action import SequentialAction, SequentialBatch
 from placers.learned.sequential.decoder_features import FEATURES
 from placers.learned.sequential.encoder import attend
-from placers.learned.sequential.layout import interchangeable
 from placers.learned.sequential.placer import build
 from placers.learned.sequential.policy import SequentialPolicy
 from placers.learned.sequential.rollout import roll_out

@@ -11,9 +11,9 @@ from envs.prepared_problem import PreparedProblem
 from envs.simulation.simulator import Outcomes, Simulator
 from graphs.foundation.errors import InputError
 from graphs.problem import Problem
+from placers.contract.current_plan import PlanReader
 from placers.learned.gdp.policy import OneShotPolicy
 from placers.learned.sequential.action import SequentialAction
-from placers.learned.sequential.current_plan import PlanReader
 from placers.learned.sequential.policy import SequentialPolicy
 from placers.learned.settings import Imitation, Ppo
 from tests.oracle.toys import random_graph, toy_cluster
@@ -167,5 +167,5 @@ def test_a_policy_learns_to_repair() -> None:
 
 def test_a_policy_that_cannot_repair_is_refused() -> None:
     policy = OneShotPolicy.new("graphsage_transformer:width=16,sage_layers=1,transformer_layers=1,heads=2", seed=0)
-    with pytest.raises(InputError, match=r"a policy of 'gdp' places all units at once; set ppo\.repairs to 0"):
+    with pytest.raises(InputError, match=r"a policy of 'gdp' cannot repair plans; set ppo\.repairs to 0"):
         PpoTrainer(policy, PROBLEMS, Ppo(repairs=0.2), 0)

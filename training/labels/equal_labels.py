@@ -19,8 +19,8 @@ from envs.prepared_problem import PreparedProblem
 from graphs.op_graph import Ints
 from graphs.problem import Problem
 from placers.learned.distinct import distinct
+from placers.learned.equal_devices import interchangeable, is_symmetry
 from placers.learned.policy import A, Batch, Policy, View
-from placers.learned.sequential.layout import interchangeable, is_symmetry
 from training.labels.forced_decoding import forced_decoding
 from training.rollouts import PpoProblem
 

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from envs.simulation.simulator import Simulator
 from graphs.op_graph import Floats, Ints
-from placers.learned.repair.repairs import Repairs
-from placers.learned.sequential.current_plan import CurrentPlan, PlanReader
+from placers.contract.abilities import Repairer
+from placers.contract.current_plan import CurrentPlan, PlanReader
 from placers.search.evaluations import Evaluations
 from placers.search.levels import Levels
 from placers.search.local_search import LocalSearch
@@ -72,7 +72,7 @@ class RepairSearch(LocalSearch):
         if settings.order:
             evaluations.compare_orders(given, budget)
         super().__init__(levels[0], np.random.default_rng(seed), evaluations, levels[1:])
-        self.repairs: Repairs | None = None
+        self.repairs: Repairer | None = None
         self.begun = evaluations.simulations  # at which the first round begins
         self._by_moves = round(ROUND * settings.moves / BATCH) * BATCH  # simulations of each round
         self._tried: set[int] = set()  # keys of placements

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from envs.simulation.compiled import compiled
 from graphs.op_graph import Bools, Floats, Ints
-from placers.learned.sequential.current_plan import CurrentPlan, PlanFeature
+from placers.contract.current_plan import CurrentPlan, PlanFeature
 from placers.learned.sequential.layout import Layout
 from placers.learned.sequential.state import ALL_DECIDED
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import msgspec
 import numpy as np
@@ -22,12 +22,13 @@ from envs.costs.costs import costs_of
 from graphs.foundation.errors import InputError
 from graphs.op_graph import Floats, Ints
 from graphs.problem import Problem
+from placers.contract.abilities import Decisions
+from placers.contract.current_plan import CurrentPlan
 from placers.learned.batch import Batch
 from placers.learned.features import observe
 from placers.learned.finite import check_outputs
 from placers.learned.policy import Policy, Scores, UnitDevices
 from placers.learned.sequential.action import SequentialAction, SequentialBatch, SequentialView
-from placers.learned.sequential.current_plan import CurrentPlan
 from placers.learned.sequential.decoder_features import FEATURES, Feature
 from placers.learned.sequential.encoder import UnitEncoder
 from placers.learned.sequential.freeing import Freed, UnitChoice, free_of_plans, kept_of
@@ -35,11 +36,12 @@ from placers.learned.sequential.layout import Layout, renamed_by_use
 from placers.learned.sequential.one_device import OneDeviceChoice, OneDeviceHead, one_device, with_one_device
 from placers.learned.sequential.order_head import Corrections, OrderHead, PartBatch
 from placers.learned.sequential.precedence import ORDER_FEATURES, Precedence
+from placers.learned.sequential.repairs import UnitRepairer
 from placers.learned.sequential.rollout import roll_out
+from placers.learned.sequential.shape import SequentialShape
 from placers.learned.sequential.state import GIVEN, GREEDY, SAMPLED, Rollouts, RolloutState, Sampling, ScoreLayers
 from placers.learned.sequential.trace import trace_of
 from placers.learned.settings import Settings, brief_ppo
-from placers.learned.shapes import Size
 
 EARLIER_PASSES = 3  # at most, in training
 SHARES_OF_PASSES = (0.5, 0.25, 0.15, 0.1)  # of the problems that are met after 0, 1, 2 and 3 earlier passes
@@ -51,28 +53,6 @@ FILLS_OF_LIVE = 0.85, 0.75  # where the estimate counts outputs while they live;
 MASKED_LOGIT = -1e9  # logit of a device that is masked; infinity would give NaN where all are
 
 
-Decisions = Literal["all", "devices", "order"]
-
-
-class SequentialShape(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What a policy is made of; the knobs of a spec, "sequential:width=32"."""
-
-    width: Size = 64  # of the encoder
-    sage_layers: Size = 2
-    transformer_layers: Size = 1
-    heads: Size = 4  # of the Transformer's attention, which divide the width
-    hidden: Size = 64  # width of the decoder
-    order: Literal["longest_path", "topological"] = "longest_path"  # in which units are placed: what is left, from most
-    orders: bool = False  # whether it also decides the order in which devices run what is ready
-    one_device: bool = False  # whether it may say that everything is best on one device
-    live_outputs: bool = False  # whether outputs count while they live, or only what is held during the step
-    repairs: bool = False  # whether it chooses, too, which units of a plan are to be placed anew
-
-    def __post_init__(self) -> None:
-        if self.width % self.heads:
-            raise ValueError(f"width {self.width} is no multiple of {self.heads} heads")
-
-
 class SequentialPolicy(Policy[SequentialView, SequentialBatch, SequentialAction]):
     """A distribution over placements, unit by unit in the order of its shape."""
 
@@ -80,7 +60,6 @@ class SequentialPolicy(Policy[SequentialView, SequentialBatch, SequentialAction]
     shape_type: ClassVar[type[msgspec.Struct]] = SequentialShape
     decoder_features: ClassVar[tuple[str, ...]] = FEATURES
     feature_weights: ClassVar[tuple[str, ...]] = ("first.weight", "skip.weight")
-    can_repair: ClassVar[bool] = True
 
     def __init__(self, shape: SequentialShape) -> None:
         super().__init__()
@@ -102,11 +81,15 @@ class SequentialPolicy(Policy[SequentialView, SequentialBatch, SequentialAction]
         self.order_features = ORDER_FEATURES if shape.orders else ()
         self.learns: Decisions = "all"
 
+    @property
+    def on_card(self) -> UnitEncoder:
+        """As `SavedPolicy.on_card`."""
+        return self.encoder
+
     def learn(self, what: Decisions) -> None:
-        """In training decide and learn devices alone, the order alone, given placements of its own, or both.
+        """As `Orders.learn`.
 
         What is not learned stays as it is. While it learns devices alone, ops run by the problem's rule.
-        Raises InputError if it chooses no order.
         """
         if self.order_head is None:
             raise InputError("only a network with orders=true learns an order; set it, or set order.updates to 0")
@@ -152,7 +135,7 @@ class SequentialPolicy(Policy[SequentialView, SequentialBatch, SequentialAction]
     def repair(
         self, batch: SequentialBatch, samples: int, generator: torch.Generator, plans: Sequence[CurrentPlan | None]
     ) -> SequentialAction:
-        """As `Policy.repair`; each sample frees units of its own."""
+        """As `Repairs.repair`; each sample frees units of its own."""
         states = self(batch.encoded)
         placements = 1 if self.learns == "order" else samples
         action = self._placed(batch, states, placements, generator, plans)
@@ -188,6 +171,14 @@ class SequentialPolicy(Policy[SequentialView, SequentialBatch, SequentialAction]
         if choice is not None and freed is not None:
             choice = choice.but_for(freed.repaired)
         return self._roll_out(batch, states, SAMPLED, uniform, torch.full(shape, -1), earlier, choice, freed)
+
+    @torch.no_grad()
+    def repairer(self, problem: Problem, threads: int) -> UnitRepairer:
+        """As `Repairs.repairer`. Raises NotFiniteError for a diverged policy."""
+        batch = self.stack([self.view(problem)])
+        states, layout = self(batch.encoded)[0], batch.layouts[0]
+        boldness = HIGHEST_TEMPERATURE, *self.fills
+        return UnitRepairer(problem, layout, self.choice, states, self.score_layers(layout, states), boldness, threads)
 
     def drawn_orders(self, batch: SequentialBatch, action: SequentialAction) -> list[Floats | None]:
         """As `Policy.drawn_orders`."""

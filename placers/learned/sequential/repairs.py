@@ -6,42 +6,53 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from graphs.foundation.torch_threads import limit_torch_threads
 from graphs.op_graph import Bools, Ints
 from graphs.problem import Problem
+from placers.contract.current_plan import CurrentPlan
 from placers.learned.finite import check_outputs
-from placers.learned.sequential.current_plan import CurrentPlan
-from placers.learned.sequential.freeing import free_some, scores_of
-from placers.learned.sequential.policy import HIGHEST_TEMPERATURE, SequentialPolicy
+from placers.learned.sequential.freeing import UnitChoice, free_some, scores_of
+from placers.learned.sequential.layout import Layout
 from placers.learned.sequential.rollout import roll_out
-from placers.learned.sequential.state import SAMPLED, Rollouts, RolloutState, Sampling
+from placers.learned.sequential.state import SAMPLED, Rollouts, RolloutState, Sampling, ScoreLayers
 
 
-class Repairs:
+class UnitRepairer:
     """Proposes repairs. The problem is encoded once, for all of them."""
 
-    def __init__(self, policy: SequentialPolicy, problem: Problem, threads: int) -> None:
-        """Roll-outs run on some threads; how many changes no result. Raises NotFiniteError for a diverged policy."""
+    def __init__(
+        self,
+        problem: Problem,
+        layout: Layout,
+        choice: UnitChoice | None,
+        states: Tensor,
+        layers: ScoreLayers,
+        boldness: tuple[float, float, float],
+        threads: int,
+    ) -> None:
+        """Roll-outs run on some threads; how many changes no result.
+
+        - `states`: (units or more, hidden) of the encoded units.
+        - `boldness`: The last sample's temperature, then the shares of memory that the first and the last may fill.
+        """
         limit_torch_threads()
-        self._policy, self._problem, self._threads = policy, problem, threads
-        batch = policy.stack([policy.view(problem)])
-        with torch.no_grad():
-            self._states = policy(batch.encoded)[0]
-        self._layout = batch.layouts[0]
-        self._layers = policy.score_layers(self._layout, self._states)
+        self._problem, self._layout, self._choice, self._states = problem, layout, choice, states
+        self._layers, self._boldness, self._threads = layers, boldness, threads
         self._rooms = [RolloutState.room_for(self._layout, self._layers) for _ in range(threads)]
         self._movable: Bools | None = None if problem.allowed is None else problem.allowed.sum(axis=1) > 1
 
     def propose(self, plan: CurrentPlan, count: int, generator: np.random.Generator) -> Ints:
         """(count, units) placements that differ from a plan's in some freed units at most, from sober to bold."""
-        scores = scores_of(self._policy.choice, self._states, plan)
+        scores = scores_of(self._choice, self._states, plan)
         kept = free_some(self._layout, plan, scores, count, generator, self._movable).kept
+        temperature, first, last = self._boldness
         sampling = Sampling(
             np.full(count, SAMPLED),
             generator.random(kept.shape),
-            np.linspace(1.0, HIGHEST_TEMPERATURE, count),
-            np.linspace(*self._policy.fills, count),
+            np.linspace(1.0, temperature, count),
+            np.linspace(first, last, count),
             np.repeat(plan.placement[None], count, axis=0),
             kept,
         )

@@ -1,0 +1,51 @@
+"""Equal devices: those of a cluster that can change places without any effect on any plan."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from graphs.cluster import FREE, Cluster
+from graphs.op_graph import Floats, Ints
+
+
+def interchangeable(cluster: Cluster, seconds: Floats) -> Ints:
+    """(devices,) the first device that could change places with this one without any effect; itself if none.
+
+    `seconds` is (ops, devices). Two devices can if they are equal and, once they are swapped, every pair of devices
+    has the link it had and shares its channel with the same pairs. In two servers of two devices, 0 = 1 --- 2 = 3,
+    one can swap 0 with 1, but not with 2: the fast link 0 = 1 would then be slow.
+    """
+    count = len(cluster)
+    same = np.arange(count)
+    for one in range(count):
+        for other in range(one):
+            if same[other] == other and _swappable(cluster, seconds, one, other):
+                same[one] = other
+                break
+    return same
+
+
+def is_symmetry(cluster: Cluster, seconds: Floats, turned: Ints) -> bool:
+    """Whether devices can change places without any effect: device d becomes turned[d], (devices,)."""
+    if (cluster.memory_bytes[turned] != cluster.memory_bytes).any() or (seconds[:, turned] != seconds).any():
+        return False
+    swapped = np.ix_(turned, turned)  # matrix[swapped] has rows and columns exchanged
+    apart = ~np.eye(len(cluster), dtype=np.bool_)
+    # the swap may give channels other numbers, but must pair each channel before with exactly one after:
+    # before 0 0 1 and after 1 1 0 will do; before 0 0 1 and after 0 1 1 will not, as other links share a channel
+    before, after = cluster.channel[apart], cluster.channel[swapped][apart]
+    renamed = np.unique(np.stack([before, after], axis=1), axis=0)
+    serial = renamed[(renamed != FREE).all(axis=1)]
+    return bool(
+        all((m[apart] == m[swapped][apart]).all() for m in (cluster.latency, cluster.bandwidth))
+        and len(renamed) == len(np.unique(before)) == len(np.unique(after))
+        and ((renamed[:, 0] == FREE) == (renamed[:, 1] == FREE)).all()
+        and (cluster.gap[serial[:, 0]] == cluster.gap[serial[:, 1]]).all()
+        and (cluster.multicast[serial[:, 0]] == cluster.multicast[serial[:, 1]]).all()
+    )
+
+
+def _swappable(cluster: Cluster, seconds: Floats, one: int, other: int) -> bool:
+    turned = np.arange(len(cluster))
+    turned[[one, other]] = other, one
+    return is_symmetry(cluster, seconds, turned)
