@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache, partial
 
+from envs.costs.costs import AUTO, timed
 from graphs.foundation.progress import progress
 from graphs.grouping import tie_ops
 from graphs.load import load_cluster, load_graph
@@ -35,6 +37,14 @@ def captured_problems(
     """Every graph on every cluster by their specs, with a progress bar that says what they are."""
     named = progress(graphs, about, unit="graph", leave=False)
     return [Problem(tied(graph, groups), load_cluster(cluster), order=order) for graph in named for cluster in clusters]
+
+
+def model_problem(graph: str, cluster: str, name: str, *, groups: int = 0) -> Problem:
+    """A captured model on a cluster, by their specs, timed, with a NAME@CLUSTER; `groups`: tied into so many."""
+    model, _, where = name.rpartition("@")
+    captured = replace(load_graph(graph, with_law=True), name=model)
+    devices = replace(load_cluster(cluster), name=where)
+    return timed(Problem(tie_ops(captured, groups) if groups else captured, devices), AUTO)
 
 
 @cache

@@ -12,7 +12,7 @@ from envs.costs.costs import timed
 from envs.plan import Plan
 from envs.simulation.simulator import simulate
 from evaluation.calibration import spread_plan, uneven_pipeline
-from evaluation.studies.fidelity.__main__ import study
+from evaluation.studies.fidelity.__main__ import Fidelity
 from evaluation.studies.fidelity.cases import MOVED, PLACERS, cases
 from evaluation.studies.fidelity.document import Agreement, FidelityFindings, save
 from evaluation.studies.fidelity.measure import (
@@ -78,9 +78,9 @@ def test_plans_are_of_all_kinds_and_each_there_once() -> None:
 
 def test_nothing_begins_without_a_cluster(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="--cluster FILE"):
-        study(out=tmp_path)
+        Fidelity(out=tmp_path).write()
     with pytest.raises(InputError, match="no model was run yet"):
-        study(out=tmp_path, write_only=True)
+        Fidelity(out=tmp_path, write_only=True).write()
 
 
 def with_costs(cluster: Cluster, runner: float, message: float, per_byte: float, per_pass: float = 0.0) -> Cluster:

@@ -3,8 +3,10 @@
 import math
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +15,7 @@ from evaluation.commands.load_placer import load_placer
 from evaluation.journal import JournalEntry
 from evaluation.record import Failure, Record
 from evaluation.studies.learned import __main__ as learned
-from evaluation.studies.learned.__main__ import PLACERS, Setting, load_suite, study
+from evaluation.studies.learned.__main__ import PLACERS, Learned
 from evaluation.studies.learned.claims import CLAIMS, GDP, HDP, fewer_simulations, less_time, on_problems
 from evaluation.studies.learned.document import DRAWN, save
 from evaluation.studies.learned.suite import EXPERT, SuiteFindings
@@ -245,7 +247,11 @@ def tiny(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[str, str
 def test_a_study_goes_on_where_it_was_stopped_and_can_be_written_alone(
     tiny: Sequence[tuple[str, str, int]], tmp_path: Path
 ) -> None:
-    do = partial(study, suites="gdp12", placers=QUICK, budget=30, seeds=2, out=tmp_path / "out")
+    given = Learned(suites="gdp12", placers=QUICK, budget=30, seeds=2, out=tmp_path / "out")
+
+    def do(**others: Any) -> Path:
+        return replace(given, **others).write()
+
     with pytest.raises(KeyboardInterrupt):
         do()
     stopped = do(write_only=True).read_text()
@@ -266,8 +272,7 @@ def test_a_study_goes_on_where_it_was_stopped_and_can_be_written_alone(
     do(placers="annealing")
     assert len(tiny) == 17, "nothing of it was left to do"
     assert "seed 1, failed: it could not" in do(write_only=True).read_text(), "nor forgotten"
-    allowed = dict.fromkeys(by_name.specs(QUICK), 30)
-    results = load_suite("gdp12", tmp_path / "out", allowed, groups=64, seeds=2)
+    results = given.load_suite("gdp12")
     assert all(r.simulations <= 30 for r in results.done.values())
     with pytest.raises(InputError, match="nothing is done yet of gdp12"):
         do(budget=31, write_only=True)
@@ -276,31 +281,32 @@ def test_a_study_goes_on_where_it_was_stopped_and_can_be_written_alone(
 def test_under_another_order_a_study_has_a_journal_and_a_document_of_its_own(
     tiny: Sequence[tuple[str, str, int]], tmp_path: Path
 ) -> None:
-    do = partial(study, suites="gdp12", placers="heft", budget=30, seeds=1, out=tmp_path)
-    assert "first come, first served, as in the papers" in do().read_text()
+    given = Learned(suites="gdp12", placers="heft", budget=30, seeds=1, out=tmp_path)
+    other = replace(given, order="longest-path")
+    assert "first come, first served, as in the papers" in given.write().read_text()
     with pytest.raises(KeyboardInterrupt):
-        do(setting=Setting(order="longest-path"))
-    found = do(setting=Setting(order="longest-path"))
+        other.write()
+    found = other.write()
     placed = [key for key in tiny if key[1] != "stopped"]
     assert (found.name, len(placed)) == ("learned_longest_path.md", 4), "placed again, under the other order"
     assert "in the order `longest_path`; the papers simulated first come, first served" in found.read_text()
     assert "--order longest_path" in found.read_text()
     with pytest.raises(InputError, match="unknown order 'longest'"):
-        do(setting=Setting(order="longest"))
+        replace(given, order="longest").write()
 
 
 def test_a_study_is_of_known_suites_and_one_policy(tiny: Sequence[object], tmp_path: Path) -> None:
     out = tmp_path / "out"
     with pytest.raises(InputError, match="at least one suite, one placer and one seed"):
-        study(suites="", out=out)
+        Learned(suites="", out=out).write()
     with pytest.raises(InputError, match="nothing is done yet of gdp12"):
-        study(suites="gdp12", out=out, write_only=True)
+        Learned(suites="gdp12", out=out, write_only=True).write()
     with pytest.raises(InputError, match="unknown suite 'gdp13'; did you mean 'gdp12'"):
         suite_problems("gdp13", 64)
     out.mkdir()
     (out / "policy.sha256").write_text("0\n")
     with pytest.raises(InputError, match="is of another policy"):
-        study(suites="gdp12", placers=QUICK, out=out)
+        Learned(suites="gdp12", placers=QUICK, out=out).write()
 
 
 def test_problems_are_known_by_name_before_a_model_is_captured() -> None:

@@ -13,7 +13,7 @@ from evaluation.record import Record
 from evaluation.statistics import until
 from evaluation.studies.pieces import SavedJob, load_pieces, load_size
 from evaluation.studies.placeto_generalisation import methods
-from evaluation.studies.placeto_generalisation.__main__ import study
+from evaluation.studies.placeto_generalisation.__main__ import Generalisation
 from evaluation.studies.placeto_generalisation.document import FamilyFindings, ended, save
 from evaluation.studies.placeto_generalisation.methods import (
     OF_A_SEED,
@@ -143,14 +143,14 @@ def test_a_study_goes_on_where_it_was_stopped_and_writes_its_document(
         if len(done) == 5:
             done.append("stopped")
             raise KeyboardInterrupt
-        done.append(piece.name)
+        done.append(piece.path.stem)
         do(piece)
 
     monkeypatch.setattr(SavedJob, "do", noted)
     with pytest.raises(KeyboardInterrupt):
-        study(families="ptb", seeds=1, out=tmp_path, settings=TINY)
+        Generalisation(families="ptb", seeds=1, out=tmp_path, settings=TINY).write()
     assert len(load_pieces(tmp_path, FamilyResult)) == 5
-    path = study(families="ptb", seeds=1, out=tmp_path, settings=TINY)
+    path = Generalisation(families="ptb", seeds=1, out=tmp_path, settings=TINY).write()
     done.remove("stopped")
     assert done == [f"ptb-{kind}-0" for kind in ("reference", *OF_A_SEED)], "each once"
 
@@ -179,18 +179,18 @@ def test_a_study_goes_on_where_it_was_stopped_and_writes_its_document(
 
 def test_a_folder_is_of_one_study(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="holds no study"):
-        study(out=tmp_path, write_only=True)
+        Generalisation(out=tmp_path, write_only=True).write()
     (tmp_path / "settings.json").write_bytes(msgspec.json.encode(TINY))
     with pytest.raises(InputError, match="nothing is done yet of ptb"):
-        study(families="ptb", out=tmp_path, write_only=True)
+        Generalisation(families="ptb", out=tmp_path, write_only=True).write()
     with pytest.raises(InputError, match="of another size than this one"):
-        study(families="ptb", out=tmp_path)
+        Generalisation(families="ptb", out=tmp_path).write()
     with pytest.raises(InputError, match="unknown model family 'pbt'"):
-        study(families="pbt", out=tmp_path)
+        Generalisation(families="pbt", out=tmp_path).write()
     (tmp_path / "pieces").mkdir(exist_ok=True)
     (tmp_path / "pieces" / "ptb-random-0.json").write_text("{")
     with pytest.raises(InputError, match="delete it, and the study does it again"):
-        study(families="ptb", out=tmp_path, write_only=True)
+        Generalisation(families="ptb", out=tmp_path, write_only=True).write()
 
 
 def test_a_document_is_written_of_whatever_is_done(tmp_path: Path) -> None:

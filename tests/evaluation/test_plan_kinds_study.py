@@ -4,20 +4,32 @@ from pathlib import Path
 
 import pytest
 
-from evaluation.studies.plan_kinds import measure
-from evaluation.studies.plan_kinds.__main__ import study
-from evaluation.studies.plan_kinds.document import KindFindings
-from evaluation.studies.plan_kinds.measure import DATA, KINDS, MIXTURE, PIPELINE, PLACEMENT, Found, Measured, rivals
+from evaluation.record import Record
+from evaluation.studies.plan_kinds import __main__ as plan_kinds
+from evaluation.studies.plan_kinds.__main__ import (
+    DATA,
+    KINDS,
+    MIXTURE,
+    PIPELINE,
+    PLACEMENT,
+    Case,
+    KindFindings,
+    PlanKinds,
+    placers,
+)
 from graphs.foundation.errors import InputError
 
 
-def measured(devices: int, found: dict[str, float], *, unfit: tuple[str, ...] = ()) -> Measured:
+def measured(devices: int, found: dict[str, float], *, unfit: tuple[str, ...] = ()) -> Case:
     """A case where kinds take seconds, and some do not fit."""
     plans = tuple(
-        Found(kind=kind, placer=kind, seconds=seconds, fits=kind not in unfit, peak_bytes=2.0**34, micro_batches=1)
+        Record(
+            problem="any", placer=placers(4)[kind][0], seed=0, step_seconds=seconds, fits=kind not in unfit,
+            peak_bytes=(2.0**34,), simulations=1, search_seconds=0.0, lower_bound_seconds=0.0, samples=10,
+        )
         for kind, seconds in found.items()
-    )
-    return Measured(model="VGG-19", cluster="any", devices=devices, samples=10, budget=5, found=plans)
+    )  # fmt: skip
+    return Case("VGG-19", "any", devices, plans)
 
 
 def test_losses_come_first_and_what_does_not_fit_wins_nothing() -> None:
@@ -34,23 +46,22 @@ def test_losses_come_first_and_what_does_not_fit_wins_nothing() -> None:
     assert found.cells(lost) == ["300.000", "**200.000**", "does not fit: 16.0 GiB", "-"]
 
 
-def test_every_kind_has_rivals_where_it_makes_sense() -> None:
-    assert [kind for kind, _ in rivals(1)] == [PLACEMENT, DATA]
-    assert {kind for kind, _ in rivals(2)} == {PLACEMENT, DATA, PIPELINE}
-    assert {kind for kind, _ in rivals(4)} == set(KINDS)
-    mixtures = {placer for kind, placer in rivals(8) if kind == MIXTURE}
-    assert "gpipe:micro_batches=8,replicas=4" in mixtures
-    assert "gpipe:micro_batches=8,replicas=2,order=early_backward_a" in mixtures
+def test_every_kind_has_placers_where_it_makes_sense() -> None:
+    assert [kind for kind in KINDS if placers(1)[kind]] == [PLACEMENT, DATA]
+    assert {kind for kind in KINDS if placers(2)[kind]} == {PLACEMENT, DATA, PIPELINE}
+    assert all(placers(4).values())
+    assert "gpipe:micro_batches=8,replicas=4" in placers(8)[MIXTURE]
+    assert "gpipe:micro_batches=8,replicas=2,order=early_backward_a" in placers(8)[MIXTURE]
 
 
 def test_a_study_says_when_which_kind_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measure, "MODELS", {"VGG-19": "vgg:layers=11,image=32,batch=16"})
-    monkeypatch.setattr(measure, "CLUSTERS", {"P100, one server": {1: "p100:devices=1", 2: "p100:devices=2"}})
+    monkeypatch.setattr(plan_kinds, "MODELS", {"VGG-19": "vgg:layers=11,image=32,batch=16"})
+    monkeypatch.setattr(plan_kinds, "CLUSTERS", {"P100, one server": {1: "p100:devices=1", 2: "p100:devices=2"}})
     with pytest.raises(InputError, match="no problem is measured yet"):
-        study(out=tmp_path, budget=20, write_only=True)
-    document = study(out=tmp_path, budget=20)
+        PlanKinds(out=tmp_path, budget=20, write_only=True).write()
+    document = PlanKinds(out=tmp_path, budget=20).write()
     written = document.read_text()
     assert (tmp_path / "plan_kinds.png").exists()
     assert written.count("| P100, one server | VGG-19 |") == 2
     assert "of 1 cases with several devices" in written
-    assert study(out=tmp_path, budget=20).read_text() == written
+    assert PlanKinds(out=tmp_path, budget=20).write().read_text() == written

@@ -14,7 +14,7 @@ from evaluation.studies.cheap_placers import CHEAP
 from evaluation.studies.frame import Frame
 from evaluation.studies.problems import suite_problems
 from evaluation.studies.released import parts as released_parts
-from evaluation.studies.released.__main__ import study
+from evaluation.studies.released.__main__ import Released
 from evaluation.studies.released.document import lost, save
 from evaluation.studies.released.parts import (
     ANNEALING,
@@ -250,17 +250,17 @@ def tiny(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[str, str
 def test_a_study_goes_on_where_it_was_stopped(tiny: Sequence[tuple[str, str, int]], tmp_path: Path) -> None:
     out = tmp_path / "out"
     with pytest.raises(KeyboardInterrupt):
-        study(parts="heldout", out=out)
+        Released(parts="heldout", out=out).write()
     assert sum(len(load_part("heldout", out).placed(who)) for who in load_part("heldout", out).seconds) == 4
-    path = study(parts="heldout", out=out)
+    path = Released(parts="heldout", out=out).write()
     keys = [key for key in tiny if key[1] != "stopped"]
     assert len(keys) == len(set(keys)) == 2 * 6, "each placer on each problem, once"
     text = path.read_text()
     assert "2 problems." in text
     assert "--parts heldout --seeds 1" in text
-    study(parts="heldout", out=out)
+    Released(parts="heldout", out=out).write()
     assert len(tiny) == 13, "nothing was left to do"
-    assert study(out=out, document=tmp_path / "doc", write_only=True).read_text() == text
+    assert Released(out=out, document=tmp_path / "doc", write_only=True).write().read_text() == text
 
 
 def test_a_folder_is_of_one_policy_and_parts_have_names(
@@ -268,18 +268,18 @@ def test_a_folder_is_of_one_policy_and_parts_have_names(
 ) -> None:
     out = tmp_path / "out"
     with pytest.raises(InputError, match="unknown part of the study 'heldput'; did you mean 'heldout'"):
-        study(parts="heldput", out=out)
+        Released(parts="heldput", out=out).write()
     with pytest.raises(InputError, match="at least one part and one seed"):
-        study(parts="", out=out)
+        Released(parts="", out=out).write()
     with pytest.raises(InputError, match="nothing is done yet of heldout"):
-        study(parts="heldout", out=out, write_only=True)
+        Released(parts="heldout", out=out, write_only=True).write()
     out.mkdir()
     (out / "policy.sha256").write_text("0\n")
     with pytest.raises(InputError, match="is of another policy"):
-        study(parts="heldout", out=out)
+        Released(parts="heldout", out=out).write()
     monkeypatch.setattr(default, "RELEASED", tmp_path / "nowhere")
     with pytest.raises(InputError, match="the released policy is missing"):
-        study(parts="heldout", out=out)
+        Released(parts="heldout", out=out).write()
 
 
 def test_without_profiles_that_part_is_left_out(
@@ -287,5 +287,5 @@ def test_without_profiles_that_part_is_left_out(
 ) -> None:
     for data in (tmp_path / "nowhere", None):
         with pytest.raises(InputError, match="nothing is done yet of profiles"):
-            study(parts="profiles", out=tmp_path / "out", data=data)
+            Released(parts="profiles", out=tmp_path / "out", data=data).write()
         assert "they are left out; --data names a folder of them" in capsys.readouterr().err

@@ -4,26 +4,26 @@ from pathlib import Path
 
 import pytest
 
-from evaluation.studies.splits import cases
-from evaluation.studies.splits.__main__ import study
-from evaluation.studies.splits.document import SplitFindings
-from evaluation.studies.splits.measure import Held, Measured, Placed
+from evaluation.record import Record
+from evaluation.studies.splits import __main__ as splits
+from evaluation.studies.splits.__main__ import Held, Model, Placed, SplitFindings, Splits
 from graphs.foundation.errors import InputError
 
 
 def placed(placer: str, seconds: float, *, fits: bool = True, held: float = 3.0) -> Placed:
     """A plan that takes seconds, and holds bytes of which one is a buffer."""
-    of = Held(peak=held, state=held - 2.0, outputs=1.0, buffers=1.0)
-    return Placed(placer=placer, seconds=seconds, fits=fits, held=of, moved=1.0, took=0.0, notes=("a note.",))
+    record = Record(
+        problem="any", placer=placer, seed=0, step_seconds=seconds, fits=fits, peak_bytes=(held,), simulations=1,
+        search_seconds=0.0, lower_bound_seconds=0.0, notes=("a note.",),
+    )  # fmt: skip
+    return Placed(record, Held(peak=held, state=held - 2.0, outputs=1.0, buffers=1.0), moved=1.0)
 
 
-def measured(model: str, data: Placed, tensor: Placed, ours: float) -> Measured:
+def measured(model: str, data: Placed, tensor: Placed, ours: float) -> Model:
     """A model with these experts."""
     alone = Held(peak=8.0, state=6.0, outputs=2.0, buffers=0.0)
-    return Measured(
-        model=model, spec="any", cluster="any", devices=4, budget=5, alone=alone, fits_alone=True,
-        plans=(data, tensor, placed("split_search", ours)),
-    )  # fmt: skip
+    every = (data, tensor, placed("split_search", ours))
+    return Model(model, 4, alone, True, {each.record.placer: each for each in every})
 
 
 def test_the_better_expert_that_fits_counts_and_buffers_do_not() -> None:
@@ -31,25 +31,25 @@ def test_the_better_expert_that_fits_counts_and_buffers_do_not() -> None:
     equal = measured("b", placed("data_parallel", 2.0), placed("tensor_parallel", 1.0), 1.0)
     behind = measured("c", placed("data_parallel", 2.0), placed("tensor_parallel", 3.0), 2.5)
     findings = SplitFindings([gained, equal, behind])
-    assert [findings.best_expert(model).placer for model in findings.models] == [
+    assert [findings.best_expert(model).record.placer for model in findings.models] == [
         "data_parallel", "tensor_parallel", "data_parallel",
     ]  # fmt: skip
     assert findings.behind() == [behind]
     assert findings.gain(gained) == 0.25
     assert findings.cell(gained, "tensor_parallel") == "does not fit"
-    assert findings.share(gained, findings.of(gained, "data_parallel")) == (3.0 - 1.0) / 8.0
+    assert findings.share(gained, gained.plans["data_parallel"]) == (3.0 - 1.0) / 8.0
 
 
 def test_a_study_of_splits_says_who_is_fastest_and_what_devices_hold(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cases, "MODELS", {"VGG": "vgg:layers=11,image=32,batch=8"})
-    monkeypatch.setattr(cases, "LARGE", {})
+    monkeypatch.setattr(splits, "MODELS", {"VGG": "vgg:layers=11,image=32,batch=8"})
+    monkeypatch.setattr(splits, "LARGE", {})
     with pytest.raises(InputError, match="no model is placed yet"):
-        study(cluster="p100:devices=2", out=tmp_path, budget=5, write_only=True)
-    document = study(cluster="p100:devices=2", out=tmp_path, budget=5)
+        Splits(cluster="p100:devices=2", out=tmp_path, budget=5, write_only=True).write()
+    document = Splits(cluster="p100:devices=2", out=tmp_path, budget=5).write()
     written = document.read_text()
     assert "`split_search` is behind data or tensor parallelism on 0 models of 1." in written
     assert written.count("\n| VGG |") == 2
     assert "fit on no single device" not in written
-    assert study(cluster="p100:devices=2", out=tmp_path, budget=5, write_only=True).read_text() == written
+    assert Splits(cluster="p100:devices=2", out=tmp_path, budget=5, write_only=True).write().read_text() == written

@@ -11,10 +11,17 @@ import numpy as np
 import pytest
 
 from envs.simulation.simulator import Simulator
+from evaluation.record import Record
 from evaluation.studies.transfer import sets as transfer_sets
-from evaluation.studies.transfer.__main__ import held_out, study
-from evaluation.studies.transfer.document import TransferFindings
-from evaluation.studies.transfer.measure import FROM_POLICY, SAMPLES, SEARCH, Found, SetFound
+from evaluation.studies.transfer.__main__ import (
+    FROM_POLICY,
+    SAMPLES,
+    SEARCH,
+    SetPlans,
+    Transfer,
+    TransferFindings,
+    held_out,
+)
 from evaluation.studies.transfer.sets import HOME, OTHERS, PROFILES, SUITES, home_problems, sets
 from evaluation.studies.transfer.tight_memory import least_peak, with_memory_of
 from graphs.foundation import by_name
@@ -28,15 +35,15 @@ from training.mixed_knobs import mixed_graphs
 from training.world.kinds import KINDS
 
 
-def found(problem: str, placer: str, seconds: float, *, budget: int = 1, fits: bool = True) -> Found:
-    return Found(
-        problem=problem, units=9, devices=2, placer=placer, budget=budget, step_seconds=seconds, fits=fits,
-        cpu_seconds=1,
+def found(problem: str, placer: str, seconds: float, *, budget: int = 1, fits: bool = True) -> Record:
+    return Record(
+        problem=problem, placer=placer, seed=0, step_seconds=seconds, fits=fits, peak_bytes=(1.0, 1.0), simulations=1,
+        search_seconds=1.0, lower_bound_seconds=0.0, budget=budget,
     )  # fmt: skip
 
 
-def plans(who: str, *of: Found, name: str = "chain") -> SetFound:
-    return SetFound(split="test", set=name, who=who, found=of)
+def plans(who: str, *of: Record, name: str = "chain") -> SetPlans:
+    return SetPlans(name, who, of)
 
 
 def test_ratios_are_of_plans_that_fit() -> None:
@@ -135,10 +142,10 @@ def test_the_sets_of_many_and_of_unequal_devices_have_them() -> None:
 
 def test_the_study_writes_its_document_and_resumes(tmp_path: Path) -> None:
     options = {"kinds": "chain", "count": 1, "searching": 10, "split": "validation", "out": tmp_path}
-    path = study(policies="sequential:untrained=yes", **options)  # type: ignore[arg-type]
+    path = Transfer(policies="sequential:untrained=yes", **options).write()  # type: ignore[arg-type]
     text = path.read_text()
     assert "| chain | 1 |" in text
-    assert study(policies="sequential:untrained=yes", write_only=True, **options).read_text() == text  # type: ignore[arg-type]
+    assert Transfer(policies="sequential:untrained=yes", write_only=True, **options).write().read_text() == text  # type: ignore[arg-type]
 
 
 def test_of_each_policy_the_kinds_that_its_recipe_holds_out_can_be_had_alone() -> None:
@@ -158,4 +165,4 @@ def test_of_each_policy_the_kinds_that_its_recipe_holds_out_can_be_had_alone() -
 )
 def test_what_makes_no_sense_is_refused(asked: dict[str, object], sentence: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=sentence):
-        study(out=tmp_path, **asked)  # type: ignore[arg-type]
+        Transfer(out=tmp_path, **asked).write()  # type: ignore[arg-type]

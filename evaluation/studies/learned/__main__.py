@@ -1,35 +1,30 @@
-"""The study of the learned placers: GDP, HDP, ColocRL and Placeto on the problems of their papers, and all rivals.
+"""The learned placers: GDP, HDP, ColocRL and Placeto on the problems of their papers, and all rivals.
 
     python -m evaluation.studies.learned --out runs/studies/learned --budget 1000 --seeds 3 --workers 2
 
-Ops run first come, first served, as in the papers, unless another order is named. Ctrl-C stops it, and the same command
-resumes. The document is written of all that the folder holds of what is asked for. It needs the released policy
-(`placers/released`).
+Ops run first come, first served, as in the papers, unless another order is named. The document is written of all that
+the folder holds of what is asked for. It needs the released policy (`placers/released`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import cyclopts
 import msgspec
 
 from evaluation.journal import records
 from evaluation.record import Failure
-from evaluation.studies.command import WriteOnly, command_of, report, run
 from evaluation.studies.comparisons import check_policy, compared
 from evaluation.studies.learned.document import save
 from evaluation.studies.learned.suite import SuiteFindings
 from evaluation.studies.problems import suite_problems
+from evaluation.studies.study import Study, report, run
 from graphs.foundation import by_name
-from graphs.foundation.engine import Workers
 from graphs.foundation.errors import InputError
 from graphs.foundation.files import write_whole
 from graphs.problem import FIFO, order_spec
 
-SUITES = "gdp12,placeto"
 PLACERS = (
     "gdp+finetuned,hdp+finetuned,colocrl+finetuned,placeto+finetuned,default+finetuned,"
     "default:samples=1,default:samples=16,default,annealing:policy=default,annealing,hill_climbing,random,"
@@ -37,84 +32,68 @@ PLACERS = (
 )
 
 
-@cyclopts.Parameter(name="*")
-@dataclass(frozen=True)
-class Setting:
-    """How the problems are made."""
+@dataclass(frozen=True, kw_only=True)
+class Learned(Study):
+    """Let placers, learned ones and others, place the problems of suites, and check the papers' claims."""
 
+    name = "learned"
+    suites: str = "gdp12,placeto"
+    """Names, with commas between them."""
+    placers: str = PLACERS
+    """Their specs, with commas between them; `X+finetuned` learns on each problem before it answers."""
+    budget: int = 1000
+    """How many placements each placer may simulate on each problem."""
+    seeds: int = 3
+    """How many seeds to run each placer with."""
     groups: int = 64
     """Tie the ops into this many groups, each placed as one."""
     order: str = FIFO
     """The rule by which devices choose among the ops that are ready."""
 
+    def check(self) -> None:
+        """Raise InputError for options that make no sense."""
+        if not self._suites() or not self.allowed or self.seeds < 1:
+            raise InputError("a study needs at least one suite, one placer and one seed")
+        order_spec(self.order)
 
-def study(
-    *,
-    suites: str = SUITES,
-    placers: str = PLACERS,
-    budget: int = 1000,
-    seeds: int = 3,
-    setting: Setting = Setting(),
-    out: Path = Path("runs/studies/learned"),
-    workers: Workers = 1,
-    document: Path | None = None,
-    write_only: WriteOnly = False,
-) -> Path:
-    """Let placers, learned ones and others, place the problems of suites, and check the papers' claims.
+    @property
+    def allowed(self) -> dict[str, int]:
+        """How much each placer may simulate."""
+        return dict.fromkeys(by_name.specs(self.placers), self.budget)
 
-    Args:
-        suites: names, with commas between them.
-        placers: their specs, with commas between them; `X+finetuned` learns on each problem before it answers.
-        budget: how many placements each placer may simulate on each problem.
-        seeds: how many seeds to run each placer with.
-        setting: how the problems are made.
-        out: the folder that keeps what is done.
-        workers: how many processes to share the work among.
-        document: a folder for the document and its plot; without it, `out`.
-        write_only: write the document from what is done, and do nothing else.
+    def do(self) -> None:
+        """What is left of each suite; failures are kept next to its journal."""
+        check_policy(self.folder)
+        for suite in self._suites():
+            journal, problems = self._journal(suite), suite_problems(suite, self.groups, order_spec(self.order))
+            failures = compared(journal, self.allowed, problems, about=suite, seeds=self.seeds, workers=self.workers)
+            others = [failure for failure in _failures(journal) if failure.placer not in self.allowed]
+            write_whole(journal.with_suffix(".failures.json"), msgspec.json.encode([*others, *failures]))
+            report(failures)
 
-    """
-    chosen, allowed = [name for name in suites.split(",") if name], dict.fromkeys(by_name.specs(placers), budget)
-    if not chosen or not allowed or seeds < 1:
-        raise InputError("a study needs at least one suite, one placer and one seed")
-    groups, rule = setting.groups, order_spec(setting.order)
-    if not write_only:
-        check_policy(out)
-        for suite in chosen:
-            report(_do(suite, out, allowed, groups=groups, order=rule, seeds=seeds, workers=workers))
-    every = [load_suite(suite, out, allowed, groups=groups, order=rule, seeds=seeds) for suite in chosen]
-    found = [suite for suite in every if suite.done]
-    if not found:
-        raise InputError(f"{out}: nothing is done yet of {suites}")
-    others = {} if placers == PLACERS else {"placers": placers}
-    others |= {} if rule == FIFO else {"order": rule}
-    command = command_of("learned", suites=suites, budget=budget, seeds=seeds, groups=groups, **others)
-    return save(found, document or out, command, budget=budget, groups=groups, order=rule)
+    def save(self, folder: Path) -> Path:
+        """Write `learned.md` and its plot."""
+        found = [findings for suite in self._suites() if (findings := self.load_suite(suite)).done]
+        if not found:
+            raise InputError(f"{self.folder}: nothing is done yet of {self.suites}")
+        rule = order_spec(self.order)
+        others = {**self.changed("placers"), **({} if rule == FIFO else {"order": rule})}
+        command = self.command("suites", "budget", "seeds", "groups", **others)
+        return save(found, folder, command, budget=self.budget, groups=self.groups, order=rule)
 
+    def load_suite(self, suite: str) -> SuiteFindings:
+        """What is done of a suite. Raises InputError for a damaged journal."""
+        journal, problems = self._journal(suite), tuple(suite_problems(suite, self.groups, order_spec(self.order)))
+        done = records(journal, self.allowed)
+        return SuiteFindings(suite, problems, tuple(self.allowed), self.seeds, done, _failures(journal))
 
-def load_suite(
-    suite: str, out: Path, allowed: Mapping[str, int], *, groups: int, seeds: int, order: str = FIFO
-) -> SuiteFindings:
-    """What is done of a suite by placers with these budgets. Raises InputError for a damaged journal."""
-    journal = _journal(suite, out, groups, order)
-    problems = tuple(suite_problems(suite, groups, order))
-    return SuiteFindings(suite, problems, tuple(allowed), seeds, records(journal, allowed), _failures(journal))
+    def _suites(self) -> list[str]:
+        return [name for name in self.suites.split(",") if name]
 
-
-def _do(
-    suite: str, out: Path, allowed: Mapping[str, int], *, groups: int, order: str, seeds: int, workers: Workers
-) -> list[Failure]:
-    """Do what is left of a suite; failures are kept next to the journal, and returned."""
-    journal = _journal(suite, out, groups, order)
-    problems = suite_problems(suite, groups, order)
-    failures = compared(journal, allowed, problems, about=suite, seeds=seeds, workers=workers)
-    others = [failure for failure in _failures(journal) if failure.placer not in allowed]
-    write_whole(journal.with_suffix(".failures.json"), msgspec.json.encode([*others, *failures]))
-    return failures
-
-
-def _journal(suite: str, out: Path, groups: int, order: str) -> Path:
-    return out / (f"{suite}-{groups}.jsonl" if order == FIFO else f"{suite}-{groups}-{order.replace(':', '-')}.jsonl")
+    def _journal(self, suite: str) -> Path:
+        rule = order_spec(self.order)
+        apart = "" if rule == FIFO else f"-{rule.replace(':', '-')}"
+        return self.folder / f"{suite}-{self.groups}{apart}.jsonl"
 
 
 def _failures(journal: Path) -> list[Failure]:
@@ -124,4 +103,4 @@ def _failures(journal: Path) -> list[Failure]:
 
 
 if __name__ == "__main__":
-    run(study, "learned", __doc__)
+    run(Learned)

@@ -9,11 +9,12 @@ draw tables of studies.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
-from evaluation.studies.command import names_in, run
 from evaluation.studies.pictures import placement, step
 from evaluation.studies.pictures.answers import ANSWERS
+from evaluation.studies.study import Study, names_in, run
 
 PICTURES: dict[str, Callable[[], bytes]] = {
     "step": step.picture,
@@ -22,19 +23,29 @@ PICTURES: dict[str, Callable[[], bytes]] = {
 }
 
 
-def pictures(*, only: str = ",".join(PICTURES), out: Path = Path("docs/pictures")) -> Path:
-    """Write the pictures into a folder.
+@dataclass(frozen=True, kw_only=True)
+class Pictures(Study):
+    """Draw the pictures of the README and of docs/, as SVG."""
 
-    Args:
-        only: which ones, with commas between them.
-        out: the folder.
+    name = "pictures"
+    out: Path | None = Path("docs/pictures")
+    """The folder that they are written into."""
+    only: str = ",".join(PICTURES)
+    """Which ones, with commas between them."""
 
-    """
-    for name in names_in(only, "picture", PICTURES):
-        out.mkdir(parents=True, exist_ok=True)
-        (out / f"{name}.svg").write_bytes(PICTURES[name]())
-    return out
+    def check(self) -> None:
+        """Raise InputError for a picture that there is not."""
+        names_in(self.only, "picture", PICTURES)
+
+    def do(self) -> None:
+        """Draw them."""
+        for name in names_in(self.only, "picture", PICTURES):
+            (self.folder / f"{name}.svg").write_bytes(PICTURES[name]())
+
+    def save(self, folder: Path) -> Path:
+        """No document is written."""
+        return folder
 
 
 if __name__ == "__main__":
-    run(pictures, "pictures", __doc__)
+    run(Pictures)

@@ -6,7 +6,7 @@ import pytest
 
 from envs.costs.costs import AUTO, timed
 from envs.simulation.simulator import simulate
-from evaluation.studies.planners.measure import RIVALS
+from evaluation.studies.planners.__main__ import RIVALS
 from graphs.foundation import by_name
 from graphs.foundation.errors import InputError
 from graphs.load import load_cluster, load_graph
