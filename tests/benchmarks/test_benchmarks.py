@@ -129,6 +129,7 @@ def test_expansions_are_timed_for_a_captured_step_and_for_a_pipeline_of_whole_st
     assert figures[3].value > figures[0].value
 
 
+@pytest.mark.slow  # starts processes again and again
 def test_workers_are_timed_on_items_of_each_length_and_against_each_other() -> None:
     assert len(list(items_speed.curve((0.01,), 0.05))) == 4
     figures = list(items_speed.measure(((0.05, 4, 20.0), (0.02, 4, 20.0)), busy=0.01, items=4))

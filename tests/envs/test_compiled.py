@@ -148,6 +148,7 @@ def test_where_nothing_can_be_written_every_process_compiles(toy: Path) -> None:
     assert not _kept(toy)
 
 
+@pytest.mark.slow  # loads all that is compiled
 def test_compile_all_compiles_every_function_once_for_all_that_they_are_given() -> None:
     code = """
 import importlib, pickle

@@ -31,6 +31,18 @@ def test_every_page_is_in_the_contents() -> None:
     }
 
 
+def test_links_lead_to_files() -> None:
+    linked = {
+        page: re.findall(r"\]\((?!\w+:)([^)#\s]+)", re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL))
+        for page in DOCS.rglob("*.md")
+    }
+    assert sum(map(len, linked.values())) > 100
+    assert {
+        str(page): each for page, links in linked.items() for each in links if not (page.parent / each).exists()
+    } == {}
+
+
+@pytest.mark.slow  # the workflows build the site
 def test_links_lead_somewhere_and_the_site_builds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     build = pytest.importorskip("mkdocs.commands.build", reason="mkdocs is not installed").build
     from mkdocs.config import load_config

@@ -3,7 +3,7 @@
 import ast
 import subprocess
 import sys
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -17,17 +17,17 @@ FILES = sorted(
 )
 
 
-def imports(file: str) -> Iterator[tuple[int, str]]:
+@cache
+def imports(file: str) -> list[tuple[int, str]]:
     """Line and dotted name of everything that a file imports, at its top or inside a function."""
+    found: list[tuple[int, str]] = []
     for node in ast.walk(ast.parse((ROOT / file).read_text())):
         if isinstance(node, ast.Import):
-            yield from ((node.lineno, alias.name) for alias in node.names)
+            found += ((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{file}:{node.lineno}: imports are absolute"
-            yield from ((node.lineno, f"{node.module}.{alias.name}") for alias in node.names)
-
-
-IMPORTS = {file: list(imports(file)) for file in FILES}
+            found += ((node.lineno, f"{node.module}.{alias.name}") for alias in node.names)
+    return found
 
 
 def floor(name: str) -> int:
@@ -44,7 +44,7 @@ def test_an_import_never_goes_up() -> None:
     assert [
         f"{file}:{line} imports {name}, which is a floor above"
         for file in FILES
-        for line, name in IMPORTS[file]
+        for line, name in imports(file)
         if floor(name) > floor(file)
     ] == []
 
@@ -54,14 +54,14 @@ def test_a_room_of_placers_imports_no_placer_above_it() -> None:
     assert [
         f"{file}:{line} imports {name}; a room builds placers by name"
         for file in rooms
-        for line, name in IMPORTS[file]
+        for line, name in imports(file)
         if name.startswith("placers.") and (ROOT / "placers" / f"{name.split('.')[1]}.py").is_file()
     ] == []
 
 
 def test_nothing_is_pickled_but_what_own_processes_are_sent() -> None:
     picklers = {"pickle", "dill", "cloudpickle"}
-    users = [file for file in FILES if any(name.partition(".")[0] in picklers for _, name in IMPORTS[file])]
+    users = [file for file in FILES if any(name.partition(".")[0] in picklers for _, name in imports(file))]
     assert users == ["graphs/foundation/parcels.py"]
 
 

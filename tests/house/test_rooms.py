@@ -3,6 +3,7 @@
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 from graphs.foundation import by_name
@@ -13,7 +14,6 @@ FILES = {
     ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
     for path in [*(path for floor in FLOORS for path in (ROOT / floor).rglob("*.py")), ROOT / "placelab.py"]
 }
-TREES = {name: ast.parse(path.read_text()) for name, path in FILES.items()}
 MOST_LINES = 60
 MOST_PARAMETERS = 9
 DOTTED = re.compile(r"\b(?:graphs|envs|placers|training|evaluation)(?:\.\w+)+")
@@ -23,10 +23,17 @@ COMPILED = {"compiled", "inlined", "subroutine"}  # kernels take the arrays that
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
+@cache
+def tree(name: str) -> ast.Module:
+    """Parsed when a test asks for it: every process of a run of all tests reads this file."""
+    return ast.parse(FILES[name].read_text())
+
+
+@cache
 def imported(name: str) -> set[str]:
     """The project's modules that a module imports anywhere: at its top, in a function, or for its types alone."""
     found = set()
-    for node in ast.walk(TREES[name]):
+    for node in ast.walk(tree(name)):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -35,16 +42,13 @@ def imported(name: str) -> set[str]:
     return (found & FILES.keys()) - {name}
 
 
-IMPORTS = {name: imported(name) for name in FILES}
-
-
 def folder(name: str) -> str:
     return FILES[name].parent.relative_to(ROOT).as_posix()
 
 
 def functions(name: str) -> Iterator[Function]:
     """All functions of a module that are not compiled kernels."""
-    for node in ast.walk(TREES[name]):
+    for node in ast.walk(tree(name)):
         if isinstance(node, Function):
             marks = {mark.id for mark in node.decorator_list if isinstance(mark, ast.Name)}
             if not marks & COMPILED:
@@ -61,7 +65,7 @@ def cycles() -> list[list[str]]:
     def visit(name: str) -> None:
         index[name] = low[name] = len(index)
         stack.append(name)
-        for other in sorted(IMPORTS[name]):
+        for other in sorted(imported(name)):
             if other not in index:
                 visit(other)
                 low[name] = min(low[name], low[other])
@@ -87,7 +91,7 @@ def test_no_two_rooms_of_the_placers_ask_each_other() -> None:
     rooms = {
         (folder(name), folder(other))
         for name in FILES
-        for other in IMPORTS[name]
+        for other in imported(name)
         if folder(name).startswith("placers") and folder(other).startswith("placers")
     }
     assert {pair for pair in rooms if pair[0] < pair[1] and pair[::-1] in rooms} == set()
@@ -99,7 +103,7 @@ def test_training_knows_no_policy_by_name() -> None:
     asked = {
         (name, other)
         for name in FILES
-        for other in IMPORTS[name]
+        for other in imported(name)
         if name.startswith("training.") and name != "training.sb3" and folder(other).startswith(tuple(policies))
     }
     assert len(policies) >= 6
@@ -138,7 +142,7 @@ def test_an_import_inside_a_function_says_why() -> None:
 def late_without_a_reason(name: str) -> Iterator[str]:
     """The functions of a module that import something, where no comment says why."""
     lines = FILES[name].read_text().splitlines()
-    for function in ast.walk(TREES[name]):
+    for function in ast.walk(tree(name)):
         if not isinstance(function, Function):
             continue
         inside = [node for node in ast.walk(function) if isinstance(node, ast.Import | ast.ImportFrom)]
@@ -167,7 +171,7 @@ def test_tests_alone_import_no_module() -> None:
     reached, new = set[str](), roots()
     while new:
         reached |= new
-        new = {name for each in new for name in IMPORTS[each]} - reached
+        new = {name for each in new for name in imported(each)} - reached
     assert sorted(name for name in FILES.keys() - reached if FILES[name].name != "__init__.py") == []
 
 
@@ -181,7 +185,7 @@ def test_one_file_starts_processes() -> None:
 
 
 def test_no_text_is_evaluated() -> None:
-    calls = {name: [node.func for node in ast.walk(tree) if isinstance(node, ast.Call)] for name, tree in TREES.items()}
+    calls = {name: [node.func for node in ast.walk(tree(name)) if isinstance(node, ast.Call)] for name in FILES}
     named = {name: {call.id for call in several if isinstance(call, ast.Name)} for name, several in calls.items()}
     assert [name for name, several in named.items() if "eval" in several] == []
 
@@ -192,7 +196,7 @@ def test_files_that_messages_name_exist() -> None:
 
 
 def texts(name: str) -> Iterator[str]:
-    for node in ast.walk(TREES[name]):
+    for node in ast.walk(tree(name)):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             yield node.value
 
@@ -203,7 +207,7 @@ def test_a_frozen_record_holds_no_cache() -> None:
 
 def frozen_that_collect(name: str) -> Iterator[str]:
     """The frozen records of a module that have a list or a set to be filled."""
-    for node in ast.walk(TREES[name]):
+    for node in ast.walk(tree(name)):
         if isinstance(node, ast.ClassDef) and any("frozen=True" in ast.unparse(mark) for mark in node.decorator_list):
             for field in node.body:
                 made = ast.unparse(field.value) if isinstance(field, ast.AnnAssign) and field.value else ""

@@ -89,6 +89,7 @@ def test_the_command_says_its_version_and_what_there_is(run: Run) -> None:
     assert {"sequential", "placeto"} <= {recipe["name"] for recipe in listed["recipes"]}
 
 
+@pytest.mark.slow
 def test_it_captures_and_places_in_another_folder_without_a_compiler(run: Run) -> None:
     run("placelab", "capture", MODEL, "--out", "small.graph.json")
     run("placelab", "place", "small.graph.json", "--placer", "round_robin", "--out", "small.plan.json")

@@ -68,7 +68,7 @@ def test_each_process_has_a_core_of_its_own(workers: Workers) -> None:
 @pytest.mark.parametrize(
     ("what", "sentence", "kind"),
     [
-        ("wrong", "process 1, on cpu, failed: KeyError: 'wrong'", ProcessError),
+        pytest.param("wrong", "process 1, on cpu, failed: KeyError: 'wrong'", ProcessError, marks=pytest.mark.slow),
         ("refused", "the plan has a mistake; make another", InputError),
         ("killed", "process 1, on cpu, was killed (signal 9, out of memory?)", ProcessError),
         ("sleeping", "took more than 0.5 seconds and was ended: nothing came from process 0, 1", ProcessError),
@@ -88,7 +88,7 @@ def test_what_goes_wrong_is_one_sentence_and_the_next_job_starts_anew(
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are looked up in /proc")
-@pytest.mark.parametrize("by", ["interrupt", "kill"])
+@pytest.mark.parametrize("by", ["interrupt", pytest.param("kill", marks=pytest.mark.slow)])
 def test_no_process_is_left_when_the_one_that_started_them_is_gone(by: str) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", SCRIPT], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
