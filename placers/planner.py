@@ -2,15 +2,10 @@
 
 Devices may differ in speed, memory and links, and may be on several servers. A formula proposes stages, their devices,
 micro-batches and recomputation; the engine judges the best, op by op if the graph is small, else at the grain of
-stages; and a local search improves them: cuts, devices, micro-batches, recomputation, order of passes. What was found
-at the grain of stages is searched from op by op, and cuts are moved unit by unit. Pipelines are compared with a search
-for an op placement, one device, data parallelism, a human expert, the equal split in GPipe's order and in 1F1B, and the
-plans of DAPPLE, Black GPipe and PipeDream, these with a flush. The best of all of them is the result, so that it is
-behind none of them; a note says which it was.
-
-If the graph says what its ops compute, they may be divided by any index. The splits of OptCNN and those of tensor
-parallelism are compared, too, and searched from if they are near the best plan; and stages may be divided inside, by
-the shards of a server: by which index each op is, is found by search.
+stages; and a local search improves them. Pipelines are compared with a search for an op placement, one device, data
+parallelism, a human expert, the equal split in GPipe's order and in 1F1B, and the plans of DAPPLE, Black GPipe and
+PipeDream, these with a flush; and, if the graph says what its ops compute, with the splits of OptCNN and of tensor
+parallelism, and with stages that are divided inside. The best of all is the result; a note says which it was.
 """
 
 from __future__ import annotations
