@@ -69,4 +69,8 @@ def _issued(timeline: Timeline, summary: StepSummary) -> str:
     if gain >= LITTLE:
         return ""
     over = f"{ratio(gain)} times as fast as" if gain > 1 + SAME else "no faster than"
-    return f"In PyTorch's order, as the loop of the model's own code has it: {seconds(taken)}, {over} one device."
+    deferred = simulate(*as_issued(problem, plan, defer=True)).step_seconds
+    waits = f"; {seconds(deferred)} with `defer_weight_gradients=True`" if deferred < taken * (1 - SAME) else ""
+    return (
+        f"In PyTorch's order, as the loop of the model's own code has it: {seconds(taken)}, {over} one device{waits}."
+    )

@@ -68,10 +68,15 @@ def test_a_gain_that_pytorchs_order_loses_is_said() -> None:
         issued = simulate(*as_issued(timeline.problem, Plan.of(timeline.placement.tolist()))).step_seconds
         assert issued == pytest.approx(alone.seconds) if devices == [0, 0] else issued < alone.seconds
         faster = "no faster than" if devices == [0, 0] else f"{alone.seconds / issued:.2f} times as fast as"
-        told = f"model's own code has it: {seconds(issued)}, {faster} one device."
+        told = f"model's own code has it: {seconds(issued)}, {faster} one device"
         gaining = replace(timeline, step_seconds=alone.seconds / 2)  # as if its own order did
         (said,) = beside_placement(gaining, compared=True)
         assert told in said
+        plan = Plan.of(timeline.placement.tolist())
+        deferred = simulate(*as_issued(timeline.problem, plan, defer=True)).step_seconds
+        assert (deferred < issued) == (devices == [0, 1]), "one device gains nothing by waiting"
+        waits = f"{seconds(deferred)} with `defer_weight_gradients=True`"
+        assert said.endswith(f"one device; {waits}." if devices == [0, 1] else "one device.")
         assert not any("PyTorch" in each for each in beside_placement(replace(timeline, step_seconds=alone.seconds)))
 
 
