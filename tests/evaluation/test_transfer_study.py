@@ -60,25 +60,31 @@ def test_ratios_are_of_plans_that_fit() -> None:
         found("a", "mine", 1.2, budget=FROM_POLICY), found("b", "mine", 9.0, budget=FROM_POLICY, fits=False),
         found("c", "mine", 5.0), found("c", "mine", 4.0, budget=SAMPLES),
     )  # fmt: skip
-    (row,) = TransferFindings([rivals], [policy]).rows("mine")
-    assert (row.name, row.problems, row.worst) == ("chain", 3, 1.5)
-    assert row.fitting == (3, 2, 2, 3, 1)
-    assert row.greedy_metis.value == pytest.approx(3 / 2), "METIS fits for one problem only"
-    assert row.searched_known.value == pytest.approx(1.2 / 1)
-    assert row.greedy.value == pytest.approx(3 / 2)
-    assert row.best.value == pytest.approx((1.5 / 2 * 2 / 3) ** (1 / 2))
-    assert row.greedy_known.value == pytest.approx((3 / 1 * 5 / 4) ** (1 / 2))
-    assert row.best_known.value == pytest.approx((1.5 / 1 * 2 / 2 * 4 / 4) ** (1 / 3))
-    assert row.cheap.value == pytest.approx((2 / 1 * 3 / 2) ** (1 / 2))
+    findings = TransferFindings([rivals], [policy])
+    ((name, tables),) = findings.rows("mine").items()
+
+    def ratio(over: str, under: str) -> float:
+        return findings.ratio(tables, over, under).value
+
+    assert (name, len(tables[0]["known"]), findings.worst(tables)) == ("chain", 3, 1.5)
+    assert findings.fitting(tables) == [3, 2, 2, 3, 1]
+    assert ratio("greedy", "metis") == pytest.approx(3 / 2), "METIS fits for one problem only"
+    assert ratio("searched", "known") == pytest.approx(1.2 / 1)
+    assert ratio("greedy", "cheap") == pytest.approx(3 / 2)
+    assert ratio("best", "cheap") == pytest.approx((1.5 / 2 * 2 / 3) ** (1 / 2))
+    assert ratio("greedy", "known") == pytest.approx((3 / 1 * 5 / 4) ** (1 / 2))
+    assert ratio("best", "known") == pytest.approx((1.5 / 1 * 2 / 2 * 4 / 4) ** (1 / 3))
+    assert ratio("cheap", "known") == pytest.approx((2 / 1 * 3 / 2) ** (1 / 2))
 
 
 def test_several_sets_have_a_row_of_all() -> None:
     rivals = [plans("", found("a", "heft", 2.0), name=name) for name in ("chain", "tree")]
     mine = [plans("mine", found("a", "mine", value), name=name) for name, value in (("chain", 1.0), ("tree", 4.0))]
-    rows = TransferFindings(rivals, mine).rows("mine")
-    assert [row.name for row in rows] == ["chain", "tree", "all"]
-    assert rows[-1].greedy.value == pytest.approx(1.0)
-    assert rows[-1].problems == 2
+    findings = TransferFindings(rivals, mine)
+    rows = findings.rows("mine")
+    assert list(rows) == ["chain", "tree", "all"]
+    assert findings.ratio(rows["all"], "greedy", "cheap").value == pytest.approx(1.0)
+    assert sum(len(table["known"]) for table in rows["all"]) == 2
 
 
 def test_an_order_is_compared_with_the_rule_on_the_same_problems() -> None:
@@ -92,10 +98,10 @@ def test_an_order_is_compared_with_the_rule_on_the_same_problems() -> None:
     )
     findings = TransferFindings([rivals], [mine, by_rule])
     assert findings.by_the_rule == {"mine": "mine:order=no"}
-    (row,) = findings.ordered("mine")
-    assert (row.name, row.problems) == ("chain", 3)
-    assert row.greedy.value == pytest.approx(1 / 2)
-    assert row.best.value == pytest.approx((1 / 3 * 4 / 4) ** (1 / 2))
+    ((name, tables),) = findings.ordered("mine").items()
+    assert (name, len(tables[0]["known"])) == ("chain", 3)
+    assert findings.ratio(tables, "greedy", "greedy by the rule").value == pytest.approx(1 / 2)
+    assert findings.ratio(tables, "best", "best by the rule").value == pytest.approx((1 / 3 * 4 / 4) ** (1 / 2))
     assert TransferFindings([rivals], [by_rule]).by_the_rule == {}
 
 
